@@ -1,0 +1,1 @@
+"""One gateway for private wire protocols, a durable log of every frame, and tables you can query."""

@@ -1,0 +1,65 @@
+"""The whole exception tree. Each class says whose fault it is and where.
+
+WirelakeError
+├── ProtocolError      the peer: bytes on the wire break the protocol, at `offset`
+│   ├── LimitError     the peer: a length or count above a named limit
+│   └── SealError      the peer: a seal (HMAC, GCM tag, CRC of sealed data) does not hold
+├── EncodeError        ours: a frame that the wire format cannot hold
+├── StateError         ours: something asked of a session that its state does not allow
+├── TranslationError   ours: a message that this protocol cannot carry
+└── InputError         the user's: a word on the command line, a file, a setting
+    └── UnknownProtocolError
+"""
+
+
+class WirelakeError(Exception):
+    """Everything Wirelake raises on purpose."""
+
+
+class ProtocolError(WirelakeError):
+    """Bytes from the peer that break the protocol.
+
+    `code` is short and stable: it is a metric label and the quarantine's `reason`.
+    `offset` counts from the first byte of whatever was handed in: a frame, or a stream.
+    """
+
+    def __init__(self, code: str, text: str, offset: int) -> None:
+        super().__init__(code, text, offset)
+        self.code = code
+        self.text = text
+        self.offset = offset
+
+    def __str__(self) -> str:
+        return f"{self.text} (byte {self.offset}, {self.code})"
+
+    def moved(self, by: int) -> "ProtocolError":
+        """The same fault, counted from a place `by` bytes earlier."""
+        return type(self)(self.code, self.text, self.offset + by)
+
+
+class LimitError(ProtocolError):
+    """A length or count above the limit that `code` names."""
+
+
+class SealError(ProtocolError):
+    """Sealed bytes that were changed on the way, or sealed with another key."""
+
+
+class EncodeError(WirelakeError, ValueError):
+    """A frame with a value that its wire format has no room for."""
+
+
+class StateError(WirelakeError):
+    """Something asked of a session that its state does not allow."""
+
+
+class TranslationError(WirelakeError):
+    """A message that a protocol cannot carry; the text says which part."""
+
+
+class InputError(WirelakeError):
+    """Something the user wrote that cannot be used as it is."""
+
+
+class UnknownProtocolError(InputError):
+    """A protocol name that is not in the registry."""

@@ -1,0 +1,136 @@
+"""What every protocol becomes: the common message.
+
+A frame of any protocol translates to one `Message`, and a message translates to a frame of any protocol
+that can carry it. The broker, the tables and the console speak of messages only.
+
+Requests to the gateway itself (log in, subscribe, acknowledge …) are messages of kind CONTROL whose target
+is an operation of the service `wirelake`, whatever frame asked for them; the operations are listed in `Op`.
+"""
+
+from enum import StrEnum
+from typing import Any, Final
+
+from msgspec import Struct, field, json, to_builtins
+
+from wirelake.errors import TranslationError
+
+GATEWAY_SERVICE: Final = "wirelake"
+
+
+class Kind(StrEnum):
+    REQUEST = "request"
+    RESPONSE = "response"
+    NOTIFICATION = "notification"
+    EVENT = "event"
+    TELEMETRY = "telemetry"
+    CONTROL = "control"
+
+
+class Op(StrEnum):
+    """What can be asked of the gateway itself, with the fields it takes."""
+
+    LOGIN = "login"  # credentials
+    LOGOUT = "logout"
+    PING = "ping"
+    SUBSCRIBE = "subscribe"  # topics: list of names
+    UNSUBSCRIBE = "unsubscribe"  # topics: list of names
+    ACK = "ack"  # ids: list of message ids
+    TOPICS = "topics"  # answered with topics: list of names
+    BACKLOG = "backlog"  # answered with one message holding `parts`
+    REGISTER = "register"  # service: name
+    UNREGISTER = "unregister"  # service: name
+    PUBLISH = "publish"  # the target is the topic, the kind NOTIFICATION
+
+
+_OPS: Final = {op.value: op for op in Op}
+
+
+class Topic(Struct, frozen=True, tag_field="to", tag="topic"):
+    """A place to publish to. A name that starts with `@` is durable, any other is live only."""
+
+    name: str
+
+    @property
+    def durable(self) -> bool:
+        return self.name.startswith("@")
+
+
+class Operation(Struct, frozen=True, tag_field="to", tag="operation"):
+    """Something to be asked of a service."""
+
+    service: str
+    op: str = ""
+    object: str = ""
+    host: str = ""
+    group: str = ""
+
+
+class Device(Struct, frozen=True, tag_field="to", tag="device"):
+    """A device known by its serial."""
+
+    serial: str
+    type: int = 0
+
+
+Target = Topic | Operation | Device
+
+
+class Failure(Struct, frozen=True):
+    """Why an answer is not what was asked for. `code` is the protocol's own number, 0 where it has none."""
+
+    text: str
+    code: int = 0
+
+
+class Credentials(Struct, frozen=True):
+    """Who wants in. Kept apart from `fields`, so that no log line, table or page shows a token by accident."""
+
+    user: str
+    token: str
+
+    def __repr__(self) -> str:
+        return f"Credentials(user={self.user!r}, token=…)"
+
+
+class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    kind: Kind
+    name: str = ""  # what the protocol itself calls it
+    protocol: str = ""
+    id: str = ""  # given by the gateway; for a notification, what an ack refers to
+    source: str = ""  # identity, serial or service that it comes from
+    target: Target | None = None
+    correlation: str = ""  # ties an answer to its question on one connection
+    headers: dict[str, Any] = field(default_factory=dict)  # about the message, carried along where there is room
+    fields: dict[str, Any] = field(default_factory=dict)  # named values
+    payload: bytes = b""
+    failure: Failure | None = None
+    type: int = 0  # a notification's own type number
+    at_ms: int = 0  # when it was made, milliseconds since 1970, 0 unknown
+    more: int = 0  # how many parts of the same answer still follow
+    parts: tuple["Message", ...] = ()  # a list of notifications, where a frame holds several
+    credentials: Credentials | None = None
+
+
+def control(op: Op, /, **rest: Any) -> Message:
+    """A request to the gateway itself."""
+    return Message(kind=Kind.CONTROL, target=Operation(GATEWAY_SERVICE, op), **rest)
+
+
+def control_op(message: Message) -> Op | None:
+    """Which operation of the gateway this asks for, if it asks for one."""
+    target = message.target
+    if isinstance(target, Operation) and target.service == GATEWAY_SERVICE:
+        return _OPS.get(target.op)
+    return None
+
+
+def jsonable(value: Any) -> Any:
+    """The value with bytes as base64, for protocols and tables that have only text."""
+    return to_builtins(value, str_keys=True)
+
+
+def content_of(message: Message) -> bytes:
+    """The one run of bytes for protocols that have only that: the payload, or the fields as JSON."""
+    if message.fields and message.payload:
+        raise TranslationError("fields and payload together do not fit where there is room for one content")
+    return json.encode(message.fields) if message.fields else message.payload

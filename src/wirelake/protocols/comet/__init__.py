@@ -1,0 +1,1 @@
+"""comet: notifications for phones, with topics, acknowledgements and an offline list."""

@@ -1,0 +1,27 @@
+"""What all frames have in common, and who sent them."""
+
+from enum import StrEnum
+from typing import ClassVar
+
+from msgspec import Struct
+
+
+class Sender(StrEnum):
+    """Which end of a connection the bytes came from. Devices, phones and terminals are clients."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+    @property
+    def other(self) -> "Sender":
+        return Sender.SERVER if self is Sender.CLIENT else Sender.CLIENT
+
+
+class Frame(Struct, frozen=True):
+    """One unit of the wire, with every field that is on it and nothing that is not."""
+
+    name: ClassVar[str]  # what the protocol's own document calls it
+
+    def encode(self) -> bytes:
+        """The bytes of the wire. Raises EncodeError for a value that they have no room for."""
+        raise NotImplementedError

@@ -1,0 +1,118 @@
+"""One peer's life on one connection, without the connection.
+
+Frames and time go in; frames to send and messages for the rest of the system come out, as a `Step`. A server session
+hands each request up as a message with a `correlation` and is given the answer back through `send`; a client
+session works the other way round. Time is always an argument, in seconds of any steady clock.
+"""
+
+from enum import Enum
+from typing import Any, ClassVar
+
+from msgspec import Struct, field
+
+from wirelake.errors import ProtocolError, StateError
+from wirelake.message import Kind, Message, control_op
+from wirelake.protocols.frame import Frame
+from wirelake.protocols.table import Row, Table
+
+SILENCE = "silence"
+
+
+class Closing(Struct, frozen=True):
+    """Close the connection once the frames of the step are written. `code` is the log's and the metrics' word."""
+
+    code: str
+    text: str = ""
+
+
+class Step(Struct):
+    """What follows from one input."""
+
+    frames: list[Frame] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    closing: Closing | None = None
+
+
+class Session:
+    """Drives a `Table`. Each row names a method `(argument, now_s, step) -> None`.
+
+    A method that may lead to one of several states sets `self.state`; with one state in the row it is set for it.
+    """
+
+    __slots__ = ("deadlines", "heard_s", "idle_s", "state")
+    table: ClassVar[Table]
+
+    def __init__(self, now_s: float, idle_s: float | None = None) -> None:
+        self.state: Enum = self.table.start
+        self.heard_s = now_s  # when the peer was last heard
+        self.idle_s = idle_s  # after this long without a frame, `clock silence`
+        self.deadlines: dict[str, float] = {}  # clock event → when it is due
+        if idle_s is not None:
+            self.deadlines[SILENCE] = now_s + idle_s
+
+    def receive(self, frame: Frame, now_s: float) -> Step:
+        """The peer sent this."""
+        self.heard_s = now_s
+        row = self.table.find_frame(self.state, frame.name)
+        if row is None:
+            raise StateError(f"{type(self).__name__} is {self.state.name} and reads no more frames")
+        return self._run(row, frame, now_s)
+
+    def send(self, message: Message, now_s: float) -> Step:
+        """Our own side wants the peer to have this: an answer, a notification, a request."""
+        event = self._event(message)
+        row = self.table.find(self.state, event)
+        if row is None:
+            raise StateError(f"{type(self).__name__} is {self.state.name}, where '{event}' has no place")
+        return self._run(row, message, now_s)
+
+    def fail(self, error: ProtocolError, now_s: float) -> Step:
+        """What the peer sent cannot be read: tell it in its own words, and close."""
+        return self._signal("app fail", error, now_s)
+
+    def goodbye(self, closing: Closing, now_s: float) -> Step:
+        """We end the connection: tell the peer why, and close."""
+        return self._signal("app goodbye", closing, now_s)
+
+    def tick(self, now_s: float) -> Step:
+        """Time passed. Runs every deadline that is due."""
+        step = Step()
+        for event, due_s in sorted(self.deadlines.items(), key=lambda item: item[1]):
+            if due_s > now_s or self.deadlines.get(event) != due_s:
+                continue
+            del self.deadlines[event]
+            if event == SILENCE and self.idle_s is not None and self.heard_s + self.idle_s > now_s:
+                self.deadlines[SILENCE] = self.heard_s + self.idle_s
+                continue
+            row = self.table.find(self.state, f"clock {event}")
+            if row is not None:
+                self._apply(row, event, now_s, step)
+        return step
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When `tick` next has something to do."""
+        return min(self.deadlines.values(), default=None)
+
+    def _event(self, message: Message) -> str:
+        """Which `app …` row a message of ours belongs to."""
+        op = control_op(message)
+        if message.kind is Kind.CONTROL and op is not None:
+            return f"app {op}"
+        return f"app {message.kind}"
+
+    def _signal(self, event: str, argument: Any, now_s: float) -> Step:
+        row = self.table.find(self.state, event)
+        return Step() if row is None else self._run(row, argument, now_s)
+
+    def _run(self, row: Row, argument: Any, now_s: float) -> Step:
+        step = Step()
+        self._apply(row, argument, now_s, step)
+        return step
+
+    def _apply(self, row: Row, argument: Any, now_s: float, step: Step) -> None:
+        if len(row.then) == 1:
+            self.state = row.then[0]
+        getattr(self, row.do)(argument, now_s, step)
+        if self.state not in row.then:
+            raise AssertionError(f"row {row.state.name}/{row.on} may not lead to {self.state.name}")

@@ -1,0 +1,97 @@
+"""Cuts a stream of bytes into whole frames, whatever pieces it arrives in.
+
+A splitter knows lengths and nothing else; `decode` gives the frames their meaning. What it cuts off is what goes
+into the log. Each protocol says in `_ends` how to find where its frames end.
+"""
+
+from itertools import pairwise
+
+from wirelake.errors import LimitError, ProtocolError
+from wirelake.limits import SPLITTER_JOIN_BYTES_MAX
+
+
+class Splitter:
+    """Feed it with `receive`; look at `failure` after each call.
+
+    Frames that came before the bad place are still returned. After a failure nothing more is read: `rest`
+    holds the bytes from the bad frame's first byte on, as far as they had arrived.
+    """
+
+    __slots__ = ("_held", "_need", "failure", "frame_bytes_max", "position")
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self.frame_bytes_max = frame_bytes_max  # may be raised later, as after a login
+        self.position = 0  # where in the stream the first frame that is not yet whole begins
+        self.failure: ProtocolError | None = None
+        self._held: bytes | bytearray = b""
+        self._need = 0  # with fewer bytes than this held, another look would find nothing new
+
+    @property
+    def rest(self) -> bytes:
+        """What has come but is not (or cannot become) a whole frame."""
+        return bytes(self._held)
+
+    def receive(self, data: bytes) -> list[bytes]:
+        """The frames that `data` made whole, in order."""
+        if self.failure is not None:
+            return []
+        buffer: bytes | bytearray = data
+        if self._held:
+            buffer = self._gather(data)
+            if len(buffer) < self._need:
+                return []
+        ends: list[int] = [0]
+        try:
+            self._need = self._ends(buffer, ends)
+        except ProtocolError as error:
+            self.failure = error.moved(self.position)
+        done = ends[-1]
+        self.position += done
+        if isinstance(buffer, bytes):
+            self._held = buffer[done:]
+            return [buffer[start:end] for start, end in pairwise(ends)]
+        with memoryview(buffer) as view:
+            frames = [bytes(view[start:end]) for start, end in pairwise(ends)]
+        del buffer[:done]
+        self._held = buffer
+        return frames
+
+    def finish(self) -> None:
+        """No more bytes will come: a frame that is not whole by now is a failure."""
+        if self._held and self.failure is None:
+            text = f"the bytes end inside a frame: {len(self._held)} here, at least {self._need} needed"
+            self.failure = ProtocolError("incomplete", text, self.position + len(self._held))
+
+    def _gather(self, data: bytes) -> bytes | bytearray:
+        held = self._held
+        if isinstance(held, bytes):
+            if len(held) + len(data) <= SPLITTER_JOIN_BYTES_MAX:
+                self._held = held + data
+                return self._held
+            held = self._held = bytearray(held)
+        held += data
+        return held
+
+    def _ends(self, buffer: bytes | bytearray, ends: list[int]) -> int:
+        """Append the end of each whole frame in `buffer`; answer how many bytes the next one needs at least.
+
+        The needed bytes count from the end of the last whole frame. Raises ProtocolError with an offset into `buffer`.
+        """
+        raise NotImplementedError
+
+    def _check_size(self, size: int, offset: int, limit_name: str) -> None:
+        if size > self.frame_bytes_max:
+            text = f"a frame of {size} bytes is over the limit of {self.frame_bytes_max}"
+            raise LimitError(limit_name, text, offset)
+
+
+class DatagramSplitter(Splitter):
+    """For transports that keep message bounds themselves: each piece is one frame."""
+
+    __slots__ = ()
+
+    def _ends(self, buffer: bytes | bytearray, ends: list[int]) -> int:
+        self._check_size(len(buffer), 0, "message_bytes_max")
+        if buffer:
+            ends.append(len(buffer))
+        return 1
