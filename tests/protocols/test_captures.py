@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from wirelake.message import jsonable
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
+from wirelake.protocols.jsontext import write_json
 
 CAPTURES = Path(__file__).parent.parent / "captures"
 LINE = re.compile(r"(?P<sender>client|server) (?P<name>\S+) (?P<hex>[0-9a-f ]+) (?P<fields>[{\[].*)")
@@ -34,7 +34,7 @@ def test_capture(protocol_name: str, line: str) -> None:
     wire = bytes.fromhex(parts["hex"])
     frame = protocol.decode(wire, Sender(parts["sender"]))
     assert frame.name == parts["name"]
-    assert jsonable(frame) == json.loads(parts["fields"])
+    assert json.loads(write_json(frame)) == json.loads(parts["fields"])
     assert frame.encode() == wire
 
 
