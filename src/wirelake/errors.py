@@ -7,7 +7,15 @@ WirelakeError
 ├── EncodeError        ours: a frame that the wire format cannot hold
 ├── StateError         ours: something asked of a session that its state does not allow
 ├── TranslationError   ours: a message that this protocol cannot carry
+├── StorageError       the machine's: what must be kept cannot be written or read; nothing confirmed is lost
+│   ├── BusyError      more waits for the disk than the limit allows: refuse work, try later
+│   ├── FullError      a named limit on how much is kept is reached
+│   ├── InUseError     another process has it open for writing
+│   ├── LogWriteError  a block of the log is not on disk; nothing in it was confirmed
+│   ├── GoneError      retention removed what was asked for; `oldest_seq` is the first that is left
+│   └── VersionError   written by a later version, or by another program
 └── InputError         the user's: a word on the command line, a file, a setting
+    ├── ConflictError  something of that name is there already
     └── UnknownProtocolError
 """
 
@@ -57,8 +65,51 @@ class TranslationError(WirelakeError):
     """A message that a protocol cannot carry; the text says which part."""
 
 
+class StorageError(WirelakeError):
+    """What must be kept cannot be written or read: the disk is full, the folder read-only, a file damaged."""
+
+
+class BusyError(StorageError):
+    """More waits for the disk than the limit allows."""
+
+
+class FullError(StorageError):
+    """A named limit on how much is kept is reached; the text names it."""
+
+
+class InUseError(StorageError):
+    """Another process has it open for writing."""
+
+
+class LogWriteError(StorageError):
+    """The log could not put a block on disk. Whoever waits for it was not promised anything.
+
+    The records are kept, within the limit, and written once that is possible again.
+    """
+
+
+class GoneError(StorageError):
+    """A position that retention has removed."""
+
+    def __init__(self, seq: int, oldest_seq: int) -> None:
+        super().__init__(seq, oldest_seq)
+        self.seq = seq
+        self.oldest_seq = oldest_seq
+
+    def __str__(self) -> str:
+        return f"record {self.seq} was removed by retention; the oldest left is {self.oldest_seq}"
+
+
+class VersionError(StorageError):
+    """A file written by a later version, or by another program."""
+
+
 class InputError(WirelakeError):
     """Something the user wrote that cannot be used as it is."""
+
+
+class ConflictError(InputError):
+    """Something of that name is there already."""
 
 
 class UnknownProtocolError(InputError):

@@ -10,6 +10,10 @@ MIB: Final = 1024 * KIB
 
 # Reading: a partial frame up to this size is joined with plain bytes, a larger one grows in place.
 SPLITTER_JOIN_BYTES_MAX: Final = 64 * KIB
+JSON_DEPTH_MAX: Final = 128  # what was read can be written again, however deep the caller stands in the stack
+
+# The command line: hex or raw bytes on standard input.
+CLI_INPUT_BYTES_MAX: Final = 64 * MIB
 
 # comet
 COMET_FRAME_BYTES_MAX: Final = 2 + 0xFFFF  # readers take the unsigned range
@@ -22,3 +26,133 @@ COMET_ANSWERS_WAITING_MAX: Final = 1024  # answers held back behind an unanswere
 COMET_HEARTBEAT_S: Final = 40.0  # (setting) how often a client of ours says that it is there
 COMET_IDLE_S: Final = 120.0  # (setting)
 COMET_LOGIN_S: Final = 10.0  # (setting) from connecting to a decided login
+
+# magline
+MAGLINE_MESSAGE_BYTES_MAX: Final = MIB  # (setting) a frame's body
+MAGLINE_HEADER_BYTES_MAX: Final = 4 * KIB  # (setting) a frame's message header
+MAGLINE_SEQ_MAX: Final = 0xFFFF_0000  # from here on new keys are asked for: a seq never wraps under one key
+MAGLINE_REQUESTS_OPEN_MAX: Final = 256
+MAGLINE_HELD_FRAMES_MAX: Final = 64  # requests that wait for a login to be decided, or for new keys
+MAGLINE_HELD_BYTES_MAX: Final = MIB  # the data of those, together
+MAGLINE_PING_S: Final = 20.0  # (setting) how often a client of ours says that it is there
+MAGLINE_IDLE_S: Final = 60.0  # (setting)
+MAGLINE_LOGIN_S: Final = 10.0  # (setting) from connecting to a decided login
+MAGLINE_RESUME_S: Final = 120.0  # (setting) how long a lost session can be taken up again
+
+# sisnet
+SISNET_MESSAGE_BYTES_MAX: Final = 16 * MIB  # (setting)
+SISNET_INFLATED_BYTES_MAX: Final = 16 * MIB  # (setting) what one snappy content may grow to
+SISNET_NAME_BYTES_MAX: Final = 128
+SISNET_TABLES_MAX: Final = 256  # a dict's tables, for each direction
+SISNET_TABLE_FIELDS_MAX: Final = 1024
+SISNET_RECORD_BYTES_MAX: Final = 64 * KIB
+SISNET_RECORDS_MAX: Final = 64 * 1024  # in one data line
+SISNET_REQUESTS_OPEN_MAX: Final = 256  # for each direction
+SISNET_SUBSCRIPTIONS_MAX: Final = 1024
+SISNET_TOPICS_MAX: Final = 1024  # in one subscribe
+SISNET_HELD_FRAMES_MAX: Final = 64  # frames that came while the login was being checked
+SISNET_PING_S: Final = 40.0  # (setting) how often a client of ours says that it is there
+SISNET_IDLE_S: Final = 120.0  # (setting)
+SISNET_LOGIN_S: Final = 10.0  # (setting) from connecting to a decided login
+SISNET_ANSWER_S: Final = 30.0  # (setting) how long a peer may take to answer what it was asked
+
+# apostol
+APOSTOL_PACKET_BYTES_MAX: Final = 2 + 0x7FFF  # what a two-byte length can say
+APOSTOL_PACKET_DATA_BYTES: Final = 1024  # (setting) of a command, in each packet we send: a datagram that is not cut up
+APOSTOL_COMMAND_BYTES_MAX: Final = MIB  # (setting) the joined packets of one command
+APOSTOL_INFLATED_BYTES_MAX: Final = MIB  # (setting)
+APOSTOL_ASSEMBLY_S: Final = 30.0  # (setting) from a command's first packet to its last
+APOSTOL_ASSEMBLING_COMMANDS_MAX: Final = 4096
+APOSTOL_ASSEMBLING_PER_DEVICE_MAX: Final = 32
+APOSTOL_ASSEMBLING_BYTES_MAX: Final = 64 * MIB
+APOSTOL_ASSEMBLING_PER_DEVICE_BYTES_MAX: Final = 4 * MIB
+APOSTOL_FINISHED_COMMANDS_MAX: Final = 65_536  # remembered, to know a repeat of one
+APOSTOL_FINISHED_PER_DEVICE_MAX: Final = 128  # half a turn of the command counter: a number used again is a new command
+APOSTOL_HELD_PACKETS_MAX: Final = 64  # packets that came while the device was being looked up
+APOSTOL_HELD_BYTES_MAX: Final = 64 * KIB
+APOSTOL_RECEIPT_S: Final = 5.0  # (setting) without a receipt for this long, a packet is sent again
+APOSTOL_RESENDS_MAX: Final = 3  # (setting)
+APOSTOL_UNRECEIPTED_PACKETS_MAX: Final = 1024  # sent and kept, to be sent again
+APOSTOL_REQUEST_S: Final = 30.0  # (setting) for the device's answer
+APOSTOL_CHECK_S: Final = 10.0  # (setting) from a device's first packet to a decision about it
+APOSTOL_IDLE_S: Final = 3600.0  # (setting) a silent device is forgotten; its next packet begins anew
+
+# esnp
+ESNP_FRAME_BYTES_MAX: Final = 10 * MIB  # (setting)
+ESNP_LOGIN_FRAME_BYTES_MAX: Final = 4 * KIB  # before the login
+ESNP_LINES_MAX: Final = 16_384  # in one message: a line of four bytes becomes an object
+ESNP_DEPTH_MAX: Final = 32  # Maps and Lists inside each other
+ESNP_ITEMS_MAX: Final = 65_536  # values inside all Maps and Lists of one message: two bytes become an object
+ESNP_REQUESTS_OPEN_MAX: Final = 1024  # in each direction
+ESNP_HELD_FRAMES_MAX: Final = 64  # messages that came while the login was being checked
+ESNP_ANSWERS_WAITING_MAX: Final = 2048  # answers held back behind an unanswered request without a number
+ESNP_LOGIN_S: Final = 5.0  # from connecting to a decided login
+ESNP_REPLY_S: Final = 5.0  # (setting) for an answer, where the request names no time of its own
+ESNP_REPLY_S_MAX: Final = 600.0  # for an answer, whatever the request names
+
+# resp
+RESP_FRAME_BYTES_MAX: Final = 32 * MIB  # (setting)
+RESP_LOGIN_FRAME_BYTES_MAX: Final = 16 * KIB  # what a splitter is set to before the login
+RESP_BULK_BYTES_MAX: Final = 16 * MIB
+RESP_LINE_BYTES_MAX: Final = 64 * KIB  # an inline command, a simple string or an error
+RESP_ITEMS_MAX: Final = 1024 * 1024  # values in one aggregate, and in one frame altogether
+RESP_DEPTH_MAX: Final = 32  # aggregates within each other
+RESP_NUMBER_CHARS_MAX: Final = 4096  # doubles and big numbers; Python refuses to read integers beyond 4300 digits
+RESP_REQUESTS_OPEN_MAX: Final = 65_536  # one read of a socket may bring thousands of commands
+RESP_REQUESTS_PAUSE_AT: Final = 1024  # with so many open, a session asks that its socket is not read
+RESP_HELD_FRAMES_MAX: Final = 8192  # commands that came while the login was being checked
+RESP_HELD_BYTES_MAX: Final = 1 * MIB
+RESP_SUBSCRIPTIONS_MAX: Final = 10_000  # channels and patterns of one connection
+RESP_LOGIN_S: Final = 10.0  # (setting) from connecting to a decided login
+RESP_LEAVE_S: Final = 5.0  # (setting) how long the last answers may take before the connection is closed
+RESP_PING_S: Final = 60.0  # (setting) how often a client of ours says that it is there
+
+# state
+STATE_WAITING_OPERATIONS_MAX: Final = 65_536  # gathered for the next commit; beyond, work is refused
+STATE_WAITING_BYTES_MAX: Final = 64 * MIB
+STATE_STATEMENT_ROWS_MAX: Final = 256  # written by one step of SQLite
+STATE_RETRY_PAUSE_S: Final = 0.5  # between attempts to write again after a failure
+STATE_PROBE_BYTES: Final = 64 * KIB  # what such an attempt writes
+STATE_LOCKED_WAIT_S: Final = 5.0  # for a transaction of someone else's tool on the same database
+STATE_CLOSE_S: Final = 60.0
+STATE_WAL_BYTES_MAX: Final = 64 * MIB  # what is left of SQLite's write-ahead log after a checkpoint
+STATE_NAME_BYTES_MAX: Final = 1024  # of an identity, a topic, a device's serial, a table, a record's key
+STATE_TOKEN_BYTES_MAX: Final = 4 * KIB
+STATE_CONTENT_BYTES_MAX: Final = 16 * MIB  # of one notification, record or value
+STATE_IDENTITIES_MAX: Final = 2_000_000
+STATE_TOKENS_KNOWN_MAX: Final = 65_536  # tokens that need not be checked with scrypt again
+STATE_DEVICES_MAX: Final = 2_000_000
+STATE_TOPICS_MAX: Final = 1_000_000
+STATE_TOPICS_PER_IDENTITY_MAX: Final = 4096
+STATE_ACK_RANGES_MAX: Final = 1024  # runs of acks ahead of a subscription's cursor
+STATE_RECENT_NOTIFICATIONS_MAX: Final = 8192  # kept in memory for subscribers that are only a little behind
+STATE_RECENT_BYTES_MAX: Final = 16 * MIB
+STATE_READ_ROWS_MAX: Final = 10_000  # notifications or records in one answer from disk
+STATE_READ_BYTES_MAX: Final = 4 * MIB  # the same; one row is always given
+STATE_SERIES_MAX: Final = 1_000_000  # key and sdb of one data set
+STATE_VALUES_MAX: Final = 1_000_000
+STATE_VALUES_BYTES_MAX: Final = 256 * MIB  # (setting) keys and values, which live in memory
+STATE_SESSIONS_MAX: Final = 200_000  # that may be resumed
+STATE_KEEP_S: Final = 2 * 24 * 3600.0  # (setting) after which an unacked notification expires
+STATE_SWEEP_ROWS: Final = 500  # removed at most in one slice
+STATE_SWEEP_TOPICS: Final = 256  # looked at in one slice
+STATE_SWEEP_PAUSE_S: Final = 0.05  # between slices while there is more to remove
+STATE_SWEEP_IDLE_S: Final = 5.0  # between slices otherwise
+
+# log
+LOG_SEGMENT_BYTES: Final = 64 * MIB  # (setting) a segment of this size is sealed and the next one begun
+LOG_SEGMENT_AGE_S: Final = 3600.0  # (setting) so is one of this age
+LOG_GATHERED_BYTES_MAX: Final = 32 * MIB  # waiting for the disk, on top of the block being written
+LOG_CALL_BYTES_MAX: Final = 64 * MIB  # handed over in one call
+LOG_RECORD_OVERHEAD_BYTES: Final = 256  # what a record counts towards these, beside its frame
+LOG_BLOCK_BYTES_MAX: Final = 512 * MIB  # a header that claims more is damaged
+LOG_RETRY_FIRST_S: Final = 0.1  # pause after a failed write, doubled each time
+LOG_RETRY_MAX_S: Final = 5.0
+LOG_POLL_S: Final = 0.02  # how often a reader at the end of the log looks for more
+LOG_CLOSE_S: Final = 30.0  # for the last blocks to reach the disk
+LOG_KEEP_DAYS: Final = 30.0  # (setting)
+LOG_RETENTION_EVERY_S: Final = 60.0
+LOG_SCRUB_BYTES_MAX: Final = 1024 * MIB  # newest sealed segments checked in full after an unclean end
+LOG_CONSUMERS_MAX: Final = 256
+LOG_CONSUMER_CHARS_MAX: Final = 64
+LOG_DAMAGE_KEPT_MAX: Final = 1000  # damaged places that one reader remembers

@@ -40,7 +40,7 @@ class Conversation:
         listener = self.sessions[sender.other]
         step = Step()
         for raw in splitter.receive(data):
-            step = listener.receive(self.protocol.decode(raw, sender), self.now_s)
+            step = listener.receive(self.protocol.decode(splitter.bare(raw), sender), self.now_s)
             self._hear(sender.other, step)
         if splitter.failure is not None:
             step = listener.fail(splitter.failure, self.now_s)
@@ -54,7 +54,7 @@ class Conversation:
         other = self.server_messages if sender is Sender.CLIENT else self.client_messages
         before = len(other)
         for frame in step.frames:
-            self.inject(sender, frame.encode())
+            self.inject(sender, self.splitters[sender].wrap(frame.encode()))
         if step.closing is not None:
             self.closings[sender] = step.closing
         return other[before:]

@@ -76,5 +76,6 @@ def is_total(protocol: Protocol, data: bytes, sender: Sender, carrier: Carrier =
         assert 0 <= splitter.failure.offset <= len(data)
     assert b"".join(frames) + splitter.rest == data
     for frame in frames:
-        assert_verdict(protocol, frame, sender)
+        assert splitter.wrap(splitter.bare(frame)) == frame
+        assert_verdict(protocol, splitter.bare(frame), sender)
     assert_verdict(protocol, data, sender)

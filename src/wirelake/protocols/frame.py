@@ -17,7 +17,7 @@ class Sender(StrEnum):
         return Sender.SERVER if self is Sender.CLIENT else Sender.CLIENT
 
 
-class Frame(Struct, frozen=True):
+class Frame(Struct, frozen=True, gc=False):  # frames hold no cycles, so the collector need not follow them
     """One unit of the wire, with every field that is on it and nothing that is not."""
 
     name: ClassVar[str]  # what the protocol's own document calls it

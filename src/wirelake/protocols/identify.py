@@ -40,7 +40,7 @@ def _read(data: bytes, protocol: Protocol, carrier: Carrier, sender: Sender) -> 
     clues: list[Clue] = []
     read = 0
     failure = splitter.failure
-    for frame in frames:
+    for frame in map(splitter.bare, frames):
         try:
             protocol.decode(frame, sender)
         except ProtocolError as error:

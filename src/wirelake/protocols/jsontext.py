@@ -5,9 +5,13 @@ from typing import Any
 
 import msgspec
 
-from wirelake.errors import ProtocolError
+from wirelake.errors import LimitError, ProtocolError
+from wirelake.limits import JSON_DEPTH_MAX
 
 _BYTE = re.compile(r"\(byte (\d+)\)")
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_SQUARE = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
 
@@ -15,7 +19,7 @@ _decoder = msgspec.json.Decoder()
 def read_json(data: bytes, offset: int = 0) -> Any:
     """The value written in `data`; `offset` is where `data` starts in the frame, for the error."""
     try:
-        return _decoder.decode(data)
+        value = _decoder.decode(data)
     except UnicodeDecodeError as error:
         raise ProtocolError("bad_utf8", "JSON text is not UTF-8", offset) from error
     except msgspec.MsgspecError as error:
@@ -23,7 +27,22 @@ def read_json(data: bytes, offset: int = 0) -> Any:
         at = int(place[1]) if place else len(data)
         raise ProtocolError("bad_json", str(error), offset + at) from error
     except RecursionError as error:
-        raise ProtocolError("bad_json", "JSON nests too deeply", offset) from error
+        raise LimitError("json_depth_max", f"JSON nests deeper than {JSON_DEPTH_MAX}", offset) from error
+    if _is_deep(data):
+        raise LimitError("json_depth_max", f"JSON nests deeper than {JSON_DEPTH_MAX}", offset)
+    return value
+
+
+def _is_deep(data: bytes) -> bool:
+    """Valid JSON, so the brackets outside strings are balanced; each round takes off the innermost level."""
+    if data.count(b"[") + data.count(b"{") <= JSON_DEPTH_MAX:
+        return False
+    brackets = _STRING.sub(b"", data).translate(_SQUARE, _NO_BRACKETS)
+    for _ in range(JSON_DEPTH_MAX):
+        brackets = brackets.replace(b"[]", b"")
+        if not brackets:
+            return False
+    return True
 
 
 def write_json(value: Any) -> bytes:

@@ -56,6 +56,14 @@ class Splitter:
         self._held = buffer
         return frames
 
+    def bare(self, frame: bytes) -> bytes:
+        """The frame without what the transport put before it, as `decode` takes it."""
+        return frame
+
+    def wrap(self, frame: bytes) -> bytes:
+        """The opposite of `bare`: an encoded frame as it is written to this transport."""
+        return frame
+
     def finish(self) -> None:
         """No more bytes will come: a frame that is not whole by now is a failure."""
         if self._held and self.failure is None:

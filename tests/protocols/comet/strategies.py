@@ -8,7 +8,7 @@ from wirelake.protocols.comet.frames import CometFrame
 texts = st.text(max_size=40)
 lists = st.lists(texts, max_size=5).map(tuple)
 u8 = st.integers(0, 255)
-notifications = st.builds(frames.Notification, u8, texts, st.binary(max_size=60), st.integers(-(2**63), 2**63 - 1))
+notifications = st.builds(frames.Message, u8, texts, st.binary(max_size=60), st.integers(-(2**63), 2**63 - 1))
 
 client_frames: st.SearchStrategy[CometFrame] = st.one_of(
     st.builds(frames.Auth, texts, texts),
@@ -27,6 +27,6 @@ server_frames: st.SearchStrategy[CometFrame] = st.one_of(
     st.builds(frames.AuthSuccess, st.binary(max_size=300)),
     st.builds(frames.TopicList, lists),
     st.builds(frames.MessageList, st.lists(notifications, max_size=4).map(tuple)),
-    st.builds(frames.Message, notifications),
+    notifications,
 )
 any_frames = st.one_of(client_frames, server_frames)

@@ -183,7 +183,7 @@ def test_with_a_secret_content_is_sealed_on_the_wire_and_open_above(private: rsa
 
 def test_changed_content_closes_the_client(private: rsa.RSAPrivateKey) -> None:
     talking = logged_in(private, secret_bytes=16)
-    forged = frames.Message(frames.Notification(0, "n1", bytes(40), 0))
+    forged = frames.Message(0, "n1", bytes(40), 0)
     talking.inject(Sender.SERVER, forged.encode())
     assert talking.closings[Sender.CLIENT].code == "bad_seal"
     assert talking.client_messages[-1].failure is not None

@@ -11,7 +11,7 @@ from wirelake.message import Failure, Kind
 from wirelake.message import Message as Common
 from wirelake.protocols.comet import crypto, frames
 from wirelake.protocols.comet.session import CLIENT_TABLE, ClientState, Settings
-from wirelake.protocols.comet.translation import from_message, notification_to_message, to_message
+from wirelake.protocols.comet.translation import from_message, to_message
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.session import Closing, Session, Step
 
@@ -96,7 +96,7 @@ class ClientSession(Session):
         step.closing = Closing("server_error", frame.reason)
 
     def _notified(self, frame: frames.Message, now_s: float, step: Step) -> None:
-        message = notification_to_message(frame.notification)
+        message = to_message(frame, Sender.SERVER)
         step.messages.append(self._opened(message, "", now_s, step))
 
     def _opened(self, message: Common, correlation: str, now_s: float, step: Step) -> Common:

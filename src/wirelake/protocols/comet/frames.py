@@ -12,8 +12,6 @@ from struct import Struct as Layout
 from struct import error as struct_error
 from typing import ClassVar
 
-from msgspec import Struct
-
 from wirelake.errors import EncodeError
 from wirelake.limits import COMET_FRAME_BYTES_MAX, COMET_WRITE_COUNT_MAX, COMET_WRITE_LENGTH_MAX
 from wirelake.protocols.comet.opcodes import ClientType, ServerType
@@ -23,6 +21,8 @@ from wirelake.protocols.splitter import Splitter
 
 _HEAD = Layout(">HB")
 _I64 = Layout(">q")
+_unpack_i64 = _I64.unpack_from
+_CLIENT = Sender.CLIENT  # looking a member up in its enum costs more than the comparison
 _U8_MAX = 0xFF
 _U16_MAX = 0xFFFF
 
@@ -50,11 +50,11 @@ class CometFrame(Frame, frozen=True):
     type: ClassVar[int]
     sender: ClassVar[Sender]
 
-    def _body(self) -> bytes:
+    def body(self) -> bytes:
         return b""
 
     def encode(self) -> bytes:
-        body = self._body()
+        body = self.body()
         if len(body) + 1 > COMET_WRITE_LENGTH_MAX:
             raise EncodeError(f"{self.name} of {len(body) + 1} bytes: writers stay within {COMET_WRITE_LENGTH_MAX}")
         return _HEAD.pack(len(body) + 1, self.type) + body
@@ -74,7 +74,7 @@ class Auth(ClientFrame, frozen=True):
     client_id: str
     token: str
 
-    def _body(self) -> bytes:
+    def body(self) -> bytes:
         return _text(self.client_id) + _text(self.token)
 
 
@@ -83,7 +83,7 @@ class ExchangeKey(ClientFrame, frozen=True):
     type = ClientType.EXCHANGE_KEY
     secret_key: bytes
 
-    def _body(self) -> bytes:
+    def body(self) -> bytes:
         return _bytes(self.secret_key)
 
 
@@ -97,7 +97,7 @@ class Subscribe(ClientFrame, frozen=True):
     type = ClientType.SUBSCRIBE
     topics: tuple[str, ...]
 
-    def _body(self) -> bytes:
+    def body(self) -> bytes:
         return _texts(self.topics)
 
 
@@ -106,7 +106,7 @@ class Unsubscribe(ClientFrame, frozen=True):
     type = ClientType.UNSUBSCRIBE
     topics: tuple[str, ...]
 
-    def _body(self) -> bytes:
+    def body(self) -> bytes:
         return _texts(self.topics)
 
 
@@ -125,7 +125,7 @@ class MessageAck(ClientFrame, frozen=True):
     type = ClientType.MESSAGE_ACK
     msg_ids: tuple[str, ...]
 
-    def _body(self) -> bytes:
+    def body(self) -> bytes:
         return _texts(self.msg_ids)
 
 
@@ -137,7 +137,7 @@ class ReportEnviron(ClientFrame, frozen=True):
     phone_type: str
     extra: tuple[str, ...]
 
-    def _body(self) -> bytes:
+    def body(self) -> bytes:
         return _u8(self.network_type) + _u8(self.isp) + _text(self.phone_type) + _texts(self.extra)
 
 
@@ -152,7 +152,7 @@ class Error(ServerFrame, frozen=True):
     code: int
     reason: str
 
-    def _body(self) -> bytes:
+    def body(self) -> bytes:
         return _u8(self.code) + _text(self.reason)
 
 
@@ -161,7 +161,7 @@ class AuthSuccess(ServerFrame, frozen=True):
     type = ServerType.AUTH_SUCCESS
     encrypt_key: bytes
 
-    def _body(self) -> bytes:
+    def body(self) -> bytes:
         return _bytes(self.encrypt_key)
 
 
@@ -170,54 +170,52 @@ class TopicList(ServerFrame, frozen=True):
     type = ServerType.TOPIC_LIST
     topics: tuple[str, ...]
 
-    def _body(self) -> bytes:
+    def body(self) -> bytes:
         return _texts(self.topics)
 
 
-class Notification(Struct, frozen=True):
-    """The seed's message_struct. `content` is bytes: UTF-8 text, or sealed once a key was exchanged."""
+class Message(ServerFrame, frozen=True):
+    """One notification; message_list holds several of the same. `content` is UTF-8 text, or sealed with a key.
 
+     0       1       2       3       4       5
+    ├───────┴───────┼───────┼────────┼───────┴──── … ─┬──── … ──┬──────┐
+    │    length     │   5   │msg_type│ msg_id string  │ content │i64 ts│
+    └───────────────┴───────┴────────┴──── … ─────────┴──── … ──┴──────┘
+    """
+
+    name = "message"
+    type = ServerType.MESSAGE
     msg_type: int
     msg_id: str
     content: bytes
     ts: int  # milliseconds since 1970
 
-    def encode(self) -> bytes:
+    def body(self) -> bytes:
         return _u8(self.msg_type) + _text(self.msg_id) + _bytes(self.content) + _I64.pack(self.ts)
 
 
 class MessageList(ServerFrame, frozen=True):
     name = "message_list"
     type = ServerType.MESSAGE_LIST
-    notifications: tuple[Notification, ...]
+    messages: tuple[Message, ...]
 
-    def _body(self) -> bytes:
-        return _count(self.notifications) + b"".join([each.encode() for each in self.notifications])
-
-
-class Message(ServerFrame, frozen=True):
-    name = "message"
-    type = ServerType.MESSAGE
-    notification: Notification
-
-    def _body(self) -> bytes:
-        return self.notification.encode()
+    def body(self) -> bytes:
+        return _count(self.messages) + b"".join([message.body() for message in self.messages])
 
 
 def decode(frame: bytes, sender: Sender) -> CometFrame:
     """One whole frame, head included, as the splitter cuts it off."""
     try:
-        if (frame[0] << 8 | frame[1]) + 2 == len(frame):
-            read = _READ_CLIENT if sender is Sender.CLIENT else _READ_SERVER
-            found, end = read[frame[2]](frame)
-            if end == len(frame):
-                return found
+        found, end = (_READ_CLIENT if sender is _CLIENT else _READ_SERVER)[frame[2]](frame)
+        if end == len(frame) == (frame[0] << 8 | frame[1]) + 2:
+            return found
     except (IndexError, UnicodeDecodeError, struct_error):
         pass
     raise dissect(frame, sender).error or AssertionError("the tree takes what decode refuses")
 
 
-# Readers take a frame and answer what is in it and where it ends; a short frame raises IndexError or ends too far.
+# A reader takes a frame and answers what is in it and where that ends. It need not look whether the frame is long
+# enough: a missing byte raises IndexError, and a slice that was cut short gives an end beyond the frame.
 Reader = Callable[[bytes], tuple[CometFrame, int]]
 
 
@@ -242,12 +240,14 @@ def _read_texts(frame: bytes, start: int) -> tuple[tuple[str, ...], int]:
     return tuple(texts), end
 
 
-def _read_notification(frame: bytes, start: int) -> tuple[Notification, int]:
-    msg_id_end = start + 3 + (frame[start + 1] << 8 | frame[start + 2])
-    content_end = msg_id_end + 2 + (frame[msg_id_end] << 8 | frame[msg_id_end + 1])
-    (ts,) = _I64.unpack_from(frame, content_end)
-    msg_id = frame[start + 3 : msg_id_end].decode()
-    return Notification(frame[start], msg_id, frame[msg_id_end + 2 : content_end], ts), content_end + 8
+def _read_message(frame: bytes, start: int = 3) -> tuple[Message, int]:
+    msg_id_start = start + 3
+    content_size = msg_id_start + (frame[start + 1] << 8 | frame[start + 2])
+    content_start = content_size + 2
+    ts_start = content_start + (frame[content_size] << 8 | frame[content_size + 1])
+    msg_id = frame[msg_id_start:content_size].decode()
+    content = frame[content_start:ts_start]
+    return Message(frame[start], msg_id, content, _unpack_i64(frame, ts_start)[0]), ts_start + 8
 
 
 def _nothing(found: CometFrame) -> Reader:
@@ -288,17 +288,12 @@ def _read_error(frame: bytes) -> tuple[CometFrame, int]:
 
 
 def _read_message_list(frame: bytes) -> tuple[CometFrame, int]:
-    notifications = []
+    messages = []
     end = 4
     for _ in range(frame[3]):
-        notification, end = _read_notification(frame, end)
-        notifications.append(notification)
-    return MessageList(tuple(notifications)), end
-
-
-def _read_message(frame: bytes) -> tuple[CometFrame, int]:
-    notification, end = _read_notification(frame, 3)
-    return Message(notification), end
+        message, end = _read_message(frame, end)
+        messages.append(message)
+    return MessageList(tuple(messages)), end
 
 
 # In the order of the type numbers; a type beyond them raises IndexError.

@@ -21,7 +21,7 @@ from wirelake.message import Message as Common
 from wirelake.protocols.comet import crypto, frames
 from wirelake.protocols.comet.opcodes import ErrorCode
 from wirelake.protocols.comet.session import SERVER_TABLE, ServerState, Settings
-from wirelake.protocols.comet.translation import from_message, notification_from_message, to_message
+from wirelake.protocols.comet.translation import from_message, notification, to_message
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.session import Closing, Session, Step
 
@@ -146,28 +146,27 @@ class ServerSession(Session):
     def _fitting(self, message: Common) -> frames.MessageList:
         """As many of the waiting notifications as one frame holds, oldest first."""
         room = COMET_WRITE_LENGTH_MAX - _LIST_HEAD_BYTES
-        fitting: list[frames.Notification] = []
+        fitting: list[frames.Message] = []
         for part in message.parts[:COMET_WRITE_COUNT_MAX]:
-            notification = self._sealed_notification(part)
-            room -= len(notification.encode())
+            notified = self._sealed(part)
+            room -= len(notified.body())
             if room < 0:
                 break
-            fitting.append(notification)
+            fitting.append(notified)
         if message.parts and not fitting:
             raise TranslationError("a notification that is too long for a comet frame")
         return frames.MessageList(tuple(fitting))
 
     def _push(self, message: Common, _now_s: float, step: Step) -> None:
-        notification = self._sealed_notification(message)
-        step.frames.append(frames.Message(notification))
+        step.frames.append(self._sealed(message))
 
-    def _sealed_notification(self, message: Common) -> frames.Notification:
-        notification = notification_from_message(message)
+    def _sealed(self, message: Common) -> frames.Message:
+        plain = notification(message)
         if self._secret is None:
-            return notification
+            return plain
         nonce = self._random(crypto.NONCE_BYTES)
-        content = crypto.seal_content(notification.content, notification.msg_id, self._secret, nonce)
-        return replace(notification, content=content)
+        content = crypto.seal_content(plain.content, plain.msg_id, self._secret, nonce)
+        return replace(plain, content=content)
 
     def _second_auth(self, _frame: frames.Auth, _now_s: float, step: Step) -> None:
         step.frames.append(frames.Error(ErrorCode.BAD_ARGUMENTS, "already logged in"))

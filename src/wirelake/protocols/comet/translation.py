@@ -25,20 +25,20 @@ def from_message(message: Common, sender: Sender) -> frames.CometFrame:
     return _client_frame(message) if sender is Sender.CLIENT else _server_frame(message)
 
 
-def notification_to_message(notification: frames.Notification) -> Common:
+def _notified(frame: frames.Message) -> Common:
     return Common(
         kind=Kind.NOTIFICATION,
         name="message",
         protocol="comet",
-        id=notification.msg_id,
-        payload=notification.content,
-        type=notification.msg_type,
-        at_ms=notification.ts,
+        id=frame.msg_id,
+        payload=frame.content,
+        type=frame.msg_type,
+        at_ms=frame.ts,
     )
 
 
-def notification_from_message(message: Common) -> frames.Notification:
-    return frames.Notification(message.type, message.id, content_of(message), message.at_ms)
+def notification(message: Common) -> frames.Message:
+    return frames.Message(message.type, message.id, content_of(message), message.at_ms)
 
 
 def _client_frame(message: Common) -> frames.CometFrame:  # noqa: PLR0911 (one return a frame)
@@ -69,7 +69,7 @@ def _client_frame(message: Common) -> frames.CometFrame:  # noqa: PLR0911 (one r
 
 def _server_frame(message: Common) -> frames.CometFrame:
     if message.kind is Kind.NOTIFICATION:
-        return frames.Message(notification_from_message(message))
+        return notification(message)
     if message.kind is not Kind.RESPONSE:
         raise TranslationError(f"a comet server has no frame for a {message.kind}")
     if message.failure is not None:
@@ -78,7 +78,7 @@ def _server_frame(message: Common) -> frames.CometFrame:
     if message.name == AUTH_SUCCESS:
         return frames.AuthSuccess(message.payload)
     if message.name == "message_list" or message.parts:
-        return frames.MessageList(tuple(notification_from_message(part) for part in message.parts))
+        return frames.MessageList(tuple(notification(part) for part in message.parts))
     if "topics" in message.fields:
         return frames.TopicList(tuple(message.fields["topics"]))
     if message.fields or message.payload:
@@ -114,8 +114,8 @@ _TO: dict[type[Frame], Callable[[Any], Common]] = {
     frames.Error: lambda f: _response(f, failure=Failure(f.reason, f.code)),
     frames.AuthSuccess: lambda f: _response(f, payload=f.encrypt_key),
     frames.TopicList: lambda f: _response(f, fields={"topics": list(f.topics)}),
-    frames.MessageList: lambda f: _response(f, parts=tuple(notification_to_message(each) for each in f.notifications)),
-    frames.Message: lambda f: notification_to_message(f.notification),
+    frames.MessageList: lambda f: _response(f, parts=tuple(_notified(each) for each in f.messages)),
+    frames.Message: _notified,
 }
 
 

@@ -1,0 +1,1 @@
+"""The same frames, read and written by other means."""

@@ -1,0 +1,36 @@
+"""`wirelake config`: the settings in force."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from wirelake.cli.options import settings_options
+from wirelake.config import load
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  wirelake config
+  WIRELAKE_LISTEN_COMET=0.0.0.0:7334 wirelake config
+  wirelake config > wirelake.toml"""
+)
+@settings_options
+def command(config_file: Path | None, data_folder: Path | None) -> None:
+    """Print the settings in force, as a file that could be used as wirelake.toml."""
+    click.echo(as_toml(msgspec.to_builtins(load(config_file, data_folder))))
+
+
+def as_toml(settings: dict[str, Any]) -> str:
+    lines = [f"{key} = {_value(value)}" for key, value in settings.items() if not isinstance(value, dict)]
+    for section, values in settings.items():
+        if isinstance(values, dict):
+            lines += [f"[{section}]", *(f"{key} = {_value(value)}" for key, value in values.items())]
+    return "\n".join(lines)
+
+
+def _value(value: str | float) -> str:
+    """JSON's strings, numbers and booleans are also TOML's."""
+    return msgspec.json.encode(value).decode()

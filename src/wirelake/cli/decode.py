@@ -1,0 +1,160 @@
+"""`wirelake decode`: frames as a tree, as a packet analyser shows them."""
+
+import sys
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from wirelake.cli.hextext import read_input
+from wirelake.cli.main import EXIT_BAD_INPUT
+from wirelake.cli.options import settings_options
+from wirelake.errors import ProtocolError
+from wirelake.protocols import registry
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.inspection import Inspection, inspect
+from wirelake.protocols.jsontext import write_json
+from wirelake.protocols.protocol import Carrier
+from wirelake.protocols.tree import Field
+
+_SENDERS = click.Choice([sender.value for sender in Sender])
+_CARRIERS = click.Choice([carrier.value for carrier in Carrier])
+_HEX_BYTES_SHOWN = 8
+_VALUE_CHARS_SHOWN = 64
+_NAME_COLUMN = 36
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  wirelake decode comet 000c030200024061000440622f63
+  wirelake decode apostol --json 1e0103060431323334f000a6530c5e010000000400000000029c530c5e3ec7
+  xxd -p capture.bin | wirelake decode esnp --from server -"""
+)
+@click.argument("protocol")
+@click.argument("hex_words", metavar="HEX…|-", nargs=-1, required=True)
+@click.option(
+    "--from",
+    "sender",
+    type=click.Choice([sender.value for sender in Sender]),
+    default="client",
+    help="Who sent the bytes.",
+)
+@click.option(
+    "--transport",
+    type=click.Choice([carrier.value for carrier in Carrier]),
+    help="How they travelled, where that matters.",
+)
+@click.option("--raw", is_flag=True, help="Standard input holds the bytes themselves, not hex.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the tree.")
+@settings_options
+def command(
+    protocol: str, hex_words: tuple[str, ...], sender: str, transport: str | None, raw: bool, as_json: bool, **_: Any
+) -> None:
+    """Take the frames of PROTOCOL in HEX apart, field by field, with byte offsets.
+
+    Exit code 1, and the offset, if bytes are not what the protocol allows.
+    """
+    data = read_input(hex_words, raw=raw)
+    carrier = Carrier(transport) if transport else None
+    found = inspect(data, registry.get(protocol), Sender(sender), carrier)
+    if as_json:
+        click.echo(write_json(as_values(found)))
+    else:
+        show(found, data, Console(highlight=False, soft_wrap=True))
+    if found.failure is not None:
+        if not as_json:
+            click.echo(f"wirelake: {protocol}: byte {found.failure.offset}: {found.failure.text}", err=True)
+        sys.exit(EXIT_BAD_INPUT)
+
+
+def show(found: Inspection, data: bytes, console: Console) -> None:
+    for tree in found.trees:
+        size = f"{tree.root.size} byte{'s' if tree.root.size != 1 else ''}"
+        console.print(Text.assemble((tree.root.name, "bold"), (f"  {size} from the {found.sender}", "dim")))
+        for child in tree.root.children:
+            _show_field(child, data, console, depth=1)
+        if tree.error is not None:
+            _show_error(tree.error, data, console)
+    if found.rest:
+        console.print(Text(f"{len(found.rest)} bytes that are not a whole frame", "bold red"))
+        if found.failure is not None:
+            _show_error(found.failure, data, console)
+
+
+def _show_field(field: Field, data: bytes, console: Console, depth: int) -> None:
+    raw = data[field.offset : field.offset + field.size]
+    hex_ = "" if field.children else raw[:_HEX_BYTES_SHOWN].hex(" ") + ("…" if len(raw) > _HEX_BYTES_SHOWN else "")
+    line = Text.assemble(
+        (f"{field.offset:06x}", "dim"),
+        "  ",
+        (f"{hex_:<{_HEX_BYTES_SHOWN * 3}} ", "cyan"),
+        (f"{'  ' * depth + field.name:<{_NAME_COLUMN}} ", "bold" if field.children else ""),
+        (_value_text(field), "green"),
+    )
+    if field.note:
+        line.append(f"  {field.note}", "dim italic")
+    line.rstrip()
+    console.print(line)
+    for child in field.children:
+        _show_field(child, data, console, depth + 1)
+
+
+def _show_error(error: ProtocolError, data: bytes, console: Console) -> None:
+    at = data[error.offset : error.offset + _HEX_BYTES_SHOWN].hex(" ") or "(end)"
+    console.print(
+        Text.assemble(
+            (f"{error.offset:06x}", "bold red"),
+            "  ",
+            (f"{at:<{_HEX_BYTES_SHOWN * 3}} ", "red"),
+            (f"  ✗ {error.text}", "bold red"),
+        )
+    )
+
+
+def _value_text(field: Field) -> str:
+    value = field.value
+    if value is None:
+        return ""
+    text = value.hex() if isinstance(value, bytes) else value if isinstance(value, str) else repr(value)
+    if isinstance(value, str):
+        text = text if text.isprintable() and text == text.strip() and text else repr(text)
+    return text if len(text) <= _VALUE_CHARS_SHOWN else text[: _VALUE_CHARS_SHOWN - 1] + "…"
+
+
+def as_values(found: Inspection) -> dict[str, Any]:
+    """The same as plain values, for JSON; bytes as hex."""
+    return {
+        "protocol": found.protocol,
+        "from": found.sender,
+        "transport": found.carrier,
+        "frames": [_field_values(tree.root) for tree in found.trees],
+        "rest": found.rest.hex(),
+        "error": _error_values(found.failure),
+    }
+
+
+def _field_values(field: Field) -> dict[str, Any]:
+    values: dict[str, Any] = {"name": field.name, "offset": field.offset, "size": field.size}
+    if field.value is not None:
+        values["value"] = _plain(field.value)
+    if field.note:
+        values["note"] = field.note
+    if field.children:
+        values["children"] = [_field_values(child) for child in field.children]
+    return values
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _error_values(error: ProtocolError | None) -> dict[str, Any] | None:
+    return None if error is None else {"code": error.code, "message": error.text, "offset": error.offset}

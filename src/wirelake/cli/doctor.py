@@ -1,0 +1,139 @@
+"""`wirelake doctor`: what is missing or wrong on this machine, in sentences."""
+
+import platform
+import resource
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+from msgspec import Struct
+from rich.console import Console
+from rich.text import Text
+
+from wirelake.cli.options import settings_options
+from wirelake.config import Listen, Settings, load, parse_address
+from wirelake.errors import WirelakeError
+from wirelake.limits import MIB
+from wirelake.protocols import registry
+
+_PYTHON_MIN = (3, 11)
+_FREE_BYTES_MIN = 1024 * MIB
+_OPEN_FILES_MIN = 4096
+_MODULES = ("click", "cramjam", "cryptography", "fastcrc", "msgspec", "pyarrow", "rich")
+
+
+class Finding(Struct, frozen=True):
+    fine: bool
+    text: str  # a sentence; for what is wrong, with what to do
+
+
+@click.command(
+    epilog="""\b
+Example:
+  wirelake doctor"""
+)
+@settings_options
+def command(config_file: Path | None, data_folder: Path | None) -> None:
+    """Look at this machine and the settings, and say what is missing or wrong. Exit code 1 if anything is."""
+    console = Console(highlight=False, soft_wrap=True)
+    findings = list(examine(config_file, data_folder))
+    for finding in findings:
+        mark = ("✓ ", "green") if finding.fine else ("✗ ", "bold red")
+        console.print(Text.assemble(mark, finding.text))
+    wrong = sum(not finding.fine for finding in findings)
+    console.print(Text("Everything is in order." if not wrong else f"{wrong} to look at.", "bold"))
+    sys.exit(1 if wrong else 0)
+
+
+def examine(config_file: Path | None, data_folder: Path | None) -> Iterator[Finding]:
+    yield _python()
+    yield _modules()
+    yield _protocols()
+    try:
+        settings = load(config_file, data_folder)
+    except WirelakeError as error:
+        yield Finding(False, f"{error}. Mend the setting; `wirelake config` prints those in force.")
+        return
+    yield Finding(True, "The settings are readable and every key is known.")
+    yield _folder(Path(settings.data))
+    yield _open_files()
+    yield from _doors(settings)
+
+
+def _python() -> Finding:
+    if sys.version_info < _PYTHON_MIN:
+        return Finding(False, f"Python is {platform.python_version()}; install 3.11 or later.")
+    return Finding(True, f"Python is {platform.python_version()}.")
+
+
+def _modules() -> Finding:
+    missing = [name for name in _MODULES if find_spec(name) is None]
+    if missing:
+        return Finding(False, f"Missing packages: {', '.join(missing)}. Run `pip install wirelake` again.")
+    return Finding(True, "All packages that the gateway needs are installed.")
+
+
+def _protocols() -> Finding:
+    try:
+        protocols = registry.all_protocols()
+    except (WirelakeError, ImportError) as error:
+        return Finding(False, f"A protocol cannot be loaded: {error}")
+    return Finding(True, f"Protocols: {', '.join(protocol.name for protocol in protocols)}.")
+
+
+def _folder(folder: Path) -> Finding:
+    """The nearest folder that exists decides: the rest is made when first needed."""
+    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not place.is_dir():
+        return Finding(False, f"The data folder {folder} cannot be made: {place} is a file. Use --data.")
+    free = shutil.disk_usage(place).free
+    if not _writable(place):
+        return Finding(False, f"The data folder {folder} cannot be written: give this user the right, or use --data.")
+    if free < _FREE_BYTES_MIN:
+        return Finding(False, f"Only {free // MIB} MiB are free for the data folder {folder}; make room.")
+    return Finding(True, f"The data folder {folder} can be written, {free // MIB} MiB are free.")
+
+
+def _writable(place: Path) -> bool:
+    probe = place / ".wirelake-doctor"
+    try:
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def _open_files() -> Finding:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and limit < _OPEN_FILES_MIN:
+        text = f"At most {limit} files may be open, and each connection is one: raise it with `ulimit -n 65536`."
+        return Finding(False, text)
+    return Finding(True, f"{limit} files may be open at once.")
+
+
+def _doors(settings: Settings) -> Iterator[Finding]:
+    taken = []
+    for name in Listen.__struct_fields__:
+        address = parse_address(getattr(settings.listen, name), f"listen.{name}")
+        if address is not None and not _free(address.host, address.port):
+            taken.append(f"{name} ({address})")
+    if taken:
+        yield Finding(False, f"Already in use or not ours: {', '.join(taken)}. Is a gateway running? Or set [listen].")
+    else:
+        yield Finding(True, "The addresses to listen on are free.")
+
+
+def _free(host: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,54 @@
+"""The program `wirelake`. Commands are imported only when called, so that each starts fast."""
+
+import sys
+from importlib import import_module
+from importlib.metadata import version
+from typing import Final
+
+import click
+
+from wirelake.errors import WirelakeError
+
+# name → what it does, in one line. The module wirelake.cli.<name> holds it as `command`.
+COMMANDS: Final = {
+    "decode": "Take frames apart: a tree of fields with byte offsets.",
+    "identify": "Which of the protocols could these bytes be?",
+    "config": "Print the settings in force.",
+    "doctor": "What is missing or wrong on this machine, in sentences.",
+}
+EXIT_BAD_INPUT: Final = 1
+
+
+class LazyCommands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"wirelake.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("wirelake"), prog_name="wirelake")
+def wirelake() -> None:
+    """One gateway for private wire protocols, a durable log of every frame, and tables you can query."""
+
+
+def main() -> None:
+    try:
+        wirelake()
+    except WirelakeError as error:
+        click.echo(f"wirelake: {error}", err=True)
+        sys.exit(EXIT_BAD_INPUT)
+    except BrokenPipeError:  # `wirelake … | head` closed our output: not an error
+        sys.stderr.close()
+
+
+if __name__ == "__main__":
+    main()

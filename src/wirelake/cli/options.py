@@ -1,0 +1,17 @@
+"""Options that every command takes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--config FILE` and `--data DIR`. A command that needs neither takes them too: scripts can always pass them."""
+    with_data = click.option("--data", "data_folder", type=_FOLDER, help="The data folder, instead of the setting's.")
+    with_config = click.option("--config", "config_file", type=_FILE, help="Settings file, instead of wirelake.toml.")
+    return with_config(with_data(command))

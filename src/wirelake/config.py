@@ -1,0 +1,139 @@
+"""Settings: a TOML file, then the environment, then the command line. Every key has a default.
+
+`[listen] comet` in the file is `WIRELAKE_LISTEN_COMET` in the environment. A key that does not exist is an error that
+names it: a misspelt setting must not be silently the default.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from wirelake.errors import InputError
+
+DEFAULT_FILE: Final = Path("wirelake.toml")
+ENVIRONMENT_PREFIX: Final = "WIRELAKE_"
+OFF: Final = "off"
+_PORT_MAX: Final = 65535
+_Count = Annotated[int, Meta(ge=1)]
+
+
+class Listen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where each door is, as HOST:PORT, or "off"."""
+
+    comet: str = "127.0.0.1:7334"
+    magline: str = "127.0.0.1:9757"
+    apostol: str = "127.0.0.1:7332"  # UDP and TCP
+    esnp: str = "127.0.0.1:1080"
+    sisnet: str = "127.0.0.1:7329"  # WebSocket
+    sisnet_tcp: str = "127.0.0.1:7330"
+    redis: str = "127.0.0.1:6380"
+    http: str = "127.0.0.1:7080"  # API and console
+
+
+class Tls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Files in PEM form. With `cert` and `key`, every TCP and WebSocket door speaks TLS."""
+
+    cert: str = ""
+    key: str = ""
+    client_ca: str = ""
+
+
+class Auth(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    open: bool = False  # True lets anybody in, with any name
+
+
+class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    fsync: bool = True
+    segment_mb: _Count = 64
+    keep_days: _Count = 30
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    data: str = "data"
+    listen: Listen = Listen()
+    tls: Tls = Tls()
+    auth: Auth = Auth()
+    log: Log = Log()
+
+
+class Address(Struct, frozen=True):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def load(
+    file: Path | None = None, data_folder: Path | None = None, environment: Mapping[str, str] | None = None
+) -> Settings:
+    """The settings in force. Without `file`, wirelake.toml is read if it is there."""
+    values: dict[str, Any] = {}
+    path = file or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
+    if path is not None:
+        values = _read(path)
+        _convert(values, str(path))  # so that a fault in the file is told as one of the file
+    _merge(values, os.environ if environment is None else environment)
+    if data_folder is not None:
+        values["data"] = str(data_folder)
+    settings = _convert(values, "the environment")
+    for name in Listen.__struct_fields__:
+        parse_address(getattr(settings.listen, name), f"listen.{name}")
+    if bool(settings.tls.cert) != bool(settings.tls.key):
+        raise InputError("settings: tls.cert and tls.key go together")
+    return settings
+
+
+def parse_address(text: str, key: str) -> Address | None:
+    """HOST:PORT, [IPv6]:PORT, or None for "off"."""
+    if text == OFF:
+        return None
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > _PORT_MAX:
+        raise InputError(f'settings: {key} = "{text}" is not HOST:PORT and not "{OFF}"')
+    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"settings: {path} cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"settings: {path}: {error}") from error
+
+
+def _convert(values: dict[str, Any], place: str) -> Settings:
+    try:
+        return msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise InputError(f"settings: {place}: {error}") from error
+
+
+def _merge(values: dict[str, Any], environment: Mapping[str, str]) -> None:
+    known = _keys()
+    for variable, text in environment.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
+        if variable not in known:
+            raise InputError(f"settings: the environment has {variable}, but no setting has that name")
+        *sections, key = known[variable]
+        place = values
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[key] = text
+
+
+def _keys() -> dict[str, tuple[str, ...]]:
+    """Environment variable → path of the setting."""
+    keys: dict[str, tuple[str, ...]] = {}
+    for name, default in ((name, getattr(Settings(), name)) for name in Settings.__struct_fields__):
+        inner = default.__struct_fields__ if isinstance(default, Struct) else ()
+        for path in [(name, key) for key in inner] or [(name,)]:
+            keys[ENVIRONMENT_PREFIX + "_".join(path).upper()] = path
+    return keys

@@ -1,0 +1,47 @@
+"""Every test. Run by `./dev test`.
+
+./dev test                     lint, types, then all tests with branch coverage
+./dev test --long              the same, then each fuzz target for a minute
+./dev test tests/log -k crash  only these tests, without lint and coverage
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from check import check
+
+BIN = Path(sys.executable).parent
+FUZZ_SECONDS = 60
+PROTOCOLS_COVERAGE_MIN = 95
+
+
+def main() -> int:
+    wanted = sys.argv[1:]
+    long = "--long" in wanted
+    chosen = [word for word in wanted if word != "--long"]
+    if chosen:
+        return subprocess.run([BIN / "pytest", *chosen], check=False).returncode
+    fine = check()
+    print("── tests", flush=True)
+    workers = str(os.cpu_count() or 1)
+    tested = subprocess.run(
+        [BIN / "pytest", "-n", workers, "--dist", "worksteal", "--cov", "--cov-branch", "--cov-report=term"],
+        check=False,
+    )
+    print(f"── coverage of protocols/, at least {PROTOCOLS_COVERAGE_MIN} %", flush=True)
+    covered = subprocess.run(
+        [BIN / "coverage", "report", "--include=src/wirelake/protocols/*", f"--fail-under={PROTOCOLS_COVERAGE_MIN}"],
+        check=False,
+    )
+    fine = fine and tested.returncode == 0 and covered.returncode == 0
+    if long:
+        print(f"── fuzz, {FUZZ_SECONDS} s a target", flush=True)
+        fuzzed = subprocess.run([sys.executable, "fuzz/run.py", str(FUZZ_SECONDS)], check=False)
+        fine = fine and fuzzed.returncode == 0
+    return 0 if fine else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+import resource
+import socket
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from wirelake.cli import doctor
+from wirelake.cli.main import wirelake
+
+QUIET_DOORS = "[listen]\n" + "\n".join(
+    f'{door} = "off"' for door in ("magline", "apostol", "esnp", "sisnet", "sisnet_tcp", "redis", "http")
+)
+
+
+def run(folder: Path, extra: str = "", data: Path | None = None) -> Result:
+    config = folder / "settings.toml"
+    config.write_text(QUIET_DOORS + "\n" + (extra or 'comet = "off"'))
+    return CliRunner().invoke(wirelake, ["doctor", "--config", str(config), "--data", str(data or folder / "new")])
+
+
+def test_a_machine_in_order(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "Everything is in order." in result.output
+    assert "comet, magline, apostol, esnp, sisnet, resp" in result.output
+    assert not (tmp_path / "new").exists(), "looking leaves nothing behind"
+
+
+def test_an_address_in_use_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        result = run(tmp_path, f'comet = "127.0.0.1:{port}"')
+    assert result.exit_code == 1
+    assert f"comet (127.0.0.1:{port})" in result.output
+
+
+def test_an_unknown_setting_is_named(tmp_path: Path) -> None:
+    result = run(tmp_path, 'cornet = "off"')
+    assert result.exit_code == 1
+    assert "cornet" in result.output
+
+
+def test_a_data_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = run(tmp_path, data=tmp_path / "file" / "data")
+    assert "is a file" in result.output
+    assert result.exit_code == 1
+
+
+def test_a_data_folder_without_the_right_to_write() -> None:
+    """/proc is a folder in which not even root makes files."""
+    finding = doctor._folder(Path("/proc/wirelake"))
+    assert not finding.fine
+    assert "cannot be written" in finding.text
+
+
+def test_too_little_room_too_few_files_too_old_a_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_FREE_BYTES_MIN", 2**62)
+    monkeypatch.setattr(doctor, "_PYTHON_MIN", (99, 0))
+    monkeypatch.setattr(doctor, "_MODULES", ("no_such_module",))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+    try:
+        result = run(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "MiB are free for the data folder" in result.output
+    assert "ulimit -n" in result.output
+    assert "install 3.11 or later" in result.output
+    assert "no_such_module" in result.output
+    assert "4 to look at." in result.output

@@ -1,0 +1,36 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wirelake.errors import ProtocolError
+from wirelake.protocols.jsontext import read_json, write_json
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_read_or_refused_by_name(data: bytes) -> None:
+    offset = 0
+    try:
+        read_json(data)
+    except ProtocolError as error:
+        offset = error.offset
+    assert 0 <= offset <= len(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "offset"),
+    [
+        (b'{"a": x}', "bad_json", 16),
+        (b'"\xff"', "bad_utf8", 10),
+        (b"[" * 100_000, "json_depth_max", 10),
+        (b"", "bad_json", 10),
+        (b"1e999", "bad_json", 15),
+    ],
+)
+def test_the_place_is_named(data: bytes, code: str, offset: int) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        read_json(data, 10)
+    assert (caught.value.code, caught.value.offset) == (code, offset)
+
+
+def test_what_is_written_is_compact() -> None:
+    assert write_json({"a": [1, "ü", b"\xff"]}) == '{"a":[1,"ü","/w=="]}'.encode()

@@ -1,0 +1,52 @@
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from wirelake.errors import InputError, UnknownProtocolError
+from wirelake.protocols import registry
+
+
+def added(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    point = EntryPoint(name, value, registry.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(registry.metadata, "entry_points", lambda **_group: [point])
+    registry.get.cache_clear()
+    registry._added.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> None:
+    registry.get.cache_clear()
+    registry._added.cache_clear()
+
+
+@pytest.mark.parametrize("name", registry.BUILT_IN)
+def test_each_built_in_protocol_is_whole(name: str) -> None:
+    protocol = registry.get(name)
+    assert protocol.name == name
+    assert protocol.transports
+    assert protocol.decoder_version >= 1
+    assert protocol.server_session is not None
+    assert protocol.client_session is not None
+    assert protocol.losses
+
+
+def test_an_unknown_name_gets_a_hint() -> None:
+    with pytest.raises(UnknownProtocolError, match="did you mean magline"):
+        registry.get("maglin")
+    with pytest.raises(UnknownProtocolError, match="there are comet"):
+        registry.get("zzz")
+
+
+def test_a_name_cannot_be_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    added(monkeypatch, "comet", "wirelake.protocols.comet.protocol:PROTOCOL")
+    with pytest.raises(InputError, match="takes the name of the built-in protocol 'comet'"):
+        registry.names()
+
+
+def test_an_entry_point_must_be_a_protocol_of_that_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    added(monkeypatch, "morse", "wirelake.limits:KIB")
+    with pytest.raises(InputError, match="is a int, not a Protocol"):
+        registry.get("morse")
+    added(monkeypatch, "morse", "wirelake.protocols.comet.protocol:PROTOCOL")
+    with pytest.raises(InputError, match="registered as 'morse' but is called 'comet'"):
+        registry.get("morse")

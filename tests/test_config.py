@@ -1,0 +1,70 @@
+from pathlib import Path
+
+import pytest
+
+from wirelake.config import Address, Settings, load, parse_address
+from wirelake.errors import InputError
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "wirelake.toml"
+    path.write_text(text)
+    return path
+
+
+def test_everything_has_a_default() -> None:
+    assert load(environment={}) == Settings()
+    assert Settings().listen.comet == "127.0.0.1:7334"
+
+
+def test_a_file_in_the_working_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path, 'data = "here"')
+    monkeypatch.chdir(tmp_path)
+    assert load(environment={}).data == "here"
+
+
+def test_the_environment_goes_over_the_file_and_the_command_line_over_both(tmp_path: Path) -> None:
+    file = written(tmp_path, 'data = "file"\n[listen]\ncomet = "127.0.0.1:1"\nesnp = "127.0.0.1:2"\n')
+    environment = {"WIRELAKE_LISTEN_COMET": "off", "WIRELAKE_DATA": "env", "HOME": "/", "WIRELAKE_LOG_FSYNC": "false"}
+    settings = load(file, environment=environment)
+    assert (settings.data, settings.listen.comet, settings.listen.esnp) == ("env", "off", "127.0.0.1:2")
+    assert settings.log.fsync is False
+    assert load(file, Path("given"), environment).data == "given"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("dta = 1", "dta"),
+        ("[listen]\ncornet = 'off'", "cornet"),
+        ("[log]\nsegment_mb = 0", "segment_mb"),
+        ("[log]\nsegment_mb = 'x'", "segment_mb"),
+        ("[listen]\ncomet = 'nowhere'", "listen.comet"),
+        ("[listen]\ncomet = 'h:70000'", "listen.comet"),
+        ("[tls]\ncert = 'a.pem'", "tls.cert"),
+        ("[listen", "at end of document"),
+    ],
+)
+def test_a_bad_setting_is_refused_by_name(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        load(written(tmp_path, text), environment={})
+
+
+def test_an_unknown_variable_is_refused_by_name() -> None:
+    with pytest.raises(InputError, match="WIRELAKE_LISTEN_CORNET"):
+        load(environment={"WIRELAKE_LISTEN_CORNET": "off"})
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"gone\.toml"):
+        load(tmp_path / "gone.toml", environment={})
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("off", None), ("localhost:80", Address("localhost", 80)), ("[::1]:443", Address("::1", 443))],
+)
+def test_addresses(text: str, address: Address | None) -> None:
+    assert parse_address(text, "listen.http") == address
+    if address is not None:
+        assert str(address) == text
