@@ -1,0 +1,1 @@
+"""apostol: meters, phones and things that report over UDP or TCP, in packets put together to commands."""

@@ -1,0 +1,289 @@
+"""Puts commands together from packets that come in any order, more than once, or never.
+
+Packet numbers decide the order, the packet with the `last` bit says how many there are. What contradicts the packets
+that came first (other data under the same number, another last one, a number beyond it) is left out and counted.
+
+A finished command is remembered for a while: its packets sent again are repeats and make no second command. A packet
+that differs from the finished one's is of a new command: the device's counter went round, or began anew. Of a
+command that was not completed anything may still be on its way, so only a packet 0 begins anew.
+
+An answer carries the asker's number, a report the device's own: two counters in one direction, told apart by the
+answer bit, which is therefore part of the key.
+"""
+
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from msgspec import Struct, field
+
+from wirelake.limits import (
+    APOSTOL_ASSEMBLING_BYTES_MAX,
+    APOSTOL_ASSEMBLING_COMMANDS_MAX,
+    APOSTOL_ASSEMBLING_PER_DEVICE_MAX,
+    APOSTOL_ASSEMBLY_S,
+    APOSTOL_COMMAND_BYTES_MAX,
+    APOSTOL_FINISHED_COMMANDS_MAX,
+    APOSTOL_FINISHED_PER_DEVICE_MAX,
+)
+from wirelake.protocols.apostol.envelope import join
+from wirelake.protocols.apostol.frames import Packet
+from wirelake.protocols.apostol.opcodes import ANSWER, COMMAND_BITS, LAST, TO_DEVICE
+
+DeviceKey = tuple[int, str]  # device_type, serial
+CommandKey = tuple[DeviceKey, int, int]  # the device, direction and answer bits, command_no
+
+
+class State(StrEnum):
+    COMPLETE = "complete"
+    EXPIRED = "expired"
+    REFUSED = "refused"
+
+
+class Bounds(Struct, frozen=True):
+    timeout_s: float = APOSTOL_ASSEMBLY_S
+    command_bytes_max: int = APOSTOL_COMMAND_BYTES_MAX
+    assembling_bytes_max: int = APOSTOL_ASSEMBLING_BYTES_MAX
+    assembling_commands_max: int = APOSTOL_ASSEMBLING_COMMANDS_MAX
+    assembling_per_device_max: int = APOSTOL_ASSEMBLING_PER_DEVICE_MAX
+    finished_commands_max: int = APOSTOL_FINISHED_COMMANDS_MAX
+    finished_per_device_max: int = APOSTOL_FINISHED_PER_DEVICE_MAX
+
+
+DEFAULT_BOUNDS = Bounds()
+
+
+class Assembled(Struct, frozen=True):
+    """A command that is done with. `data` is the joined packets, still sealed and zipped, of a complete one."""
+
+    state: State
+    device_type: int
+    serial: str
+    command_no: int
+    params: int  # direction, answer, zipped, sealed
+    data: bytes
+    packets: int  # how many different ones came
+    duplicates: int
+    conflicts: int
+    first_at_s: float
+    done_at_s: float
+    reason: str = ""  # for a refused one, the limit that it passed
+
+    @property
+    def to_device(self) -> bool:
+        return self.params & TO_DEVICE != 0
+
+    @property
+    def answer(self) -> bool:
+        return self.params & ANSWER != 0
+
+
+class Assembler:
+    """Takes packets (never receipts) and time; gives what became of their commands."""
+
+    __slots__ = ("_bytes", "_finished", "_open", "bounds", "duplicates", "late")
+
+    def __init__(self, bounds: Bounds = DEFAULT_BOUNDS) -> None:
+        self.bounds = bounds
+        self.duplicates = 0  # packets of finished commands that came again
+        self.late = 0  # packets of commands that were given up
+        self._bytes = 0
+        self._open: _Shelf[_Partial] = _Shelf()
+        self._finished: _Shelf[_Memory] = _Shelf()
+
+    def __len__(self) -> int:
+        """How many commands are under assembly."""
+        return len(self._open.items)
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When the next command expires."""
+        oldest = self._open.oldest()
+        return None if oldest is None else self._open.items[oldest].first_at_s + self.bounds.timeout_s
+
+    def add(self, packet: Packet, now_s: float) -> list[Assembled]:
+        """What this packet completes, and whatever else ends with it."""
+        done = self.expire(now_s)
+        device = (packet.device_type, packet.serial)
+        key = (device, packet.params & (TO_DEVICE | ANSWER), packet.command_no)
+        partial = self._open.items.get(key)
+        if partial is None:
+            if self._is_known(key, packet):
+                return done
+            if packet.params & LAST and not packet.packet_no and len(packet.data) <= self.bounds.command_bytes_max:
+                done.append(self._single(key, packet, now_s))
+                return done
+            self._make_room(device, now_s, done)
+            partial = _Partial(packet.params & COMMAND_BITS, now_s)
+            self._open.put(key, partial)
+        held = partial.size
+        partial.add(packet)
+        self._bytes += partial.size - held
+        if partial.size > self.bounds.command_bytes_max:
+            done.append(self._end(key, State.REFUSED, now_s, "command_bytes_max"))
+        elif partial.complete:
+            done.append(self._end(key, State.COMPLETE, now_s))
+        while self._bytes > self.bounds.assembling_bytes_max and (oldest := self._open.oldest()) is not None:
+            done.append(self._end(oldest, State.REFUSED, now_s, "assembling_bytes_max"))
+        return done
+
+    def expire(self, now_s: float) -> list[Assembled]:
+        """The commands whose time is over."""
+        timeout_s = self.bounds.timeout_s
+        done = []
+        while (key := self._open.oldest()) is not None and self._open.items[key].first_at_s + timeout_s <= now_s:
+            done.append(self._end(key, State.EXPIRED, now_s))
+        while (key := self._finished.oldest()) is not None and self._finished.items[key].done_at_s + timeout_s <= now_s:
+            self._finished.take(key)
+        return done
+
+    def _single(self, key: CommandKey, packet: Packet, now_s: float) -> Assembled:
+        """Most commands are one packet: they never lie open."""
+        self._remember(key, _Memory(State.COMPLETE, now_s, {0: _print(packet)}))
+        return Assembled(
+            State.COMPLETE,
+            packet.device_type,
+            packet.serial,
+            packet.command_no,
+            packet.params & COMMAND_BITS,
+            packet.data,
+            1,
+            0,
+            0,
+            now_s,
+            now_s,
+        )
+
+    def _is_known(self, key: CommandKey, packet: Packet) -> bool:
+        """Whether the packet belongs to a command that is done with."""
+        memory = self._finished.items.get(key)
+        if memory is None:
+            return False
+        if memory.prints.get(packet.packet_no) == _print(packet):
+            self.duplicates += 1
+            return True
+        if memory.state is not State.COMPLETE and packet.packet_no:
+            self.late += 1
+            return True
+        return False
+
+    def _make_room(self, device: DeviceKey, now_s: float, done: list[Assembled]) -> None:
+        """For one more command, the oldest goes where too many are open."""
+        oldest, reason = None, ""
+        if self._open.count(device) >= self.bounds.assembling_per_device_max:
+            oldest, reason = self._open.oldest(device), "assembling_per_device_max"
+        elif len(self._open.items) >= self.bounds.assembling_commands_max:
+            oldest, reason = self._open.oldest(), "assembling_commands_max"
+        if oldest is not None:
+            done.append(self._end(oldest, State.REFUSED, now_s, reason))
+
+    def _end(self, key: CommandKey, state: State, now_s: float, reason: str = "") -> Assembled:
+        partial = self._open.take(key)
+        self._bytes -= partial.size
+        self._remember(key, _Memory(state, now_s, partial.prints))
+        (device_type, serial), _, command_no = key
+        return Assembled(
+            state,
+            device_type,
+            serial,
+            command_no,
+            partial.params,
+            join(partial.parts) if state is State.COMPLETE else b"",
+            len(partial.parts),
+            partial.duplicates,
+            partial.conflicts,
+            partial.first_at_s,
+            now_s,
+            reason,
+        )
+
+    def _remember(self, key: CommandKey, memory: "_Memory") -> None:
+        finished = self._finished
+        if key in finished.items:
+            finished.take(key)
+        oldest = None
+        if finished.count(key[0]) >= self.bounds.finished_per_device_max:
+            oldest = finished.oldest(key[0])
+        elif len(finished.items) >= self.bounds.finished_commands_max:
+            oldest = finished.oldest()
+        if oldest is not None:
+            finished.take(oldest)
+        finished.put(key, memory)
+
+
+class _Partial(Struct):
+    """A command of which not all packets are here."""
+
+    params: int
+    first_at_s: float
+    parts: dict[int, bytes] = field(default_factory=dict)
+    prints: dict[int, int] = field(default_factory=dict)
+    last: int | None = None
+    size: int = 0
+    duplicates: int = 0
+    conflicts: int = 0
+
+    @property
+    def complete(self) -> bool:
+        return self.last is not None and len(self.parts) == self.last + 1
+
+    def add(self, packet: Packet) -> None:
+        number = packet.packet_no
+        if number in self.parts:
+            if self.prints[number] == _print(packet):
+                self.duplicates += 1
+            else:
+                self.conflicts += 1
+            return
+        is_last = packet.params & LAST != 0
+        beyond = self.last is not None and (is_last or number > self.last)
+        too_early = is_last and bool(self.parts) and max(self.parts) > number
+        if beyond or too_early or packet.params & COMMAND_BITS != self.params:
+            self.conflicts += 1
+            return
+        if is_last:
+            self.last = number
+        self.parts[number] = packet.data
+        self.prints[number] = _print(packet)
+        self.size += len(packet.data)
+
+
+class _Memory(Struct):
+    """What is kept of a finished command: enough to know its packets again."""
+
+    state: State
+    done_at_s: float
+    prints: dict[int, int]
+
+
+def _print(packet: Packet) -> int:
+    return hash((packet.params, packet.data))
+
+
+Item = TypeVar("Item")
+
+
+class _Shelf(Generic[Item]):
+    """Items by command, the oldest first, in all and for each device."""
+
+    __slots__ = ("_devices", "items")
+
+    def __init__(self) -> None:
+        self.items: dict[CommandKey, Item] = {}
+        self._devices: dict[DeviceKey, dict[CommandKey, None]] = {}
+
+    def put(self, key: CommandKey, item: Item) -> None:
+        self.items[key] = item
+        self._devices.setdefault(key[0], {})[key] = None
+
+    def take(self, key: CommandKey) -> Item:
+        of_device = self._devices[key[0]]
+        del of_device[key]
+        if not of_device:
+            del self._devices[key[0]]
+        return self.items.pop(key)
+
+    def count(self, device: DeviceKey) -> int:
+        return len(self._devices.get(device, ()))
+
+    def oldest(self, device: DeviceKey | None = None) -> CommandKey | None:
+        return next(iter(self.items if device is None else self._devices[device]), None)

@@ -1,0 +1,40 @@
+"""apostol as one object."""
+
+from collections.abc import Iterator
+
+from wirelake.protocols.apostol.client import ClientSession
+from wirelake.protocols.apostol.frames import ApostolSplitter, decode
+from wirelake.protocols.apostol.opcodes import DEVICE_TYPE_NAMES
+from wirelake.protocols.apostol.server import ServerSession
+from wirelake.protocols.apostol.translation import LOSSES, from_message, to_message
+from wirelake.protocols.apostol.tree import dissect
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.protocol import Carrier, Clue, Protocol, Transport
+
+
+def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
+    packet = decode(frame, sender)
+    yield Clue(16, "the CRC-16 is right")
+    yield Clue(7 if len(frame) <= 0x80 else 15, "the length fits to the byte")
+    yield Clue(9, "version 1, and bit 7 of params is zero")
+    if packet.to_device == (sender is Sender.SERVER):
+        yield Clue(1, f"the direction is that of a {sender}")
+    if packet.device_type in DEVICE_TYPE_NAMES:
+        yield Clue(6, "a known device type")
+
+
+PROTOCOL = Protocol(
+    name="apostol",
+    title="apostol: meters, phones and things",
+    transports=(Transport(Carrier.UDP, 7332, "apostol"), Transport(Carrier.TCP, 7332, "apostol")),
+    decoder_version=1,
+    splitter=lambda _sender, _carrier: ApostolSplitter(),
+    decode=decode,
+    dissect=dissect,
+    clues=clues,
+    to_message=to_message,
+    from_message=from_message,
+    losses=LOSSES,
+    server_session=ServerSession,
+    client_session=ClientSession,
+)

@@ -1,0 +1,1 @@
+"""magline: requests, answers and pushes over a sealed connection that can be resumed."""

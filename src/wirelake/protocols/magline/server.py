@@ -1,0 +1,246 @@
+"""The gateway's end of a magline connection."""
+
+from collections.abc import Callable
+from enum import Enum
+from hmac import compare_digest
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from msgspec.structs import replace
+
+from wirelake.errors import ProtocolError, SealError, TranslationError
+from wirelake.limits import (
+    MAGLINE_HELD_BYTES_MAX,
+    MAGLINE_HELD_FRAMES_MAX,
+    MAGLINE_REQUESTS_OPEN_MAX,
+    MAGLINE_SEQ_MAX,
+)
+from wirelake.message import Kind, Op, control
+from wirelake.message import Message as Common
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.magline import crypto, frames
+from wirelake.protocols.magline.opcodes import ERROR_NAMES, Business, ErrorNumber, Reason
+from wirelake.protocols.magline.sealed import SealedSession
+from wirelake.protocols.magline.session import SERVER_TABLE, ServerState, Settings
+from wirelake.protocols.magline.translation import RESUME, answer_frame, from_message, read_request
+from wirelake.protocols.session import Closing, Step
+
+
+class ServerSession(SealedSession):
+    """`private` is the key that clients may have pinned; `random` gives that many fresh random bytes."""
+
+    table = SERVER_TABLE
+    sender = Sender.SERVER
+    closed = ServerState.CLOSED
+    __slots__ = ("_held", "_logged_in", "_open", "_private", "_random", "_syn_waiting")
+
+    def __init__(
+        self,
+        now_s: float,
+        private: X25519PrivateKey,
+        random: Callable[[int], bytes],
+        settings: Settings = Settings(),
+    ) -> None:
+        super().__init__(now_s, settings, little=False)
+        self.deadlines["login"] = now_s + settings.login_s
+        self._private = private
+        self._random = random
+        self._logged_in = False
+        self._syn_waiting: tuple[frames.Syn, bytes] | None = None  # and its secret, until the resume is decided
+        self._held: list[frames.Req] = []  # opened
+        self._open: dict[str, frames.Req] = {}  # opened and without their data, by correlation
+
+    # Connecting
+
+    def _syn(self, frame: frames.Syn, _now_s: float, step: Step) -> None:
+        self._little = frame.little
+        shared = self._agreed(frame, step)
+        if shared is None:
+            return
+        if not frame.sid:
+            self._accept(frame, shared, self._random(frames.SID_BYTES), self._before_login(), step)
+            return
+        self.state = ServerState.RESUMING
+        self._syn_waiting = (frame, shared)
+        fields = {"sid": frame.sid.hex()}
+        question = Common(kind=Kind.CONTROL, name=RESUME, protocol="magline", correlation=RESUME, fields=fields)
+        step.messages.append(question)
+
+    def _resumed(self, message: Common, _now_s: float, step: Step) -> None:
+        if self._syn_waiting is None:
+            raise AssertionError("RESUMING without a SYN")
+        syn, shared = self._syn_waiting
+        self._syn_waiting = None
+        if message.failure is not None:
+            self._refuse(syn, ErrorNumber.UNKNOWN_SESSION, Closing("unknown_session", message.failure.text), step)
+            return
+        self._logged_in = True
+        self._accept(syn, shared, syn.sid, ServerState.READY, step)
+
+    def _syn_again(self, frame: frames.Syn, now_s: float, step: Step) -> None:
+        if frame.seq <= self._heard_seq:
+            self._replayed(frame, step)
+        elif not frame.sid:
+            self._start_anew(frame, now_s, step)
+        elif not compare_digest(frame.sid, self.sid):
+            closing = Closing("unknown_session", "a second SYN names a session that is not this one")
+            self._refuse(frame, ErrorNumber.UNKNOWN_SESSION, closing, step)
+        elif (shared := self._agreed(frame, step)) is not None:
+            self._accept(frame, shared, self.sid, self.state, step)
+
+    def _start_anew(self, frame: frames.Syn, now_s: float, step: Step) -> None:
+        """Whoever does not know the sid is taken for somebody else, who has not logged in and asked nothing."""
+        if any(req.business_cmd == Business.LOGIN.value for req in self._open.values()):
+            self._unexpected(frame, now_s, step)  # else the login would be decided for the wrong session
+            return
+        shared = self._agreed(frame, step)
+        if shared is None:
+            return
+        if self.state is ServerState.READY:
+            step.messages.append(control(Op.LOGOUT, name=frame.name, protocol="magline"))
+        self._open.clear()
+        self._logged_in = False
+        self._accept(frame, shared, self._random(frames.SID_BYTES), self._before_login(), step)
+        if self.state is ServerState.CONNECTED:
+            self.deadlines["login"] = now_s + self.settings.login_s
+
+    def _agreed(self, syn: frames.Syn, step: Step) -> bytes | None:
+        """The secret shared with this client; None where its key ends the connection."""
+        try:
+            return crypto.shared_secret(self._private, syn.client_public)
+        except ProtocolError as error:
+            self._refuse_error(syn, error, step)
+            return None
+
+    def _accept(self, syn: frames.Syn, shared: bytes, sid: bytes, then: Enum, step: Step) -> None:
+        """ACK, and new keys from here on."""
+        server_random = self._random(frames.RANDOM_BYTES)
+        self.sid = sid
+        self.state = then
+        self._heard_seq = syn.seq
+        self._keys = crypto.derive(shared, syn.client_random, server_random)
+        if then is ServerState.READY:
+            self.deadlines.pop("login", None)
+        sealed_sid = crypto.seal_sid(sid, shared, syn.client_random, server_random)
+        public = crypto.public_bytes(self._private)
+        step.frames.append(frames.Ack(server_random, public, sealed_sid, seq=syn.seq, little=self._little))
+
+    def _before_login(self) -> ServerState:
+        return ServerState.CONNECTED if self.settings.require_login else ServerState.READY
+
+    # Logging in
+
+    def _login(self, frame: frames.Req, now_s: float, step: Step) -> None:
+        req = self._heard(frame, step)
+        if req is None:
+            return
+        if req.business_cmd != Business.LOGIN.value:
+            step.frames.append(self._error_to(req, ErrorNumber.NOT_LOGGED_IN))
+            return
+        self._serve(req, now_s, step)
+        if step.messages:
+            self.state = ServerState.CHECKING
+
+    def _hold(self, frame: frames.Req, _now_s: float, step: Step) -> None:
+        req = self._heard(frame, step)
+        if req is None:
+            return
+        held_bytes = sum(len(each.data) for each in self._held) + len(req.data)
+        if len(self._held) >= MAGLINE_HELD_FRAMES_MAX or held_bytes > MAGLINE_HELD_BYTES_MAX:
+            step.frames.append(self._error_to(req, ErrorNumber.BUSY))
+            return
+        self._held.append(req)
+
+    def _decide(self, message: Common, now_s: float, step: Step) -> None:
+        self._answer(message, now_s, step)
+        if not self._logged_in:
+            return  # an answer to something else, or a failure
+        self.deadlines.pop("login", None)
+        self.state = ServerState.READY
+        held, self._held = self._held, []
+        for req in held:
+            self._serve(req, now_s, step)
+
+    def _too_late(self, _event: str, _now_s: float, step: Step) -> None:
+        step.frames.append(frames.Err(0, ErrorNumber.TIMEOUT.value, little=self._little))
+        self._end(Reason.ERROR, Closing("login_timeout"), step)
+
+    # Requests
+
+    def _ask(self, frame: frames.Req, now_s: float, step: Step) -> None:
+        req = self._heard(frame, step)
+        if req is not None:
+            self._serve(req, now_s, step)
+
+    def _heard(self, frame: frames.Req, step: Step) -> frames.Req | None:
+        """The request opened, unless it ends the connection: a broken seal, a replay, a seq near its end."""
+        try:
+            req = self._opened(frame)
+        except SealError as error:
+            self._refuse_error(frame, error, step)
+            return None
+        if req.seq <= self._heard_seq:
+            self._replayed(req, step)
+            return None
+        if req.seq >= MAGLINE_SEQ_MAX:
+            self._end(Reason.REKEY, Closing("rekey", f"the client's seq is {req.seq}"), step)
+            return None
+        self._heard_seq = req.seq
+        return req
+
+    def _serve(self, req: frames.Req, _now_s: float, step: Step) -> None:
+        if len(self._open) >= MAGLINE_REQUESTS_OPEN_MAX:
+            step.frames.append(self._error_to(req, ErrorNumber.BUSY))
+            return
+        if req.business_cmd == Business.LOGIN.value and self._logged_in:
+            step.frames.append(self._error_to(req, ErrorNumber.MALFORMED))
+            return
+        try:
+            question = read_request(req)
+        except ProtocolError as error:
+            unknown = error.code == "unknown_business_cmd"
+            number = ErrorNumber.NO_SUCH_SERVICE if unknown else ErrorNumber.MALFORMED
+            step.frames.append(self._error_to(req, number))
+            return
+        self._open[question.correlation] = replace(req, data=b"")
+        step.messages.append(question)
+
+    def _answer(self, message: Common, _now_s: float, step: Step) -> None:
+        req = self._open.get(message.correlation)
+        if req is None:
+            return  # answered already, never asked, or asked by the session before a new SYN
+        login = req.business_cmd == Business.LOGIN.value
+        if login and message.failure is not None:
+            number = message.failure.code if message.failure.code in ERROR_NAMES else 0
+            closing = Closing("login_refused", message.failure.text)
+            self._refuse(req, ErrorNumber(number or ErrorNumber.NOT_LOGGED_IN), closing, step)
+            return
+        answer = answer_frame(message, req.business_cmd)
+        del self._open[message.correlation]
+        self._logged_in = self._logged_in or login
+        if isinstance(answer, frames.Err):
+            step.frames.append(replace(answer, seq=req.seq, little=self._little))
+            return
+        try:
+            self._check_size(answer)
+        except TranslationError:
+            step.frames.append(self._error_to(req, ErrorNumber.TOO_LARGE))
+            return
+        step.frames.append(self._sealed(answer, req.seq))
+
+    def _push(self, message: Common, _now_s: float, step: Step) -> None:
+        if self._worn_out:
+            self._end(Reason.REKEY, Closing("rekey", f"our seq is {self._seq}"), step)
+            return
+        push = from_message(message, Sender.SERVER)
+        if not isinstance(push, frames.Psh):
+            raise AssertionError("a notification is a PSH")
+        self._check_size(push)
+        step.frames.append(self._sealed(push, self._next_seq()))
+
+    def _pong(self, frame: frames.Pin, _now_s: float, step: Step) -> None:
+        step.frames.append(frames.Pon(frame.ping_number, seq=frame.seq, little=frame.little))
+
+    def _no_session(self, frame: frames.Req, _now_s: float, step: Step) -> None:
+        self._little = frame.little
+        closing = Closing("unknown_session", "a request before any SYN")
+        self._refuse(frame, ErrorNumber.UNKNOWN_SESSION, closing, step)

@@ -1,0 +1,203 @@
+"""Both ends of a magline connection: the states, and what each frame does in them.
+
+A SYN and its ACK agree on keys; from then on requests carry a seq that only grows, and an answer carries the seq of its
+request, once. That is what keeps the stream cipher safe, so any repeat or step back ends the connection. Counters run
+on through a second SYN: answers that are still owed then cannot meet a new request of the same seq under the new keys.
+
+An ERR answers one frame. The connection ends with a FIN, so whoever gets an ERR waits for the FIN behind it.
+A client may send on without waiting for its login to be decided; those requests are held until it is.
+
+The gateway decides what takes knowledge beyond one connection: logins, and whether an old session may be resumed. It
+allows a session to be resumed only where that session had been served, for a resumed one needs no login.
+"""
+
+from enum import Enum, auto
+
+from msgspec import Struct
+
+from wirelake.limits import (
+    MAGLINE_HEADER_BYTES_MAX,
+    MAGLINE_IDLE_S,
+    MAGLINE_LOGIN_S,
+    MAGLINE_MESSAGE_BYTES_MAX,
+    MAGLINE_PING_S,
+    MAGLINE_RESUME_S,
+)
+from wirelake.protocols.table import ANY_FRAME, Row, Table
+
+
+class ServerState(Enum):
+    NEW = auto()  # connected, no keys yet
+    RESUMING = auto()  # asked above whether the old session may be taken up
+    CONNECTED = auto()  # keys, and no login yet
+    CHECKING = auto()  # a login is being decided
+    READY = auto()
+    CLOSED = auto()
+
+
+class ClientState(Enum):
+    NEW = auto()
+    CONNECTING = auto()  # our SYN is on its way
+    LOGGING_IN = auto()
+    READY = auto()
+    REKEYING = auto()  # our second SYN is on its way; the old keys hold until its ACK
+    CLOSED = auto()
+
+
+class Settings(Struct, frozen=True):
+    idle_s: float = MAGLINE_IDLE_S
+    login_s: float = MAGLINE_LOGIN_S
+    resume_s: float = MAGLINE_RESUME_S  # kept to by the gateway, which remembers sessions
+    ping_s: float = MAGLINE_PING_S  # how often our own client sends a PIN
+    require_login: bool = True
+    message_bytes_max: int = MAGLINE_MESSAGE_BYTES_MAX
+    header_bytes_max: int = MAGLINE_HEADER_BYTES_MAX
+
+
+S = ServerState
+SERVER_TABLE = Table(
+    [
+        Row(
+            S.NEW,
+            "SYN",
+            "_syn",
+            (S.CONNECTED, S.READY, S.RESUMING, S.CLOSED),
+            "ACK with a new sid; with an old sid it is asked above whether to resume; a bad key: ERR 2, FIN 1, close",
+        ),
+        Row(S.NEW, "REQ", "_no_session", (S.CLOSED,), "ERR 5, FIN 1, close"),
+        Row(
+            S.RESUMING,
+            "app response",
+            "_resumed",
+            (S.READY, S.CLOSED),
+            "ACK with new keys and the same sid; for a failure ERR 5, FIN 1, close",
+        ),
+        Row(
+            S.CONNECTED,
+            "REQ",
+            "_login",
+            (S.CONNECTED, S.CHECKING, S.CLOSED),
+            "LOGIN goes up to be decided; any other gets ERR 6",
+        ),
+        Row(S.CONNECTED, "app response", "_answer", (S.CONNECTED,), "dropped: it answers the session before a new SYN"),
+        Row(
+            S.CHECKING,
+            "app response",
+            "_decide",
+            (S.READY, S.CHECKING, S.CLOSED),
+            "REP and what was held; for a failure ERR 6, FIN 1, close",
+        ),
+        Row(S.CHECKING, "REQ", "_hold", (S.CHECKING, S.CLOSED), "held until the login is decided; ERR 10 if too many"),
+        Row(
+            S.READY,
+            "REQ",
+            "_ask",
+            (S.READY, S.CLOSED),
+            "asked above; ERR 2 for bad data, 7 for an unknown command, 10 if too many are open",
+        ),
+        Row(S.READY, "app response", "_answer", (S.READY, S.CLOSED), "REP or ERR, once, with the seq of the REQ"),
+        Row(S.READY, "app notification", "_push", (S.READY, S.CLOSED), "PSH; at the end of the seqs FIN 3, close"),
+        *(
+            Row(
+                state,
+                "SYN",
+                "_syn_again",
+                then,
+                "ACK with new keys: with its own sid it goes on, without a sid it is a new session (while a login is "
+                "being decided: ERR 2, FIN 1, close); with another sid ERR 5, FIN 1, close",
+            )
+            for state, then in (
+                (S.CONNECTED, (S.CONNECTED, S.CLOSED)),
+                (S.CHECKING, (S.CHECKING, S.CLOSED)),
+                (S.READY, (S.READY, S.CONNECTED, S.CLOSED)),
+            )
+        ),
+        *(
+            Row(state, "clock login", "_too_late", (S.CLOSED,), "ERR 8, FIN 1, close")
+            for state in (S.NEW, S.RESUMING, S.CONNECTED, S.CHECKING)
+        ),
+        *(
+            Row(state, "ERR", "_told", (state,), "nothing: a FIN follows")
+            for state in (S.NEW, S.RESUMING, S.CONNECTED, S.CHECKING, S.READY)
+        ),
+        *(
+            row
+            for state in (S.NEW, S.RESUMING, S.CONNECTED, S.CHECKING, S.READY)
+            for row in (
+                Row(state, "PIN", "_pong", (state,), "PON with the same number and seq"),
+                Row(state, "FIN", "_ended", (S.CLOSED,), "close"),
+                Row(state, ANY_FRAME, "_unexpected", (S.CLOSED,), "ERR 2, FIN 1, close"),
+                Row(state, "app fail", "_fail", (S.CLOSED,), "ERR 1, 2, 3 or 9, FIN 1, close"),
+                Row(state, "app goodbye", "_goodbye", (S.CLOSED,), "FIN with the reason, close"),
+                Row(state, "clock silence", "_silent", (S.CLOSED,), "FIN 2, close"),
+            )
+        ),
+    ]
+)
+
+C = ClientState
+_QUESTIONS = (
+    ("request", "REQ to a service"),
+    ("notification", "REQ PUBLISH"),
+    ("subscribe", "REQ SUBSCRIBE"),
+    ("unsubscribe", "REQ UNSUBSCRIBE"),
+    ("ack", "REQ ACK"),
+    ("login", "REQ LOGIN"),
+    ("ping", "PIN"),
+)
+CLIENT_TABLE = Table(
+    [
+        Row(C.NEW, "app login", "_connect", (C.CONNECTING,), "SYN; the login waits for its ACK"),
+        Row(C.NEW, "app connect", "_connect", (C.CONNECTING,), "SYN, for servers that want no login"),
+        Row(C.NEW, "app resume", "_connect", (C.CONNECTING,), "SYN with the old sid"),
+        Row(C.NEW, "ERR", "_told", (C.NEW,), "nothing: a FIN follows"),
+        Row(
+            C.CONNECTING,
+            "ACK",
+            "_connected",
+            (C.LOGGING_IN, C.READY, C.CLOSED),
+            "REQ LOGIN, or ready; ERR, FIN 1 and close where the key or the sid is not what it should be",
+        ),
+        Row(C.CONNECTING, "ERR", "_refused", (C.CONNECTING,), "answered above with the failure; a FIN follows"),
+        Row(C.LOGGING_IN, "REP", "_logged_in", (C.READY, C.CLOSED), "the login is answered"),
+        Row(C.LOGGING_IN, "ERR", "_error", (C.LOGGING_IN,), "the login is answered with the failure; a FIN follows"),
+        *(Row(C.READY, f"app {event}", "_ask", (C.READY, C.CLOSED), says) for event, says in _QUESTIONS),
+        Row(C.READY, "app rekey", "_rekey", (C.REKEYING, C.CLOSED), "SYN with our own sid"),
+        Row(C.READY, "clock ping", "_ping", (C.READY, C.CLOSED), "PIN"),
+        *(
+            Row(C.REKEYING, f"app {event}", "_hold", (C.REKEYING,), "held until there are new keys")
+            for event, _ in _QUESTIONS
+        ),
+        Row(C.REKEYING, "ACK", "_rekeyed", (C.READY, C.CLOSED), "new keys; what was held is sent"),
+        *(
+            row
+            for state in (C.READY, C.REKEYING)
+            for row in (
+                Row(
+                    state, "REP", "_answered", (state, C.CLOSED), "answers its REQ; to none that is open: ERR 4, FIN 1"
+                ),
+                Row(state, "ERR", "_error", (state,), "answers its REQ with a failure"),
+                Row(state, "PON", "_ponged", (state, C.CLOSED), "answers its PIN"),
+                Row(
+                    state, "PSH", "_notified", (state, C.CLOSED), "a notification; not a later one: ERR 4, FIN 1, close"
+                ),
+            )
+        ),
+        *(
+            Row(state, "clock login", "_too_late", (C.CLOSED,), "FIN 1, close")
+            for state in (C.CONNECTING, C.LOGGING_IN, C.REKEYING)
+        ),
+        *(
+            row
+            for state in (C.NEW, C.CONNECTING, C.LOGGING_IN, C.READY, C.REKEYING)
+            for row in (
+                Row(state, "FIN", "_ended", (C.CLOSED,), "close"),
+                Row(state, ANY_FRAME, "_unexpected", (C.CLOSED,), "ERR 2, FIN 1, close"),
+                Row(state, "app logout", "_logout", (C.CLOSED,), "FIN 0, close"),
+                Row(state, "app fail", "_fail", (C.CLOSED,), "ERR 1, 2, 3 or 9, FIN 1, close"),
+                Row(state, "app goodbye", "_goodbye", (C.CLOSED,), "FIN with the reason, close"),
+                Row(state, "clock silence", "_silent", (C.CLOSED,), "FIN 2, close"),
+            )
+        ),
+    ]
+)

@@ -1,0 +1,344 @@
+"""magline frames ⇄ common messages.
+
+Both sides of this see data in clear: a session opens what came and seals what goes. A frame that is still sealed
+translates too, with its data as it is and `sealed` among the headers. The seq, which ties REP and ERR to their REQ,
+is the message's correlation; sessions give new frames theirs.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from wirelake.errors import ProtocolError, TranslationError
+from wirelake.message import (
+    GATEWAY_SERVICE,
+    Credentials,
+    Failure,
+    Kind,
+    Op,
+    Operation,
+    Target,
+    Topic,
+    content_of,
+    control,
+    control_op,
+)
+from wirelake.message import Message as Common
+from wirelake.protocols.frame import Frame, Sender
+from wirelake.protocols.jsontext import read_json, write_json
+from wirelake.protocols.magline import content, frames
+from wirelake.protocols.magline.opcodes import (
+    ERROR_NAMES,
+    REASON_NAMES,
+    USERS_FIRST,
+    Business,
+    ErrorNumber,
+    Reason,
+)
+from wirelake.protocols.translation import Loss
+
+CALL: Final = "call"  # the one operation that a numbered service has
+RESUME: Final = "resume"  # a SYN that names its old session
+
+_SERVICE = re.compile(r"magline/([1-9][0-9]{1,9})")
+_U32_MAX: Final = 0xFFFF_FFFF
+_OPS: Mapping[int, Op] = {
+    Business.LOGIN.value: Op.LOGIN,
+    Business.SUBSCRIBE.value: Op.SUBSCRIBE,
+    Business.UNSUBSCRIBE.value: Op.UNSUBSCRIBE,
+    Business.PUBLISH.value: Op.PUBLISH,
+    Business.ACK.value: Op.ACK,
+}
+_COMMANDS: Mapping[Op, int] = {op: business for business, op in _OPS.items()}
+
+
+def to_message(frame: Frame, sender: Sender) -> Common:
+    return _TO[type(frame)](frame, sender)
+
+
+def from_message(message: Common, sender: Sender) -> frames.MaglineFrame:
+    """The frame with which `sender` says this, not yet sealed. Raises TranslationError where magline has none."""
+    if sender is Sender.CLIENT:
+        return _client_frame(message)
+    if message.kind is Kind.RESPONSE:
+        return answer_frame(message, _business_of(message.target) or 0)
+    if message.kind is Kind.NOTIFICATION:
+        return frames.Psh(Business.NOTIFICATION.value, frames.OPENED, content.write_notification(message))
+    raise TranslationError(f"a magline server has no frame for a {message.kind}: its clients are not asked anything")
+
+
+def read_request(frame: frames.Req) -> Common:
+    """What an opened REQ asks for. Raises ProtocolError for data that its business_cmd does not allow."""
+    business, data = frame.business_cmd, frame.data
+    if business >= USERS_FIRST:
+        return _said(frame, Kind.REQUEST, target=_target(business), payload=data)
+    at = frames.HEAD_BYTES + len(frame.header) + frames.SEALED_HEAD_BYTES
+    match _OPS.get(business):
+        case Op.LOGIN:
+            login = content.read(content.LOGIN, data, at)
+            return _control(frame, Op.LOGIN, credentials=Credentials(login.user, login.token))
+        case Op.SUBSCRIBE | Op.UNSUBSCRIBE as op:
+            return _control(frame, op, fields={"topics": content.read(content.TOPICS, data, at).topics})
+        case Op.ACK:
+            return _control(frame, Op.ACK, fields={"ids": content.read(content.IDS, data, at).ids})
+        case Op.PUBLISH:
+            published = content.read(content.PUBLISHED, data, at)
+            payload = content.read_content(published, at)
+            return _said(frame, Kind.NOTIFICATION, target=Topic(published.topic), payload=payload)
+    raise ProtocolError("unknown_business_cmd", f"business_cmd {business} is not one of the gateway's", at - 20)
+
+
+def read_push(frame: frames.Psh) -> Common:
+    """The notification in an opened PSH. Raises ProtocolError for anything else in it."""
+    at = frames.HEAD_BYTES + len(frame.header) + frames.SEALED_HEAD_BYTES
+    if frame.business_cmd != Business.NOTIFICATION.value:
+        raise ProtocolError("unknown_business_cmd", f"a PSH of business_cmd {frame.business_cmd}", at - 20)
+    notified = content.read(content.NOTIFIED, frame.data, at)
+    return Common(
+        kind=Kind.NOTIFICATION,
+        name=frame.name,
+        protocol="magline",
+        id=notified.id,
+        target=Topic(notified.topic) if notified.topic else None,
+        payload=content.read_content(notified, at),
+        type=notified.type,
+        at_ms=notified.ts,
+    )
+
+
+def answer_frame(message: Common, business: int) -> frames.Rep | frames.Err:
+    """The answer to a REQ of this business_cmd."""
+    if message.failure is not None:
+        return frames.Err(business, error_number(message.failure))
+    if message.parts or message.more:
+        raise TranslationError("a magline answer is one frame and holds no list of messages")
+    if 0 < business < USERS_FIRST:
+        if message.payload:
+            raise TranslationError("an answer of the gateway itself carries no payload")
+        return frames.Rep(business, frames.OPENED, write_json({"ok": True, **message.fields}))
+    return frames.Rep(business, frames.OPENED, content_of(message))
+
+
+def error_number(failure: Failure) -> int:
+    """The failure's own code where four unsigned bytes hold it."""
+    return failure.code if 0 <= failure.code <= _U32_MAX else ErrorNumber.FAILED.value
+
+
+def _client_frame(message: Common) -> frames.MaglineFrame:
+    op = control_op(message)
+    if op is Op.PING:
+        return frames.Pin(int(message.fields.get("number", 0)))
+    if op is Op.LOGOUT:
+        return frames.Fin(Reason.NORMAL.value)
+    business = _business_of(message.target)
+    if message.kind is Kind.NOTIFICATION and isinstance(message.target, Topic):
+        return _req(Business.PUBLISH.value, content.write_publish(message, message.target.name))
+    if message.kind is Kind.REQUEST and business is not None and business >= USERS_FIRST:
+        return _req(business, content_of(message))
+    write = _ASKED.get(op) if op is not None and message.kind is Kind.CONTROL else None
+    if write is not None and business is not None:
+        return _req(business, write(message))
+    raise TranslationError(f"a magline client has no frame for {_described(message)}")
+
+
+def _req(business: int, data: bytes) -> frames.Req:
+    return frames.Req(business, frames.OPENED, data)
+
+
+def _credentials(message: Common) -> bytes:
+    if message.credentials is None:
+        raise TranslationError("a login without credentials")
+    return write_json({"user": message.credentials.user, "token": message.credentials.token})
+
+
+def _named(name: str) -> Callable[[Common], bytes]:
+    def write(message: Common) -> bytes:
+        given = message.fields.get(name)
+        if not isinstance(given, list | tuple):
+            raise TranslationError(f"{name} is not a list")
+        return write_json({name: given})
+
+    return write
+
+
+_ASKED: Mapping[Op, Callable[[Common], bytes]] = {
+    Op.LOGIN: _credentials,
+    Op.SUBSCRIBE: _named("topics"),
+    Op.UNSUBSCRIBE: _named("topics"),
+    Op.ACK: _named("ids"),
+}
+
+
+def _described(message: Common) -> str:
+    asked = message.target
+    return f"a {message.kind} to {asked.service} {asked.op}" if isinstance(asked, Operation) else f"a {message.kind}"
+
+
+def _target(business: int) -> Operation | None:
+    """What a business_cmd is asked of."""
+    if business >= USERS_FIRST:
+        return Operation(f"magline/{business}", CALL)
+    op = _OPS.get(business)
+    return Operation(GATEWAY_SERVICE, op) if op is not None else None
+
+
+def _business_of(target: Target | None) -> int | None:
+    if not isinstance(target, Operation):
+        return None
+    if target.service == GATEWAY_SERVICE:
+        return next((business for op, business in _COMMANDS.items() if op == target.op), None)
+    numbered = _SERVICE.fullmatch(target.service)
+    if numbered is None or target.op not in ("", CALL) or target.object:
+        return None
+    business = int(numbered[1])
+    return business if USERS_FIRST <= business <= _U32_MAX else None
+
+
+def _said(frame: frames.MaglineFrame, kind: Kind, **rest: Any) -> Common:
+    correlation = str(frame.seq) if frame.seq else ""
+    return Common(kind=kind, name=frame.name, protocol="magline", correlation=correlation, **rest)
+
+
+def _control(frame: frames.MaglineFrame, op: Op, **rest: Any) -> Common:
+    correlation = str(frame.seq) if frame.seq else ""
+    return control(op, name=frame.name, protocol="magline", correlation=correlation, **rest)
+
+
+def _from_syn(frame: frames.Syn, _sender: Sender) -> Common:
+    return _said(frame, Kind.CONTROL, fields={"sid": frame.sid.hex()} if frame.sid else {})
+
+
+def _from_req(frame: frames.Req, _sender: Sender) -> Common:
+    business = frame.business_cmd
+    kind = Kind.REQUEST if business >= USERS_FIRST else Kind.CONTROL
+    if frame.sealed:
+        return _said(frame, kind, target=_target(business), headers={"sealed": True}, payload=frame.data)
+    try:
+        return read_request(frame)
+    except ProtocolError as error:
+        # The data of a bad login may still hold a token.
+        payload = b"" if business == Business.LOGIN.value else frame.data
+        failure = Failure(error.text, ErrorNumber.MALFORMED.value)
+        return _said(frame, kind, target=_target(business), payload=payload, failure=failure)
+
+
+def _from_rep(frame: frames.Rep, _sender: Sender) -> Common:
+    target = _target(frame.business_cmd)
+    if frame.sealed:
+        return _said(frame, Kind.RESPONSE, target=target, headers={"sealed": True}, payload=frame.data)
+    if 0 < frame.business_cmd < USERS_FIRST:
+        try:
+            fields = read_json(frame.data)
+        except ProtocolError:
+            fields = None
+        if isinstance(fields, dict):
+            fields.pop("ok", None)
+            return _said(frame, Kind.RESPONSE, target=target, fields=fields)
+    return _said(frame, Kind.RESPONSE, target=target, payload=frame.data)
+
+
+def _from_psh(frame: frames.Psh, _sender: Sender) -> Common:
+    about: dict[str, Any] = {"protocol": "magline", "name": frame.name, "payload": frame.data}
+    if frame.sealed:
+        return Common(kind=Kind.NOTIFICATION, headers={"sealed": True}, **about)
+    try:
+        return read_push(frame)
+    except ProtocolError as error:
+        return Common(kind=Kind.NOTIFICATION, failure=Failure(error.text, ErrorNumber.MALFORMED.value), **about)
+
+
+def _from_err(frame: frames.Err, _sender: Sender) -> Common:
+    number = frame.error_number
+    failure = Failure(ERROR_NAMES.get(number, f"error {number}"), number)
+    return _said(frame, Kind.RESPONSE, target=_target(frame.business_cmd), failure=failure)
+
+
+def _from_fin(frame: frames.Fin, sender: Sender) -> Common:
+    fields = {"reason": frame.reason, "says": REASON_NAMES.get(frame.reason, "not a known reason")}
+    if sender is Sender.CLIENT:
+        return control(Op.LOGOUT, name=frame.name, protocol="magline", fields=fields)
+    return Common(kind=Kind.CONTROL, name=frame.name, protocol="magline", fields=fields)
+
+
+_TO: dict[type[Frame], Callable[[Any, Sender], Common]] = {
+    frames.Syn: _from_syn,
+    frames.Ack: lambda frame, _sender: _said(frame, Kind.RESPONSE),
+    frames.Err: _from_err,
+    frames.Pin: lambda frame, _sender: _control(frame, Op.PING, fields={"number": frame.ping_number}),
+    frames.Pon: lambda frame, _sender: _said(frame, Kind.RESPONSE, fields={"number": frame.ping_number}),
+    frames.Req: _from_req,
+    frames.Rep: _from_rep,
+    frames.Psh: _from_psh,
+    frames.Fin: _from_fin,
+}
+
+
+def _pushed(**rest: Any) -> Common:
+    return Common(kind=Kind.NOTIFICATION, name="PSH", protocol="magline", target=Topic("@news"), id="7", **rest)
+
+
+def _news(**rest: Any) -> Common:
+    return Common(kind=Kind.NOTIFICATION, target=Topic("@news"), id="7", **rest)
+
+
+LOSSES = (
+    Loss(
+        "headers and source",
+        "are left out",
+        _news(source="erp", headers={"lang": "de"}, payload=b"hi"),
+        _pushed(payload=b"hi"),
+    ),
+    Loss("fields without payload", "become JSON in the content", _news(fields={"a": 1}), _pushed(payload=b'{"a":1}')),
+    Loss("fields and payload together", "are refused", _news(fields={"a": 1}, payload=b"hi"), None),
+    Loss(
+        "an answer's fields",
+        "become JSON in the data",
+        Common(kind=Kind.RESPONSE, target=Operation("magline/17", CALL), fields={"a": 1}),
+        Common(
+            kind=Kind.RESPONSE,
+            name="REP",
+            protocol="magline",
+            target=Operation("magline/17", CALL),
+            payload=b'{"a":1}',
+        ),
+    ),
+    Loss(
+        "a failure's text",
+        "has no room: only the number is carried, and read by its name",
+        Common(kind=Kind.RESPONSE, failure=Failure("nobody serves 17", 7)),
+        Common(kind=Kind.RESPONSE, name="ERR", protocol="magline", failure=Failure("no such service", 7)),
+    ),
+    Loss(
+        "a failure's number that is negative or has more than 32 bits",
+        "becomes 0, failed",
+        Common(kind=Kind.RESPONSE, failure=Failure("failed", -1)),
+        Common(kind=Kind.RESPONSE, name="ERR", protocol="magline", failure=Failure("failed", 0)),
+    ),
+    Loss(
+        "an answer in several parts, a list of messages",
+        "are refused: a REP is one frame",
+        Common(kind=Kind.RESPONSE, payload=b"first", more=1),
+        None,
+    ),
+    Loss(
+        "requests to a client",
+        "are refused: only a magline client asks, so it cannot offer a service",
+        Common(kind=Kind.REQUEST, target=Operation("magline/17", CALL), payload=b"hi"),
+        None,
+    ),
+    Loss("events and telemetry", "are refused", Common(kind=Kind.TELEMETRY, fields={"t": 21}), None),
+    Loss(
+        "requests to services with a name, another operation or an object",
+        "are refused: magline calls services by number",
+        Common(kind=Kind.REQUEST, target=Operation("billing", "pay"), payload=b"hi"),
+        None,
+        Sender.CLIENT,
+    ),
+    Loss(
+        "publishing: the id, type and time",
+        "are left out: the gateway gives its own",
+        Common(kind=Kind.NOTIFICATION, target=Topic("@news"), id="7", type=3, at_ms=1, payload=b"hi"),
+        Common(kind=Kind.NOTIFICATION, name="REQ", protocol="magline", target=Topic("@news"), payload=b"hi"),
+        Sender.CLIENT,
+    ),
+)

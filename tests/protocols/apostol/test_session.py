@@ -1,0 +1,585 @@
+"""apostol conversations, both sides real, through real bytes."""
+
+import pytest
+from msgspec.structs import replace
+
+from protocols.conversation import Conversation
+from wirelake.errors import EncodeError, ProtocolError, StateError, TranslationError
+from wirelake.limits import APOSTOL_HELD_BYTES_MAX, APOSTOL_HELD_PACKETS_MAX
+from wirelake.message import Credentials, Device, Failure, Kind, Message, Op, control_op
+from wirelake.protocols.apostol.client import ClientSession
+from wirelake.protocols.apostol.commands import DeviceCommand, ServerCommand
+from wirelake.protocols.apostol.envelope import build_packets
+from wirelake.protocols.apostol.frames import Packet, Receipt, decode, receipt_for
+from wirelake.protocols.apostol.opcodes import ANSWER, SEALED, TO_DEVICE, ZIPPED
+from wirelake.protocols.apostol.protocol import PROTOCOL
+from wirelake.protocols.apostol.server import ServerSession
+from wirelake.protocols.apostol.session import ClientState, ServerState, Settings
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.session import Closing, Step
+
+KEY = bytes(range(16))
+METER = Device("1234", 6)
+STATUS = {"state": 0, "tariff": 4, "configured_at": 0, "time_sync": 2, "synced_at": 1577866140}
+REPORT = Message(
+    kind=Kind.TELEMETRY,
+    correlation="r1",
+    fields={"command_type": 1, "device_time": 1577866150, "status": STATUS},
+)
+ASK = Message(kind=Kind.REQUEST, target=METER, correlation="q1", fields={"command_type": 0x82}, payload=b"give")
+WELCOME = Message(kind=Kind.RESPONSE, correlation="login")
+WELCOME_WITH_KEY = replace(WELCOME, fields={"key": KEY})
+
+
+def random(size: int) -> bytes:
+    """Not random at all: tests want the same bytes each time."""
+    return bytes(size)
+
+
+def talk(key: bytes | None = None, **settings: float) -> Conversation:
+    chosen = Settings(**settings)  # type: ignore[arg-type]
+    server = ServerSession(0.0, random, chosen)
+    client = ClientSession(0.0, random, "1234", 6, key, chosen)
+    return Conversation(PROTOCOL, client, server)
+
+
+def known(key: bytes | None = None, **settings: float) -> Conversation:
+    """A device that has reported once and was let in."""
+    talking = talk(key, **settings)
+    talking.client_says(REPORT)
+    talking.server_says(WELCOME if key is None else WELCOME_WITH_KEY)
+    talking.client_messages.clear()
+    talking.server_messages.clear()
+    talking.wire.clear()
+    return talking
+
+
+def ready(key: bytes | None = None, settings: Settings = Settings()) -> ServerSession:
+    """Only the gateway's end, let in at 0 s by a report with the number 0."""
+    server = ServerSession(0.0, random, settings)
+    server.receive(Packet(1, 3, 6, "1234", 0, 0, DeviceCommand(0, 2).encode()), 0.0)
+    server.send(replace(WELCOME, fields={"key": key}), 0.0)
+    return server
+
+
+def packets_of(step: Step) -> list[Packet]:
+    return [frame for frame in step.frames if isinstance(frame, Packet) and not frame.receipt]
+
+
+def said(talking: Conversation, sender: Sender) -> list[Packet]:
+    return [decode(raw, by) for by, raw in talking.wire if by is sender]
+
+
+def device_packets(command: DeviceCommand, number: int = 7, params: int = 0, size: int = 1024) -> list[Packet]:
+    return build_packets(command.encode(), params, 6, "1234", number, size)
+
+
+# A device comes
+
+
+def test_the_first_packet_asks_who_the_device_is() -> None:
+    talking = talk()
+    (login,) = talking.client_says(REPORT)
+    assert control_op(login) is Op.LOGIN
+    assert login.credentials == Credentials("1234", "")
+    assert (login.fields, login.source) == ({"device_type": 6}, "1234")
+    assert said(talking, Sender.SERVER) == []
+    assert talking.sessions[Sender.SERVER].state is ServerState.CHECKING
+
+
+def test_a_known_device_is_read_and_gets_its_receipt() -> None:
+    talking = talk()
+    talking.client_says(REPORT)
+    talking.server_says(WELCOME)
+    report = talking.server_messages[-1]
+    assert (report.kind, report.name, report.source) == (Kind.TELEMETRY, "command", "1234")
+    assert report.fields == {"command_type": 1, "error": 0, "device_time": 1577866150, "status": STATUS}
+    assert said(talking, Sender.SERVER) == [Receipt(1, 0x44, 6, "1234", 0, 0, b"")]
+    (receipt,) = talking.client_messages
+    assert (receipt.kind, receipt.name, receipt.correlation) == (Kind.RESPONSE, "receipt", "r1")
+    assert receipt.failure is None
+
+
+def test_a_device_that_is_not_known_hears_nothing() -> None:
+    talking = talk()
+    talking.client_says(REPORT)
+    talking.server_says(replace(WELCOME, failure=Failure("unknown device")))
+    assert said(talking, Sender.SERVER) == []
+    assert talking.closings == {Sender.SERVER: Closing("device_refused", "unknown device")}
+    assert talking.sessions[Sender.SERVER].state is ServerState.CLOSED
+
+
+def test_nobody_decides() -> None:
+    server = ServerSession(0.0, random, Settings(check_s=10.0))
+    server.receive(device_packets(DeviceCommand(0, 2))[0], 1.0)
+    assert server.tick(10.9).closing is None
+    step = server.tick(11.0)
+    assert step.closing is not None
+    assert (step.closing.code, step.frames) == ("check_timeout", [])
+
+
+def test_what_is_held_is_bounded_and_the_rest_gets_no_receipt() -> None:
+    server = ServerSession(0.0, random)
+    for number in range(APOSTOL_HELD_PACKETS_MAX + 1):
+        server.receive(device_packets(DeviceCommand(0, 2), number)[0], 0.0)
+    assert server.counts.not_held == 1
+    step = server.send(WELCOME, 0.0)
+    assert [frame.name for frame in step.frames] == ["receipt"] * APOSTOL_HELD_PACKETS_MAX
+    assert len(step.messages) == APOSTOL_HELD_PACKETS_MAX
+    large = ServerSession(0.0, random)
+    for number in range(3):
+        large.receive(Packet(1, 3, 6, "1234", number, 0, bytes(APOSTOL_HELD_BYTES_MAX // 2)), 0.0)
+    assert large.counts.not_held == 1
+
+
+def test_before_it_is_known_receipts_and_astray_packets_are_ignored() -> None:
+    server = ServerSession(0.0, random)
+    receipt = Receipt(1, 0x40, 6, "1234", 0, 0, b"")
+    ignored = (receipt, Packet(1, 7, 6, "1234", 0, 0, b"\x82"), Packet(1, 3, 0xFF, "", 0, 0, bytes(6)))
+    for frame in ignored:
+        assert server.receive(frame, 0.0) == Step()
+    assert server.state is ServerState.UNKNOWN
+    assert (server.counts.astray, server.counts.unknown_receipts) == (2, 1)
+    server.receive(device_packets(DeviceCommand(0, 2))[0], 0.0)
+    assert server.receive(receipt, 0.0) == Step()
+    assert server.counts.unknown_receipts == 2
+    with pytest.raises(StateError):
+        server.send(ASK, 0.0)
+
+
+def test_a_key_of_the_wrong_size_is_an_error_of_ours() -> None:
+    server = ServerSession(0.0, random)
+    server.receive(device_packets(DeviceCommand(0, 2))[0], 0.0)
+    with pytest.raises(EncodeError):
+        server.send(replace(WELCOME, fields={"key": b"short"}), 0.0)
+    assert server.send(WELCOME_WITH_KEY, 0.0).messages != []
+    with pytest.raises(EncodeError):
+        ClientSession(0.0, random, "1", key=b"short")
+
+
+# A device reports
+
+
+def test_every_packet_gets_a_receipt_repeats_too_and_the_command_goes_up_once() -> None:
+    server = ready()
+    packets = device_packets(DeviceCommand(5, 2, 0, b"0123456789"), size=4)
+    messages = []
+    for packet in [packets[2], packets[0], packets[2], packets[3], packets[1], *packets]:
+        step = server.receive(packet, 1.0)
+        assert step.frames == [receipt_for(packet)]
+        messages += step.messages
+    (report,) = messages
+    assert (report.kind, report.payload, report.correlation) == (Kind.TELEMETRY, b"0123456789", "7")
+
+
+def test_packets_of_others_and_of_the_other_direction_are_ignored() -> None:
+    server = ready()
+    for frame in (
+        replace(device_packets(DeviceCommand(5, 2))[0], serial="other"),
+        Packet(1, 7, 6, "1234", 0, 0, b"\x82"),
+        Receipt(1, 0x44, 6, "1234", 0, 0, b""),
+    ):
+        assert server.receive(frame, 0.0) == Step()
+    assert server.counts.astray == 3
+
+
+def test_a_large_zipped_report_crosses_in_many_packets() -> None:
+    talking = known(packet_data_bytes=50)
+    payload = bytes(range(256)) * 4
+    for headers in ({}, {"zipped": True}):
+        talking.wire.clear()
+        report = Message(
+            kind=Kind.TELEMETRY, correlation="big", headers=headers, fields={"command_type": 2}, payload=payload
+        )
+        (heard,) = talking.client_says(report)
+        assert heard.payload == payload
+        assert {packet.zipped for packet in said(talking, Sender.CLIENT)} == {bool(headers)}
+        assert talking.client_messages[-1].correlation == "big"
+    assert heard.headers == {"zipped": True, "device_type": 6}
+
+
+def test_with_a_key_reports_and_requests_are_sealed_on_the_wire_and_open_above() -> None:
+    talking = known(KEY)
+    (report,) = talking.client_says(replace(REPORT, fields={"command_type": 2}, payload=b"in clear"))
+    assert (report.payload, report.headers["sealed"]) == (b"in clear", True)
+    (request,) = talking.server_says(ASK)
+    assert (request.payload, request.headers["sealed"]) == (b"give", True)
+    answer = Message(kind=Kind.RESPONSE, correlation=request.correlation, payload=b"taken")
+    (heard,) = talking.client_says(answer)
+    assert heard.payload == b"taken"
+    wire = b"".join(raw for _, raw in talking.wire)
+    for word in (b"in clear", b"give", b"taken"):
+        assert word not in wire
+    talking.server_says(replace(ASK, headers={"sealed": False}))
+    assert b"give" in talking.wire[-2][1]
+
+
+def test_a_seal_can_be_required() -> None:
+    server = ready(KEY, Settings(require_seal=True))
+    (refused,) = server.receive(device_packets(DeviceCommand(5, 2, 0, b"forged"))[0], 1.0).messages
+    assert (refused.kind, refused.fields["state"], refused.fields["reason"]) == (Kind.EVENT, "refused", "unsealed")
+    lax = ready(KEY)
+    assert lax.receive(device_packets(DeviceCommand(5, 2))[0], 1.0).messages[0].kind is Kind.TELEMETRY
+    keyless = ready(None, Settings(require_seal=True))
+    assert keyless.receive(device_packets(DeviceCommand(5, 2))[0], 1.0).messages[0].kind is Kind.TELEMETRY
+
+
+@pytest.mark.parametrize(
+    ("packet", "reason"),
+    [
+        (Packet(1, 3, 6, "1234", 7, 0, b"abc"), "short"),
+        (Packet(1, 3, 6, "1234", 7, 0, bytes(4) + b"\x81\0"), "command_type"),
+        (Packet(1, 3 | SEALED, 6, "1234", 7, 0, bytes(50)), "bad_seal"),
+        (Packet(1, 3 | ZIPPED, 6, "1234", 7, 0, b"no zlib"), "bad_zlib"),
+    ],
+)
+def test_a_command_that_cannot_be_read_is_told_above(packet: Packet, reason: str) -> None:
+    server = ready(KEY)
+    step = server.receive(packet, 1.0)
+    assert step.frames == [receipt_for(packet)]
+    (event,) = step.messages
+    assert (event.kind, event.name, event.source, event.correlation) == (Kind.EVENT, "command", "1234", "7")
+    assert (event.fields["state"], event.fields["reason"], event.fields["packets"]) == ("refused", reason, 1)
+    assert step.closing is None
+
+
+def test_a_sealed_command_of_a_device_without_a_key_is_refused() -> None:
+    (event,) = ready().receive(Packet(1, 3 | SEALED, 6, "1234", 7, 0, bytes(50)), 1.0).messages
+    assert event.fields["reason"] == "no_key"
+
+
+def test_a_bomb_and_a_giant_are_refused() -> None:
+    server = ready(settings=Settings(inflated_bytes_max=1000, command_bytes_max=100))
+    (bomb,) = device_packets(DeviceCommand(5, 2, 0, bytes(1000)), params=ZIPPED)
+    (event,) = server.receive(bomb, 1.0).messages
+    assert event.fields["reason"] == "inflated_bytes_max"
+    (giant,) = device_packets(DeviceCommand(5, 2, 0, bytes(100)), number=8)
+    (event,) = server.receive(giant, 1.0).messages
+    assert event.fields == {"state": "refused", "reason": "command_bytes_max", "packets": 1}
+
+
+def test_a_command_not_complete_in_time_is_told_above() -> None:
+    server = ready(settings=Settings(assembly_s=30.0))
+    server.receive(device_packets(DeviceCommand(5, 2, 0, bytes(10)), size=4)[1], 100.0)
+    assert server.deadline_s == 130.0
+    assert server.tick(129.0) == Step()
+    (event,) = server.tick(130.0).messages
+    assert event.fields == {"state": "expired", "reason": "assembly_timeout", "packets": 1}
+    assert "assembly" not in server.deadlines
+
+
+# The gateway asks
+
+
+def test_a_request_is_answered_under_its_own_correlation() -> None:
+    talking = known()
+    (request,) = talking.server_says(ASK)
+    assert (request.kind, request.target, request.payload) == (Kind.REQUEST, METER, b"give")
+    assert request.fields == {"command_type": 0x82}
+    answer = Message(kind=Kind.RESPONSE, correlation=request.correlation, fields={"device_time": 9}, payload=b"here")
+    (heard,) = talking.client_says(answer)
+    assert (heard.kind, heard.correlation, heard.payload) == (Kind.RESPONSE, "q1", b"here")
+    assert heard.fields == {"command_type": 2, "error": 0, "device_time": 9}
+    assert heard.failure is None
+    packets = said(talking, Sender.CLIENT)
+    assert [packet.params for packet in packets] == [0x40, 3 | ANSWER]
+    assert packets[1].command_no == int(request.correlation)
+    server, client = talking.sessions[Sender.SERVER], talking.sessions[Sender.CLIENT]
+    assert (set(server.deadlines), set(client.deadlines)) == ({"silence"}, set())
+
+
+def test_an_answer_with_an_error_is_a_failure() -> None:
+    talking = known()
+    (request,) = talking.server_says(ASK)
+    failed = Message(kind=Kind.RESPONSE, correlation=request.correlation, failure=Failure("bad format", 3))
+    (heard,) = talking.client_says(failed)
+    assert (heard.correlation, heard.failure) == ("q1", Failure("bad format", 3))
+
+
+def test_an_answer_given_twice_or_to_nobody_is_dropped() -> None:
+    talking = known()
+    (request,) = talking.server_says(ASK)
+    answer = Message(kind=Kind.RESPONSE, correlation=request.correlation)
+    assert len(talking.client_says(answer)) == 1
+    assert talking.client_says(answer) == []
+    assert talking.client_says(replace(answer, correlation="nobody")) == []
+
+
+def test_an_answer_that_nobody_waits_for_is_an_event() -> None:
+    server = ready()
+    (late,) = server.receive(device_packets(DeviceCommand(5, 2, 0, b"late"), params=ANSWER)[0], 1.0).messages
+    assert (late.kind, late.payload, late.fields["state"]) == (Kind.EVENT, b"late", "unasked")
+    (asked,) = packets_of(server.send(ASK, 2.0))
+    other_type = device_packets(DeviceCommand(5, 3, 0, b"odd"), asked.command_no, ANSWER)
+    (odd,) = server.receive(other_type[0], 3.0).messages
+    assert (odd.kind, odd.fields["state"]) == (Kind.EVENT, "unasked")
+
+
+def test_an_answer_is_as_good_as_the_receipts() -> None:
+    server = ready()
+    (asked,) = packets_of(server.send(ASK, 2.0))
+    (answer,) = server.receive(device_packets(DeviceCommand(5, 2), asked.command_no, ANSWER)[0], 3.0).messages
+    assert answer.correlation == "q1"
+    assert set(server.deadlines) == {"silence"}
+    assert server.receive(receipt_for(asked), 4.0) == Step()
+    assert server.counts.unknown_receipts == 1
+
+
+def test_packets_without_a_receipt_are_sent_again_three_times_and_then_the_request_fails() -> None:
+    server = ready(settings=Settings(packet_data_bytes=2))
+    first, second, third = packets_of(server.send(ASK, 0.0))
+    server.receive(receipt_for(second), 1.0)
+    assert server.tick(4.9) == Step()
+    for repeat in (1, 2, 3):
+        assert server.tick(5.0 * repeat).frames == [first, third]
+    step = server.tick(20.0)
+    assert step.frames == []
+    (failed,) = step.messages
+    assert (failed.kind, failed.correlation) == (Kind.RESPONSE, "q1")
+    assert failed.failure == Failure("no receipt after 3 repeats")
+    assert set(server.deadlines) == {"silence"}
+
+
+def test_a_request_without_an_answer_fails_in_time() -> None:
+    server = ready(settings=Settings(request_s=30.0))
+    (asked,) = packets_of(server.send(ASK, 0.0))
+    assert server.receive(receipt_for(asked), 1.0) == Step()
+    assert server.deadline_s == 30.0
+    (failed,) = server.tick(30.0).messages
+    assert (failed.correlation, failed.failure) == ("q1", Failure("no answer within 30 s"))
+    impatient = ready(settings=Settings(request_s=2.0))
+    impatient.send(ASK, 0.0)
+    impatient.send(replace(ASK, correlation="q2"), 1.0)
+    assert [message.correlation for message in impatient.tick(2.0).messages] == ["q1"]
+    assert [message.correlation for message in impatient.tick(3.0).messages] == ["q2"]
+    assert set(impatient.deadlines) == {"silence"}
+
+
+def test_numbers_go_round_and_skip_those_in_use() -> None:
+    server = ready()
+    numbers = []
+    for _ in range(256):
+        (packet,) = packets_of(server.send(ASK, 0.0))
+        server.receive(receipt_for(packet), 0.0)
+        numbers.append(packet.command_no)
+    assert numbers == list(range(256))
+    with pytest.raises(StateError, match="in use"):
+        server.send(ASK, 0.0)
+    server.receive(device_packets(DeviceCommand(5, 2), 77, ANSWER)[0], 0.0)
+    assert packets_of(server.send(ASK, 0.0))[0].command_no == 77
+
+
+def test_the_counter_begins_anywhere() -> None:
+    server = ServerSession(0.0, lambda size: b"\xfe" * size)
+    server.receive(device_packets(DeviceCommand(0, 2))[0], 0.0)
+    server.send(WELCOME, 0.0)
+    assert [packets_of(server.send(ASK, 0.0))[0].command_no for _ in range(3)] == [0xFE, 0xFF, 0x00]
+
+
+def test_what_cannot_be_sent_is_an_error_of_ours() -> None:
+    server = ready()
+    for message, error in (
+        (replace(ASK, target=Device("other", 6)), StateError),
+        (replace(ASK, target=None), TranslationError),
+        (replace(ASK, fields={}), TranslationError),
+        (replace(ASK, headers={"sealed": True}), TranslationError),
+        (replace(ASK, payload=bytes(256 * 1024)), TranslationError),
+        (replace(ASK, kind=Kind.NOTIFICATION), StateError),
+    ):
+        with pytest.raises(error):
+            server.send(message, 0.0)
+    assert set(server.deadlines) == {"silence"}
+
+
+def test_a_one_way_command_waits_for_receipts_only() -> None:
+    talking = known()
+    (heard,) = talking.server_says(replace(ASK, kind=Kind.EVENT))
+    assert heard.payload == b"give"
+    assert set(talking.sessions[Sender.SERVER].deadlines) == {"silence"}
+    server = ready(settings=Settings(resends_max=0))
+    server.send(replace(ASK, kind=Kind.EVENT, correlation="e1"), 0.0)
+    (lost,) = server.tick(5.0).messages
+    assert (lost.kind, lost.target, lost.correlation) == (Kind.EVENT, METER, "e1")
+    assert (lost.fields["state"], lost.fields["reason"]) == ("undelivered", "no_receipt")
+
+
+def test_a_broadcast_is_sent_once_and_nobody_answers_it() -> None:
+    talking = known(KEY)
+    everybody = Message(kind=Kind.EVENT, target=Device("", 0xFF), fields={"command_type": 0x85}, payload=b"all")
+    (heard,) = talking.server_says(everybody)
+    assert (heard.kind, heard.target, heard.payload) == (Kind.EVENT, Device("", 0xFF), b"all")
+    assert said(talking, Sender.CLIENT) == []
+    assert set(talking.sessions[Sender.SERVER].deadlines) == {"silence"}
+    with pytest.raises(StateError):
+        talking.server_says(replace(everybody, kind=Kind.REQUEST))
+    with pytest.raises(TranslationError):
+        talking.server_says(replace(everybody, headers={"sealed": True}))
+
+
+# The device's end
+
+
+def test_a_report_is_sent_again_until_its_receipt() -> None:
+    client = ClientSession(0.0, random, "1234", 6)
+    (packet,) = packets_of(client.send(REPORT, 0.0))
+    assert client.tick(5.0).frames == [packet]
+    (told,) = client.receive(receipt_for(packet), 6.0).messages
+    assert (told.name, told.correlation, told.failure) == ("receipt", "r1", None)
+    assert client.deadline_s is None
+    assert client.receive(receipt_for(packet), 6.0) == Step()
+    assert client.counts.unknown_receipts == 1
+
+
+def test_a_report_without_a_receipt_fails() -> None:
+    client = ClientSession(0.0, random, "1234", 6, settings=Settings(resends_max=1))
+    client.send(REPORT, 0.0)
+    client.tick(5.0)
+    (told,) = client.tick(10.0).messages
+    assert (told.correlation, told.failure) == ("r1", Failure("no receipt after 1 repeats"))
+
+
+def test_reports_take_numbers_that_are_free() -> None:
+    client = ClientSession(0.0, random, "1234", 6)
+    assert [packets_of(client.send(REPORT, 0.0))[0].command_no for _ in range(256)] == list(range(256))
+    with pytest.raises(StateError):
+        client.send(REPORT, 0.0)
+
+
+def test_a_device_ignores_what_is_not_for_it() -> None:
+    client = ClientSession(0.0, random, "1234", 6)
+    request = Packet(1, 7, 6, "1234", 0, 0, ServerCommand(0x82).encode())
+    for frame in (replace(request, serial="other"), replace(request, params=3), Receipt(1, 0x40, 6, "1234", 0, 0, b"")):
+        assert client.receive(frame, 0.0) == Step()
+    assert client.counts.astray == 3
+
+
+def test_a_repeated_request_is_receipted_and_heard_once() -> None:
+    client = ClientSession(0.0, random, "1234", 6)
+    request = Packet(1, 7, 6, "1234", 9, 0, ServerCommand(0x82, b"x").encode())
+    assert len(client.receive(request, 0.0).messages) == 1
+    again = client.receive(request, 5.0)
+    assert (again.frames, again.messages) == ([receipt_for(request)], [])
+
+
+def test_an_answer_waits_while_a_report_under_its_number_is_on_its_way() -> None:
+    client = ClientSession(0.0, random, "1234", 6)
+    (report,) = packets_of(client.send(REPORT, 0.0))
+    client.receive(Packet(1, 7, 6, "1234", report.command_no, 0, ServerCommand(0x82).encode()), 0.0)
+    answer = Message(kind=Kind.RESPONSE, correlation=str(report.command_no), payload=b"here")
+    assert client.send(answer, 0.0).frames == []
+    step = client.receive(receipt_for(report), 1.0)
+    (sent,) = packets_of(step)
+    assert (sent.answer, sent.command_no) == (True, report.command_no)
+    assert [message.correlation for message in step.messages] == ["r1"]
+    assert client.receive(receipt_for(sent), 2.0) == Step()
+    assert client.deadline_s is None
+
+
+def test_a_waiting_answer_keeps_its_number() -> None:
+    client = ClientSession(0.0, random, "1234", 6, settings=Settings(resends_max=0))
+    packets_of(client.send(REPORT, 0.0))
+    client.receive(Packet(1, 7, 6, "1234", 0, 0, ServerCommand(0x82).encode()), 0.0)
+    client.send(Message(kind=Kind.RESPONSE, correlation="0"), 0.0)
+    numbers = [packets_of(client.send(REPORT, 0.0))[0].command_no for _ in range(255)]
+    assert numbers == list(range(1, 256))
+    released = client.tick(5.0)
+    assert [packet.answer for packet in packets_of(released)] == [True]
+    assert len(released.messages) == 256
+
+
+def test_an_answer_without_a_receipt_is_told_above() -> None:
+    client = ClientSession(0.0, random, "1234", 6, settings=Settings(resends_max=0))
+    client.receive(Packet(1, 7, 6, "1234", 9, 0, ServerCommand(0x82).encode()), 0.0)
+    client.send(Message(kind=Kind.RESPONSE, correlation="9"), 0.0)
+    (lost,) = client.tick(5.0).messages
+    assert (lost.kind, lost.fields["state"]) == (Kind.EVENT, "undelivered")
+
+
+def test_an_answer_to_a_device_is_handed_up_as_one() -> None:
+    client = ClientSession(0.0, random, "1234", 6)
+    (message,) = client.receive(Packet(1, 7 | ANSWER, 6, "1234", 9, 0, b"\x82"), 0.0).messages
+    assert message.kind is Kind.RESPONSE
+    assert client.send(Message(kind=Kind.RESPONSE, correlation="9"), 0.0) == Step()
+
+
+def test_a_request_not_complete_in_time_is_told_to_the_device() -> None:
+    client = ClientSession(0.0, random, "1234", 6)
+    client.receive(Packet(1, 1 | TO_DEVICE, 6, "1234", 9, 0, b"\x82"), 0.0)
+    (event,) = client.tick(30.0).messages
+    assert (event.kind, event.target, event.fields["state"]) == (Kind.EVENT, METER, "expired")
+
+
+# The end
+
+
+def test_bytes_that_cannot_be_read_close_without_a_word() -> None:
+    talking = known()
+    server = talking.sessions[Sender.SERVER]
+    server.send(ASK, 0.0)
+    step = server.fail(ProtocolError("crc", "wrong", 29), 1.0)
+    assert step.frames == []
+    assert step.closing == Closing("crc", "wrong (byte 29, crc)")
+    assert [(message.correlation, message.failure) for message in step.messages] == [
+        ("q1", Failure("the session ended"))
+    ]
+    assert server.fail(ProtocolError("crc", "wrong", 29), 1.0) == Step()
+    with pytest.raises(StateError):
+        server.receive(device_packets(DeviceCommand(0, 2))[0], 2.0)
+
+
+@pytest.mark.parametrize("state", [ServerState.UNKNOWN, ServerState.CHECKING, ServerState.READY])
+def test_goodbye_and_silence_end_every_state(state: ServerState) -> None:
+    def session() -> ServerSession:
+        server = ServerSession(0.0, random, Settings(idle_s=8.0))
+        if state is not ServerState.UNKNOWN:
+            server.receive(device_packets(DeviceCommand(0, 2))[0], 0.0)
+        if state is ServerState.READY:
+            server.send(WELCOME, 0.0)
+        assert server.state is state
+        return server
+
+    assert session().goodbye(Closing("shutdown"), 1.0).closing == Closing("shutdown")
+    assert session().fail(ProtocolError("crc", "wrong", 1), 1.0).closing is not None
+    silent = session()
+    assert silent.tick(7.9).closing is None
+    assert silent.tick(8.0).closing == Closing("idle", "nothing heard for 8 s")
+    assert silent.state is ServerState.CLOSED
+
+
+def test_a_device_that_ends_says_which_reports_were_not_receipted() -> None:
+    client = ClientSession(0.0, random, "1234", 6)
+    client.send(REPORT, 0.0)
+    step = client.goodbye(Closing("done"), 1.0)
+    assert (step.closing, step.frames) == (Closing("done"), [])
+    assert [(message.correlation, message.failure) for message in step.messages] == [
+        ("r1", Failure("the session ended"))
+    ]
+    assert client.state is ClientState.CLOSED
+    failed = ClientSession(0.0, random, "1234", 6).fail(ProtocolError("crc", "wrong", 1), 0.0)
+    assert failed.closing == Closing("crc", "wrong (byte 1, crc)")
+
+
+def test_a_lossy_line_delivers_everything_once() -> None:
+    """Every third packet of either side is lost; the repeats make up for it."""
+    talking = known(resends_max=10)
+    client, server = talking.sessions[Sender.CLIENT], talking.sessions[Sender.SERVER]
+    ends = {Sender.CLIENT: server, Sender.SERVER: client}
+    count = 0
+    heard: dict[Sender, list[Message]] = {Sender.CLIENT: [], Sender.SERVER: []}
+
+    def carry(sender: Sender, step: Step, now_s: float) -> None:
+        nonlocal count
+        heard[sender] += step.messages
+        for frame in step.frames:
+            count += 1
+            if count % 3:
+                carry(sender.other, ends[sender].receive(decode(frame.encode(), sender), now_s), now_s)
+
+    for number in range(20):
+        report = replace(REPORT, correlation=str(number), fields={"command_type": 2, "device_time": number})
+        carry(Sender.CLIENT, client.send(report, 0.0), 0.0)
+    for now_s in range(5, 30, 5):
+        carry(Sender.CLIENT, client.tick(now_s), now_s)
+    assert sorted(message.fields["device_time"] for message in heard[Sender.SERVER]) == list(range(20))
+    assert sorted(int(message.correlation) for message in heard[Sender.CLIENT]) == list(range(20))
+    assert [message.failure for message in heard[Sender.CLIENT]] == [None] * 20
