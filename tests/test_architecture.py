@@ -17,7 +17,10 @@ MAY_IMPORT = {
     "protocols": GROUND | {"message"},
     "log": GROUND,
     "state": GROUND,
-    "cli": GROUND | {"message", "config", "protocols", "log", "state"},
+    "broker": GROUND | {"message", "protocols", "state"},
+    "gateway": GROUND | {"message", "config", "protocols", "log", "state", "broker"},
+    "clients": GROUND | {"message", "protocols"},
+    "cli": GROUND | {"message", "config", "protocols", "log", "state", "gateway", "clients"},
 }
 IMPURE = {"asyncio", "socket", "ssl", "select", "threading", "subprocess", "time", "random", "secrets", "uuid", "os"}
 FILE_LINES_MAX = 500

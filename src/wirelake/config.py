@@ -8,18 +8,31 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
 from wirelake.errors import InputError
+from wirelake.limits import (
+    BROKER_RESEND_S,
+    COMET_IDLE_S,
+    COMET_LOGIN_S,
+    GATEWAY_BYTES_PER_SECOND,
+    GATEWAY_CONNECTIONS_MAX,
+    GATEWAY_CONNECTIONS_PER_ADDRESS_MAX,
+    GATEWAY_FAILED_LOGINS_MAX,
+    GATEWAY_FRAMES_PER_SECOND,
+    GATEWAY_PENDING_BYTES,
+    STATE_KEEP_S,
+)
 
 DEFAULT_FILE: Final = Path("wirelake.toml")
 ENVIRONMENT_PREFIX: Final = "WIRELAKE_"
 OFF: Final = "off"
 _PORT_MAX: Final = 65535
 _Count = Annotated[int, Meta(ge=1)]
+_Seconds = Annotated[float, Meta(gt=0)]
 
 
 class Listen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,12 +66,45 @@ class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keep_days: _Count = 30
 
 
+class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    connections: _Count = GATEWAY_CONNECTIONS_MAX
+    connections_per_address: _Count = GATEWAY_CONNECTIONS_PER_ADDRESS_MAX
+    frames_per_second: _Count = GATEWAY_FRAMES_PER_SECOND  # of one connection; beyond that it is read more slowly
+    bytes_per_second: _Count = GATEWAY_BYTES_PER_SECOND
+    pending_bytes: _Count = GATEWAY_PENDING_BYTES  # written to one connection and not taken by it: then it is slow
+    failed_logins: _Count = GATEWAY_FAILED_LOGINS_MAX  # of one address; beyond that they are answered late
+
+
+class Broker(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    slow: Literal["cut", "conflate"] = "cut"  # what happens to a slow subscriber of a live name
+    resend_s: _Seconds = BROKER_RESEND_S  # until an unacked notification is sent again
+    expire_s: _Seconds = STATE_KEEP_S  # until one that nobody acked is given up
+    devices_topic: str = (
+        "@devices"  # a device's telemetry is published on this, a slash and its serial; "" switches off
+    )
+
+
+class Comet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    require_key: bool = False  # content only for clients that exchanged a key
+    second: Literal["replace", "refuse"] = "replace"  # when a client connects that is connected already
+    idle_s: _Seconds = COMET_IDLE_S
+    login_s: _Seconds = COMET_LOGIN_S
+
+
+class Apostol(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    open: bool = False  # True takes devices that are not registered
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     data: str = "data"
     listen: Listen = Listen()
     tls: Tls = Tls()
     auth: Auth = Auth()
     log: Log = Log()
+    limits: Limits = Limits()
+    broker: Broker = Broker()
+    comet: Comet = Comet()
+    apostol: Apostol = Apostol()
 
 
 class Address(Struct, frozen=True):

@@ -5,6 +5,7 @@ hands each request up as a message with a `correlation` and is given the answer 
 session works the other way round. Time is always an argument, in seconds of any steady clock.
 """
 
+from collections.abc import Hashable
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ from msgspec import Struct, field
 
 from wirelake.errors import ProtocolError, StateError
 from wirelake.message import Kind, Message, control_op
-from wirelake.protocols.frame import Frame
+from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.table import Row, Table
 
 SILENCE = "silence"
@@ -41,6 +42,9 @@ class Session:
 
     __slots__ = ("deadlines", "heard_s", "idle_s", "state")
     table: ClassVar[Table]
+    acknowledges: ClassVar[bool] = False  # whether the peer acks notifications; else being written counts as that
+    fetches: ClassVar[bool] = False  # whether it asks for what it missed; else that is sent when it subscribes
+    keeps_wire: ClassVar[bool] = True  # whether the log has frames as on the wire; else as `kept` gives them
 
     def __init__(self, now_s: float, idle_s: float | None = None) -> None:
         self.state: Enum = self.table.start
@@ -88,6 +92,24 @@ class Session:
             if row is not None:
                 self._apply(row, event, now_s, step)
         return step
+
+    @property
+    def frame_bytes_max(self) -> int | None:
+        """How long a frame may be from here on, where that depends on the state."""
+        return None
+
+    @property
+    def audience(self) -> Hashable | None:
+        """Sessions of one audience are told of a notification in the same bytes. None: only this one can read it."""
+        return None
+
+    def encoded(self, message: Message) -> bytes:
+        """A notification as its audience is told of it; changes nothing in the session."""
+        raise StateError(f"{type(self).__name__} has no audience")
+
+    def kept(self, raw: bytes, sender: Sender) -> bytes:  # noqa: ARG002 (most keep what was on the wire)
+        """A frame as the log keeps it; called after the step that it was part of."""
+        return raw
 
     @property
     def deadline_s(self) -> float | None:

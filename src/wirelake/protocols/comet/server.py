@@ -33,6 +33,8 @@ class ServerSession(Session):
     """`private` opens the clients' secrets; `random` gives that many fresh random bytes, for nonces."""
 
     table = SERVER_TABLE
+    acknowledges = True
+    fetches = True
     __slots__ = ("_asked", "_held", "_open", "_private", "_random", "_secret", "settings")
 
     def __init__(
@@ -58,9 +60,12 @@ class ServerSession(Session):
         return super().receive(frame, now_s)
 
     @property
-    def sealed(self) -> bool:
-        """Whether content for this client has to be sealed for it alone."""
-        return self._secret is not None
+    def audience(self) -> str | None:
+        """Content for a client with a key is sealed for it alone."""
+        return "comet" if self._secret is None and self.state is ServerState.READY else None
+
+    def encoded(self, message: Common) -> bytes:
+        return notification(message).encode()
 
     def _login(self, frame: frames.Auth, _now_s: float, step: Step) -> None:
         step.messages.append(replace(to_message(frame, Sender.CLIENT), correlation="login"))

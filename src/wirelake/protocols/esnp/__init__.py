@@ -1,0 +1,1 @@
+"""esnp: requests to services, as messages made of typed lines."""

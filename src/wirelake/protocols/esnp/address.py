@@ -1,0 +1,66 @@
+"""Addresses as people write them: esnp://HOST/SERVICE/OP?o=OBJECT&g=GROUP&to=MS, with `_` for an absent part.
+
+A name that would be misread is percent-encoded, so a service that is really called `_` is `%5F`.
+"""
+
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+from msgspec import Struct, field
+
+from wirelake.errors import InputError
+from wirelake.message import Operation
+
+SCHEME = "esnp://"
+ABSENT = "_"
+_SAFE = ":[]@!$,;'()*+-.~"
+
+
+class AddressUrl(Struct, frozen=True):
+    operation: Operation
+    timeout_ms: int | None = None  # how long the asker waits; the asking side's business, it is no ADDRESS line
+    parameters: dict[str, str] = field(default_factory=dict)  # those we give no meaning to
+
+
+def parse_url(url: str) -> AddressUrl:
+    if not url.lower().startswith(SCHEME):
+        raise InputError(f"an esnp address begins with {SCHEME}: {url}")
+    path, _, query = url[len(SCHEME) :].partition("?")
+    parts = path.rstrip("/").split("/")
+    if len(parts) > 3:
+        raise InputError(f"an esnp address has HOST/SERVICE/OP and no more parts: {url}")
+    host, service, op = (*map(_read_part, parts), "", "")[:3]
+    parameters = dict(parse_qsl(query, keep_blank_values=True))
+    timeout = parameters.pop("to", None)
+    if timeout is not None and not (timeout.isascii() and timeout.isdigit()):
+        raise InputError(f"to= is a number of milliseconds, not '{timeout}'")
+    operation = Operation(service, op, parameters.pop("o", ""), host, parameters.pop("g", ""))
+    return AddressUrl(operation, None if timeout is None else int(timeout), parameters)
+
+
+def format_url(address: AddressUrl) -> str:
+    operation = address.operation
+    path = "/".join(map(_write_part, (operation.host, operation.service, operation.op)))
+    query = dict(address.parameters)
+    if operation.object:
+        query["o"] = operation.object
+    if operation.group:
+        query["g"] = operation.group
+    if address.timeout_ms is not None:
+        query["to"] = str(address.timeout_ms)
+    return f"{SCHEME}{path}" + (f"?{urlencode(query)}" if query else "")
+
+
+def not_found_text(operation: Operation) -> str:
+    """What the authors' own server says when nobody serves an address."""
+    parts = [f"{kind}={text}" for kind, text in ((20, operation.op), (30, operation.service)) if text]
+    return f"Address[{','.join(parts)}] not found ServiceHandler"
+
+
+def _read_part(part: str) -> str:
+    return "" if part == ABSENT else unquote(part)
+
+
+def _write_part(part: str) -> str:
+    if not part:
+        return ABSENT
+    return "%5F" if part == ABSENT else quote(part, safe=_SAFE)

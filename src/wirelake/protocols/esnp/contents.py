@@ -1,0 +1,156 @@
+"""All that a message says, read in one pass over its lines. Total: what cannot be read is told in `malformed`."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct, field
+
+from wirelake.errors import ProtocolError
+from wirelake.message import Operation
+from wirelake.protocols.esnp import lines as reading
+from wirelake.protocols.esnp.frames import EsnpMessage
+from wirelake.protocols.esnp.lines import Line, SeqNo
+from wirelake.protocols.esnp.opcodes import ADDRESS_NAMES, WITHDRAWN, AddressKind, LineType
+from wirelake.protocols.esnp.values import VarReader
+
+TIMEOUT_HEADER = "to"  # HEADER line: how many milliseconds the asker waits
+TIMEOUT_MS = "timeout_ms"  # the same in a common message's headers
+OWN_HEADERS = "esnp."  # begins the names under which a common message keeps what only esnp has
+
+# As plain integers: looking a member up in its enum takes longer than reading a line.
+OBJECT, OP, SERVICE, HOST, GROUP = (kind.value for kind in AddressKind)
+
+
+class Contents(Struct):
+    frame: EsnpMessage
+    flags: list[int] = field(default_factory=list)
+    message_id: int | None = None
+    source_message_id: int | None = None
+    addresses: dict[int, str] = field(default_factory=dict)
+    sources: list[tuple[int, str]] = field(default_factory=list)
+    seq_no: SeqNo | None = None
+    error: str | None = None
+    headers: dict[str, Any] = field(default_factory=dict)
+    session: dict[str, Any] = field(default_factory=dict)
+    data: list[tuple[str, Any]] = field(default_factory=list)
+    payloads: list[bytes] = field(default_factory=list)
+    kept: list[Line] = field(default_factory=list)  # passed on untouched
+    malformed: ProtocolError | None = None  # the first line that cannot be read, by its place in the message
+
+    @property
+    def operation(self) -> Operation | None:
+        """What is addressed, None without any address."""
+        find = self.addresses.get
+        if not self.addresses:
+            return None
+        return Operation(
+            find(SERVICE, ""),
+            find(OP, ""),
+            find(OBJECT, ""),
+            find(HOST, ""),
+            find(GROUP, ""),
+        )
+
+    @property
+    def payload(self) -> bytes:
+        return self.payloads[0] if len(self.payloads) == 1 else b"".join(self.payloads)
+
+
+def read_contents(frame: EsnpMessage) -> Contents:
+    contents = Contents(frame)
+    values = VarReader()
+    for index, line in enumerate(frame.lines):
+        take = _TAKE.get(line.type)
+        if take is None:
+            contents.kept.append(line)
+            continue
+        try:
+            take(contents, line, values)
+        except ProtocolError as error:
+            if contents.malformed is None:
+                contents.malformed = error.moved(frame.place_of(index))
+    return contents
+
+
+def _flag(contents: Contents, line: Line, values: VarReader) -> None:
+    contents.flags.append(reading.read_flag(line.data, values))
+
+
+def _message_id(contents: Contents, line: Line, values: VarReader) -> None:
+    contents.message_id = reading.read_number(line.data, values)
+
+
+def _source_message_id(contents: Contents, line: Line, values: VarReader) -> None:
+    contents.source_message_id = reading.read_number(line.data, values)
+
+
+def _address(contents: Contents, line: Line, values: VarReader) -> None:
+    kind, text = reading.read_address(line.data, values)
+    if kind in ADDRESS_NAMES:
+        contents.addresses[kind] = text
+    else:
+        contents.kept.append(line)
+
+
+def _source_address(contents: Contents, line: Line, values: VarReader) -> None:
+    contents.sources.append(reading.read_address(line.data, values))
+
+
+def _seq_no(contents: Contents, line: Line, values: VarReader) -> None:
+    contents.seq_no = reading.read_seq_no(line.data, values)
+
+
+def _error(contents: Contents, line: Line, values: VarReader) -> None:
+    contents.error = reading.read_error(line.data, values)
+
+
+def _header(contents: Contents, line: Line, values: VarReader) -> None:
+    name, var = values.named(line.data)
+    value = var.plain()
+    if name == TIMEOUT_HEADER and type(value) is int and value >= 0:
+        contents.headers[TIMEOUT_MS] = value
+    elif name == TIMEOUT_MS or name.startswith(OWN_HEADERS):
+        contents.kept.append(line)  # a peer may not write what only we write
+    else:
+        contents.headers[name] = value
+
+
+def _session_info(contents: Contents, line: Line, values: VarReader) -> None:
+    name, var = values.named(line.data)
+    contents.session[name] = var.plain()
+
+
+def _data(contents: Contents, line: Line, values: VarReader) -> None:
+    name, var = values.named(line.data)
+    contents.data.append((name, var.plain()))
+
+
+def _payload(contents: Contents, line: Line, _values: VarReader) -> None:
+    contents.payloads.append(line.data)
+
+
+def _xdata(contents: Contents, line: Line, values: VarReader) -> None:
+    reading.read_xdata(line.data, values)  # only to know that it can be read
+    contents.kept.append(line)
+
+
+def _ignore(_contents: Contents, _line: Line, _values: VarReader) -> None:
+    pass
+
+
+# Every type that is not here is kept: VERSION, the application's own, and those that nobody has defined yet.
+_TAKE: Mapping[int, Callable[[Contents, Line, VarReader], None]] = {
+    LineType.FLAG.value: _flag,
+    LineType.MESSAGE_ID.value: _message_id,
+    LineType.SOURCE_MESSAGE_ID.value: _source_message_id,
+    LineType.ADDRESS.value: _address,
+    LineType.SOURCE_ADDRESS.value: _source_address,
+    LineType.SEQ_NO.value: _seq_no,
+    LineType.ERROR.value: _error,
+    LineType.HEADER.value: _header,
+    LineType.SESSION_INFO.value: _session_info,
+    LineType.DATA.value: _data,
+    LineType.PAYLOAD.value: _payload,
+    LineType.XDATA.value: _xdata,
+    **dict.fromkeys(WITHDRAWN, _ignore),
+}

@@ -1,0 +1,49 @@
+"""esnp as one object."""
+
+from collections.abc import Iterator
+
+from wirelake.protocols.esnp.client import ClientSession
+from wirelake.protocols.esnp.contents import read_contents
+from wirelake.protocols.esnp.frames import EsnpSplitter, decode
+from wirelake.protocols.esnp.losses import LOSSES
+from wirelake.protocols.esnp.opcodes import LINE_NAMES, LineType, line_name
+from wirelake.protocols.esnp.server import ServerSession
+from wirelake.protocols.esnp.translation import to_message
+from wirelake.protocols.esnp.tree import dissect
+from wirelake.protocols.esnp.writing import from_message
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.protocol import Carrier, Clue, Protocol, Transport
+
+_LINES_COUNTED_MAX = 8
+
+
+def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
+    message = decode(frame, sender)
+    if not message.lines:
+        return  # four zero bytes stand in any file
+    yield Clue(20, "the lines' sizes lead to four zero bytes, and the message ends there")
+    for line in message.lines[:_LINES_COUNTED_MAX]:
+        if line.type in LINE_NAMES:
+            yield Clue(4, f"a line {line_name(line.type)}")
+    contents = read_contents(message)
+    if contents.malformed is not None:
+        yield Clue(-12, f"but: {contents.malformed.text}")
+    elif any(line.type in (LineType.DATA, LineType.HEADER, LineType.ADDRESS) for line in message.lines):
+        yield Clue(10, "names and values fill their lines exactly")
+
+
+PROTOCOL = Protocol(
+    name="esnp",
+    title="esnp: requests to services",
+    transports=(Transport(Carrier.TCP, 1080, "esnp"),),
+    decoder_version=1,
+    splitter=lambda _sender, _carrier: EsnpSplitter(),
+    decode=decode,
+    dissect=dissect,
+    clues=clues,
+    to_message=to_message,
+    from_message=from_message,
+    losses=LOSSES,
+    server_session=ServerSession,
+    client_session=ClientSession,
+)

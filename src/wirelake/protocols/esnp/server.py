@@ -1,0 +1,137 @@
+"""The gateway's end of an esnp connection."""
+
+from msgspec.structs import replace
+
+from wirelake.errors import ProtocolError
+from wirelake.limits import ESNP_HELD_FRAMES_MAX
+from wirelake.message import GATEWAY_SERVICE, Kind, Op, Operation, Topic, control_op
+from wirelake.message import Message as Common
+from wirelake.protocols.esnp import lines as making
+from wirelake.protocols.esnp.address import not_found_text
+from wirelake.protocols.esnp.contents import OP, Contents
+from wirelake.protocols.esnp.frames import EsnpMessage
+from wirelake.protocols.esnp.opcodes import Flag
+from wirelake.protocols.esnp.peer import Peer
+from wirelake.protocols.esnp.session import SERVER_TABLE, ServerState, Settings
+from wirelake.protocols.esnp.translation import Role, is_one_way, message_of, role_of
+from wirelake.protocols.esnp.writing import from_message
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.session import Closing, Step
+
+_OWN_EVENTS = (Op.LOGIN.value, Op.PING.value)  # have rows of their own
+_HOP_BY_HOP = (Flag.TRACE, Flag.ASYNC)  # meant for us, not for the service behind us
+
+
+class ServerSession(Peer):
+    """After each step, `frame_bytes_max` says how long a message may be from now on."""
+
+    table = SERVER_TABLE
+    other = Sender.CLIENT
+    closed = ServerState.CLOSED
+    __slots__ = ("_held", "_login_correlation")
+
+    def __init__(self, now_s: float, settings: Settings = Settings()) -> None:
+        super().__init__(now_s, settings)
+        self.deadlines["login"] = now_s + settings.login_s
+        self._held: list[Contents] = []
+        self._login_correlation = ""
+
+    @property
+    def frame_bytes_max(self) -> int:
+        ready = self.state is ServerState.READY
+        return self.settings.frame_bytes_max if ready else self.settings.login_frame_bytes_max
+
+    @property
+    def audience(self) -> str | None:
+        """Nothing in a notification is particular to one client."""
+        return "esnp" if self.state is ServerState.READY else None
+
+    def encoded(self, message: Common) -> bytes:
+        return from_message(message, Sender.SERVER).encode()
+
+    def _event_of(self, contents: Contents) -> str:
+        event = super()._event_of(contents)
+        op = contents.addresses.get(OP, "")
+        asked = event in ("request", "one-way") and role_of(contents, self.other) is Role.GATEWAY
+        return op if asked and op in _OWN_EVENTS else event
+
+    def _problem(self, contents: Contents) -> str:
+        problem = super()._problem(contents)
+        place = contents.frame.head_after_body
+        return problem or ("" if place is None else f"a head line behind a body line (byte {place})")
+
+    def _complaint(self, message: Common) -> str:
+        target = message.target
+        if isinstance(target, Topic):
+            return "" if target.name else "publish needs DATA topic"
+        if not isinstance(target, Operation) or not target.service:
+            return not_found_text(target if isinstance(target, Operation) else Operation(""))
+        if message.kind is not Kind.CONTROL:
+            return ""
+        match control_op(message):
+            case Op.SUBSCRIBE | Op.UNSUBSCRIBE as op:
+                topics = message.fields["topics"]
+                return "" if topics and all(topics) else f"{op} needs DATA topic"
+            case Op.REGISTER | Op.UNREGISTER as op:
+                service = message.fields["service"]
+                return "" if service and service != GATEWAY_SERVICE else f"{op} needs DATA service, not our own"
+        return not_found_text(target)
+
+    def _login(self, contents: Contents, _now_s: float, step: Step) -> None:
+        self._login_correlation = self._questions.add(contents)
+        step.messages.append(replace(message_of(contents, self.other), correlation=self._login_correlation))
+
+    def _decide(self, message: Common, now_s: float, step: Step) -> None:
+        self.deadlines.pop("login", None)
+        step.frames += self._questions.answer(replace(message, correlation=self._login_correlation))
+        held, self._held = self._held, []
+        if message.failure is not None:
+            self.state = ServerState.CLOSED
+            step.closing = Closing("login_refused", message.failure.text)
+            return
+        self.state = ServerState.READY
+        for contents in held:
+            self._read(contents, now_s, step)
+
+    def _hold(self, contents: Contents, _now_s: float, step: Step) -> None:
+        if len(self._held) < ESNP_HELD_FRAMES_MAX:
+            self._held.append(contents)
+            return
+        self.state = ServerState.CLOSED
+        self._close("too_many_requests", "too many messages before the login was decided", step)
+
+    def _pong(self, contents: Contents, _now_s: float, step: Step) -> None:
+        if not is_one_way(contents):
+            step.frames += self._questions.answer_now(contents)
+
+    def _not_logged_in(self, contents: Contents, _now_s: float, step: Step) -> None:
+        self._answer_error(contents, "not logged in", step)
+
+    def _second_login(self, contents: Contents, _now_s: float, step: Step) -> None:
+        self._answer_error(contents, "already logged in", step)
+
+    def _ask(self, message: Common, now_s: float, step: Step) -> None:
+        flags = message.headers.get("esnp.flags", ())
+        if any(flag in flags for flag in _HOP_BY_HOP):
+            onward = [flag for flag in flags if flag not in _HOP_BY_HOP]
+            message = replace(message, headers={**message.headers, "esnp.flags": onward})
+        super()._ask(message, now_s, step)
+
+    def _too_late(self, _event: str, _now_s: float, step: Step) -> None:
+        self._close("login_timeout", "no login in time", step)
+
+    def _fail(self, error: ProtocolError, _now_s: float, step: Step) -> None:
+        self._close(error.code, str(error), step)
+
+    def _flood(self, _argument: object, _now_s: float, step: Step) -> None:
+        self._close("too_many_requests", "too many answers wait their turn", step)
+
+    def _close(self, code: str, text: str, step: Step) -> None:
+        """An answer that names no request: it is about the connection."""
+        step.frames.append(EsnpMessage((making.flag_line(Flag.RESP), making.error_line(text))))
+        step.closing = Closing(code, text)
+
+    def _goodbye(self, closing: Closing, _now_s: float, step: Step) -> None:
+        text = closing.text or closing.code
+        step.frames.append(EsnpMessage((making.flag_line(Flag.EVENT), making.error_line(text))))
+        step.closing = closing

@@ -1,0 +1,157 @@
+"""Both ends of an esnp connection: the states, and what each message does in them.
+
+All messages have one name on the wire; what they are for is in their flags and addresses, and that is what the rows
+react to: `login` and `ping` (requests to the gateway), `request` (every other one), `one-way`, `notification`,
+`response`, `trace`, and `unreadable` for a message with a malformed line or, at the gateway, a head line behind a body
+line. Such a message is answered with an ERROR line, even where it is one-way, and the connection goes on.
+
+Either end may ask and answer: a client that registered a service is asked by the gateway. Requests with a MESSAGE_ID
+are answered in any order, those without in the order in which they came; our own always have one. A client may send on
+without waiting for its login to be decided; those messages are held until it is.
+"""
+
+from enum import Enum, auto
+
+from msgspec import Struct
+
+from wirelake.limits import ESNP_FRAME_BYTES_MAX, ESNP_LOGIN_FRAME_BYTES_MAX, ESNP_LOGIN_S, ESNP_REPLY_S
+from wirelake.protocols.table import ANY_FRAME, Row, Table
+
+
+class ServerState(Enum):
+    NEW = auto()  # connected, nobody yet
+    CHECKING = auto()  # a login is being decided
+    READY = auto()
+    CLOSED = auto()
+
+
+class ClientState(Enum):
+    NEW = auto()
+    LOGGING_IN = auto()
+    READY = auto()
+    CLOSED = auto()
+
+
+class Settings(Struct, frozen=True):
+    frame_bytes_max: int = ESNP_FRAME_BYTES_MAX
+    login_frame_bytes_max: int = ESNP_LOGIN_FRAME_BYTES_MAX
+    login_s: float = ESNP_LOGIN_S
+    reply_s: float = ESNP_REPLY_S  # for the peer's answer, where the request has no `timeout_ms`
+    idle_s: float | None = None  # esnp has no heartbeat of its own: silence is allowed unless set
+
+
+S = ServerState
+SERVER_TABLE = Table(
+    [
+        Row(S.NEW, "login", "_login", (S.CHECKING,), "the login goes up to be decided"),
+        Row(S.NEW, "ping", "_pong", (S.NEW,), "an empty answer"),
+        Row(S.NEW, "unreadable", "_refuse", (S.NEW,), "ERROR"),
+        Row(S.NEW, "response", "_ignore", (S.NEW,), "nothing was asked"),
+        Row(S.NEW, "trace", "_ignore", (S.NEW,), "nothing was asked"),
+        Row(S.NEW, ANY_FRAME, "_not_logged_in", (S.NEW,), "ERROR `not logged in`"),
+        Row(S.NEW, "clock login", "_too_late", (S.CLOSED,), "ERROR, close"),
+        Row(
+            S.CHECKING,
+            "app response",
+            "_decide",
+            (S.READY, S.CLOSED),
+            "the login is answered, then what was held; or ERROR and close",
+        ),
+        Row(S.CHECKING, ANY_FRAME, "_hold", (S.CHECKING, S.CLOSED), "held until the login is decided"),
+        Row(S.CHECKING, "clock login", "_too_late", (S.CLOSED,), "ERROR, close"),
+        Row(S.READY, "login", "_second_login", (S.READY,), "ERROR `already logged in`"),
+        Row(S.READY, "ping", "_pong", (S.READY,), "an empty answer"),
+        Row(S.READY, "request", "_question", (S.READY,), "asked above; ERROR for one that lacks what it needs"),
+        Row(S.READY, "one-way", "_inform", (S.READY,), "handed up, not answered"),
+        Row(S.READY, "response", "_answered", (S.READY,), "handed up as the answer to what was asked of this client"),
+        Row(S.READY, "trace", "_traced", (S.READY,), "handed up if it tells of an open request"),
+        Row(S.READY, "unreadable", "_refuse", (S.READY,), "ERROR"),
+        Row(
+            S.READY,
+            "app response",
+            "_answer",
+            (S.READY, S.CLOSED),
+            "sent, in turn where the request has no number; close if too many wait",
+        ),
+        Row(S.READY, "app trace", "_trace", (S.READY, S.CLOSED), "a hop, if the request asked for a trace"),
+        Row(S.READY, "app request", "_ask", (S.READY,), "a request to a service that this client registered"),
+        Row(S.READY, "app event", "_tell", (S.READY,), "a one-way message"),
+        Row(S.READY, "app notification", "_tell", (S.READY,), "a notification"),
+        Row(
+            S.READY, "app flood", "_flood", (S.CLOSED,), "an answer with ERROR, close: too many answers wait their turn"
+        ),
+        Row(S.READY, "clock reply", "_expire", (S.READY,), "requests without an answer in time get `timeout`"),
+        *(
+            Row(state, event, do, (S.CLOSED,), says)
+            for state in (S.NEW, S.CHECKING, S.READY)
+            for event, do, says in (
+                ("app fail", "_fail", "an answer with ERROR, close"),
+                ("app goodbye", "_goodbye", "an event with ERROR, close"),
+                ("clock silence", "_silent", "close"),
+            )
+        ),
+    ]
+)
+
+C = ClientState
+CLIENT_TABLE = Table(
+    [
+        Row(C.NEW, "app login", "_login", (C.LOGGING_IN,), "a request `login`"),
+        Row(C.NEW, "app ping", "_ask", (C.NEW,), "a request `ping`"),
+        Row(
+            C.LOGGING_IN,
+            "response",
+            "_login_answered",
+            (C.LOGGING_IN, C.READY, C.CLOSED),
+            "the login is answered; close if it was refused",
+        ),
+        Row(C.LOGGING_IN, "clock login", "_too_late", (C.CLOSED,), "close"),
+        Row(C.READY, "response", "_answered", (C.READY, C.CLOSED), "answers the request with its number"),
+        Row(C.READY, "request", "_question", (C.READY,), "asked above: it is for a service of ours"),
+        Row(C.READY, "unreadable", "_refuse", (C.READY,), "ERROR"),
+        Row(C.READY, "notification", "_inform", (C.READY,), "handed up"),
+        Row(C.READY, "app flood", "_flood", (C.CLOSED,), "close: too many answers wait their turn"),
+        *(
+            Row(C.READY, f"app {event}", "_ask", (C.READY,), says)
+            for event, says in (
+                ("request", "a request"),
+                ("notification", "a request `publish`"),
+                ("subscribe", "a request `subscribe`"),
+                ("unsubscribe", "a request `unsubscribe`"),
+                ("register", "a request `register`"),
+                ("unregister", "a request `unregister`"),
+                ("ping", "a request `ping`"),
+            )
+        ),
+        Row(C.READY, "app event", "_tell", (C.READY,), "a one-way message"),
+        Row(C.READY, "app trace", "_trace", (C.READY, C.CLOSED), "a hop, if the request asked for a trace"),
+        Row(
+            C.READY,
+            "app response",
+            "_answer",
+            (C.READY, C.CLOSED),
+            "sent, in turn where the request has no number; close if too many wait",
+        ),
+        Row(C.NEW, "response", "_answered", (C.NEW, C.CLOSED), "answers the ping with its number"),
+        *(
+            row
+            for state in (C.NEW, C.LOGGING_IN, C.READY)
+            for row in (
+                Row(state, "one-way", "_told", (state, C.CLOSED), "handed up; a goodbye closes"),
+                Row(state, "trace", "_traced", (state,), "handed up if it tells of an open request"),
+                Row(state, "clock reply", "_expire", (state,), "requests without an answer in time get `timeout`"),
+            )
+        ),
+        Row(C.NEW, ANY_FRAME, "_ignore", (C.NEW,), "ignored: nothing of ours is there to be asked"),
+        Row(C.LOGGING_IN, ANY_FRAME, "_ignore", (C.LOGGING_IN,), "ignored: nothing of ours is there to be asked"),
+        *(
+            Row(state, event, do, (C.CLOSED,), says)
+            for state in (C.NEW, C.LOGGING_IN, C.READY)
+            for event, do, says in (
+                ("app fail", "_fail", "close"),
+                ("app goodbye", "_goodbye", "close"),
+                ("clock silence", "_silent", "close"),
+            )
+        ),
+    ]
+)

@@ -1,0 +1,188 @@
+"""esnp messages as a tree with offsets. Also the one place that names what is wrong with a bad message.
+
+A line whose structure holds but whose value cannot be read does not make the message bad: its data is shown raw, with
+a note that says what is malformed.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from wirelake.errors import LimitError, ProtocolError
+from wirelake.limits import ESNP_LINES_MAX
+from wirelake.protocols.esnp import varint
+from wirelake.protocols.esnp.lines import READ_LINE
+from wirelake.protocols.esnp.opcodes import (
+    ADDRESS_NAMES,
+    APPLICATION_TYPES,
+    FIXED_SIZES,
+    FLAG_NAMES,
+    TAG_NAMES,
+    WITHDRAWN,
+    LineType,
+    Tag,
+    line_name,
+    part_of,
+)
+from wirelake.protocols.esnp.values import READ_SCALAR, VarReader
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.tree import Dissector, Tree
+
+_SIZE_BYTES = 3
+_TIMES = ("ts", "at_ms")  # DATA names under which the gateway gives milliseconds since 1970
+_TIMESTAMP_MS_MAX = 253_402_300_799_999  # the last millisecond of the year 9999
+
+
+def dissect(frame: bytes, _sender: Sender) -> Tree:
+    dissector = Dissector(frame, "esnp message")
+    try:
+        _walk(dissector)
+    except ProtocolError as error:
+        return Tree(dissector.root, error)
+    return Tree(dissector.root)
+
+
+def wrong_end(size: int, place: int) -> ProtocolError:
+    return ProtocolError("end_size", f"the end line has no data, this one has {size} bytes", place + 1)
+
+
+def too_many_lines(place: int) -> ProtocolError:
+    return LimitError("esnp_lines_max", f"a message of more than {ESNP_LINES_MAX} lines", place)
+
+
+def _walk(d: Dissector) -> None:
+    values = VarReader()
+    lines = 0
+    while _line(d, values, lines):
+        lines += 1
+    d.finish()
+
+
+def _line(d: Dissector, values: VarReader, before: int) -> bool:
+    """Answers whether another line has to follow."""
+    place = d.position
+    d.need(1 + _SIZE_BYTES, "a line")
+    kind = d.data[place]
+    size = int.from_bytes(d.data[place + 1 : place + 1 + _SIZE_BYTES], "big")
+    if kind == LineType.END:
+        if size:
+            raise wrong_end(size, place)
+        with d.group("END"):
+            d.u8("type", "end")
+            d.add("size", _SIZE_BYTES, size)
+        return False
+    if before >= ESNP_LINES_MAX:
+        raise too_many_lines(place)
+    with d.group(line_name(kind)):
+        d.u8("type", _type_note(kind))
+        d.add("size", _SIZE_BYTES, size)
+        if FIXED_SIZES.get(kind, size) != size:
+            text = f"{line_name(kind)} has {FIXED_SIZES[kind]} bytes, not {size}"
+            raise ProtocolError("line_size", text, place + 1)
+        d.need(size, line_name(kind))
+        _data(d, kind, size, values)
+    return True
+
+
+def _type_note(kind: int) -> str:
+    if kind in WITHDRAWN:
+        return "withdrawn, ignored"
+    if kind in APPLICATION_TYPES:
+        return "the application's own"
+    return part_of(kind).name.lower()
+
+
+def _data(d: Dissector, kind: int, size: int, values: VarReader) -> None:
+    data = d.data[d.position : d.position + size]
+    read = READ_LINE.get(kind)
+    if read is None:
+        d.raw("data", size)
+        return
+    try:
+        value = read(data, values)
+    except ProtocolError as error:
+        d.raw("data", size, f"malformed: {error.moved(d.position)}")
+        return
+    walk = _LineWalk(d, data, values)
+    match LineType(kind):
+        case LineType.FLAG:
+            walk.integer("flag", FLAG_NAMES)
+        case LineType.ADDRESS | LineType.SOURCE_ADDRESS:
+            walk.integer("kind", ADDRESS_NAMES)
+            walk.text("address")
+        case LineType.SEQ_NO:
+            walk.integer("current")
+            walk.integer("last")
+            d.note(f"{value.more} to follow" if value.last else "not known yet")
+        case LineType.XDATA:
+            walk.integer("id")
+            d.raw("data", size - walk.place)
+        case LineType.VERSION:
+            d.add("version", size, list(value), ".".join(map(str, value)))
+        case LineType.SESSION_INFO | LineType.HEADER | LineType.DATA:
+            name = walk.text("name")
+            walk.var("value")
+            if name in _TIMES:
+                _note_time(d, value[1].value)
+        case _:
+            d.add("data", size, value)
+
+
+def _note_time(d: Dissector, value: object) -> None:
+    if isinstance(value, int) and 0 < value <= _TIMESTAMP_MS_MAX:
+        d.note(datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="milliseconds"))
+
+
+class _LineWalk:
+    """Adds the fields of a line that is known to be well-formed."""
+
+    def __init__(self, d: Dissector, data: bytes, values: VarReader) -> None:
+        self._d = d
+        self._data = data
+        self._start = d.position
+        self._values = values
+
+    @property
+    def place(self) -> int:
+        return self._d.position - self._start
+
+    def integer(self, name: str, words: Any = None) -> None:
+        place = self.place
+        value, end = varint.read_signed(self._data, place)
+        self._d.add(name, end - place, value, words.get(value, "") if words else "")
+
+    def text(self, name: str) -> str:
+        size, start = varint.read_signed(self._data, self.place)
+        self._d.add(f"{name} size", start - self.place, size)
+        return self._d.text(name, size)
+
+    def var(self, name: str) -> None:
+        tag = self._data[self.place]
+        if tag in (Tag.MAP, Tag.LIST):
+            with self._d.group(name, TAG_NAMES[tag]):
+                self._d.u8("tag", TAG_NAMES[tag])
+                self._container(tag)
+            return
+        self._d.u8(f"{name} tag", TAG_NAMES[tag])
+        place = self.place
+        if tag in (Tag.BYTES, Tag.STRING):
+            size, start = varint.read_signed(self._data, place)
+            self._d.add(f"{name} size", start - place, size)
+            if tag == Tag.STRING:
+                self._d.text(name, size)
+            else:
+                self._d.raw(name, size)
+            return
+        value, end = READ_SCALAR[tag](self._data, place)
+        self._d.add(name, end - place, value)
+
+    def _container(self, tag: int) -> None:
+        place = self.place
+        count, end = self._values.count(self._data, place)
+        self._d.add("count", end - place, count, "a plain varint" if self._values.plain_counts else "")
+        for index in range(count):
+            if tag == Tag.MAP:
+                with self._d.group(f"entry {index}"):
+                    self.text("key")
+                    self.var("value")
+            else:
+                self.var(f"item {index}")
