@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirelake.errors import ProtocolError
+from wirelake.errors import LimitError, ProtocolError
+from wirelake.limits import JSON_DEPTH_MAX
 from wirelake.protocols.jsontext import read_json, write_json
 
 
@@ -34,3 +35,32 @@ def test_the_place_is_named(data: bytes, code: str, offset: int) -> None:
 
 def test_what_is_written_is_compact() -> None:
     assert write_json({"a": [1, "ü", b"\xff"]}) == '{"a":[1,"ü","/w=="]}'.encode()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * JSON_DEPTH_MAX + b"]" * JSON_DEPTH_MAX,
+        b'{"a":' * JSON_DEPTH_MAX + b"1" + b"}" * JSON_DEPTH_MAX,
+        b"[" + b",".join([b'["]]{{",1]'] * 500) + b"]",
+        b'["' + b"[" * 500 + b'"]',
+        rb'["\"[[[[\\"' + b",[]" * 200 + b"]",
+    ],
+)
+def test_what_is_within_the_depth_is_read_and_written(data: bytes) -> None:
+    assert read_json(write_json(read_json(data))) == read_json(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * (JSON_DEPTH_MAX + 1) + b"]" * (JSON_DEPTH_MAX + 1),
+        b'{"a":[' * JSON_DEPTH_MAX + b"1" + b"]}" * JSON_DEPTH_MAX,
+        b'["]",' * (JSON_DEPTH_MAX + 1) + b"1" + b',"["]' * (JSON_DEPTH_MAX + 1),
+        rb'["\"]",' * (JSON_DEPTH_MAX + 1) + b"1" + rb',"[\""]' * (JSON_DEPTH_MAX + 1),
+    ],
+)
+def test_deeper_json_is_refused_whatever_its_strings_hold(data: bytes) -> None:
+    with pytest.raises(LimitError) as caught:
+        read_json(data, 7)
+    assert (caught.value.code, caught.value.offset) == ("json_depth_max", 7)

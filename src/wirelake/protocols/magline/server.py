@@ -29,6 +29,8 @@ class ServerSession(SealedSession):
     """`private` is the key that clients may have pinned; `random` gives that many fresh random bytes."""
 
     table = SERVER_TABLE
+    acknowledges = True
+    keeps_wire = False  # its keys die with the connection, so the log has the data opened
     sender = Sender.SERVER
     closed = ServerState.CLOSED
     __slots__ = ("_held", "_logged_in", "_open", "_private", "_random", "_syn_waiting")

@@ -1,0 +1,161 @@
+"""A terminal's end of a sisnet connection."""
+
+from msgspec.structs import replace
+
+from wirelake.errors import ProtocolError, StateError, TranslationError
+from wirelake.limits import SISNET_REQUESTS_OPEN_MAX
+from wirelake.message import Kind, Message, Op, control
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.session import Closing, Step
+from wirelake.protocols.sisnet import snappy
+from wirelake.protocols.sisnet.answer import failed
+from wirelake.protocols.sisnet.names import SisnetFrame
+from wirelake.protocols.sisnet.opcodes import Dialect
+from wirelake.protocols.sisnet.peer import Asked, Heard, Peer
+from wirelake.protocols.sisnet.request import Request, write_json_request
+from wirelake.protocols.sisnet.session import CLIENT_TABLE, ClientState, Settings
+from wirelake.protocols.sisnet.subscriptions import Subscriptions, subscribed_by
+from wirelake.protocols.sisnet.translation import (
+    answer_to_message,
+    request_from_message,
+    request_to_message,
+    written,
+)
+
+_LOGIN_NAME = "login"
+_OLD_VERSION = 1
+
+
+class ClientSession(Peer):
+    """Asks in `dialect`; with `binary`, questions and answers are in the binary form, with `compress` packed by snappy.
+
+    What is pushed for a subscription comes up as a NOTIFICATION with the correlation of the request that subscribed.
+    An answer in several packets comes up as it comes, each saying in `more` how many still follow.
+    """
+
+    side = Sender.CLIENT
+    table = CLIENT_TABLE
+    __slots__ = ("_binary", "_login_correlation", "_subscriptions", "_wants_snappy")
+
+    def __init__(
+        self,
+        now_s: float,
+        settings: Settings = Settings(),
+        *,
+        dialect: Dialect = Dialect.NEW,
+        binary: bool = False,
+        compress: bool = False,
+    ) -> None:
+        super().__init__(now_s, settings)
+        self._dialect = dialect
+        self._binary = binary
+        self._wants_snappy = compress
+        self._login_correlation = ""
+        self._subscriptions: Subscriptions[Asked] = Subscriptions()
+
+    def _login(self, message: Message, now_s: float, step: Step) -> None:
+        if message.credentials is None:
+            raise TranslationError("a login without credentials")
+        self._login_correlation = message.correlation
+        self.deadlines["login"] = now_s + self.settings.login_s
+        user, token = message.credentials.user, message.credentials.token
+        fmt = "bytes" if self._binary else "json"
+        compress = {"compress": snappy.NAME} if self._wants_snappy else {}
+        if self._dialect is Dialect.OLD:
+            ask = {"version": _OLD_VERSION, "format": fmt, "username": user, "password": token} | compress
+            request = Request(command=Op.LOGIN.value, ask=ask, dialect=Dialect.OLD)
+        else:
+            request = Request(command=Op.LOGIN.value, ask={"name": user, "password": token} | compress, fmt=fmt)
+        step.frames.append(written(lambda: write_json_request(request, _LOGIN_NAME)))
+
+    def _login_answered(self, heard: Heard, now_s: float, step: Step) -> None:
+        if heard.frame.message_name != _LOGIN_NAME and heard.answer.ans >= 0:
+            return
+        if heard.answer.ans < 0:
+            self.state = ClientState.CLOSED
+            self._refused(heard, now_s, step)
+            return
+        self.state = ClientState.READY
+        self.compress = self._wants_snappy
+        self.deadlines.pop("login", None)
+        self.deadlines["ping"] = now_s + self.settings.ping_s
+        message = answer_to_message(heard.answer, heard.frame)
+        step.messages.append(replace(message, correlation=self._login_correlation))
+
+    def _refused(self, heard: Heard, _now_s: float, step: Step) -> None:
+        message = answer_to_message(heard.answer, heard.frame)
+        step.messages.append(replace(message, correlation=self._login_correlation))
+        step.closing = Closing("login_refused", "" if message.failure is None else message.failure.text)
+
+    def _too_late(self, _event: str, _now_s: float, step: Step) -> None:
+        step.closing = Closing("login_timeout")
+
+    def _hear_answer(self, heard: Heard, now_s: float, step: Step) -> None:
+        name = heard.frame.message_name
+        found = self._subscriptions.find(name)
+        if found is not None:
+            self._pushed(name, found[1], answer_to_message(heard.answer, heard.frame), step)
+        elif name in self._asked:
+            super()._hear_answer(heard, now_s, step)
+        elif heard.answer.ans < 0:
+            step.messages.append(answer_to_message(heard.answer, heard.frame))  # of no request: of the connection
+        else:
+            message = answer_to_message(heard.answer, heard.frame)
+            if message.kind is Kind.NOTIFICATION:
+                step.messages.append(replace(message, correlation=""))
+
+    def _pushed(self, name: str, asked: Asked, message: Message, step: Step) -> None:
+        if message.failure is not None:
+            self._subscriptions.drop(name)
+        else:
+            message = replace(message, kind=Kind.NOTIFICATION)
+        step.messages.append(replace(message, correlation=asked.correlation or ""))
+
+    def _settled(self, name: str, asked: Asked) -> None:
+        if asked.subscribes is not None:
+            self._subscriptions.add(name, asked.subscribes, asked)
+        if asked.unsubscribes is not None:
+            self._subscriptions.call_off(asked.unsubscribes)
+
+    def _ask(self, message: Message, correlation: str | None, now_s: float, step: Step) -> None:
+        interest = subscribed_by(message)
+        pending = [asked.subscribes for asked in self._asked.values() if asked.subscribes is not None]
+        if interest is not None and not self._subscriptions.has_room([interest, *pending]):
+            raise StateError("too many subscriptions")
+        super()._ask(message, correlation, now_s, step)
+
+    def _request_frame(self, message: Message, name: str) -> SisnetFrame:
+        return request_from_message(message, name, self._dialect, binary=self._binary)
+
+    def _serve(self, heard: Heard, now_s: float, step: Step) -> None:
+        found = self._subscriptions.find(heard.frame.message_name)
+        if found is None:
+            self._ask_above(heard, now_s, step)
+            return
+        message = request_to_message(heard.request, heard.frame)
+        try:
+            message = self._understood(message, heard.frame)
+        except ProtocolError as error:
+            self._reply(self._question(heard), failed(error.text), step)
+            return
+        self._pushed(heard.frame.message_name, found[1], message, step)
+
+    def _not_served(self, heard: Heard, _now_s: float, step: Step) -> None:
+        self._reply(self._question(heard), failed("not served here"), step)
+
+    def _logged_out(self, heard: Heard, now_s: float, step: Step) -> None:
+        why = "" if heard.request.command else str(heard.answer.msg)
+        if heard.frame.message_name in self._asked:
+            super()._hear_answer(heard, now_s, step)
+        step.closing = Closing("logout", why)
+
+    def _beat(self, _event: str, now_s: float, step: Step) -> None:
+        self.deadlines["ping"] = now_s + self.settings.ping_s
+        if len(self._asked) < SISNET_REQUESTS_OPEN_MAX:
+            self._ask(control(Op.PING), None, now_s, step)
+
+    def _fail(self, error: ProtocolError, _now_s: float, step: Step) -> None:
+        step.closing = Closing(error.code, str(error))
+
+    def _goodbye(self, closing: Closing, _now_s: float, step: Step) -> None:
+        step.closing = closing

@@ -1,0 +1,42 @@
+"""Data lines: packed records for one key and table, with no JSON around them.
+
+n a m e : c o m m a n d : k e y : s d b : data …
+"""
+
+import re
+
+from wirelake.errors import EncodeError
+from wirelake.protocols.sisnet.names import RELAYED_NAME, SECTION, SisnetFrame
+from wirelake.protocols.sisnet.opcodes import FORMS
+
+_HEAD = re.compile(rb"([^{}():]*):([^{}():]*):([^{}():]*):")
+
+
+class DataLine(SisnetFrame, frozen=True):
+    """`data` is read by the layout that a `dict` gave for the table `sdb`, see `records`."""
+
+    name = "data_line"
+    command: str
+    key: str
+    sdb: str
+    data: bytes
+
+    def _rest(self) -> bytes:
+        head = b""
+        for section in (self.command, self.key, self.sdb):
+            written = section.encode() + b":"
+            if SECTION.fullmatch(written) is None:
+                raise EncodeError(f"a data line cannot name {section[:64]!r}: no {{ }} ( ) or : inside")
+            head += written
+        if head[0] in FORMS or RELAYED_NAME.match(head):
+            raise EncodeError(f"a data line's command cannot begin like another form: {self.command[:64]!r}")
+        return head + self.data
+
+
+def read_data_line(message_name: str, message: bytes, start: int) -> DataLine | None:
+    """The line whose command begins at `start`. None or UnicodeDecodeError where it is bad: the tree says how."""
+    head = _HEAD.match(message, start)
+    if head is None:
+        return None
+    command, key, sdb = head.groups()
+    return DataLine(message_name, command.decode(), key.decode(), sdb.decode(), message[head.end() :])

@@ -1,0 +1,105 @@
+"""sisnet messages: a name, a colon, and what follows in one of five forms, told apart by its first byte.
+
+├───────────┼───┼───┬───────────────
+│ name      │ : │ { │ …                 { [   JSON                     json_form
+└───────────┴───┴───┴───────────────    B     binary                   binary_form
+  0…128 bytes,                          H R   HTTP, RESP               foreign
+  no { } ( ) :                          else  a data line              data_line
+
+On WebSocket one WebSocket message is one message; on TCP its size goes before it (see `sizes`).
+"""
+
+from collections.abc import Callable, Mapping
+
+from wirelake.errors import ProtocolError
+from wirelake.limits import SISNET_MESSAGE_BYTES_MAX
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.sisnet.binary_form import read_binary
+from wirelake.protocols.sisnet.data_line import read_data_line
+from wirelake.protocols.sisnet.foreign import Http, Redis
+from wirelake.protocols.sisnet.json_form import Json
+from wirelake.protocols.sisnet.names import NAME, RELAYED_NAME, SisnetFrame
+from wirelake.protocols.sisnet.opcodes import Form
+from wirelake.protocols.sisnet.sizes import ONE_BYTE_MAX, read_size, size_width, sized
+from wirelake.protocols.sisnet.tree import dissect
+from wirelake.protocols.splitter import DatagramSplitter, Splitter
+
+
+class SisnetTcpSplitter(Splitter):
+    """A cut frame is `size | message`; the limit is on the message."""
+
+    __slots__ = ()
+
+    def __init__(self, frame_bytes_max: int = SISNET_MESSAGE_BYTES_MAX) -> None:
+        super().__init__(frame_bytes_max)
+
+    def bare(self, frame: bytes) -> bytes:
+        return frame[size_width(frame[0]) :]
+
+    def wrap(self, frame: bytes) -> bytes:
+        return sized(frame)
+
+    def _ends(self, buffer: bytes | bytearray, ends: list[int]) -> int:
+        have, start, append = len(buffer), 0, ends.append
+        limit = min(ONE_BYTE_MAX, self.frame_bytes_max)
+        while start < have:
+            size = buffer[start]
+            end = start + 1
+            if size > limit:
+                width = size_width(size)
+                if start + width > have:
+                    return width
+                size, end = read_size(buffer, start)
+                self._check_size(size, start, "sisnet_message_bytes_max")
+            end += size
+            if end > have:
+                return end - start
+            append(end)
+            start = end
+        return 1
+
+
+class SisnetMessageSplitter(DatagramSplitter):
+    """For WebSocket, which keeps the bounds of messages itself."""
+
+    __slots__ = ()
+
+    def __init__(self, frame_bytes_max: int = SISNET_MESSAGE_BYTES_MAX) -> None:
+        super().__init__(frame_bytes_max)
+
+
+def decode(frame: bytes, sender: Sender) -> SisnetFrame:
+    """One message, without the size that TCP puts before it. Both ends write the same forms."""
+    try:
+        found = _read(frame)
+    except (IndexError, UnicodeDecodeError, ProtocolError):
+        found = None
+    if found is not None:
+        return found
+    raise dissect(frame, sender).error or AssertionError("the tree takes what decode refuses")
+
+
+def _read(message: bytes) -> SisnetFrame | None:
+    head = NAME.match(message)
+    if head is None:
+        return None
+    start = head.end()
+    return _READ.get(message[start], _read_other)(message[: start - 1].decode(), message, start)
+
+
+def _read_other(name: str, message: bytes, start: int) -> SisnetFrame | None:
+    relayed = RELAYED_NAME.match(message, start)
+    if relayed is not None:
+        start = relayed.end()
+        return Json.read(message[: start - 1].decode(), message[start:], start)
+    return read_data_line(name, message, start)
+
+
+# Readers take the name, the message and where its form's letter stands; a bad message gives None or an exception.
+_READ: Mapping[int, Callable[[str, bytes, int], SisnetFrame | None]] = {
+    Form.OBJECT.value: lambda name, message, start: Json.read(name, message[start:], start),
+    Form.ARRAY.value: lambda name, message, start: Json.read(name, message[start:], start),
+    Form.BINARY.value: lambda name, message, start: read_binary(name, message, start + 1),
+    Form.HTTP.value: lambda name, message, start: Http(name, message[start + 1 :]),
+    Form.REDIS.value: lambda name, message, start: Redis(name, message[start + 1 :]),
+}

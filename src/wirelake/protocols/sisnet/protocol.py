@@ -1,0 +1,63 @@
+"""sisnet as one object."""
+
+import re
+from collections.abc import Iterator
+
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.protocol import Carrier, Clue, Protocol, Transport
+from wirelake.protocols.sisnet.binary_form import BinaryFrame
+from wirelake.protocols.sisnet.client import ClientSession
+from wirelake.protocols.sisnet.data_line import DataLine
+from wirelake.protocols.sisnet.foreign import Redis
+from wirelake.protocols.sisnet.frames import SisnetMessageSplitter, SisnetTcpSplitter, decode
+from wirelake.protocols.sisnet.json_form import Json
+from wirelake.protocols.sisnet.losses import LOSSES
+from wirelake.protocols.sisnet.server import ServerSession
+from wirelake.protocols.sisnet.translation import from_message, is_request, to_message
+from wirelake.protocols.sisnet.tree import dissect
+from wirelake.protocols.splitter import Splitter
+
+_KNOWN_KEYS = frozenset({"ask", "command", "service", "cmd", "argv", "ans", "msg", "fuc", "login", "logout"})
+_RESP = re.compile(rb"[*+\-:$_#,(!=%~>].*\r\n", re.DOTALL)
+
+
+def splitter(_sender: Sender, carrier: Carrier) -> Splitter:
+    return SisnetTcpSplitter() if carrier is Carrier.TCP else SisnetMessageSplitter()
+
+
+def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
+    found = decode(frame, sender)
+    if found.message_name.isprintable():
+        yield Clue(4, "a printable name and a colon")
+    if isinstance(found, Json | BinaryFrame) and is_request(found, sender) is (sender is Sender.CLIENT):
+        yield Clue(1, f"{'a request' if sender is Sender.CLIENT else 'an answer'} from a {sender}")
+    match found:
+        case Json():
+            yield Clue(24, "JSON follows the name to the last byte")
+            if isinstance(found.values, dict) and not _KNOWN_KEYS.isdisjoint(found.values):
+                yield Clue(8, "with keys that sisnet has")
+        case BinaryFrame():
+            yield Clue(12, "the sizes of the binary form fit to the byte")
+        case DataLine():
+            if found.command.isalpha():
+                yield Clue(6, "a data line's command, key and table")
+        case Redis():
+            if _RESP.fullmatch(found.content):
+                yield Clue(16, "RESP after the letter R")
+
+
+PROTOCOL = Protocol(
+    name="sisnet",
+    title="sisnet: named requests, subscriptions and packed records for market data",
+    transports=(Transport(Carrier.WEBSOCKET, 7329, "sisnet"), Transport(Carrier.TCP, 7330, "sisnet_tcp")),
+    decoder_version=1,
+    splitter=splitter,
+    decode=decode,
+    dissect=dissect,
+    clues=clues,
+    to_message=to_message,
+    from_message=from_message,
+    losses=LOSSES,
+    server_session=ServerSession,
+    client_session=ClientSession,
+)

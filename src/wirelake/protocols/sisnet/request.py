@@ -1,0 +1,174 @@
+"""What a request says, whichever form and dialect it came in, and how to write one."""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct, field
+
+from wirelake.errors import ProtocolError
+from wirelake.protocols.jsontext import read_json, write_json
+from wirelake.protocols.sisnet.binary_form import BinaryRequest, Extension
+from wirelake.protocols.sisnet.data_line import DataLine
+from wirelake.protocols.sisnet.foreign import Http, Redis
+from wirelake.protocols.sisnet.json_form import Json
+from wirelake.protocols.sisnet.names import SisnetFrame
+from wirelake.protocols.sisnet.opcodes import Dialect
+from wirelake.protocols.sisnet.texts import text_of, word_of
+
+DEFAULT_SERVICE = "sisdb"
+REDIS_SERVICE = "redis"
+HTTP_FORMAT = "http"
+
+# Keys of a JSON request that have a meaning of their own; all others are carried along as headers.
+_OWN_KEYS = frozenset({"service", "command", "cmd", "ask", "argv", "key", "sdb", "fmt", "ans", "msg", "fuc"})
+_JSON_STARTS = frozenset(b'{["-0123456789tfn')
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """`ask` is a JSON value; what came as bytes is in `payload`."""
+
+    service: str = ""
+    command: str = ""
+    ask: Any = None
+    payload: bytes = b""
+    fmt: str = ""
+    headers: dict[str, Any] = field(default_factory=dict)
+    dialect: Dialect = Dialect.NEW
+
+
+def read_request(frame: SisnetFrame) -> Request:
+    """Of a frame that asks for something."""
+    return _READ[type(frame)](frame)
+
+
+def write_json_request(request: Request, name: str) -> Json:
+    """In the dialect that the request names."""
+    new = request.dialect is Dialect.NEW
+    values: dict[str, Any] = {}
+    if new:
+        if request.service:
+            values["service"] = request.service
+        values["command"] = request.command
+    else:
+        values["cmd"] = f"{request.service}.{request.command}" if request.service else request.command
+    if request.ask is not None:
+        values["ask" if new else "argv"] = request.ask
+    if request.fmt:
+        values["fmt"] = request.fmt
+    return Json.of(name, values | headers_for_keys(request.headers))
+
+
+def write_binary_request(request: Request, name: str) -> BinaryRequest:
+    """A payload goes as it is, in the place of `ask`: it must not look like JSON."""
+    headers = headers_for_keys(request.headers)
+    extensions = tuple(
+        Extension(key.encode(), word_of(value).encode()) for key, value in headers.items() if key not in {"ver", "lnk"}
+    )
+    return BinaryRequest(
+        message_name=name,
+        ver=_optional(headers.get("ver")),
+        command=request.command.encode(),
+        service=_optional(request.service),
+        ask=write_json(request.ask) if request.ask is not None else request.payload or None,
+        fmt=_optional(request.fmt),
+        lnk=_optional(headers.get("lnk")),
+        extensions=extensions or None,
+    )
+
+
+def headers_for_keys(headers: dict[str, Any]) -> dict[str, Any]:
+    """The headers that may stand beside sisnet's own keys without being taken for one of them."""
+    return {key: value for key, value in headers.items() if key not in _OWN_KEYS}
+
+
+def read_value(data: bytes) -> tuple[Any, bytes]:
+    """Bytes where JSON may stand: its value and nothing, or None and the bytes."""
+    if data and data[0] in _JSON_STARTS:
+        try:
+            return read_json(data), b""
+        except ProtocolError:
+            pass
+    return None, data
+
+
+def _optional(value: Any) -> bytes | None:
+    return word_of(value).encode() or None
+
+
+def _read_json(frame: Json) -> Request:
+    return _from_values(frame.values)
+
+
+def _from_values(values: dict[str, Any]) -> Request:
+    service = word_of(values.get("service"))
+    command = word_of(values.get("command"))
+    if "cmd" in values and not command:
+        command = word_of(values["cmd"])
+        if not service:
+            service, _, command = command.rpartition(".")
+    ask = values.get("ask", values.get("argv"))
+    named: dict[str, Any] = {key: values[key] for key in ("key", "sdb") if key in values}
+    if named:
+        ask = _beside(named, ask, command)
+    return Request(
+        service=service,
+        command=command,
+        ask=ask,
+        fmt=word_of(values.get("fmt")),
+        headers=headers_for_keys(values),
+        dialect=Dialect.OLD if "cmd" in values or "argv" in values else Dialect.NEW,
+    )
+
+
+def _beside(named: dict[str, Any], argv: Any, command: str) -> dict[str, Any]:
+    """The older form's key and sdb, which stand beside argv, put where the newer one has them."""
+    if isinstance(argv, dict):
+        return named | argv
+    if argv is None:
+        return named
+    return named | {"data" if command == "set" else "msg": argv}
+
+
+def _read_binary(frame: BinaryRequest) -> Request:
+    headers: dict[str, Any] = {text_of(each.name): text_of(each.data) for each in frame.extensions or ()}
+    for key, value in (("ver", frame.ver), ("lnk", frame.lnk)):
+        if value is not None:
+            headers[key] = text_of(value)
+    ask, payload = (None, frame.data) if frame.data is not None else read_value(frame.ask or b"")
+    return Request(
+        service=text_of(frame.service or b""),
+        command=text_of(frame.command or b""),
+        ask=ask,
+        payload=payload,
+        fmt=text_of(frame.fmt or b""),
+        headers=headers_for_keys(headers),
+    )
+
+
+def _read_data_line(frame: DataLine) -> Request:
+    named = {"key": frame.key, "sdb": frame.sdb}
+    return Request(service=DEFAULT_SERVICE, command=frame.command, ask=named, payload=frame.data)
+
+
+def _read_http(frame: Http) -> Request:
+    """The letter H stands for `fmt: "http"`; what follows is the request's JSON."""
+    values, payload = read_value(frame.content)
+    if isinstance(values, dict):
+        found = _from_values(values)
+        return Request(
+            service=found.service, command=found.command, ask=found.ask, fmt=HTTP_FORMAT, headers=found.headers
+        )
+    return Request(service=HTTP_FORMAT, ask=values, payload=payload, fmt=HTTP_FORMAT)
+
+
+def _read_redis(frame: Redis) -> Request:
+    return Request(service=REDIS_SERVICE, payload=frame.content)
+
+
+_READ: dict[type[SisnetFrame], Callable[[Any], Request]] = {
+    Json: _read_json,
+    BinaryRequest: _read_binary,
+    DataLine: _read_data_line,
+    Http: _read_http,
+    Redis: _read_redis,
+}

@@ -1,0 +1,167 @@
+"""The gateway's end of a sisnet connection."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from wirelake.errors import ProtocolError
+from wirelake.limits import SISNET_HELD_FRAMES_MAX
+from wirelake.message import Message, Op, Topic, control
+from wirelake.protocols.frame import Frame, Sender
+from wirelake.protocols.session import Closing, Step
+from wirelake.protocols.sisnet import snappy
+from wirelake.protocols.sisnet.answer import OK, Answer, failed, write_answer
+from wirelake.protocols.sisnet.json_form import Json
+from wirelake.protocols.sisnet.opcodes import BYTES_FORMATS, Dialect
+from wirelake.protocols.sisnet.peer import Heard, Peer, Question
+from wirelake.protocols.sisnet.session import SERVER_TABLE, ServerState, Settings
+from wirelake.protocols.sisnet.subscriptions import Interest, Subscriptions
+from wirelake.protocols.sisnet.texts import word_of
+from wirelake.protocols.sisnet.translation import answer_from_message, notification_to_answer, request_to_message
+
+_FORMATS = frozenset({"", "json"}) | BYTES_FORMATS
+_COMPRESSIONS = frozenset({"", "none", snappy.NAME})
+
+
+class ServerSession(Peer):
+    """Pushes: a NOTIFICATION goes out under the name of the request that subscribed.
+
+    Its `correlation` is the one that request was handed up with; else it is found by the topic of its target. With
+    neither, it goes out under an empty name, unless it has a correlation: that was of a subscription which is over, and
+    the push is dropped. A RESPONSE with a failure and the correlation of a subscription
+    ends it: the client hears ans -1, or -100 where the failure's code is that.
+    """
+
+    side = Sender.SERVER
+    table = SERVER_TABLE
+    __slots__ = ("_held", "_login_question", "_subscriptions")
+
+    def __init__(self, now_s: float, settings: Settings = Settings()) -> None:
+        super().__init__(now_s, settings)
+        self.deadlines["login"] = now_s + settings.login_s
+        self._held: list[Frame] = []
+        self._login_question = Question("", Dialect.NEW)
+        self._subscriptions: Subscriptions[Question] = Subscriptions()
+
+    def _listen(self, frame: Frame) -> tuple[str, Any]:
+        """A frame that is held is looked at when the login is decided: only then it is known how it was packed."""
+        return ("held", frame) if self.state is ServerState.CHECKING else super()._listen(frame)
+
+    def _login(self, heard: Heard, _now_s: float, step: Step) -> None:
+        self._dialect = heard.request.dialect
+        question = self._login_question = self._question(heard)
+        message = replace(request_to_message(heard.request, heard.frame), correlation="login")
+        fmt = heard.request.fmt or word_of(message.fields.get("format"))
+        compress = word_of(message.fields.get("compress"))
+        for value, known, what in ((fmt, _FORMATS, "format"), (compress, _COMPRESSIONS, "compress")):
+            if value not in known:
+                self.state = ServerState.CLOSED
+                self._say_login(question, failed(f"{what} is not supported: {value[:32]}"), step)
+                step.closing = Closing("login_refused", f"unknown {what}")
+                return
+        self.state = ServerState.CHECKING
+        self._fmt = fmt
+        self.compress = compress == snappy.NAME
+        step.messages.append(message)
+
+    def _decide(self, message: Message, now_s: float, step: Step) -> None:
+        self.deadlines.pop("login", None)
+        if message.failure is not None:
+            self.state = ServerState.CLOSED
+            self._say_login(self._login_question, failed(message.failure.text), step)
+            step.closing = Closing("login_refused", message.failure.text)
+            return
+        self.state = ServerState.READY
+        self._say_login(self._login_question, OK, step)
+        held, self._held = self._held, []
+        for frame in held:
+            self._take_up(frame, now_s, step)
+
+    def _say_login(self, question: Question, answer: Answer, step: Step) -> None:
+        """Never compressed: whether it will be is what this tells."""
+        answer = replace(answer, dialect=question.dialect)
+        step.frames.append(write_answer(answer, question.name, binary=question.binary, login=True))
+
+    def _take_up(self, frame: Frame, now_s: float, step: Step) -> None:
+        if self.state is not ServerState.READY:
+            return
+        try:
+            event, argument = self._listen(frame)
+        except ProtocolError as error:
+            event, argument = "app fail", error
+        row = self.table.find_frame(self.state, event)
+        if row is not None:
+            self._apply(row, argument, now_s, step)
+
+    def _hold(self, frame: Frame, _now_s: float, step: Step) -> None:
+        if len(self._held) >= SISNET_HELD_FRAMES_MAX:
+            self.state = ServerState.CLOSED
+            self._say_logout("too many frames before the login was decided", step)
+            step.closing = Closing("too_many_requests", "too many frames before the login was decided")
+            return
+        self._held.append(frame)
+
+    def _not_logged_in(self, heard: Heard, _now_s: float, step: Step) -> None:
+        self._reply(self._question(heard), failed("log in first"), step)
+
+    def _second_login(self, heard: Heard, _now_s: float, step: Step) -> None:
+        self._reply(self._question(heard), failed("already logged in"), step)
+
+    def _logged_out(self, heard: Heard, _now_s: float, step: Step) -> None:
+        question = self._question(heard)
+        if heard.request.command and question.dialect is Dialect.OLD:
+            self._say_logout("ok", step, question.name)
+        elif heard.request.command:
+            self._reply(question, OK, step)
+        step.messages.append(control(Op.LOGOUT, name=heard.frame.name, protocol="sisnet"))
+        step.closing = Closing("logout")
+
+    def _has_room(self, interest: Interest) -> bool:
+        pending = [question.subscribes for question in self._open.values() if question.subscribes is not None]
+        return self._subscriptions.has_room([interest, *pending])
+
+    def _answer(self, message: Message, now_s: float, step: Step) -> None:
+        question = self._open.get(message.correlation)
+        if question is None:
+            self._end_subscription(message, step)
+            return
+        super()._answer(message, now_s, step)
+        if message.failure is None and not message.more:
+            if question.subscribes is not None:
+                self._subscriptions.add(message.correlation, question.subscribes, question)
+            if question.unsubscribes is not None:
+                self._subscriptions.call_off(question.unsubscribes)
+
+    def _end_subscription(self, message: Message, step: Step) -> None:
+        found = self._subscriptions.find(message.correlation)
+        if found is None or message.failure is None:
+            return
+        self._reply(found[1], answer_from_message(message), step)
+        self._subscriptions.drop(message.correlation)
+
+    def _push(self, message: Message, _now_s: float, step: Step) -> None:
+        found = self._subscriptions.find(message.correlation)
+        if found is None and isinstance(message.target, Topic):
+            found = self._subscriptions.find_topic(message.target.name)
+        if found is None and message.correlation:
+            return
+        if found is not None and found[0].service:
+            self._reply(found[1], answer_from_message(message), step)
+            return
+        question = Question("", self._dialect) if found is None else found[1]
+        self._reply(question, notification_to_answer(message), step)
+
+    def _too_late(self, _event: str, _now_s: float, step: Step) -> None:
+        self._say_logout("no login in time", step)
+        step.closing = Closing("login_timeout")
+
+    def _fail(self, error: ProtocolError, _now_s: float, step: Step) -> None:
+        step.frames.append(write_answer(failed(error.text), ""))
+        step.closing = Closing(error.code, str(error))
+
+    def _goodbye(self, closing: Closing, _now_s: float, step: Step) -> None:
+        self._say_logout(closing.text or closing.code, step)
+        step.closing = closing
+
+    def _say_logout(self, why: str, step: Step, name: str = "") -> None:
+        step.frames.append(Json.of(name, {"logout": why}))

@@ -1,0 +1,157 @@
+"""sisnet messages as a tree with offsets. Also the one place that names what is wrong with a bad message."""
+
+from typing import Any
+
+from wirelake.errors import LimitError, ProtocolError
+from wirelake.limits import SISNET_NAME_BYTES_MAX
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.jsontext import read_json
+from wirelake.protocols.sisnet.binary_form import NUMBER
+from wirelake.protocols.sisnet.names import FORBIDDEN, RELAYED_NAME
+from wirelake.protocols.sisnet.opcodes import (
+    ANS_NAMES,
+    ANSWER,
+    ANSWER_FIELDS,
+    EXTENDED,
+    FORMS,
+    NUMBER_FIELDS,
+    REQUEST_FIELDS,
+    RESERVED_IN_ANSWERS,
+    Form,
+)
+from wirelake.protocols.sisnet.sizes import read_size
+from wirelake.protocols.tree import Dissector, Tree
+
+_NOTE_CHARS_MAX = 80
+
+
+def dissect(frame: bytes, _sender: Sender) -> Tree:
+    dissector = Dissector(frame, "sisnet", big_endian=False)
+    try:
+        _walk(dissector)
+    except ProtocolError as error:
+        return Tree(dissector.root, error)
+    return Tree(dissector.root)
+
+
+def _walk(d: Dissector) -> None:
+    _section(d, "name", SISNET_NAME_BYTES_MAX)
+    d.need(1, "the message after its name")
+    form = FORMS.get(d.data[d.position])
+    if form is None and RELAYED_NAME.match(d.data, d.position):
+        _section(d, "relayed name", SISNET_NAME_BYTES_MAX)
+        form = FORMS.get(d.data[d.position])
+    d.root.name = f"sisnet {_FORM_NAMES[form]}"
+    match form:
+        case Form.OBJECT | Form.ARRAY:
+            _json(d)
+        case Form.BINARY:
+            d.add("form", 1, "B", "binary")
+            _binary(d)
+        case Form.HTTP:
+            d.add("form", 1, "H", "HTTP")
+            _rest(d, "content")
+        case Form.REDIS:
+            d.add("form", 1, "R", "RESP")
+            _rest(d, "content")
+        case None:
+            for section in ("command", "key", "sdb"):
+                _section(d, section, d.left)
+            _rest(d, "data")
+
+
+_FORM_NAMES = {
+    Form.OBJECT: "json",
+    Form.ARRAY: "json",
+    Form.BINARY: "binary",
+    Form.HTTP: "http",
+    Form.REDIS: "redis",
+    None: "data_line",
+}
+
+
+def _section(d: Dissector, name: str, bytes_max: int) -> None:
+    """Text up to a colon, and the colon."""
+    start = d.position
+    colon = d.data.find(b":", start)
+    end = len(d.data) if colon < 0 else colon
+    forbidden = FORBIDDEN.search(d.data, start, min(end, start + bytes_max + 1))
+    if forbidden is not None:
+        raise ProtocolError("name_byte", f"{name} may not hold {forbidden[0].decode()}", forbidden.start())
+    if end - start > bytes_max:
+        raise LimitError("sisnet_name_bytes_max", f"{name} has more than {bytes_max} bytes", start + bytes_max)
+    if colon < 0:
+        raise ProtocolError("short", f"{name} has no colon after it", len(d.data))
+    d.text(name, end - start)
+    d.add("colon", 1, ":")
+
+
+def _rest(d: Dissector, name: str) -> None:
+    d.raw(name, d.left)
+
+
+def _json(d: Dissector) -> None:
+    start = d.position
+    values = read_json(d.data[start:], start)
+    d.add("json", d.left, values, _says(values))
+
+
+def _says(values: Any) -> str:
+    """What a JSON message is about, in a few words."""
+    if isinstance(values, list):
+        return "answer: an array"
+    ans = values.get("ans")
+    if isinstance(ans, int):
+        return f"answer: {_ans(ans)}"
+    command = values.get("command", values.get("cmd"))
+    if isinstance(command, str):
+        return f"request: {command}"[:_NOTE_CHARS_MAX]
+    return ""
+
+
+def _ans(number: int) -> str:
+    return ANS_NAMES.get(number, "failed" if number < 0 else "not a known type")
+
+
+def _binary(d: Dissector) -> None:
+    flags = d.u8("flags")
+    answer = bool(flags & ANSWER)
+    fields = [(bit, name) for bit, name in (ANSWER_FIELDS if answer else REQUEST_FIELDS) if flags & bit]
+    if answer and flags & RESERVED_IN_ANSWERS:
+        raise ProtocolError("reserved_flag", "flag 10 has no meaning in an answer", d.position - 1)
+    words = ["answer" if answer else "request", *(name for _, name in fields)]
+    count = 0
+    if flags & EXTENDED:
+        words.append("extension fields")
+    d.note(", ".join(words))
+    if flags & EXTENDED:
+        count = d.u8("count", "of extension fields")
+    for _, name in fields:
+        with d.group(name):
+            _sized(d, name)
+    if not fields and d.left:
+        with d.group("data"):
+            _sized(d, "data")
+    for index in range(count):
+        with d.group(f"extension {index}"):
+            _sized(d, "name")
+            _sized(d, "data")
+    d.finish()
+    _numbers(d, fields)
+
+
+def _sized(d: Dissector, name: str) -> None:
+    start = d.position
+    size, end = read_size(d.data, start)
+    d.add("size", end - start, size)
+    d.raw(name, size)
+
+
+def _numbers(d: Dissector, fields: list[tuple[int, str]]) -> None:
+    for _, name in fields:
+        if name in NUMBER_FIELDS:
+            leaf = d.root.find(name, name)
+            if NUMBER.fullmatch(leaf.value) is None:
+                raise ProtocolError("bad_number", f"{name} is not a number in decimal text", leaf.offset)
+            if name == "ans":
+                leaf.note = _ans(int(leaf.value))
