@@ -14,6 +14,11 @@ WirelakeError
 │   ├── LogWriteError  a block of the log is not on disk; nothing in it was confirmed
 │   ├── GoneError      retention removed what was asked for; `oldest_seq` is the first that is left
 │   └── VersionError   written by a later version, or by another program
+├── ClientError        the other end's: what one of our clients asked of a gateway did not come about
+│   ├── AnswerError    the answer is a failure, with the protocol's own `code`
+│   ├── LostError      the connection ended before the answer came
+│   ├── LateError      no answer in time
+│   └── RefusedError   the gateway does not want this client; calling again would not help
 └── InputError         the user's: a word on the command line, a file, a setting
     ├── ConflictError  something of that name is there already
     └── UnknownProtocolError
@@ -102,6 +107,34 @@ class GoneError(StorageError):
 
 class VersionError(StorageError):
     """A file written by a later version, or by another program."""
+
+
+class ClientError(WirelakeError):
+    """What one of our clients asked of a gateway did not come about."""
+
+
+class AnswerError(ClientError):
+    """The gateway answered with a failure. `code` is the protocol's own number."""
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text, code)
+        self.text = text
+        self.code = code
+
+    def __str__(self) -> str:
+        return f"{self.text} (error {self.code})"
+
+
+class LostError(ClientError):
+    """The connection ended before the answer came: whether the request was served is not known."""
+
+
+class LateError(ClientError, TimeoutError):
+    """No answer in time: whether the request was served is not known."""
+
+
+class RefusedError(AnswerError):
+    """The gateway does not want this client: a wrong token, or another connection of the same name."""
 
 
 class InputError(WirelakeError):

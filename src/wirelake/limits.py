@@ -195,3 +195,18 @@ GATEWAY_COUNTERS_EVERY_S: Final = 10.0  # how often the counters go to the log
 GATEWAY_SWEEP_EVERY_S: Final = 1.0  # how often expired state is looked for
 QUARANTINE_BYTES_MAX: Final = 64 * KIB  # of one fault
 GATEWAY_DEVICES_MAX: Final = 200_000  # heard from within the last hour
+
+# clients
+CLIENT_CONNECT_S: Final = 10.0  # for one try to connect; (argument) for the first connection to be there
+CLIENT_BACKOFF_FIRST_S: Final = 0.2  # the longest first pause before calling again; it doubles
+CLIENT_BACKOFF_MAX_S: Final = 30.0
+CLIENT_STEADY_S: Final = 10.0  # a connection that held this long makes the pauses short again
+CLIENT_ANSWER_S: Final = 30.0  # (argument) for an answer, the wait for a connection included
+CLIENT_ANSWERS_WAITING_MAX: Final = 1024  # requests without an answer yet
+CLIENT_INBOX_MAX: Final = 1024  # (argument) notifications not taken yet: then no more are read
+CLIENT_INBOX_OVERDRAFT: Final = 4  # times that many, where reading has to go on for an answer; then the newest are left out
+CLIENT_WRITE_BYTES_MAX: Final = 256 * KIB  # written and not taken by the network: then requests wait
+CLIENT_ACKS_WAITING_MAX: Final = 65_536  # that a client makes by itself; beyond, the oldest are left to be delivered again
+CLIENT_CLOSE_S: Final = 5.0  # for the last acks and bytes
+CLIENT_SERVED_MAX: Final = 64  # requests to a device that its handler works on at once; one more is answered with error 1
+CLIENT_MANGLED_MAX: Final = 64  # datagrams that made-up faults hold back

@@ -1,0 +1,1 @@
+"""What the gateway knows beyond one connection: kept in SQLite, answered from memory."""

@@ -1,0 +1,226 @@
+"""sisdb: records ordered by time, in series of one key and one sdb (table) of a data set.
+
+Layouts and the list of series are in memory, records on disk. What is read is what is durable: who wants to read
+behind a write of its own awaits that write, or `StateStore.barrier`, first.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from contextlib import closing
+from typing import Final
+
+from msgspec import Struct, json
+
+from wirelake.errors import FullError
+from wirelake.limits import STATE_READ_BYTES_MAX, STATE_READ_ROWS_MAX, STATE_SERIES_MAX
+from wirelake.state.batch import OneByOne, Statement
+from wirelake.state.bounds import check_content, check_integer, check_name
+from wirelake.state.commit import Commit
+from wirelake.state.reader import Reader
+from wirelake.state.writer import Writer
+
+_LAYOUT: Final = Statement("layouts", "INSERT OR REPLACE INTO layouts (dataset, sdb, fields) VALUES ", "(?,?,?)")
+_SERIES: Final = Statement(
+    "series", "INSERT OR REPLACE INTO series (number, dataset, sdb, key, dropped) VALUES ", "(?,?,?,?,?)"
+)
+_SERIES_GONE: Final = Statement("series", "DELETE FROM series WHERE number IN (", "?", ")")
+_SET: Final = Statement("records", "INSERT INTO records (series, time, arrival, data) VALUES ", "(?,?,?,?)")
+_REMOVE: Final = OneByOne(
+    "records",
+    "DELETE FROM records WHERE (series, time, arrival) IN"
+    " (SELECT series, time, arrival FROM records WHERE series = ? LIMIT ?)",
+)
+_READ: Final = {
+    newest: "SELECT time, data FROM records WHERE series = ? AND time BETWEEN ? AND ?"  # noqa: S608 all ours
+    f" ORDER BY time {order}, arrival {order} LIMIT ?"
+    for newest, order in ((False, "ASC"), (True, "DESC"))
+}
+_TIME_MIN: Final = -(2**63)
+_TIME_MAX: Final = 2**63 - 1
+_ARRIVAL_BITS: Final = 40
+ALL: Final = "*"
+
+
+class Field(Struct, frozen=True, array_like=True):
+    """One field of a layout, as the wire has it: `[name, type, bytes, count]`."""
+
+    name: str
+    type: str
+    bytes: int
+    count: int = 1
+
+
+class Record(Struct, frozen=True, gc=False):
+    time: int  # of the layout's time field, in its unit
+    data: bytes  # the record as its layout packs it, or JSON
+
+
+Layout = tuple[Field, ...]
+
+
+class Records:
+    def __init__(self, writer: Writer, reader: Reader, opened: int) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._layouts: dict[str, dict[str, Layout]] = {}  # data set → sdb →
+        self._series: dict[str, dict[str, dict[str, int]]] = {}  # data set → sdb → key → number
+        self._series_count = 0
+        self._last_number = 0
+        # Orders records of the same time. Starts anew above all earlier ones each time the database is opened.
+        self._arrival = opened << _ARRIVAL_BITS
+        self._dropped: deque[tuple[int, Commit]] = deque()  # series whose records are still to be removed
+
+    def load(self) -> None:
+        self._layouts, self._series, self._series_count, self._last_number = {}, {}, 0, 0
+        self._dropped.clear()
+        for dataset, sdb, fields in self._reader.rows("SELECT dataset, sdb, fields FROM layouts"):
+            self._layouts.setdefault(dataset, {})[sdb] = json.decode(fields, type=Layout)
+        query = "SELECT number, dataset, sdb, key, dropped FROM series ORDER BY number"
+        for number, dataset, sdb, key, dropped in self._reader.rows(query):
+            self._last_number = number
+            if dropped:
+                self._dropped.append((number, Commit.resolved()))
+            else:
+                self._enter(number, dataset, sdb, key)
+
+    def layout(self, dataset: str, sdb: str) -> Layout | None:
+        self._writer.fresh()
+        return self._layouts.get(dataset, {}).get(sdb)
+
+    def tables(self, dataset: str) -> list[str]:
+        """Names of sdb with a layout or records."""
+        self._writer.fresh()
+        return sorted({*self._layouts.get(dataset, ()), *self._series.get(dataset, ())})
+
+    def keys(self, dataset: str) -> list[str]:
+        self._writer.fresh()
+        return sorted({key for table in self._series.get(dataset, {}).values() for key in table})
+
+    def find(self, dataset: str, keys: str, sdbs: str) -> list[tuple[str, str]]:
+        """(key, sdb) of the series that are there; either may hold several, comma-separated, or `*`."""
+        self._writer.fresh()
+        tables = self._series.get(dataset, {})
+        found = []
+        for sdb in _each(sdbs, tables):
+            table = tables.get(sdb, {})
+            found += [(key, sdb) for key in _each(keys, table) if key in table]
+        return found
+
+    def create(self, dataset: str, sdb: str, layout: Layout) -> Commit:
+        """Give a table its layout, or another one. Records already there stay as they are."""
+        self._writer.ready()
+        check_name(dataset, "a data set")
+        check_name(sdb, "a table")
+        fields = json.encode(layout)
+        check_content(fields, "a layout")
+        tables = self._layouts.setdefault(dataset, {})
+        if sdb not in tables and len(tables) >= STATE_SERIES_MAX:
+            raise FullError(f"there are {STATE_SERIES_MAX} tables already")
+        tables[sdb] = layout
+        return self._writer.submit(_LAYOUT, (dataset, sdb, fields), key=(dataset, sdb), content_bytes=len(fields))
+
+    def set(self, dataset: str, key: str, sdb: str, records: Iterable[Record]) -> Commit:
+        """Add records, all or none. Those of the same time are kept in the order they came."""
+        self._writer.ready()
+        records = tuple(records)
+        for record in records:
+            check_integer(record.time, "a record's time")
+            check_content(record.data, "a record")
+        number = self._series.get(dataset, {}).get(sdb, {}).get(key)
+        if number is None:
+            self._check_new(dataset, key, sdb)
+        with self._writer.whole():
+            if number is None:
+                number = self._last_number = self._last_number + 1
+                self._enter(number, dataset, sdb, key)
+                self._writer.submit(_SERIES, (number, dataset, sdb, key, 0))
+            for record in records:
+                self._arrival += 1
+                row = (number, record.time, self._arrival, record.data)
+                self._writer.submit(_SET, row, content_bytes=len(record.data))
+            return self._writer.barrier()
+
+    def get(
+        self,
+        dataset: str,
+        key: str,
+        sdb: str,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        count: int = STATE_READ_ROWS_MAX,
+        newest: bool = False,
+        bytes_max: int = STATE_READ_BYTES_MAX,
+    ) -> list[Record]:
+        """From time `since` to `until`, both included, oldest first: the first `count` of them, or the `newest`.
+
+        Ends early where `bytes_max` is reached; one is always given, if there is one.
+        """
+        self._writer.fresh()
+        number = self._series.get(dataset, {}).get(sdb, {}).get(key)
+        if number is None or count < 1:
+            return []
+        low = _TIME_MIN if since is None else since
+        high = _TIME_MAX if until is None else until
+        check_integer(low, "a time")
+        check_integer(high, "a time")
+        found: list[Record] = []
+        size = 0
+        rows_max = min(count, STATE_READ_ROWS_MAX)
+        with closing(self._reader.rows(_READ[newest], (number, low, high, rows_max))) as rows:
+            for time, data in rows:
+                size += len(data)
+                if found and size > bytes_max:
+                    break
+                found.append(Record(time, data))
+        if newest:
+            found.reverse()
+        return found
+
+    def delete(self, dataset: str, keys: str, sdbs: str) -> tuple[int, Commit]:
+        """Drop whole series, as many as `find` finds. The sweep removes their records bit by bit."""
+        self._writer.ready()
+        found = self.find(dataset, keys, sdbs)
+        with self._writer.whole():
+            for key, sdb in found:
+                tables = self._series[dataset]
+                number = tables[sdb].pop(key)
+                if not tables[sdb]:
+                    del tables[sdb]
+                self._series_count -= 1
+                commit = self._writer.submit(_SERIES, (number, dataset, sdb, key, 1))
+                self._dropped.append((number, commit))
+        return len(found), self._writer.barrier()
+
+    def sweep(self, rows_max: int) -> int:
+        """Remove some records of a dropped series; how many."""
+        self._writer.ready()
+        if not self._dropped or not self._dropped[0][1].durable:  # only then all of its records can be seen
+            return 0
+        number = self._dropped[0][0]
+        query = "SELECT count(*) FROM (SELECT 1 FROM records WHERE series = ? LIMIT ?)"
+        (rows,) = self._reader.row(query, (number, rows_max))
+        if rows:
+            self._dropped[0] = (number, self._writer.submit(_REMOVE, (number, rows_max)))
+        else:
+            self._dropped.popleft()
+            self._writer.submit(_SERIES_GONE, (number,))
+        return int(rows)
+
+    def _check_new(self, dataset: str, key: str, sdb: str) -> None:
+        check_name(dataset, "a data set")
+        check_name(key, "a record's key")
+        check_name(sdb, "a table")
+        if self._series_count >= STATE_SERIES_MAX:
+            raise FullError(f"there are {STATE_SERIES_MAX} series already")
+
+    def _enter(self, number: int, dataset: str, sdb: str, key: str) -> None:
+        self._series.setdefault(dataset, {}).setdefault(sdb, {})[key] = number
+        self._series_count += 1
+
+
+def _each(names: str, known: Iterable[str]) -> list[str]:
+    """The names in a comma-separated list, each once; `*` is all that are known."""
+    if names == ALL:
+        return sorted(known)
+    return list(dict.fromkeys(name for name in names.split(",") if name))

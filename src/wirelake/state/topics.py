@@ -1,0 +1,388 @@
+"""Durable topics: each a log with cursors.
+
+Publishing writes one row, whatever the number of subscribers. A subscriber that is away is a cursor that lags: it
+costs no memory and no write. Topics, subscriptions and heads are in memory, notifications are on disk (the last few
+in memory too). Only what is durable can be read back.
+"""
+
+import heapq
+from collections.abc import Generator, Iterable, KeysView
+from contextlib import ExitStack, closing
+from typing import Final
+
+from wirelake.errors import FullError
+from wirelake.limits import (
+    STATE_ACK_RANGES_MAX,
+    STATE_READ_BYTES_MAX,
+    STATE_READ_ROWS_MAX,
+    STATE_SWEEP_TOPICS,
+    STATE_TOPICS_MAX,
+    STATE_TOPICS_PER_IDENTITY_MAX,
+)
+from wirelake.state import acks
+from wirelake.state.batch import OneByOne, Statement
+from wirelake.state.bounds import check_content, check_integer, check_name
+from wirelake.state.commit import Commit
+from wirelake.state.notification import (
+    POSITION_MAX,
+    Columns,
+    Notification,
+    id_of,
+    key_of,
+    parse_id,
+)
+from wirelake.state.reader import Reader
+from wirelake.state.recent import Recent
+from wirelake.state.subscription import Deliveries, Subscription
+from wirelake.state.topic import Expired, Swept, Topic
+from wirelake.state.writer import Writer
+
+_PUBLISH: Final = Statement(
+    "notifications", "INSERT INTO notifications (key, at_ms, type, publisher, content) VALUES ", "(?,?,?,?,?)"
+)
+_REMOVE: Final = OneByOne("notifications", "DELETE FROM notifications WHERE key BETWEEN ? AND ?")
+_RETAIN: Final = Statement(
+    "retained",
+    "INSERT OR REPLACE INTO retained (topic, position, at_ms, type, publisher, content) VALUES ",
+    "(?,?,?,?,?,?)",
+)
+_TOPIC: Final = Statement(
+    "topics",
+    "INSERT INTO topics (number, name, floor) VALUES ",
+    "(?,?,?)",
+    " ON CONFLICT (number) DO UPDATE SET floor = excluded.floor",
+)
+_SUBSCRIBE: Final = Statement(
+    "subscriptions",
+    "INSERT INTO subscriptions (topic, identity, start, cursor, expired, acks) VALUES ",
+    "(?,?,?,?,?,?)",
+    " ON CONFLICT (topic, identity) DO UPDATE"
+    " SET cursor = excluded.cursor, expired = excluded.expired, acks = excluded.acks",
+)
+_UNSUBSCRIBE: Final = Statement(
+    "subscriptions", "DELETE FROM subscriptions WHERE (topic, identity) IN (VALUES ", "(?,?)", ")"
+)
+_READ: Final = "SELECT key, at_ms, type, publisher, content FROM notifications WHERE key > ? AND key <= ? ORDER BY key"
+
+
+class Topics:
+    def __init__(self, writer: Writer, reader: Reader, epoch: str) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._epoch = epoch
+        self._by_name: dict[str, Topic] = {}
+        self._by_number: list[Topic] = []  # the number is the place, from 1
+        self._of_identity: dict[str, tuple[Topic, ...]] = {}
+        self._recent = Recent()
+        self._sweep_next = 0
+
+    def load(self) -> None:
+        self._recent.clear()
+        self._by_name = {}
+        self._by_number = []
+        self._of_identity = {}
+        self._sweep_next = 0
+        last = (
+            "SELECT key FROM notifications WHERE key > number << 40 AND key < number + 1 << 40"
+            " ORDER BY key DESC LIMIT 1"
+        )
+        query = f"SELECT number, name, floor, ({last}) FROM topics ORDER BY number"  # noqa: S608 all ours
+        for number, name, floor, key in self._reader.rows(query):
+            self._enter(Topic(number, name, max(floor, (key or 0) & POSITION_MAX), floor))
+        query = "SELECT topic, identity, start, cursor, expired, acks FROM subscriptions"
+        for number, identity, start, cursor, expired, packed in self._reader.rows(query):
+            topic = self._by_number[number - 1]
+            self._place(topic, identity, Subscription(start, cursor, expired, acks.unpack(packed, cursor)))
+
+    # Looking, in memory
+
+    def names(self) -> KeysView[str]:
+        self._writer.fresh()
+        return self._by_name.keys()
+
+    def head(self, name: str) -> int:
+        """The last position given in the topic, 0 for none."""
+        self._writer.fresh()
+        topic = self._by_name.get(name)
+        return 0 if topic is None else topic.head
+
+    def floor(self, name: str) -> int:
+        """Everything up to this position is removed."""
+        self._writer.fresh()
+        topic = self._by_name.get(name)
+        return 0 if topic is None else topic.floor
+
+    def subscribers(self, name: str) -> KeysView[str]:
+        """Identities, present or not."""
+        self._writer.fresh()
+        topic = self._by_name.get(name)
+        return {}.keys() if topic is None else topic.subscriptions.keys()
+
+    def subscribed(self, identity: str) -> list[str]:
+        """The topics of an identity, in the order it subscribed."""
+        self._writer.fresh()
+        return [topic.name for topic in self._of_identity.get(identity, ())]
+
+    def deliveries(self, identity: str, name: str) -> Deliveries | None:
+        """None where it is not subscribed."""
+        self._writer.fresh()
+        topic = self._by_name.get(name)
+        subscription = None if topic is None else topic.subscriptions.get(identity)
+        if topic is None or subscription is None:
+            return None
+        return subscription.caught_up(topic.floor).deliveries(topic.head)
+
+    # Changing
+
+    def publish(
+        self,
+        name: str,
+        content: bytes,
+        now_ms: int,
+        *,
+        type: int = 0,  # noqa: A002 the field's name
+        publisher: str = "",
+        retain: bool = False,
+    ) -> tuple[Notification, Commit]:
+        """Give it the topic's next position. It can be read, and should be sent, once the commit is durable."""
+        self._writer.ready()
+        check_content(content, "a notification")
+        check_integer(type, "a notification's type")
+        if publisher:
+            check_name(publisher, "a publisher")
+        topic = self._by_name.get(name) or self._make(name)
+        number = topic.number
+        position = topic.head = topic.head + 1
+        notification = Notification(
+            id_of(self._epoch, number, position), name, position, now_ms, type, publisher, content
+        )
+        row = (key_of(number, position), now_ms, type, publisher, content)
+        if retain:
+            with self._writer.whole():
+                self._writer.submit(_RETAIN, (number, position, *row[1:]), key=name, content_bytes=len(content))
+                commit = self._writer.submit(_PUBLISH, row, content_bytes=len(content))
+        else:
+            commit = self._writer.submit(_PUBLISH, row, content_bytes=len(content))
+        self._recent.add(commit, number, notification)
+        return notification, commit
+
+    def subscribe(self, identity: str, name: str) -> Commit:
+        """From the topic's end on. Nothing changes for one who is subscribed."""
+        self._writer.ready()
+        topic = self._by_name.get(name)
+        if topic is not None and identity in topic.subscriptions:
+            return self._writer.barrier()
+        check_name(identity, "an identity's name")
+        if len(self._of_identity.get(identity, ())) >= STATE_TOPICS_PER_IDENTITY_MAX:
+            raise FullError(f"an identity subscribes to at most {STATE_TOPICS_PER_IDENTITY_MAX} topics")
+        topic = topic or self._make(name)
+        subscription = Subscription(topic.head, topic.head)
+        self._place(topic, identity, subscription)
+        return self._write(topic, identity, subscription)
+
+    def unsubscribe(self, identity: str, name: str) -> Commit:
+        """What it had not acked is settled with it."""
+        self._writer.ready()
+        topic = self._by_name.get(name)
+        subscription = None if topic is None else topic.subscriptions.pop(identity, None)
+        if topic is None or subscription is None:
+            return self._writer.barrier()
+        topic.leave(subscription.cursor)
+        left = tuple(other for other in self._of_identity[identity] if other is not topic)
+        if left:
+            self._of_identity[identity] = left
+        else:
+            del self._of_identity[identity]
+        return self._writer.submit(_UNSUBSCRIBE, (topic.number, identity))
+
+    def forget(self, identity: str) -> Commit:
+        """Unsubscribe from everything."""
+        for name in self.subscribed(identity):
+            self.unsubscribe(identity, name)
+        return self._writer.barrier()
+
+    def ack(self, identity: str, ids: Iterable[str]) -> Commit:
+        """Ids that are unknown, acked already or not for this identity are fine."""
+        self._writer.ready()
+        changed: dict[int, Subscription] = {}
+        for text in ids:
+            place = parse_id(self._epoch, text)
+            if place is None or not 0 < place[0] <= len(self._by_number):
+                continue
+            number, position = place
+            topic = self._by_number[number - 1]
+            subscription = changed.get(number) or topic.subscriptions.get(identity)
+            if subscription is not None and topic.floor < position <= topic.head:
+                changed[number] = subscription.caught_up(topic.floor).acked(position, position)
+        return self._acked(identity, changed)
+
+    def ack_through(self, identity: str, name: str, position: int) -> Commit:
+        """Everything up to the position: for protocols where written to the connection counts as acked."""
+        self._writer.ready()
+        topic = self._by_name.get(name)
+        subscription = None if topic is None else topic.subscriptions.get(identity)
+        if topic is None or subscription is None:
+            return self._writer.barrier()
+        subscription = subscription.caught_up(topic.floor)
+        last = min(position, topic.head)
+        return self._acked(identity, {topic.number: subscription.acked(subscription.cursor + 1, last)})
+
+    # Reading from disk
+
+    def find(self, id: str) -> Notification | None:  # noqa: A002 the field's name
+        """By its id, while it is kept."""
+        self._writer.fresh()
+        place = parse_id(self._epoch, id)
+        if place is None or not 0 < place[0] <= len(self._by_number):
+            return None
+        topic = self._by_number[place[0] - 1]
+        with closing(self._read(topic, place[1] - 1, place[1])) as rows:
+            return next(rows, None)
+
+    def after(
+        self, name: str, position: int, rows_max: int = STATE_READ_ROWS_MAX, bytes_max: int = STATE_READ_BYTES_MAX
+    ) -> list[Notification]:
+        """What follows the position, oldest first; at least one, if there is one."""
+        self._writer.fresh()
+        topic = self._by_name.get(name)
+        if topic is None:
+            return []
+        position = max(position, topic.floor)
+        found = self._recent.after(topic.number, position, rows_max, bytes_max)
+        if found:
+            return found
+        with closing(self._read(topic, position, topic.head)) as rows:
+            return _within(rows, rows_max, bytes_max)
+
+    def backlog(
+        self,
+        identity: str,
+        names: Iterable[str] | None = None,
+        rows_max: int = STATE_READ_ROWS_MAX,
+        bytes_max: int = STATE_READ_BYTES_MAX,
+    ) -> list[Notification]:
+        """What waits for this identity in these topics (or all of its own), oldest first; at least one, if any."""
+        self._writer.fresh()
+        wanted = None if names is None else set(names)
+        with ExitStack() as stack:
+            sources = [
+                stack.enter_context(closing(self._pending(topic, topic.subscriptions[identity])))
+                for topic in self._of_identity.get(identity, ())
+                if wanted is None or topic.name in wanted
+            ]
+            return _within(heapq.merge(*sources, key=lambda waiting: waiting.at_ms), rows_max, bytes_max)
+
+    def retained(self, name: str) -> Notification | None:
+        """The last one published with `retain`, also when it was acked by all or has expired."""
+        self._writer.fresh()
+        topic = self._by_name.get(name)
+        if topic is None:
+            return None
+        query = "SELECT position, at_ms, type, publisher, content FROM retained WHERE topic = ?"
+        row = self._reader.row(query, (topic.number,))
+        return None if row is None else Notification(id_of(self._epoch, topic.number, row[0]), name, *row)
+
+    # Removing
+
+    def sweep(self, now_ms: int, keep_ms: int, rows_max: int) -> Swept:
+        """Remove one slice of what is acked by all or older than `keep_ms`, going round the topics."""
+        self._writer.ready()
+        swept = Swept(round_done=not self._by_number)
+        for _ in range(min(STATE_SWEEP_TOPICS, len(self._by_number))):
+            if swept.removed >= rows_max:
+                break
+            topic = self._by_number[self._sweep_next]
+            if topic.floor < topic.head:
+                self._sweep_topic(topic, now_ms - keep_ms, rows_max - swept.removed, swept)
+            if swept.removed < rows_max:  # or there is more to do at this one
+                self._sweep_next = (self._sweep_next + 1) % len(self._by_number)
+                swept.round_done |= self._sweep_next == 0
+        return swept
+
+    def _sweep_topic(self, topic: Topic, expired_ms: int, rows_max: int, swept: Swept) -> None:
+        last = min(topic.head, topic.floor + rows_max)
+        settled = topic.floor
+        while settled < last and settled not in topic.standing:
+            settled += 1
+        floor = settled
+        query = "SELECT key, at_ms FROM notifications WHERE key > ? AND key <= ? ORDER BY key"
+        keys = (key_of(topic.number, settled), key_of(topic.number, last))
+        with closing(self._reader.rows(query, keys)) as rows:
+            for key, at_ms in rows:
+                if at_ms > expired_ms:
+                    break
+                floor = key & POSITION_MAX
+        if floor == topic.floor:
+            return
+        if floor > settled:
+            swept.expired.append(Expired(topic.name, settled + 1, floor))
+        swept.removed += floor - topic.floor
+        with self._writer.whole():
+            keys = (key_of(topic.number, topic.floor + 1), key_of(topic.number, floor))
+            self._writer.submit(_REMOVE, keys)
+            topic.rise(floor)
+            self._writer.submit(_TOPIC, (topic.number, topic.name, floor), key=topic.name)
+
+    # Inside
+
+    def _make(self, name: str) -> Topic:
+        check_name(name, "a topic")
+        if len(self._by_number) >= STATE_TOPICS_MAX:
+            raise FullError(f"there are {STATE_TOPICS_MAX} topics already")
+        topic = Topic(len(self._by_number) + 1, name, 0, 0)
+        self._enter(topic)
+        self._writer.submit(_TOPIC, (topic.number, name, 0), key=name)
+        return topic
+
+    def _enter(self, topic: Topic) -> None:
+        assert topic.number == len(self._by_number) + 1, "topics are numbered without gaps and never removed"  # noqa: S101
+        self._by_name[topic.name] = topic
+        self._by_number.append(topic)
+
+    def _place(self, topic: Topic, identity: str, subscription: Subscription) -> None:
+        topic.subscriptions[identity] = subscription
+        topic.enter(subscription.cursor)
+        self._of_identity[identity] = (*self._of_identity.get(identity, ()), topic)
+
+    def _acked(self, identity: str, changed: dict[int, Subscription]) -> Commit:
+        if any(len(subscription.acks) > 2 * STATE_ACK_RANGES_MAX for subscription in changed.values()):
+            raise FullError(f"acks of {identity!r} leave more than {STATE_ACK_RANGES_MAX} gaps")
+        for number, subscription in changed.items():
+            topic = self._by_number[number - 1]
+            before = topic.subscriptions[identity]
+            if subscription is not before:
+                topic.leave(before.cursor)
+                topic.enter(subscription.cursor)
+                topic.subscriptions[identity] = subscription
+                self._write(topic, identity, subscription)
+        return self._writer.barrier()
+
+    def _write(self, topic: Topic, identity: str, subscription: Subscription) -> Commit:
+        row = subscription.row(topic.number, identity)
+        return self._writer.submit(_SUBSCRIBE, row, key=(topic.number, identity), content_bytes=len(row[-1]))
+
+    def _pending(self, topic: Topic, subscription: Subscription) -> Generator[Notification, None, None]:
+        """The gaps between runs of acks, so that what is acked is not even read."""
+        current = subscription.caught_up(topic.floor)
+        bounds = (current.cursor + 1, *current.acks, topic.head + 1)
+        for first, end in zip(bounds[::2], bounds[1::2], strict=True):
+            yield from self._read(topic, first - 1, end - 1)
+
+    def _read(self, topic: Topic, after: int, last: int) -> Generator[Notification, None, None]:
+        keys = (key_of(topic.number, after), key_of(topic.number, last))
+        row: Columns
+        with closing(self._reader.rows(_READ, keys)) as rows:
+            for row in rows:
+                position = row[0] & POSITION_MAX
+                yield Notification(id_of(self._epoch, topic.number, position), topic.name, position, *row[1:])
+
+
+def _within(rows: Iterable[Notification], rows_max: int, bytes_max: int) -> list[Notification]:
+    found: list[Notification] = []
+    size = 0
+    for notification in rows:
+        size += len(notification.content)
+        if len(found) >= rows_max or (found and size > bytes_max):
+            break
+        found.append(notification)
+    return found

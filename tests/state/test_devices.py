@@ -1,0 +1,42 @@
+import pytest
+
+from state.conftest import Reopen
+from wirelake.errors import ConflictError, InputError
+from wirelake.state.devices import Device
+from wirelake.state.store import StateStore
+
+KEY = bytes(range(16))
+
+
+def test_devices_are_kept_and_their_addresses_are_not(store: StateStore, reopen: Reopen) -> None:
+    store.devices.add("b", 6, KEY, 10)
+    store.devices.add("a", 0, None, 20)
+    store.devices.heard("a", ("127.0.0.1", 9))
+    store.devices.heard("stranger", ("127.0.0.1", 9))
+    assert store.devices.address("a") == ("127.0.0.1", 9)
+    assert store.devices.address("stranger") is None
+    store = reopen()
+    assert store.devices.list() == [Device("a", 0, None, 20), Device("b", 6, KEY, 10)]
+    assert store.devices.address("a") is None
+
+
+def test_removed_means_unknown(store: StateStore, reopen: Reopen) -> None:
+    store.devices.add("a", 0, None, 1)
+    store.devices.heard("a", ("127.0.0.1", 9))
+    assert store.devices.remove("a") is not None
+    assert store.devices.remove("a") is None
+    assert store.devices.address("a") is None
+    assert reopen().devices.find("a") is None
+
+
+@pytest.mark.parametrize(("serial", "type_number", "key"), [("", 0, None), ("a", 256, None), ("a", 0, b"short")])
+def test_bad_devices_are_refused(store: StateStore, serial: str, type_number: int, key: bytes | None) -> None:
+    with pytest.raises(InputError):
+        store.devices.add(serial, type_number, key, 1)
+
+
+def test_a_serial_is_taken_once_and_its_key_is_not_shown(store: StateStore) -> None:
+    store.devices.add("a", 0, KEY, 1)
+    with pytest.raises(ConflictError):
+        store.devices.add("a", 1, KEY, 1)
+    assert str(KEY) not in repr(store.devices.find("a"))

@@ -1,0 +1,116 @@
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from wirelake.errors import StorageError, VersionError
+from wirelake.state.identities import hash_token, matches
+from wirelake.state.records import Record
+from wirelake.state.schema import VERSION, migrate, version_of
+from wirelake.state.sessions import Session
+from wirelake.state.store import StateStore
+from wirelake.state.subscription import Deliveries
+
+WAIT_S = 30
+TOPIC = 1 << 40
+
+# What each version could hold, in its own words; a database of version n gets the first n of them.
+ROWS = (
+    """
+    INSERT INTO devices VALUES ('meter', 6, x'000102030405060708090a0b0c0d0e0f', 11);
+    INSERT INTO topics VALUES (1, '@news', 1), (2, '@old', 7);
+    INSERT INTO notifications VALUES ({topic} + 2, 20, 3, 'bob', CAST('two' AS BLOB)),
+        ({topic} + 3, 30, 0, '', CAST('three' AS BLOB));
+    INSERT INTO subscriptions VALUES (1, 'ann', 0, 1, 1, x'0201');
+    INSERT INTO layouts VALUES ('sisdb', 'day', '[["time","I",8,1]]');
+    INSERT INTO series VALUES (1, 'sisdb', 'day', 'sh', 0);
+    INSERT INTO records VALUES (1, 5, 1, CAST('later' AS BLOB)), (1, 4, 2, CAST('sooner' AS BLOB));
+    INSERT INTO redis_values VALUES (3, x'6b', x'76', NULL);
+    """,
+    """
+    INSERT INTO sessions VALUES (x'01', 'magline', 'ann', 50, '["@news"]');
+    """,
+    """
+    INSERT INTO retained VALUES (2, 7, 70, 1, 'bob', CAST('kept' AS BLOB));
+    """,
+)
+
+
+def make(path: Path, version: int) -> None:
+    """A database as that version left it."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    migrate(connection, version)
+    for rows in ROWS[:version]:
+        connection.executescript(rows.format(topic=TOPIC))
+    secret = hash_token("token")
+    row = ("ann", secret.salt, secret.digest, secret.cost, secret.block, secret.lanes, 9)
+    connection.execute("INSERT INTO identities VALUES (?,?,?,?,?,?,?)", row)
+    connection.close()
+
+
+def test_every_version_has_rows_here() -> None:
+    assert len(ROWS) == VERSION
+
+
+@pytest.mark.parametrize("version", range(1, VERSION + 1))
+def test_a_database_of_every_version_opens_with_all_it_held(path: Path, version: int) -> None:
+    make(path, version)
+    store = StateStore(path)
+    identity = store.identities.find("ann")
+    assert identity is not None
+    assert matches(identity.secret, "token")
+    device = store.devices.find("meter")
+    assert device is not None
+    assert (device.type, device.key, device.added_at_ms) == (6, bytes(range(16)), 11)
+    assert [(waiting.position, waiting.content) for waiting in store.topics.backlog("ann")] == [(2, b"two")]
+    assert store.topics.deliveries("ann", "@news") == Deliveries(acked=1, expired=1, pending=1)
+    assert store.topics.head("@old") == 7
+    assert store.records.get("sisdb", "sh", "day") == [Record(4, b"sooner"), Record(5, b"later")]
+    assert store.values.get(b"k", 0) == b"v"
+    assert (store.sessions.find(b"\1", 0) is not None) is (version >= 2)
+    assert (store.topics.retained("@old") is not None) is (version >= 3)
+    # And what later versions brought works here too.
+    store.sessions.save(Session(b"\2", "magline", "ann", 60, ())).wait(WAIT_S)
+    store.topics.publish("@news", b"four", 40, retain=True)[1].wait(WAIT_S)
+    retained = store.topics.retained("@news")
+    assert retained is not None
+    assert (retained.position, retained.content) == (4, b"four")
+    store.close()
+    with sqlite3.connect(path) as connection:
+        assert version_of(connection) == VERSION
+    connection.close()
+
+
+def test_a_step_that_fails_leaves_the_version_before_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(path, VERSION)
+    steps = ("",) * VERSION + ("CREATE TABLE half (x); CREATE TABLE half (x)",)
+    monkeypatch.setattr("wirelake.state.schema.STEPS", steps)
+    monkeypatch.setattr("wirelake.state.schema.migrate.__defaults__", (VERSION + 1,))
+    with pytest.raises(StorageError, match="half already exists"):
+        StateStore(path)
+    monkeypatch.undo()
+    StateStore(path).close()
+
+
+def test_a_later_version_is_refused(path: Path) -> None:
+    make(path, VERSION)
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
+    connection.close()
+    with pytest.raises(VersionError, match=f"version {VERSION + 1}; this program knows versions up to {VERSION}"):
+        StateStore(path)
+
+
+def test_a_database_of_another_program_is_left_alone(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    with pytest.raises(VersionError, match="another program"):
+        StateStore(path)
+
+
+def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+    path.write_bytes(b"something else " * 100)
+    with pytest.raises(StorageError, match="not a database"):
+        StateStore(path)
+    assert path.read_bytes() == b"something else " * 100
