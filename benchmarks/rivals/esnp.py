@@ -1,4 +1,4 @@
-"""An esnp request with seven lines. The rivals cut it into typed lines, as ours does; values are read when asked for."""
+"""An esnp request with seven lines. The rivals cut it into typed lines, as ours does; values are read lazily."""
 
 from typing import Any
 
@@ -10,8 +10,7 @@ from wirelake.protocols.esnp.frames import decode
 from wirelake.protocols.frame import Sender
 
 WIRE = bytes.fromhex(
-    "1e00000108170000052806616464170000063c0874657374"
-    "1100000800000000054c56381500000402610502150000040262050300000000"
+    "1e00000108170000052806616464170000063c08746573741100000800000000054c56381500000402610502150000040262050300000000"
 )
 
 LAYOUT = c.RepeatUntil(

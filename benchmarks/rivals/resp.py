@@ -1,4 +1,4 @@
-"""A redis command. It is text, so construct and Kaitai have no good way to declare it; the plain reader splits lines."""
+"""A redis command. It is text, so construct and Kaitai have no good way to declare it; the plain reader finds lines."""
 
 from rivals.rival import Case
 from wirelake.protocols.frame import Sender

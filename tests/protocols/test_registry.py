@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -14,7 +15,10 @@ def added(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _forget() -> None:
+def _forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test pretends to have installed is forgotten with it."""
+    yield
+    monkeypatch.undo()
     registry.get.cache_clear()
     registry._added.cache_clear()
 

@@ -3,6 +3,8 @@
 The command line's `decode` and the browser's inspector show the same thing.
 """
 
+from typing import Any
+
 from msgspec import Struct
 
 from wirelake.errors import ProtocolError
@@ -50,3 +52,40 @@ def _move(field: Field, by: int) -> None:
     field.offset += by
     for child in field.children:
         _move(child, by)
+
+
+def as_values(found: Inspection) -> dict[str, Any]:
+    """The same as plain values, for JSON; bytes as hex."""
+    return {
+        "protocol": found.protocol,
+        "from": found.sender,
+        "transport": found.carrier,
+        "frames": [_field_values(tree.root) for tree in found.trees],
+        "rest": found.rest.hex(),
+        "error": _error_values(found.failure),
+    }
+
+
+def _field_values(field: Field) -> dict[str, Any]:
+    values: dict[str, Any] = {"name": field.name, "offset": field.offset, "size": field.size}
+    if field.value is not None:
+        values["value"] = _plain(field.value)
+    if field.note:
+        values["note"] = field.note
+    if field.children:
+        values["children"] = [_field_values(child) for child in field.children]
+    return values
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _error_values(error: ProtocolError | None) -> dict[str, Any] | None:
+    return None if error is None else {"code": error.code, "message": error.text, "offset": error.offset}

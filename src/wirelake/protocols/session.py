@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from wirelake.errors import ProtocolError, StateError
 from wirelake.message import Kind, Message, control_op
+from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.table import Row, Table
 
@@ -94,6 +95,16 @@ class Session:
         return step
 
     @property
+    def paused(self) -> bool:
+        """Whether the peer should not be read for a moment: too many of its requests are open."""
+        return False
+
+    @property
+    def leaving(self) -> bool:
+        """Whether nothing more is read, and the session closes by itself once the last answers are out."""
+        return False
+
+    @property
     def frame_bytes_max(self) -> int | None:
         """How long a frame may be from here on, where that depends on the state."""
         return None
@@ -107,7 +118,15 @@ class Session:
         """A notification as its audience is told of it; changes nothing in the session."""
         raise StateError(f"{type(self).__name__} has no audience")
 
-    def kept(self, raw: bytes, sender: Sender) -> bytes:  # noqa: ARG002 (most keep what was on the wire)
+    def skim(self, frames: list[bytes], start: int) -> Bundle | None:
+        """The run of frames from `start` on that can be passed on without being read one by one, if there is one."""
+        return None
+
+    def skimmed(self, bundle: Bundle, reached: int) -> bytes:
+        """The answer to each frame of the bundle, which reached so many subscribers."""
+        raise StateError(f"{type(self).__name__} skims nothing")
+
+    def kept(self, raw: bytes, sender: Sender) -> bytes:
         """A frame as the log keeps it; called after the step that it was part of."""
         return raw
 

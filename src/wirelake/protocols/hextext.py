@@ -1,0 +1,19 @@
+"""Hex as people paste it: with spaces, colons, 0x, \\x, commas or line breaks."""
+
+import re
+
+from wirelake.errors import InputError
+
+_FILLER = re.compile(r"0[xX]|\\x|[\s:,\-]")
+_NOT_HEX = re.compile(r"[^0-9a-fA-F]")
+
+
+def parse_hex(text: str) -> bytes:
+    digits = _FILLER.sub("", text)
+    bad = _NOT_HEX.search(digits)
+    if bad is not None:
+        place = text.find(bad[0]) + 1
+        raise InputError(f"'{bad[0]}' (character {place}) is not a hex digit")
+    if len(digits) % 2:
+        raise InputError(f"{len(digits)} hex digits are not a whole number of bytes")
+    return bytes.fromhex(digits)

@@ -1,0 +1,1 @@
+"""RESP 2 and 3: the protocol of redis, with which any redis client can talk to the gateway."""

@@ -1,0 +1,91 @@
+"""The small commands that clients send before they do anything: SELECT, CLIENT, COMMAND, and what HELLO answers."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from wirelake.protocols.resp import frames
+from wirelake.protocols.resp.commands import COMMANDS, error, unknown_subcommand, wrong_arguments
+from wirelake.protocols.resp.frames import BulkString, Integer, Pair, SimpleString, Value
+
+OK = SimpleString(b"OK")
+_CLIENT_ARGUMENTS = {b"getname": 2, b"id": 2, b"setinfo": 4, b"setname": 3}
+_INFO_OPTIONS = frozenset({b"lib-name", b"lib-ver"})
+_PRINTABLE = range(0x21, 0x7F)
+
+
+class Peer(Struct):
+    """What a client told about itself, and the number it has here."""
+
+    id: int
+    name: bytes = b""
+
+
+def select(args: Sequence[bytes]) -> Value:
+    number = args[1].removeprefix(b"-")
+    if not number.isdigit():
+        return error(b"ERR value is not an integer or out of range")
+    return OK if not number.strip(b"0") else error(b"ERR DB index is out of range")
+
+
+def client(args: Sequence[bytes], peer: Peer) -> Value:
+    sub = args[1].lower()
+    wanted = _CLIENT_ARGUMENTS.get(sub)
+    if wanted is None:
+        return unknown_subcommand(args)
+    if len(args) != wanted:
+        return wrong_arguments(b"client|" + sub)
+    match sub:
+        case b"id":
+            return Integer(peer.id)
+        case b"getname":
+            return BulkString(peer.name) if peer.name else frames.Null()
+        case b"setname":
+            return set_name(args[2], peer)
+    return _set_info(args[2].lower(), args[3])
+
+
+def _set_info(option: bytes, value: bytes) -> Value:
+    if option not in _INFO_OPTIONS:
+        return error(b"ERR Unrecognized option '%b'" % option[:128])
+    return OK if _is_word(value) else error(b"ERR %b cannot contain spaces, newlines or special characters." % option)
+
+
+def set_name(name: bytes, peer: Peer) -> Value:
+    if not _is_word(name):
+        return error(b"ERR Client names cannot contain spaces, newlines or special characters.")
+    peer.name = name
+    return OK
+
+
+def command(args: Sequence[bytes]) -> Value:
+    """Enough for clients to go on without what they asked for: redis-cli takes its hints from DOCS."""
+    match args[1].lower() if len(args) > 1 else b"":
+        case b"":
+            return frames.Array(())
+        case b"count":
+            return Integer(len(COMMANDS))
+        case b"docs":
+            return frames.Map(())
+        case b"info":
+            return frames.Array((frames.Null(),) * len(args[2:]))
+        case b"list":
+            return frames.Array(tuple(map(BulkString, COMMANDS)))
+    return unknown_subcommand(args)
+
+
+def hello(version: int, peer: Peer, redis_version: str) -> Value:
+    said: list[tuple[bytes, Value]] = [
+        (b"server", BulkString(b"redis")),
+        (b"version", BulkString(redis_version.encode())),
+        (b"proto", Integer(version)),
+        (b"id", Integer(peer.id)),
+        (b"mode", BulkString(b"standalone")),
+        (b"role", BulkString(b"master")),
+        (b"modules", frames.Array(())),
+    ]
+    return frames.Map(tuple([Pair(BulkString(key), value) for key, value in said]))
+
+
+def _is_word(text: bytes) -> bool:
+    return all(byte in _PRINTABLE for byte in text)

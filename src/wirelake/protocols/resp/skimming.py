@@ -1,0 +1,67 @@
+"""The fast way for publishers that send PUBLISH after PUBLISH on one live name.
+
+├──────────────────────┬──────────────────┬─────────────────────┤
+│ *3 $7 PUBLISH        │ $n name          │ $n content          │   as it comes
+│ *3 $7 message        │ $n name          │ $n content          │   as a RESP 2 subscriber gets it
+│ >3 $7 message        │ $n name          │ $n content          │   in RESP 3
+└──────────────────────┴──────────────────┴─────────────────────┘
+"""
+
+from collections.abc import Hashable
+from typing import Final
+
+from wirelake.errors import ProtocolError, StateError
+from wirelake.message import Kind, Message, Topic
+from wirelake.protocols.bundle import Bundle
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.resp.frames import Command
+from wirelake.protocols.resp.opcodes import CRLF
+from wirelake.protocols.resp.reader import decode
+
+_HEAD: Final = b"*3\r\n$7\r\nPUBLISH\r\n"
+_SKIP: Final = len(_HEAD)
+_OUT: Final[dict[Hashable, bytes]] = {
+    "resp 2": b"*3\r\n$7\r\nmessage\r\n",
+    "resp 3": b">3\r\n$7\r\nmessage\r\n",
+}
+
+
+class RespBundle(Bundle):
+    __slots__ = ()
+
+    def encoded(self, audience: Hashable) -> bytes | None:
+        head = _OUT.get(audience)
+        if head is None:
+            return None
+        return head + head.join([frame[_SKIP:] for frame in self.frames])
+
+    def messages(self) -> list[Message]:
+        topic = Topic(self.topic)
+        contents = [_args(frame)[2] for frame in self.frames]
+        return [Message(kind=Kind.NOTIFICATION, target=topic, payload=content) for content in contents]
+
+
+def skim(frames: list[bytes], start: int) -> RespBundle | None:
+    """The run of commands from `start` on that publish on the same live name; None if there is none."""
+    first = frames[start]
+    if not first.startswith(_HEAD):
+        return None
+    try:
+        args = _args(first)
+        topic = args[1].decode()
+    except (ProtocolError, UnicodeDecodeError):
+        return None  # it is refused when it is read
+    if not topic or topic[0] == "@" or not topic.isprintable():
+        return None
+    head = first[: first.index(b"\r\n", _SKIP) + 2 + len(args[1]) + 2]  # up to the content's length
+    end = start + 1
+    while end < len(frames) and frames[end].startswith(head) and frames[end].endswith(CRLF):
+        end += 1
+    return RespBundle(topic, frames[start:end])
+
+
+def _args(frame: bytes) -> tuple[bytes, ...]:
+    command = decode(frame, Sender.CLIENT)
+    if not isinstance(command, Command):
+        raise StateError("what begins like a command is one")
+    return command.args
