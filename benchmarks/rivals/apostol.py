@@ -34,7 +34,7 @@ LAYOUT = c.Struct(
             "serial" / c.PascalString(c.Int8ul, "utf8"),
             "command_no" / c.Int8ul,
             "packet_no" / c.Int8ul,
-            "data" / c.Bytes(lambda this: this.length - len(this.serial) - 8),
+            "data" / c.Bytes(c.this.length - c.len_(c.this.serial) - 8),
         )
     ),
     "crc" / c.Checksum(c.Int16ul, modbus, lambda this: this.checked.data),

@@ -14,7 +14,7 @@ WIRE = bytes.fromhex(
 )
 
 LAYOUT = c.RepeatUntil(
-    lambda line, _lines, _context: line.type == 0,
+    c.obj_.type == 0,
     c.Struct("type" / c.Int8ub, "size" / c.Int24ub, "data" / c.Bytes(c.this.size)),
 )
 
