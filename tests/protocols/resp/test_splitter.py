@@ -9,7 +9,7 @@ from protocols.resp.strategies import client_frames, server_frames
 from wirelake.errors import LimitError
 from wirelake.limits import RESP_BULK_BYTES_MAX, RESP_DEPTH_MAX, RESP_ITEMS_MAX, RESP_LINE_BYTES_MAX
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.resp.frames import RespFrame
+from wirelake.protocols.resp.frames import Command, RespFrame
 from wirelake.protocols.resp.protocol import PROTOCOL
 from wirelake.protocols.resp.small import SMALL_BYTES_MAX, SMALL_COMMAND, SMALL_VALUE
 from wirelake.protocols.resp.splitter import CommandSplitter, RespSplitter, ValueSplitter
@@ -157,3 +157,16 @@ def test_single_bytes_are_not_read_again_and_again(splitter: Splitter, stream: b
         splitter.receive(bytes((byte,)))
     assert splitter.failure is None
     assert time.perf_counter() - began_s < 10.0
+
+
+def test_frames_like_the_one_before_are_known_by_their_head() -> None:
+    long = Command((b"PUBLISH", b"live", b"x" * 300)).encode()
+    other = Command((b"PUBLISH", b"lively", b"x" * 300)).encode()
+    shorter = Command((b"PUBLISH", b"live", b"x" * 299)).encode()
+    stream = [long, long, b"*0\r\n", long, shorter, other, other, b"PING\r\n", long, long]
+    splitter = CommandSplitter()
+    assert splitter.receive(b"".join(stream)) == stream
+    in_pieces = CommandSplitter()
+    data = b"".join(stream)
+    found = [frame for start in range(0, len(data), 7) for frame in in_pieces.receive(data[start : start + 7])]
+    assert found == stream

@@ -57,6 +57,11 @@ class Peer(Session):
             )
         )
 
+    @property
+    def assembling(self) -> int:
+        """Commands of which not all packets are here."""
+        return len(self._assembler)
+
     def _is_for_us(self, packet: Packet) -> bool:
         raise NotImplementedError
 

@@ -26,6 +26,8 @@ _ZERO: Final = ord("0")
 _LINES: Final = frozenset(marker.value for marker in LINES)
 _LENGTH_LINE: Final = LENGTH_CHARS_MAX + 3  # from the marker to where a length's line has ended, if it is one
 
+_HEAD_BYTES_MAX: Final = 512  # a longer one is not worth comparing
+
 Buffer = bytes | bytearray
 
 
@@ -74,13 +76,18 @@ def _no_match(_buffer: Buffer, _at: int) -> None:
 
 
 class CommandSplitter(RespSplitter):
-    """For what clients send: arrays of bulk strings, and lines."""
+    """For what clients send: arrays of bulk strings, and lines.
 
-    __slots__ = ("_left",)
+    A client often sends the same command again and again with content of the same length. Such a frame is known by the
+    bytes before its last content being the same as in the frame before: then so is its length.
+    """
+
+    __slots__ = ("_left", "_tail_bytes")
 
     def __init__(self, frame_bytes_max: int = RESP_FRAME_BYTES_MAX) -> None:
         super().__init__(frame_bytes_max)
         self._left = 0  # bulk strings of the open array that have not begun yet
+        self._tail_bytes = 0  # of the last content that was walked over, with its CR LF
 
     def _ends(self, buffer: Buffer, ends: list[int]) -> int:
         size, start, at, left, append = len(buffer), 0, self._at, self._left, ends.append
@@ -91,6 +98,7 @@ class CommandSplitter(RespSplitter):
                     break
                 if at > start:
                     append(at)
+                    at = self._repeats_end(buffer, start, at, ends)
                 while (found := small(buffer, at)) is not None:
                     at = found.end()
                     append(at)
@@ -111,8 +119,23 @@ class CommandSplitter(RespSplitter):
         self._left = left
         return (at if at > size and left == 0 else max(at, size) + 1) - start
 
+    def _repeats_end(self, buffer: Buffer, start: int, at: int, ends: list[int]) -> int:
+        """The frame from `start` to `at` is whole: walks over those behind it that are like it."""
+        head = bytes(buffer[start : at - self._tail_bytes])
+        size, last = at - start, len(buffer)
+        if buffer[start] != _STAR or not self._tail_bytes or len(head) > _HEAD_BYTES_MAX:
+            return at
+        startswith, append = buffer.startswith, ends.append
+        end = at + size
+        while end <= last and startswith(head, at):
+            append(end)
+            at = end
+            end += size
+        return at
+
     def _head_end(self, buffer: Buffer, at: int) -> tuple[int, int]:
         """Where an array's count ends, and the count; -1 and 0 if more has to come first."""
+        self._tail_bytes = 0
         end = buffer.find(CRLF, at + 1, at + _LENGTH_LINE)
         if end < 0:
             self._want_length(buffer, at)
@@ -135,6 +158,7 @@ class CommandSplitter(RespSplitter):
             digits = buffer[at + 1 : end]
             if not (digits.isdigit() and digits[0] != _ZERO and (length := int(digits)) <= RESP_BULK_BYTES_MAX):
                 length = read_length(bytes(digits), _DOLLAR, at + 1, nullable=False)
+            self._tail_bytes = length + 2
             end += length + 4
             if end - start > limit:
                 raise self._too_long(at + 1)

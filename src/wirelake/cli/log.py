@@ -1,0 +1,219 @@
+"""`wirelake log`: look into the event log from the shell, while it is written or not."""
+
+import re
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from rich.console import Console
+from rich.table import Table
+
+from wirelake.cli.main import EXIT_BAD_INPUT
+from wirelake.cli.options import settings_options
+from wirelake.config import load
+from wirelake.errors import GoneError
+from wirelake.log.reader import Reader
+from wirelake.log.stats import LogStats, read_stats
+from wirelake.log.verify import verify as verify_log
+
+_HEX_BYTES_SHOWN: Final = 16
+_FOLLOW_S: Final = 1.0  # how long one wait at the end of the log lasts before the next begins
+_AGO: Final = re.compile(r"(\d+)([smhd])")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_MB: Final = 1_000_000
+
+
+def moment(text: str) -> int:
+    """2026-01-31, 2026-01-31T12:30 (UTC unless it says otherwise), or 10m, 2h, 3d ago → microseconds since 1970."""
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        time = datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    else:
+        try:
+            time = datetime.fromisoformat(text)
+        except ValueError as error:
+            raise click.BadParameter(f"{text!r} is not a time: 2026-01-31T12:30, or 10m, 2h, 3d ago") from error
+        if time.tzinfo is None:
+            time = time.replace(tzinfo=UTC)
+    return (time - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
+
+
+@click.group()
+def command() -> None:
+    """Look into the event log."""
+
+
+@command.command()
+@click.option("-n", "--lines", default=10, show_default=True, type=click.IntRange(0), help="How many records.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("--protocol", help="Only records of this protocol.")
+@click.option("--session", help="Only records of this session.")
+@click.option("--full", is_flag=True, help="All bytes of each frame.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@settings_options
+def tail(
+    lines: int,
+    follow: bool,
+    protocol: str | None,
+    session: str | None,
+    full: bool,
+    as_json: bool,
+    config_file: Path | None,
+    data_folder: Path | None,
+) -> None:
+    """Print the last records."""
+    reader = Reader(_folder(config_file, data_folder))
+    end_seq = reader.next_seq
+    wanted = {"protocol": protocol, "session": session}
+    from_seq = None if any(wanted.values()) else max(reader.oldest_seq, end_seq - lines)
+    last: list[Any] = []
+    for batch in _matching(reader.read(from_seq, end_seq), wanted):
+        last.append(batch)
+        while sum(kept.num_rows for kept in last[1:]) >= lines:
+            del last[0]
+    rows = pa.Table.from_batches(last).to_batches() if last else []
+    shown = [row for batch in rows for row in batch.to_pylist()][-lines:] if lines else []
+    for row in shown:
+        click.echo(_line(row, full, as_json))
+    while follow:
+        try:
+            for batch in reader.read(end_seq, wait_s=_FOLLOW_S):
+                end_seq = batch.column("seq")[-1].as_py() + 1
+                for matching in _matching(iter([batch]), wanted):
+                    _print(matching, full, as_json)
+        except GoneError as gone:  # we were slower than retention
+            click.echo(f"wirelake: {gone}", err=True)
+            end_seq = gone.oldest_seq
+
+
+@command.command()
+@click.option("--protocol", help="Only records of this protocol.")
+@click.option("--session", help="Only records of this session.")
+@click.option("--since", type=moment, metavar="TIME", help="From this time on: 2026-01-31T12:30, or 10m, 2h, 3d ago.")
+@click.option("--until", type=moment, metavar="TIME", help="Before this time.")
+@click.option("--limit", type=click.IntRange(1), help="So many records at most.")
+@click.option("--full", is_flag=True, help="All bytes of each frame.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@settings_options
+def cat(
+    protocol: str | None,
+    session: str | None,
+    since: int | None,
+    until: int | None,
+    limit: int | None,
+    full: bool,
+    as_json: bool,
+    config_file: Path | None,
+    data_folder: Path | None,
+) -> None:
+    """Print records, oldest first."""
+    reader = Reader(_folder(config_file, data_folder))
+    left = limit
+    batches = reader.read(until_seq=reader.next_seq, since_us=since, until_us=until)
+    for batch in _matching(batches, {"protocol": protocol, "session": session}):
+        part = batch if left is None else batch.slice(0, left)
+        _print(part, full, as_json)
+        if left is not None:
+            left -= part.num_rows
+            if left <= 0:
+                break
+    for damage in reader.damages:
+        click.echo(f"wirelake: skipped: {damage}", err=True)
+
+
+@command.command()
+@settings_options
+def verify(config_file: Path | None, data_folder: Path | None) -> None:
+    """Check every checksum. Exit code 1, and the places, if anything is damaged."""
+    found = verify_log(_folder(config_file, data_folder))
+    for damage in found.damages:
+        click.echo(f"wirelake: {damage}", err=True)
+    if found.rows_lost_before:
+        click.echo(f"{found.rows_lost_before:,} records were lost earlier; their bytes are in the quarantine")
+    size = f"{found.segments:,} segments, {found.blocks:,} blocks, {found.rows:,} records, {found.bytes / _MB:,.1f} MB"
+    click.echo(f"{size}: {f'{len(found.damages)} damaged places' if found.damages else 'all whole'}")
+    if found.damages:
+        sys.exit(EXIT_BAD_INPUT)
+
+
+@command.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@settings_options
+def stats(as_json: bool, config_file: Path | None, data_folder: Path | None) -> None:
+    """Sizes, rates, consumers and damage."""
+    found = read_stats(_folder(config_file, data_folder))
+    if as_json:
+        click.echo(msgspec.json.encode(found))
+    else:
+        _show(found, Console(highlight=False, soft_wrap=True))
+
+
+def _folder(config_file: Path | None, data_folder: Path | None) -> Path:
+    return Path(load(config_file, data_folder).data) / "log"
+
+
+def _matching(batches: Iterator[Any], wanted: dict[str, str | None]) -> Iterator[Any]:
+    for batch in batches:
+        rows = batch
+        for column, value in wanted.items():
+            if value is not None:
+                rows = rows.filter(pc.equal(rows.column(column), pa.scalar(value, pa.string())))
+        if rows.num_rows:
+            yield rows
+
+
+def _print(batch: Any, full: bool, as_json: bool) -> None:
+    for row in batch.to_pylist():
+        click.echo(_line(row, full, as_json))
+
+
+def _line(row: dict[str, Any], full: bool, as_json: bool) -> str:
+    frame: bytes = row["frame"]
+    if as_json:
+        values = row | {"at": row["at"].isoformat().replace("+00:00", "Z"), "frame": frame.hex()}
+        return msgspec.json.encode(values).decode()
+    shown = frame if full else frame[:_HEX_BYTES_SHOWN]
+    cells = (
+        row["at"].strftime("%Y-%m-%d %H:%M:%S.%f"),
+        f"{row['protocol']:<8}",
+        f"{row['direction']:<3}",
+        row["event"],
+        *(row[name] or "-" for name in ("session", "identity", "peer")),
+        f"{len(frame)} B",
+        shown.hex(" ") + ("…" if len(shown) < len(frame) else ""),
+        row["note"],
+    )
+    return f"{row['seq']:>8}  {'  '.join(cell for cell in cells if cell)}"
+
+
+def _time(at_us: int | None) -> str:
+    return "-" if not at_us else datetime.fromtimestamp(at_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _show(found: LogStats, console: Console) -> None:
+    rows = found.next_seq - found.oldest_seq
+    console.print(f"records     {rows:,}, from {found.oldest_seq:,} to before {found.next_seq:,}")
+    console.print(f"time        {_time(found.oldest_at_us)} to {_time(found.newest_at_us)} UTC")
+    console.print(f"on disk     {found.bytes / _MB:,.1f} MB in {found.segments:,} segments")
+    for name, rate in found.rates.items():
+        console.print(f"last {name:<6} {rate.rows_s:,.1f} records/s, {rate.bytes_s / _MB:,.3f} MB/s")
+    kept = found.quarantine
+    console.print(f"quarantine  {kept.places:,} places, {kept.bytes:,} bytes, {kept.rows_lost:,} records lost")
+    gone = found.removed
+    console.print(f"removed     {gone.rows:,} records in {gone.segments:,} segments by retention")
+    if gone.forced_segments:
+        when = _time(gone.forced_at_us)
+        console.print(
+            f"            {gone.forced_rows:,} of them unread, because the disk limit was reached (last {when})"
+        )
+    if found.consumers:
+        table = Table("consumer", "needs from", "behind", "said so at (UTC)")
+        for name, consumer in found.consumers.items():
+            table.add_row(name, f"{consumer.seq:,}", f"{consumer.behind_rows:,}", _time(consumer.committed_at_us))
+        console.print(table)

@@ -1,0 +1,1 @@
+"""The event log: durable, ordered, replayable; columns on disk."""

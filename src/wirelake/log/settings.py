@@ -1,0 +1,27 @@
+"""How a log behaves. The defaults are those of `wirelake.toml`."""
+
+from msgspec import Struct
+
+from wirelake.limits import (
+    LOG_GATHERED_BYTES_MAX,
+    LOG_KEEP_DAYS,
+    LOG_RETENTION_EVERY_S,
+    LOG_RETRY_FIRST_S,
+    LOG_RETRY_MAX_S,
+    LOG_SEGMENT_AGE_S,
+    LOG_SEGMENT_BYTES,
+)
+
+
+class LogSettings(Struct, frozen=True, kw_only=True):
+    node: str = "local"  # the column `node` of every record
+    fsync: bool = True  # False: a commit means "handed to the operating system"
+    segment_bytes: int = LOG_SEGMENT_BYTES
+    segment_age_s: float = LOG_SEGMENT_AGE_S
+    gathered_bytes_max: int = LOG_GATHERED_BYTES_MAX
+    keep_days: float | None = LOG_KEEP_DAYS
+    keep_bytes: int | None = None  # older segments go when the log is larger, once every consumer has read them
+    disk_bytes_max: int | None = None  # older segments go when the log is larger, read or not
+    retention_every_s: float = LOG_RETENTION_EVERY_S
+    retry_first_s: float = LOG_RETRY_FIRST_S
+    retry_max_s: float = LOG_RETRY_MAX_S

@@ -1,0 +1,135 @@
+import asyncio
+import logging
+from threading import Thread, get_ident
+
+import pytest
+
+from wirelake.errors import LogWriteError, StateError
+from wirelake.log.commit import Commit
+
+
+def test_all_ways_to_wait_give_the_same_outcome() -> None:
+    commit = Commit()
+    seen: list[range] = []
+
+    async def run() -> None:
+        commit.add_done_callback(lambda done: seen.append(done.result()))
+        thread = Thread(target=commit._resolve, args=(range(3, 9), None))
+        waiters = [asyncio.ensure_future(_await(commit)) for _ in range(5)]
+        await asyncio.sleep(0)
+        thread.start()
+        assert await asyncio.gather(*waiters) == [range(3, 9)] * 5
+        thread.join()
+        assert await commit == range(3, 9)
+
+    asyncio.run(run())
+    assert seen == [range(3, 9)]
+    assert commit.wait(0) == commit.result() == range(3, 9)
+
+
+async def _await(commit: Commit) -> range:
+    return await commit
+
+
+def test_an_error_reaches_every_waiter() -> None:
+    commit = Commit()
+    commit._resolve(None, LogWriteError("no room"))
+    with pytest.raises(LogWriteError, match="no room"):
+        commit.wait(1)
+    with pytest.raises(LogWriteError, match="no room"):
+        asyncio.run(_await(commit))
+
+
+def test_callbacks_of_a_loop_run_on_its_thread_and_others_at_once() -> None:
+    commit = Commit()
+    threads: list[int] = []
+
+    async def run() -> None:
+        called = asyncio.Event()
+
+        def callback(_: Commit) -> None:
+            threads.append(get_ident())
+            called.set()
+
+        commit.add_done_callback(callback)
+        thread = Thread(target=commit._resolve, args=(range(1), None))
+        thread.start()
+        await asyncio.wait_for(called.wait(), 10)
+        thread.join()
+
+    asyncio.run(run())
+    assert threads == [get_ident()]
+    commit.add_done_callback(lambda _: threads.append(0))
+    assert threads[-1] == 0
+
+
+def test_one_loop_turn_serves_a_whole_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> int:
+        loop = asyncio.get_running_loop()
+        commit = Commit()
+        seen: list[Commit] = []
+        for _ in range(1000):
+            commit.add_done_callback(seen.append)
+        calls = 0
+        real = loop.call_soon_threadsafe
+
+        def counted(*args: object) -> object:
+            nonlocal calls
+            calls += 1
+            return real(*args)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+        commit._resolve(range(1000), None)
+        await asyncio.sleep(0)
+        assert len(seen) == 1000
+        return calls
+
+    assert asyncio.run(run()) == 1
+
+
+def test_cancelling_one_waiter_leaves_the_others() -> None:
+    async def run() -> None:
+        commit = Commit()
+        first, second = (asyncio.ensure_future(_await(commit)) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.sleep(0)
+        commit._resolve(range(2), None)
+        assert await second == range(2)
+        assert first.cancelled()
+
+    asyncio.run(run())
+
+
+def test_a_callback_that_fails_is_logged_and_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    commit = Commit()
+    seen: list[Commit] = []
+    commit.add_done_callback(lambda _: 1 / 0)
+    commit.add_done_callback(seen.append)
+    with caplog.at_level(logging.ERROR):
+        commit._resolve(range(1), None)
+    assert seen == [commit]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_loop_that_is_gone_is_no_reason_to_stop(caplog: pytest.LogCaptureFixture) -> None:
+    commit = Commit()
+
+    async def run() -> None:
+        commit.add_done_callback(lambda _: None)
+
+    asyncio.run(run())
+    commit._resolve(range(1), None)
+    assert commit.done
+    assert "no event loop any more" in caplog.text
+
+
+def test_waiting_has_an_end_and_the_outcome_is_one() -> None:
+    commit = Commit()
+    with pytest.raises(TimeoutError):
+        commit.wait(0.001)
+    with pytest.raises(StateError, match="not on disk yet"):
+        commit.result()
+    commit._resolve(range(1), None)
+    with pytest.raises(StateError, match="one outcome"):
+        commit._resolve(range(1), None)
