@@ -28,7 +28,7 @@ from redis import Redis
 from rich.console import Console
 from rich.table import Table
 
-from wirelake.log.commit import Commit
+from wirelake.commit import Commit
 from wirelake.log.log import Log
 from wirelake.log.reader import Reader
 

@@ -8,10 +8,11 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "wirelake"
 
-GROUND = {"errors", "limits"}
+GROUND = {"errors", "limits", "commit"}
 MAY_IMPORT = {
     "errors": set[str](),
     "limits": set[str](),
+    "commit": {"errors"},
     "message": GROUND,
     "config": GROUND,
     "protocols": GROUND | {"message"},

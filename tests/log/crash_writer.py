@@ -1,19 +1,22 @@
 """Writes a log until it is killed. Started once; forks a fresh writer for each folder it reads from standard input.
 
-On standard output, a line for each step: `writer PID`, then `on disk SEQ` after each commit, and `dead` once it is
+On standard output, a line for each step: `writer PID`, then `on disk SEQ` after each commit, and `dead CODE` once it is
 killed. Forking saves the time that importing takes: a round costs a tenth of a second.
 """
 
 import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
 from random import Random
 
 from log.records import append, append_many
-from wirelake.log.commit import Commit
+from wirelake.commit import Commit
 from wirelake.log.log import Log
 from wirelake.log.settings import LogSettings
+
+LIFE_S_MAX = 60  # should nobody kill it
 
 
 def say(text: str) -> None:
@@ -46,10 +49,11 @@ def main() -> None:
     for number, line in enumerate(sys.stdin):
         child = os.fork()
         if child == 0:
+            signal.alarm(LIFE_S_MAX)
+            say(f"writer {os.getpid()}")  # by the child, so that it comes before all else the child says
             asyncio.run(write_for_ever(Path(line.strip()), number))
-        say(f"writer {child}")
-        os.waitpid(child, 0)
-        say("dead")
+        _, status = os.waitpid(child, 0)
+        say(f"dead {os.waitstatus_to_exitcode(status)}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from wirelake.log.commit import Commit
+from wirelake.commit import Commit
 from wirelake.log.interface import EventLog
 from wirelake.log.reader import Reader
 

@@ -41,6 +41,7 @@ class Writers:
             elif words[0] == "on":
                 seq = max(seq, int(words[2]))
             elif words[0] == "dead":
+                assert int(words[1]) == -signal.SIGKILL
                 return seq
             if pid and (words[0] == "open" or life_s == 0):
                 time.sleep(life_s)

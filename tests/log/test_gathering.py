@@ -5,8 +5,8 @@ from time import sleep
 
 import pytest
 
+from wirelake.commit import Commit
 from wirelake.log.columns import CELLS_PER_RUN
-from wirelake.log.commit import Commit
 from wirelake.log.gathering import Gathering
 
 RECORDS = 100_000
@@ -35,7 +35,7 @@ def test_no_commit_comes_before_its_records_and_every_one_comes() -> None:
             last = enough.is_set()
             commit, cells = gathering.take()
             taken += len(cells) // CELLS_PER_RUN
-            commit._resolve(range(taken, taken), None)
+            commit.resolve(None, range(taken, taken))
 
     taker = Thread(target=take_for_ever)
     taker.start()

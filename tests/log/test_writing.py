@@ -6,17 +6,17 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from log.records import AT_US, append, check, fill, seqs_in
+from wirelake.commit import Commit
 from wirelake.errors import EncodeError, InUseError, VersionError
 from wirelake.limits import LOG_BLOCK_BYTES, LOG_CALL_BYTES_MAX
 from wirelake.log.block import Header, Kind, body_holds, read_header, whole_block, write_header
 from wirelake.log.columns import Columns
-from wirelake.log.commit import Commit
 from wirelake.log.log import Log
 from wirelake.log.schema import SCHEMA, schema_of
 from wirelake.log.segment import segment_firsts, segment_path

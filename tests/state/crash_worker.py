@@ -9,7 +9,7 @@ of its round; what each does follows from its number alone, so that the number o
 import sys
 from pathlib import Path
 
-from wirelake.state.commit import Commit
+from wirelake.commit import Commit
 from wirelake.state.identities import Secret
 from wirelake.state.records import Record
 from wirelake.state.store import StateStore

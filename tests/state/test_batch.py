@@ -3,9 +3,9 @@ import sqlite3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wirelake.commit import Commit
 from wirelake.limits import STATE_STATEMENT_ROWS_MAX
 from wirelake.state.batch import Batch, OneByOne, Statement
-from wirelake.state.commit import Commit
 
 SET = Statement("pairs", "INSERT OR REPLACE INTO pairs (name, value) VALUES ", "(?,?)")
 DELETE = Statement("pairs", "DELETE FROM pairs WHERE name IN (", "?", ")")

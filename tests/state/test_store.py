@@ -11,9 +11,9 @@ from queue import Queue
 import pytest
 
 from state.conftest import Reopen
+from wirelake.commit import Commit
 from wirelake.errors import BusyError, InUseError, StateError, StorageError
 from wirelake.state.batch import Statement
-from wirelake.state.commit import Commit
 from wirelake.state.store import StateStore
 from wirelake.state.subscription import Subscription
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from threading import Thread
 
+from wirelake.commit import Commit
 from wirelake.errors import LogWriteError, StorageError
 from wirelake.limits import LOG_CLOSE_S
 from wirelake.log.block import Kind, whole_block
 from wirelake.log.columns import Columns, Rows
-from wirelake.log.commit import Commit
 from wirelake.log.gathering import CLOSED, Gathering
 from wirelake.log.mark import Mark
 from wirelake.log.retention import Retention
@@ -101,7 +101,7 @@ class Appender:
             if rows is not None:
                 self._store(rows)
                 continue
-            self._writing._resolve(range(self._seq, self._seq), None)
+            self._writing.resolve(None, range(self._seq, self._seq))
             if closing:
                 self._segments.close()
                 self._mark.flush()
@@ -144,7 +144,7 @@ class Appender:
             self._kept.append(rows)
             self._outlast(error)
         else:
-            self._writing._resolve(range(rows.first_seq, rows.end_seq), None)
+            self._writing.resolve(None, range(rows.first_seq, rows.end_seq))
 
     def _write(self, rows: Rows) -> None:
         body = memoryview(rows.batch.serialize())
@@ -187,7 +187,7 @@ class Appender:
         self.gathering.accept()
         _log.warning("log: blocks are written again, up to record %d", self._seq)
         for commit in commits:
-            commit._resolve(range(self._seq, self._seq), None)
+            commit.resolve(None, range(self._seq, self._seq))
 
     def _keep_gathered(self) -> list[Commit]:
         """Put all that has gathered behind what is kept already; the commits of those who wait for it."""
@@ -200,7 +200,7 @@ class Appender:
     def _fail(self, commits: list[Commit]) -> None:
         for commit in commits:
             if not commit.done:
-                commit._resolve(None, LogWriteError(self._trouble))
+                commit.resolve(LogWriteError(self._trouble))
 
     def _retain(self, due: bool = False) -> None:
         now_us = self._now_us()

@@ -10,8 +10,8 @@ from array import array
 from itertools import accumulate, chain, repeat
 from typing import Any, Final
 
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 
 from wirelake.log.schema import AT, BYTES, SCHEMA, SEQ, TEXT

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any, Final
 
+from wirelake.commit import Commit
 from wirelake.errors import BusyError, EncodeError, LogWriteError, StateError
 from wirelake.limits import LOG_BLOCK_BYTES, LOG_CALL_BYTES_MAX, LOG_RECORD_OVERHEAD_BYTES
-from wirelake.log.commit import Commit
 
 CLOSED: Final = "the log is closed"
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from wirelake.log.commit import Commit
+from wirelake.commit import Commit
 
 
 class EventLog(Protocol):

@@ -6,7 +6,7 @@ on a quiet gateway) stays small.
 
 from typing import Final
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from wirelake.errors import VersionError
 

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from wirelake.limits import KIB
 from wirelake.log.block import ALIGNMENT, HEADER_BYTES, MAGIC, Header, Kind, body_holds, read_header

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 from msgspec import Struct, field
 
 from wirelake.log.mark import Mark

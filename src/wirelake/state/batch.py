@@ -11,8 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from wirelake.commit import Commit
 from wirelake.limits import STATE_STATEMENT_ROWS_MAX
-from wirelake.state.commit import Commit
 
 Row = tuple[object, ...]
 

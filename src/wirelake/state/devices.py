@@ -4,11 +4,11 @@ from typing import Final
 
 from msgspec import Struct
 
+from wirelake.commit import Commit
 from wirelake.errors import ConflictError, FullError, InputError
 from wirelake.limits import STATE_DEVICES_MAX
 from wirelake.state.batch import Statement
 from wirelake.state.bounds import check_name
-from wirelake.state.commit import Commit
 from wirelake.state.reader import Reader
 from wirelake.state.writer import Writer
 

@@ -2,8 +2,8 @@
 
 from collections import deque
 
+from wirelake.commit import Commit
 from wirelake.limits import STATE_RECENT_BYTES_MAX, STATE_RECENT_NOTIFICATIONS_MAX
-from wirelake.state.commit import Commit
 from wirelake.state.notification import Notification, key_of
 
 

@@ -11,11 +11,11 @@ from typing import Final
 
 from msgspec import Struct, json
 
+from wirelake.commit import Commit
 from wirelake.errors import FullError
 from wirelake.limits import STATE_READ_BYTES_MAX, STATE_READ_ROWS_MAX, STATE_SERIES_MAX
 from wirelake.state.batch import OneByOne, Statement
 from wirelake.state.bounds import check_content, check_integer, check_name
-from wirelake.state.commit import Commit
 from wirelake.state.reader import Reader
 from wirelake.state.writer import Writer
 

@@ -4,11 +4,11 @@ from typing import Final
 
 from msgspec import Struct, json
 
+from wirelake.commit import Commit
 from wirelake.errors import FullError, InputError
 from wirelake.limits import STATE_NAME_BYTES_MAX, STATE_SESSIONS_MAX, STATE_TOPICS_PER_IDENTITY_MAX
 from wirelake.state.batch import Statement
 from wirelake.state.bounds import check_integer, check_name
-from wirelake.state.commit import Commit
 from wirelake.state.reader import Reader
 from wirelake.state.writer import Writer
 

@@ -6,8 +6,8 @@ waits for it. All methods belong to the thread that opened the store; commits ca
 
 from pathlib import Path
 
+from wirelake.commit import Commit
 from wirelake.limits import STATE_VALUES_BYTES_MAX
-from wirelake.state.commit import Commit
 from wirelake.state.database import Database
 from wirelake.state.devices import Devices
 from wirelake.state.identities import Identities

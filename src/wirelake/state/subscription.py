@@ -41,6 +41,10 @@ class Subscription(Struct, frozen=True, gc=False):
         bounds = runs.with_run(self.acks, max(first, self.cursor + 1), last)
         return _settled(self.start, self.cursor, self.expired, bounds)
 
+    def waits_for(self, position: int) -> bool:
+        """Whether this one is neither acked nor expired."""
+        return position > self.cursor and not runs.holds(self.acks, position)
+
     def deliveries(self, head: int) -> Deliveries:
         ahead = runs.count(self.acks)
         acked = self.cursor - self.start - self.expired + ahead

@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterable, KeysView
 from contextlib import ExitStack, closing
 from typing import Final
 
+from wirelake.commit import Commit
 from wirelake.errors import FullError
 from wirelake.limits import (
     STATE_ACK_RANGES_MAX,
@@ -22,7 +23,6 @@ from wirelake.limits import (
 from wirelake.state import acks
 from wirelake.state.batch import OneByOne, Statement
 from wirelake.state.bounds import check_content, check_integer, check_name
-from wirelake.state.commit import Commit
 from wirelake.state.notification import (
     POSITION_MAX,
     Columns,
@@ -125,12 +125,30 @@ class Topics:
 
     def deliveries(self, identity: str, name: str) -> Deliveries | None:
         """None where it is not subscribed."""
+        subscription = self.subscription(identity, name)
+        return None if subscription is None else subscription.deliveries(self._by_name[name].head)
+
+    def subscription(self, identity: str, name: str) -> Subscription | None:
+        """Where it stands; None where it is not subscribed."""
         self._writer.fresh()
         topic = self._by_name.get(name)
         subscription = None if topic is None else topic.subscriptions.get(identity)
-        if topic is None or subscription is None:
+        return None if topic is None or subscription is None else subscription.caught_up(topic.floor)
+
+    def lag(self, name: str) -> int:
+        """How far the last of its subscribers stands behind the head."""
+        self._writer.fresh()
+        topic = self._by_name.get(name)
+        return 0 if topic is None else topic.head - min(topic.standing, default=topic.head)
+
+    def acked(self, identity: str, name: str, position: int) -> bool | None:
+        """Whether it acked one that is kept; None where that is not for it: it subscribed later, or never."""
+        self._writer.fresh()
+        topic = self._by_name.get(name)
+        subscription = None if topic is None else topic.subscriptions.get(identity)
+        if subscription is None or position <= subscription.start:
             return None
-        return subscription.caught_up(topic.floor).deliveries(topic.head)
+        return position <= subscription.cursor or acks.holds(subscription.acks, position)
 
     # Changing
 

@@ -10,11 +10,11 @@ from typing import Final
 
 from msgspec import Struct
 
+from wirelake.commit import Commit
 from wirelake.errors import FullError, InputError
 from wirelake.limits import STATE_NAME_BYTES_MAX, STATE_VALUES_BYTES_MAX, STATE_VALUES_MAX
 from wirelake.state.batch import Statement
 from wirelake.state.bounds import check_content, check_integer
-from wirelake.state.commit import Commit
 from wirelake.state.glob import glob
 from wirelake.state.reader import Reader
 from wirelake.state.writer import Writer

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from wirelake.commit import Commit
 from wirelake.errors import BusyError, StateError, StorageError
 from wirelake.limits import (
     STATE_CLOSE_S,
@@ -23,7 +24,6 @@ from wirelake.limits import (
     STATE_WAITING_OPERATIONS_MAX,
 )
 from wirelake.state.batch import AnyStatement, Batch, Row
-from wirelake.state.commit import Commit
 
 _log = logging.getLogger(__name__)
 _OPERATION_BYTES: Final = 64  # what an operation is counted with beyond its content
@@ -121,12 +121,9 @@ class Writer:
             raise StorageError(f"the state writer did not end within {STATE_CLOSE_S} s")
 
     def _new_commit(self) -> Commit:
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            return Commit()
-        commit = Commit(loop)
-        commit.add_done_callback(self._after)
+        commit = Commit()
+        if asyncio._get_running_loop() is not None:
+            commit.add_done_callback(self._after)
         return commit
 
     def _after(self, commit: Commit) -> None:

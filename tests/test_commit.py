@@ -4,8 +4,8 @@ from threading import Thread, get_ident
 
 import pytest
 
-from wirelake.errors import LogWriteError, StateError
-from wirelake.log.commit import Commit
+from wirelake.commit import Commit
+from wirelake.errors import LogWriteError, StateError, StorageError
 
 
 def test_all_ways_to_wait_give_the_same_outcome() -> None:
@@ -14,7 +14,7 @@ def test_all_ways_to_wait_give_the_same_outcome() -> None:
 
     async def run() -> None:
         commit.add_done_callback(lambda done: seen.append(done.result()))
-        thread = Thread(target=commit._resolve, args=(range(3, 9), None))
+        thread = Thread(target=commit.resolve, args=(None, range(3, 9)))
         waiters = [asyncio.ensure_future(_await(commit)) for _ in range(5)]
         await asyncio.sleep(0)
         thread.start()
@@ -33,11 +33,28 @@ async def _await(commit: Commit) -> range:
 
 def test_an_error_reaches_every_waiter() -> None:
     commit = Commit()
-    commit._resolve(None, LogWriteError("no room"))
+    commit.resolve(LogWriteError("no room"))
     with pytest.raises(LogWriteError, match="no room"):
         commit.wait(1)
     with pytest.raises(LogWriteError, match="no room"):
         asyncio.run(_await(commit))
+
+
+def test_everyone_who_waits_hears_of_a_failure_in_an_exception_of_its_own() -> None:
+    async def run() -> None:
+        commit = Commit()
+        waiting = [asyncio.ensure_future(_await(commit)) for _ in range(2)]
+        await asyncio.sleep(0)
+        commit.resolve(StorageError("disk full"))
+        first, second = await asyncio.gather(*waiting, return_exceptions=True)
+        assert isinstance(first, StorageError)
+        assert isinstance(second, StorageError)
+        assert first is not second
+        assert str(first) == "disk full"
+        assert commit.error is not None
+        assert not commit.durable
+
+    asyncio.run(run())
 
 
 def test_callbacks_of_a_loop_run_on_its_thread_and_others_at_once() -> None:
@@ -52,7 +69,7 @@ def test_callbacks_of_a_loop_run_on_its_thread_and_others_at_once() -> None:
             called.set()
 
         commit.add_done_callback(callback)
-        thread = Thread(target=commit._resolve, args=(range(1), None))
+        thread = Thread(target=commit.resolve, args=(None, range(1)))
         thread.start()
         await asyncio.wait_for(called.wait(), 10)
         thread.join()
@@ -79,7 +96,7 @@ def test_one_loop_turn_serves_a_whole_block(monkeypatch: pytest.MonkeyPatch) -> 
             return real(*args)  # type: ignore[arg-type]
 
         monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
-        commit._resolve(range(1000), None)
+        commit.resolve(None, range(1000))
         await asyncio.sleep(0)
         assert len(seen) == 1000
         return calls
@@ -94,7 +111,7 @@ def test_cancelling_one_waiter_leaves_the_others() -> None:
         await asyncio.sleep(0)
         first.cancel()
         await asyncio.sleep(0)
-        commit._resolve(range(2), None)
+        commit.resolve(None, range(2))
         assert await second == range(2)
         assert first.cancelled()
 
@@ -107,7 +124,7 @@ def test_a_callback_that_fails_is_logged_and_harms_no_other(caplog: pytest.LogCa
     commit.add_done_callback(lambda _: 1 / 0)
     commit.add_done_callback(seen.append)
     with caplog.at_level(logging.ERROR):
-        commit._resolve(range(1), None)
+        commit.resolve(None, range(1))
     assert seen == [commit]
     assert "ZeroDivisionError" in caplog.text
 
@@ -119,7 +136,7 @@ def test_a_loop_that_is_gone_is_no_reason_to_stop(caplog: pytest.LogCaptureFixtu
         commit.add_done_callback(lambda _: None)
 
     asyncio.run(run())
-    commit._resolve(range(1), None)
+    commit.resolve(None, range(1))
     assert commit.done
     assert "no event loop any more" in caplog.text
 
@@ -128,8 +145,8 @@ def test_waiting_has_an_end_and_the_outcome_is_one() -> None:
     commit = Commit()
     with pytest.raises(TimeoutError):
         commit.wait(0.001)
-    with pytest.raises(StateError, match="not on disk yet"):
+    with pytest.raises(StateError, match="not known yet"):
         commit.result()
-    commit._resolve(range(1), None)
+    commit.resolve(None, range(1))
     with pytest.raises(StateError, match="one outcome"):
-        commit._resolve(range(1), None)
+        commit.resolve(None, range(1))

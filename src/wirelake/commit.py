@@ -1,4 +1,4 @@
-"""When a block is on disk: one promise shared by all records in it."""
+"""When something is on disk: one promise, shared by everything that was written together."""
 
 import asyncio
 import logging
@@ -14,24 +14,38 @@ Callback = Callable[["Commit"], object]
 
 
 class Commit:
-    """`await commit`, `commit.wait(timeout_s)` or `commit.add_done_callback(…)`: all give the same outcome.
+    """`await commit`, `commit.wait(timeout_s)` or `commit.add_done_callback(…)`: all give the same outcome, once.
 
-    The outcome is the range of seqs now on disk, which holds those of the caller's records, or the error that kept them
-    from it. Callbacks added where an event loop runs are called on that loop, all those of a block in one turn of it;
-    others are called by the thread that writes, and must be quick.
+    The outcome is the seqs now on disk (the log's records have some, the state's operations none), or the error that
+    kept it from the disk. Callbacks added where an event loop runs are called on that loop, all those of one commit in
+    one turn of it; others are called by the thread that writes, and must be quick.
     """
 
-    __slots__ = ("_callbacks", "_error", "_lock", "_seqs")
+    __slots__ = ("_callbacks", "_done", "_error", "_lock", "_seqs")
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._seqs: range | None = None
+        self._done = False
+        self._seqs = range(0)
         self._error: StorageError | None = None
         self._callbacks: list[tuple[asyncio.AbstractEventLoop | None, Callback]] = []
 
+    @classmethod
+    def resolved(cls, error: StorageError | None = None) -> "Commit":
+        """One that is already decided."""
+        commit = cls()
+        commit.resolve(error)
+        return commit
+
     @property
     def done(self) -> bool:
-        return self._seqs is not None or self._error is not None
+        """Whether it is decided: on disk, or failed."""
+        return self._done
+
+    @property
+    def durable(self) -> bool:
+        """Whether it is on disk."""
+        return self._done and self._error is None
 
     @property
     def error(self) -> StorageError | None:
@@ -41,49 +55,50 @@ class Commit:
     def result(self) -> range:
         """The seqs on disk; raises what went wrong, or StateError if nothing is known yet."""
         if self._error is not None:
-            raise self._error
-        if self._seqs is None:
-            raise StateError("the block is not on disk yet")
+            # A new exception for each who hears it: a shared one would gather all their tracebacks.
+            raise type(self._error)(*self._error.args) from self._error
+        if not self._done:
+            raise StateError("it is not known yet whether this is on disk")
         return self._seqs
 
     def add_done_callback(self, callback: Callback) -> None:
-        """Call `callback(commit)` once the outcome is known: at once, if it is known already."""
+        """Call `callback(commit)` once the outcome is known: soon, if it is known already."""
         loop = asyncio._get_running_loop()
         with self._lock:
-            if not self.done:
+            if not self._done:
                 self._callbacks.append((loop, callback))
                 return
         if loop is None:
-            callback(self)
+            self._call([callback])
         else:
-            loop.call_soon(callback, self)
+            loop.call_soon(self._call, [callback])
 
     def wait(self, timeout_s: float | None = None) -> range:
         """For threads: blocks until the outcome is known. TimeoutError after `timeout_s`."""
-        if not self.done:
+        if not self._done:
             known = Event()
             with self._lock:
-                pending = not self.done
+                pending = not self._done
                 if pending:
                     self._callbacks.append((None, lambda _: known.set()))
             if pending and not known.wait(timeout_s):
-                raise TimeoutError(f"the block is not on disk after {timeout_s} s")
+                raise TimeoutError(f"not on disk after {timeout_s} s")
         return self.result()
 
     def __await__(self) -> Generator[Any, None, range]:
-        if not self.done:
-            # A future for each waiter: the cancelling of one must not touch the others.
+        if not self._done:
+            # A future for each who waits: a shared one would be cancelled for all when one of them is.
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.add_done_callback(lambda _: None if future.done() else future.set_result(None))
             yield from future
         return self.result()
 
-    def _resolve(self, seqs: range | None, error: StorageError | None) -> None:
-        """Called once, by the thread that writes."""
+    def resolve(self, error: StorageError | None = None, seqs: range = range(0)) -> None:
+        """The writer's word, given once."""
         with self._lock:
-            if self.done:
+            if self._done:
                 raise StateError("a commit has one outcome")
-            self._seqs, self._error = seqs, error
+            self._seqs, self._error, self._done = seqs, error, True
             callbacks, self._callbacks = self._callbacks, []
         by_loop: dict[asyncio.AbstractEventLoop | None, list[Callback]] = {}
         for loop, callback in callbacks:
@@ -97,13 +112,13 @@ class Commit:
     def _call_on(self, loop: asyncio.AbstractEventLoop, ready: list[Callback]) -> None:
         try:
             loop.call_soon_threadsafe(self._call, ready)
-        except RuntimeError:  # the loop was closed while its records were on their way to the disk
-            _log.warning("log: %d callbacks for a block have no event loop any more", len(ready))
+        except RuntimeError:  # the loop was closed while this was on its way to the disk
+            _log.warning("%d who waited for the disk have no event loop any more", len(ready))
 
     def _call(self, ready: list[Callback]) -> None:
         for callback in ready:
             try:
                 callback(self)
-            except Exception:  # noqa: BLE001
-                # One caller's fault must neither reach the others of the block nor the thread that writes.
-                _log.exception("log: a callback for a block failed")
+            except Exception:  # noqa: BLE001 (whatever it is)
+                # One caller's fault must neither reach the others nor the thread that writes.
+                _log.exception("a callback of a commit failed")
