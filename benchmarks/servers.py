@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 Process = subprocess.Popen[bytes]
 SERVER_CORE = 0
@@ -49,7 +50,7 @@ def running(
                 process.wait()
 
 
-def _wait(process: Process, port: int, output: "tempfile._TemporaryFileWrapper[bytes]") -> None:
+def _wait(process: Process, port: int, output: IO[bytes]) -> None:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
@@ -58,7 +59,8 @@ def _wait(process: Process, port: int, output: "tempfile._TemporaryFileWrapper[b
             return
         time.sleep(0.05)
     output.seek(0)
-    raise RuntimeError(f"{process.args} did not start: {output.read()[-2000:].decode(errors='replace')}")
+    told = output.read()[-2000:].decode(errors="replace")
+    raise RuntimeError(f"{process.args!r} did not start: {told}")
 
 
 @contextlib.contextmanager

@@ -15,6 +15,14 @@ from msgspec import Meta, Struct
 
 from wirelake.errors import InputError
 from wirelake.limits import (
+    APOSTOL_ASSEMBLY_S,
+    APOSTOL_COMMAND_BYTES_MAX,
+    APOSTOL_IDLE_S,
+    APOSTOL_INFLATED_BYTES_MAX,
+    APOSTOL_PACKET_DATA_BYTES,
+    APOSTOL_RECEIPT_S,
+    APOSTOL_REQUEST_S,
+    APOSTOL_RESENDS_MAX,
     BROKER_RESEND_S,
     COMET_IDLE_S,
     COMET_LOGIN_S,
@@ -93,6 +101,15 @@ class Comet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class Apostol(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     open: bool = False  # True takes devices that are not registered
+    require_seal: bool = False  # commands in clear from devices that have a key are refused
+    receipt_s: _Seconds = APOSTOL_RECEIPT_S  # without a receipt for this long, a packet is sent again
+    resends_max: _Count = APOSTOL_RESENDS_MAX
+    request_s: _Seconds = APOSTOL_REQUEST_S  # for a device's answer
+    assembly_s: _Seconds = APOSTOL_ASSEMBLY_S  # from a command's first packet to its last
+    command_bytes_max: _Count = APOSTOL_COMMAND_BYTES_MAX  # the joined packets of one command
+    inflated_bytes_max: _Count = APOSTOL_INFLATED_BYTES_MAX
+    packet_data_bytes: _Count = APOSTOL_PACKET_DATA_BYTES  # of a command, in each packet sent
+    idle_s: _Seconds = APOSTOL_IDLE_S  # a silent device is forgotten; its next packet begins anew
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -15,6 +15,16 @@ JSON_DEPTH_MAX: Final = 128  # what was read can be written again, however deep 
 # The command line: hex or raw bytes on standard input.
 CLI_INPUT_BYTES_MAX: Final = 64 * MIB
 
+# The command line: talking to a gateway that runs.
+CLI_CONNECT_S: Final = 5.0  # until it takes the connection
+CLI_ANSWER_S: Final = 30.0  # for an answer, beyond the time that the request itself asks for
+CLI_SILENCE_S: Final = 60.0  # on a stream, where the gateway gives a sign of life far more often
+CLI_ANSWER_BYTES_MAX: Final = 64 * MIB
+CLI_LINE_BYTES_MAX: Final = 32 * MIB  # one line of a stream: a notification
+CLI_RELOAD_S: Final = 10.0  # until the gateway has said what a reload changed
+CLI_RELOAD_LOOK_S: Final = 0.05  # how often that is looked for
+CLI_SHUTDOWN_MARGIN_S: Final = 0.5  # of GATEWAY_STOP_S, kept for the end of the process itself
+
 # comet
 COMET_FRAME_BYTES_MAX: Final = 2 + 0xFFFF  # readers take the unsigned range
 COMET_WRITE_LENGTH_MAX: Final = 0x7FFF  # writers keep to the signed one: the authors' server reads it so
@@ -197,6 +207,7 @@ GATEWAY_ADDRESSES_MAX: Final = 100_000  # addresses with failed logins that are 
 GATEWAY_COUNTERS_EVERY_S: Final = 10.0  # how often the counters go to the log
 GATEWAY_SWEEP_EVERY_S: Final = 1.0  # how often expired state is looked for
 QUARANTINE_BYTES_MAX: Final = 64 * KIB  # of one fault
+GATEWAY_DATAGRAM_BYTES: Final = 1200  # of several packets to a device in one datagram
 GATEWAY_DEVICES_MAX: Final = 200_000  # heard from within the last hour
 
 # clients

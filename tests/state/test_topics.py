@@ -201,3 +201,29 @@ def test_forgetting_an_identity_ends_its_subscriptions_only(store: StateStore, r
         assert current.topics.subscribed("ann") == []
         assert current.topics.subscribed("bob") == ["@a", "@b"]
         assert list(current.topics.subscribers("@a")) == ["bob"]
+
+
+def test_lag_is_that_of_the_slowest_subscriber(store: StateStore) -> None:
+    topics = store.topics
+    assert topics.lag("@t") == 0
+    topics.subscribe("slow", "@t")
+    for _ in range(3):
+        topics.publish("@t", b"", 1)
+    topics.subscribe("late", "@t")
+    assert topics.lag("@t") == 3
+    topics.ack_through("slow", "@t", 2)
+    assert topics.lag("@t") == 1
+    topics.unsubscribe("slow", "@t")
+    assert topics.lag("@t") == 0
+
+
+def test_who_acked_one_notification(store: StateStore) -> None:
+    topics = store.topics
+    topics.subscribe("a", "@t")
+    ids = [topics.publish("@t", b"", 1)[0].id for _ in range(3)]
+    topics.subscribe("late", "@t")
+    topics.ack("a", [ids[0], ids[2]])
+    assert [topics.acked("a", "@t", position) for position in (1, 2, 3)] == [True, False, True]
+    assert topics.acked("late", "@t", 3) is None
+    assert topics.acked("nobody", "@t", 1) is None
+    assert topics.acked("a", "@other", 1) is None

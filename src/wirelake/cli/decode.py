@@ -13,7 +13,7 @@ from wirelake.cli.options import settings_options
 from wirelake.errors import ProtocolError
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.inspection import Inspection, inspect
+from wirelake.protocols.inspection import Inspection, as_values, inspect
 from wirelake.protocols.jsontext import write_json
 from wirelake.protocols.protocol import Carrier
 from wirelake.protocols.tree import Field
@@ -121,40 +121,3 @@ def _value_text(field: Field) -> str:
     if isinstance(value, str):
         text = text if text.isprintable() and text == text.strip() and text else repr(text)
     return text if len(text) <= _VALUE_CHARS_SHOWN else text[: _VALUE_CHARS_SHOWN - 1] + "…"
-
-
-def as_values(found: Inspection) -> dict[str, Any]:
-    """The same as plain values, for JSON; bytes as hex."""
-    return {
-        "protocol": found.protocol,
-        "from": found.sender,
-        "transport": found.carrier,
-        "frames": [_field_values(tree.root) for tree in found.trees],
-        "rest": found.rest.hex(),
-        "error": _error_values(found.failure),
-    }
-
-
-def _field_values(field: Field) -> dict[str, Any]:
-    values: dict[str, Any] = {"name": field.name, "offset": field.offset, "size": field.size}
-    if field.value is not None:
-        values["value"] = _plain(field.value)
-    if field.note:
-        values["note"] = field.note
-    if field.children:
-        values["children"] = [_field_values(child) for child in field.children]
-    return values
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
-
-
-def _error_values(error: ProtocolError | None) -> dict[str, Any] | None:
-    return None if error is None else {"code": error.code, "message": error.text, "offset": error.offset}

@@ -1,13 +1,10 @@
-"""Hex as people paste it: with spaces, colons, 0x, \\x, commas or line breaks."""
+"""Bytes from the command line: hex words, or standard input."""
 
-import re
 import sys
 
 from wirelake.errors import InputError
 from wirelake.limits import CLI_INPUT_BYTES_MAX
-
-_FILLER = re.compile(r"0[xX]|\\x|[\s:,\-]")
-_NOT_HEX = re.compile(r"[^0-9a-fA-F]")
+from wirelake.protocols.hextext import parse_hex
 
 
 def read_input(words: tuple[str, ...], *, raw: bool) -> bytes:
@@ -20,14 +17,3 @@ def read_input(words: tuple[str, ...], *, raw: bool) -> bytes:
     if raw:
         raise InputError("--raw reads bytes from standard input: give '-' instead of hex")
     return parse_hex(" ".join(words))
-
-
-def parse_hex(text: str) -> bytes:
-    digits = _FILLER.sub("", text)
-    bad = _NOT_HEX.search(digits)
-    if bad is not None:
-        place = text.find(bad[0]) + 1
-        raise InputError(f"'{bad[0]}' (character {place}) is not a hex digit")
-    if len(digits) % 2:
-        raise InputError(f"{len(digits)} hex digits are not a whole number of bytes")
-    return bytes.fromhex(digits)

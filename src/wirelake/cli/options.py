@@ -15,3 +15,9 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     with_data = click.option("--data", "data_folder", type=_FOLDER, help="The data folder, instead of the setting's.")
     with_config = click.option("--config", "config_file", type=_FILE, help="Settings file, instead of wirelake.toml.")
     return with_config(with_data(command))
+
+
+def token_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--token-file FILE`. A file, because what is on a command line can be seen by everybody on the machine."""
+    text = "Ask as an identity: a file that holds NAME:TOKEN. Otherwise the admin token of the data folder is used."
+    return click.option("--token-file", type=_FILE, help=text)(command)

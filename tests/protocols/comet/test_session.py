@@ -231,11 +231,17 @@ def test_a_backlog_holds_as_many_as_fit_oldest_first(private: rsa.RSAPrivateKey)
     assert len(answer.parts) == 127
 
 
-def test_a_notification_that_fits_no_frame_is_an_error_of_ours(private: rsa.RSAPrivateKey) -> None:
+def test_a_notification_that_fits_no_frame_is_left_out(private: rsa.RSAPrivateKey) -> None:
     talking = logged_in(private)
     (question,) = talking.client_says(control(Op.BACKLOG))
+    long = Message(kind=Kind.NOTIFICATION, id="long", payload=b"x" * 40_000)
+    short = Message(kind=Kind.NOTIFICATION, id="short", payload=b"x")
+    (answer,) = talking.server_says(answer_to(question, parts=(long, short, long)))
+    assert [part.id for part in answer.parts] == ["short"]
     with pytest.raises(TranslationError):
-        talking.server_says(answer_to(question, parts=(Message(kind=Kind.NOTIFICATION, payload=b"x" * 40_000),)))
+        talking.server_says(long)
+    (told,) = talking.server_says(short)
+    assert told.id == "short", "and nothing is spoiled by it"
 
 
 def test_too_many_open_requests_get_error_6_in_turn(private: rsa.RSAPrivateKey) -> None:

@@ -126,6 +126,18 @@ class Assembler:
             done.append(self._end(oldest, State.REFUSED, now_s, "assembling_bytes_max"))
         return done
 
+    @property
+    def bytes(self) -> int:
+        """Of all packets that wait for others."""
+        return self._bytes
+
+    def refuse_all(self, now_s: float, reason: str) -> list[Assembled]:
+        """Give up every command under assembly."""
+        done = []
+        while (key := self._open.oldest()) is not None:
+            done.append(self._end(key, State.REFUSED, now_s, reason))
+        return done
+
     def expire(self, now_s: float) -> list[Assembled]:
         """The commands whose time is over."""
         timeout_s = self.bounds.timeout_s

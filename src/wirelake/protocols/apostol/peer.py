@@ -62,6 +62,18 @@ class Peer(Session):
         """Commands of which not all packets are here."""
         return len(self._assembler)
 
+    @property
+    def assembling_bytes(self) -> int:
+        return self._assembler.bytes
+
+    def relieve(self, now_s: float) -> Step:
+        """Give up what is under assembly: all devices together hold too much."""
+        step = Step()
+        for assembled in self._assembler.refuse_all(now_s, "assembling_bytes_max"):
+            self._hand_up(assembled, step)
+        self._set_deadlines()
+        return step
+
     def _is_for_us(self, packet: Packet) -> bool:
         raise NotImplementedError
 

@@ -149,21 +149,28 @@ class ServerSession(Session):
             self._open.popleft()
 
     def _fitting(self, message: Common) -> frames.MessageList:
-        """As many of the waiting notifications as one frame holds, oldest first."""
+        """As many of the waiting notifications as one frame holds, oldest first.
+
+        One that is too long for any frame is left out: it must not keep those behind it from the client for ever.
+        """
         room = COMET_WRITE_LENGTH_MAX - _LIST_HEAD_BYTES
         fitting: list[frames.Message] = []
-        for part in message.parts[:COMET_WRITE_COUNT_MAX]:
+        for part in message.parts:
             notified = self._sealed(part)
-            room -= len(notified.body())
-            if room < 0:
+            size = len(notified.body())
+            if size > COMET_WRITE_LENGTH_MAX - _LIST_HEAD_BYTES:
+                continue
+            room -= size
+            if room < 0 or len(fitting) == COMET_WRITE_COUNT_MAX:
                 break
             fitting.append(notified)
-        if message.parts and not fitting:
-            raise TranslationError("a notification that is too long for a comet frame")
         return frames.MessageList(tuple(fitting))
 
     def _push(self, message: Common, _now_s: float, step: Step) -> None:
-        step.frames.append(self._sealed(message))
+        notified = self._sealed(message)
+        if len(notified.body()) >= COMET_WRITE_LENGTH_MAX:
+            raise TranslationError("a notification that is too long for a comet frame")
+        step.frames.append(notified)
 
     def _sealed(self, message: Common) -> frames.Message:
         plain = notification(message)

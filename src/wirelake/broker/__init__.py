@@ -1,0 +1,1 @@
+"""Topics, subscriptions, services, requests and answers. Pure of sockets; time is passed in."""

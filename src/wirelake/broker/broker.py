@@ -1,0 +1,290 @@
+"""Takes the messages that sessions hand up and does what they ask, whatever protocol asked.
+
+Answers that promise something durable are given when it is: the broker keeps them by commit, with one callback for all.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from wirelake.broker.durable import DurableTopics, Record, as_message
+from wirelake.broker.live import LiveNames
+from wirelake.broker.peer import Peer
+from wirelake.broker.services import NOT_FOUND, Services, failed
+from wirelake.broker.telling import Telling
+from wirelake.commit import Commit
+from wirelake.errors import InputError, StateError, StorageError, TranslationError
+from wirelake.limits import (
+    BROKER_BACKLOG_BYTES,
+    BROKER_BACKLOG_ROWS,
+    BROKER_CALL_S,
+    BROKER_RESEND_S,
+    BROKER_TOPIC_CHARS_MAX,
+    BROKER_TOPICS_PER_REQUEST_MAX,
+)
+from wirelake.message import Device, Kind, Message, Op, Operation, Topic, content_of, control_op
+from wirelake.protocols.session import Closing
+from wirelake.state.store import StateStore
+
+BAD_REQUEST: Final = 400
+STORAGE: Final = 503
+EVERY_DEVICE: Final = Device("", 0xFF)  # a broadcast: those heard from lately; no receipts, no answers
+
+Builtin = Callable[[Peer, Message, float], None]  # a service of the gateway's own
+
+
+class Broker:
+    def __init__(
+        self,
+        state: StateStore,
+        record: Record,
+        *,
+        conflate: bool = False,
+        devices_topic: str = "",
+        resend_s: float = BROKER_RESEND_S,
+    ) -> None:
+        self.telling = Telling()
+        self.live = LiveNames(self.telling, conflate=conflate)
+        self.durable = DurableTopics(state.topics, record, self.telling, resend_s)
+        self.services = Services()
+        self.builtin: dict[str, Builtin] = {}
+        self.devices: dict[str, Peer] = {}  # serial → its session
+        self._state = state
+        self._record = record
+        self._devices_topic = devices_topic  # telemetry of a device is published on this and its serial; empty: not
+        self._answers: dict[Commit, list[tuple[Peer, Message]]] = {}
+
+    def joined(self, peer: Peer) -> None:
+        """The peer's login was accepted: its durable subscriptions are its identity's."""
+        if peer.fetches:
+            for name in self._state.topics.subscribed(peer.identity):
+                self.durable.attach(peer, name)
+
+    def left(self, peer: Peer) -> None:
+        self.live.leave(peer)
+        self.durable.leave(peer)
+        self.services.leave(peer)
+        if peer.identity in self.devices and self.devices[peer.identity] is peer:
+            del self.devices[peer.identity]
+
+    def handle(self, peer: Peer, message: Message, now_s: float, now_ms: int) -> None:
+        """What a session handed up. A fault of the asker's, or of the disk, is its answer."""
+        try:
+            self._handle(peer, message, now_s, now_ms)
+        except (InputError, TranslationError, StateError) as error:
+            peer.say(failed(message.correlation, str(error), BAD_REQUEST))
+        except StorageError as error:
+            peer.say(failed(message.correlation, str(error), STORAGE))
+
+    @property
+    def waiting(self) -> bool:
+        return self.live.waiting or self.durable.waiting
+
+    def flush(self, now_s: float) -> None:
+        """Once a turn of the event loop, if `waiting`."""
+        if self.live.waiting:
+            self.live.flush()
+        if self.durable.waiting:
+            self.durable.flush(now_s)
+
+    def drained(self, peer: Peer) -> None:
+        self.live.drained(peer)
+        self.durable.drained(peer)
+
+    @property
+    def due_s(self) -> float | None:
+        return min((due for due in (self.durable.due_s, self.services.due_s) if due is not None), default=None)
+
+    def tick(self, now_s: float) -> None:
+        self.durable.tick(now_s)
+        self.services.tick(now_s)
+
+    def publish(self, topic: str, message: Message, publisher: str, now_ms: int) -> tuple[Message, Commit | None]:
+        """The notification as it will be delivered, and when it is durable (None for a live name).
+
+        A live name's answer has the number of receivers in `fields`.
+        """
+        check_topic(topic)
+        content = content_of(message)
+        if not Topic(topic).durable:
+            notification = Message(
+                kind=Kind.NOTIFICATION,
+                source=publisher,
+                target=Topic(topic),
+                payload=content,
+                type=message.type,
+                at_ms=now_ms,
+            )
+            reached = self.live.publish(topic, notification)
+            return replace(notification, fields={"receivers": reached}), None
+        kept, commit = self.durable.publish(topic, content, now_ms, message.type, publisher)
+        note = {"id": kept.id, "position": kept.position, "type": kept.type}
+        self._record("publish", topic, content, note)
+        return as_message(kept), commit
+
+    def after(self, commit: Commit | None, peer: Peer, answer: Message) -> None:
+        """Say this once that is durable, or that it failed."""
+        if commit is None:
+            peer.say(answer)
+            return
+        answers = self._answers.get(commit)
+        if answers is not None:
+            answers.append((peer, answer))
+        else:
+            self._answers[commit] = [(peer, answer)]
+            commit.add_done_callback(self._decided)  # at once, if there is nothing to wait for
+
+    def _decided(self, commit: Commit) -> None:
+        if commit.error is not None:
+            self.durable.reconcile()
+        for peer, answer in self._answers.pop(commit):
+            if commit.error is not None:
+                peer.say(failed(answer.correlation, str(commit.error), STORAGE))
+            else:
+                peer.say(answer)
+
+    def _handle(self, peer: Peer, message: Message, now_s: float, now_ms: int) -> None:
+        kind = message.kind
+        if kind is Kind.RESPONSE:
+            self.services.answered(peer, message)
+        elif kind is Kind.NOTIFICATION:
+            self._publish(peer, message, now_ms)
+        elif kind is Kind.TELEMETRY:
+            self._telemetry(peer, message, now_ms)
+        elif (op := control_op(message)) is not None:
+            self._control(peer, message, op)
+        elif kind is Kind.REQUEST or isinstance(message.target, Operation | Device):
+            self._request(peer, message, now_s)
+        elif kind is Kind.CONTROL:
+            raise InputError(f"{message.name or 'this'} is nothing that can be asked of the gateway")
+        elif message.correlation:
+            peer.say(answered(message))  # an event that only wants to be known
+
+    def _publish(self, peer: Peer, message: Message, now_ms: int) -> None:
+        if not isinstance(message.target, Topic):
+            raise InputError("nothing says which topic to publish on")
+        notification, commit = self.publish(message.target.name, message, peer.identity, now_ms)
+        if message.correlation:
+            fields = notification.fields or {"id": notification.id, "ts": notification.at_ms}
+            self.after(commit, peer, answered(message, fields=fields))
+
+    def _telemetry(self, peer: Peer, message: Message, now_ms: int) -> None:
+        if self._devices_topic and peer.identity:
+            report = replace(
+                message, payload=b"", fields=message.fields | ({"data": message.payload} if message.payload else {})
+            )
+            self.publish(f"{self._devices_topic}/{peer.identity}", report, peer.identity, now_ms)
+
+    def _control(self, peer: Peer, message: Message, op: Op) -> None:
+        match op:
+            case Op.SUBSCRIBE:
+                self._subscribe(peer, message)
+            case Op.UNSUBSCRIBE:
+                self._unsubscribe(peer, message)
+            case Op.ACK:
+                commit = self._state.topics.ack(peer.identity, _texts(message, "ids"))
+                self.after(commit, peer, answered(message))
+            case Op.TOPICS:
+                peer.say(answered(message, fields={"topics": self._state.topics.subscribed(peer.identity)}))
+            case Op.BACKLOG:
+                waiting = self._state.topics.backlog(peer.identity, None, BROKER_BACKLOG_ROWS, BROKER_BACKLOG_BYTES)
+                parts = tuple(as_message(notification) for notification in waiting)
+                peer.say(answered(message, name="message_list", parts=parts))
+            case Op.REGISTER:
+                self.services.register(peer, _service(message))
+                peer.say(answered(message))
+            case Op.UNREGISTER:
+                self.services.unregister(peer, _service(message))
+                peer.say(answered(message))
+            case Op.LOGOUT:
+                peer.say(answered(message))
+                peer.end(Closing("logout"))
+            case _:
+                peer.say(answered(message))
+
+    def _subscribe(self, peer: Peer, message: Message) -> None:
+        topics, patterns = _names(message, "topics"), _names(message, "patterns")
+        commit = None
+        for name in topics:
+            if Topic(name).durable:
+                commit = self._state.topics.subscribe(peer.identity, name)
+                self.durable.attach(peer, name)
+            else:
+                self.live.subscribe(peer, name)
+        for glob in patterns:
+            self.live.subscribe_pattern(peer, glob)
+        self.after(commit, peer, answered(message))
+
+    def _unsubscribe(self, peer: Peer, message: Message) -> None:
+        commit = None
+        topics = _names(message, "topics")
+        for name in topics:
+            if Topic(name).durable:
+                commit = self._state.topics.unsubscribe(peer.identity, name)
+                self.durable.unsubscribed(peer.identity, name)
+            else:
+                self.live.unsubscribe(peer, name)
+        for glob in _names(message, "patterns"):
+            self.live.unsubscribe_pattern(peer, glob)
+        self.after(commit, peer, answered(message))
+
+    def _request(self, peer: Peer, message: Message, now_s: float) -> None:
+        timeout_s = _timeout_s(message)
+        if message.target == EVERY_DEVICE:
+            for each in list(self.devices.values()):
+                each.say(replace(message, kind=Kind.EVENT, correlation=""))
+            peer.say(answered(message, fields={"devices": len(self.devices)}))
+            return
+        if isinstance(message.target, Device):
+            device = self.devices.get(message.target.serial)
+            if device is None:
+                peer.say(failed(message.correlation, f"device {message.target.serial} was not heard yet", NOT_FOUND))
+                return
+            self.services.call(peer, message, device, now_s, timeout_s)
+            return
+        service = message.target.service if isinstance(message.target, Operation) else ""
+        builtin = self.builtin.get(service)
+        if builtin is not None:
+            builtin(peer, message, now_s)
+        else:
+            self.services.request(peer, message, now_s, timeout_s)
+
+
+def answered(message: Message, **rest: object) -> Message:
+    return Message(kind=Kind.RESPONSE, correlation=message.correlation, **rest)  # type: ignore[arg-type]
+
+
+def check_topic(name: str) -> None:
+    if not 0 < len(name) <= BROKER_TOPIC_CHARS_MAX:
+        raise InputError(f"a topic's name has 1 to {BROKER_TOPIC_CHARS_MAX} characters")
+    if not name.isprintable():
+        raise InputError("a topic's name has printable characters only")
+
+
+def _names(message: Message, field: str) -> list[str]:
+    names = _texts(message, field)
+    if len(names) > BROKER_TOPICS_PER_REQUEST_MAX:
+        raise InputError(f"{len(names)} {field} at once: at most {BROKER_TOPICS_PER_REQUEST_MAX}")
+    for name in names:
+        check_topic(name)
+    return names
+
+
+def _texts(message: Message, field: str) -> list[str]:
+    texts = message.fields.get(field, [])
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        raise InputError(f"{field} is a list of texts")
+    return list(texts)
+
+
+def _service(message: Message) -> str:
+    name = message.fields.get("service")
+    if not isinstance(name, str) or not 0 < len(name) <= BROKER_TOPIC_CHARS_MAX:
+        raise InputError("register needs the name of a service")
+    return name
+
+
+def _timeout_s(message: Message) -> float:
+    asked = message.headers.get("timeout_ms")
+    return asked / 1000 if isinstance(asked, int | float) and 0 < asked <= BROKER_CALL_S * 60_000 else BROKER_CALL_S

@@ -1,0 +1,406 @@
+"""Durable topics, for those connected now: who is fed from which position on.
+
+A topic is a log with cursors (in `state/`). A connected subscriber is a `Feed`: the position up to which it was written
+to. Feeds that stand at the same position and belong to one audience get the same joined bytes with one write. A slow
+reader's feed simply stays behind; when it has drained, it catches up from disk in slices: memory keeps nothing for it.
+
+Only what is durable is sent: a notification is released when its commit is.
+"""
+
+import heapq
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import Struct, field
+
+from wirelake.broker.peer import Peer
+from wirelake.broker.telling import Telling
+from wirelake.broker.unacked import Run, Unacked
+from wirelake.commit import Commit
+from wirelake.errors import StorageError
+from wirelake.limits import (
+    BROKER_CATCH_UP_BYTES,
+    BROKER_CATCH_UP_ROWS,
+    BROKER_RESEND_S,
+    BROKER_SETTLE_S,
+)
+from wirelake.message import Kind, Message, Topic
+from wirelake.protocols.session import Closing
+from wirelake.state.notification import Notification
+from wirelake.state.topics import Topics
+
+_log = logging.getLogger(__name__)
+
+Record = Callable[[str, str, bytes, dict[str, object]], None]  # event, topic, bytes, note
+
+
+class Feed(Struct, eq=False):
+    peer: Peer
+    topic: str
+    position: int  # written up to here
+    begun: int  # how long the topic was when it was attached: of what came before, only the unacked is sent
+    behind: bool = False  # catches up from disk, in slices
+    timed: bool = False  # has its place among those that may have to be written to again
+    unacked: Unacked = field(default_factory=Unacked)
+
+
+class DurableTopics:
+    def __init__(
+        self, topics: Topics, record: Record, telling: Telling | None = None, resend_s: float = BROKER_RESEND_S
+    ) -> None:
+        self.topics = topics
+        self.resend_s = resend_s
+        self.delivered = 0
+        self.resent = 0
+        self.unrecorded = 0  # deliveries that the log had no room for
+        self.wake: Callable[[], None] = _nobody  # called when something was released
+        self._telling = telling or Telling()
+        self._record = record
+        self._feeds: dict[str, dict[str, Feed]] = {}  # topic → peer id → feed
+        self._of_peer: dict[str, dict[str, Feed]] = {}  # peer id → topic → feed
+        self._sessions: Counter[str] = Counter()  # identity → its peers that are fed
+        self._waiting: dict[Commit, list[Notification]] = {}
+        self._unreleased: dict[str, int] = {}  # topic → the first position that is not yet written to anybody
+        self._released: list[Notification] = []
+        self._behind: dict[Feed, None] = {}
+        self._due: list[tuple[float, int, Feed]] = []  # a heap: when a feed has to be looked at for sending again
+        self._pushed = 0
+        self._written: dict[tuple[str, str], int] = {}  # (identity, topic) → position to be acked for it
+        self._settle_due_s = 0.0
+
+    def publish(self, name: str, content: bytes, now_ms: int, type: int, publisher: str) -> tuple[Notification, Commit]:  # noqa: A002
+        notification, commit = self.topics.publish(name, content, now_ms, type=type, publisher=publisher)
+        self._unreleased.setdefault(name, notification.position)
+        waiting = self._waiting.get(commit)
+        if waiting is not None:
+            waiting.append(notification)
+        else:
+            self._waiting[commit] = [notification]
+            commit.add_done_callback(self._decided)
+        return notification, commit
+
+    def attach(self, peer: Peer, name: str) -> None:
+        """The peer's session subscribed, or logged in with this subscription: feed it from here on.
+
+        A peer that fetches (comet) asks for what it missed itself; others get it now.
+        """
+        if name in self._of_peer.get(peer.id, {}) or self.topics.subscription(peer.identity, name) is None:
+            return
+        head = self._released_head(name)
+        feed = Feed(peer, name, head, head)
+        if not peer.fetches:
+            self._settle(peer.identity, name)  # what was written to its last connection does not wait for it
+            missed = self.topics.backlog(peer.identity, [name], 1)
+            if missed and missed[0].position <= head:
+                feed.position = missed[0].position - 1
+                self._lag(feed)
+        if peer.id not in self._of_peer:
+            self._of_peer[peer.id] = {}
+            self._sessions[peer.identity] += 1
+        self._of_peer[peer.id][name] = feed
+        self._feeds.setdefault(name, {})[peer.id] = feed
+
+    def unsubscribed(self, identity: str, name: str) -> None:
+        """None of its sessions is fed any longer."""
+        if self._sessions[identity]:
+            for feed in list(self._feeds.get(name, {}).values()):
+                if feed.peer.identity == identity:
+                    self._detach(feed)
+
+    def leave(self, peer: Peer) -> None:
+        for feed in list(self._of_peer.get(peer.id, {}).values()):
+            self._detach(feed)
+
+    def lag(self, peer: Peer) -> dict[str, int]:
+        """How many notifications of each topic wait for this peer."""
+        return {name: self.topics.head(name) - feed.position for name, feed in self._of_peer.get(peer.id, {}).items()}
+
+    def connected(self, name: str) -> int:
+        return len(self._feeds.get(name, {}))
+
+    def reconcile(self) -> None:
+        """A commit failed, and memory is what is on disk again: feed nobody who is not subscribed after all."""
+        for feeds in list(self._feeds.values()):
+            for feed in list(feeds.values()):
+                if self.topics.subscription(feed.peer.identity, feed.topic) is None:
+                    self._detach(feed)
+        self._unreleased = {}
+        for notification in [each for run in (*self._waiting.values(), self._released) for each in run]:
+            first = self._unreleased.get(notification.topic, notification.position)
+            self._unreleased[notification.topic] = min(first, notification.position)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `flush` has something to do."""
+        return bool(self._released or self._behind)
+
+    def flush(self, now_s: float) -> None:
+        """Write what was released to those who stand right before it, and one slice to those who lag."""
+        released, self._released = self._released, []
+        by_topic: dict[str, list[Notification]] = {}
+        for notification in released:
+            by_topic.setdefault(notification.topic, []).append(notification)
+        for name, run in by_topic.items():
+            feeds = self._feeds.get(name)
+            if feeds:
+                self._feed(list(feeds.values()), run, now_s)
+            if run[-1].position >= self.topics.head(name):
+                self._unreleased.pop(name, None)
+            else:
+                self._unreleased[name] = run[-1].position + 1
+        for feed in list(self._behind):
+            if feed in self._behind:  # or it went away meanwhile
+                with _Reading(feed.peer):
+                    self._catch_up(feed, now_s)
+
+    def drained(self, peer: Peer) -> None:
+        """A slow reader can be written to again."""
+        for feed in self._of_peer.get(peer.id, {}).values():
+            if feed.behind:
+                self._behind[feed] = None
+
+    @property
+    def due_s(self) -> float | None:
+        """When `tick` next has something to do."""
+        resend_s = self._resend_due_s
+        if not self._written:
+            return resend_s
+        return self._settle_due_s if resend_s is None else min(self._settle_due_s, resend_s)
+
+    def tick(self, now_s: float) -> None:
+        """Send again what was not acked in time; settle what counts as acked by being written."""
+        seen: list[Feed] = []
+        while (due_s := self._resend_due_s) is not None and due_s <= now_s:
+            feed = heapq.heappop(self._due)[2]
+            feed.timed = False
+            seen.append(feed)
+            with _Reading(feed.peer):
+                self._resend(feed, now_s)
+        for feed in seen:
+            self._watch(feed)
+        if self._written and self._settle_due_s <= now_s:
+            self.settle(now_s)
+
+    def settle(self, now_s: float = 0.0) -> None:
+        """What was written to peers without acks is acked."""
+        try:
+            for identity, name in list(self._written):
+                self._settle(identity, name)
+        except StorageError as error:
+            _log.warning("what was written cannot be counted as acked yet: %s", error)
+            self._settle_due_s = now_s + BROKER_SETTLE_S
+
+    def _settle(self, identity: str, name: str) -> None:
+        position = self._written.get((identity, name))
+        if position is None:
+            return
+        subscribed = self.topics.subscription(identity, name) is not None
+        if subscribed:
+            self.topics.ack_through(identity, name, position)
+        del self._written[identity, name]
+        if subscribed:
+            self._note("ack", name, b"", {"identity": identity, "through": position})
+
+    def _detach(self, feed: Feed) -> None:
+        peer, name = feed.peer, feed.topic
+        of_peer, feeds = self._of_peer[peer.id], self._feeds[name]
+        del of_peer[name], feeds[peer.id]
+        if not of_peer:
+            del self._of_peer[peer.id]
+            self._sessions[peer.identity] -= 1
+            if not self._sessions[peer.identity]:
+                del self._sessions[peer.identity]
+        if not feeds:
+            del self._feeds[name]
+        self._behind.pop(feed, None)
+        feed.unacked = Unacked()  # its place among the due is skipped when it comes up
+
+    def _released_head(self, name: str) -> int:
+        """The last position that went through `flush`: those after it still come."""
+        first = self._unreleased.get(name)
+        return self.topics.head(name) if first is None else first - 1
+
+    def _decided(self, commit: Commit) -> None:
+        notifications = self._waiting.pop(commit)
+        if commit.error is None:
+            self._released += notifications
+            self.wake()
+        else:  # whoever published them is told, and nobody else ever hears of them
+            self.reconcile()
+
+    def _feed(self, feeds: Iterable[Feed], run: list[Notification], now_s: float) -> None:
+        """A run of consecutive positions, from memory."""
+        first, last = run[0].position, run[-1].position
+        encoded: dict[object, bytes] = {}
+        reached: list[Feed] = []
+        messages = [as_message(notification) for notification in run]
+        for feed in feeds:
+            peer = feed.peer
+            if feed.behind or feed.position >= last:
+                continue
+            if feed.position != first - 1 or peer.congested:
+                self._lag(feed)
+                continue
+            audience = peer.audience
+            if audience is None:
+                for message in messages:
+                    self._telling.say(peer, message)
+            else:
+                data = encoded.get(audience)
+                if data is None:
+                    data = encoded[audience] = self._joined(peer, messages)
+                if data:
+                    peer.write(data)
+            reached.append(feed)
+        self._delivered(reached, first, last, now_s)
+
+    def _lag(self, feed: Feed) -> None:
+        feed.behind = True
+        self._behind[feed] = None
+
+    def _catch_up(self, feed: Feed, now_s: float) -> None:
+        peer = feed.peer
+        if peer.congested:
+            self._behind.pop(feed, None)  # `drained` brings it back
+            return
+        head = self._released_head(feed.topic)
+        read = self.topics.after(feed.topic, feed.position, BROKER_CATCH_UP_ROWS, BROKER_CATCH_UP_BYTES)
+        read = [row for row in read if row.position <= head]
+        for rows in _in_a_row(self._wanted(feed, read)):
+            self._tell(peer, rows)
+            self._delivered([feed], rows[0].position, rows[-1].position, now_s)
+        feed.position = read[-1].position if read else max(feed.position, head)
+        if feed.position >= head:
+            feed.behind = False
+            self._behind.pop(feed, None)
+
+    def _wanted(self, feed: Feed, rows: list[Notification]) -> list[Notification]:
+        """Without what was acked before this connection came."""
+        subscription = self.topics.subscription(feed.peer.identity, feed.topic)
+        if subscription is None or not rows or rows[0].position > feed.begun:
+            return rows
+        return [row for row in rows if row.position > feed.begun or subscription.waits_for(row.position)]
+
+    def _tell(self, peer: Peer, rows: Sequence[Notification]) -> None:
+        messages = [as_message(row) for row in rows]
+        if peer.audience is None:
+            for message in messages:
+                self._telling.say(peer, message)
+        elif data := self._joined(peer, messages):
+            peer.write(data)
+
+    def _joined(self, peer: Peer, messages: list[Message]) -> bytes:
+        return b"".join([self._telling.encoded(peer, message) for message in messages])
+
+    def _resend(self, feed: Feed, now_s: float) -> None:
+        """A slice of what is due; the rest of it at the next tick."""
+        unacked = feed.unacked
+        if feed.peer.congested:
+            unacked.postpone(now_s, self.resend_s)
+            return
+        room = BROKER_CATCH_UP_ROWS
+        while room > 0 and (run := unacked.due(now_s, self.resend_s)) is not None:
+            room -= self._resend_run(feed, run, room, now_s)
+
+    def _resend_run(self, feed: Feed, run: Run, rows_max: int, now_s: float) -> int:
+        """Answers how many were read."""
+        subscription = self.topics.subscription(feed.peer.identity, feed.topic)
+        if subscription is None or subscription.cursor >= run.last:
+            feed.unacked.resent(run, run.last, None, now_s)
+            return 0
+        first = max(run.first, subscription.cursor + 1)
+        read = self.topics.after(feed.topic, first - 1, rows_max, BROKER_CATCH_UP_BYTES)
+        rows = [row for row in read if row.position <= run.last and subscription.waits_for(row.position)]
+        for told in _in_a_row(rows):
+            self._tell(feed.peer, told)
+            self.resent += len(told)
+            note: dict[str, object] = {"first": told[0].position, "last": told[-1].position}
+            self._note("deliver", feed.topic, feed.peer.id.encode(), note | {"attempt": run.attempts + 1})
+        bounds = (rows[0].position, rows[-1].position) if rows else None
+        feed.unacked.resent(run, read[-1].position if read else run.last, bounds, now_s)
+        return len(read)
+
+    @property
+    def _resend_due_s(self) -> float | None:
+        while self._due and self._due[0][2].unacked.oldest_s is None:
+            heapq.heappop(self._due)[2].timed = False
+        return self._due[0][0] if self._due else None
+
+    def _watch(self, feed: Feed) -> None:
+        oldest_s = feed.unacked.oldest_s
+        if oldest_s is not None and not feed.timed:
+            feed.timed = True
+            self._pushed += 1
+            heapq.heappush(self._due, (oldest_s + self.resend_s, self._pushed, feed))
+
+    def _delivered(self, feeds: list[Feed], first: int, last: int, now_s: float) -> None:
+        """Remember and record that these were written for the first time."""
+        if not feeds:
+            return
+        self.delivered += (last - first + 1) * len(feeds)
+        for feed in feeds:
+            feed.position = max(feed.position, last)
+            if feed.peer.acknowledges:
+                feed.unacked.written(first, last, now_s, self.resend_s)
+                if not feed.timed:
+                    self._watch(feed)
+            else:
+                if not self._written:
+                    self._settle_due_s = now_s + BROKER_SETTLE_S
+                place = (feed.peer.identity, feed.topic)
+                self._written[place] = max(feed.position, self._written.get(place, 0))
+        sessions = " ".join([feed.peer.id for feed in feeds]).encode()
+        self._note("deliver", feeds[0].topic, sessions, {"first": first, "last": last, "attempt": 1})
+
+    def _note(self, event: str, topic: str, data: bytes, note: dict[str, object]) -> None:
+        """What has happened has happened, also when the log cannot be written; the log says itself that it cannot."""
+        try:
+            self._record(event, topic, data, note)
+        except StorageError as error:
+            self.unrecorded += 1
+            _log.debug("%s of %s is not in the log: %s", event, topic, error)
+
+
+class _Reading:
+    """A peer whose notifications cannot be read back from disk is told so and let go; the others go on."""
+
+    __slots__ = ("_peer",)
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> bool:
+        if not isinstance(error, StorageError):
+            return False
+        self._peer.end(Closing("storage", str(error)))
+        return True
+
+
+def _in_a_row(rows: list[Notification]) -> list[list[Notification]]:
+    """Cut where positions are missing."""
+    runs: list[list[Notification]] = []
+    for row in rows:
+        if runs and runs[-1][-1].position == row.position - 1:
+            runs[-1].append(row)
+        else:
+            runs.append([row])
+    return runs
+
+
+def _nobody() -> None:
+    """Nobody waits."""
+
+
+def as_message(notification: Notification) -> Message:
+    return Message(
+        kind=Kind.NOTIFICATION,
+        id=notification.id,
+        source=notification.publisher,
+        target=Topic(notification.topic),
+        payload=notification.content,
+        type=notification.type,
+        at_ms=notification.at_ms,
+    )

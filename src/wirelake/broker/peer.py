@@ -1,0 +1,51 @@
+"""What the broker knows of a live session. The gateway's connections are such peers; so are the tests' own."""
+
+from collections.abc import Hashable
+from typing import Protocol
+
+from wirelake.message import Message
+from wirelake.protocols.session import Closing
+
+
+class Peer(Protocol):
+    """Somebody connected. All calls come from one thread and return at once."""
+
+    id: str  # of the session
+    protocol: str
+    identity: str  # empty before the login
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether its protocol has acks; otherwise what was written to it counts as acked."""
+        ...
+
+    @property
+    def fetches(self) -> bool:
+        """Whether it asks for what it missed (comet); otherwise that is pushed when it subscribes."""
+        ...
+
+    @property
+    def audience(self) -> Hashable | None:
+        """Peers of one audience get the same bytes for a notification; None: it has to be sealed for this one."""
+        ...
+
+    @property
+    def congested(self) -> bool:
+        """Whether it reads more slowly than it is written to, by more than the limit."""
+        ...
+
+    def encoded(self, message: Message) -> bytes:
+        """A notification as this peer's audience is told of it."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Bytes for its audience, as they are."""
+        ...
+
+    def say(self, message: Message) -> None:
+        """An answer, a request or a notification, through its own session."""
+        ...
+
+    def end(self, closing: Closing) -> None:
+        """Close the connection and tell it why."""
+        ...

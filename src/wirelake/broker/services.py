@@ -1,0 +1,163 @@
+"""Services: who provides which, and the calls under way.
+
+A request goes to one provider, in turn where there are several. Each side sees only its own correlation; the broker's
+own call number ties them together. A provider that goes away fails the calls it had.
+"""
+
+import heapq
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from wirelake.broker.peer import Peer
+from wirelake.errors import EncodeError, FullError, StateError, TranslationError
+from wirelake.limits import (
+    BROKER_CALL_S,
+    BROKER_CALLS_OPEN_MAX,
+    BROKER_CALLS_OVER_MAX,
+    BROKER_SERVICES_PER_PEER_MAX,
+)
+from wirelake.message import Failure, Kind, Message, Operation
+
+NOT_FOUND: Final = 404
+TIMEOUT: Final = 504
+PROVIDER_LOST: Final = 502
+UNSAYABLE: Final = 501
+
+
+class Call(Struct, eq=False):
+    """A request on its way: who asked, how it called it, who is to answer."""
+
+    number: int
+    asker: Peer
+    correlation: str
+    provider: Peer
+    due_s: float
+
+
+class Services:
+    def __init__(self) -> None:
+        self.timeouts = 0
+        self._providers: dict[str, list[Peer]] = {}
+        self._provided: dict[str, dict[str, None]] = {}  # peer id → its services
+        self._next: dict[str, int] = {}
+        self._calls: dict[int, Call] = {}
+        self._due: list[tuple[float, int]] = []  # (when, call number); answered calls are skipped when they come up
+        self._number = 0
+
+    @property
+    def open(self) -> int:
+        return len(self._calls)
+
+    @property
+    def due_s(self) -> float | None:
+        """When `tick` next has something to do."""
+        while self._due and self._due[0][1] not in self._calls:
+            heapq.heappop(self._due)
+        return self._due[0][0] if self._due else None
+
+    def names(self) -> dict[str, int]:
+        """Every service with its number of providers."""
+        return {name: len(peers) for name, peers in self._providers.items()}
+
+    def register(self, peer: Peer, service: str) -> None:
+        provided = self._provided.setdefault(peer.id, {})
+        if service in provided:
+            return
+        if len(provided) >= BROKER_SERVICES_PER_PEER_MAX:
+            raise FullError(f"a session provides at most {BROKER_SERVICES_PER_PEER_MAX} services")
+        provided[service] = None
+        self._providers.setdefault(service, []).append(peer)
+
+    def unregister(self, peer: Peer, service: str) -> None:
+        provided = self._provided.get(peer.id, {})
+        if provided.pop(service, self) is self:
+            return
+        if not provided:
+            del self._provided[peer.id]
+        left = [other for other in self._providers[service] if other.id != peer.id]
+        if left:
+            self._providers[service] = left
+        else:
+            del self._providers[service]
+            self._next.pop(service, None)
+
+    def request(self, asker: Peer, message: Message, now_s: float, timeout_s: float = BROKER_CALL_S) -> None:
+        """Pass it to a provider, or answer at once that there is none."""
+        target = message.target
+        if not isinstance(target, Operation):
+            raise StateError("a request without a service")
+        providers = self._providers.get(target.service)
+        if not providers:
+            asker.say(failed(message.correlation, not_found(target), NOT_FOUND))
+            return
+        turn = self._next.get(target.service, 0)
+        self._next[target.service] = turn + 1
+        self.call(asker, message, providers[turn % len(providers)], now_s, timeout_s)
+
+    def call(self, asker: Peer, message: Message, provider: Peer, now_s: float, timeout_s: float) -> None:
+        """Pass it to this one."""
+        if len(self._calls) >= BROKER_CALLS_OPEN_MAX:
+            raise FullError(f"{BROKER_CALLS_OPEN_MAX} calls are under way already")
+        self._number += 1
+        call = Call(self._number, asker, message.correlation, provider, now_s + timeout_s)
+        self._calls[call.number] = call
+        heapq.heappush(self._due, (call.due_s, call.number))
+        try:
+            provider.say(replace(message, correlation=str(call.number), kind=Kind.REQUEST))
+        except (EncodeError, StateError, TranslationError) as error:
+            self._finish(call, failed("", f"the provider cannot be asked this: {error}", UNSAYABLE))
+
+    def answered(self, provider: Peer, message: Message) -> bool:
+        """A provider answered; False if nobody waits for it, as after a time-out."""
+        number = message.correlation
+        call = self._calls.get(int(number)) if number.isdecimal() else None
+        if call is None or call.provider.id != provider.id:
+            return False
+        if message.more:
+            try:
+                call.asker.say(replace(message, correlation=call.correlation))
+            except (EncodeError, TranslationError) as error:
+                self._finish(call, failed("", f"the answer cannot be told: {error}", UNSAYABLE))
+        else:
+            self._finish(call, message)
+        return True
+
+    def tick(self, now_s: float) -> None:
+        """Answer for those whose time is over."""
+        while (due_s := self.due_s) is not None and due_s <= now_s:
+            call = self._calls[heapq.heappop(self._due)[1]]
+            self.timeouts += 1
+            self._finish(call, failed("", "timeout", TIMEOUT))
+
+    def leave(self, peer: Peer) -> None:
+        """The peer is gone, with what it provided and asked."""
+        for service in list(self._provided.get(peer.id, {})):
+            self.unregister(peer, service)
+        for call in list(self._calls.values()):
+            if call.asker.id == peer.id:
+                del self._calls[call.number]
+            elif call.provider.id == peer.id:
+                self._finish(call, failed("", "the provider went away", PROVIDER_LOST))
+
+    def _finish(self, call: Call, answer: Message) -> None:
+        """The one final answer. Where the asker's protocol cannot carry it, that is the answer."""
+        del self._calls[call.number]
+        if len(self._due) > BROKER_CALLS_OVER_MAX + 2 * len(self._calls):
+            self._due = [due for due in self._due if due[1] in self._calls]
+            heapq.heapify(self._due)
+        try:
+            call.asker.say(replace(answer, correlation=call.correlation))
+        except (EncodeError, TranslationError) as error:
+            text = f"the answer cannot be told: {error}"
+            call.asker.say(failed(call.correlation, text, UNSAYABLE))
+
+
+def failed(correlation: str, text: str, code: int = 0) -> Message:
+    return Message(kind=Kind.RESPONSE, correlation=correlation, failure=Failure(text, code))
+
+
+def not_found(target: Operation) -> str:
+    """In the words that esnp's own services use."""
+    return f"Address[20={target.op},30={target.service}] not found ServiceHandler"

@@ -1,0 +1,114 @@
+"""`wirelake device`: apostol devices that the gateway knows."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from wirelake.cli.api import Api, quoted
+from wirelake.cli.options import settings_options
+from wirelake.cli.registry import registry
+from wirelake.cli.times import shown
+from wirelake.config import load
+from wirelake.errors import InputError
+from wirelake.limits import STATE_CLOSE_S
+from wirelake.protocols.hextext import parse_hex
+from wirelake.protocols.jsontext import write_json
+from wirelake.state.store import StateStore
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  wirelake device add 1234 --type 6
+  wirelake device list"""
+)
+@settings_options
+def command(**_: Any) -> None:
+    """Devices that may talk to the gateway, by serial.
+
+    Asks the gateway that runs on the data folder; where none runs, the data folder itself is changed.
+    """
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  wirelake device add 1234
+  wirelake device add 1234 --type 6 --key 000102030405060708090a0b0c0d0e0f"""
+)
+@click.argument("serial")
+@click.option("--type", "device_type", type=click.IntRange(0, 255), default=0, show_default=True, help="Its type.")
+@click.option("--key", "key_hex", metavar="HEX", help="16 bytes; its commands are sealed with them.")
+@settings_options
+def add(
+    serial: str, device_type: int, key_hex: str | None, config_file: Path | None, data_folder: Path | None
+) -> None:
+    """Let the device SERIAL in."""
+    key = None if key_hex is None else parse_hex(key_hex)
+    with registry(load(config_file, data_folder)) as place:
+        if isinstance(place, Api):
+            given = {"serial": serial, "type": device_type} | ({} if key is None else {"key": key.hex()})
+            place.ask("POST", "/api/devices", given)
+        else:
+            place.devices.add(serial, device_type, key, time.time_ns() // 1_000_000).wait(STATE_CLOSE_S)
+    click.echo(f"The device {serial} is known.", err=True)
+
+
+@command.command(
+    name="list",
+    epilog="""\b
+Example:
+  wirelake device list --json""",
+)
+@click.option("--json", "as_json", is_flag=True, help="A JSON list instead of a table.")
+@settings_options
+def list_(as_json: bool, config_file: Path | None, data_folder: Path | None) -> None:
+    """The known devices, by serial. Never their keys."""
+    with registry(load(config_file, data_folder)) as place:
+        rows = list(place.pages("/api/devices", "devices")) if isinstance(place, Api) else _rows(place)
+    if as_json:
+        click.echo(write_json(rows))
+        return
+    table = Table("serial", "type", "key", "added (UTC)", "heard at", box=None, pad_edge=False)
+    for row in rows:
+        key = "yes" if row["has_key"] else "no"
+        table.add_row(row["serial"], f"0x{row['type']:02x}", key, shown(row["added_at_ms"]), row["address"])
+    Console(highlight=False, soft_wrap=True).print(table if rows else "No device is known yet.")
+
+
+@command.command(
+    epilog="""\b
+Example:
+  wirelake device remove 1234"""
+)
+@click.argument("serial")
+@settings_options
+def remove(serial: str, config_file: Path | None, data_folder: Path | None) -> None:
+    """The device SERIAL is no longer let in."""
+    with registry(load(config_file, data_folder)) as place:
+        if isinstance(place, Api):
+            place.ask("DELETE", quoted("api", "devices", serial))
+        else:
+            commit = place.devices.remove(serial)
+            if commit is None:
+                raise InputError(f"there is no device {serial!r}")
+            commit.wait(STATE_CLOSE_S)
+    click.echo(f"The device {serial} is no longer known.", err=True)
+
+
+def _rows(store: StateStore) -> list[dict[str, Any]]:
+    return [
+        {
+            "serial": device.serial,
+            "type": device.type,
+            "has_key": device.key is not None,
+            "added_at_ms": device.added_at_ms,
+            "heard": False,
+            "address": "",
+        }
+        for device in store.devices.list()
+    ]

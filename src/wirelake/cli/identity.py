@@ -1,0 +1,113 @@
+"""`wirelake identity`: who may log in, by every protocol."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from wirelake.cli.api import Api, quoted
+from wirelake.cli.options import settings_options
+from wirelake.cli.registry import registry
+from wirelake.cli.times import shown
+from wirelake.config import load
+from wirelake.errors import ConflictError, InputError
+from wirelake.limits import STATE_CLOSE_S
+from wirelake.protocols.jsontext import write_json
+from wirelake.state.identities import hash_token, new_token
+from wirelake.state.store import StateStore
+
+_ADMIN = "admin"  # the name under which the admin token acts
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  wirelake identity add phone-1
+  wirelake identity list"""
+)
+@settings_options
+def command(**_: Any) -> None:
+    """Who may log in: a name and a token, for all protocols.
+
+    Asks the gateway that runs on the data folder; where none runs, the data folder itself is changed.
+    """
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  wirelake identity add phone-1
+  wirelake identity add erp --token "$(cat erp.token)" """
+)
+@click.argument("name")
+@click.option("--token", help="The token, instead of a new random one.")
+@settings_options
+def add(name: str, token: str | None, config_file: Path | None, data_folder: Path | None) -> None:
+    """Let NAME log in. The token is printed, as the last line, this once."""
+    with registry(load(config_file, data_folder)) as place:
+        if isinstance(place, Api):
+            made = place.ask("POST", "/api/identities", {"name": name} | ({} if token is None else {"token": token}))
+            token = made["token"]
+        else:
+            token = _add(place, name, token)
+    click.echo(f"{name} may log in with this token, which is not kept and not shown again:", err=True)
+    click.echo(token)
+
+
+@command.command(
+    name="list",
+    epilog="""\b
+Example:
+  wirelake identity list --json""",
+)
+@click.option("--json", "as_json", is_flag=True, help="A JSON list instead of a table.")
+@settings_options
+def list_(as_json: bool, config_file: Path | None, data_folder: Path | None) -> None:
+    """Those who may log in, by name. Never their tokens."""
+    with registry(load(config_file, data_folder)) as place:
+        rows = list(place.pages("/api/identities", "identities")) if isinstance(place, Api) else _rows(place)
+    if as_json:
+        click.echo(write_json(rows))
+        return
+    table = Table("name", "added (UTC)", "topics", box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(row["name"], shown(row["added_at_ms"]), str(row["topics"]))
+    Console(highlight=False, soft_wrap=True).print(table if rows else "Nobody may log in yet.")
+
+
+@command.command(
+    epilog="""\b
+Example:
+  wirelake identity remove phone-1"""
+)
+@click.argument("name")
+@settings_options
+def remove(name: str, config_file: Path | None, data_folder: Path | None) -> None:
+    """NAME may no longer log in. Its sessions are ended, its subscriptions forgotten."""
+    with registry(load(config_file, data_folder)) as place:
+        if isinstance(place, Api):
+            place.ask("DELETE", quoted("api", "identities", name))
+        else:
+            commit = place.remove_identity(name)
+            if commit is None:
+                raise InputError(f"there is no identity {name!r}")
+            commit.wait(STATE_CLOSE_S)
+    click.echo(f"{name} may no longer log in.", err=True)
+
+
+def _add(store: StateStore, name: str, token: str | None) -> str:
+    if name == _ADMIN:
+        raise ConflictError(f"{_ADMIN!r} is the name under which the admin token acts")
+    token = new_token() if token is None else token
+    store.identities.add(name, hash_token(token), time.time_ns() // 1_000_000).wait(STATE_CLOSE_S)
+    return token
+
+
+def _rows(store: StateStore) -> list[dict[str, Any]]:
+    return [
+        {"name": each.name, "added_at_ms": each.added_at_ms, "topics": len(store.topics.subscribed(each.name))}
+        for each in store.identities.list()
+    ]

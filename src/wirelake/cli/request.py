@@ -1,0 +1,50 @@
+"""`wirelake request`: ask a service, whatever protocol its provider speaks."""
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from wirelake.cli.api import Api, quoted
+from wirelake.cli.options import settings_options, token_option
+from wirelake.config import load
+from wirelake.errors import InputError, ProtocolError
+from wirelake.limits import BROKER_CALL_S, CLI_ANSWER_S
+from wirelake.protocols.jsontext import read_json, write_json
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  wirelake request calculator/add '{"a": 2, "b": 3}'
+  wirelake request wirelake/ping"""
+)
+@click.argument("target", metavar="SERVICE/OP")
+@click.argument("fields", metavar="[JSON]", default="{}")
+@click.option("--object", "object_", default="", help="What it is about, where the service wants that.")
+@click.option("--wait-ms", type=click.IntRange(1), default=int(BROKER_CALL_S * 1000), show_default=True)
+@token_option
+@settings_options
+def command(
+    target: str,
+    fields: str,
+    object_: str,
+    wait_ms: int,
+    token_file: Path | None,
+    config_file: Path | None,
+    data_folder: Path | None,
+) -> None:
+    """Ask SERVICE for OP with the fields in JSON (bytes as "payload" in base64), and print its answer as JSON."""
+    service, slash, op = target.rpartition("/")  # a service's name may hold slashes: magline/16
+    if not slash or not service or not op:
+        raise InputError(f"{target!r} is not SERVICE/OP")
+    try:
+        body = read_json(fields.encode("utf-8", "surrogateescape"))
+    except ProtocolError as error:
+        raise InputError(f"the fields are not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise InputError("the fields are a JSON object, as in '{\"a\": 1}'")
+    query = [("timeout_ms", str(wait_ms))] + ([("object", object_)] if object_ else [])
+    api = Api(load(config_file, data_folder), token_file)
+    answer = api.ask("POST", quoted("api", "services", service, op), body, query, wait_ms / 1000 + CLI_ANSWER_S)
+    click.echo(msgspec.json.format(write_json(answer), indent=2))

@@ -1,0 +1,53 @@
+"""`wirelake send`: a command to a device, and its answer."""
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from wirelake.cli.api import Api, quoted
+from wirelake.cli.main import EXIT_BAD_INPUT
+from wirelake.cli.options import settings_options, token_option
+from wirelake.config import load
+from wirelake.errors import InputError
+from wirelake.limits import CLI_ANSWER_S, HTTP_COMMAND_MS
+from wirelake.protocols.hextext import parse_hex
+from wirelake.protocols.jsontext import write_json
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  wirelake send 1234 0x81
+  wirelake send 1234 130 0a0b0c"""
+)
+@click.argument("serial")
+@click.argument("command_type", metavar="TYPE")
+@click.argument("data_hex", metavar="[HEX]", default="")
+@click.option("--wait-ms", type=click.IntRange(1), default=HTTP_COMMAND_MS, show_default=True)
+@token_option
+@settings_options
+def command(
+    serial: str,
+    command_type: str,
+    data_hex: str,
+    wait_ms: int,
+    token_file: Path | None,
+    config_file: Path | None,
+    data_folder: Path | None,
+) -> None:
+    """Send the device SERIAL a command of TYPE (128 to 255, or 0x80 to 0xff) with the data HEX.
+
+    Prints the device's answer as JSON. Exit code 1 if the device answers with an error.
+    """
+    try:
+        number = int(command_type, 0)
+    except ValueError as error:
+        raise InputError(f"{command_type!r} is not a number: 130 or 0x82") from error
+    body = {"type": number, "data": parse_hex(data_hex).hex(), "wait_ms": wait_ms}
+    api = Api(load(config_file, data_folder), token_file)
+    answer = api.ask("POST", quoted("api", "devices", serial, "commands"), body, wait_s=wait_ms / 1000 + CLI_ANSWER_S)
+    click.echo(msgspec.json.format(write_json(answer), indent=2))
+    if answer.get("error"):
+        sys.exit(EXIT_BAD_INPUT)

@@ -1,0 +1,45 @@
+"""`wirelake subscribe`: notifications on the terminal, as they come."""
+
+from itertools import islice
+from pathlib import Path
+
+import click
+
+from wirelake.cli.api import Api
+from wirelake.cli.options import settings_options, token_option
+from wirelake.config import load
+from wirelake.protocols.jsontext import write_json
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  wirelake subscribe @news
+  wirelake subscribe @news prices --json --count 10"""
+)
+@click.argument("topics", metavar="TOPIC…", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with id, type and time.")
+@click.option("--count", type=click.IntRange(1), help="End after so many.")
+@click.option("--keep", is_flag=True, help="Stay subscribed after the end: what is published meanwhile waits.")
+@token_option
+@settings_options
+def command(
+    topics: tuple[str, ...],
+    as_json: bool,
+    count: int | None,
+    keep: bool,
+    token_file: Path | None,
+    config_file: Path | None,
+    data_folder: Path | None,
+) -> None:
+    """Print what is published on each TOPIC, a line each: the topic, a tab, the content. Until Ctrl-C.
+
+    Content that is not text is printed in base64.
+    """
+    api = Api(load(config_file, data_folder), token_file)
+    query = [("topic", topic) for topic in topics] + [("keep", "true" if keep else "false")]
+    try:
+        for event in islice(api.events("/api/subscribe", query), count):
+            click.echo(write_json(event) if as_json else f"{event['topic']}\t{event['content']}")
+    except KeyboardInterrupt:
+        return  # the way to end it

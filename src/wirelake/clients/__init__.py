@@ -1,0 +1,1 @@
+"""asyncio clients: a thin shell around the pure client sessions, for users, the simulator and the tests."""

@@ -1,0 +1,327 @@
+"""A TCP connection: a thin pump around the pure session. Bytes in, frames, session, messages up; frames, bytes out."""
+
+import asyncio
+import logging
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, cast
+
+from wirelake.errors import EncodeError, ProtocolError, StateError, StorageError
+from wirelake.gateway.buckets import Bucket
+from wirelake.gateway.outbox import Outbox
+from wirelake.limits import GATEWAY_BUSY_PAUSE_S, QUARANTINE_BYTES_MAX
+from wirelake.message import Kind, Message
+from wirelake.protocols.bundle import Bundle
+from wirelake.protocols.frame import Frame, Sender
+from wirelake.protocols.session import Closing, Session, Step
+
+if TYPE_CHECKING:
+    from wirelake.gateway.door import Door
+
+_log = logging.getLogger(__name__)
+_CLIENT = Sender.CLIENT
+_NOTIFICATION = Kind.NOTIFICATION
+
+
+class Connection(asyncio.Protocol):
+    """Also the broker's `Peer`."""
+
+    __slots__ = (
+        "_bytes_bucket",
+        "_closing",
+        "_door",
+        "_due_s",
+        "_frames_bucket",
+        "_outbox",
+        "_session",
+        "_splitter",
+        "_transport",
+        "_unread",
+        "address",
+        "bytes_in",
+        "bytes_out",
+        "congested",
+        "frames_in",
+        "frames_out",
+        "id",
+        "identity",
+        "opened_at_ms",
+        "protocol",
+    )
+
+    def __init__(self, door: "Door") -> None:
+        self._door = door
+        self.protocol = door.protocol.name
+        self.id = ""
+        self.identity = ""
+        self.address = ""
+        self.congested = False
+        self.frames_in = self.frames_out = self.bytes_in = self.bytes_out = 0
+        self.opened_at_ms = 0
+        self._closing: Closing | None = None
+        self._due_s = float("inf")
+        self._unread = b""  # read while the log had no room for it
+        self._transport: asyncio.Transport | None = None
+
+    # The broker's view
+
+    @property
+    def session(self) -> Session:
+        return self._session
+
+    @property
+    def acknowledges(self) -> bool:
+        return self._session.acknowledges
+
+    @property
+    def fetches(self) -> bool:
+        return self._session.fetches
+
+    @property
+    def audience(self) -> Hashable | None:
+        return self._session.audience
+
+    @property
+    def pending_bytes(self) -> int:
+        """Written, but not yet taken by the network; and held back until durable."""
+        buffered = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return buffered + self._outbox.bytes
+
+    def encoded(self, message: Message) -> bytes:
+        return self._splitter.wrap(self._session.encoded(message))
+
+    def write(self, data: bytes) -> None:
+        self.frames_out += 1
+        self._outbox.write(data)
+
+    def say(self, message: Message) -> None:
+        if self._closing is not None:
+            return
+        try:
+            step = self._session.send(message, self._door.gateway.now_s())
+        except StateError as error:
+            _log.debug("session %s: %s", self.id, error)
+            return
+        self._take(step, told=message.kind is _NOTIFICATION)
+
+    def end(self, closing: Closing) -> None:
+        if self._closing is None:
+            self._take(self._session.goodbye(closing, self._door.gateway.now_s()))
+            self._finish(closing)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # asyncio's view
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = self._transport = cast(asyncio.Transport, transport)
+        door, gateway = self._door, self._door.gateway
+        now_s = gateway.now_s()
+        self.address = _address(transport.get_extra_info("peername"))
+        self._outbox = Outbox(gateway.gate, self._send, self._storage_failed)
+        self._session = door.new_session(now_s)
+        self._splitter = door.new_splitter()
+        self._fit_splitter()
+        limits = gateway.settings.limits
+        self._frames_bucket = Bucket(limits.frames_per_second, now_s)
+        self._bytes_bucket = Bucket(limits.bytes_per_second, now_s)
+        refusal = gateway.admission.enter(self.address)
+        if refusal:
+            self.id = gateway.new_id()
+            gateway.counters.refused[self.protocol, refusal] += 1
+            self._closing = Closing(refusal)
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=limits.pending_bytes)
+        self.opened_at_ms = gateway.now_ms()
+        self.id = gateway.opened(self)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing is not None:
+            return
+        gateway = self._door.gateway
+        if gateway.log_behind:
+            self._unread += data  # no more than one read: reading stops here
+            self._read_later(GATEWAY_BUSY_PAUSE_S)
+            return
+        now_s = gateway.now_s()
+        self.bytes_in += len(data)
+        frames = self._splitter.receive(data)
+        if frames:
+            try:
+                self._receive(frames, now_s)
+            except StorageError as error:
+                self._storage_failed(error)
+                return
+        if self._splitter.failure is not None and self._closing is None:
+            self._unreadable(self._splitter.failure, self._splitter.rest, now_s)
+        pause_s = max(self._bytes_bucket.take(len(data), now_s), self._frames_bucket.take(len(frames), now_s))
+        if pause_s or self._session.paused:
+            self._read_later(pause_s or GATEWAY_BUSY_PAUSE_S)
+        self._watch()
+
+    def pause_writing(self) -> None:
+        self.congested = True
+
+    def resume_writing(self) -> None:
+        self.congested = False
+        self._door.gateway.drained(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        gateway = self._door.gateway
+        if not self.opened_at_ms:
+            return  # was never let in
+        if self._closing is None:
+            self._closing = Closing("lost", str(exc)) if exc else Closing("peer_closed")
+            if self._splitter.rest:
+                gateway.quarantine(self, self._splitter.rest, ProtocolError("incomplete", "ends inside a frame", 0))
+        self._due_s = float("inf")
+        gateway.admission.leave(self.address)
+        gateway.closed(self, self._closing)
+
+    # Time
+
+    def tick(self, now_s: float) -> float | None:
+        """Its session's deadlines; called by the gateway's timers."""
+        if self._closing is not None:
+            return None
+        self._take(self._session.tick(now_s))
+        due_s = self._session.deadline_s
+        self._due_s = float("inf") if due_s is None else due_s
+        return due_s
+
+    def _watch(self) -> None:
+        due_s = self._session.deadline_s
+        if due_s is not None and due_s < self._due_s:
+            self._due_s = due_s
+            self._door.gateway.timers.add(due_s, self)
+
+    # Frames
+
+    def _receive(self, frames: list[bytes], now_s: float) -> None:
+        gateway, session = self._door.gateway, self._session
+        if session.keeps_wire:
+            gateway.recorder.frames(self, "in", frames)
+        self.frames_in += len(frames)
+        gateway.counters.frames_in[self.protocol] += len(frames)
+        decode, bare = self._door.protocol.decode, self._splitter.bare
+        skimmed = 0
+        for place, raw in enumerate(frames):
+            if place < skimmed:
+                continue
+            if self._closing is not None or session.leaving:
+                return
+            bundle = session.skim(frames, place)
+            if bundle is not None:
+                skimmed = place + len(bundle.frames)
+                self._pass_on(bundle)
+                continue
+            try:
+                frame = decode(bare(raw), _CLIENT)
+            except ProtocolError as error:
+                self._unreadable(error, raw, now_s)
+                return
+            step = session.receive(frame, now_s)
+            if not session.keeps_wire:
+                gateway.recorder.frames(self, "in", [session.kept(raw, _CLIENT)])
+            self._take(step)
+
+    def _pass_on(self, bundle: Bundle) -> None:
+        """What needs no reading: to the subscribers, and the same answer to each frame."""
+        gateway, count = self._door.gateway, len(bundle.frames)
+        answer = self._session.skimmed(bundle, gateway.broker.live.publish_bundle(bundle))
+        self.frames_out += count
+        self._outbox.hold(answer * count, gateway.recorder.frames(self, "out", [answer] * count))
+        gateway.flush_soon()
+
+    def _take(self, step: Step, *, told: bool = False) -> None:
+        """What a step asks for. `told`: its frames are a notification, which is durable and recorded already."""
+        if step.frames:
+            self._write_frames(step.frames, told=told)
+        gateway = self._door.gateway
+        for message in step.messages:
+            gateway.heard(self, message)
+        if step.closing is not None:
+            self._finish(step.closing)
+        self._fit_splitter()
+
+    def _fit_splitter(self) -> None:
+        """Before the login, a session may take short frames only."""
+        frame_bytes_max = self._session.frame_bytes_max
+        if frame_bytes_max is not None:
+            self._splitter.frame_bytes_max = frame_bytes_max
+
+    def _write_frames(self, frames: list[Frame], *, told: bool) -> None:
+        wrap, session, gateway = self._splitter.wrap, self._session, self._door.gateway
+        try:
+            wires = [wrap(frame.encode()) for frame in frames]
+        except EncodeError as error:
+            if told:
+                raise  # the broker leaves this one out; the connection lives on
+            _log.error("session %s: a frame could not be written: %s", self.id, error)
+            gateway.counters.errors[self.protocol, "encode"] += 1
+            self._finish(Closing("encode", str(error)))
+            return
+        self.frames_out += len(wires)
+        data = wires[0] if len(wires) == 1 else b"".join(wires)
+        if told:
+            self._outbox.write(data)
+            return
+        kept = wires if session.keeps_wire else [session.kept(wire, Sender.SERVER) for wire in wires]
+        try:
+            commit = gateway.recorder.frames(self, "out", kept)
+        except StorageError as error:
+            self._storage_failed(error)
+            return
+        self._outbox.hold(data, commit)
+
+    def _unreadable(self, error: ProtocolError, raw: bytes, now_s: float) -> None:
+        gateway = self._door.gateway
+        gateway.quarantine(self, raw[:QUARANTINE_BYTES_MAX], error)
+        self._take(self._session.fail(error, now_s))
+        if not self._session.leaving:
+            self._finish(Closing(error.code, str(error)))
+
+    def _storage_failed(self, error: StorageError) -> None:
+        """What it was told would be durable is not. Nothing more can be promised on this connection."""
+        if self._closing is None:
+            self._closing = Closing("storage", str(error))
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _finish(self, closing: Closing) -> None:
+        if self._closing is None:
+            self._closing = closing
+        if self._outbox.empty and self._transport is not None:
+            self._transport.close()
+
+    def _send(self, data: bytes) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self.bytes_out += len(data)
+        transport.write(data)
+        if self._closing is not None and self._outbox.empty:
+            transport.close()
+
+    def _read_later(self, pause_s: float) -> None:
+        if self._transport is not None and self._transport.is_reading():
+            self._transport.pause_reading()
+            self._door.gateway.later(pause_s, self._read_on)
+
+    def _read_on(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._transport.resume_reading()
+        if self._unread:
+            data, self._unread = self._unread, b""
+            self.data_received(data)
+
+
+def _address(name: object) -> str:
+    if isinstance(name, tuple):
+        host, port = name[0], name[1]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return str(name or "")

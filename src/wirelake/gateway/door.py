@@ -1,0 +1,83 @@
+"""A TCP door: where one protocol comes in. Makes a session for each connection."""
+
+import asyncio
+import os
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from wirelake.config import Address
+from wirelake.errors import InputError
+from wirelake.gateway.connection import Connection
+from wirelake.protocols.comet.server import ServerSession as CometSession
+from wirelake.protocols.comet.session import Settings as CometSettings
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.magline.server import ServerSession as MaglineSession
+from wirelake.protocols.protocol import Carrier, Protocol
+from wirelake.protocols.resp.server import ServerSession as RespSession
+from wirelake.protocols.resp.session import Settings as RespSettings
+from wirelake.protocols.session import Session
+from wirelake.protocols.splitter import Splitter
+
+if TYPE_CHECKING:
+    from wirelake.gateway.gateway import Gateway
+
+_BACKLOG = 4096
+
+
+class Door:
+    def __init__(self, gateway: "Gateway", protocol: Protocol, setting: str, address: Address) -> None:
+        self.gateway = gateway
+        self.protocol = protocol
+        self.setting = setting
+        self.address = address
+        self.new_session: Callable[[float], Session] = session_maker(gateway, protocol)
+        self._server: asyncio.Server | None = None
+
+    def new_splitter(self) -> Splitter:
+        return self.protocol.splitter(Sender.CLIENT, Carrier.TCP)
+
+    async def open(self, tls: ssl.SSLContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                lambda: Connection(self), self.address.host, self.address.port, ssl=tls, backlog=_BACKLOG
+            )
+        except OSError as error:
+            raise InputError(f"listen.{self.setting}: {self.address} cannot be opened: {error.strerror}") from error
+        name = self._server.sockets[0].getsockname()
+        self.address = Address(name[0], name[1])  # with port 0 in the settings, the one that was given
+
+    @property
+    def is_open(self) -> bool:
+        return self._server is not None and self._server.is_serving()
+
+    def close(self) -> None:
+        """No new connections; those there stay."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+
+def session_maker(gateway: "Gateway", protocol: Protocol) -> Callable[[float], Session]:
+    """How a session of this protocol begins, with the gateway's keys and settings."""
+    match protocol.name:
+        case "comet":
+            private = gateway.keys.comet()
+            return lambda now_s: CometSession(now_s, private, os.urandom, _comet_settings(gateway))
+        case "magline":
+            own = gateway.keys.magline()
+            return lambda now_s: MaglineSession(now_s, own, os.urandom)
+        case "resp":
+            settings = RespSettings(open=gateway.settings.auth.open)
+            return lambda now_s: RespSession(now_s, next(gateway.numbers), settings)
+    made = protocol.server_session
+    if made is None:
+        raise InputError(f"{protocol.name} can be decoded, but has no session to serve it with")
+    return made
+
+
+def _comet_settings(gateway: "Gateway") -> CometSettings:
+    """Looked up for each connection: a reload holds for new ones."""
+    chosen = gateway.settings.comet
+    return CometSettings(idle_s=chosen.idle_s, login_s=chosen.login_s, require_key=chosen.require_key)

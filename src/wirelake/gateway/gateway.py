@@ -1,0 +1,374 @@
+"""Everything that runs in `wirelake serve`, put together: the log, the state, the broker, and the doors."""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import ssl
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Final
+
+from wirelake.broker.broker import Broker
+from wirelake.broker.peer import Peer
+from wirelake.broker.services import failed
+from wirelake.commit import Commit
+from wirelake.config import Settings, parse_address
+from wirelake.errors import InputError, ProtocolError, StorageError
+from wirelake.gateway.admission import Admission
+from wirelake.gateway.connection import Connection
+from wirelake.gateway.counters import Counters
+from wirelake.gateway.devices import DeviceDoor, DevicePeer, Devices
+from wirelake.gateway.door import Door
+from wirelake.gateway.gate import Gate
+from wirelake.gateway.http.door import HttpDoor
+from wirelake.gateway.keys import Keys
+from wirelake.gateway.logins import Logins
+from wirelake.gateway.recorder import Recorded, Recorder
+from wirelake.gateway.resuming import RESUME, leave_behind, resume
+from wirelake.gateway.timers import Timers
+from wirelake.limits import (
+    GATEWAY_COUNTERS_EVERY_S,
+    GATEWAY_LOG_BEHIND,
+    GATEWAY_STOP_S,
+    LOG_GATHERED_BYTES_MAX,
+    MIB,
+)
+from wirelake.log.log import Log
+from wirelake.log.settings import LogSettings
+from wirelake.message import Kind, Message, Op, control_op
+from wirelake.protocols import registry
+from wirelake.protocols.comet.opcodes import ErrorCode
+from wirelake.protocols.session import Closing
+from wirelake.state.store import StateStore
+from wirelake.state.sweep import Sweep
+from wirelake.state.topic import Swept
+
+_log = logging.getLogger(__name__)
+
+# The doors and the protocol behind each; HTTP is opened by itself.
+DOORS: Final = {"comet": "comet", "magline": "magline", "esnp": "esnp", "sisnet_tcp": "sisnet", "redis": "resp"}
+REFUSALS: Final = {
+    "unknown": (ErrorCode.CLIENT_UNKNOWN, "nobody of that name is known here"),
+    "wrong_token": (ErrorCode.TOKEN_WRONG, "the token is wrong or has expired"),
+    "busy": (ErrorCode.SERVER_ERROR, "too many logins at once; try again"),
+    "connected": (ErrorCode.CONNECTED_ELSEWHERE, "this client is connected already"),
+}
+
+
+class Gateway:
+    """Made, then `open`ed inside the event loop, then `close`d. One thread; nothing here blocks."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.folder = Path(settings.data)
+        self.counters = Counters()
+        self.connections: dict[str, Connection] = {}
+        self.doors: dict[str, Door | DeviceDoor | HttpDoor] = {}
+        self.started_ms = self.now_ms()
+        self._prefix = os.urandom(3).hex()  # of this run: session ids are never used twice
+        self.numbers = itertools.count(1)
+        self._flushing = False
+        self._broker_due_s = float("inf")
+        self._phones: dict[str, Connection] = {}  # comet clients, by name
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.stopping = False
+
+    async def open(self) -> None:
+        self._loop = loop = asyncio.get_running_loop()
+        self.now_s = loop.time
+        self.keys = Keys(self.folder / "keys")
+        chosen = self.settings.log
+        log_settings = LogSettings(
+            fsync=chosen.fsync, segment_bytes=chosen.segment_mb * MIB, keep_days=float(chosen.keep_days)
+        )
+        self.log = Log(self.folder / "log", log_settings)
+        try:
+            self.state = StateStore(self.folder / "state.db")
+            await self._open_rest()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _open_rest(self) -> None:
+        settings = self.settings
+        self.gate = Gate()
+        self.timers = Timers(self._loop)
+        self.recorder = Recorder(self.log, lambda: time.time_ns() // 1000)
+        self.admission = Admission(settings.limits.connections, settings.limits.connections_per_address)
+        self.logins = Logins(self.state.identities, self.now_s, open_to_all=settings.auth.open)
+        self.logins.failed_max = settings.limits.failed_logins
+        self.broker = Broker(
+            self.state,
+            self.recorder.topic,
+            conflate=settings.broker.slow == "conflate",
+            devices_topic=settings.broker.devices_topic,
+            resend_s=settings.broker.resend_s,
+        )
+        self.broker.durable.wake = self.flush_soon
+        self.devices = Devices(self)
+        self.keys.admin_token()
+        self.spawn(self._sweep())
+        self.spawn(self._count())
+        tls = tls_context(settings)
+        for setting, protocol_name in DOORS.items():
+            address = parse_address(getattr(settings.listen, setting), f"listen.{setting}")
+            if address is not None:
+                door = Door(self, registry.get(protocol_name), setting, address)
+                await door.open(tls)
+                self.doors[setting] = door
+        address = parse_address(settings.listen.apostol, "listen.apostol")
+        if address is not None:
+            device_door = DeviceDoor(self, address)
+            await device_door.open(tls)
+            self.doors["apostol"] = device_door
+        address = parse_address(settings.listen.http, "listen.http")
+        if address is not None:
+            http_door = HttpDoor(self, address)
+            await http_door.open(tls)
+            self.doors["http"] = http_door
+
+    async def close(self) -> None:
+        """Say goodbye to everybody, write what waits, end. Within `GATEWAY_STOP_S`, whatever the peers do."""
+        self.stopping = True
+        for door in self.doors.values():
+            door.close()
+        for connection in list(self.connections.values()):
+            connection.end(Closing("shutdown", "the gateway is shutting down"))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GATEWAY_STOP_S / 2):
+                while self.connections:
+                    await asyncio.sleep(0.01)
+        for connection in list(self.connections.values()):
+            connection.abort()
+        http_door = self.doors.get("http")
+        if isinstance(http_door, HttpDoor):
+            await http_door.finish()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if hasattr(self, "broker"):
+            self.broker.durable.settle()
+            self.timers.close()
+        if hasattr(self, "state"):
+            await asyncio.to_thread(self.state.close)
+        if hasattr(self, "log"):
+            await asyncio.to_thread(self.log.close)
+
+    # Time and small things
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def new_id(self) -> str:
+        return f"{self._prefix}-{next(self.numbers):x}"
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        self._loop.call_later(delay_s, call)
+
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @property
+    def log_behind(self) -> bool:
+        """Whether so much waits for the disk that nothing more should be read."""
+        return self.log.gathered_bytes > LOG_GATHERED_BYTES_MAX * GATEWAY_LOG_BEHIND
+
+    @property
+    def ready(self) -> str:
+        """Why this gateway cannot take work, or nothing."""
+        if self.stopping:
+            return "shutting down"
+        return self.log.refusal
+
+    # What connections tell
+
+    def opened(self, connection: Connection) -> str:
+        """A connection was let in; answers its session's id."""
+        connection.id = self.new_id()
+        self.connections[connection.id] = connection
+        self.counters.accepted[connection.protocol] += 1
+        self.counters.connections[connection.protocol] += 1
+        self.recorder.event(connection, "open", {})
+        return connection.id
+
+    def closed(self, connection: Connection, closing: Closing) -> None:
+        self.connections.pop(connection.id, None)
+        self.counters.connections[connection.protocol] -= 1
+        self.counters.closed[connection.protocol, closing.code] += 1
+        self.counters.frames_out[connection.protocol] += connection.frames_out
+        self.counters.bytes_in[connection.protocol] += connection.bytes_in
+        self.counters.bytes_out[connection.protocol] += connection.bytes_out
+        leave_behind(self, connection)
+        self.broker.left(connection)
+        if self._phones.get(connection.identity) is connection:
+            del self._phones[connection.identity]
+        note = {
+            "reason": closing.code,
+            "text": closing.text,
+            "frames_in": connection.frames_in,
+            "frames_out": connection.frames_out,
+            "bytes_in": connection.bytes_in,
+            "bytes_out": connection.bytes_out,
+        }
+        with contextlib.suppress(StorageError):  # told and counted; the log says itself that it cannot be written
+            self.recorder.event(connection, "close", note)
+        self.flush_soon()
+
+    def quarantine(self, of: Recorded, data: bytes, error: ProtocolError) -> Commit:
+        self.counters.errors[of.protocol, error.code] += 1
+        self.counters.quarantined[of.protocol] += 1
+        note = {"code": error.code, "offset": error.offset, "text": error.text}
+        return self.recorder.event(of, "quarantine", note, "in", data)
+
+    def heard(self, peer: Connection, message: Message) -> None:
+        """A session handed this up."""
+        if control_op(message) is Op.LOGIN and message.credentials is not None:
+            self._login(peer, message)
+            return
+        if message.name == RESUME:
+            resume(self, peer, message)
+            return
+        self.broker.handle(peer, message, self.now_s(), self.now_ms())
+        self.flush_soon()
+
+    def drained(self, peer: Peer) -> None:
+        self.broker.drained(peer)
+        self.flush_soon()
+
+    def flush_soon(self) -> None:
+        """At the end of this turn, write what the broker gathered, and look when it wants to be called."""
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        now_s = self.now_s()
+        self.broker.flush(now_s)
+        due_s = self.broker.due_s
+        if due_s is not None and due_s < self._broker_due_s:
+            self._broker_due_s = due_s
+            self.timers.add(due_s, self)
+        if self.broker.waiting:
+            self.flush_soon()
+
+    def tick(self, now_s: float) -> float | None:
+        """The broker's deadlines."""
+        self.broker.tick(now_s)
+        self.flush_soon()
+        due_s = self.broker.due_s
+        self._broker_due_s = float("inf") if due_s is None else due_s
+        return due_s
+
+    # Logins
+
+    def _login(self, peer: Connection, message: Message) -> None:
+        credentials = message.credentials
+        assert credentials is not None  # noqa: S101 (looked at by the caller)
+        verdict = self.logins.known(credentials)
+        if verdict is not None:
+            self._decide(peer, message, verdict.identity, verdict.reason)
+        else:
+            self.spawn(self._check(peer, message))
+
+    async def _check(self, peer: Connection, message: Message) -> None:
+        assert message.credentials is not None  # noqa: S101 (looked at by the caller)
+        verdict = await self.logins.check(message.credentials, peer.address.rpartition(":")[0])
+        self._decide(peer, message, verdict.identity, verdict.reason)
+
+    def _decide(self, peer: Connection, message: Message, identity: str, reason: str) -> None:
+        if peer.id not in self.connections:
+            return  # went away meanwhile
+        if identity and peer.protocol == "comet":
+            reason = self._replace(peer, identity)
+        if reason:
+            user = message.credentials.user if message.credentials else ""
+            self.counters.logins[peer.protocol, reason] += 1
+            self.recorder.event(peer, "refuse", {"reason": reason, "user": user})
+            code, text = REFUSALS[reason]
+            peer.say(failed(message.correlation, text, code if peer.protocol == "comet" else 0))
+            return
+        self.counters.logins[peer.protocol, "accepted"] += 1
+        peer.identity = identity
+        self.recorder.event(peer, "login", {})
+        peer.say(Message(kind=Kind.RESPONSE, correlation=message.correlation))
+        self.broker.joined(peer)
+        self.flush_soon()
+
+    def _replace(self, peer: Connection, identity: str) -> str:
+        """A comet client has one connection: the newer one, or the older one, by setting."""
+        other = self._phones.get(identity)
+        if other is not None and other.id in self.connections:
+            if self.settings.comet.second == "refuse":
+                return "connected"
+            self.broker.left(other)
+            other.end(Closing("replaced", "this client connected elsewhere"))
+        self._phones[identity] = peer
+        return ""
+
+    # Devices
+
+    def device_met(self, peer: DevicePeer) -> None:
+        self.broker.devices[peer.identity] = peer
+        self.counters.connections["apostol"] += 1
+        self.counters.accepted["apostol"] += 1
+        self.recorder.event(peer, "open", {})
+
+    def device_gone(self, peer: DevicePeer, closing: Closing) -> None:
+        self.broker.left(peer)
+        self.counters.connections["apostol"] -= 1
+        self.counters.closed["apostol", closing.code] += 1
+        self.counters.frames_out["apostol"] += peer.frames_out
+        self.counters.bytes_in["apostol"] += peer.bytes_in
+        self.counters.bytes_out["apostol"] += peer.bytes_out
+        note = {
+            "reason": closing.code,
+            "text": closing.text,
+            "frames_in": peer.frames_in,
+            "frames_out": peer.frames_out,
+        }
+        self.recorder.event(peer, "close", note)
+
+    def heard_device(self, peer: DevicePeer, message: Message) -> None:
+        self.broker.handle(peer, message, self.now_s(), self.now_ms())
+        self.flush_soon()
+
+    # Housekeeping
+
+    async def _sweep(self) -> None:
+        await Sweep(self.state, self.settings.broker.expire_s).run(self.now_ms, self._swept)
+
+    def _swept(self, swept: Swept) -> None:
+        for expired in swept.expired:
+            self.recorder.topic("expire", expired.topic, b"", {"first": expired.first, "last": expired.last})
+
+    async def _count(self) -> None:
+        """The counters go to the log, so that the tables can be held against them."""
+        while True:
+            await asyncio.sleep(GATEWAY_COUNTERS_EVERY_S)
+            with contextlib.suppress(StorageError):
+                self.record_counters()
+
+    def record_counters(self) -> None:
+        note = {"frames_in": dict(self.counters.frames_in), "quarantined": dict(self.counters.quarantined)}
+        self.recorder.topic("counters", "", b"", note)
+
+
+def tls_context(settings: Settings) -> ssl.SSLContext | None:
+    if not settings.tls.cert:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.tls.cert, settings.tls.key)
+        if settings.tls.client_ca:
+            context.load_verify_locations(settings.tls.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ssl.SSLError) as error:
+        raise InputError(f"settings: [tls] cannot be used: {error}") from error
+    return context

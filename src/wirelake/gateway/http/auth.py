@@ -1,0 +1,99 @@
+"""Who asks. `Authorization: Bearer` brings one of:
+
+    TOKEN         the admin token (data/keys/admin.token): may do everything, and acts under the name `admin`
+    NAME:TOKEN    an identity's name and token; what a header cannot hold, and a colon, as %XX in the name
+    TOKEN         an identity's token alone. Tokens are kept as salted hashes, so this one has to be tried against the
+                  newest identities (`HTTP_BARE_TOKENS_MAX`) when it is first seen: with more of them, give the name
+
+An identity may publish, subscribe, ask services, send commands to devices, decode, list the devices, and see its own
+topics and messages. Identities, devices (to add and remove), sessions, the ledger and the metrics are the admin's; the
+metrics are open where the door listens on this machine only. Health, readiness and the description are anybody's.
+
+With `auth.open = true` a request without a header acts as `anonymous` and `NAME:ANYTHING` as that name, with an
+identity's rights: what is the admin's still takes the admin token. A page of another site, shown by a browser on this
+machine, may not act as `anonymous`.
+"""
+
+import hmac
+import ipaddress
+from typing import TYPE_CHECKING, Final, NoReturn
+from urllib.parse import unquote, urlsplit
+
+from wirelake.config import Address
+from wirelake.gateway.http.bare_tokens import BareTokens
+from wirelake.gateway.http.errors import AGAIN, ApiError
+from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.route import Access
+from wirelake.message import Credentials
+
+if TYPE_CHECKING:
+    from wirelake.gateway.gateway import Gateway
+
+ADMIN: Final = "admin"
+ANONYMOUS: Final = "anonymous"
+_CHALLENGE: Final = {"www-authenticate": 'Bearer realm="wirelake"'}
+
+
+class Doorkeeper:
+    def __init__(self, gateway: "Gateway", address: Address) -> None:
+        self._gateway = gateway
+        self._admin_token = gateway.keys.admin_token().encode()
+        self._is_local = is_loopback(address.host)
+        self._bare = BareTokens(gateway.state.identities)
+
+    async def admit(self, exchange: Exchange, access: Access) -> None:
+        """Recognise who asks; ApiError if that is not enough for this."""
+        if access is Access.ANYBODY or (access is Access.SCRAPER and self._is_local):
+            return
+        header = exchange.header("authorization")
+        if header:
+            await self._recognise(exchange, _bearer(header))
+        elif self._gateway.settings.auth.open:
+            _check_origin(exchange)
+            exchange.identity = ANONYMOUS
+        else:
+            raise ApiError(401, "this needs Authorization: Bearer", headers=_CHALLENGE)
+        if access in {Access.ADMIN, Access.SCRAPER} and not exchange.admin:
+            raise ApiError(403, "this is the admin's: it takes the token in keys/admin.token")
+
+    async def _recognise(self, exchange: Exchange, token: str) -> None:
+        if hmac.compare_digest(token.encode("utf-8", "surrogatepass"), self._admin_token):
+            exchange.identity, exchange.admin = ADMIN, True
+            return
+        name, colon, secret = token.partition(":")
+        credentials = Credentials(unquote(name), secret) if colon else Credentials(await self._bare.whose(token), token)
+        if not colon and not credentials.user and self._gateway.settings.auth.open:
+            self._refuse(exchange, "", "unknown")  # a mistyped admin token must not turn into just anybody
+        verdict = await self._gateway.logins.check(credentials, exchange.host)
+        if not verdict.identity:
+            self._refuse(exchange, credentials.user, verdict.reason)
+        exchange.identity = verdict.identity
+
+    def _refuse(self, exchange: Exchange, user: str, reason: str) -> NoReturn:
+        gateway = self._gateway
+        gateway.counters.logins["http", reason] += 1
+        gateway.recorder.event(exchange, "refuse", {"reason": reason, "user": user})
+        if reason == "busy":
+            raise ApiError(429, "too many logins at once; try again", headers=AGAIN)
+        raise ApiError(401, "nobody is known by this token", headers=_CHALLENGE)
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _bearer(header: str) -> str:
+    scheme, _, token = header.partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise ApiError(401, "only Authorization: Bearer is understood", headers=_CHALLENGE)
+    # ASGI hands headers over as Latin-1; what people send is UTF-8.
+    return token.strip().encode("latin-1").decode("utf-8", "surrogateescape")
+
+
+def _check_origin(exchange: Exchange) -> None:
+    origin = exchange.header("origin")
+    if origin and urlsplit(origin).netloc != exchange.header("host"):
+        raise ApiError(403, f"a page from {origin[:128]} may not act here without a token")

@@ -1,0 +1,82 @@
+"""Bytes taken apart, as `wirelake decode --json` does it."""
+
+import asyncio
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType, field
+
+from wirelake.gateway.http.errors import ApiError
+from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.route import Route
+from wirelake.limits import HTTP_DECODE_BYTES_MAX
+from wirelake.protocols import registry
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.hextext import parse_hex
+from wirelake.protocols.inspection import as_values, inspect
+from wirelake.protocols.protocol import Carrier
+
+
+class Bytes(Struct, forbid_unknown_fields=True):
+    protocol: str
+    hex: str
+    sender: Literal["client", "server"] = field(name="from", default="client")
+    transport: str | None = None  # how they travelled, where that matters
+
+
+class FieldRow(Struct, omit_defaults=True):
+    """`size` bytes at `offset`. Values that are bytes are hex."""
+
+    name: str
+    offset: int
+    size: int
+    value: Any = None
+    note: str = ""
+    children: list["FieldRow"] | UnsetType = UNSET
+
+
+class Fault(Struct):
+    code: str
+    message: str
+    offset: int
+
+
+class Decoded(Struct):
+    """`error` is the first fault, with its place; frames before and after it are there all the same."""
+
+    protocol: str
+    sender: str = field(name="from")
+    transport: str
+    frames: list[FieldRow]
+    rest: str  # bytes that are not a whole frame, in hex
+    error: Fault | None
+
+
+async def decode(_: Exchange, given: Bytes) -> dict[str, Any]:
+    protocol = registry.get(given.protocol)
+    data = parse_hex(given.hex)
+    if len(data) > HTTP_DECODE_BYTES_MAX:
+        raise ApiError(413, f"{len(data)} bytes, over the limit of {HTTP_DECODE_BYTES_MAX} (HTTP_DECODE_BYTES_MAX)")
+    carrier = None
+    if given.transport is not None:
+        names = [transport.carrier.value for transport in protocol.transports]
+        if given.transport not in names:
+            raise ApiError(400, f"{protocol.name} travels by {', '.join(names)}, not by {given.transport[:32]!r}")
+        carrier = Carrier(given.transport)
+    return await asyncio.to_thread(lambda: as_values(inspect(data, protocol, Sender(given.sender), carrier)))
+
+
+_HEARTBEAT = as_values(inspect(bytes.fromhex("000106"), registry.get("comet"), Sender.CLIENT))
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/api/decode",
+        summary="Take frames apart, field by field, with byte offsets.",
+        handle=decode,
+        takes=Bytes,
+        gives=Decoded,
+        refusals=(413,),
+        example={"protocol": "comet", "hex": "000106", "from": "client"},
+        example_answer=_HEARTBEAT,
+    ),
+)

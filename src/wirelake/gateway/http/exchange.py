@@ -1,0 +1,73 @@
+"""One request under way: who asks, from where, and what the handlers need of it."""
+
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from starlette.requests import Request
+
+from wirelake.config import Address
+from wirelake.gateway.http.errors import ApiError
+from wirelake.limits import HTTP_LIST_ROWS, HTTP_LIST_ROWS_MAX
+
+if TYPE_CHECKING:
+    from wirelake.gateway.gateway import Gateway
+    from wirelake.gateway.http.api import Api
+
+
+class Exchange:
+    """Also whom its records in the event log are about: `id` is their session."""
+
+    __slots__ = ("_request", "address", "admin", "api", "id", "identity", "protocol")
+
+    def __init__(self, api: "Api", request: Request) -> None:
+        self.api = api
+        self.protocol = "http"
+        self.id = api.gateway.new_id()
+        self.identity = ""  # until somebody was recognised
+        self.admin = False
+        self.address = str(Address(*request.client)) if request.client else ""
+        self._request = request
+
+    @property
+    def gateway(self) -> "Gateway":
+        return self.api.gateway
+
+    @property
+    def request(self) -> Request:
+        return self._request
+
+    @property
+    def host(self) -> str:
+        return self.address.rpartition(":")[0]
+
+    def path(self, name: str) -> str:
+        """A part of the path. Taken from the path as it came, so that an encoded slash is no separator."""
+        try:
+            text = unquote(self._request.path_params[name], errors="strict")
+        except UnicodeDecodeError as error:
+            raise ApiError(400, f"{name} in the path is not UTF-8") from error
+        if not text:
+            raise ApiError(404, f"{name} in the path is empty")
+        return text
+
+    def query(self, name: str, default: str = "") -> str:
+        return self._request.query_params.get(name, default)
+
+    def queries(self, name: str) -> list[str]:
+        return self._request.query_params.getlist(name)
+
+    def header(self, name: str) -> str:
+        return self._request.headers.get(name, "")
+
+    def number(self, name: str, text: str, default: int, most: int) -> int:
+        """A whole number from 1 to `most`."""
+        if not text:
+            return default
+        if not (text.isascii() and text.isdecimal() and len(text) <= 18 and 1 <= int(text) <= most):
+            raise ApiError(400, f"{name} is a whole number from 1 to {most}, not {text[:32]!r}")
+        return int(text)
+
+    @property
+    def rows_max(self) -> int:
+        """How many rows of a list are wanted."""
+        return self.number("limit", self.query("limit"), HTTP_LIST_ROWS, HTTP_LIST_ROWS_MAX)

@@ -1,0 +1,113 @@
+"""Identities: who may log in. A token is shown once, when it is made, and kept as a hash."""
+
+import asyncio
+
+from msgspec import Struct
+
+from wirelake.errors import ConflictError
+from wirelake.gateway.http.auth import ADMIN
+from wirelake.gateway.http.errors import ApiError
+from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.route import Access, Parameter, Route
+from wirelake.gateway.http.sessions import end_all_of
+from wirelake.protocols.session import Closing
+from wirelake.state.identities import hash_token, new_token
+
+
+class NewIdentity(Struct, forbid_unknown_fields=True):
+    name: str
+    token: str | None = None  # made where none is given
+
+
+class Made(Struct):
+    name: str
+    token: str
+
+
+class IdentityRow(Struct):
+    name: str
+    added_at_ms: int
+    topics: int  # durable ones it is subscribed to
+
+
+class IdentityList(Struct):
+    identities: list[IdentityRow]
+    next: str | None = None
+
+
+async def add(exchange: Exchange, new: NewIdentity) -> Made:
+    identities = exchange.gateway.state.identities
+    if new.name == ADMIN:
+        raise ConflictError(f"{ADMIN!r} is the name under which the admin token acts")
+    if identities.find(new.name) is not None:
+        raise ConflictError(f"there is an identity {new.name!r} already")
+    token = new_token() if new.token is None else new.token
+    async with exchange.api.hashing:
+        secret = await asyncio.to_thread(hash_token, token)
+    await identities.add(new.name, secret, exchange.gateway.now_ms())
+    return Made(new.name, token)
+
+
+async def list_identities(exchange: Exchange, _: None) -> IdentityList:
+    state, after, rows_max = exchange.gateway.state, exchange.query("after"), exchange.rows_max
+    found = [identity for identity in state.identities.list() if identity.name > after][: rows_max + 1]
+    rows = [
+        IdentityRow(identity.name, identity.added_at_ms, len(state.topics.subscribed(identity.name)))
+        for identity in found[:rows_max]
+    ]
+    return IdentityList(rows, rows[-1].name if len(found) > rows_max else None)
+
+
+async def remove(exchange: Exchange, _: None) -> None:
+    name = exchange.path("name")
+    commit = exchange.gateway.state.remove_identity(name)
+    if commit is None:
+        raise ApiError(404, f"there is no identity {name[:64]!r}")
+    end_all_of(exchange, name, Closing("identity_removed", "this identity was removed"))
+    await commit
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/api/identities",
+        summary="Add an identity. The answer holds its token, which is never shown again.",
+        handle=add,
+        access=Access.ADMIN,
+        takes=NewIdentity,
+        gives=Made,
+        status=201,
+        recorded=True,
+        secrets=("token",),
+        refusals=(409, 507),
+        example={"name": "phone-1"},
+        example_answer={"name": "phone-1", "token": "tQ3V5…"},
+    ),
+    Route(
+        method="GET",
+        path="/api/identities",
+        summary="Who may log in, by name. Never their tokens.",
+        handle=list_identities,
+        access=Access.ADMIN,
+        gives=IdentityList,
+        parameters=(
+            Parameter("after", "Only names after this one."),
+            Parameter("limit", "At most so many.", "integer"),
+        ),
+        example_answer={
+            "identities": [{"name": "phone-1", "added_at_ms": 1_700_000_000_000, "topics": 2}],
+            "next": None,
+        },
+    ),
+    Route(
+        method="DELETE",
+        path="/api/identities/{name}",
+        summary="Remove an identity, its subscriptions and its sessions.",
+        handle=remove,
+        access=Access.ADMIN,
+        status=204,
+        recorded=True,
+        parameters=(Parameter("name", "Of the identity."),),
+        refusals=(404,),
+    ),
+)

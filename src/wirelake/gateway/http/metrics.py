@@ -1,0 +1,149 @@
+"""`GET /metrics` for Prometheus. Nothing is kept for it: one collector reads the gateway's counters when asked."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from starlette.responses import Response
+
+from wirelake.gateway.histogram import Histogram
+from wirelake.gateway.http.api import Api
+from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.route import Access, Route
+from wirelake.gateway.http.traffic import Traffic
+
+_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+async def metrics(exchange: Exchange, _: None) -> Response:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(GatewayCollector(exchange.api))
+    ProcessCollector(registry=registry)  # memory, processor time, open files
+    return Response(generate_latest(registry), media_type=_TEXT)
+
+
+class GatewayCollector(Collector):
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def collect(self) -> Iterable[Metric]:
+        yield from self._connections()
+        yield from self._traffic()
+        yield from self._broker()
+        yield from self._storage()
+        yield from self._http()
+
+    def _connections(self) -> Iterator[Metric]:
+        counters, admission = self._api.gateway.counters, self._api.gateway.admission
+        gauge = GaugeMetricFamily("wirelake_connections", "Open now; for apostol, devices.", labels=["protocol"])
+        for protocol, count in counters.connections.items():
+            gauge.add_metric([protocol], count)
+        yield gauge
+        yield _value("wirelake_admitted", "Connections open now, as the limit counts them.", admission.open)
+        yield _by_protocol("wirelake_connections_accepted", "Let in.", counters.accepted)
+        yield _by_reason("wirelake_connections_refused", "Not let in.", counters.refused)
+        yield _by_reason("wirelake_connections_closed", "Ended.", counters.closed)
+        yield _by_reason("wirelake_logins", "Decided.", counters.logins, "outcome")
+
+    def _traffic(self) -> Iterator[Metric]:
+        traffic, counters = Traffic(self._api), self._api.gateway.counters
+        for name, text, received, sent in (
+            ("wirelake_frames", "Frames.", traffic.frames_in, traffic.frames_out),
+            ("wirelake_bytes", "Bytes; for http, of JSON.", traffic.bytes_in, traffic.bytes_out),
+        ):
+            family = CounterMetricFamily(name, text, labels=["protocol", "direction"])
+            for direction, counts in (("in", received), ("out", sent)):
+                for protocol, count in counts.items():
+                    family.add_metric([protocol, direction], count)
+            yield family
+        yield _value("wirelake_commands_assembling", "Commands of devices not yet complete.", traffic.assembling)
+        yield _by_reason("wirelake_errors", "Faults of peers and of ours.", counters.errors)
+        yield _by_protocol("wirelake_quarantined", "Pieces that could not be read.", counters.quarantined)
+
+    def _broker(self) -> Iterator[Metric]:
+        broker, topics = self._api.gateway.broker, self._api.gateway.state.topics
+        family = CounterMetricFamily("wirelake_deliveries", "Notifications times subscribers.", labels=["kind"])
+        for kind, count in (
+            ("live", broker.live.delivered),
+            ("durable", broker.durable.delivered),
+            ("resent", broker.durable.resent),
+        ):
+            family.add_metric([kind], count)
+        yield family
+        yield _count("wirelake_subscribers_cut", "Slow subscribers of live names cut off.", broker.live.cut)
+        yield _count("wirelake_conflated", "Notifications that a slow subscriber never gets.", broker.live.conflated)
+        gauge = GaugeMetricFamily("wirelake_topics", "Names.", labels=["kind"])
+        gauge.add_metric(["durable"], len(topics.names()))
+        gauge.add_metric(["live"], len(broker.live.names()))
+        yield gauge
+        yield _value("wirelake_services", "Services with a provider.", len(broker.services.names()))
+        yield _value("wirelake_calls_open", "Requests without an answer yet.", broker.services.open)
+        yield _count("wirelake_calls_timed_out", "Requests without an answer in time.", broker.services.timeouts)
+
+    def _storage(self) -> Iterator[Metric]:
+        log, writer, gate = self._api.gateway.log, self._api.gateway.state.writer, self._api.gateway.gate
+        yield _count("wirelake_log_records", "Records of the event log, also from before the start.", log.next_seq)
+        yield _count("wirelake_log_blocks", "Blocks put on disk.", log.blocks)
+        yield _count("wirelake_log_failures", "Blocks that could not be put on disk at a try.", log.failures)
+        yield _value("wirelake_log_gathered_bytes", "Waiting for the disk.", log.gathered_bytes)
+        yield _value("wirelake_log_refusing", "1 while nothing is taken.", 1 if log.refusal else 0)
+        yield _histogram(
+            "wirelake_log_commit_seconds", "From a block's first answer to be given to disk.", gate.commit_s
+        )
+        yield _count("wirelake_state_commits", "Transactions of the state.", writer.batches_written)
+        yield _count("wirelake_state_failures", "Transactions of the state that failed.", writer.batches_failed)
+        yield _value("wirelake_state_waiting", "Operations that wait for the next transaction.", writer.waiting)
+
+    def _http(self) -> Iterator[Metric]:
+        api = self._api
+        family = CounterMetricFamily("wirelake_http_requests", "Answered.", labels=["method", "route", "status"])
+        for (method, route, status), count in api.answered.items():
+            family.add_metric([method, route, str(status)], count)
+        yield family
+        yield _value("wirelake_http_requests_open", "Under way.", api.open)
+        yield _value("wirelake_http_streams", "Subscriptions by HTTP.", len(api.subscribers))
+        yield _histogram("wirelake_loop_lag_seconds", "How late the event loop woke a sleeper.", api.loop_lag_s)
+        yield _value("wirelake_started_seconds", "When, since 1970.", api.gateway.started_ms / 1000)
+
+
+def _value(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _count(name: str, text: str, value: int) -> Metric:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _by_protocol(name: str, text: str, counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=["protocol"])
+    for protocol, count in counts.items():
+        family.add_metric([protocol], count)
+    return family
+
+
+def _by_reason(name: str, text: str, counts: Counter[tuple[str, str]], label: str = "reason") -> Metric:
+    family = CounterMetricFamily(name, text, labels=["protocol", label])
+    for (protocol, reason), count in counts.items():
+        family.add_metric([protocol, reason], count)
+    return family
+
+
+def _histogram(name: str, text: str, seen: Histogram) -> Metric:
+    return HistogramMetricFamily(name, text, buckets=list(seen.cumulated()), sum_value=seen.sum)
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/metrics",
+        summary="The gateway's counters, for Prometheus.",
+        handle=metrics,
+        access=Access.SCRAPER,
+        gives=str,
+        media_type="text/plain",
+        example_answer='wirelake_connections{protocol="comet"} 1.0\n',
+    ),
+)

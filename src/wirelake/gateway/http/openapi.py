@@ -1,0 +1,130 @@
+"""`GET /api/openapi.json`: the table of routes as OpenAPI 3.1."""
+
+import re
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from typing import Any, Final
+
+import msgspec
+
+from wirelake.gateway.http.errors import CODES, ErrorBody
+from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.route import Access, Handler, Parameter, Route
+
+_REFERENCE: Final = "#/components/schemas/{name}"
+_IN_PATH: Final = re.compile(r"\{(\w+)\}")
+_PHRASES: Final = {
+    400: "Not understood: the message says where.",
+    401: "Nobody is known by this token.",
+    403: "Known, and not allowed to do this.",
+    404: "There is none of that name.",
+    409: "It cannot be as things are: it is there already, or not yet.",
+    413: "The body is over its limit.",
+    429: "Too much at once: try again later.",
+    501: "The provider's protocol has no way to ask this.",
+    502: "The provider failed, or went away.",
+    503: "The gateway cannot take work now: try again later.",
+    504: "No answer in time.",
+    507: "A limit on how much is kept is reached.",
+}
+
+
+def describe(routes: Sequence[Route]) -> dict[str, Any]:
+    types = [kind for route in routes for kind in (route.takes, route.gives) if kind is not None]
+    schemas, components = msgspec.json.schema_components([*types, ErrorBody], ref_template=_REFERENCE)
+    by_type = {repr(kind): schema for kind, schema in zip([*types, ErrorBody], schemas, strict=True)}
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, by_type)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Wirelake",
+            "version": version("wirelake"),
+            "description": "Publish, subscribe, ask and look, over HTTP. A success means: on disk.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {
+                "bearer": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "The admin token, NAME:TOKEN of an identity, or its token alone.",
+                }
+            },
+        },
+    }
+
+
+def description_route(routes: Callable[[], Sequence[Route]]) -> Route:
+    """The route that shows the table it is in."""
+    made: list[dict[str, Any]] = []
+
+    async def show(_: Exchange, __: None) -> dict[str, Any]:
+        if not made:
+            made.append(describe(routes()))
+        return made[0]
+
+    handle: Handler = show
+    return Route(
+        method="GET",
+        path="/api/openapi.json",
+        summary="This description.",
+        handle=handle,
+        access=Access.ANYBODY,
+        gives=dict[str, Any],
+        example_answer={"openapi": "3.1.0"},
+    )
+
+
+def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "summary": route.summary,
+        "operationId": f"{route.handle.__module__.rpartition('.')[2]}.{getattr(route.handle, '__name__', '')}",
+        "tags": [route.path.split("/")[2] if route.path.startswith("/api/") else "gateway"],
+        "parameters": [_parameter(route, parameter) for parameter in route.parameters],
+        "responses": _responses(route, schemas),
+    }
+    if route.takes is not None:
+        content = {"schema": schemas[repr(route.takes)], "example": route.example}
+        operation["requestBody"] = {"required": True, "content": {"application/json": content}}
+    if route.access is not Access.ANYBODY:
+        operation["security"] = [{"bearer": []}]
+    return operation
+
+
+def _parameter(route: Route, parameter: Parameter) -> dict[str, Any]:
+    in_path = parameter.name in _IN_PATH.findall(route.path)
+    schema: dict[str, Any] = {"type": parameter.type}
+    if parameter.many:
+        schema = {"type": "array", "items": schema}
+    return {
+        "name": parameter.name,
+        "in": "path" if in_path else "header" if parameter.header else "query",
+        "required": in_path or parameter.required,
+        "description": parameter.text,
+        "schema": schema,
+    }
+
+
+def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+    good: dict[str, Any] = {"description": "Done."}
+    if route.gives is not None:
+        content = {"schema": schemas[repr(route.gives)], "example": route.example_answer}
+        good = {"description": "As asked.", "content": {route.media_type: content}}
+    refusals = set(route.refusals)
+    if route.access is not Access.ANYBODY:
+        refusals |= {401, 429}
+    if route.access in {Access.ADMIN, Access.SCRAPER}:
+        refusals |= {403}
+    if route.takes is not None:
+        refusals |= {400, 413}
+    if route.recorded or route.path == "/readyz":
+        refusals |= {503}
+    error = {"application/json": {"schema": schemas[repr(ErrorBody)]}}
+    told = {str(status): {"description": _PHRASES[status], "content": error} for status in sorted(refusals)}
+    return {str(route.status): good, **told}
+
+
+assert _PHRASES.keys() <= CODES.keys()  # noqa: S101 (every refusal that is described has a code)

@@ -1,0 +1,34 @@
+"""The table: everything that can be asked by HTTP."""
+
+from typing import Final
+
+from wirelake.gateway.http import (
+    decode,
+    devices,
+    health,
+    identities,
+    ledger,
+    messages,
+    metrics,
+    services,
+    sessions,
+    subscribe,
+    topics,
+)
+from wirelake.gateway.http.openapi import description_route
+from wirelake.gateway.http.route import Route
+
+ROUTES: Final[tuple[Route, ...]] = (
+    *health.ROUTES,
+    *metrics.ROUTES,
+    description_route(lambda: ROUTES),
+    *topics.ROUTES,
+    *subscribe.ROUTES,
+    *sessions.ROUTES,
+    *identities.ROUTES,
+    *devices.ROUTES,
+    *services.ROUTES,
+    *decode.ROUTES,
+    *messages.ROUTES,
+    *ledger.ROUTES,
+)

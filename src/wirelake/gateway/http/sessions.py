@@ -1,0 +1,151 @@
+"""Sessions: who is connected now, whatever they speak."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from wirelake.gateway.connection import Connection
+from wirelake.gateway.devices import DevicePeer
+from wirelake.gateway.http.errors import ApiError
+from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.route import Access, Parameter, Route
+from wirelake.gateway.http.subscriber import Subscriber
+from wirelake.protocols.session import Closing
+
+if TYPE_CHECKING:
+    from wirelake.gateway.gateway import Gateway
+
+AnySession = Connection | DevicePeer | Subscriber
+
+
+class SessionRow(Struct):
+    id: str
+    protocol: str
+    identity: str  # empty before the login
+    address: str
+    state: str
+    opened_at_ms: int
+    frames_in: int
+    frames_out: int
+    bytes_in: int
+    bytes_out: int
+    pending_bytes: int  # written and not yet taken
+    slow: bool  # more of that than the limit: it is not fed for now
+    lag: int  # notifications of its durable topics that it has not been sent
+
+
+class SessionList(Struct):
+    sessions: list[SessionRow]
+    next: str | None = None
+
+
+async def list_sessions(exchange: Exchange, _: None) -> SessionList:
+    rows_max = exchange.rows_max
+    after, protocol, identity = _number(exchange.query("after")), exchange.query("protocol"), exchange.query("identity")
+    wanted = [
+        session
+        for session in _all(exchange)
+        if _number(session.id) > after
+        and (not protocol or session.protocol == protocol)
+        and (not identity or session.identity == identity)
+    ]
+    wanted.sort(key=lambda session: _number(session.id))
+    rows = [_row(exchange.gateway, session) for session in wanted[:rows_max]]
+    return SessionList(rows, rows[-1].id if len(wanted) > rows_max else None)
+
+
+async def end_session(exchange: Exchange, _: None) -> None:
+    wanted = exchange.path("id")
+    session = next((session for session in _all(exchange) if session.id == wanted), None)
+    if session is None:
+        raise ApiError(404, f"no session has the id {wanted[:64]!r}")
+    session.end(Closing("ended", "ended by the administrator"))
+
+
+def end_all_of(exchange: Exchange, identity: str, closing: Closing) -> None:
+    """The identity is no more: neither are its sessions. (A device's session has its serial for a name.)"""
+    for session in list(_all(exchange)):
+        if session.identity == identity and session.protocol != "apostol":
+            session.end(closing)
+
+
+def _all(exchange: Exchange) -> Iterator[AnySession]:
+    yield from list(exchange.gateway.connections.values())
+    yield from list(exchange.gateway.devices.peers.values())
+    yield from list(exchange.api.subscribers.values())
+
+
+def _row(gateway: "Gateway", session: AnySession) -> SessionRow:
+    return SessionRow(
+        id=session.id,
+        protocol=session.protocol,
+        identity=session.identity,
+        address=session.address,
+        state="streaming" if isinstance(session, Subscriber) else session.session.state.name.lower(),
+        opened_at_ms=session.opened_at_ms,
+        frames_in=session.frames_in,
+        frames_out=session.frames_out,
+        bytes_in=session.bytes_in,
+        bytes_out=session.bytes_out,
+        pending_bytes=session.pending_bytes,
+        slow=session.congested,
+        lag=sum(gateway.broker.durable.lag(session).values()),
+    )
+
+
+def _number(session_id: str) -> int:
+    """Sessions are numbered in the order in which they came; the number is the id's last part, in hex."""
+    try:
+        return int(session_id.rpartition("-")[2] or "0", 16)
+    except ValueError as error:
+        raise ApiError(400, f"{session_id[:64]!r} is not a session's id") from error
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/api/sessions",
+        summary="Who is connected, oldest first.",
+        handle=list_sessions,
+        access=Access.ADMIN,
+        gives=SessionList,
+        parameters=(
+            Parameter("protocol", "Only those who speak this."),
+            Parameter("identity", "Only those of this name."),
+            Parameter("after", "Only those after the session of this id."),
+            Parameter("limit", "At most so many.", "integer"),
+        ),
+        example_answer={
+            "sessions": [
+                {
+                    "id": "a1b2c3-4",
+                    "protocol": "comet",
+                    "identity": "phone-1",
+                    "address": "127.0.0.1:50000",
+                    "state": "ready",
+                    "opened_at_ms": 1_700_000_000_000,
+                    "frames_in": 3,
+                    "frames_out": 9,
+                    "bytes_in": 60,
+                    "bytes_out": 800,
+                    "pending_bytes": 0,
+                    "slow": False,
+                    "lag": 0,
+                }
+            ],
+            "next": None,
+        },
+    ),
+    Route(
+        method="DELETE",
+        path="/api/sessions/{id}",
+        summary="End a session. Its peer is told, and may connect again.",
+        handle=end_session,
+        access=Access.ADMIN,
+        status=204,
+        recorded=True,
+        parameters=(Parameter("id", "As the list has it."),),
+        refusals=(404,),
+    ),
+)

@@ -1,0 +1,69 @@
+"""`GET /api/subscribe`: listen to topics by HTTP, for the command line and for scripts.
+
+    id: 3f9a2c-1-7
+    data: {"topic":"@news","id":"3f9a2c-1-7","type":0,"ts":1700000000000,"content":"hello"}
+
+The answer's status comes once the subscription is durable. What waits in a durable topic for this identity comes first.
+"""
+
+from wirelake.broker.broker import check_topic
+from wirelake.gateway.http.connection import HttpConnection
+from wirelake.gateway.http.errors import AGAIN, ApiError
+from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.route import Access, Parameter, Route
+from wirelake.gateway.http.subscriber import Event, EventStream, Subscriber
+from wirelake.limits import BROKER_TOPICS_PER_REQUEST_MAX, HTTP_STREAMS_MAX
+from wirelake.message import Topic
+
+
+async def subscribe(exchange: Exchange, _: None) -> EventStream:
+    topics = list(dict.fromkeys(exchange.queries("topic")))
+    if not 0 < len(topics) <= BROKER_TOPICS_PER_REQUEST_MAX:
+        raise ApiError(400, f"give 1 to {BROKER_TOPICS_PER_REQUEST_MAX} topics, as ?topic=NAME")
+    for topic in topics:
+        check_topic(topic)
+    keep = exchange.query("keep", "true")
+    if keep not in {"true", "false"}:
+        raise ApiError(400, "keep is true or false")
+    if exchange.gateway.stopping or len(exchange.api.subscribers) >= HTTP_STREAMS_MAX:
+        text = "the gateway is shutting down" if exchange.gateway.stopping else f"{HTTP_STREAMS_MAX} streams are open"
+        raise ApiError(503, text, headers=AGAIN)
+    connection = exchange.request.state.connection
+    if not isinstance(connection, HttpConnection):
+        raise TypeError("a stream needs the connection that it is written to")
+    before = set(exchange.gateway.state.topics.subscribed(exchange.identity))
+    forget = [] if keep == "true" else [name for name in topics if Topic(name).durable and name not in before]
+    subscriber = Subscriber(exchange, connection)
+    try:
+        await subscriber.subscribe(topics)
+    except BaseException:
+        subscriber.leave(forget)
+        raise
+    return EventStream(subscriber, forget)
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/api/subscribe",
+        summary="Notifications of these topics as server-sent events, until either side ends it.",
+        handle=subscribe,
+        access=Access.IDENTITY,
+        gives=Event,
+        media_type="text/event-stream",
+        parameters=(
+            Parameter("topic", "A topic's name; may be given several times.", many=True, required=True),
+            Parameter(
+                "keep",
+                "Whether a new subscription to a durable topic outlasts the stream: true (the default) or false.",
+            ),
+        ),
+        example_answer={
+            "topic": "@news",
+            "id": "3f9a2c-1-7",
+            "type": 0,
+            "ts": 1_700_000_000_000,
+            "content": "hello",
+        },
+    ),
+)

@@ -1,0 +1,179 @@
+"""Somebody who listens by HTTP: notifications as server-sent events, one JSON object each."""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Final
+
+from msgspec import UNSET, Struct, UnsetType
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from wirelake.errors import StorageError
+from wirelake.gateway.http.connection import HttpConnection
+from wirelake.gateway.http.content import as_text
+from wirelake.gateway.http.errors import failed
+from wirelake.gateway.http.exchange import Exchange
+from wirelake.limits import HTTP_STREAM_PING_S
+from wirelake.message import Kind, Message, Op, Topic, control
+from wirelake.protocols.jsontext import write_json
+from wirelake.protocols.session import Closing
+
+_PING: Final = b": still here\n\n"
+
+
+class Event(Struct):
+    """A notification as it stands behind `data:`. Content that is not UTF-8 is base64, and `encoding` says so."""
+
+    topic: str
+    id: str
+    type: int
+    ts: int
+    content: str
+    encoding: str | UnsetType = UNSET
+
+
+class Subscriber:
+    """The broker's `Peer` for as long as the stream is read. What was written to it counts as acked."""
+
+    acknowledges: Final = False
+    fetches: Final = False
+    audience: Final = "http"
+
+    def __init__(self, exchange: Exchange, connection: HttpConnection) -> None:
+        gateway = self._gateway = exchange.gateway
+        self._api = exchange.api
+        self._connection = connection
+        self.protocol = exchange.protocol
+        self.id = exchange.id
+        self.identity = exchange.identity
+        self.address = exchange.address
+        self.opened_at_ms = gateway.now_ms()
+        self.frames_in, self.frames_out, self.bytes_in, self.bytes_out = 1, 0, 0, 0
+        self.pending_bytes = 0
+        self.congested = False
+        self._pending_bytes_max = gateway.settings.limits.pending_bytes
+        self._pieces: deque[bytes] = deque()  # bounded: a congested peer is not written to
+        self._something = asyncio.Event()
+        self._closing: Closing | None = None
+        self._left = False
+        self._answered: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._api.subscribers[self.id] = self
+
+    async def subscribe(self, topics: list[str]) -> None:
+        """Returns once the subscription is durable."""
+        gateway = self._gateway
+        request = write_json({"topics": topics})
+        gateway.recorder.event(self, "open", {})
+        commit = gateway.recorder.event(self, "frame", {"method": "GET", "path": "/api/subscribe"}, "in", request)
+        gateway.counters.frames_in["http"] += 1
+        gateway.counters.bytes_in["http"] += len(request)
+        self.bytes_in = len(request)
+        message = control(Op.SUBSCRIBE, correlation=self.id, fields={"topics": topics})
+        gateway.broker.handle(self, message, gateway.now_s(), gateway.now_ms())
+        gateway.flush_soon()
+        answer = await self._answered
+        if answer.failure is not None:
+            raise failed(answer.failure)
+        await commit
+
+    # The broker's view
+
+    def encoded(self, message: Message) -> bytes:
+        name = message.target.name if isinstance(message.target, Topic) else ""
+        content, encoding = as_text(message.payload)
+        event = Event(name, message.id, message.type, message.at_ms, content, encoding)
+        head = f"id: {message.id}\n".encode() if message.id else b""
+        return b"%bdata: %b\n\n" % (head, write_json(event))
+
+    def write(self, data: bytes) -> None:
+        if self._closing is not None:
+            return
+        self.frames_out += 1
+        self.pending_bytes += len(data)
+        self.congested = self.pending_bytes > self._pending_bytes_max
+        self._pieces.append(data)
+        self._something.set()
+
+    def say(self, message: Message) -> None:
+        if message.kind is Kind.NOTIFICATION:
+            self.write(self.encoded(message))
+        elif not self._answered.done():
+            self._answered.set_result(message)
+
+    def end(self, closing: Closing) -> None:
+        if self._closing is None:
+            self._closing = closing
+            self._something.set()
+            if self.congested:  # it would not read why
+                self._connection.transport.abort()
+
+    # The stream
+
+    async def events(self) -> AsyncIterator[bytes]:
+        while True:
+            if not self._pieces and self._closing is None:
+                self._something.clear()
+                try:
+                    async with asyncio.timeout(HTTP_STREAM_PING_S):
+                        await self._something.wait()
+                except TimeoutError:
+                    yield _PING
+                    continue
+            if self._pieces:
+                data = b"".join(self._pieces)
+                self._pieces.clear()
+                yield data
+                self._taken(len(data))
+            elif self._closing is not None:
+                reason = write_json({"code": self._closing.code, "message": self._closing.text})
+                yield b"event: end\ndata: %b\n\n" % reason
+                return
+
+    def _taken(self, size: int) -> None:
+        self.bytes_out += size
+        self.pending_bytes -= size
+        if self.congested and self.pending_bytes <= self._pending_bytes_max:
+            self.congested = False
+            self._gateway.drained(self)
+
+    def leave(self, forget: list[str]) -> None:
+        """The stream is over. `forget`: durable topics it no longer wants to hear of."""
+        if self._left:
+            return
+        self._left = True
+        gateway = self._gateway
+        closing = self._closing = self._closing or Closing("peer_closed")
+        del self._api.subscribers[self.id]
+        if forget:
+            message = control(Op.UNSUBSCRIBE, correlation=self.id, fields={"topics": forget})
+            gateway.broker.handle(self, message, gateway.now_s(), gateway.now_ms())
+        gateway.broker.left(self)
+        gateway.flush_soon()
+        gateway.counters.frames_out["http"] += self.frames_out
+        gateway.counters.bytes_out["http"] += self.bytes_out
+        note = {
+            "reason": closing.code,
+            "text": closing.text,
+            "frames_in": self.frames_in,
+            "frames_out": self.frames_out,
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out,
+        }
+        with contextlib.suppress(StorageError):  # the log says itself that it cannot be written
+            gateway.recorder.event(self, "close", note)
+
+
+class EventStream(StreamingResponse):
+    def __init__(self, subscriber: Subscriber, forget: list[str]) -> None:
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        super().__init__(subscriber.events(), headers=headers, media_type="text/event-stream")
+        self._subscriber = subscriber
+        self._forget = forget
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._subscriber.leave(self._forget)

@@ -1,0 +1,113 @@
+"""Topics: publish on one, list them."""
+
+import heapq
+from itertools import chain
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from wirelake.gateway.http.content import Encoding, as_bytes
+from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.route import Parameter, Route
+from wirelake.message import Kind, Message, Topic
+
+
+class NewNotification(Struct, forbid_unknown_fields=True):
+    """`content` is text; base64 if `encoding` says so; or any other JSON value, which is published as JSON text."""
+
+    content: Any
+    type: Annotated[int, Meta(ge=0, le=255)] = 0
+    encoding: Encoding | UnsetType = UNSET
+
+
+class Published(Struct, omit_defaults=True):
+    """For a live name, `id` is that of the request in the event log, and `receivers` says how many it went to."""
+
+    id: str
+    topic: str
+    ts: int
+    receivers: int | UnsetType = UNSET
+
+
+class TopicRow(Struct):
+    """`lag` is how far the slowest subscriber is behind the head; for an identity, how much waits for itself."""
+
+    topic: str
+    durable: bool
+    subscribers: int
+    connected: int
+    head: int
+    lag: int
+
+
+class TopicList(Struct):
+    topics: list[TopicRow]
+    next: str | None = None  # the `after` of the next page, if there is one
+
+
+async def publish(exchange: Exchange, new: NewNotification) -> Published:
+    gateway = exchange.gateway
+    topic = exchange.path("topic")
+    content = as_bytes(new.content, new.encoding)
+    message = Message(kind=Kind.NOTIFICATION, payload=content, type=new.type)
+    notification, commit = gateway.broker.publish(topic, message, exchange.identity, gateway.now_ms())
+    gateway.flush_soon()
+    if commit is None:
+        return Published(exchange.id, topic, notification.at_ms, notification.fields.get("receivers", 0))
+    await commit
+    gateway.flush_soon()  # now it may go out
+    return Published(notification.id, topic, notification.at_ms)
+
+
+async def list_topics(exchange: Exchange, _: None) -> TopicList:
+    broker, topics = exchange.gateway.broker, exchange.gateway.state.topics
+    live = broker.live.names() if exchange.admin else {}
+    durable = topics.names() if exchange.admin else topics.subscribed(exchange.identity)
+    after, prefix, rows_max = exchange.query("after"), exchange.query("prefix"), exchange.rows_max
+    wanted = (name for name in chain(durable, live) if name > after and name.startswith(prefix))
+    names = heapq.nsmallest(rows_max + 1, wanted)
+    rows = []
+    for name in names[:rows_max]:
+        if not Topic(name).durable:
+            rows.append(TopicRow(name, False, live[name], live[name], 0, 0))
+            continue
+        own = None if exchange.admin else topics.deliveries(exchange.identity, name)
+        lag = topics.lag(name) if own is None else own.pending
+        rows.append(
+            TopicRow(name, True, len(topics.subscribers(name)), broker.durable.connected(name), topics.head(name), lag)
+        )
+    return TopicList(rows, names[rows_max - 1] if len(names) > rows_max else None)
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/api/topics/{topic}/notifications",
+        summary="Publish. Answered once the notification is on disk.",
+        handle=publish,
+        takes=NewNotification,
+        gives=Published,
+        status=201,
+        recorded=True,
+        parameters=(Parameter("topic", "A name with @ in front is durable, any other is live only."),),
+        refusals=(507,),
+        example={"content": "hello", "type": 0},
+        example_answer={"id": "3f9a2c-1-7", "topic": "@news", "ts": 1_700_000_000_000},
+    ),
+    Route(
+        method="GET",
+        path="/api/topics",
+        summary="The topics, by name: all of them for the admin, its own durable ones for an identity.",
+        handle=list_topics,
+        gives=TopicList,
+        parameters=(
+            Parameter("prefix", "Only names that begin so."),
+            Parameter("after", "Only names after this one."),
+            Parameter("limit", "At most so many.", "integer"),
+        ),
+        example_answer={
+            "topics": [{"topic": "@news", "durable": True, "subscribers": 3, "connected": 1, "head": 7, "lag": 2}],
+            "next": None,
+        },
+    ),
+)

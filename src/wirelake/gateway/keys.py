@@ -1,0 +1,64 @@
+"""The gateway's own secrets, in data/keys, readable by nobody else. Made when they are first needed."""
+
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from wirelake.errors import InputError
+from wirelake.protocols.comet.crypto import RSA_BITS, RSA_EXPONENT
+
+_TOKEN_BYTES = 24
+
+
+class Keys:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    @property
+    def admin_token_file(self) -> Path:
+        return self.folder / "admin.token"
+
+    def admin_token(self) -> str:
+        return self._kept("admin.token", lambda: f"a{secrets.token_urlsafe(_TOKEN_BYTES)}\n".encode()).decode().strip()
+
+    def comet(self) -> rsa.RSAPrivateKey:
+        key = self._private("comet.pem", lambda: rsa.generate_private_key(RSA_EXPONENT, RSA_BITS))
+        if not isinstance(key, rsa.RSAPrivateKey):
+            raise InputError(f"{self.folder / 'comet.pem'} is not an RSA key")
+        return key
+
+    def magline(self) -> X25519PrivateKey:
+        key = self._private("magline.pem", X25519PrivateKey.generate)
+        if not isinstance(key, X25519PrivateKey):
+            raise InputError(f"{self.folder / 'magline.pem'} is not an X25519 key")
+        return key
+
+    def _private(self, name: str, make: Callable[[], rsa.RSAPrivateKey | X25519PrivateKey]) -> object:
+        pem = self._kept(
+            name,
+            lambda: make().private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            ),
+        )
+        try:
+            return serialization.load_pem_private_key(pem, None)
+        except (ValueError, TypeError) as error:
+            raise InputError(f"{self.folder / name} cannot be read: {error}") from error
+
+    def _kept(self, name: str, make: Callable[[], bytes]) -> bytes:
+        path = self.folder / name
+        if not path.exists():
+            new = path.with_suffix(".new")
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(make())
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(path)
+        return path.read_bytes()

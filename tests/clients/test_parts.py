@@ -1,0 +1,76 @@
+"""The small parts that the clients are made of."""
+
+import asyncio
+from random import Random
+
+import pytest
+
+from wirelake.clients.backoff import Backoff
+from wirelake.clients.faults import Faults
+from wirelake.clients.inbox import Inbox
+from wirelake.clients.notification import Notification
+from wirelake.protocols.frame import Sender
+
+
+def test_pauses_double_up_to_a_bound_with_full_jitter() -> None:
+    shares = iter([0.0, 0.5, 1.0, 1.0, 1.0, 0.5])
+    backoff = Backoff(lambda: next(shares), first_s=1.0, max_s=6.0)
+    assert [backoff.next_s() for _ in range(5)] == [0.0, 1.0, 4.0, 6.0, 6.0]
+    backoff.reset()
+    assert backoff.next_s() == 0.5
+
+
+def test_an_inbox_keeps_order_and_each_key_once() -> None:
+    async def work() -> None:
+        inbox: Inbox[int] = Inbox(3)
+        assert [inbox.put(key, value) for key, value in (("a", 1), ("b", 2), ("a", 9), ("c", 3), ("d", 4))] == [
+            True,
+            True,
+            True,
+            True,
+            False,
+        ]
+        assert inbox.left_out == 1
+        inbox.discard("b")
+        inbox.discard("unknown")
+        inbox.nudge()
+        assert [await inbox.take() for _ in range(3)] == [None, 1, 3]
+        waiting = [asyncio.create_task(inbox.take()) for _ in range(2)]
+        await asyncio.sleep(0)
+        inbox.put("e", 5)
+        inbox.put("f", 6)
+        assert sorted([await task or 0 for task in waiting]) == [5, 6]
+
+    asyncio.run(work())
+
+
+def test_an_inbox_gives_out_what_it_has_before_it_is_over() -> None:
+    async def work() -> None:
+        inbox: Inbox[int] = Inbox(3)
+        inbox.put("a", 1)
+        inbox.finish(ValueError("why"))
+        inbox.finish()
+        assert len(inbox) == 1
+        assert await inbox.take() == 1
+        assert inbox.over
+        for _ in range(2):
+            with pytest.raises(ValueError, match="why"):
+                await inbox.take()
+
+    asyncio.run(work())
+
+
+def test_faults_make_nothing_up() -> None:
+    faults = Faults(Random(1), lose=0.2, repeat=0.2, delay=0.2)  # noqa: S311
+    packets = [bytes([number]) for number in range(200)]
+    arrived = [each for packet in packets for each in faults(packet, Sender.CLIENT)]
+    assert set(arrived) <= set(packets)
+    assert len(arrived) - len(set(arrived)) == faults.repeated > 0
+    missing = len(set(packets) - set(arrived))
+    assert faults.lost <= missing <= faults.lost + 64
+    assert arrived != sorted(arrived)
+    assert list(Faults(Random(1))(b"x", Sender.SERVER)) == [b"x"]  # noqa: S311
+
+
+def test_content_that_is_no_text() -> None:
+    assert Notification("1", b"\xff!").text == "\ufffd!"

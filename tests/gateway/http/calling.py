@@ -1,0 +1,123 @@
+"""A real gateway with its HTTP door open, and clients of it."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from gateway.running import HOST, WAIT_S, Running, running_gateway
+from wirelake.gateway.http.api import Api
+from wirelake.gateway.http.door import HttpDoor
+from wirelake.message import Kind, Message
+from wirelake.protocols.session import Closing
+
+BOB = ("bob", "bobs-token")
+
+
+class Calling(Running):
+    """`call` acts as the admin unless told otherwise."""
+
+    def __init__(self, running: Running, client: httpx.AsyncClient) -> None:
+        super().__init__(running.gateway)
+        self.client = client
+        self.admin_token = running.gateway.keys.admin_token()
+
+    @property
+    def api(self) -> Api:
+        door = self.gateway.doors["http"]
+        assert isinstance(door, HttpDoor)
+        return door.api
+
+    async def call(
+        self, method: str, path: str, body: Any = None, *, bearer: str | None = "", **rest: Any
+    ) -> httpx.Response:
+        headers = dict(rest.pop("headers", {}))
+        if bearer is not None:
+            headers["authorization"] = f"Bearer {bearer or self.admin_token}"
+        if body is not None:
+            rest["json"] = body
+        return await self.client.request(method, path, headers=headers, **rest)
+
+    async def refused(self, status: int, code: str, method: str, path: str, body: Any = None, **rest: Any) -> str:
+        """The message of an answer that has to be this error, in the one form that errors have."""
+        response = await self.call(method, path, body, **rest)
+        assert response.status_code == status, response.text
+        assert response.headers["content-type"] == "application/json"
+        found = response.json()
+        assert found.keys() == {"error"}
+        assert found["error"].keys() == {"code", "message"}
+        assert found["error"]["code"] == code
+        return str(found["error"]["message"])
+
+    async def raw(self, data: bytes) -> bytes:
+        """What comes back for these bytes until the gateway closes."""
+        reader, writer = await asyncio.open_connection(HOST, self.port("http"))
+        writer.write(data)
+        try:
+            async with asyncio.timeout(WAIT_S):
+                return await reader.read()
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def calling(
+    folder: Path, *doors: str, trust: ssl.SSLContext | None = None, **options: Any
+) -> AsyncIterator[Calling]:
+    async with running_gateway(folder, "http", *doors, **options) as running:
+        scheme = "https" if trust else "http"
+        url = f"{scheme}://{HOST}:{running.port('http')}"
+        async with httpx.AsyncClient(base_url=url, verify=trust or True, timeout=WAIT_S, trust_env=False) as client:
+            yield Calling(running, client)
+
+
+def run(folder: Path, test: Callable[[Calling], Awaitable[None]], *doors: str, **options: Any) -> None:
+    async def whole() -> None:
+        async with calling(folder, *doors, **options) as caller:
+            await test(caller)
+
+    asyncio.run(whole())
+
+
+class Provider:
+    """A peer of the broker that answers what it is asked."""
+
+    protocol = "test"
+    identity = "provider"
+    acknowledges = False
+    fetches = False
+    audience = None
+    congested = False
+
+    def __init__(self, caller: Calling, service: str, answer: Callable[[Message], list[Message]]) -> None:
+        self.id = caller.gateway.new_id()
+        self.asked: list[Message] = []
+        self._gateway = caller.gateway
+        self._answer = answer
+        caller.gateway.broker.services.register(self, service)
+
+    def say(self, message: Message) -> None:
+        self.asked.append(message)
+        for answer in self._answer(message):
+            self._gateway.later(0.0, partial(self._give, answer))
+
+    def _give(self, answer: Message) -> None:
+        assert self._gateway.broker.services.answered(self, answer)
+
+    def encoded(self, message: Message) -> bytes:
+        raise NotImplementedError
+
+    def write(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def end(self, closing: Closing) -> None:
+        raise NotImplementedError
+
+
+def answering(message: Message, **rest: Any) -> Message:
+    return Message(kind=Kind.RESPONSE, correlation=message.correlation, **rest)

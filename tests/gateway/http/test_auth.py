@@ -1,0 +1,144 @@
+import stat
+from pathlib import Path
+
+import pytest
+
+from gateway.http.calling import BOB, Calling, run
+from wirelake.gateway.http.auth import is_loopback
+from wirelake.gateway.http.route import Access
+from wirelake.gateway.http.routes import ROUTES
+
+PUBLISH = ("POST", "/api/topics/%40news/notifications", {"content": "x"})
+
+
+def test_without_a_token_only_health_readiness_description_and_local_metrics_are_open(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        opened = set()
+        for route in ROUTES:
+            path = route.path.replace("{", "").replace("}", "")
+            response = await caller.call(route.method, path, route.example, bearer=None)
+            if response.status_code == 401:
+                assert response.headers["www-authenticate"].startswith("Bearer")
+                assert response.json()["error"]["code"] == "unauthorized"
+            else:
+                opened.add(path)
+        assert opened == {"/healthz", "/readyz", "/metrics", "/api/openapi.json"}
+
+    run(tmp_path, test)
+
+
+def test_the_admin_token_is_in_a_private_file(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        file = caller.gateway.keys.admin_token_file
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        token = file.read_text().strip()
+        assert (await caller.call("GET", "/api/sessions", bearer=token)).status_code == 200
+        await caller.refused(401, "unauthorized", "GET", "/api/sessions", bearer=token[:-1])
+
+    run(tmp_path, test)
+
+
+def test_an_identity_is_known_by_name_and_token(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        await caller.add_identity("a:ü", "other", at_once=False)
+        assert (await caller.call(*PUBLISH, bearer="bob:bobs-token")).status_code == 201
+        assert (await caller.call(*PUBLISH, bearer="a%3A%C3%BC:other")).status_code == 201
+        assert [row["identity"] for row in caller.records("frame", direction="in")] == ["bob", "a:ü"]
+        for wrong in ("bob:wrong", "nobody:bobs-token", "bob:", ":bobs-token"):
+            await caller.refused(401, "unauthorized", *PUBLISH, bearer=wrong)
+        reasons = [row["note"]["reason"] for row in await caller.recorded("refuse", 4, protocol="http")]
+        assert reasons == ["wrong_token", "unknown", "wrong_token", "unknown"]
+        assert caller.gateway.counters.logins["http", "wrong_token"] == 2
+        assert "bobs-token" not in str(caller.records())
+
+    run(tmp_path, test, identities=[BOB])
+
+
+def test_an_identitys_token_alone_is_enough(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        await caller.add_identity("eve", "eves-token", at_once=False)
+        for _ in range(2):
+            assert (await caller.call(*PUBLISH, bearer="eves-token")).status_code == 201
+        assert (await caller.call(*PUBLISH, bearer="bobs-token")).status_code == 201
+        assert [row["identity"] for row in caller.records("frame", direction="in")] == ["eve", "eve", "bob"]
+        await caller.refused(401, "unauthorized", *PUBLISH, bearer="nobodys-token")
+
+        await caller.call("DELETE", "/api/identities/eve")
+        await caller.refused(401, "unauthorized", *PUBLISH, bearer="eves-token")
+
+    run(tmp_path, test, identities=[BOB])
+
+
+@pytest.mark.parametrize("header", ["Basic Ym9iOng=", "Bearer", "bob:bobs-token"])
+def test_other_headers_are_refused(tmp_path: Path, header: str) -> None:
+    async def test(caller: Calling) -> None:
+        message = await caller.refused(401, "unauthorized", *PUBLISH, bearer=None, headers={"authorization": header})
+        assert "Bearer" in message
+
+    run(tmp_path, test)
+
+
+def test_what_is_the_admins_is_refused_to_an_identity(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        refused = set()
+        for route in ROUTES:
+            if route.streams:
+                continue
+            path = route.path.replace("{", "").replace("}", "")
+            response = await caller.call(route.method, path, route.example, bearer=":".join(BOB))
+            if response.status_code == 403:
+                assert response.json()["error"]["code"] == "forbidden"
+                refused.add((route.method, path))
+        assert refused == {
+            ("GET", "/api/sessions"),
+            ("DELETE", "/api/sessions/id"),
+            ("POST", "/api/identities"),
+            ("GET", "/api/identities"),
+            ("DELETE", "/api/identities/name"),
+            ("POST", "/api/devices"),
+            ("DELETE", "/api/devices/serial"),
+            ("GET", "/api/ledger"),
+        }
+        assert not caller.gateway.state.devices.list()
+
+    run(tmp_path, test, identities=[BOB])
+
+
+def test_an_open_gateway_still_keeps_what_is_the_admins(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        assert (await caller.call(*PUBLISH, bearer=None)).status_code == 201
+        assert (await caller.call(*PUBLISH, bearer="anna:whatever")).status_code == 201
+        assert [row["identity"] for row in caller.records("frame", direction="in")] == ["anonymous", "anna"]
+        await caller.refused(403, "forbidden", "GET", "/api/sessions", bearer=None)
+        await caller.refused(403, "forbidden", "GET", "/api/sessions", bearer="admin:whatever")
+        await caller.refused(401, "unauthorized", *PUBLISH, bearer="a-mistyped-admin-token")
+        assert (await caller.call("GET", "/api/sessions")).status_code == 200
+
+        here = {"origin": str(caller.client.base_url).rstrip("/")}
+        assert (await caller.call(*PUBLISH, bearer=None, headers=here)).status_code == 201
+        message = await caller.refused(
+            403, "forbidden", *PUBLISH, bearer=None, headers={"origin": "https://elsewhere.example"}
+        )
+        assert "elsewhere.example" in message
+
+    run(tmp_path, test, auth={"open": True})
+
+
+def test_metrics_are_the_admins_where_others_can_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(caller: Calling) -> None:
+        monkeypatch.setattr(caller.api.doorkeeper, "_is_local", False)
+        await caller.refused(401, "unauthorized", "GET", "/metrics", bearer=None)
+        await caller.refused(403, "forbidden", "GET", "/metrics", bearer=":".join(BOB))
+        assert (await caller.call("GET", "/metrics")).status_code == 200
+
+    run(tmp_path, test, identities=[BOB])
+
+
+def test_which_addresses_are_this_machine_only() -> None:
+    assert [is_loopback(host) for host in ("127.0.0.1", "127.1.2.3", "::1", "localhost")] == [True] * 4
+    assert [is_loopback(host) for host in ("0.0.0.0", "::", "192.0.2.1", "gateway.example")] == [False] * 4  # noqa: S104
+
+
+def test_every_route_says_whose_it_is() -> None:
+    open_to_all = {route.path for route in ROUTES if route.access is Access.ANYBODY}
+    assert open_to_all == {"/healthz", "/readyz", "/api/openapi.json"}

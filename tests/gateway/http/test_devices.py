@@ -1,0 +1,142 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.http.calling import BOB, Calling, run
+from gateway.wire import Meter, report
+from wirelake.protocols.apostol.commands import Reading, encode_data
+from wirelake.protocols.apostol.opcodes import ANSWER
+
+KEY = bytes(range(16))
+COMMANDS = "/api/devices/m1/commands"
+
+
+async def heard(caller: Calling, meter: Meter, serial: str = "m1") -> None:
+    """The device speaks once, and gets its receipt."""
+    meter.send(report(serial, 1, b"hello")[0])
+    assert (await meter.hear()).receipt
+
+
+async def answered(asked: "asyncio.Task[httpx.Response]", meter: Meter, data: bytes, **rest: Any) -> httpx.Response:
+    request = await meter.hear()
+    assert request.to_device
+    for packet in report("m1", request.command_no, data, params=ANSWER, **rest):
+        meter.send(packet)
+    return await asked
+
+
+def test_devices_are_added_listed_without_keys_and_removed(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        response = await caller.call("POST", "/api/devices", {"serial": "m1", "type": 6, "key": KEY.hex()})
+        assert response.status_code == 201
+        assert (await caller.call("POST", "/api/devices", {"serial": "a/2"})).json()["has_key"] is False
+        device = caller.gateway.state.devices.find("m1")
+        assert device is not None
+        assert (device.type, device.key) == (6, KEY)
+
+        listed = await caller.call("GET", "/api/devices", bearer=":".join(BOB))
+        rows = listed.json()["devices"]
+        assert [(row["serial"], row["type"], row["has_key"], row["heard"]) for row in rows] == [
+            ("a/2", 0, False, False),
+            ("m1", 6, True, False),
+        ]
+        assert KEY.hex() not in listed.text
+        assert not any(KEY.hex().encode() in row["frame"] for row in caller.records())
+
+        assert (await caller.call("DELETE", "/api/devices/a%2F2")).status_code == 204
+        assert (await caller.call("DELETE", "/api/devices/m1")).status_code == 204
+        assert caller.gateway.state.devices.list() == []
+        await caller.refused(404, "not_found", "DELETE", "/api/devices/m1")
+
+    run(tmp_path, test, identities=[BOB])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"serial": ""}, {"serial": "x", "type": 256}, {"serial": "x", "key": "00"}, {"serial": "x", "key": "z"}],
+)
+def test_a_bad_device(tmp_path: Path, body: object) -> None:
+    async def test(caller: Calling) -> None:
+        await caller.refused(400, "bad_request", "POST", "/api/devices", body)
+        await caller.refused(409, "conflict", "POST", "/api/devices", {"serial": "m1"})
+
+    run(tmp_path, test, devices=[("m1", 0, None)])
+
+
+def test_a_command_is_answered_with_what_the_device_says(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        async with await Meter.call(caller.port("apostol")) as meter:
+            await heard(caller, meter)
+            body = {"type": 0x82, "data": "0a0b"}
+            asked = asyncio.create_task(caller.call("POST", COMMANDS, body, bearer=":".join(BOB)))
+            response = await answered(asked, meter, b"\x0c\x0d")
+            assert response.status_code == 200
+            assert response.json() == {
+                "serial": "m1", "type": 2, "error": 0, "device_time": 1_700_000_000, "data": "0c0d",
+            }  # fmt: skip
+            assert (await meter.hear()).receipt
+
+            asked = asyncio.create_task(caller.call("POST", COMMANDS, {"type": 0x84}))
+            readings = encode_data((Reading(1, 500), Reading(2, 1.5)))
+            response = await answered(asked, meter, readings, command_type=4)
+            values = [(reading["type"], reading["value"]) for reading in response.json()["readings"]]
+            assert values == [(1, 500), (2, 1.5)]
+            assert (await meter.hear()).receipt
+
+            asked = asyncio.create_task(caller.call("POST", COMMANDS, {"type": 0x82}))
+            response = await answered(asked, meter, b"", error=3)
+            assert response.status_code == 200, "the device did answer"
+            assert (response.json()["error"], response.json()["error_text"]) == (3, "bad format")
+
+            rows = caller.records("frame", protocol="http")
+            assert [row["direction"] for row in rows] == ["in", "out"] * 3
+
+    run(tmp_path, test, "apostol", devices=[("m1", 0, None)], identities=[BOB])
+
+
+def test_unknown_not_heard_and_silent_devices(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        body = {"type": 130, "wait_ms": 50}
+        assert "nobody" in await caller.refused(404, "not_found", "POST", "/api/devices/nobody/commands", body)
+        assert "not been heard" in await caller.refused(409, "not_heard", "POST", COMMANDS, body)
+        async with await Meter.call(caller.port("apostol")) as meter:
+            await heard(caller, meter)
+            await caller.refused(504, "timeout", "POST", COMMANDS, body)
+        assert caller.gateway.broker.services.open == 0
+
+    run(tmp_path, test, "apostol", devices=[("m1", 0, None)])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"type": 2},
+        {"type": 256},
+        {"type": 130, "data": "xy"},
+        {"type": 130, "wait_ms": 0},
+        {"type": 130, "wait_ms": 30001},
+    ],
+)
+def test_a_bad_command(tmp_path: Path, body: object) -> None:
+    async def test(caller: Calling) -> None:
+        await caller.refused(400, "bad_request", "POST", COMMANDS, body)
+
+    run(tmp_path, test, devices=[("m1", 0, None)])
+
+
+def test_removing_a_device_ends_its_session(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        async with await Meter.call(caller.port("apostol")) as meter:
+            await heard(caller, meter)
+            (row,) = (await caller.call("GET", "/api/devices")).json()["devices"]
+            assert row["heard"]
+            await caller.call("DELETE", "/api/devices/m1")
+            assert not caller.gateway.devices.peers
+            meter.send(report("m1", 2, b"again")[0])
+            assert await meter.silent()
+
+    run(tmp_path, test, "apostol", devices=[("m1", 0, None)])

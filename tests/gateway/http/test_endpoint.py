@@ -1,0 +1,155 @@
+"""What every route has in common: errors in one form, bodies within limits, nothing that escapes."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.http.calling import Calling, Provider, run
+from gateway.running import HOST, until
+from wirelake.gateway.http import api as api_module
+from wirelake.gateway.http import endpoint as endpoint_module
+from wirelake.gateway.http.endpoint import blanked
+from wirelake.limits import HTTP_BODY_BYTES_MAX
+
+PUBLISH = "/api/topics/%40news/notifications"
+
+
+def test_unknown_paths_and_methods(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        for path in ("/", "/api", "/api/nothing", "/healthz/", "/api/topics/"):
+            assert "/api/openapi.json" in await caller.refused(404, "not_found", "GET", path)
+        response = await caller.call("PUT", "/api/identities", {})
+        assert (response.status_code, response.headers["allow"]) == (405, "POST, GET, HEAD")
+        await caller.refused(405, "method_not_allowed", "DELETE", "/healthz")
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("body", "offset"),
+    [(b'{"content": nope}', 16), (b'{"content": "x"', 15), (b"\xff", 0), (b'{"content": "x"} x', 18)],
+)
+def test_bad_json_is_told_with_its_offset(tmp_path: Path, body: bytes, offset: int) -> None:
+    async def test(caller: Calling) -> None:
+        message = await caller.refused(400, "bad_json", "POST", PUBLISH, content=body)
+        assert message.endswith(f" (byte {offset})")
+        assert message.count("byte") == 1
+        assert not caller.records("frame", protocol="http")
+
+    run(tmp_path, test)
+
+
+def test_json_that_nests_too_deep(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        for depth in (200, 100_000):
+            body = b'{"content": ' + b"[" * depth + b"]" * depth + b"}"
+            assert "deeper than 128" in await caller.refused(400, "bad_json", "POST", PUBLISH, content=body)
+
+    run(tmp_path, test)
+
+
+def test_a_body_over_the_limit_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        head = f"POST {PUBLISH} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {caller.admin_token}\r\n"
+        answer = await caller.raw(f"{head}content-length: {HTTP_BODY_BYTES_MAX + 1}\r\n\r\n".encode())
+        assert answer.startswith(b"HTTP/1.1 413")
+        assert b"HTTP_BODY_BYTES_MAX" in answer
+
+    run(tmp_path, test)
+
+
+def test_a_body_that_grows_over_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_module, "HTTP_BODY_BYTES_MAX", 1000)
+
+    async def parts() -> Any:
+        for _ in range(3):
+            yield b" " * 500
+
+    async def test(caller: Calling) -> None:
+        message = await caller.refused(413, "too_large", "POST", PUBLISH, content=parts())
+        assert "1000 bytes" in message
+        await caller.refused(413, "too_large", "POST", PUBLISH, content=b" " * 1001)
+        assert (await caller.call("POST", PUBLISH, {"content": "x"})).status_code == 201
+
+    run(tmp_path, test)
+
+
+def test_bodies_under_way_are_limited_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_module, "HTTP_BODIES_BYTES_MAX", 1500)
+
+    async def test(caller: Calling) -> None:
+        Provider(caller, "mute", lambda _: [])
+        waiting = asyncio.create_task(caller.call("POST", "/api/services/mute/op", {"x": "y" * 1000}))
+        await until(lambda: caller.gateway.broker.services.open == 1)
+        await caller.refused(429, "busy", "POST", PUBLISH, {"content": "x" * 1000})
+        assert (await caller.call("POST", PUBLISH, {"content": "x"})).status_code == 201
+        caller.api.end()
+        await waiting
+        assert (await caller.call("POST", PUBLISH, {"content": "x" * 1000})).status_code == 201
+
+    run(tmp_path, test)
+
+
+def test_requests_under_way_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_module, "HTTP_REQUESTS_OPEN_MAX", 1)
+
+    async def test(caller: Calling) -> None:
+        Provider(caller, "mute", lambda _: [])
+        waiting = asyncio.create_task(caller.call("POST", "/api/services/mute/op", {}))
+        await until(lambda: caller.gateway.broker.services.open == 1)
+        await caller.refused(503, "busy", "GET", "/healthz")
+        caller.api.end()
+        await waiting
+        assert (await caller.call("GET", "/healthz")).status_code == 200
+
+    run(tmp_path, test)
+
+
+def test_a_fault_of_our_own_is_a_500_that_tells_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(caller: Calling) -> None:
+        def fail(*_: Any) -> None:
+            raise ZeroDivisionError("a secret of the inside")
+
+        monkeypatch.setattr(caller.gateway.broker, "publish", fail)
+        assert "secret" not in await caller.refused(500, "internal", "POST", PUBLISH, {"content": "x"})
+        assert "ZeroDivisionError" in caplog.text
+        monkeypatch.undo()
+        assert (await caller.call("POST", PUBLISH, {"content": "x"})).status_code == 201
+
+    run(tmp_path, test)
+
+
+def test_a_client_that_goes_away_inside_its_body(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        _, writer = await asyncio.open_connection(HOST, caller.port("http"))
+        head = f"POST {PUBLISH} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {caller.admin_token}\r\n"
+        writer.write(f'{head}content-length: 100\r\n\r\n{{"content": '.encode())
+        await until(lambda: caller.api.open == 1)
+        writer.close()
+        await until(lambda: caller.api.open == 0)
+        assert not caller.records("frame", protocol="http")
+        assert (await caller.call("POST", PUBLISH, {"content": "x"})).status_code == 201
+
+    run(tmp_path, test)
+
+
+def test_many_at_once_are_all_kept(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        calls = [caller.call("POST", PUBLISH, {"content": str(number)}) for number in range(100)]
+        ids = [response.json()["id"] for response in await asyncio.gather(*calls)]
+        kept = {notification.id: notification.content for notification in caller.gateway.state.topics.after("@news", 0)}
+        assert [kept[id_] for id_ in ids] == [str(number).encode() for number in range(100)]
+        assert len(caller.records("frame", protocol="http")) == 200
+        assert caller.gateway.log.blocks < 200, "one block for many"
+
+    run(tmp_path, test)
+
+
+def test_secrets_are_blanked_wherever_they_are_named() -> None:
+    assert blanked(b'{"name":"a","token":"t"}', ("token",)) == '{"name":"a","token":"…"}'.encode()
+    assert blanked(b"", ("token",)) == b""
+    assert blanked(b'{ "as": "sent" }', ()) == b'{ "as": "sent" }'

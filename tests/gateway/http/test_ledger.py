@@ -1,0 +1,32 @@
+from pathlib import Path
+
+from gateway.http.calling import BOB, Calling, run
+from gateway.running import until
+from gateway.wire import Phone
+from wirelake.protocols.comet import frames
+
+
+def test_the_counters_agree_with_the_log(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        async with await Phone.call(caller.port("comet"), *BOB) as phone:
+            await phone.ask(frames.Subscribe(("@a",)))
+            await caller.call("POST", "/api/topics/%40a/notifications", {"content": "x"})
+            await phone.hear()
+            open_ = (await caller.call("GET", "/api/ledger")).json()
+            assert open_["protocols"]["comet"]["connections"] == 1
+            phone.write(b"\x00\x01\x63")  # no such type
+            await phone.hear()
+        await until(lambda: not caller.gateway.connections)
+        ledger = (await caller.call("GET", "/api/ledger")).json()
+        for protocol in ("comet", "http"):
+            counts = ledger["protocols"][protocol]
+            assert counts["frames_in"] == len(caller.records("frame", protocol=protocol, direction="in"))
+        comet = ledger["protocols"]["comet"]
+        assert (comet["connections"], comet["accepted"], comet["quarantined"], comet["errors"]) == (0, 1, 1, 1)
+        assert comet["frames_out"] >= open_["protocols"]["comet"]["frames_out"] > 0
+        assert comet["bytes_in"] > 0
+        assert ledger["deliveries"]["durable"] == 1
+        assert ledger["log"]["next_seq"] == caller.gateway.log.next_seq
+        assert ledger["since_ms"] <= ledger["at_ms"]
+
+    run(tmp_path, test, "comet", identities=[BOB])

@@ -1,0 +1,86 @@
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.http.calling import BOB, Calling, run
+from gateway.running import until
+from gateway.wire import Phone
+from wirelake.gateway.histogram import Histogram
+from wirelake.protocols.comet import frames
+
+
+async def scraped(caller: Calling) -> dict[tuple[str, tuple[str, ...]], float]:
+    response = await caller.call("GET", "/metrics", bearer=None)
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return {
+        (sample.name, tuple(sample.labels[label] for label in sorted(sample.labels))): sample.value
+        for family in text_string_to_metric_families(response.text)
+        for sample in family.samples
+    }
+
+
+def test_what_happened_is_counted(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        async with await Phone.call(caller.port("comet"), *BOB) as phone:
+            await phone.ask(frames.Subscribe(("@a",)))
+            await caller.call("POST", "/api/topics/%40a/notifications", {"content": "x"})
+            await phone.hear()
+            found = await scraped(caller)
+            assert found["wirelake_connections", ("comet",)] == 1
+            assert found["wirelake_connections_accepted_total", ("comet",)] == 1
+            assert found["wirelake_frames_total", ("in", "comet")] == 2
+            assert found["wirelake_frames_total", ("out", "comet")] == 3
+            assert found["wirelake_frames_total", ("in", "http")] == 1
+            assert found["wirelake_deliveries_total", ("durable",)] == 1
+            assert found["wirelake_topics", ("durable",)] == 1
+            assert found["wirelake_log_blocks_total", ()] > 0
+            assert found["wirelake_log_commit_seconds_count", ()] > 0
+            assert (
+                found["wirelake_log_commit_seconds_bucket", ("+Inf",)] == found["wirelake_log_commit_seconds_count", ()]
+            )
+            assert found["wirelake_state_commits_total", ()] > 0
+            route = "/api/topics/{topic}/notifications"
+            assert found["wirelake_http_requests_total", ("POST", route, "201")] == 1
+            assert found["process_resident_memory_bytes", ()] > 1_000_000
+            assert found["wirelake_admitted", ()] == 2
+            phone.write(b"\x00\x01\x63")
+            await phone.hear()
+        await until(lambda: not caller.gateway.connections)
+        await caller.call("GET", "/api/topics", bearer="bob:wrong")
+        later = await scraped(caller)
+        assert later["wirelake_quarantined_total", ("comet",)] == 1
+        assert later["wirelake_errors_total", ("comet", "unknown_type")] == 1
+        assert later["wirelake_errors_total", ("http", "unauthorized")] == 1
+        assert later["wirelake_logins_total", ("wrong_token", "http")] == 1
+        assert later["wirelake_connections", ("comet",)] == 0
+        falling = {key for key, value in found.items() if key[0].endswith("_total") and later.get(key, -1) < value}
+        assert not falling, "a counter never falls, also when a connection ends"
+
+    run(tmp_path, test, "comet", identities=[BOB])
+
+
+def test_invented_methods_and_paths_make_no_new_series(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        for method in ("BREW", "PROPFIND"):
+            await caller.client.request(method, "/healthz")
+            await caller.client.request(method, f"/{method}")
+        labels = {key[1] for key in await scraped(caller) if key[0] == "wirelake_http_requests_total"}
+        assert labels == {("other", "/healthz", "405")}
+
+    run(tmp_path, test)
+
+
+def test_a_histogram_counts_up_to_each_bound() -> None:
+    seen = Histogram((0.1, 1.0))
+    for value in (0.05, 0.1, 0.5, 7.0):
+        seen.observe(value)
+    assert list(seen.cumulated()) == [("0.1", 2), ("1.0", 3), ("+Inf", 4)]
+    assert (seen.count, seen.sum) == (4, 7.65)
+
+
+def test_the_lag_of_the_loop_is_measured(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        await until(lambda: caller.api.loop_lag_s.count > 0)
+        assert (await scraped(caller))["wirelake_loop_lag_seconds_count", ()] > 0
+
+    run(tmp_path, test)

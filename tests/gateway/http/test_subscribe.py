@@ -1,0 +1,220 @@
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.http.calling import BOB, Calling, calling, run
+from gateway.running import HOST, WAIT_S, until
+from wirelake.gateway.http import subscriber as subscriber_module
+
+BEARER = ":".join(BOB)
+
+
+class Stream:
+    def __init__(self, response: httpx.Response) -> None:
+        self.response = response
+        self._lines = response.aiter_lines()
+
+    async def next(self) -> dict[str, str]:
+        """The next event's fields; comments are left out."""
+        fields: dict[str, str] = {}
+        async with asyncio.timeout(WAIT_S):
+            async for line in self._lines:
+                if not line and fields:
+                    return fields
+                name, colon, value = line.partition(": ")
+                if colon and name:
+                    fields[name] = value
+        raise EOFError
+
+    async def data(self) -> Any:
+        return json.loads((await self.next())["data"])
+
+
+@asynccontextmanager
+async def subscribed(caller: Calling, query: str, bearer: str = BEARER) -> AsyncIterator[Stream]:
+    headers = {"authorization": f"Bearer {bearer}"}
+    async with caller.client.stream("GET", f"/api/subscribe?{query}", headers=headers) as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        yield Stream(response)
+
+
+def test_durable_and_live_notifications_as_events(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        async with subscribed(caller, "topic=%40a&topic=b") as stream:
+            response = await caller.call("POST", "/api/topics/%40a/notifications", {"content": "hello", "type": 3})
+            published = response.json()
+            event = await stream.next()
+            assert event["id"] == published["id"]
+            assert json.loads(event["data"]) == {
+                "topic": "@a", "id": published["id"], "type": 3, "ts": published["ts"], "content": "hello",
+            }  # fmt: skip
+            live = (await caller.call("POST", "/api/topics/b/notifications", {"content": "line 1\nline 2"})).json()
+            assert live["receivers"] == 1
+            assert (await stream.data())["content"] == "line 1\nline 2"
+            await caller.publish("@a", b"\xff")
+            binary = await stream.data()
+            assert (binary["content"], binary["encoding"]) == ("/w==", "base64")
+
+    run(tmp_path, test, identities=[BOB])
+
+
+def test_what_was_written_counts_as_acked_and_what_was_missed_comes_first(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        async with subscribed(caller, "topic=%40a") as stream:
+            await caller.publish("@a", "1")
+            assert (await stream.data())["content"] == "1"
+            await until(lambda: not caller.waiting("bob"))
+        await until(lambda: not caller.api.subscribers)
+        await caller.publish("@a", "2")
+        await caller.publish("@a", "3")
+        assert [waiting.content for waiting in caller.waiting("bob")] == [b"2", b"3"]
+        async with subscribed(caller, "topic=%40a") as stream:
+            assert [(await stream.data())["content"] for _ in range(2)] == ["2", "3"]
+        (ack, *_) = await caller.recorded("ack")
+        assert ack["note"]["identity"] == "bob"
+
+    run(tmp_path, test, identities=[BOB])
+
+
+def test_its_session_is_listed_recorded_and_can_be_ended(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        async with subscribed(caller, "topic=%40a") as stream:
+            (row,) = (await caller.call("GET", "/api/sessions")).json()["sessions"]
+            assert (row["protocol"], row["identity"], row["state"]) == ("http", "bob", "streaming")
+            assert (await caller.call("DELETE", f"/api/sessions/{row['id']}")).status_code == 204
+            event = await stream.next()
+            assert (event["event"], json.loads(event["data"])["code"]) == ("end", "ended")
+            with pytest.raises(EOFError):
+                await stream.next()
+        await caller.recorded("close", session=row["id"])
+        about = [(r["event"], r["frame"]) for r in caller.records(session=row["id"])]
+        assert about == [("open", b""), ("frame", b'{"topics":["@a"]}'), ("close", b"")]
+        (closed,) = caller.records("close", session=row["id"])
+        assert closed["note"]["reason"] == "ended"
+
+    run(tmp_path, test, identities=[BOB])
+
+
+def test_a_subscription_need_not_outlast_the_stream(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        topics = caller.gateway.state.topics
+        await topics.subscribe("bob", "@old")
+        async with subscribed(caller, "topic=%40old&topic=%40new&keep=false"):
+            assert topics.subscribed("bob") == ["@old", "@new"]
+        await until(lambda: topics.subscribed("bob") == ["@old"])
+
+    run(tmp_path, test, identities=[BOB])
+
+
+def test_a_client_that_goes_away_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        async with subscribed(caller, "topic=b"):
+            assert caller.gateway.broker.live.names() == {"b": 1}
+        await until(lambda: not caller.api.subscribers and not caller.gateway.broker.live.names())
+        (closed,) = await caller.recorded("close", protocol="http")
+        assert closed["note"]["reason"] == "peer_closed"
+
+    run(tmp_path, test, identities=[BOB])
+
+
+def test_a_slow_reader_of_a_live_name_is_cut_off(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        reader, writer = await asyncio.open_connection(HOST, caller.port("http"), limit=1024)
+        writer.write(
+            f"GET /api/subscribe?topic=b HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {BEARER}\r\n\r\n".encode()
+        )
+        assert b"200 OK" in await reader.readline()
+        content = "x" * 1_000_000
+        async with asyncio.timeout(WAIT_S):
+            while caller.api.subscribers:
+                await caller.publish("b", content)
+                await asyncio.sleep(0)
+        assert caller.gateway.broker.live.cut >= 1
+        (closed,) = await caller.recorded("close", protocol="http")
+        assert closed["note"]["reason"] == "slow_consumer"
+        writer.close()
+
+    run(tmp_path, test, identities=[BOB], limits={"pending_bytes": 100_000})
+
+
+def test_a_slow_reader_of_a_durable_topic_catches_up(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        reader, writer = await asyncio.open_connection(HOST, caller.port("http"), limit=1024)
+        query = "topic=%40a"
+        writer.write(
+            f"GET /api/subscribe?{query} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {BEARER}\r\n\r\n".encode()
+        )
+        assert b"200 OK" in await reader.readline()
+        (listener,) = caller.api.subscribers.values()
+        published = 0
+        async with asyncio.timeout(WAIT_S):
+            while not listener.congested:
+                await caller.publish("@a", f"{published:06} " + "x" * 500_000)
+                published += 1
+                await asyncio.sleep(0.02)  # what the network takes, it has taken
+        for _ in range(3):
+            await caller.publish("@a", f"{published:06} ")
+            published += 1
+        (row,) = (await caller.call("GET", "/api/sessions")).json()["sessions"]
+        assert row["slow"]
+        assert row["lag"] > 0
+        last = b'"content":"%06d ' % (published - 1)
+        seen = b""
+        async with asyncio.timeout(WAIT_S):
+            while last not in seen:
+                seen = seen[-100:] + await reader.read(1 << 20)
+        await until(lambda: not listener.congested)
+        writer.close()
+
+    run(tmp_path, test, identities=[BOB], limits={"pending_bytes": 100_000})
+
+
+def test_a_quiet_stream_shows_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriber_module, "HTTP_STREAM_PING_S", 0.01)
+
+    async def test(caller: Calling) -> None:
+        async with subscribed(caller, "topic=b") as stream, asyncio.timeout(WAIT_S):
+            lines = stream.response.aiter_lines()
+            assert [await anext(lines) for _ in range(4)] == [": still here", "", ": still here", ""]
+
+    run(tmp_path, test, identities=[BOB])
+
+
+def test_a_stopping_gateway_ends_its_streams(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with calling(tmp_path, identities=[BOB]) as caller, subscribed(caller, "topic=%40a") as stream:
+            closing = asyncio.create_task(caller.gateway.close())
+            event = await stream.next()
+            assert json.loads(event["data"])["code"] == "shutdown"
+            await closing
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("query", ["", "topic=", "topic=a%00", "topic=a&keep=perhaps"])
+def test_bad_questions(tmp_path: Path, query: str) -> None:
+    async def test(caller: Calling) -> None:
+        await caller.refused(400, "bad_request", "GET", f"/api/subscribe?{query}", bearer=BEARER)
+        assert not caller.api.subscribers
+        await caller.refused(405, "method_not_allowed", "POST", "/api/subscribe", {})
+
+    run(tmp_path, test, identities=[BOB])
+
+
+def test_streams_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from wirelake.gateway.http import subscribe as subscribe_module
+
+    monkeypatch.setattr(subscribe_module, "HTTP_STREAMS_MAX", 1)
+
+    async def test(caller: Calling) -> None:
+        async with subscribed(caller, "topic=a"):
+            await caller.refused(503, "unavailable", "GET", "/api/subscribe?topic=a", bearer=BEARER)
+
+    run(tmp_path, test, identities=[BOB])
