@@ -171,7 +171,7 @@ def test_a_bad_network(tmp_path: Path, transport: Transport, seed: int) -> None:
     """A third of the packets lost, repeated or late: everything arrives, each thing once."""
 
     async def work() -> None:
-        faults = Faults(Random(seed), lose=0.12, repeat=0.12, delay=0.12)  # noqa: S311
+        faults = Faults(Random(seed), lose=0.12, repeat=0.12, delay=0.12)
 
         async def handler(request: DeviceRequest) -> Data:
             return request.data[::-1]

@@ -255,15 +255,17 @@ def test_an_old_connection_of_ones_own_is_waited_out(tmp_path: Path) -> None:
     """Where a second connection is refused, a client that lost its first one calls until the gateway notices."""
 
     async def work() -> None:
-        async with gateway(tmp_path, comet={"second": "refuse"}) as running:
-            async with phone(running, backoff=Backoff(lambda: 1.0, 0.1, 0.1)) as client:
-                for connection in list(running.gateway.connections.values()):
-                    connection.abort()
-                await until(lambda: not running.gateway.connections)
-                async with await Phone.call(running.port("comet"), *PHONE):
-                    await until(lambda: "connected already" in client.trouble)
-                await client.ping()
-                assert client.connections == 2
+        async with (
+            gateway(tmp_path, comet={"second": "refuse"}) as running,
+            phone(running, backoff=Backoff(lambda: 1.0, 0.1, 0.1)) as client,
+        ):
+            for connection in list(running.gateway.connections.values()):
+                connection.abort()
+            await until(lambda: not running.gateway.connections)
+            async with await Phone.call(running.port("comet"), *PHONE):
+                await until(lambda: "connected already" in client.trouble)
+            await client.ping()
+            assert client.connections == 2
 
     run(work())
 

@@ -61,7 +61,7 @@ def test_an_inbox_gives_out_what_it_has_before_it_is_over() -> None:
 
 
 def test_faults_make_nothing_up() -> None:
-    faults = Faults(Random(1), lose=0.2, repeat=0.2, delay=0.2)  # noqa: S311
+    faults = Faults(Random(1), lose=0.2, repeat=0.2, delay=0.2)
     packets = [bytes([number]) for number in range(200)]
     arrived = [each for packet in packets for each in faults(packet, Sender.CLIENT)]
     assert set(arrived) <= set(packets)
@@ -69,7 +69,7 @@ def test_faults_make_nothing_up() -> None:
     missing = len(set(packets) - set(arrived))
     assert faults.lost <= missing <= faults.lost + 64
     assert arrived != sorted(arrived)
-    assert list(Faults(Random(1))(b"x", Sender.SERVER)) == [b"x"]  # noqa: S311
+    assert list(Faults(Random(1))(b"x", Sender.SERVER)) == [b"x"]
 
 
 def test_content_that_is_no_text() -> None:

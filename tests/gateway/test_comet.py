@@ -243,24 +243,26 @@ def test_error_5_before_the_login(tmp_path: Path) -> None:
 @pytest.mark.parametrize("secret_bytes", [16, 32])
 def test_error_5_without_a_key_where_one_is_required(tmp_path: Path, secret_bytes: int) -> None:
     async def work() -> None:
-        async with gateway(tmp_path, comet={"require_key": True}) as running:
-            async with await Phone.call(caller(running)) as phone:
-                success = await phone.ask(frames.Auth("phone", ""))
-                assert isinstance(success, frames.AuthSuccess)
-                phone.say(frames.Subscribe(("@a",)), frames.GetMessageList())
-                assert [await phone.error(), await phone.error()] == [5, 5]
-                assert await phone.ask(frames.Heartbeat()) == frames.Ok()
-                secret = os.urandom(secret_bytes)
-                wrapped = crypto.wrap_secret(secret, success.encrypt_key)
-                assert await phone.ask(frames.ExchangeKey(wrapped)) == frames.Ok()
-                assert await phone.ask(frames.Subscribe(("@a",))) == frames.Ok()
-                await running.publish("@a", "pushed")
-                message = await told(phone)
-                (listed,) = await backlog(phone)
-                assert message.content != listed.content, "sealed anew each time"
-                for sealed in (message, listed):
-                    assert b"pushed" not in sealed.content
-                    assert crypto.open_content(sealed.content, sealed.msg_id, secret) == b"pushed"
+        async with (
+            gateway(tmp_path, comet={"require_key": True}) as running,
+            await Phone.call(caller(running)) as phone,
+        ):
+            success = await phone.ask(frames.Auth("phone", ""))
+            assert isinstance(success, frames.AuthSuccess)
+            phone.say(frames.Subscribe(("@a",)), frames.GetMessageList())
+            assert [await phone.error(), await phone.error()] == [5, 5]
+            assert await phone.ask(frames.Heartbeat()) == frames.Ok()
+            secret = os.urandom(secret_bytes)
+            wrapped = crypto.wrap_secret(secret, success.encrypt_key)
+            assert await phone.ask(frames.ExchangeKey(wrapped)) == frames.Ok()
+            assert await phone.ask(frames.Subscribe(("@a",))) == frames.Ok()
+            await running.publish("@a", "pushed")
+            message = await told(phone)
+            (listed,) = await backlog(phone)
+            assert message.content != listed.content, "sealed anew each time"
+            for sealed in (message, listed):
+                assert b"pushed" not in sealed.content
+                assert crypto.open_content(sealed.content, sealed.msg_id, secret) == b"pushed"
 
     run(work())
 
@@ -380,15 +382,17 @@ def test_what_nobody_acks_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(wirelake.state.sweep, "STATE_SWEEP_IDLE_S", 0.02)
 
     async def work() -> None:
-        async with gateway(tmp_path, broker={"expire_s": 0.3}) as running:
-            async with await Phone.call(caller(running), "phone") as phone:
-                assert await phone.ask(frames.Subscribe(("@a",))) == frames.Ok()
-                await running.publish("@a", "old")
-                await told(phone)
-                assert len(await backlog(phone)) == 1
-                (row,) = await running.recorded("expire")
-                assert (row["note"]["topic"], row["note"]["first"], row["note"]["last"]) == ("@a", 1, 1)
-                assert await backlog(phone) == ()
+        async with (
+            gateway(tmp_path, broker={"expire_s": 0.3}) as running,
+            await Phone.call(caller(running), "phone") as phone,
+        ):
+            assert await phone.ask(frames.Subscribe(("@a",))) == frames.Ok()
+            await running.publish("@a", "old")
+            await told(phone)
+            assert len(await backlog(phone)) == 1
+            (row,) = await running.recorded("expire")
+            assert (row["note"]["topic"], row["note"]["first"], row["note"]["last"]) == ("@a", 1, 1)
+            assert await backlog(phone) == ()
 
     run(work())
 

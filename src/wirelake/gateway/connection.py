@@ -5,7 +5,8 @@ import logging
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, cast
 
-from wirelake.errors import EncodeError, ProtocolError, StateError, StorageError
+from wirelake.broker.services import failed
+from wirelake.errors import EncodeError, ProtocolError, StateError, StorageError, TranslationError
 from wirelake.gateway.buckets import Bucket
 from wirelake.gateway.outbox import Outbox
 from wirelake.limits import GATEWAY_BUSY_PAUSE_S, QUARANTINE_BYTES_MAX
@@ -94,14 +95,26 @@ class Connection(asyncio.Protocol):
         self._outbox.write(data)
 
     def say(self, message: Message) -> None:
+        """Raises TranslationError or EncodeError for what its protocol cannot carry, and StateError for a request that
+        it cannot be asked now: whoever wanted it said has to know. An answer becomes one that says so.
+        """
         if self._closing is not None:
             return
         try:
             step = self._session.send(message, self._door.gateway.now_s())
         except StateError as error:
-            _log.debug("session %s: %s", self.id, error)
+            if message.kind is Kind.REQUEST:
+                raise
+            _log.debug("session %s: %s", self.id, error)  # it is too late for that
+            return
+        except TranslationError as error:
+            if message.kind is not Kind.RESPONSE or message.failure is not None:
+                raise
+            self._door.gateway.counters.errors[self.protocol, "unsayable"] += 1
+            self.say(failed(message.correlation, str(error)))
             return
         self._take(step, told=message.kind is _NOTIFICATION)
+        self._watch()
 
     def end(self, closing: Closing) -> None:
         if self._closing is None:

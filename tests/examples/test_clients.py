@@ -1,0 +1,88 @@
+"""The example clients as processes, against a gateway in this one."""
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gateway.running import HOST, WAIT_S, running_gateway, until
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+KEY = bytes(range(16))
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+async def start(program: str, *words: object) -> Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, EXAMPLES / program, *map(str, words), stdout=PIPE, stderr=PIPE
+    )
+
+
+async def line(process: Process) -> str:
+    assert process.stdout is not None
+    return (await asyncio.wait_for(process.stdout.readline(), WAIT_S)).decode().strip()
+
+
+async def end(process: Process) -> tuple[int | None, str, str]:
+    out, err = await asyncio.wait_for(process.communicate(), WAIT_S)
+    return process.returncode, out.decode(), err.decode()
+
+
+@pytest.mark.parametrize("program", ["phone.py", "meter.py"])
+def test_they_explain_themselves(program: str) -> None:
+    async def work() -> None:
+        status, out, err = await end(await start(program, "--help"))
+        assert (status, err) == (0, "")
+        assert "--seconds" in out
+
+    run(work())
+
+
+def test_a_phone_prints_and_acks(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running_gateway(tmp_path, "comet", identities=[("alice", "secret")]) as running:
+            words = ("--host", HOST, "--port", running.port("comet"), "--client", "alice", "--token", "secret")
+            phone = await start("phone.py", *words, "--count", 2, "--seal", 32, "@news")
+            assert await line(phone) == "subscribed to @news"
+            ids = [await running.publish("@news", content) for content in ("one", "two")]
+            status, out, err = await end(phone)
+            assert (status, err) == (0, "")
+            assert [text.split()[1:] for text in out.splitlines()] == [[ids[0], "one"], [ids[1], "two"]]
+            await until(lambda: not running.waiting("alice"))
+            await running.publish("@news", "three")
+            status, out, err = await end(await start("phone.py", *words, "--once", "@news"))
+            assert (status, err) == (0, "")
+            assert out.splitlines()[-1].endswith("three")
+            assert not running.waiting("alice")
+            status, _, err = await end(await start("phone.py", *words[:-1], "wrong", "--once", "@news"))
+            assert status == 1
+            assert err.startswith("phone: the token is wrong")
+
+    run(work())
+
+
+@pytest.mark.parametrize("transport", ["udp", "tcp"])
+def test_a_meter_reports_and_answers(tmp_path: Path, transport: str) -> None:
+    async def work() -> None:
+        async with running_gateway(tmp_path, "apostol", devices=[("m1", 0, KEY)]) as running:
+            words = ("--host", HOST, "--port", running.port("apostol"), "--serial", "m1", "--transport", transport)
+            meter = await start("meter.py", *words, "--key", KEY.hex(), "--every", 0.05)
+            assert await line(meter) == "report 1 is on disk"
+            assert (await running.command("m1", 0x82, b"hello")).payload == b"hello"
+            assert len((await running.command("m1", 0x84)).fields["readings"]) == 2
+            assert (await running.command("m1", 0x81)).fields["status"]["state"] == 1
+            failure = (await running.command("m1", 0x90)).failure
+            assert failure is not None
+            assert failure.code == 2
+            meter.terminate()
+            await end(meter)
+            once = await end(await start("meter.py", *words, "--key", KEY.hex(), "--once"))
+            assert once == (0, "report 1 is on disk\n", "")
+
+    run(work())
