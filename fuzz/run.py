@@ -30,8 +30,8 @@ def main() -> int:
     failed = []
     for name in sys.argv[2:] or registry.BUILT_IN:
         print(f"{name}: {seconds} s", flush=True)
-        command = [sys.executable, ROOT / "fuzz" / "codec.py", name, f"-max_total_time={seconds}"]
-        command += [f"-max_len={INPUT_BYTES_MAX}", "-rss_limit_mb=4096", "-print_final_stats=1", seed(name)]
+        command = [sys.executable, str(ROOT / "fuzz" / "codec.py"), name, f"-max_total_time={seconds}"]
+        command += [f"-max_len={INPUT_BYTES_MAX}", "-rss_limit_mb=4096", "-print_final_stats=1", str(seed(name))]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
         runs = [line for line in done.stderr.splitlines() if "number_of_executed_units" in line]
         print("  " + (runs[0].split(":")[-1].strip() + " inputs" if runs else "no figures"), flush=True)

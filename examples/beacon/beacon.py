@@ -58,7 +58,9 @@ def decode(frame: bytes, sender: Sender) -> Reading:
     return Reading(tree.root.find("station").value, tree.root.find("tenths").value)
 
 
-def to_message(frame: Reading, _sender: Sender) -> Message:
+def to_message(frame: Frame, _sender: Sender) -> Message:
+    if not isinstance(frame, Reading):
+        raise TranslationError("a beacon sends readings only")
     return Message(kind=Kind.TELEMETRY, source=frame.station, fields={"celsius": frame.tenths / 10})
 
 

@@ -197,6 +197,7 @@ def _keys() -> dict[str, tuple[str, ...]]:
     keys: dict[str, tuple[str, ...]] = {}
     for name, default in ((name, getattr(Settings(), name)) for name in Settings.__struct_fields__):
         inner = default.__struct_fields__ if isinstance(default, Struct) else ()
-        for path in [(name, key) for key in inner] or [(name,)]:
+        paths: list[tuple[str, ...]] = [(name, key) for key in inner] or [(name,)]
+        for path in paths:
             keys[ENVIRONMENT_PREFIX + "_".join(path).upper()] = path
     return keys

@@ -28,7 +28,7 @@ def on_disk(commit: Commit) -> None:
 
 
 async def write_for_ever(folder: Path, seed: int) -> None:
-    random = Random(seed)  # noqa: S311
+    random = Random(seed)
     log = Log(folder, LogSettings(segment_bytes=random.choice((8, 64, 512)) * 1024))
     say("open")
     while True:

@@ -69,7 +69,7 @@ def writers() -> Iterator[Writers]:
 
 
 def test_what_was_on_disk_survives_sigkill(tmp_path: Path, writers: Writers, rounds: int) -> None:
-    random = Random(0)  # noqa: S311
+    random = Random(0)
     confirmed = 0
     for number in range(rounds):
         folder = tmp_path / f"log-{number // ROUNDS_PER_FOLDER}"

@@ -21,7 +21,7 @@ def written(folder: Path, records: int, files: PowerFiles) -> None:
     def note(seq: int) -> None:
         files.acknowledged_seq = files.committed_seq = seq
 
-    random = Random(records)  # noqa: S311
+    random = Random(records)
     for _ in range(records):
         commit = append(log)
         commit.add_done_callback(lambda commit: note(commit.result().stop))
@@ -49,7 +49,7 @@ def test_what_was_acknowledged_survives_a_power_failure_at_any_step(tmp_path: Pa
     written(source, 150 + seed, files)
     assert files.acknowledged_seq == 150 + seed
     assert {"create", "write", "fsync", "fsync_data", "fsync_dir"} <= {each.operation for each in files.snapshots}
-    random = Random(seed)  # noqa: S311
+    random = Random(seed)
     steps = sorted(random.sample(range(len(files.snapshots)), min(120, len(files.snapshots))))
     for step in steps:
         check_restored(files.snapshots[step], source, tmp_path / f"step-{step}", random)
@@ -59,7 +59,7 @@ def test_a_power_failure_while_the_last_one_is_mended(tmp_path: Path) -> None:
     source = tmp_path / "source"
     files = PowerFiles()
     written(source, 60, files)
-    random = Random(1)  # noqa: S311
+    random = Random(1)
     for step in random.sample(range(len(files.snapshots) // 2, len(files.snapshots)), 8):
         first = files.snapshots[step]
         again = tmp_path / f"first-{step}"

@@ -9,7 +9,7 @@ from wirelake.protocols import registry
 
 def added(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     point = EntryPoint(name, value, registry.ENTRY_POINT_GROUP)
-    monkeypatch.setattr(registry.metadata, "entry_points", lambda **_group: [point])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_group: [point])
     registry.get.cache_clear()
     registry._added.cache_clear()
 

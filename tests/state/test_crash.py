@@ -1,6 +1,6 @@
 """A worker is killed at random moments, again and again on the same database; what it had confirmed must be there.
 
-WIRELAKE_CRASH_ROUNDS=1000 pytest tests/state/test_crash.py for more.
+CRASH_ROUNDS=1000 pytest tests/state/test_crash.py for more.
 """
 
 import os
@@ -15,7 +15,7 @@ from state.crash_worker import KINDS, OPERATIONS_MAX, is_acked, is_removed
 from wirelake.state.notification import Notification
 from wirelake.state.store import StateStore
 
-ROUNDS = int(os.environ.get("WIRELAKE_CRASH_ROUNDS", "50"))
+ROUNDS = int(os.environ.get("CRASH_ROUNDS", "50"))
 DELAY_S_MAX = 0.06
 WAIT_S = 60
 WORKER = Path(__file__).with_name("crash_worker.py")
@@ -121,7 +121,7 @@ class Checks:
 
 
 def test_what_was_confirmed_before_a_kill_is_there_after_it(path: Path) -> None:
-    chance = random.Random(os.environ.get("WIRELAKE_CRASH_SEED", "wirelake"))  # noqa: S311 to be repeated
+    chance = random.Random(os.environ.get("CRASH_SEED", "wirelake"))
     checks = Checks()
     StateStore(path).close()
     worker = start(path, 0, chance)

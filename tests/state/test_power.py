@@ -66,7 +66,7 @@ def test_what_was_synced_survives_and_the_rest_is_whole_or_gone(
         sizes.append(log.stat().st_size)
     whole = log.read_bytes()
     assert len(set(sizes)) == len(sizes), "the log was not emptied meanwhile, which would make the lengths meaningless"
-    chance = random.Random(damage.__name__)  # noqa: S311 to be repeated
+    chance = random.Random(damage.__name__)
     for cut in range(CUTS):
         confirmed = chance.randint(0, COMMITS)
         copy = tmp_path / str(cut) / "state.db"

@@ -52,7 +52,7 @@ class Broker:
         self.devices: dict[str, Peer] = {}  # serial → its session
         self._state = state
         self._record = record
-        self._devices_topic = devices_topic  # telemetry of a device is published on this and its serial; empty: not
+        self.devices_topic = devices_topic  # telemetry of a device is published on this and its serial; empty: not
         self._answers: dict[Commit, list[tuple[Peer, Message]]] = {}
 
     def joined(self, peer: Peer) -> None:
@@ -170,11 +170,11 @@ class Broker:
             self.after(commit, peer, answered(message, fields=fields))
 
     def _telemetry(self, peer: Peer, message: Message, now_ms: int) -> None:
-        if self._devices_topic and peer.identity:
+        if self.devices_topic and peer.identity:
             report = replace(
                 message, payload=b"", fields=message.fields | ({"data": message.payload} if message.payload else {})
             )
-            self.publish(f"{self._devices_topic}/{peer.identity}", report, peer.identity, now_ms)
+            self.publish(f"{self.devices_topic}/{peer.identity}", report, peer.identity, now_ms)
 
     def _control(self, peer: Peer, message: Message, op: Op) -> None:
         match op:

@@ -44,9 +44,7 @@ Examples:
 @click.option("--type", "device_type", type=click.IntRange(0, 255), default=0, show_default=True, help="Its type.")
 @click.option("--key", "key_hex", metavar="HEX", help="16 bytes; its commands are sealed with them.")
 @settings_options
-def add(
-    serial: str, device_type: int, key_hex: str | None, config_file: Path | None, data_folder: Path | None
-) -> None:
+def add(serial: str, device_type: int, key_hex: str | None, config_file: Path | None, data_folder: Path | None) -> None:
     """Let the device SERIAL in."""
     key = None if key_hex is None else parse_hex(key_hex)
     with registry(load(config_file, data_folder)) as place:

@@ -11,6 +11,15 @@ from wirelake.errors import WirelakeError
 
 # name → what it does, in one line. The module wirelake.cli.<name> holds it as `command`.
 COMMANDS: Final = {
+    "serve": "Run the gateway: every door, the API and the console.",
+    "reload": "Let a running gateway read its settings again.",
+    "identity": "Who may log in.",
+    "device": "Devices that the gateway knows.",
+    "publish": "Publish a notification.",
+    "subscribe": "Print notifications as they come.",
+    "request": "Ask a service.",
+    "send": "Send a device a command.",
+    "log": "Look into the event log.",
     "decode": "Take frames apart: a tree of fields with byte offsets.",
     "identify": "Which of the protocols could these bytes be?",
     "config": "Print the settings in force.",

@@ -5,7 +5,6 @@ import contextlib
 import itertools
 import logging
 import os
-import ssl
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -16,7 +15,7 @@ from wirelake.broker.peer import Peer
 from wirelake.broker.services import failed
 from wirelake.commit import Commit
 from wirelake.config import Settings, parse_address
-from wirelake.errors import InputError, ProtocolError, StorageError
+from wirelake.errors import ProtocolError, StorageError
 from wirelake.gateway.admission import Admission
 from wirelake.gateway.connection import Connection
 from wirelake.gateway.counters import Counters
@@ -29,6 +28,7 @@ from wirelake.gateway.logins import Logins
 from wirelake.gateway.recorder import Recorded, Recorder
 from wirelake.gateway.resuming import RESUME, leave_behind, resume
 from wirelake.gateway.timers import Timers
+from wirelake.gateway.tls import tls_context
 from wirelake.limits import (
     GATEWAY_COUNTERS_EVERY_S,
     GATEWAY_LOG_BEHIND,
@@ -110,9 +110,10 @@ class Gateway:
         self.broker.durable.wake = self.flush_soon
         self.devices = Devices(self)
         self.keys.admin_token()
-        self.spawn(self._sweep())
+        self.sweep = Sweep(self.state, settings.broker.expire_s)
+        self.spawn(self.sweep.run(self.now_ms, self._swept))
         self.spawn(self._count())
-        tls = tls_context(settings)
+        self.tls = tls = tls_context(settings)
         for setting, protocol_name in DOORS.items():
             address = parse_address(getattr(settings.listen, setting), f"listen.{setting}")
             if address is not None:
@@ -340,9 +341,6 @@ class Gateway:
 
     # Housekeeping
 
-    async def _sweep(self) -> None:
-        await Sweep(self.state, self.settings.broker.expire_s).run(self.now_ms, self._swept)
-
     def _swept(self, swept: Swept) -> None:
         for expired in swept.expired:
             self.recorder.topic("expire", expired.topic, b"", {"first": expired.first, "last": expired.last})
@@ -357,18 +355,3 @@ class Gateway:
     def record_counters(self) -> None:
         note = {"frames_in": dict(self.counters.frames_in), "quarantined": dict(self.counters.quarantined)}
         self.recorder.topic("counters", "", b"", note)
-
-
-def tls_context(settings: Settings) -> ssl.SSLContext | None:
-    if not settings.tls.cert:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(settings.tls.cert, settings.tls.key)
-        if settings.tls.client_ca:
-            context.load_verify_locations(settings.tls.client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ssl.SSLError) as error:
-        raise InputError(f"settings: [tls] cannot be used: {error}") from error
-    return context

@@ -18,12 +18,12 @@ _log = logging.getLogger(__name__)
 class Sweep:
     def __init__(self, store: StateStore, keep_s: float = STATE_KEEP_S, rows_max: int = STATE_SWEEP_ROWS) -> None:
         self._store = store
-        self._keep_ms = int(keep_s * 1000)
+        self.keep_ms = int(keep_s * 1000)
         self._rows_max = rows_max
 
     def step(self, now_ms: int) -> Swept:
         """One slice of each kind. Unless nothing was removed and the round is done, there may be more to do."""
-        swept = self._store.topics.sweep(now_ms, self._keep_ms, self._rows_max)
+        swept = self._store.topics.sweep(now_ms, self.keep_ms, self._rows_max)
         swept.removed += self._store.values.sweep(now_ms, self._rows_max)
         swept.removed += self._store.sessions.sweep(now_ms, self._rows_max)
         swept.removed += self._store.records.sweep(self._rows_max)

@@ -1,0 +1,52 @@
+"""`wirelake reload`: a running gateway reads its settings again."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from wirelake.cli import pidfile, reloads
+from wirelake.cli.main import EXIT_BAD_INPUT
+from wirelake.cli.options import settings_options
+from wirelake.config import load
+from wirelake.errors import InputError, LateError
+from wirelake.limits import CLI_RELOAD_LOOK_S, CLI_RELOAD_S
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  wirelake reload
+  wirelake reload --data /var/lib/wirelake"""
+)
+@settings_options
+def command(config_file: Path | None, data_folder: Path | None) -> None:
+    """Let the gateway of this data folder read its settings file again, and say what it made of it.
+
+    Limits, TLS files and what new sessions are made with change at once; where it listens, its data folder and its
+    log take a restart. The gateway reads the file that it was started with. Exit code 1 if that cannot be used.
+    """
+    folder = Path(load(config_file, data_folder).data)
+    pid = pidfile.running(folder)
+    if pid is None:
+        raise InputError(f"no gateway runs on the data folder {folder}")
+    outcome = ask(folder, pid)
+    for sentence in outcome.sentences():
+        click.echo(sentence)
+    if outcome.error:
+        sys.exit(EXIT_BAD_INPUT)
+
+
+def ask(folder: Path, pid: int) -> reloads.Outcome:
+    before = reloads.read(folder, pid).count
+    os.kill(pid, signal.SIGHUP)
+    until_s = time.monotonic() + CLI_RELOAD_S
+    while time.monotonic() < until_s:
+        outcome = reloads.read(folder, pid)
+        if outcome.count > before:
+            return outcome
+        time.sleep(CLI_RELOAD_LOOK_S)
+    raise LateError(f"the gateway in process {pid} did not say within {CLI_RELOAD_S:g} s what it made of it")

@@ -1,0 +1,106 @@
+"""`wirelake serve`: the gateway as a process, from its first line to its exit code."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+import uvloop
+
+from wirelake.cli import reloads
+from wirelake.cli.logformat import FORMATS, LEVELS, start_logging
+from wirelake.cli.options import settings_options
+from wirelake.cli.pidfile import PidFile
+from wirelake.config import Settings, load
+from wirelake.errors import WirelakeError
+from wirelake.gateway.gateway import Gateway
+from wirelake.gateway.reloading import reload
+from wirelake.limits import CLI_SHUTDOWN_MARGIN_S, GATEWAY_STOP_S
+
+_log = logging.getLogger(__name__)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  wirelake serve
+  WIRELAKE_LISTEN_HTTP=127.0.0.1:8080 wirelake serve --data /var/lib/wirelake --log-format json"""
+)
+@click.option("--log-format", type=click.Choice(FORMATS), default="console", show_default=True, help="Of log lines.")
+@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="From which on.")
+@settings_options
+def command(log_format: str, log_level: str, config_file: Path | None, data_folder: Path | None) -> None:
+    """Run the gateway, until Ctrl-C or SIGTERM. SIGHUP, or `wirelake reload`, reads the settings again."""
+    settings = load(config_file, data_folder)
+    start_logging(log_format, log_level)
+    pid_file = PidFile(Path(settings.data))
+    try:
+        in_time = uvloop.run(Serving(settings, lambda: load(config_file, data_folder)).run())
+    finally:
+        pid_file.release()
+    if not in_time:
+        # A thread is still at work on the disk, and Python would wait for it. What was confirmed is on disk.
+        sys.stderr.flush()
+        os._exit(1)
+
+
+class Serving:
+    """One run of the gateway."""
+
+    def __init__(self, settings: Settings, load_again: Callable[[], Settings]) -> None:
+        self._gateway = Gateway(settings)
+        self._load_again = load_again
+        self._stop = asyncio.Event()
+        self._reloads = 0
+
+    async def run(self) -> bool:
+        """Answers whether the end came in time."""
+        loop = asyncio.get_running_loop()
+        for name in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(name, self._told_to_stop, name)
+        loop.add_signal_handler(signal.SIGHUP, lambda: None)  # until there is something to reload
+        await self._gateway.open()
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        for line in self._greeting():
+            click.echo(line)
+        await self._stop.wait()
+        try:
+            async with asyncio.timeout(GATEWAY_STOP_S - CLI_SHUTDOWN_MARGIN_S):
+                await self._gateway.close()
+        except TimeoutError:
+            _log.error("the gateway did not end within %g s, and is ended", GATEWAY_STOP_S)
+            return False
+        _log.info("ended")
+        return True
+
+    def _greeting(self) -> list[str]:
+        gateway = self._gateway
+        scheme = "http" if gateway.tls is None else "https"
+        lines = [f"wirelake {version('wirelake')}, data in {gateway.folder}"]
+        for name, door in gateway.doors.items():
+            address = f"{scheme}://{door.address}" if name == "http" else str(door.address)
+            lines.append(f"  {name.ljust(10)} {address}")
+        lines.append(f"The admin token is in {gateway.keys.admin_token_file}. Ctrl-C ends it.")
+        return lines
+
+    def _told_to_stop(self, name: signal.Signals) -> None:
+        _log.info("%s: saying goodbye to %d connections", name.name, len(self._gateway.connections))
+        self._stop.set()
+
+    def _reload(self) -> None:
+        self._reloads += 1
+        outcome = reloads.Outcome(os.getpid(), self._reloads)
+        try:
+            reloaded = reload(self._gateway, self._load_again())
+        except WirelakeError as error:
+            outcome.error = str(error)
+        else:
+            outcome.applied, outcome.kept, outcome.tls = reloaded.applied, reloaded.kept, reloaded.tls
+        for sentence in outcome.sentences():
+            _log.log(logging.ERROR if outcome.error else logging.INFO, "reload: %s", sentence)
+        reloads.write(self._gateway.folder, outcome)

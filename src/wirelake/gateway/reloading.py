@@ -1,0 +1,71 @@
+"""New settings for a gateway that runs: what can change does, the rest is named.
+
+Limits of a connection, and what a protocol's sessions are made with, hold for those that come from now on.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field, to_builtins
+from msgspec.structs import replace
+
+from wirelake.config import Settings
+from wirelake.gateway.door import Door, session_maker
+from wirelake.gateway.tls import load_files, tls_context
+
+if TYPE_CHECKING:
+    from wirelake.gateway.gateway import Gateway
+
+_FIXED: Final = ("data", "listen", "log")  # opened at the start, and open until the end
+
+
+class Reloaded(Struct):
+    """Settings by name, with the value before and the one in the file now."""
+
+    applied: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)  # take a restart
+    tls: bool = False  # certificate and key were read again
+
+
+def reload(gateway: "Gateway", new: Settings) -> Reloaded:
+    """All of it, or nothing: InputError where the new settings cannot be used."""
+    old = gateway.settings
+    fixed = set(_FIXED)
+    if bool(old.tls.cert) != bool(new.tls.cert) or (old.tls.client_ca and old.tls.client_ca != new.tls.client_ca):
+        fixed.add("tls")  # a door speaks it or does not; and who was trusted stays so
+    reloaded = Reloaded()
+    for name, change in _changes(to_builtins(old), to_builtins(new)):
+        (reloaded.kept if name.partition(".")[0] in fixed else reloaded.applied).append(f"{name}: {change}")
+    if gateway.tls is not None and "tls" not in fixed:
+        tls_context(new)  # whether the files go together is found out before the old ones are let go
+        load_files(gateway.tls, new)
+        reloaded.tls = True
+    gateway.settings = replace(new, **{name: getattr(old, name) for name in fixed})
+    _hand_on(gateway)
+    return reloaded
+
+
+def _hand_on(gateway: "Gateway") -> None:
+    """To those who were given theirs at the start."""
+    settings = gateway.settings
+    gateway.admission.connections_max = settings.limits.connections
+    gateway.admission.per_address_max = settings.limits.connections_per_address
+    gateway.logins.failed_max = settings.limits.failed_logins
+    gateway.logins.open_to_all = settings.auth.open
+    gateway.broker.live.conflate = settings.broker.slow == "conflate"
+    gateway.broker.durable.resend_s = settings.broker.resend_s
+    gateway.broker.devices_topic = settings.broker.devices_topic
+    gateway.sweep.keep_ms = int(settings.broker.expire_s * 1000)
+    for door in gateway.doors.values():
+        if isinstance(door, Door):
+            door.new_session = session_maker(gateway, door.protocol)
+
+
+def _changes(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    changes: list[tuple[str, str]] = []
+    for name, before in old.items():
+        now = new[name]
+        if isinstance(before, dict):
+            changes += _changes(before, now, f"{prefix}{name}.")
+        elif before != now:
+            changes.append((f"{prefix}{name}", f"{before} → {now}"))
+    return changes
