@@ -70,7 +70,7 @@ def wirelake(folder: Path, **settings: str) -> Iterator[dict[str, int]]:
     ports = {door: free_port() for door in doors}
     environment = {f"WIRELAKE_LISTEN_{door.upper()}": f"127.0.0.1:{port}" for door, port in ports.items()}
     environment |= {"WIRELAKE_DATA": str(folder), **settings}
-    with running([str(BIN / "wirelake"), "serve"], ports["comet"], environment) as process:
+    with running([str(BIN / "wirelake"), "serve"], ports["http"], environment) as process:  # the last door to open
         ports["pid"] = process.pid
         yield ports
 
@@ -92,13 +92,14 @@ def redis() -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def mosquitto(folder: Path) -> Iterator[int]:
-    """QoS 1 with persistence, unlimited queues, and its database written after every change it can."""
+def mosquitto(folder: Path, *, save_changes: bool) -> Iterator[int]:
+    """QoS 1 with persistence and unlimited queues; with `save_changes` its database is written after every change."""
     port = free_port()
     config = folder / "mosquitto.conf"
     config.write_text(
         f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence true\npersistence_location {folder}/\n"
-        "max_queued_messages 0\nmax_inflight_messages 0\nautosave_interval 1\nautosave_on_changes true\nuser root\n"
+        "max_queued_messages 0\nmax_inflight_messages 0\nset_tcp_nodelay true\nuser root\n"
+        + ("autosave_interval 1\nautosave_on_changes true\n" if save_changes else "")
     )
     with running([_system("mosquitto"), "-c", str(config)], port):
         yield port

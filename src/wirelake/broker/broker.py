@@ -8,13 +8,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from wirelake.broker.durable import DurableTopics, Record, as_message
+from wirelake.broker.durable import DurableTopics, Record
+from wirelake.broker.feed import as_message
 from wirelake.broker.live import LiveNames
 from wirelake.broker.peer import Peer
 from wirelake.broker.services import NOT_FOUND, Services, failed
 from wirelake.broker.telling import Telling
 from wirelake.commit import Commit
-from wirelake.errors import InputError, StateError, StorageError, TranslationError
+from wirelake.errors import EncodeError, InputError, StateError, StorageError, TranslationError
 from wirelake.limits import (
     BROKER_BACKLOG_BYTES,
     BROKER_BACKLOG_ROWS,
@@ -72,7 +73,7 @@ class Broker:
         """What a session handed up. A fault of the asker's, or of the disk, is its answer."""
         try:
             self._handle(peer, message, now_s, now_ms)
-        except (InputError, TranslationError, StateError) as error:
+        except (InputError, EncodeError, TranslationError, StateError) as error:
             peer.say(failed(message.correlation, str(error), BAD_REQUEST))
         except StorageError as error:
             peer.say(failed(message.correlation, str(error), STORAGE))

@@ -12,8 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from msgspec import Struct, field
-
+from wirelake.broker.feed import Feed, as_message, in_a_row
 from wirelake.broker.peer import Peer
 from wirelake.broker.telling import Telling
 from wirelake.broker.unacked import Run, Unacked
@@ -25,7 +24,7 @@ from wirelake.limits import (
     BROKER_RESEND_S,
     BROKER_SETTLE_S,
 )
-from wirelake.message import Kind, Message, Topic
+from wirelake.message import Message
 from wirelake.protocols.session import Closing
 from wirelake.state.notification import Notification
 from wirelake.state.topics import Topics
@@ -33,16 +32,6 @@ from wirelake.state.topics import Topics
 _log = logging.getLogger(__name__)
 
 Record = Callable[[str, str, bytes, dict[str, object]], None]  # event, topic, bytes, note
-
-
-class Feed(Struct, eq=False):
-    peer: Peer
-    topic: str
-    position: int  # written up to here
-    begun: int  # how long the topic was when it was attached: of what came before, only the unacked is sent
-    behind: bool = False  # catches up from disk, in slices
-    timed: bool = False  # has its place among those that may have to be written to again
-    unacked: Unacked = field(default_factory=Unacked)
 
 
 class DurableTopics:
@@ -118,6 +107,12 @@ class DurableTopics:
 
     def connected(self, name: str) -> int:
         return len(self._feeds.get(name, {}))
+
+    def sessions(self, identity: str, name: str) -> int:
+        """How many of the identity's sessions are fed with this topic."""
+        if not self._sessions[identity]:
+            return 0
+        return sum(feed.peer.identity == identity for feed in self._feeds.get(name, {}).values())
 
     def reconcile(self) -> None:
         """A commit failed, and memory is what is on disk again: feed nobody who is not subscribed after all."""
@@ -267,7 +262,7 @@ class DurableTopics:
         head = self._released_head(feed.topic)
         read = self.topics.after(feed.topic, feed.position, BROKER_CATCH_UP_ROWS, BROKER_CATCH_UP_BYTES)
         read = [row for row in read if row.position <= head]
-        for rows in _in_a_row(self._wanted(feed, read)):
+        for rows in in_a_row(self._wanted(feed, read)):
             self._tell(peer, rows)
             self._delivered([feed], rows[0].position, rows[-1].position, now_s)
         feed.position = read[-1].position if read else max(feed.position, head)
@@ -312,7 +307,7 @@ class DurableTopics:
         first = max(run.first, subscription.cursor + 1)
         read = self.topics.after(feed.topic, first - 1, rows_max, BROKER_CATCH_UP_BYTES)
         rows = [row for row in read if row.position <= run.last and subscription.waits_for(row.position)]
-        for told in _in_a_row(rows):
+        for told in in_a_row(rows):
             self._tell(feed.peer, told)
             self.resent += len(told)
             note: dict[str, object] = {"first": told[0].position, "last": told[-1].position}
@@ -379,28 +374,5 @@ class _Reading:
         return True
 
 
-def _in_a_row(rows: list[Notification]) -> list[list[Notification]]:
-    """Cut where positions are missing."""
-    runs: list[list[Notification]] = []
-    for row in rows:
-        if runs and runs[-1][-1].position == row.position - 1:
-            runs[-1].append(row)
-        else:
-            runs.append([row])
-    return runs
-
-
 def _nobody() -> None:
     """Nobody waits."""
-
-
-def as_message(notification: Notification) -> Message:
-    return Message(
-        kind=Kind.NOTIFICATION,
-        id=notification.id,
-        source=notification.publisher,
-        target=Topic(notification.topic),
-        payload=notification.content,
-        type=notification.type,
-        at_ms=notification.at_ms,
-    )

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from wirelake.cli.api import Api, quoted
-from wirelake.cli.options import settings_options
+from wirelake.cli.options import pass_on, settings_options
 from wirelake.cli.registry import registry
 from wirelake.cli.times import shown
 from wirelake.config import load
@@ -29,11 +29,13 @@ Examples:
   wirelake identity list"""
 )
 @settings_options
-def command(**_: Any) -> None:
+@click.pass_context
+def command(context: click.Context, config_file: Path | None, data_folder: Path | None) -> None:
     """Who may log in: a name and a token, for all protocols.
 
     Asks the gateway that runs on the data folder; where none runs, the data folder itself is changed.
     """
+    pass_on(context, config_file, data_folder)
 
 
 @command.command(

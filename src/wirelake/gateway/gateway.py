@@ -56,6 +56,7 @@ REFUSALS: Final = {
     "busy": (ErrorCode.SERVER_ERROR, "too many logins at once; try again"),
     "connected": (ErrorCode.CONNECTED_ELSEWHERE, "this client is connected already"),
 }
+QUIET_CLOSINGS: Final = frozenset({"peer_closed", "lost", "logout", "shutdown", "idle"})  # everyday
 
 
 class Gateway:
@@ -205,6 +206,9 @@ class Gateway:
         self.counters.bytes_in[connection.protocol] += connection.bytes_in
         self.counters.bytes_out[connection.protocol] += connection.bytes_out
         leave_behind(self, connection)
+        quiet = closing.code in QUIET_CLOSINGS
+        about = {"session": connection.id, "protocol": connection.protocol, "reason": closing.code}
+        _log.log(logging.DEBUG if quiet else logging.INFO, "session closed", extra=about)
         self.broker.left(connection)
         if self._phones.get(connection.identity) is connection:
             del self._phones[connection.identity]
@@ -291,6 +295,7 @@ class Gateway:
             user = message.credentials.user if message.credentials else ""
             self.counters.logins[peer.protocol, reason] += 1
             self.recorder.event(peer, "refuse", {"reason": reason, "user": user})
+            _log.info("login refused", extra={"session": peer.id, "address": peer.address, "reason": reason})
             code, text = REFUSALS[reason]
             peer.say(failed(message.correlation, text, code if peer.protocol == "comet" else 0))
             return

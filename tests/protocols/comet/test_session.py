@@ -236,7 +236,8 @@ def test_a_notification_that_fits_no_frame_is_left_out(private: rsa.RSAPrivateKe
     (question,) = talking.client_says(control(Op.BACKLOG))
     long = Message(kind=Kind.NOTIFICATION, id="long", payload=b"x" * 40_000)
     short = Message(kind=Kind.NOTIFICATION, id="short", payload=b"x")
-    (answer,) = talking.server_says(answer_to(question, parts=(long, short, long)))
+    longer = Message(kind=Kind.NOTIFICATION, id="longer", payload=b"x" * 70_000)
+    (answer,) = talking.server_says(answer_to(question, parts=(long, longer, short, long)))
     assert [part.id for part in answer.parts] == ["short"]
     with pytest.raises(TranslationError):
         talking.server_says(long)

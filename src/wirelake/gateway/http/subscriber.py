@@ -146,6 +146,8 @@ class Subscriber:
         gateway = self._gateway
         closing = self._closing = self._closing or Closing("peer_closed")
         del self._api.subscribers[self.id]
+        # A topic that another stream of this identity listens to is left alone.
+        forget = [name for name in forget if gateway.broker.durable.sessions(self.identity, name) <= 1]
         if forget:
             message = control(Op.UNSUBSCRIBE, correlation=self.id, fields={"topics": forget})
             gateway.broker.handle(self, message, gateway.now_s(), gateway.now_ms())

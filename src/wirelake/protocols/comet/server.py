@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wirelake.errors import ProtocolError, TranslationError
+from wirelake.errors import EncodeError, ProtocolError, TranslationError
 from wirelake.limits import (
     COMET_ANSWERS_WAITING_MAX,
     COMET_HELD_FRAMES_MAX,
@@ -157,7 +157,10 @@ class ServerSession(Session):
         fitting: list[frames.Message] = []
         for part in message.parts:
             notified = self._sealed(part)
-            size = len(notified.body())
+            try:
+                size = len(notified.body())
+            except EncodeError:  # beyond what its length or type can say
+                continue
             if size > COMET_WRITE_LENGTH_MAX - _LIST_HEAD_BYTES:
                 continue
             room -= size

@@ -1,0 +1,201 @@
+"""What comes in and is promised to be kept, beside mosquitto's QoS 1, in one run.
+
+    ./dev bench ingest
+
+1. apostol packets, each answered with a receipt after the sync, against QoS 1 publishes, each answered with a PUBACK.
+2. A durable topic with one subscriber that acks, against QoS 1 from publisher to subscriber.
+
+mosquitto never syncs. It is measured as it comes (its database is written every half hour), and as near to durable as
+it can be set (`autosave_on_changes`: the whole database is written, without a sync, after each change).
+The server has one core, the load the other.
+"""
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import uvloop
+from loads import redis_wire
+from mqtt import Subscriber, connect_packet, publish_packet, subscribe_packet
+from rich.console import Console
+from rich.table import Table
+from servers import missing, mosquitto, pin_load, wirelake
+
+from wirelake.protocols.apostol.frames import Packet
+from wirelake.protocols.comet import frames as comet
+from wirelake.protocols.frame import Sender
+
+WINDOWS = (64, 1024)
+SECONDS = 4.0
+STATUS = bytes.fromhex("a6530c5e010000000400000000029c530c5e")
+RECEIPT_BYTES = 14
+DEVICES = 16
+PAYLOAD = b"x" * 100
+DURABLE_MESSAGES = 20_000
+DURABLE_WINDOW = 500
+SETTINGS = {
+    "WIRELAKE_AUTH_OPEN": "true",
+    "WIRELAKE_APOSTOL_OPEN": "true",
+    "WIRELAKE_BROKER_DEVICES_TOPIC": "",
+    "WIRELAKE_LIMITS_PENDING_BYTES": str(256 << 20),
+    "WIRELAKE_LIMITS_FRAMES_PER_SECOND": "100000000",
+    "WIRELAKE_LIMITS_BYTES_PER_SECOND": str(1 << 40),
+}
+
+
+class Answers(asyncio.Protocol):
+    """Waits for so many bytes of answers."""
+
+    def __init__(self) -> None:
+        self.left = 0
+        self.done: asyncio.Future[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport: asyncio.Transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        self.left -= len(data)
+        if self.left <= 0 and self.done is not None and not self.done.done():
+            self.done.set_result(None)
+
+    async def ask(self, data: bytes, answer_bytes: int) -> None:
+        self.left = answer_bytes
+        self.done = asyncio.get_running_loop().create_future()
+        self.transport.write(data)
+        async with asyncio.timeout(60):
+            await self.done
+
+
+async def windowed(port: int, hello: bytes, window: Callable[[int], bytes], count: int, answer_bytes: int) -> float:
+    """Messages a second, `count` of them on the way at a time."""
+    loop = asyncio.get_running_loop()
+    _, peer = await loop.create_connection(Answers, "127.0.0.1", port)
+    if hello:
+        await peer.ask(hello, 4)
+    windows = [window(turn) for turn in range(4)]
+    await peer.ask(windows[0], count * answer_bytes)
+    start, sent = loop.time(), 0
+    while loop.time() - start < SECONDS:
+        await peer.ask(windows[(sent // count + 1) % 4], count * answer_bytes)
+        sent += count
+    took_s = loop.time() - start
+    peer.transport.close()
+    return sent / took_s
+
+
+def packets(count: int) -> Callable[[int], bytes]:
+    def window(turn: int) -> bytes:
+        made = []
+        for number in range(count):
+            device, command_no = number % DEVICES, (turn * count + number) // DEVICES % 256
+            made.append(Packet(1, 3, 6, f"d{device:04d}", command_no, 0, STATUS).encode())
+        return b"".join(made)
+
+    return window
+
+
+def publishes(count: int) -> Callable[[int], bytes]:
+    return lambda _turn: b"".join([publish_packet(b"bench", STATUS, number + 1) for number in range(count)])
+
+
+class Phone(asyncio.Protocol):
+    """A comet client that counts notifications and acks them, a hundred at a time."""
+
+    def __init__(self, wanted: int, done: asyncio.Future[None]) -> None:
+        self.wanted, self.done = wanted, done
+        self.splitter = comet.CometSplitter()
+        self.ready = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self.transport.write(comet.Auth("phone", "").encode() + comet.Subscribe(("@bench",)).encode())
+
+    def data_received(self, data: bytes) -> None:
+        ids = []
+        for frame in self.splitter.receive(data):
+            if frame[2] == comet.Message.type:
+                message = comet.decode(frame, Sender.SERVER)
+                assert isinstance(message, comet.Message)
+                ids.append(message.msg_id)
+            elif frame[2] == comet.Ok.type:
+                self.ready.set()
+        for start in range(0, len(ids), 100):
+            self.transport.write(comet.MessageAck(tuple(ids[start : start + 100])).encode())
+        self.wanted -= len(ids)
+        if self.wanted <= 0 and not self.done.done():
+            self.done.set_result(None)
+
+
+async def durable_wirelake(ports: dict[str, int]) -> float:
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+    _, phone = await loop.create_connection(lambda: Phone(DURABLE_MESSAGES, done), "127.0.0.1", ports["comet"])
+    await phone.ready.wait()
+    wire = redis_wire(b"@bench", PAYLOAD)
+    _, publisher = await loop.create_connection(Answers, "127.0.0.1", ports["redis"])
+    start = loop.time()
+    for _ in range(DURABLE_MESSAGES // DURABLE_WINDOW):
+        await publisher.ask(wire.publish * DURABLE_WINDOW, DURABLE_WINDOW * len(b":0\r\n"))
+    async with asyncio.timeout(60):
+        await done
+    return DURABLE_MESSAGES / (loop.time() - start)
+
+
+async def durable_mosquitto(port: int) -> float:
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+    size = len(publish_packet(b"bench", PAYLOAD, 1))
+    number_at = 2 + 2 + len(b"bench")
+    _, subscriber = await loop.create_connection(
+        lambda: Subscriber(DURABLE_MESSAGES, size, number_at, done), "127.0.0.1", port
+    )
+    subscriber.transport.write(connect_packet(b"sub", clean=False) + subscribe_packet(b"bench"))
+    await asyncio.sleep(0.5)
+    subscriber.ready = True
+    _, publisher = await loop.create_connection(Answers, "127.0.0.1", port)
+    await publisher.ask(connect_packet(b"pub", clean=True), 4)
+    window = b"".join([publish_packet(b"bench", PAYLOAD, number + 1) for number in range(DURABLE_WINDOW)])
+    start = loop.time()
+    for _ in range(DURABLE_MESSAGES // DURABLE_WINDOW):
+        await publisher.ask(window, DURABLE_WINDOW * 4)
+    async with asyncio.timeout(120):
+        await done
+    return DURABLE_MESSAGES / (loop.time() - start)
+
+
+def main() -> int:
+    if missing():
+        print(f"needs the system packages {', '.join(missing())}: apt-get install {' '.join(missing())}")
+        return 1
+    pin_load()
+    rows: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder, wirelake(Path(folder), **SETTINGS) as ports:
+        packet_rates = [
+            uvloop.run(windowed(ports["apostol"], b"", packets(count), count, RECEIPT_BYTES)) for count in WINDOWS
+        ]
+        rows["wirelake, synced"] = [*packet_rates, uvloop.run(durable_wirelake(ports))]
+    for name, saving in (("mosquitto, as it comes", False), ("mosquitto, saved after each change", True)):
+        with tempfile.TemporaryDirectory() as folder, mosquitto(Path(folder), save_changes=saving) as port:
+            hello = connect_packet(b"bench", clean=True)
+            found = [uvloop.run(windowed(port, hello, publishes(count), count, 4)) for count in WINDOWS]
+            found.append(float("nan") if saving else uvloop.run(durable_mosquitto(port)))
+            rows[name] = found
+    table = Table(title="messages a second; × is how many times the first row is", title_justify="left")
+    table.add_column("")
+    for column in (*(f"device reports, {count} on the way" for count in WINDOWS), "topic with acks, end to end"):
+        table.add_column(column, justify="right")
+        table.add_column("×", justify="right")
+    ours = rows["wirelake, synced"]
+    for name, found in rows.items():
+        cells = [
+            cell for mine, value in zip(ours, found, strict=True) for cell in (f"{value:,.0f}", f"{mine / value:.2f}")
+        ]
+        table.add_row(name, *cells)
+    Console(width=140).print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

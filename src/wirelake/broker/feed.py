@@ -1,0 +1,41 @@
+"""One connected subscriber of one durable topic, and notifications on their way to it."""
+
+from msgspec import Struct, field
+
+from wirelake.broker.peer import Peer
+from wirelake.broker.unacked import Unacked
+from wirelake.message import Kind, Message, Topic
+from wirelake.state.notification import Notification
+
+
+class Feed(Struct, eq=False):
+    peer: Peer
+    topic: str
+    position: int  # written up to here
+    begun: int  # how long the topic was when it was attached: of what came before, only the unacked is sent
+    behind: bool = False  # catches up from disk, in slices
+    timed: bool = False  # has its place among those that may have to be written to again
+    unacked: Unacked = field(default_factory=Unacked)
+
+
+def as_message(notification: Notification) -> Message:
+    return Message(
+        kind=Kind.NOTIFICATION,
+        id=notification.id,
+        source=notification.publisher,
+        target=Topic(notification.topic),
+        payload=notification.content,
+        type=notification.type,
+        at_ms=notification.at_ms,
+    )
+
+
+def in_a_row(rows: list[Notification]) -> list[list[Notification]]:
+    """Cut where positions are missing."""
+    runs: list[list[Notification]] = []
+    for row in rows:
+        if runs and runs[-1][-1].position == row.position - 1:
+            runs[-1].append(row)
+        else:
+            runs.append([row])
+    return runs

@@ -1,0 +1,381 @@
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from broker.conftest import Records
+from broker.peers import COMET, ESNP, MAGLINE, SEALED_COMET, UNSAYABLE, FakePeer
+from wirelake.broker.durable import DurableTopics, Record
+from wirelake.errors import BusyError, StorageError
+from wirelake.limits import BROKER_CATCH_UP_ROWS, BROKER_SETTLE_S
+from wirelake.state.store import StateStore
+
+RESEND_S = 30.0
+Story = Callable[[DurableTopics], Awaitable[None]]
+
+
+@pytest.fixture
+def tell(store: StateStore, record: Record) -> Callable[[Story], None]:
+    """Runs a test inside an event loop, where commits are heard of."""
+
+    async def run(story: Story) -> None:
+        await story(DurableTopics(store.topics, record, resend_s=RESEND_S))
+
+    return lambda story: asyncio.run(run(story))
+
+
+def subscribe(topics: DurableTopics, peer: FakePeer, name: str = "@a") -> None:
+    topics.topics.subscribe(peer.identity, name)
+    topics.attach(peer, name)
+
+
+def publish(topics: DurableTopics, *contents: bytes, name: str = "@a") -> list[str]:
+    return [topics.publish(name, content, 1, 0, "erp")[0].id for content in contents]
+
+
+async def decided(topics: DurableTopics) -> None:
+    """The event loop has heard of what is on disk."""
+    await topics.topics._writer.barrier()
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def flushed(topics: DurableTopics, now_s: float = 0.0) -> None:
+    await decided(topics)
+    while topics.waiting:
+        topics.flush(now_s)
+
+
+def numbers(first: int, last: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, last + 1)]
+
+
+def test_one_write_for_what_was_released_together(tell: Callable[[Story], None], records: Records) -> None:
+    async def story(topics: DurableTopics) -> None:
+        one, other = FakePeer("1", COMET, "ann"), FakePeer("2", COMET, "bob")
+        for peer in (one, other):
+            subscribe(topics, peer)
+        woken: list[bool] = []
+        topics.wake = lambda: woken.append(True)
+        publish(topics, b"a", b"b", b"c")
+        topics.flush(0.0)
+        assert not one.told, "nothing is sent before it is durable"
+        await decided(topics)
+        assert woken
+        topics.flush(0.0)
+        assert one.contents() == [b"a", b"b", b"c"]
+        assert len(one.writes) == 1
+        assert one.writes[0] is other.writes[0]
+        assert topics.delivered == 6
+        assert records == [("deliver", "@a", b"1 2", {"first": 1, "last": 3, "attempt": 1})]
+
+    tell(story)
+
+
+def test_who_comes_between_release_and_flush_gets_it_once(tell: Callable[[Story], None]) -> None:
+    async def story(topics: DurableTopics) -> None:
+        fetching, other = FakePeer("1", COMET, "ann"), FakePeer("2", MAGLINE, "bob")
+        for identity in ("ann", "bob"):
+            topics.topics.subscribe(identity, "@a")
+        publish(topics, b"old")
+        await flushed(topics)
+        publish(topics, b"new")
+        await decided(topics)
+        topics.attach(fetching, "@a")
+        topics.attach(other, "@a")
+        await flushed(topics)
+        assert fetching.contents() == [b"new"], "it fetches what it missed"
+        assert other.contents() == [b"old", b"new"]
+
+    tell(story)
+
+
+def test_a_slow_reader_catches_up_from_disk_in_slices(tell: Callable[[Story], None]) -> None:
+    async def story(topics: DurableTopics) -> None:
+        slow, fast = FakePeer("1", ESNP, "ann"), FakePeer("2", ESNP, "bob")
+        for peer in (slow, fast):
+            subscribe(topics, peer)
+        slow.congested = True
+        total = 2 * BROKER_CATCH_UP_ROWS + 10
+        for first in range(1, total, 100):
+            publish(topics, *numbers(first, min(first + 99, total)))
+            await flushed(topics)
+        assert fast.contents() == numbers(1, total)
+        assert not slow.told
+        assert topics.lag(slow) == {"@a": total}
+        slow.congested = False
+        topics.drained(slow)
+        topics.flush(0.0)
+        assert slow.contents() == numbers(1, BROKER_CATCH_UP_ROWS)
+        assert len(slow.writes) == 1
+        publish(topics, b"more")
+        await flushed(topics)
+        assert slow.contents() == [*numbers(1, total), b"more"]
+        assert topics.lag(slow) == {"@a": 0}
+
+    tell(story)
+
+
+def test_what_was_acked_out_of_order_is_not_offered_again(tell: Callable[[Story], None]) -> None:
+    async def story(topics: DurableTopics) -> None:
+        peer = FakePeer("1", MAGLINE, "ann")
+        subscribe(topics, peer)
+        ids = publish(topics, *numbers(1, 6))
+        await flushed(topics)
+        topics.topics.ack("ann", [ids[1], ids[2], ids[4]])
+        topics.leave(peer)
+        again = FakePeer("2", MAGLINE, "ann")
+        topics.attach(again, "@a")
+        publish(topics, b"7")
+        await flushed(topics)
+        assert again.contents() == [b"1", b"4", b"6", b"7"]
+
+    tell(story)
+
+
+def test_what_was_written_to_a_peer_without_acks_does_not_come_again(
+    tell: Callable[[Story], None], records: Records
+) -> None:
+    async def story(topics: DurableTopics) -> None:
+        peer = FakePeer("1", ESNP, "ann")
+        subscribe(topics, peer)
+        publish(topics, b"a")
+        await flushed(topics, 100.0)
+        assert topics.due_s == 100.0 + BROKER_SETTLE_S
+        topics.leave(peer)
+        publish(topics, b"b")
+        await flushed(topics, 100.1)
+        again = FakePeer("2", ESNP, "ann")
+        topics.attach(again, "@a")
+        await flushed(topics, 100.1)
+        assert again.contents() == [b"b"]
+        topics.tick(101.0)
+        assert topics.topics.backlog("ann") == []
+        acks = [note for event, _, _, note in records if event == "ack"]
+        assert acks == [{"identity": "ann", "through": 1}, {"identity": "ann", "through": 2}]
+
+    tell(story)
+
+
+def test_a_session_that_lags_does_not_take_back_what_another_was_written(tell: Callable[[Story], None]) -> None:
+    async def story(topics: DurableTopics) -> None:
+        fast, slow = FakePeer("1", ESNP, "ann"), FakePeer("2", ESNP, "ann")
+        subscribe(topics, fast)
+        subscribe(topics, slow)
+        slow.congested = True
+        publish(topics, *numbers(1, BROKER_CATCH_UP_ROWS + 5))
+        await flushed(topics)
+        slow.congested = False
+        topics.drained(slow)
+        topics.flush(0.0)
+        topics.settle()
+        assert topics.topics.backlog("ann") == [], "the ack of one counts for all"
+        await flushed(topics)
+        assert slow.contents() == fast.contents(), "and yet each session gets everything"
+
+    tell(story)
+
+
+@pytest.mark.parametrize("habits", [COMET, SEALED_COMET, MAGLINE])
+def test_what_is_not_acked_is_sent_again(tell: Callable[[Story], None], records: Records, habits: Any) -> None:
+    async def story(topics: DurableTopics) -> None:
+        peer = FakePeer("1", habits, "ann")
+        subscribe(topics, peer)
+        ids = publish(topics, *numbers(1, 5))
+        await flushed(topics, 0.0)
+        topics.topics.ack("ann", [ids[0], ids[2]])
+        assert topics.due_s == RESEND_S
+        topics.tick(RESEND_S - 0.1)
+        assert len(peer.told) == 5
+        topics.tick(RESEND_S)
+        assert peer.contents()[5:] == [b"2", b"4", b"5"]
+        assert topics.resent == 3
+        again = [note for event, _, _, note in records if event == "deliver" and note["attempt"] == 2]
+        assert [(note["first"], note["last"]) for note in again] == [(2, 2), (4, 5)]
+        topics.topics.ack("ann", ids)
+        topics.tick(2 * RESEND_S)
+        assert len(peer.told) == 8
+        assert topics.due_s is None
+
+    tell(story)
+
+
+def test_more_than_one_slice_is_sent_again_bit_by_bit(tell: Callable[[Story], None]) -> None:
+    async def story(topics: DurableTopics) -> None:
+        peer = FakePeer("1", COMET, "ann")
+        subscribe(topics, peer)
+        total = 3 * BROKER_CATCH_UP_ROWS - 1
+        publish(topics, *numbers(1, total))
+        await flushed(topics, 0.0)
+        for ticks in (1, 2, 3):
+            topics.tick(RESEND_S)
+            assert len(peer.told) == total + min(ticks * BROKER_CATCH_UP_ROWS, total)
+        assert peer.contents() == 2 * numbers(1, total)
+        assert topics.due_s == 2 * RESEND_S
+
+    tell(story)
+
+
+def test_a_slow_reader_is_sent_it_again_once_it_reads(tell: Callable[[Story], None]) -> None:
+    async def story(topics: DurableTopics) -> None:
+        peer = FakePeer("1", COMET, "ann")
+        subscribe(topics, peer)
+        publish(topics, b"a")
+        await flushed(topics, 0.0)
+        peer.congested = True
+        topics.tick(RESEND_S)
+        peer.congested = False
+        topics.drained(peer)
+        topics.tick(2 * RESEND_S)
+        assert peer.contents() == [b"a", b"a"]
+
+    tell(story)
+
+
+def test_unsubscribing_holds_for_every_session_of_the_identity(tell: Callable[[Story], None]) -> None:
+    async def story(topics: DurableTopics) -> None:
+        one, other, bob = FakePeer("1", ESNP, "ann"), FakePeer("2", MAGLINE, "ann"), FakePeer("3", ESNP, "bob")
+        for peer in (one, other, bob):
+            subscribe(topics, peer)
+        assert topics.sessions("ann", "@a") == 2
+        topics.topics.unsubscribe("ann", "@a")
+        topics.unsubscribed("ann", "@a")
+        publish(topics, b"a")
+        await flushed(topics)
+        assert (one.told, other.told, bob.contents()) == ([], [], [b"a"])
+        assert topics.sessions("ann", "@a") == 0
+        topics.attach(one, "@a")
+        assert topics.connected("@a") == 1, "who is not subscribed is not fed"
+
+    tell(story)
+
+
+@pytest.mark.parametrize("habits", [COMET, SEALED_COMET, MAGLINE, ESNP])
+def test_what_a_protocol_cannot_carry_does_not_hold_up_the_rest(tell: Callable[[Story], None], habits: Any) -> None:
+    async def story(topics: DurableTopics) -> None:
+        peer = FakePeer("1", habits, "ann")
+        subscribe(topics, peer)
+        publish(topics, b"a", UNSAYABLE, b"b")
+        await flushed(topics)
+        publish(topics, UNSAYABLE)
+        await flushed(topics)
+        publish(topics, b"c")
+        await flushed(topics)
+        assert peer.contents() == [b"a", b"b", b"c"]
+        assert not topics.waiting
+
+    tell(story)
+
+
+def test_what_has_expired_is_passed_over(tell: Callable[[Story], None], records: Records) -> None:
+    async def story(topics: DurableTopics) -> None:
+        peer = FakePeer("1", ESNP, "ann")
+        subscribe(topics, peer)
+        peer.congested = True
+        publish(topics, *numbers(1, 3))
+        await flushed(topics)
+        topics.topics.sweep(1_000_000, 1, 2)
+        peer.congested = False
+        topics.drained(peer)
+        await flushed(topics)
+        assert peer.contents() == [b"3"]
+        assert [note["first"] for event, _, _, note in records if event == "deliver"] == [3]
+
+    tell(story)
+
+
+def test_a_failed_commit_is_told_to_nobody_and_its_positions_are_given_again(
+    tell: Callable[[Story], None], store: StateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(topics: DurableTopics) -> None:
+        peer, other = FakePeer("1", ESNP, "ann"), FakePeer("2", ESNP, "bob")
+        subscribe(topics, peer)
+        publish(topics, b"kept")
+        await flushed(topics)
+        whole = store.writer._write
+        fail = threading.Event()
+
+        def write(_: object) -> None:
+            fail.wait(10)
+            raise BusyError("no room")
+
+        monkeypatch.setattr(store.writer, "_write", write)
+        subscribe(topics, other)
+        publish(topics, b"lost")
+        fail.set()
+        with pytest.raises(StorageError):
+            await decided(topics)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert topics.connected("@a") == 1, "bob's subscription is not there either"
+        monkeypatch.setattr(store.writer, "_write", whole)
+        async with asyncio.timeout(10):
+            while store.writer.trouble is not None:
+                await asyncio.sleep(0.01)
+        late = FakePeer("3", MAGLINE, "ann")
+        topics.attach(late, "@a")
+        publish(topics, b"after")
+        await flushed(topics)
+        assert peer.contents() == [b"kept", b"after"]
+        assert late.contents() == [b"after"], "the first was written to the other session"
+        assert other.contents() == []
+
+    tell(story)
+
+
+def test_acks_wait_while_the_state_cannot_be_written(
+    tell: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(topics: DurableTopics) -> None:
+        peer = FakePeer("1", ESNP, "ann")
+        subscribe(topics, peer)
+        publish(topics, b"a")
+        await flushed(topics, 0.0)
+        with monkeypatch.context() as trouble:
+            trouble.setattr(topics.topics, "ack_through", _full)
+            topics.tick(1.0)
+        assert topics.due_s == 1.0 + BROKER_SETTLE_S
+        topics.tick(2.0)
+        assert topics.topics.backlog("ann") == []
+
+    tell(story)
+
+
+def test_a_peer_whose_backlog_cannot_be_read_is_let_go_alone(
+    tell: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(topics: DurableTopics) -> None:
+        slow, fast = FakePeer("1", COMET, "ann"), FakePeer("2", COMET, "bob")
+        for peer in (slow, fast):
+            subscribe(topics, peer)
+        slow.congested = True
+        publish(topics, b"a")
+        await flushed(topics)
+        slow.congested = False
+        topics.drained(slow)
+        monkeypatch.setattr(topics.topics, "after", _full)
+        topics.flush(0.0)
+        assert slow.ended is not None
+        assert slow.ended.code == "storage"
+        assert fast.ended is None
+
+    tell(story)
+
+
+def test_deliveries_go_on_while_the_log_has_no_room(store: StateStore) -> None:
+    async def story() -> None:
+        topics = DurableTopics(store.topics, _full)
+        peer = FakePeer("1", ESNP, "ann")
+        subscribe(topics, peer)
+        publish(topics, b"a")
+        await flushed(topics, 0.0)
+        assert peer.contents() == [b"a"]
+        assert topics.unrecorded == 1
+
+    asyncio.run(story())
+
+
+def _full(*_: object) -> None:
+    raise BusyError("no room")

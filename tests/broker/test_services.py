@@ -1,0 +1,161 @@
+import pytest
+
+from broker.peers import COMET, ESNP, UNSAYABLE, FakePeer, request, response
+from wirelake.broker.services import NOT_FOUND, PROVIDER_LOST, TIMEOUT, Services
+from wirelake.broker.services import UNSAYABLE as CANNOT
+from wirelake.errors import FullError, StateError
+from wirelake.limits import BROKER_CALLS_OVER_MAX, BROKER_SERVICES_PER_PEER_MAX
+from wirelake.message import Message, Topic
+
+
+def failure_code(asker: FakePeer, correlation: str) -> int:
+    (answer,) = asker.answers(correlation)
+    assert answer.failure is not None
+    return answer.failure.code
+
+
+@pytest.fixture
+def services() -> Services:
+    return Services()
+
+
+@pytest.fixture
+def asker() -> FakePeer:
+    return FakePeer("asker", ESNP, "ann")
+
+
+@pytest.fixture
+def provider(services: Services) -> FakePeer:
+    peer = FakePeer("provider", ESNP, "bob")
+    services.register(peer, "sums")
+    return peer
+
+
+def test_an_answer_comes_back_under_the_askers_own_name(
+    services: Services, asker: FakePeer, provider: FakePeer
+) -> None:
+    services.request(asker, request("sums", "mine", fields={"a": 1}), 0.0)
+    (asked,) = provider.asked()
+    assert asked.fields == {"a": 1}
+    assert asked.correlation != "mine"
+    assert services.open == 1
+    assert services.answered(provider, response(asked, fields={"sum": 1}))
+    assert [answer.fields for answer in asker.answers("mine")] == [{"sum": 1}]
+    assert services.open == 0
+    assert not services.answered(provider, response(asked)), "there is one final answer"
+    assert len(asker.answers("mine")) == 1
+
+
+def test_several_providers_take_turns(services: Services, asker: FakePeer) -> None:
+    providers = [FakePeer(str(number), ESNP) for number in range(3)]
+    for peer in providers:
+        services.register(peer, "sums")
+        services.register(peer, "sums")
+    assert services.names() == {"sums": 3}
+    for number in range(9):
+        services.request(asker, request("sums", str(number)), 0.0)
+    assert [len(peer.asked()) for peer in providers] == [3, 3, 3]
+    services.unregister(providers[0], "sums")
+    services.unregister(providers[0], "sums")
+    for number in range(4):
+        services.request(asker, request("sums", f"more {number}"), 0.0)
+    assert [len(peer.asked()) for peer in providers] == [3, 5, 5]
+
+
+def test_nobody_there_is_said_at_once(services: Services, asker: FakePeer, provider: FakePeer) -> None:
+    services.request(asker, request("other", "q"), 0.0)
+    (answer,) = asker.answers("q")
+    assert answer.failure is not None
+    assert answer.failure.text == "Address[20=do,30=other] not found ServiceHandler"
+    assert answer.failure.code == NOT_FOUND
+    assert not provider.heard
+
+
+def test_time_is_over_when_it_is(services: Services, asker: FakePeer, provider: FakePeer) -> None:
+    services.request(asker, request("sums", "short"), 100.0, 1.0)
+    services.request(asker, request("sums", "long"), 100.0, 9.0)
+    assert services.due_s == 101.0
+    services.tick(100.9)
+    assert not asker.heard
+    services.tick(101.0)
+    assert failure_code(asker, "short") == TIMEOUT
+    assert services.due_s == 109.0
+    short, long = provider.asked()
+    assert not services.answered(provider, response(short)), "too late"
+    services.answered(provider, response(long))
+    assert services.open == 0
+    services.tick(200.0)
+    assert len(asker.heard) == 2
+    assert services.timeouts == 1
+
+
+def test_a_provider_that_goes_away_fails_its_calls(services: Services, asker: FakePeer, provider: FakePeer) -> None:
+    other = FakePeer("other", ESNP)
+    services.register(other, "sums")
+    for number in range(2):
+        services.request(asker, request("sums", str(number)), 0.0)
+    services.leave(provider)
+    assert failure_code(asker, "0") == PROVIDER_LOST
+    assert not asker.answers("1")
+    assert services.names() == {"sums": 1}
+
+
+def test_an_asker_that_goes_away_is_not_answered(services: Services, asker: FakePeer, provider: FakePeer) -> None:
+    services.request(asker, request("sums", "q"), 0.0)
+    services.leave(asker)
+    assert services.open == 0
+    assert not services.answered(provider, response(provider.asked()[0]))
+    services.tick(100.0)
+    assert not asker.heard
+
+
+def test_only_the_one_that_was_asked_may_answer(services: Services, asker: FakePeer, provider: FakePeer) -> None:
+    services.request(asker, request("sums", "q"), 0.0)
+    (asked,) = provider.asked()
+    assert not services.answered(asker, response(asked))
+    assert not services.answered(provider, Message(kind=asked.kind, correlation="²"))
+    assert services.open == 1
+
+
+def test_an_answer_in_parts_ends_with_the_last(services: Services, asker: FakePeer, provider: FakePeer) -> None:
+    services.request(asker, request("sums", "q"), 0.0)
+    (asked,) = provider.asked()
+    for left in (2, 1, 0):
+        assert services.answered(provider, response(asked, more=left))
+    assert [answer.more for answer in asker.answers("q")] == [2, 1, 0]
+    assert services.open == 0
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_an_answer_that_the_asker_cannot_be_told_is_a_failure(
+    services: Services, asker: FakePeer, provider: FakePeer, more: int
+) -> None:
+    services.request(asker, request("sums", "q"), 0.0)
+    assert services.answered(provider, response(provider.asked()[0], payload=UNSAYABLE, more=more))
+    assert failure_code(asker, "q") == CANNOT
+    assert services.open == 0
+
+
+def test_a_request_that_the_provider_cannot_be_told_is_a_failure(
+    services: Services, asker: FakePeer, provider: FakePeer
+) -> None:
+    services.request(asker, request("sums", "q", payload=UNSAYABLE), 0.0)
+    assert failure_code(asker, "q") == CANNOT
+    assert not provider.heard
+
+
+def test_answered_calls_do_not_gather(services: Services, asker: FakePeer, provider: FakePeer) -> None:
+    for number in range(3 * BROKER_CALLS_OVER_MAX):
+        services.request(asker, request("sums", str(number)), 0.0, 300.0)
+        services.answered(provider, response(provider.heard.pop()))
+    assert len(services._due) <= BROKER_CALLS_OVER_MAX + 2
+
+
+def test_limits(services: Services) -> None:
+    peer = FakePeer("1", COMET)
+    for number in range(BROKER_SERVICES_PER_PEER_MAX):
+        services.register(peer, str(number))
+    with pytest.raises(FullError):
+        services.register(peer, "one more")
+    with pytest.raises(StateError):
+        services.request(peer, Message(kind=request("s", "q").kind, target=Topic("@x")), 0.0)

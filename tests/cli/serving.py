@@ -1,0 +1,104 @@
+"""`wirelake serve` as a process, and commands beside it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from wirelake.config import Listen
+
+WAIT_S = 30.0  # only a failing test waits so long
+HOST = "127.0.0.1"
+
+
+def free_ports(count: int) -> list[int]:
+    """Free now. Kept open until all are chosen, so that they differ."""
+    opened = [socket.create_server((HOST, 0)) for _ in range(count)]
+    try:
+        return [each.getsockname()[1] for each in opened]
+    finally:
+        for each in opened:
+            each.close()
+
+
+def clean_environment(**variables: str) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("WIRELAKE_")} | variables
+
+
+def write_settings(folder: Path, *doors: str, text: str = "", ports: dict[str, int] | None = None) -> Path:
+    """A settings file with these doors, each on a free port, and the data beside it."""
+    ports = ports or dict(zip(doors, free_ports(len(doors)), strict=True))
+    lines = [f'data = "{folder / "data"}"', "[listen]"]
+    lines += [f'{door} = "{HOST}:{ports[door]}"' if door in ports else f'{door} = "off"' for door in _ALL]
+    file = folder / "wirelake.toml"
+    file.write_text("\n".join([*lines, text]))
+    return file
+
+
+def wirelake(*words: str, stdin: bytes = b"", timeout_s: float = WAIT_S) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "wirelake.cli.main", *words],
+        input=stdin.decode("latin-1"),
+        encoding="latin-1" if stdin else "utf-8",
+        capture_output=True,
+        timeout=timeout_s,
+        env=clean_environment(),
+        check=False,
+    )
+
+
+class Serving:
+    def __init__(self, process: "subprocess.Popen[str]", settings: Path) -> None:
+        self.process = process
+        self.settings = settings
+        self.greeting: list[str] = []
+        self.output = self.errors = ""
+
+    def hear_greeting(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.greeting.append(line.rstrip())
+            if "admin token" in line:
+                return
+        raise AssertionError(f"it ended: {self.process.communicate()[1]}")
+
+    def address(self, door: str) -> tuple[str, int]:
+        (line,) = [line for line in self.greeting if line.split()[0] == door]
+        host, _, port = line.split()[-1].rpartition(":")
+        return host.removeprefix("http://"), int(port)
+
+    def end(self, name: int = signal.SIGTERM) -> int:
+        """Answers the exit code."""
+        self.process.send_signal(name)
+        self.output, self.errors = self.process.communicate(timeout=WAIT_S)
+        return self.process.returncode
+
+    def run(self, *words: str, **rest: Any) -> "subprocess.CompletedProcess[str]":
+        return wirelake(*words, "--config", str(self.settings), **rest)
+
+
+@contextmanager
+def serving(folder: Path, *doors: str, options: tuple[str, ...] = (), text: str = "") -> Iterator[Serving]:
+    settings = write_settings(folder, *doors, text=text)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "wirelake.cli.main", "serve", "--config", str(settings), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+    )
+    with process:
+        try:
+            running = Serving(process, settings)
+            running.hear_greeting()
+            yield running
+        finally:
+            process.kill()
+
+
+_ALL = Listen.__struct_fields__

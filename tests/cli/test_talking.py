@@ -1,0 +1,269 @@
+"""`publish`, `subscribe`, `request` and `send`, through the HTTP API of a gateway in the test's own event loop."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.peers import ESNP, FakePeer, response
+from gateway.running import HOST, Running, running_gateway, until
+
+from cli.serving import WAIT_S, clean_environment, free_ports, wirelake, write_settings
+from wirelake.clients.apostol import ApostolDevice, DeviceError, DeviceRequest
+from wirelake.message import Failure, Kind, Message
+
+Command = Callable[..., Awaitable["subprocess.CompletedProcess[str]"]]
+
+
+class Provider(FakePeer):
+    """Answers with what it was asked."""
+
+    def __init__(self, running: Running, service: str) -> None:
+        super().__init__("provider", ESNP, "provider")
+        self._gateway = running.gateway
+        running.gateway.broker.services.register(self, service)
+
+    def say(self, message: Message) -> None:
+        super().say(message)
+        if message.kind is Kind.REQUEST:
+            wrong = message.fields.get("wrong")
+            failure = None if wrong is None else Failure(wrong, 418)
+            answer = response(message, fields=message.fields, payload=message.payload, failure=failure)
+            self._gateway.later(0.0, lambda: self._gateway.broker.services.answered(self, answer) or None)
+
+
+def beside(tmp_path: Path, story: Callable[[Running, Command], Awaitable[None]], *doors: str, **rest: Any) -> None:
+    """Runs the story with a gateway, and commands in processes of their own."""
+
+    async def run() -> None:
+        async with running_gateway(tmp_path, "http", *doors, **rest) as running:
+            settings = write_settings(tmp_path, ports={"http": running.port("http")})
+            await story(running, partial(_command, settings))
+
+    asyncio.run(run())
+
+
+async def _command(settings: Path, *words: str, **rest: Any) -> "subprocess.CompletedProcess[str]":
+    return await asyncio.to_thread(wirelake, *words, "--config", str(settings), **rest)
+
+
+async def listener(tmp_path: Path, *words: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "wirelake.cli.main", "subscribe", *words),
+        *("--config", str(tmp_path / "wirelake.toml")),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=clean_environment(),
+    )
+
+
+async def ended(process: asyncio.subprocess.Process) -> tuple[int | None, str, str]:
+    async with asyncio.timeout(WAIT_S):
+        output, errors = await process.communicate()
+    return process.returncode, output.decode(), errors.decode()
+
+
+def test_publish_prints_the_id_of_what_is_on_disk(tmp_path: Path) -> None:
+    async def story(running: Running, command: Command) -> None:
+        running.gateway.state.topics.subscribe("ann", "@a/b c")
+        result = await command("publish", "@a/b c", "grüße", "--type", "7")
+        (kept,) = running.waiting("ann")
+        assert result.stdout == kept.id + "\n"
+        assert (kept.content, kept.type, kept.publisher) == ("grüße".encode(), 7, "admin")
+        result = await command("publish", "@a/b c", "-", "--json", stdin=b"\xff\x00\n")
+        assert json.loads(result.stdout)["topic"] == "@a/b c"
+        assert running.waiting("ann")[1].content == b"\xff\x00\n"
+        result = await command("publish", "", "x")
+        assert result.returncode == 1
+        assert result.stderr.startswith("wirelake: ")
+        assert result.stderr.count("\n") == 1
+
+    beside(tmp_path, story)
+
+
+def test_publish_as_an_identity(tmp_path: Path) -> None:
+    async def story(running: Running, command: Command) -> None:
+        running.gateway.state.topics.subscribe("ann", "@a")
+        (tmp_path / "token").write_text("erp:secret\n")
+        result = await command("publish", "@a", "x", "--token-file", str(tmp_path / "token"))
+        assert result.returncode == 0, result.stderr
+        assert running.waiting("ann")[0].publisher == "erp"
+        (tmp_path / "token").write_text("erp:wrong\n")
+        result = await command("publish", "@a", "x", "--token-file", str(tmp_path / "token"))
+        assert result.returncode == 1
+        assert "nobody is known by this token" in result.stderr
+        assert "wrong" not in result.stderr
+
+    beside(tmp_path, story, identities=[("erp", "secret")])
+
+
+def test_subscribe_prints_what_comes(tmp_path: Path) -> None:
+    async def story(running: Running, command: Command) -> None:
+        process = await listener(tmp_path, "@news", "prices", "--count", "3")
+        await until(lambda: running.gateway.broker.durable.connected("@news"))
+        await running.publish("@news", "one")
+        await running.publish("prices", b"\xff")
+        await running.publish("@news", "two\nlines")
+        code, output, _ = await ended(process)
+        assert code == 0
+        assert sorted(output.splitlines()) == sorted(["@news\tone", "prices\t/w==", "@news\ttwo", "lines"])
+        await until(lambda: not running.gateway.state.topics.subscribed("admin"))
+
+    beside(tmp_path, story)
+
+
+def test_two_listeners_do_not_take_the_topic_from_each_other(tmp_path: Path) -> None:
+    async def story(running: Running, command: Command) -> None:
+        durable = running.gateway.broker.durable
+        short = await listener(tmp_path, "@news", "--count", "1")
+        await until(lambda: durable.connected("@news") == 1)
+        long = await listener(tmp_path, "@news", "--count", "2")
+        await until(lambda: durable.connected("@news") == 2)
+        await running.publish("@news", "one")
+        assert (await ended(short))[1] == "@news\tone\n"
+        await until(lambda: durable.connected("@news") == 1)
+        await running.publish("@news", "two")
+        assert (await ended(long))[1] == "@news\tone\n@news\ttwo\n"
+
+    beside(tmp_path, story)
+
+
+def test_a_kept_subscription_brings_what_was_missed(tmp_path: Path) -> None:
+    async def story(running: Running, command: Command) -> None:
+        for number in (1, 2):
+            process = await listener(tmp_path, "@news", "--keep", "--json", "--count", "1")
+            if number == 1:
+                await until(lambda: running.gateway.broker.durable.connected("@news"))
+                await running.publish("@news", "1")
+            code, output, _ = await ended(process)
+            assert code == 0
+            assert json.loads(output)["content"] == str(number)
+            await until(lambda: not running.gateway.broker.durable.connected("@news"))
+            await running.publish("@news", "2")
+
+    beside(tmp_path, story)
+
+
+def test_the_end_of_the_gateway_ends_a_subscription_with_a_reason(tmp_path: Path) -> None:
+    processes = []
+
+    async def story(running: Running, command: Command) -> None:
+        processes.append(await listener(tmp_path, "@news"))
+        await until(lambda: running.gateway.broker.durable.connected("@news"))
+        await running.gateway.close()
+        code, _, errors = await ended(processes[0])
+        assert code == 1
+        assert errors == "wirelake: the gateway ended the stream: the gateway is shutting down\n"
+
+    beside(tmp_path, story)
+
+
+def test_ctrl_c_is_the_way_to_end_it(tmp_path: Path) -> None:
+    async def story(running: Running, command: Command) -> None:
+        process = await listener(tmp_path, "@news")
+        await until(lambda: running.gateway.broker.durable.connected("@news"))
+        process.send_signal(2)
+        assert await ended(process) == (0, "", "")
+
+    beside(tmp_path, story)
+
+
+def test_request_prints_the_answer(tmp_path: Path) -> None:
+    async def story(running: Running, command: Command) -> None:
+        Provider(running, "magline/16")
+        result = await command("request", "magline/16/call", '{"a": 2, "payload": "AAE="}')
+        assert json.loads(result.stdout) == {"a": 2, "payload": "AAE="}
+        result = await command("request", "magline/16/call", '{"wrong": "no tea"}')
+        assert (result.returncode, result.stderr) == (1, "wirelake: no tea (error 418)\n")
+        result = await command("request", "nobody/there")
+        assert result.returncode == 1
+        assert "not found ServiceHandler" in result.stderr
+        assert (await command("request", "wirelake/ping")).stdout == "{}\n"
+        for words in (["sums", "{}"], ["sums/add", "[1]"], ["sums/add", "{"]):
+            result = await command("request", *words)
+            assert result.returncode == 1
+            assert result.stderr.count("\n") == 1
+
+    beside(tmp_path, story)
+
+
+def test_send_prints_the_devices_answer(tmp_path: Path) -> None:
+    async def answer(request: DeviceRequest) -> bytes:
+        if request.command_type != 0x82:
+            raise DeviceError
+        return request.data[::-1]
+
+    async def story(running: Running, command: Command) -> None:
+        result = await command("send", "m1", "0x82", "01 02")
+        assert result.returncode == 1
+        assert "has not been heard from" in result.stderr
+        async with ApostolDevice(HOST, running.port("apostol"), "m1", handler=answer) as device:
+            await device.status(1)
+            result = await command("send", "m1", "0x82", "01 02")
+            assert result.returncode == 0, result.stderr
+            told = json.loads(result.stdout)
+            assert (told["serial"], told["type"], told["error"], told["data"]) == ("m1", 2, 0, "0201")
+            result = await command("send", "m1", "131")
+            assert result.returncode == 1
+            assert json.loads(result.stdout)["error"] == 1
+        for words in (["m1", "x"], ["m1", "130", "0"], ["m1", "5"]):
+            result = await command("send", *words)
+            assert result.returncode == 1
+            assert result.stderr.count("\n") == 1
+
+    beside(tmp_path, story, "apostol", devices=[("m1", 0, None)])
+
+
+@pytest.mark.parametrize(
+    "words", [["publish", "@a", "x"], ["subscribe", "@a"], ["request", "a/b"], ["send", "m1", "130"]], ids=" ".join
+)
+def test_without_a_gateway_one_sentence_says_so(tmp_path: Path, words: list[str]) -> None:
+    (port,) = free_ports(1)
+    settings = write_settings(tmp_path, ports={"http": port})
+    result = wirelake(*words, "--config", str(settings))
+    assert result.returncode == 1
+    assert "no gateway has run with this data folder yet" in result.stderr
+    (tmp_path / "data" / "keys").mkdir(parents=True)
+    (tmp_path / "data" / "keys" / "admin.token").write_text("t\n")
+    result = wirelake(*words, "--config", str(settings))
+    assert result.returncode == 1
+    expected = (
+        f"wirelake: no gateway answers at {HOST}:{port}: is `wirelake serve` running there? (connection refused)\n"
+    )
+    assert result.stderr == expected
+
+
+def test_another_gateways_token_is_told(tmp_path: Path) -> None:
+    async def story(running: Running, command: Command) -> None:
+        (tmp_path / "other" / "keys").mkdir(parents=True)
+        (tmp_path / "other" / "keys" / "admin.token").write_text("another\n")
+        result = await command("publish", "@a", "x", "--data", str(tmp_path / "other"))
+        assert result.returncode == 1
+        assert f"that of the data folder {tmp_path / 'other'}?" in result.stderr
+        assert "another" not in result.stderr
+
+    beside(tmp_path, story)
+
+
+def test_what_is_no_gateway_is_told(tmp_path: Path) -> None:
+    async def run() -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\n<oh>")
+            writer.close()
+
+        server = await asyncio.start_server(answer, HOST, 0)
+        async with server:
+            settings = write_settings(tmp_path, ports={"http": server.sockets[0].getsockname()[1]})
+            (tmp_path / "data" / "keys").mkdir(parents=True)
+            (tmp_path / "data" / "keys" / "admin.token").write_text("t\n")
+            result = await _command(settings, "publish", "@a", "x")
+        assert result.returncode == 1
+        assert "is not a gateway" in result.stderr
+
+    asyncio.run(run())
