@@ -241,11 +241,11 @@ def test_without_a_gateway_one_sentence_says_so(tmp_path: Path, words: list[str]
 def test_another_gateways_token_is_told(tmp_path: Path) -> None:
     async def story(running: Running, command: Command) -> None:
         (tmp_path / "other" / "keys").mkdir(parents=True)
-        (tmp_path / "other" / "keys" / "admin.token").write_text("another\n")
+        (tmp_path / "other" / "keys" / "admin.token").write_text("t0ken-of-that-one\n")
         result = await command("publish", "@a", "x", "--data", str(tmp_path / "other"))
         assert result.returncode == 1
         assert f"that of the data folder {tmp_path / 'other'}?" in result.stderr
-        assert "another" not in result.stderr
+        assert "t0ken" not in result.stderr
 
     beside(tmp_path, story)
 

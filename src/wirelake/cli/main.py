@@ -11,7 +11,8 @@ from wirelake.errors import WirelakeError
 
 # name → what it does, in one line. The module wirelake.cli.<name> holds it as `command`.
 COMMANDS: Final = {
-    "serve": "Run the gateway: every door, the API and the console.",
+    "up": "Run everything on this machine.",
+    "serve": "Run the gateway: every door, and the HTTP API.",
     "reload": "Let a running gateway read its settings again.",
     "identity": "Who may log in.",
     "device": "Devices that the gateway knows.",
