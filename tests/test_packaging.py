@@ -10,7 +10,18 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_the_wheel(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "--no-build-isolation", "-w", tmp_path, ROOT]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-qq",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(tmp_path),
+        str(ROOT),
+    ]
     subprocess.run(command, check=True)
     (path,) = tmp_path.glob("wirelake-*.whl")
     with zipfile.ZipFile(path) as wheel:

@@ -40,6 +40,7 @@ def test_a_signal_ends_it_in_time_and_says_goodbye(tmp_path: Path, name: signal.
 
 def test_it_ends_in_time_though_a_peer_does_not_read(tmp_path: Path) -> None:
     with serving(tmp_path, "comet") as running, socket.create_connection(running.address("comet")) as phone:
+        phone.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         phone.setblocking(False)
         beats = frames.Heartbeat().encode() * 100_000
         until_s = time.monotonic() + WAIT_S
@@ -49,7 +50,9 @@ def test_it_ends_in_time_though_a_peer_does_not_read(tmp_path: Path) -> None:
             except BlockingIOError:
                 break  # it is no longer read, as its answers are not
             time.sleep(0.01)
+        start_s = time.monotonic()
         assert running.end() == 0
+        assert time.monotonic() - start_s < GATEWAY_STOP_S
 
 
 def test_a_port_that_is_taken_is_told_in_one_sentence(tmp_path: Path) -> None:

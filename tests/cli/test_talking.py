@@ -34,7 +34,10 @@ class Provider(FakePeer):
             wrong = message.fields.get("wrong")
             failure = None if wrong is None else Failure(wrong, 418)
             answer = response(message, fields=message.fields, payload=message.payload, failure=failure)
-            self._gateway.later(0.0, lambda: self._gateway.broker.services.answered(self, answer) or None)
+            self._gateway.later(0.0, partial(self._give, answer))
+
+    def _give(self, answer: Message) -> None:
+        assert self._gateway.broker.services.answered(self, answer)
 
 
 def beside(tmp_path: Path, story: Callable[[Running, Command], Awaitable[None]], *doors: str, **rest: Any) -> None:

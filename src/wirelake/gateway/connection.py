@@ -9,7 +9,7 @@ from wirelake.broker.services import failed
 from wirelake.errors import EncodeError, ProtocolError, StateError, StorageError, TranslationError
 from wirelake.gateway.buckets import Bucket
 from wirelake.gateway.outbox import Outbox
-from wirelake.limits import GATEWAY_BUSY_PAUSE_S, QUARANTINE_BYTES_MAX
+from wirelake.limits import GATEWAY_BUSY_PAUSE_S, GATEWAY_TURN_BYTES, QUARANTINE_BYTES_MAX
 from wirelake.message import Kind, Message
 from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.frame import Frame, Sender
@@ -60,7 +60,7 @@ class Connection(asyncio.Protocol):
         self.opened_at_ms = 0
         self._closing: Closing | None = None
         self._due_s = float("inf")
-        self._unread = b""  # read while the log had no room for it
+        self._unread = b""  # read, but not yet looked at: the log had no room for it, or the turn was over
         self._transport: asyncio.Transport | None = None
 
     # The broker's view
@@ -159,6 +159,8 @@ class Connection(asyncio.Protocol):
             self._unread += data  # no more than one read: reading stops here
             self._read_later(GATEWAY_BUSY_PAUSE_S)
             return
+        if len(data) > GATEWAY_TURN_BYTES:  # the event loop hands over megabytes at once where they are there
+            data, self._unread = data[:GATEWAY_TURN_BYTES], data[GATEWAY_TURN_BYTES:]
         now_s = gateway.now_s()
         self.bytes_in += len(data)
         frames = self._splitter.receive(data)
@@ -173,6 +175,8 @@ class Connection(asyncio.Protocol):
         pause_s = max(self._bytes_bucket.take(len(data), now_s), self._frames_bucket.take(len(frames), now_s))
         if pause_s or self._session.paused:
             self._read_later(pause_s or GATEWAY_BUSY_PAUSE_S)
+        elif self._unread:
+            self._read_later(0.0)
         self._watch()
 
     def pause_writing(self) -> None:

@@ -167,7 +167,7 @@ class Gateway:
     def new_id(self) -> str:
         return f"{self._prefix}-{next(self.numbers):x}"
 
-    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+    def later(self, delay_s: float, call: Callable[[], object]) -> None:
         self._loop.call_later(delay_s, call)
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
