@@ -155,12 +155,19 @@ class Connection(asyncio.Protocol):
         if self._closing is not None:
             return
         gateway = self._door.gateway
+        if self._unread:  # TLS may hand over a little more after reading stopped
+            self._unread += data
+            return
         if gateway.log_behind:
-            self._unread += data  # no more than one read: reading stops here
+            self._unread = data  # no more than one read: reading stops here
             self._read_later(GATEWAY_BUSY_PAUSE_S)
             return
         if len(data) > GATEWAY_TURN_BYTES:  # the event loop hands over megabytes at once where they are there
             data, self._unread = data[:GATEWAY_TURN_BYTES], data[GATEWAY_TURN_BYTES:]
+        self._read(data)
+
+    def _read(self, data: bytes) -> None:
+        gateway = self._door.gateway
         now_s = gateway.now_s()
         self.bytes_in += len(data)
         frames = self._splitter.receive(data)
@@ -219,11 +226,12 @@ class Connection(asyncio.Protocol):
 
     def _receive(self, frames: list[bytes], now_s: float) -> None:
         gateway, session = self._door.gateway, self._session
+        bare = self._splitter.bare
         if session.keeps_wire:
-            gateway.recorder.frames(self, "in", frames)
+            gateway.recorder.frames(self, "in", frames if self._splitter.plain else list(map(bare, frames)))
         self.frames_in += len(frames)
         gateway.counters.frames_in[self.protocol] += len(frames)
-        decode, bare = self._door.protocol.decode, self._splitter.bare
+        decode = self._door.protocol.decode
         skimmed = 0
         for place, raw in enumerate(frames):
             if place < skimmed:
@@ -273,7 +281,7 @@ class Connection(asyncio.Protocol):
     def _write_frames(self, frames: list[Frame], *, told: bool) -> None:
         wrap, session, gateway = self._splitter.wrap, self._session, self._door.gateway
         try:
-            wires = [wrap(frame.encode()) for frame in frames]
+            encoded = [frame.encode() for frame in frames]
         except EncodeError as error:
             if told:
                 raise  # the broker leaves this one out; the connection lives on
@@ -281,12 +289,13 @@ class Connection(asyncio.Protocol):
             gateway.counters.errors[self.protocol, "encode"] += 1
             self._finish(Closing("encode", str(error)))
             return
-        self.frames_out += len(wires)
+        self.frames_out += len(encoded)
+        wires = encoded if self._splitter.plain else list(map(wrap, encoded))
         data = wires[0] if len(wires) == 1 else b"".join(wires)
         if told:
             self._outbox.write(data)
             return
-        kept = wires if session.keeps_wire else [session.kept(wire, Sender.SERVER) for wire in wires]
+        kept = encoded if session.keeps_wire else [session.kept(each, Sender.SERVER) for each in encoded]
         try:
             commit = gateway.recorder.frames(self, "out", kept)
         except StorageError as error:
@@ -311,7 +320,12 @@ class Connection(asyncio.Protocol):
     def _finish(self, closing: Closing) -> None:
         if self._closing is None:
             self._closing = closing
-        if self._outbox.empty and self._transport is not None:
+        if self._outbox.empty:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Everything was said."""
+        if self._transport is not None:
             self._transport.close()
 
     def _send(self, data: bytes) -> None:
@@ -321,7 +335,7 @@ class Connection(asyncio.Protocol):
         self.bytes_out += len(data)
         transport.write(data)
         if self._closing is not None and self._outbox.empty:
-            transport.close()
+            self._hang_up()
 
     def _read_later(self, pause_s: float) -> None:
         if self._transport is not None and self._transport.is_reading():

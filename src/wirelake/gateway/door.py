@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from wirelake.config import Address
 from wirelake.errors import InputError
 from wirelake.gateway.connection import Connection
+from wirelake.gateway.websocket import MessageSplitter, WebSocketConnection
 from wirelake.protocols.comet.server import ServerSession as CometSession
 from wirelake.protocols.comet.session import Settings as CometSettings
 from wirelake.protocols.frame import Sender
@@ -26,7 +27,10 @@ _BACKLOG = 4096
 
 
 class Door:
-    def __init__(self, gateway: "Gateway", protocol: Protocol, setting: str, address: Address) -> None:
+    def __init__(
+        self, gateway: "Gateway", protocol: Protocol, setting: str, address: Address, carrier: Carrier = Carrier.TCP
+    ) -> None:
+        self.carrier = carrier
         self.gateway = gateway
         self.protocol = protocol
         self.setting = setting
@@ -35,13 +39,16 @@ class Door:
         self._server: asyncio.Server | None = None
 
     def new_splitter(self) -> Splitter:
-        return self.protocol.splitter(Sender.CLIENT, Carrier.TCP)
+        if self.carrier is Carrier.WEBSOCKET:
+            return MessageSplitter()
+        return self.protocol.splitter(Sender.CLIENT, self.carrier)
 
     async def open(self, tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
+        connection = WebSocketConnection if self.carrier is Carrier.WEBSOCKET else Connection
         try:
             self._server = await loop.create_server(
-                lambda: Connection(self), self.address.host, self.address.port, ssl=tls, backlog=_BACKLOG
+                lambda: connection(self), self.address.host, self.address.port, ssl=tls, backlog=_BACKLOG
             )
         except OSError as error:
             raise InputError(f"listen.{self.setting}: {self.address} cannot be opened: {error.strerror}") from error

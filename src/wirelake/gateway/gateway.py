@@ -41,6 +41,7 @@ from wirelake.log.settings import LogSettings
 from wirelake.message import Kind, Message, Op, control_op
 from wirelake.protocols import registry
 from wirelake.protocols.comet.opcodes import ErrorCode
+from wirelake.protocols.protocol import Carrier
 from wirelake.protocols.session import Closing
 from wirelake.state.store import StateStore
 from wirelake.state.sweep import Sweep
@@ -49,7 +50,14 @@ from wirelake.state.topic import Swept
 _log = logging.getLogger(__name__)
 
 # The doors and the protocol behind each; HTTP is opened by itself.
-DOORS: Final = {"comet": "comet", "magline": "magline", "esnp": "esnp", "sisnet_tcp": "sisnet", "redis": "resp"}
+DOORS: Final = {
+    "comet": ("comet", Carrier.TCP),
+    "magline": ("magline", Carrier.TCP),
+    "esnp": ("esnp", Carrier.TCP),
+    "sisnet": ("sisnet", Carrier.WEBSOCKET),
+    "sisnet_tcp": ("sisnet", Carrier.TCP),
+    "redis": ("resp", Carrier.TCP),
+}
 REFUSALS: Final = {
     "unknown": (ErrorCode.CLIENT_UNKNOWN, "nobody of that name is known here"),
     "wrong_token": (ErrorCode.TOKEN_WRONG, "the token is wrong or has expired"),
@@ -115,10 +123,10 @@ class Gateway:
         self.spawn(self.sweep.run(self.now_ms, self._swept))
         self.spawn(self._count())
         self.tls = tls = tls_context(settings)
-        for setting, protocol_name in DOORS.items():
+        for setting, (protocol_name, carrier) in DOORS.items():
             address = parse_address(getattr(settings.listen, setting), f"listen.{setting}")
             if address is not None:
-                door = Door(self, registry.get(protocol_name), setting, address)
+                door = Door(self, registry.get(protocol_name), setting, address, carrier)
                 await door.open(tls)
                 self.doors[setting] = door
         address = parse_address(settings.listen.apostol, "listen.apostol")

@@ -5,6 +5,7 @@ into the log. Each protocol says in `_ends` how to find where its frames end.
 """
 
 from itertools import pairwise
+from typing import ClassVar
 
 from wirelake.errors import LimitError, ProtocolError
 from wirelake.limits import SPLITTER_JOIN_BYTES_MAX
@@ -18,6 +19,7 @@ class Splitter:
     """
 
     __slots__ = ("_held", "_need", "failure", "frame_bytes_max", "position")
+    plain: ClassVar[bool] = True  # whether frames travel as they are; else see `bare` and `wrap`
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.frame_bytes_max = frame_bytes_max  # may be raised later, as after a login

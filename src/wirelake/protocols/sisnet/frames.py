@@ -33,6 +33,8 @@ class SisnetTcpSplitter(Splitter):
     def __init__(self, frame_bytes_max: int = SISNET_MESSAGE_BYTES_MAX) -> None:
         super().__init__(frame_bytes_max)
 
+    plain = False
+
     def bare(self, frame: bytes) -> bytes:
         return frame[size_width(frame[0]) :]
 

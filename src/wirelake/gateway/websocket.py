@@ -1,0 +1,110 @@
+"""A WebSocket connection: one WebSocket message is one frame of the protocol behind it.
+
+The `websockets` library speaks the protocol (its pure part, without sockets); this is the pump around it. What a server
+sends is not masked, so a message's bytes do not depend on the connection: they are made by the splitter's `wrap`, held,
+joined and shared between subscribers like those of any other connection.
+"""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from websockets.exceptions import WebSocketException
+from websockets.frames import DATA_OPCODES, Frame, Opcode
+from websockets.http11 import Request
+from websockets.protocol import OPEN
+from websockets.server import ServerProtocol
+
+from wirelake.gateway.connection import Connection
+from wirelake.limits import GATEWAY_BUSY_PAUSE_S, SISNET_MESSAGE_BYTES_MAX
+from wirelake.protocols.session import Closing
+from wirelake.protocols.splitter import DatagramSplitter
+
+if TYPE_CHECKING:
+    from wirelake.gateway.door import Door
+
+_GOING_AWAY: Final = 1001
+_NORMAL: Final = 1000
+_REASON_BYTES_MAX: Final = 123  # what a close frame has room for
+_quiet: Final = logging.getLogger("websockets.server")
+
+
+class MessageSplitter(DatagramSplitter):
+    """Each message is a frame; one that is JSON behind its name goes out as text."""
+
+    __slots__ = ()
+    plain = False
+
+    def __init__(self, frame_bytes_max: int = SISNET_MESSAGE_BYTES_MAX) -> None:
+        super().__init__(frame_bytes_max)
+
+    def wrap(self, frame: bytes) -> bytes:
+        form = frame[frame.find(b":") + 1 :][:1]
+        opcode = Opcode.TEXT if form in (b"{", b"[") else Opcode.BINARY
+        return Frame(opcode, frame).serialize(mask=False)
+
+
+class WebSocketConnection(Connection):
+    __slots__ = ("_parts", "_websocket")
+
+    def __init__(self, door: "Door") -> None:
+        super().__init__(door)
+        self._websocket = ServerProtocol(max_size=SISNET_MESSAGE_BYTES_MAX, logger=_quiet)
+        self._parts: list[bytes] = []  # of a message in several frames; the library bounds it
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing is not None:
+            return
+        if self._door.gateway.log_behind:
+            self._unread += data  # no more than one read: reading stops here
+            self._read_later(GATEWAY_BUSY_PAUSE_S)
+            return
+        self._websocket.receive_data(data)
+        for event in self._websocket.events_received():
+            if isinstance(event, Request):
+                self._websocket.send_response(self._websocket.accept(event))
+            elif isinstance(event, Frame) and event.opcode in DATA_OPCODES:
+                self._gather(event)
+        self._answer()
+
+    def eof_received(self) -> bool:
+        self._websocket.receive_eof()
+        return False
+
+    def _gather(self, frame: Frame) -> None:
+        self._parts.append(bytes(frame.data))
+        if frame.fin and self._closing is None:
+            message, self._parts = b"".join(self._parts), []
+            self._read(message)
+
+    def _answer(self) -> None:
+        """What the library has to say of its own: the handshake, pongs, a close."""
+        transport = self._transport
+        if not isinstance(transport, asyncio.Transport) or transport.is_closing():
+            return
+        over = False
+        for data in self._websocket.data_to_send():
+            if data:
+                transport.write(data)
+            else:
+                over = True
+        if over or self._websocket.close_expected():
+            self._finish(Closing(*self._why()))
+
+    def _why(self) -> tuple[str, str]:
+        websocket = self._websocket
+        fault = websocket.parser_exc or websocket.handshake_exc
+        if isinstance(fault, WebSocketException):
+            return "websocket", str(fault)
+        return "peer_closed", ""
+
+    def _hang_up(self) -> None:
+        if self._websocket.state is OPEN and self._transport is not None and not self._transport.is_closing():
+            closing = self._closing or Closing("")
+            code = _GOING_AWAY if closing.code == "shutdown" else _NORMAL
+            reason = closing.text.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")
+            self._websocket.send_close(code, reason)
+            for data in self._websocket.data_to_send():
+                if data:
+                    self._transport.write(data)
+        super()._hang_up()

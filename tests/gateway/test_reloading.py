@@ -1,0 +1,173 @@
+"""New settings for a gateway that runs."""
+
+import asyncio
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from gateway.running import HOST, Running, running_gateway, until
+from gateway.wire import Phone
+from wirelake.config import Settings
+from wirelake.errors import InputError
+from wirelake.gateway.reloading import Reloaded, reload
+from wirelake.protocols.comet import frames
+
+
+def changed(running: Running, **sections: Any) -> Settings:
+    now: dict[str, Any] = msgspec.to_builtins(running.gateway.settings)
+    for name, values in sections.items():
+        now[name] = now[name] | values if isinstance(values, dict) else values
+    return msgspec.convert(now, Settings)
+
+
+def make_certificate(folder: Path, name: str) -> dict[str, str]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    folder.mkdir(exist_ok=True)
+    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    (folder / "key.pem").write_bytes(key.private_bytes(encoding, form, serialization.NoEncryption()))
+    return {"cert": str(folder / "cert.pem"), "key": str(folder / "key.pem")}
+
+
+async def certificate_name(port: int) -> str:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    _, writer = await asyncio.open_connection(HOST, port, ssl=context)
+    certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    (name,) = x509.load_der_x509_certificate(certificate).subject
+    return str(name.value)
+
+
+def test_without_a_change_nothing_is_said(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_gateway(tmp_path, "comet") as running:
+            assert reload(running.gateway, running.gateway.settings) == Reloaded()
+
+    asyncio.run(story())
+
+
+def test_limits_hold_at_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_gateway(tmp_path, "comet") as running, await Phone.call(running.port("comet")) as phone:
+            assert await phone.ask(frames.Heartbeat()) == frames.Ok()
+            new = changed(running, limits={"connections": 1, "failed_logins": 2, "pending_bytes": 4096})
+            told = reload(running.gateway, new)
+            assert told.kept == []
+            assert told.applied == [
+                "limits.connections: 20000 → 1",
+                "limits.pending_bytes: 1048576 → 4096",
+                "limits.failed_logins: 10 → 2",
+            ]
+            async with await Phone.call(running.port("comet")):
+                await until(lambda: running.gateway.counters.refused["comet", "connections_max"])
+            assert running.gateway.logins.failed_max == 2
+            assert await phone.ask(frames.Heartbeat()) == frames.Ok(), "who was there stays"
+
+    asyncio.run(story())
+
+
+def test_new_sessions_are_made_with_the_new_settings(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_gateway(tmp_path, "comet", identities=[("ann", "t")]) as running:
+            port = running.port("comet")
+            reload(running.gateway, changed(running, comet={"require_key": True}))
+            async with await Phone.call(port, "ann", "t") as phone:
+                phone.say(frames.GetTopicList())
+                assert await phone.error() == 5
+            reload(running.gateway, changed(running, comet={"require_key": False}, auth={"open": True}))
+            async with await Phone.call(port, "anybody", "at all") as phone:
+                assert await phone.ask(frames.GetTopicList()) == frames.TopicList(())
+
+    asyncio.run(story())
+
+
+def test_the_broker_and_the_sweep_hear_of_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_gateway(tmp_path) as running:
+            gateway = running.gateway
+            new = {"slow": "conflate", "resend_s": 7, "expire_s": 9, "devices_topic": "@meters"}
+            assert len(reload(gateway, changed(running, broker=new)).applied) == 4
+            assert gateway.broker.live.conflate
+            assert gateway.broker.durable.resend_s == 7
+            assert gateway.broker.devices_topic == "@meters"
+            assert gateway.sweep.keep_ms == 9000
+
+    asyncio.run(story())
+
+
+def test_what_takes_a_restart_is_named_and_left_as_it_is(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_gateway(tmp_path, "comet") as running:
+            before = running.gateway.settings
+            new = changed(running, data="elsewhere", listen={"comet": "off"}, log={"keep_days": 1}, auth={"open": True})
+            told = reload(running.gateway, new)
+            assert [change.partition(":")[0] for change in told.kept] == ["data", "listen.comet", "log.keep_days"]
+            assert told.applied == ["auth.open: False → True"]
+            after = running.gateway.settings
+            assert (after.data, after.listen, after.log) == (before.data, before.listen, before.log)
+            assert after.auth.open
+            assert reload(running.gateway, new).kept == told.kept, "it is said again until it is done"
+
+    asyncio.run(story())
+
+
+def test_tls_files_are_read_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        tls = make_certificate(tmp_path / "tls", "first")
+        async with running_gateway(tmp_path, "comet", "http", tls=tls) as running:
+            assert await certificate_name(running.port("comet")) == "first"
+            make_certificate(tmp_path / "tls", "second")
+            told = reload(running.gateway, running.gateway.settings)
+            assert (told.tls, told.applied, told.kept) == (True, [], [])
+            for door in ("comet", "http"):
+                assert await certificate_name(running.port(door)) == "second"
+            elsewhere = make_certificate(tmp_path / "other", "third")
+            assert len(reload(running.gateway, changed(running, tls=elsewhere)).applied) == 2
+            assert await certificate_name(running.port("comet")) == "third"
+
+    asyncio.run(story())
+
+
+def test_files_that_cannot_be_used_change_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        tls = make_certificate(tmp_path / "tls", "first")
+        async with running_gateway(tmp_path, "comet", tls=tls) as running:
+            other = make_certificate(tmp_path / "other", "second")
+            mixed = {"cert": tls["cert"], "key": other["key"]}
+            with pytest.raises(InputError, match=r"\[tls\] cannot be used"):
+                reload(running.gateway, changed(running, tls=mixed, limits={"connections": 1}))
+            assert running.gateway.admission.connections_max > 1
+            assert await certificate_name(running.port("comet")) == "first"
+
+    asyncio.run(story())
+
+
+def test_tls_is_neither_begun_nor_ended_by_a_reload(tmp_path: Path) -> None:
+    async def story() -> None:
+        tls = make_certificate(tmp_path / "tls", "first")
+        async with running_gateway(tmp_path, "comet") as running:
+            told = reload(running.gateway, changed(running, tls=tls))
+            assert [change.partition(":")[0] for change in told.kept] == ["tls.cert", "tls.key"]
+            assert running.gateway.settings.tls.cert == ""
+
+    asyncio.run(story())

@@ -1,0 +1,138 @@
+"""sisnet over WebSocket, spoken by the websockets library's own client."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from gateway.running import HOST, WAIT_S, Running, running_gateway
+from wirelake.clients.comet import CometClient
+
+TERMINAL = ("terminal", "t0ken")
+PHONE = ("phone", "t0ken")
+
+
+def address(running: Running) -> str:
+    return f"ws://{HOST}:{running.port('sisnet')}"
+
+
+async def ask(socket: ClientConnection, name: str, **keys: Any) -> dict[str, Any]:
+    await socket.send(f"{name}:{json.dumps(keys)}")
+    return await hear(socket, name)
+
+
+async def hear(socket: ClientConnection, name: str) -> dict[str, Any]:
+    async with asyncio.timeout(WAIT_S):
+        message = await socket.recv()
+    assert isinstance(message, str), "JSON is sent as text"
+    told, _, rest = message.partition(":")
+    assert told == name
+    answer: dict[str, Any] = json.loads(rest)
+    return answer
+
+
+async def until_closed(socket: ClientConnection) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            await socket.recv()
+
+
+async def logged_in(socket: ClientConnection) -> None:
+    answer = await ask(socket, "in", command="login", ask={"name": TERMINAL[0], "password": TERMINAL[1]})
+    assert answer["ans"] == 0
+
+
+def test_a_browser_and_a_phone_on_one_topic(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            running_gateway(tmp_path, "sisnet", "comet", identities=[TERMINAL, PHONE]) as running,
+            connect(address(running)) as socket,
+            CometClient(HOST, running.port("comet"), *PHONE) as phone,
+        ):
+            await logged_in(socket)
+            await phone.subscribe("@news")
+            assert (await ask(socket, "s1", service="wirelake", command="subscribe", ask={"topic": "@news"}))[
+                "ans"
+            ] == 0
+            asked = {"topic": "@news", "content": "from the browser"}
+            await socket.send(f"p1:{json.dumps({'service': 'wirelake', 'command': 'publish', 'ask': asked})}")
+            async with asyncio.timeout(WAIT_S):
+                heard = [str(await socket.recv()), str(await socket.recv())]
+                notification = await phone.next_notification()
+            assert notification.content == b"from the browser"
+            assert any(message.startswith("s1:") and "from the browser" in message for message in heard)
+            assert any(message.startswith("p1:") for message in heard)
+            frames = await running.recorded("frame", 3, protocol="sisnet", direction="in")
+            assert frames[0]["frame"].startswith(b"in:{"), "the log has the message, not its WebSocket frame"
+
+    asyncio.run(story())
+
+
+def test_messages_in_pieces_pings_and_binary_ones(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            running_gateway(tmp_path, "sisnet", identities=[TERMINAL]) as running,
+            connect(address(running)) as socket,
+        ):
+            await socket.send(
+                ["in:{", '"command":"login",', f'"ask":{json.dumps(dict(name="terminal", password="t0ken"))}}}']
+            )
+            assert (await hear(socket, "in"))["ans"] == 0
+            async with asyncio.timeout(WAIT_S):
+                await (await socket.ping())
+            await socket.send(b'b1:{"service":"wirelake","command":"ping"}')
+            assert (await hear(socket, "b1"))["ans"] == 0
+
+    asyncio.run(story())
+
+
+def test_goodbye_is_1001_and_a_wrong_login_is_told(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_gateway(tmp_path, "sisnet", identities=[TERMINAL]) as running:
+            async with connect(address(running)) as wrong:
+                answer = await ask(wrong, "in", command="login", ask={"name": "terminal", "password": "no"})
+                assert answer["ans"] == -1
+            socket = await connect(address(running))
+            await logged_in(socket)
+        with pytest.raises(ConnectionClosed) as caught:
+            await until_closed(socket)
+        assert caught.value.rcvd is not None
+        assert caught.value.rcvd.code == 1001
+
+    asyncio.run(story())
+
+
+def test_what_is_no_websocket_is_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_gateway(tmp_path, "sisnet") as running:
+            async with httpx.AsyncClient() as client:
+                answer = await client.get(f"http://{HOST}:{running.port('sisnet')}/", timeout=WAIT_S)
+            assert answer.status_code == 426
+            reader, writer = await asyncio.open_connection(HOST, running.port("sisnet"))
+            writer.write(b"\x00\x01\x02 nonsense\r\n\r\n")
+            async with asyncio.timeout(WAIT_S):
+                await reader.read(-1)
+            writer.close()
+            assert running.gateway.counters.connections["sisnet"] == 0
+
+    asyncio.run(story())
+
+
+def test_bytes_that_are_no_message_are_kept_in_quarantine(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            running_gateway(tmp_path, "sisnet", identities=[TERMINAL]) as running,
+            connect(address(running)) as socket,
+        ):
+            await socket.send(b"no colon at all")
+            with pytest.raises(ConnectionClosed):
+                await until_closed(socket)
+            (kept,) = await running.recorded("quarantine", 1)
+            assert kept["frame"] == b"no colon at all"
+
+    asyncio.run(story())
