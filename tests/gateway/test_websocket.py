@@ -80,7 +80,7 @@ def test_messages_in_pieces_pings_and_binary_ones(tmp_path: Path) -> None:
             connect(address(running)) as socket,
         ):
             await socket.send(
-                ["in:{", '"command":"login",', f'"ask":{json.dumps(dict(name="terminal", password="t0ken"))}}}']
+                ["in:{", '"command":"login",', f'"ask":{json.dumps({"name": "terminal", "password": "t0ken"})}}}']
             )
             assert (await hear(socket, "in"))["ans"] == 0
             async with asyncio.timeout(WAIT_S):
