@@ -190,7 +190,7 @@ BROKER_TOPICS_PER_REQUEST_MAX: Final = 1024
 # gateway
 GATEWAY_TIMER_GRAIN_S: Final = 0.05  # deadlines this near to each other run together
 GATEWAY_BUSY_PAUSE_S: Final = 0.05  # how long a connection is not read while the log has no room
-# Read from one connection in one turn of the event loop: others have theirs. Frames of three bytes, each with an answer,
+# Read from one connection in one turn of the event loop: others have theirs. Frames of three bytes, each answered,
 # still fit what the log may gather on top of GATEWAY_LOG_BEHIND.
 GATEWAY_TURN_BYTES: Final = 32 * KIB
 GATEWAY_LOG_BEHIND: Final = 0.75  # reading stops when this much of what may wait for the disk does

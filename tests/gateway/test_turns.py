@@ -1,0 +1,51 @@
+"""One connection's flood, and the others' turns."""
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import pytest
+
+from gateway.running import HOST, WAIT_S, running_gateway
+from gateway.test_reloading import make_certificate
+from gateway.wire import Phone
+from wirelake.protocols.comet import frames
+
+BEATS = 300_000
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_every_frame_of_a_flood_is_answered(tmp_path: Path, secure: bool) -> None:
+    """What comes faster than the log can take is read more slowly, not dropped."""
+
+    async def story() -> None:
+        tls = make_certificate(tmp_path / "tls", "gateway") if secure else {}
+        async with running_gateway(tmp_path, "comet", tls=tls) as running:
+            context = trusting() if secure else None
+            reader, writer = await asyncio.open_connection(HOST, running.port("comet"), ssl=context)
+            writer.write(frames.Heartbeat().encode() * BEATS)
+            async with asyncio.timeout(4 * WAIT_S):
+                assert await reader.readexactly(3 * BEATS) == frames.Ok().encode() * BEATS
+            writer.close()
+
+    asyncio.run(story())
+
+
+def test_others_have_their_turn_during_a_flood(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_gateway(tmp_path, "comet") as running, await Phone.call(running.port("comet")) as other:
+            reader, writer = await asyncio.open_connection(HOST, running.port("comet"))
+            writer.write(frames.Heartbeat().encode() * BEATS)
+            await reader.readexactly(3)
+            assert await other.ask(frames.Heartbeat()) == frames.Ok()
+            heard = running.gateway.counters.frames_in["comet"]
+            assert heard < BEATS, "it did not have to wait until the flood was over"
+            writer.close()
+
+    asyncio.run(story())
+
+
+def trusting() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
