@@ -190,9 +190,11 @@ BROKER_TOPICS_PER_REQUEST_MAX: Final = 1024
 # gateway
 GATEWAY_TIMER_GRAIN_S: Final = 0.05  # deadlines this near to each other run together
 GATEWAY_BUSY_PAUSE_S: Final = 0.05  # how long a connection is not read while the log has no room
-# Read from one connection in one turn of the event loop: others have theirs. Frames of three bytes, each answered,
-# still fit what the log may gather on top of GATEWAY_LOG_BEHIND.
-GATEWAY_TURN_BYTES: Final = 32 * KIB
+# Read from one connection in one turn of the event loop: others have theirs. So many frames, each answered, still fit
+# what the log may gather on top of GATEWAY_LOG_BEHIND.
+GATEWAY_TURN_FRAMES: Final = 2048  # about; the last read says how long a frame is
+GATEWAY_TURN_BYTES_MAX: Final = 256 * KIB
+GATEWAY_TURN_BYTES_MIN: Final = 4 * KIB
 GATEWAY_LOG_BEHIND: Final = 0.75  # reading stops when this much of what may wait for the disk does
 GATEWAY_STOP_S: Final = 10.0  # from the signal to the end
 GATEWAY_CONNECTIONS_MAX: Final = 20_000  # (setting)

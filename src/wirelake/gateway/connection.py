@@ -9,7 +9,13 @@ from wirelake.broker.services import failed
 from wirelake.errors import EncodeError, ProtocolError, StateError, StorageError, TranslationError
 from wirelake.gateway.buckets import Bucket
 from wirelake.gateway.outbox import Outbox
-from wirelake.limits import GATEWAY_BUSY_PAUSE_S, GATEWAY_TURN_BYTES, QUARANTINE_BYTES_MAX
+from wirelake.limits import (
+    GATEWAY_BUSY_PAUSE_S,
+    GATEWAY_TURN_BYTES_MAX,
+    GATEWAY_TURN_BYTES_MIN,
+    GATEWAY_TURN_FRAMES,
+    QUARANTINE_BYTES_MAX,
+)
 from wirelake.message import Kind, Message
 from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.frame import Frame, Sender
@@ -36,6 +42,7 @@ class Connection(asyncio.Protocol):
         "_session",
         "_splitter",
         "_transport",
+        "_turn_bytes",
         "_unread",
         "address",
         "bytes_in",
@@ -60,6 +67,7 @@ class Connection(asyncio.Protocol):
         self.opened_at_ms = 0
         self._closing: Closing | None = None
         self._due_s = float("inf")
+        self._turn_bytes = GATEWAY_TURN_BYTES_MIN
         self._unread = b""  # read, but not yet looked at: the log had no room for it, or the turn was over
         self._transport: asyncio.Transport | None = None
 
@@ -162,8 +170,9 @@ class Connection(asyncio.Protocol):
             self._unread = data  # no more than one read: reading stops here
             self._read_later(GATEWAY_BUSY_PAUSE_S)
             return
-        if len(data) > GATEWAY_TURN_BYTES:  # the event loop hands over megabytes at once where they are there
-            data, self._unread = data[:GATEWAY_TURN_BYTES], data[GATEWAY_TURN_BYTES:]
+        turn = self._turn_bytes
+        if len(data) > turn:  # the event loop hands over megabytes at once where they are there
+            data, self._unread = data[:turn], data[turn:]
         self._read(data)
 
     def _read(self, data: bytes) -> None:
@@ -172,6 +181,8 @@ class Connection(asyncio.Protocol):
         self.bytes_in += len(data)
         frames = self._splitter.receive(data)
         if frames:
+            like_these = GATEWAY_TURN_FRAMES * len(data) // len(frames)
+            self._turn_bytes = max(GATEWAY_TURN_BYTES_MIN, min(like_these, GATEWAY_TURN_BYTES_MAX))
             try:
                 self._receive(frames, now_s)
             except StorageError as error:
