@@ -73,6 +73,33 @@ def test_a_browser_and_a_phone_on_one_topic(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_a_topics_last_value_greets_whoever_subscribes_later(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            running_gateway(tmp_path, "sisnet", "comet", "http", identities=[TERMINAL, PHONE]) as running,
+            connect(address(running)) as socket,
+            CometClient(HOST, running.port("comet"), *PHONE) as phone,
+            httpx.AsyncClient(timeout=WAIT_S) as web,
+        ):
+            headers = {"Authorization": f"Bearer {running.gateway.keys.admin_token()}"}
+            url = f"http://{HOST}:{running.port('http')}/api/topics/%40price/notifications"
+            for content, retain in (("1", True), ("2", True), ("3", False)):
+                answer = await web.post(url, json={"content": content, "retain": retain}, headers=headers)
+                assert answer.status_code == 201
+            await logged_in(socket)
+            assert (await ask(socket, "s1", service="wirelake", command="subscribe", ask={"topic": "@price"}))[
+                "ans"
+            ] == 0
+            assert (await hear(socket, "s1"))["msg"]["content"] == "2"
+            await phone.subscribe("@price")
+            async with asyncio.timeout(WAIT_S):
+                assert (await phone.next_notification()).content == b"2"
+            await web.post(url, json={"content": "4"}, headers=headers)
+            assert (await hear(socket, "s1"))["msg"]["content"] == "4"
+
+    asyncio.run(story())
+
+
 def test_messages_in_pieces_pings_and_binary_ones(tmp_path: Path) -> None:
     async def story() -> None:
         async with (

@@ -28,6 +28,7 @@ from wirelake.message import Device, Kind, Message, Op, Operation, Topic, conten
 from wirelake.protocols.session import Closing
 from wirelake.state.store import StateStore
 
+RETAIN: Final = "retain"  # header of a notification
 BAD_REQUEST: Final = 400
 STORAGE: Final = 503
 EVERY_DEVICE: Final = Device("", 0xFF)  # a broadcast: those heard from lately; no receipts, no answers
@@ -104,7 +105,8 @@ class Broker:
     def publish(self, topic: str, message: Message, publisher: str, now_ms: int) -> tuple[Message, Commit | None]:
         """The notification as it will be delivered, and when it is durable (None for a live name).
 
-        A live name's answer has the number of receivers in `fields`.
+        A live name's answer has the number of receivers in `fields`. With the header `retain` a durable topic keeps it
+        as its last value, for those who subscribe later.
         """
         check_topic(topic)
         content = content_of(message)
@@ -119,7 +121,8 @@ class Broker:
             )
             reached = self.live.publish(topic, notification)
             return replace(notification, fields={"receivers": reached}), None
-        kept, commit = self.durable.publish(topic, content, now_ms, message.type, publisher)
+        retain = message.headers.get(RETAIN) is True
+        kept, commit = self.durable.publish(topic, content, now_ms, message.type, publisher, retain=retain)
         note = {"id": kept.id, "position": kept.position, "type": kept.type}
         self._record("publish", topic, content, note)
         return as_message(kept), commit
@@ -140,7 +143,10 @@ class Broker:
         if commit.error is not None:
             self.durable.reconcile()
         for peer, answer in self._answers.pop(commit):
-            if commit.error is not None:
+            if answer.kind is Kind.NOTIFICATION:
+                if commit.error is None:
+                    self.telling.say(peer, answer)
+            elif commit.error is not None:
                 peer.say(failed(answer.correlation, str(commit.error), STORAGE))
             else:
                 peer.say(answer)
@@ -207,8 +213,11 @@ class Broker:
     def _subscribe(self, peer: Peer, message: Message) -> None:
         topics, patterns = _names(message, "topics"), _names(message, "patterns")
         commit = None
+        retained = []
         for name in topics:
             if Topic(name).durable:
+                if peer.identity not in self._state.topics.subscribers(name):
+                    retained.append(self._state.topics.retained(name))
                 commit = self._state.topics.subscribe(peer.identity, name)
                 self.durable.attach(peer, name)
             else:
@@ -216,6 +225,9 @@ class Broker:
         for glob in patterns:
             self.live.subscribe_pattern(peer, glob)
         self.after(commit, peer, answered(message))
+        for last in retained:
+            if last is not None:
+                self.after(commit, peer, as_message(last))
 
     def _unsubscribe(self, peer: Peer, message: Message) -> None:
         commit = None

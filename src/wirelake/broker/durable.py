@@ -58,8 +58,17 @@ class DurableTopics:
         self._written: dict[tuple[str, str], int] = {}  # (identity, topic) → position to be acked for it
         self._settle_due_s = 0.0
 
-    def publish(self, name: str, content: bytes, now_ms: int, type: int, publisher: str) -> tuple[Notification, Commit]:  # noqa: A002
-        notification, commit = self.topics.publish(name, content, now_ms, type=type, publisher=publisher)
+    def publish(
+        self,
+        name: str,
+        content: bytes,
+        now_ms: int,
+        type: int,  # noqa: A002 the field's name
+        publisher: str,
+        *,
+        retain: bool = False,
+    ) -> tuple[Notification, Commit]:
+        notification, commit = self.topics.publish(name, content, now_ms, type=type, publisher=publisher, retain=retain)
         self._unreleased.setdefault(name, notification.position)
         waiting = self._waiting.get(commit)
         if waiting is not None:

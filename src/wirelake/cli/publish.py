@@ -22,6 +22,7 @@ Examples:
 @click.argument("topic")
 @click.argument("content")
 @click.option("--type", "type_", type=click.IntRange(0, 255), default=0, show_default=True, help="Its type number.")
+@click.option("--retain", is_flag=True, help="Keep it as the topic's last value, for those who subscribe later.")
 @click.option("--json", "as_json", is_flag=True, help="The whole answer, as JSON.")
 @token_option
 @settings_options
@@ -29,6 +30,7 @@ def command(
     topic: str,
     content: str,
     type_: int,
+    retain: bool,
     as_json: bool,
     token_file: Path | None,
     config_file: Path | None,
@@ -41,7 +43,8 @@ def command(
     """
     data = read_input(("-",), raw=True) if content == "-" else content.encode("utf-8", "surrogateescape")
     api = Api(load(config_file, data_folder), token_file)
-    answer = api.ask("POST", quoted("api", "topics", topic, "notifications"), {**_as_json(data), "type": type_})
+    asked = {**_as_json(data), "type": type_, "retain": retain}
+    answer = api.ask("POST", quoted("api", "topics", topic, "notifications"), asked)
     click.echo(write_json(answer) if as_json else answer["id"])
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from wirelake.broker.broker import RETAIN
 from wirelake.gateway.http.content import Encoding, as_bytes
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Parameter, Route
@@ -13,11 +14,15 @@ from wirelake.message import Kind, Message, Topic
 
 
 class NewNotification(Struct, forbid_unknown_fields=True):
-    """`content` is text; base64 if `encoding` says so; or any other JSON value, which is published as JSON text."""
+    """`content` is text; base64 if `encoding` says so; or any other JSON value, which is published as JSON text.
+
+    With `retain` a durable topic keeps it as its last value: whoever subscribes later gets it at once.
+    """
 
     content: Any
     type: Annotated[int, Meta(ge=0, le=255)] = 0
     encoding: Encoding | UnsetType = UNSET
+    retain: bool = False
 
 
 class Published(Struct, omit_defaults=True):
@@ -49,7 +54,7 @@ async def publish(exchange: Exchange, new: NewNotification) -> Published:
     gateway = exchange.gateway
     topic = exchange.path("topic")
     content = as_bytes(new.content, new.encoding)
-    message = Message(kind=Kind.NOTIFICATION, payload=content, type=new.type)
+    message = Message(kind=Kind.NOTIFICATION, payload=content, type=new.type, headers={RETAIN: new.retain})
     notification, commit = gateway.broker.publish(topic, message, exchange.identity, gateway.now_ms())
     gateway.flush_soon()
     if commit is None:
