@@ -44,7 +44,13 @@ def moment(text: str) -> int:
     return (time - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
 
 
-@click.group()
+@click.group(
+    epilog="""\b
+Examples:
+  wirelake log tail
+  wirelake log cat --protocol comet --since 2026-01-01 --json
+  wirelake log verify"""
+)
 def command() -> None:
     """Look into the event log."""
 

@@ -1,0 +1,106 @@
+"""The redis door: a foreign client unchanged, and the fast way for publishers."""
+
+import asyncio
+from pathlib import Path
+
+import redis.asyncio
+from redis.exceptions import AuthenticationError
+
+from gateway.running import HOST, WAIT_S, Running, running_gateway
+from wirelake.clients.comet import CometClient
+from wirelake.protocols.resp.frames import Command
+
+APP = ("app", "t0ken")
+PHONE = ("phone", "t0ken")
+
+
+def client(running: Running, token: str = APP[1]) -> redis.asyncio.Redis:
+    return redis.asyncio.Redis(host=HOST, port=running.port("redis"), username=APP[0], password=token)
+
+
+async def next_message(pubsub: redis.asyncio.client.PubSub) -> dict[str, object]:
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=1.0)
+            if message is not None:
+                return dict(message)
+
+
+def test_redis_py_publishes_and_subscribes(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            running_gateway(tmp_path, "redis", "comet", identities=[APP, PHONE]) as running,
+            client(running) as app,
+            app.pubsub() as pubsub,
+        ):
+            assert await app.ping()
+            await pubsub.subscribe("live", "@kept")
+            await pubsub.psubscribe("pr*")
+            async with CometClient(HOST, running.port("comet"), *PHONE) as phone:
+                await phone.subscribe("@kept")
+                assert await app.publish("live", b"\x00\xff") == 1
+                heard = await next_message(pubsub)
+                assert (heard["type"], heard["channel"], heard["data"]) == ("message", b"live", b"\x00\xff")
+                assert await app.publish("prices", "1") == 1
+                heard = await next_message(pubsub)
+                assert (heard["type"], heard["pattern"], heard["data"]) == ("pmessage", b"pr*", b"1")
+                await app.publish("@kept", "for all")
+                assert (await next_message(pubsub))["data"] == b"for all"
+                assert (await phone.next_notification()).content == b"for all"
+
+    asyncio.run(story())
+
+
+def test_a_wrong_password_is_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_gateway(tmp_path, "redis", identities=[APP]) as running, client(running, "wrong") as app:
+            try:
+                await app.ping()
+            except AuthenticationError:
+                return
+            raise AssertionError("let in with a wrong password")
+
+    asyncio.run(story())
+
+
+def test_a_run_of_publishes_reaches_everybody_in_order_and_is_recorded(tmp_path: Path) -> None:
+    """Skimmed frames: to a redis subscriber as they came, to one of another protocol as messages."""
+    count = 500
+
+    async def story() -> None:
+        async with running_gateway(tmp_path, "redis", "sisnet_tcp", auth={"open": True}) as running:
+            reader, writer = await asyncio.open_connection(HOST, running.port("redis"))
+            listener, listening = await asyncio.open_connection(HOST, running.port("redis"))
+            other, listening_too = await asyncio.open_connection(HOST, running.port("sisnet_tcp"))
+            listening.write(Command((b"SUBSCRIBE", b"live")).encode())
+            listening_too.write(sized(b'in:{"command":"login","ask":{"name":"x","password":"y"}}'))
+            listening_too.write(sized(b's:{"service":"wirelake","command":"subscribe","ask":{"topic":"live"}}'))
+            async with asyncio.timeout(WAIT_S):
+                await listener.readuntil(b":1\r\n")
+                await other.readuntil(b's:{"ans":0}')
+                contents = [b"%d" % (1_000_000 + number) for number in range(count)]
+                publishes = [Command((b"PUBLISH", b"live", content)).encode() for content in contents]
+                writer.write(b"".join([*publishes[:250], Command((b"PING",)).encode(), *publishes[250:]]))
+                answers = await reader.readexactly(count * len(b":2\r\n") + len(b"+PONG\r\n"))
+                assert answers == b":2\r\n" * 250 + b"+PONG\r\n" + b":2\r\n" * 250
+                expected = b"".join(
+                    b"*3\r\n$7\r\nmessage\r\n$4\r\nlive\r\n$7\r\n%b\r\n" % content for content in contents
+                )
+                assert await listener.readexactly(len(expected)) == expected
+                told = b""
+                while told.count(b'"content":') < count:
+                    told += await other.read(65536)
+            places = [told.index(content) for content in contents]
+            assert places == sorted(places)
+            frames = await running.recorded("frame", count + 1, protocol="resp", direction="in")
+            recorded = [row["frame"] for row in frames if row["frame"].startswith(b"*3")]
+            assert recorded == publishes
+            for each in (writer, listening, listening_too):
+                each.close()
+
+    asyncio.run(story())
+
+
+def sized(message: bytes) -> bytes:
+    assert len(message) <= 250
+    return bytes([len(message)]) + message
