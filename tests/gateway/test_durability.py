@@ -8,7 +8,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
+from cli.serving import free_ports
 
 from gateway.running import HOST, WAIT_S
 from wirelake.clients.comet import CometClient
@@ -30,17 +30,12 @@ STATUS = bytes.fromhex("a6530c5e010000000400000000029c530c5e")
 TOPIC = "@crash"
 
 
-def free_port() -> int:
-    with socket.create_server((HOST, 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
 class Served:
     """`wirelake serve` as a process, on ports that stay the same over restarts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.ports = {door: free_port() for door in ("comet", "apostol", "http")}
+        self.ports = dict(zip(("comet", "apostol", "http"), free_ports(3), strict=True))
         doors = ("comet", "magline", "apostol", "esnp", "sisnet", "sisnet_tcp", "redis", "http")
         listen = {door: f"{HOST}:{self.ports[door]}" if door in self.ports else "off" for door in doors}
         self.environment = {

@@ -163,3 +163,21 @@ def test_bytes_that_are_no_message_are_kept_in_quarantine(tmp_path: Path) -> Non
             assert kept["frame"] == b"no colon at all"
 
     asyncio.run(story())
+
+
+def test_more_than_one_turns_worth_at_once_is_answered_in_order(tmp_path: Path) -> None:
+    count = 3000
+
+    async def story() -> None:
+        async with (
+            running_gateway(tmp_path, "sisnet", identities=[TERMINAL]) as running,
+            connect(address(running), max_queue=None) as socket,
+        ):
+            await logged_in(socket)
+            for number in range(count):
+                await socket.send(f'n{number}:{{"service":"wirelake","command":"ping","lnk":"{"x" * 80}"}}')
+            async with asyncio.timeout(WAIT_S):
+                answers = [str(await socket.recv()) for _ in range(count)]
+            assert [answer.partition(":")[0] for answer in answers] == [f"n{number}" for number in range(count)]
+
+    asyncio.run(story())

@@ -3,7 +3,7 @@ import pytest
 from state.conftest import Reopen
 from wirelake.errors import ConflictError, InputError
 from wirelake.limits import STATE_TOKEN_BYTES_MAX
-from wirelake.state.identities import hash_token, matches, new_token
+from wirelake.state.identities import hash_token, matches, new_token, unmatched
 from wirelake.state.sessions import Session
 from wirelake.state.store import StateStore
 
@@ -89,3 +89,10 @@ def test_an_identity_goes_with_all_that_belongs_to_it(store: StateStore, reopen:
     assert store.sessions.find(b"ann", 1) is None
     assert list(store.topics.subscribers("@news")) == ["bob"]
     assert store.sessions.find(b"bob", 1) is not None
+
+
+def test_nothing_matches_what_stands_for_nobody() -> None:
+    nobody = unmatched()
+    assert not matches(nobody, "")
+    assert not matches(nobody, "nobody")
+    assert unmatched() != nobody

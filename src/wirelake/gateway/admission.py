@@ -12,7 +12,7 @@ class Admission:
 
     def enter(self, address: str) -> str:
         """Why not, or nothing."""
-        host = _host(address)
+        host = host_of(address)
         if self.open >= self.connections_max:
             return "connections_max"
         if self._by_host[host] >= self.per_address_max:
@@ -22,12 +22,13 @@ class Admission:
         return ""
 
     def leave(self, address: str) -> None:
-        host = _host(address)
+        host = host_of(address)
         self.open -= 1
         self._by_host[host] -= 1
         if not self._by_host[host]:
             del self._by_host[host]
 
 
-def _host(address: str) -> str:
+def host_of(address: str) -> str:
+    """An address without its port."""
     return address.rpartition(":")[0]

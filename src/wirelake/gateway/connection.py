@@ -174,8 +174,11 @@ class Connection(asyncio.Protocol):
         if len(data) > turn:  # the event loop hands over megabytes at once where they are there
             data, self._unread = data[:turn], data[turn:]
         self._read(data)
+        if self._unread:
+            self._read_later(0.0)
 
     def _read(self, data: bytes) -> None:
+        """Bytes of the stream, in their turn."""
         gateway = self._door.gateway
         now_s = gateway.now_s()
         self.bytes_in += len(data)
@@ -193,8 +196,6 @@ class Connection(asyncio.Protocol):
         pause_s = max(self._bytes_bucket.take(len(data), now_s), self._frames_bucket.take(len(frames), now_s))
         if pause_s or self._session.paused:
             self._read_later(pause_s or GATEWAY_BUSY_PAUSE_S)
-        elif self._unread:
-            self._read_later(0.0)
         self._watch()
 
     def pause_writing(self) -> None:

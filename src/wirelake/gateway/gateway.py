@@ -16,7 +16,7 @@ from wirelake.broker.services import failed
 from wirelake.commit import Commit
 from wirelake.config import Settings, parse_address
 from wirelake.errors import ProtocolError, StorageError
-from wirelake.gateway.admission import Admission
+from wirelake.gateway.admission import Admission, host_of
 from wirelake.gateway.connection import Connection
 from wirelake.gateway.counters import Counters
 from wirelake.gateway.devices import DeviceDoor, DevicePeer, Devices
@@ -291,7 +291,7 @@ class Gateway:
 
     async def _check(self, peer: Connection, message: Message) -> None:
         assert message.credentials is not None  # noqa: S101 (looked at by the caller)
-        verdict = await self.logins.check(message.credentials, peer.address.rpartition(":")[0])
+        verdict = await self.logins.check(message.credentials, host_of(peer.address))
         self._decide(peer, message, verdict.identity, verdict.reason)
 
     def _decide(self, peer: Connection, message: Message, identity: str, reason: str) -> None:

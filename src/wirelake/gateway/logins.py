@@ -18,7 +18,7 @@ from wirelake.limits import (
     GATEWAY_LOGINS_WAITING_MAX,
 )
 from wirelake.message import Credentials
-from wirelake.state.identities import Identities, hash_token, matches
+from wirelake.state.identities import Identities, matches, unmatched
 
 
 class Verdict(Struct, frozen=True):
@@ -45,7 +45,7 @@ class Logins:
         self._failures: OrderedDict[str, _Failures] = OrderedDict()
         self._room = asyncio.Semaphore(GATEWAY_LOGINS_CHECKED_MAX)
         self._waiting = 0
-        self._nobody = hash_token("nobody")  # checked for unknown names, so that they take as long to refuse
+        self._nobody = unmatched()
 
     def known(self, credentials: Credentials) -> Verdict | None:
         """The verdict, where it needs no slow check."""

@@ -16,7 +16,7 @@ from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 
 from wirelake.gateway.connection import Connection
-from wirelake.limits import GATEWAY_BUSY_PAUSE_S, SISNET_MESSAGE_BYTES_MAX
+from wirelake.limits import SISNET_MESSAGE_BYTES_MAX
 from wirelake.protocols.session import Closing
 from wirelake.protocols.splitter import DatagramSplitter
 
@@ -52,13 +52,7 @@ class WebSocketConnection(Connection):
         self._websocket = ServerProtocol(max_size=SISNET_MESSAGE_BYTES_MAX, logger=_quiet)
         self._parts: list[bytes] = []  # of a message in several frames; the library bounds it
 
-    def data_received(self, data: bytes) -> None:
-        if self._closing is not None:
-            return
-        if self._door.gateway.log_behind:
-            self._unread += data  # no more than one read: reading stops here
-            self._read_later(GATEWAY_BUSY_PAUSE_S)
-            return
+    def _read(self, data: bytes) -> None:
         self._websocket.receive_data(data)
         for event in self._websocket.events_received():
             if isinstance(event, Request):
@@ -75,7 +69,7 @@ class WebSocketConnection(Connection):
         self._parts.append(bytes(frame.data))
         if frame.fin and self._closing is None:
             message, self._parts = b"".join(self._parts), []
-            self._read(message)
+            super()._read(message)
 
     def _answer(self) -> None:
         """What the library has to say of its own: the handshake, pongs, a close."""

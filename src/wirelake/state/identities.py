@@ -72,6 +72,11 @@ def hash_token(token: str) -> Secret:
     return Secret(salt, _scrypt(token, salt, _COST, _BLOCK, _LANES, _DIGEST_BYTES), _COST, _BLOCK, _LANES)
 
 
+def unmatched() -> Secret:
+    """What no token matches, at the same cost: unknown names are to take as long to refuse as wrong tokens."""
+    return Secret(secrets.token_bytes(_SALT_BYTES), secrets.token_bytes(_DIGEST_BYTES), _COST, _BLOCK, _LANES)
+
+
 def matches(secret: Secret, token: str) -> bool:
     """Slow by design; compares in constant time."""
     if len(_token_bytes(token)) > STATE_TOKEN_BYTES_MAX:

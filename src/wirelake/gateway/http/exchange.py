@@ -6,6 +6,7 @@ from urllib.parse import unquote
 from starlette.requests import Request
 
 from wirelake.config import Address
+from wirelake.gateway.admission import host_of
 from wirelake.gateway.http.errors import ApiError
 from wirelake.limits import HTTP_LIST_ROWS, HTTP_LIST_ROWS_MAX
 
@@ -38,7 +39,7 @@ class Exchange:
 
     @property
     def host(self) -> str:
-        return self.address.rpartition(":")[0]
+        return host_of(self.address)
 
     def path(self, name: str) -> str:
         """A part of the path. Taken from the path as it came, so that an encoded slash is no separator."""
