@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import system
+
 FOLDER = Path("benchmarks")
 
 
@@ -15,6 +17,7 @@ def main() -> int:
     if unknown:
         print(f"no benchmark is called {', '.join(unknown)}: there are {', '.join(there)}", file=sys.stderr)
         return 1
+    system.ensure(system.FOR_BENCHMARKS)
     failed = 0
     for name in names or there:
         print(f"── {name}", flush=True)

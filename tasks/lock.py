@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 GROUPS = ("test", "bench", "fuzz", "build")
+EXTRAS = ("pipeline", "lake")
 
 
 def main() -> None:
@@ -20,6 +21,8 @@ def main() -> None:
         command += ["--no-annotate", "--no-header", "--no-emit-index-url", "--no-emit-find-links", "--quiet"]
         for group in GROUPS:
             command += ["--group", group]
+        for extra in EXTRAS:
+            command += ["--extra", extra]
         subprocess.run(command, check=True)
 
 

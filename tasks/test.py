@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import system
 from check import check
 
 BIN = Path(sys.executable).parent
@@ -20,6 +21,7 @@ PROTOCOLS_COVERAGE_MIN = 95
 def main() -> int:
     wanted = sys.argv[1:]
     long = "--long" in wanted
+    system.ensure(system.FOR_TESTS)
     chosen = [word for word in wanted if word != "--long"]
     if chosen:
         return subprocess.run([BIN / "pytest", *chosen], check=False).returncode
