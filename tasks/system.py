@@ -16,7 +16,9 @@ INSTALL_TIMEOUT_S = 600
 
 def ensure(programs: dict[str, str]) -> None:
     """Install what is missing; where that is not ours to do, say what to do and go on."""
-    missing = sorted({package for program, package in programs.items() if shutil.which(program, path=search_path()) is None})
+    missing = sorted(
+        {package for program, package in programs.items() if shutil.which(program, path=search_path()) is None}
+    )
     if not missing:
         return
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
@@ -26,7 +28,9 @@ def ensure(programs: dict[str, str]) -> None:
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
     for command in (["apt-get", "update", "-qq"], install):
-        done = subprocess.run(command, env=quiet, capture_output=True, text=True, check=False, timeout=INSTALL_TIMEOUT_S)
+        done = subprocess.run(
+            command, env=quiet, capture_output=True, text=True, check=False, timeout=INSTALL_TIMEOUT_S
+        )
         if done.returncode:
             print(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}", file=sys.stderr)
 

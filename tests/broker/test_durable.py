@@ -69,7 +69,9 @@ def test_one_write_for_what_was_released_together(tell: Callable[[Story], None],
         assert len(one.writes) == 1
         assert one.writes[0] is other.writes[0]
         assert topics.delivered == 6
-        assert records == [("deliver", "@a", b"1 2", {"first": 1, "last": 3, "attempt": 1})]
+        ((event, topic, to, note),) = records
+        assert (event, topic, to) == ("deliver", "@a", b'[["1","ann"],["2","bob"]]')
+        assert note == {"ids": topics.topics.ids("@a"), "first": 1, "last": 3, "attempt": 1}
 
     tell(story)
 
@@ -154,7 +156,8 @@ def test_what_was_written_to_a_peer_without_acks_does_not_come_again(
         topics.tick(101.0)
         assert topics.topics.backlog("ann") == []
         acks = [note for event, _, _, note in records if event == "ack"]
-        assert acks == [{"identity": "ann", "through": 1}, {"identity": "ann", "through": 2}]
+        ids = topics.topics.ids("@a")
+        assert acks == [{"ids": ids, "identity": "ann", "through": position} for position in (1, 2)]
 
     tell(story)
 

@@ -123,7 +123,7 @@ class Broker:
             return replace(notification, fields={"receivers": reached}), None
         retain = message.headers.get(RETAIN) is True
         kept, commit = self.durable.publish(topic, content, now_ms, message.type, publisher, retain=retain)
-        note = {"id": kept.id, "position": kept.position, "type": kept.type}
+        note = {"id": kept.id, "position": kept.position, "type": kept.type, "by": publisher}
         self._record("publish", topic, content, note)
         return as_message(kept), commit
 
@@ -190,7 +190,7 @@ class Broker:
             case Op.UNSUBSCRIBE:
                 self._unsubscribe(peer, message)
             case Op.ACK:
-                commit = self._state.topics.ack(peer.identity, _texts(message, "ids"))
+                commit = self.durable.acked(peer.identity, _texts(message, "ids"))
                 self.after(commit, peer, answered(message))
             case Op.TOPICS:
                 peer.say(answered(message, fields={"topics": self._state.topics.subscribed(peer.identity)}))
@@ -198,6 +198,7 @@ class Broker:
                 waiting = self._state.topics.backlog(peer.identity, None, BROKER_BACKLOG_ROWS, BROKER_BACKLOG_BYTES)
                 parts = tuple(as_message(notification) for notification in waiting)
                 peer.say(answered(message, name="message_list", parts=parts))
+                self.durable.listed(peer, waiting)
             case Op.REGISTER:
                 self.services.register(peer, _service(message))
                 peer.say(answered(message))

@@ -12,6 +12,8 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from msgspec import json
+
 from wirelake.broker.feed import Feed, as_message, in_a_row
 from wirelake.broker.peer import Peer
 from wirelake.broker.telling import Telling
@@ -204,7 +206,22 @@ class DurableTopics:
             self.topics.ack_through(identity, name, position)
         del self._written[identity, name]
         if subscribed:
-            self._note("ack", name, b"", {"identity": identity, "through": position})
+            self._note("ack", name, {"ids": self.topics.ids(name), "identity": identity, "through": position})
+
+    def acked(self, identity: str, ids: Sequence[str]) -> Commit:
+        """By its own word."""
+        commit = self.topics.ack(identity, ids)
+        self._note("ack", "", {"identity": identity, "acked": ids})
+        return commit
+
+    def listed(self, peer: Peer, rows: list[Notification]) -> None:
+        """The peer asked what waits for it, and these are the answer."""
+        of_topic: dict[str, list[Notification]] = {}
+        for row in rows:
+            of_topic.setdefault(row.topic, []).append(row)
+        for name, waiting in of_topic.items():
+            for run in in_a_row(waiting):
+                self._note_delivered([peer], name, run[0].position, run[-1].position, 1)
 
     def _detach(self, feed: Feed) -> None:
         peer, name = feed.peer, feed.topic
@@ -319,8 +336,8 @@ class DurableTopics:
         for told in in_a_row(rows):
             self._tell(feed.peer, told)
             self.resent += len(told)
-            note: dict[str, object] = {"first": told[0].position, "last": told[-1].position}
-            self._note("deliver", feed.topic, feed.peer.id.encode(), note | {"attempt": run.attempts + 1})
+            first, last = told[0].position, told[-1].position
+            self._note_delivered([feed.peer], feed.topic, first, last, run.attempts + 1)
         bounds = (rows[0].position, rows[-1].position) if rows else None
         feed.unacked.resent(run, read[-1].position if read else run.last, bounds, now_s)
         return len(read)
@@ -354,10 +371,15 @@ class DurableTopics:
                     self._settle_due_s = now_s + BROKER_SETTLE_S
                 place = (feed.peer.identity, feed.topic)
                 self._written[place] = max(feed.position, self._written.get(place, 0))
-        sessions = " ".join([feed.peer.id for feed in feeds]).encode()
-        self._note("deliver", feeds[0].topic, sessions, {"first": first, "last": last, "attempt": 1})
+        self._note_delivered([feed.peer for feed in feeds], feeds[0].topic, first, last, 1)
 
-    def _note(self, event: str, topic: str, data: bytes, note: dict[str, object]) -> None:
+    def _note_delivered(self, peers: list[Peer], topic: str, first: int, last: int, attempt: int) -> None:
+        """Who got them, as JSON: a delivery is one of a session, and counts for an identity."""
+        to = json.encode([(peer.id, peer.identity) for peer in peers])
+        note = {"ids": self.topics.ids(topic), "first": first, "last": last, "attempt": attempt}
+        self._note("deliver", topic, note, to)
+
+    def _note(self, event: str, topic: str, note: dict[str, object], data: bytes = b"") -> None:
         """What has happened has happened, also when the log cannot be written; the log says itself that it cannot."""
         try:
             self._record(event, topic, data, note)

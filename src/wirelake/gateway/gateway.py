@@ -121,6 +121,7 @@ class Gateway:
         self.keys.admin_token()
         self.sweep = Sweep(self.state, settings.broker.expire_s)
         self.spawn(self.sweep.run(self.now_ms, self._swept))
+        self.recorder.counters()
         self.spawn(self._count())
         self.tls = tls = tls_context(settings)
         for setting, (protocol_name, carrier) in DOORS.items():
@@ -165,6 +166,8 @@ class Gateway:
         if hasattr(self, "state"):
             await asyncio.to_thread(self.state.close)
         if hasattr(self, "log"):
+            if not self.log.refusal:
+                self.recorder.counters()
             await asyncio.to_thread(self.log.close)
 
     # Time and small things
@@ -363,8 +366,4 @@ class Gateway:
         while True:
             await asyncio.sleep(GATEWAY_COUNTERS_EVERY_S)
             with contextlib.suppress(StorageError):
-                self.record_counters()
-
-    def record_counters(self) -> None:
-        note = {"frames_in": dict(self.counters.frames_in), "quarantined": dict(self.counters.quarantined)}
-        self.recorder.topic("counters", "", b"", note)
+                self.recorder.counters()

@@ -6,18 +6,23 @@
 | frame | in, out | as on the wire (magline data opened; HTTP: JSON, secrets blanked) | HTTP: method, path, status |
 | quarantine | in | what could not be read | code, offset, text |
 | refuse | in | | who was not let in, and why |
-| publish | | content | topic, id, position, type |
-| deliver | out | the sessions, by spaces | topic, first, last, attempt |
-| ack, expire | | | topic and positions |
-| counters | | | what the gateway counted, as JSON |
+| login | | | whether it resumed |
+| publish | | content | topic, id, position, type, by whom |
+| deliver | out | JSON: [[session, identity], …] | topic, first and last position, attempt, what their ids begin with |
+| ack | | | identity, and the ids acked, or topic and position up to which all are |
+| expire | | | topic, first and last position |
+| counters | | | what was recorded since the counters before, by hour and protocol; `start` for a gateway's first |
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from wirelake.commit import Commit
 from wirelake.log.interface import EventLog
 from wirelake.protocols.jsontext import write_json
+
+_HOUR_US: Final = 3_600_000_000
+_COUNTED: Final = {("frame", "in"): "in", ("frame", "out"): "out", ("quarantine", "in"): "quarantined"}
 
 
 class Recorded(Protocol):
@@ -30,24 +35,46 @@ class Recorded(Protocol):
 
 
 class Recorder:
+    """Counts what it hands to the log, so that the tables can be held against it: see `counters`."""
+
     def __init__(self, log: EventLog, now_us: Callable[[], int]) -> None:
         self._log = log
         self._now_us = now_us
+        self._counted: dict[tuple[int, str, str], int] = {}  # (hour, protocol, what) → records
+        self._started = False
 
     def frames(self, of: Recorded, direction: str, frames: Sequence[bytes]) -> Commit:
         """As they were, or will be, on the wire."""
-        return self._log.append_many(
-            self._now_us(), of.protocol, "frame", direction, of.id, of.identity, of.address, frames
-        )
+        at_us = self._now_us()
+        commit = self._log.append_many(at_us, of.protocol, "frame", direction, of.id, of.identity, of.address, frames)
+        self._count(at_us, of.protocol, direction, len(frames))
+        return commit
 
     def event(self, of: Recorded, event: str, note: dict[str, Any], direction: str = "", data: bytes = b"") -> Commit:
         text = write_json(note).decode() if note else ""
-        return self._log.append(
-            self._now_us(), of.protocol, event, direction, of.id, of.identity, of.address, data, text
-        )
+        at_us = self._now_us()
+        commit = self._log.append(at_us, of.protocol, event, direction, of.id, of.identity, of.address, data, text)
+        what = _COUNTED.get((event, direction))
+        if what is not None:
+            self._count(at_us, of.protocol, what, 1)
+        return commit
 
     def topic(self, event: str, topic: str, data: bytes, note: dict[str, Any]) -> None:
         """Something about a topic, whoever caused it."""
-        text = write_json({"topic": topic, **note}).decode()
+        text = write_json({"topic": topic, **note} if topic else note).decode()
         direction = "out" if event == "deliver" else ""
         self._log.append(self._now_us(), "", event, direction, "", "", "", data, text)
+
+    def counters(self) -> None:
+        """What was recorded since the last time. Between a gateway's first and the one before it, nobody counted."""
+        hours: dict[str, dict[str, dict[str, int]]] = {}
+        for (hour, protocol, what), count in self._counted.items():
+            hours.setdefault(str(hour * _HOUR_US // 1_000_000), {}).setdefault(protocol, {})[what] = count
+        note = {"hours": hours} if self._started else {"start": True, "hours": hours}
+        self._log.append(self._now_us(), "", "counters", "", "", "", "", b"", write_json(note).decode())
+        self._started = True
+        self._counted.clear()
+
+    def _count(self, at_us: int, protocol: str, what: str, count: int) -> None:
+        place = (at_us // _HOUR_US, protocol, what)
+        self._counted[place] = self._counted.get(place, 0) + count

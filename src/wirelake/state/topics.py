@@ -245,6 +245,11 @@ class Topics:
         last = min(position, topic.head)
         return self._acked(identity, {topic.number: subscription.acked(subscription.cursor + 1, last)})
 
+    def ids(self, name: str) -> str:
+        """What the ids of a topic's notifications begin with; the position, in hex, follows."""
+        topic = self._by_name.get(name)
+        return "" if topic is None else id_of(self._epoch, topic.number, 0)[:-1]
+
     # Reading from disk
 
     def find(self, id: str) -> Notification | None:  # noqa: A002 the field's name
