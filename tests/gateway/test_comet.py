@@ -89,6 +89,35 @@ def test_answers_keep_the_order_of_the_questions(tmp_path: Path) -> None:
     run(work())
 
 
+def test_content_is_sealed_from_the_ok_of_the_exchange_on(tmp_path: Path) -> None:
+    """Also where the exchange waits its turn behind requests that wait for the disk."""
+
+    async def work() -> None:
+        async with gateway(tmp_path) as running, await Phone.call(caller(running)) as phone:
+            success = await phone.ask(frames.Auth("phone", ""))
+            assert isinstance(success, frames.AuthSuccess)
+            assert await phone.ask(frames.Subscribe(("@a",))) == frames.Ok()
+            secret = os.urandom(32)
+            wrapped = crypto.wrap_secret(secret, success.encrypt_key)
+            phone.say(frames.Subscribe(("@b",)), frames.ExchangeKey(wrapped), frames.GetTopicList())
+            ids = [await running.publish("@a", f"{number}") for number in range(5)]
+            heard = [await phone.hear() for _ in range(3 + len(ids))]
+            assert [frame for frame in heard if not isinstance(frame, frames.Message)] == [
+                frames.Ok(),
+                frames.Ok(),
+                frames.TopicList(("@a", "@b")),
+            ]
+            exchanged = [place for place, frame in enumerate(heard) if frame == frames.Ok()][1]
+            for place, frame in enumerate(heard):
+                if isinstance(frame, frames.Message):
+                    content = frame.content
+                    if place > exchanged:
+                        content = crypto.open_content(content, frame.msg_id, secret)
+                    assert content == b"%d" % ids.index(frame.msg_id)
+
+    run(work())
+
+
 def test_error_0_and_1(tmp_path: Path) -> None:
     async def work() -> None:
         async with gateway(tmp_path, identities=[("phone", "right")]) as running:

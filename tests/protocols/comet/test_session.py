@@ -204,6 +204,32 @@ def test_a_listener_can_require_a_key(private: rsa.RSAPrivateKey) -> None:
     assert sealing.sessions[Sender.SERVER].state is ServerState.READY
 
 
+def test_a_key_behind_open_requests_seals_from_its_ok_on(private: rsa.RSAPrivateKey) -> None:
+    """Answers keep the order of the requests, so what goes out before the `ok` is still in clear."""
+    server = ServerSession(0.0, private, random)
+    server.receive(frames.Auth("phone-1", "t0ken"), 0.0)
+    server.send(answer_to(Message(kind=Kind.RESPONSE, correlation="login")), 0.0)
+    secret = bytes(range(32))
+    news = Message(kind=Kind.NOTIFICATION, id="n1", payload=b"in clear")
+    (subscribe,) = server.receive(frames.Subscribe(("@a",)), 0.0).messages
+    wrapped = crypto.wrap_secret(secret, crypto.encrypt_key(private))
+    assert server.receive(frames.ExchangeKey(wrapped), 0.0).frames == []
+    (backlog,) = server.receive(frames.GetMessageList(), 0.0).messages
+    assert server.send(answer_to(backlog, parts=(news,)), 0.0).frames == [], "its turn has not come"
+    assert server.audience == "comet"
+    (early,) = server.send(news, 0.0).frames
+    assert isinstance(early, frames.Message)
+    assert early.content == b"in clear"
+    ok, exchanged, waiting = server.send(answer_to(subscribe), 0.0).frames
+    assert (ok, exchanged) == (frames.Ok(), frames.Ok())
+    assert isinstance(waiting, frames.MessageList)
+    assert crypto.open_content(waiting.messages[0].content, "n1", secret) == b"in clear"
+    assert server.audience is None
+    (late,) = server.send(news, 0.0).frames
+    assert isinstance(late, frames.Message)
+    assert crypto.open_content(late.content, "n1", secret) == b"in clear"
+
+
 def test_a_bad_key_exchange_is_refused_and_closed(private: rsa.RSAPrivateKey) -> None:
     talking = logged_in(private)
     talking.inject(Sender.CLIENT, frames.ExchangeKey(b"nonsense").encode())

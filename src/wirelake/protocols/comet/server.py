@@ -106,13 +106,14 @@ class ServerSession(Session):
 
     def _exchange(self, frame: frames.ExchangeKey, now_s: float, step: Step) -> None:
         try:
-            self._secret = crypto.unwrap_secret(frame.secret_key, self._private)
+            secret = crypto.unwrap_secret(frame.secret_key, self._private)
         except ProtocolError as error:
             self.state = ServerState.CLOSED
             self._fail(error, now_s, step)
             return
         self.state = ServerState.READY
-        self._answer_now(frames.Ok(), step)
+        self._open.append(_Question("", secret, frames.Ok()))
+        self._release(step)
 
     def _ask_topics(self, frame: frames.Subscribe | frames.Unsubscribe, now_s: float, step: Step) -> None:
         bad = next((topic for topic in frame.topics if not topic_allowed(topic)), None)
@@ -126,29 +127,37 @@ class ServerSession(Session):
             self._answer_now(frames.Error(ErrorCode.TOO_MANY_REQUESTS, "too many requests open"), step)
             return
         self._asked += 1
-        self._open.append(_Question(str(self._asked)))
+        self._open.append(_Question(str(self._asked), self._secret_behind))
         step.messages.append(replace(to_message(frame, Sender.CLIENT), correlation=str(self._asked)))
 
     def _answer(self, message: Common, _now_s: float, step: Step) -> None:
         question = next((each for each in self._open if each.correlation == message.correlation), None)
         if question is None or question.answer is not None:
             return  # answered already, or never asked
-        question.answer = self._fitting(message) if message.parts else from_message(message, Sender.SERVER)
+        if message.parts:
+            question.answer = self._fitting(message, question.secret)
+        else:
+            question.answer = from_message(message, Sender.SERVER)
         self._release(step)
 
     def _answer_now(self, frame: frames.CometFrame, step: Step) -> None:
         """Our own answer, in its turn behind the open questions."""
         if self._open:
-            self._open.append(_Question("", frame))
+            self._open.append(_Question("", self._secret_behind, frame))
         else:
             step.frames.append(frame)
 
     def _release(self, step: Step) -> None:
         while self._open and (answer := self._open[0].answer) is not None:
             step.frames.append(answer)
-            self._open.popleft()
+            self._secret = self._open.popleft().secret
 
-    def _fitting(self, message: Common) -> frames.MessageList:
+    @property
+    def _secret_behind(self) -> bytes | None:
+        """The one that holds once everything that is open is answered."""
+        return self._open[-1].secret if self._open else self._secret
+
+    def _fitting(self, message: Common, secret: bytes | None) -> frames.MessageList:
         """As many of the waiting notifications as one frame holds, oldest first.
 
         One that is too long for any frame is left out: it must not keep those behind it from the client for ever.
@@ -156,7 +165,7 @@ class ServerSession(Session):
         room = COMET_WRITE_LENGTH_MAX - _LIST_HEAD_BYTES
         fitting: list[frames.Message] = []
         for part in message.parts:
-            notified = self._sealed(part)
+            notified = self._sealed(part, secret)
             try:
                 size = len(notified.body())
             except EncodeError:  # beyond what its length or type can say
@@ -170,17 +179,17 @@ class ServerSession(Session):
         return frames.MessageList(tuple(fitting))
 
     def _push(self, message: Common, _now_s: float, step: Step) -> None:
-        notified = self._sealed(message)
+        notified = self._sealed(message, self._secret)
         if len(notified.body()) >= COMET_WRITE_LENGTH_MAX:
             raise TranslationError("a notification that is too long for a comet frame")
         step.frames.append(notified)
 
-    def _sealed(self, message: Common) -> frames.Message:
+    def _sealed(self, message: Common, secret: bytes | None) -> frames.Message:
         plain = notification(message)
-        if self._secret is None:
+        if secret is None:
             return plain
         nonce = self._random(crypto.NONCE_BYTES)
-        content = crypto.seal_content(plain.content, plain.msg_id, self._secret, nonce)
+        content = crypto.seal_content(plain.content, plain.msg_id, secret, nonce)
         return replace(plain, content=content)
 
     def _second_auth(self, _frame: frames.Auth, _now_s: float, step: Step) -> None:
@@ -207,6 +216,7 @@ class ServerSession(Session):
 
 class _Question(Struct):
     correlation: str
+    secret: bytes | None  # holds from its answer on; that of an exchange_key is the new one
     answer: frames.CometFrame | None = None
 
 
