@@ -18,10 +18,12 @@ MAY_IMPORT = {
     "protocols": GROUND | {"message"},
     "log": GROUND,
     "state": GROUND,
+    "lake": GROUND,
     "broker": GROUND | {"message", "protocols", "state"},
-    "gateway": GROUND | {"message", "config", "protocols", "log", "state", "broker"},
+    "gateway": GROUND | {"message", "config", "protocols", "log", "state", "lake", "broker"},
+    "pipeline": GROUND | {"message", "config", "protocols", "log", "state", "lake"},
     "clients": GROUND | {"message", "protocols"},
-    "cli": GROUND | {"message", "config", "protocols", "log", "state", "gateway", "clients"},
+    "cli": GROUND | {"message", "config", "protocols", "log", "state", "lake", "gateway", "pipeline", "clients"},
 }
 IMPURE = {"asyncio", "socket", "ssl", "select", "threading", "subprocess", "time", "random", "secrets", "uuid", "os"}
 FILE_LINES_MAX = 500
