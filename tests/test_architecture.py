@@ -13,6 +13,7 @@ MAY_IMPORT = {
     "errors": set[str](),
     "limits": set[str](),
     "commit": {"errors"},
+    "backoff": {"limits"},
     "message": GROUND,
     "config": GROUND,
     "protocols": GROUND | {"message"},
@@ -20,9 +21,9 @@ MAY_IMPORT = {
     "state": GROUND,
     "lake": GROUND,
     "broker": GROUND | {"message", "protocols", "state"},
-    "gateway": GROUND | {"message", "config", "protocols", "log", "state", "lake", "broker"},
+    "gateway": GROUND | {"backoff", "message", "config", "protocols", "log", "state", "lake", "broker"},
     "pipeline": GROUND | {"message", "config", "protocols", "log", "state", "lake"},
-    "clients": GROUND | {"message", "protocols"},
+    "clients": GROUND | {"backoff", "message", "protocols"},
     "cli": GROUND | {"message", "config", "protocols", "log", "state", "lake", "gateway", "pipeline", "clients"},
 }
 IMPURE = {"asyncio", "socket", "ssl", "select", "threading", "subprocess", "time", "random", "secrets", "uuid", "os"}

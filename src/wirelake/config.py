@@ -112,6 +112,10 @@ class Apostol(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     idle_s: _Seconds = APOSTOL_IDLE_S  # a silent device is forgotten; its next packet begins anew
 
 
+class Sisnet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    lenient: bool = False  # True takes WebSocket clients that send no Host header or do not mask their frames
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     data: str = "data"
     listen: Listen = Listen()
@@ -122,6 +126,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     broker: Broker = Broker()
     comet: Comet = Comet()
     apostol: Apostol = Apostol()
+    sisnet: Sisnet = Sisnet()
 
 
 class Address(Struct, frozen=True):

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import pytest
 from gateway.running import HOST, Running, running_gateway, until
 
+from wirelake.backoff import Backoff
 from wirelake.clients.apostol import ApostolDevice, Data, DeviceError, DeviceRequest
-from wirelake.clients.backoff import Backoff
 from wirelake.clients.comet import CometClient
 from wirelake.clients.faults import Faults
 from wirelake.errors import InputError, LateError, StateError, TranslationError

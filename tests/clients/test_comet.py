@@ -10,7 +10,7 @@ import pytest
 from gateway.running import HOST, WAIT_S, Running, running_gateway, until
 from gateway.wire import Phone
 
-from wirelake.clients.backoff import Backoff
+from wirelake.backoff import Backoff
 from wirelake.clients.comet import CometClient
 from wirelake.clients.notification import Notification
 from wirelake.errors import AnswerError, EncodeError, InputError, LateError, LostError, RefusedError, StateError

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from wirelake.clients.backoff import Backoff
+from wirelake.backoff import Backoff
 from wirelake.clients.faults import Faults
 from wirelake.clients.inbox import Inbox
 from wirelake.clients.notification import Notification

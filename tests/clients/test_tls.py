@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from gateway.running import HOST, running_gateway
 
+from wirelake.backoff import Backoff
 from wirelake.clients.apostol import ApostolDevice
-from wirelake.clients.backoff import Backoff
 from wirelake.clients.comet import CometClient
 from wirelake.errors import LateError
 

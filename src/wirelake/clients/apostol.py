@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from wirelake.clients.backoff import Backoff
+from wirelake.backoff import Backoff
 from wirelake.clients.caller import Caller
 from wirelake.clients.faults import Mangle
 from wirelake.clients.line import DatagramLine, Line, StreamLine

@@ -5,7 +5,7 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable
 
-from wirelake.clients.backoff import Backoff
+from wirelake.backoff import Backoff
 from wirelake.clients.line import StreamLine
 from wirelake.errors import ClientError, LateError, RefusedError
 from wirelake.limits import CLIENT_CONNECT_S, CLIENT_STEADY_S

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequen
 from contextlib import aclosing
 from itertools import islice
 
-from wirelake.clients.backoff import Backoff
+from wirelake.backoff import Backoff
 from wirelake.clients.notification import Notification, notification_of
 from wirelake.clients.stream import StreamClient
 from wirelake.errors import AnswerError, InputError, LateError, LostError, StateError

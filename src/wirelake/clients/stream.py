@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 
 from msgspec.structs import replace
 
-from wirelake.clients.backoff import Backoff
+from wirelake.backoff import Backoff
 from wirelake.clients.caller import Caller
 from wirelake.clients.inbox import Inbox
 from wirelake.clients.line import StreamLine

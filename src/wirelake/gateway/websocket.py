@@ -7,15 +7,17 @@ joined and shared between subscribers like those of any other connection.
 
 import asyncio
 import logging
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from websockets.exceptions import WebSocketException
 from websockets.frames import DATA_OPCODES, Frame, Opcode
-from websockets.http11 import Request
+from websockets.http11 import Request, Response
 from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 
 from wirelake.gateway.connection import Connection
+from wirelake.gateway.unmasked import Masking
 from wirelake.limits import SISNET_MESSAGE_BYTES_MAX
 from wirelake.protocols.session import Closing
 from wirelake.protocols.splitter import DatagramSplitter
@@ -45,21 +47,30 @@ class MessageSplitter(DatagramSplitter):
 
 
 class WebSocketConnection(Connection):
-    __slots__ = ("_parts", "_websocket")
+    __slots__ = ("_lenient", "_masking", "_parts", "_websocket")
 
     def __init__(self, door: "Door") -> None:
         super().__init__(door)
         self._websocket = ServerProtocol(max_size=SISNET_MESSAGE_BYTES_MAX, logger=_quiet)
         self._parts: list[bytes] = []  # of a message in several frames; the library bounds it
+        self._lenient = door.gateway.settings.sisnet.lenient
+        self._masking = Masking() if self._lenient else None
 
     def _read(self, data: bytes) -> None:
-        self._websocket.receive_data(data)
+        self._websocket.receive_data(data if self._masking is None else self._masking.receive(data))
         for event in self._websocket.events_received():
             if isinstance(event, Request):
-                self._websocket.send_response(self._websocket.accept(event))
+                self._websocket.send_response(self._accept(event))
             elif isinstance(event, Frame) and event.opcode in DATA_OPCODES:
                 self._gather(event)
         self._answer()
+
+    def _accept(self, request: Request) -> Response:
+        """The library leaves the Host header to others; without exactly one, HTTP/1.1 wants a 400."""
+        hosts = len(request.headers.get_all("Host"))
+        if hosts > 1 or (hosts == 0 and not self._lenient):
+            return self._websocket.reject(HTTPStatus.BAD_REQUEST, "A request needs one Host header.\n")
+        return self._websocket.accept(request)
 
     def eof_received(self) -> bool:
         self._websocket.receive_eof()

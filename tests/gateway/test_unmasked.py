@@ -1,0 +1,103 @@
+"""Clients that send no Host header and do not mask their frames, as the protocol's own authors' client does."""
+
+import asyncio
+import base64
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from websockets.frames import Frame, Opcode
+
+from gateway.running import HOST, WAIT_S, running_gateway
+from wirelake.gateway.unmasked import Masking
+
+LOGIN = b'in:{"command":"login","ask":{"name":"terminal","password":"t0ken"}}'
+HANDSHAKE = (
+    b"GET / HTTP/1.1\r\n%sUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: " + base64.b64encode(bytes(16)) + b"\r\n\r\n"
+)
+NO_HOST = HANDSHAKE % b""
+WITH_HOST = HANDSHAKE % b"Host: gateway\r\n"
+
+
+def frame(data: bytes, *, mask: bool = False) -> bytes:
+    return Frame(Opcode.TEXT, data).serialize(mask=mask)
+
+
+async def until(reader: asyncio.StreamReader, end: bytes) -> bytes:
+    async with asyncio.timeout(WAIT_S):
+        return await reader.readuntil(end)
+
+
+def test_such_a_client_is_served_where_the_setting_says_so(tmp_path: Path) -> None:
+    long = b'p:{"service":"wirelake","command":"ping","lnk":"%s"}' % (b"x" * 70_000)
+
+    async def story() -> None:
+        async with running_gateway(
+            tmp_path, "sisnet", identities=[("terminal", "t0ken")], sisnet={"lenient": True}
+        ) as running:
+            reader, writer = await asyncio.open_connection(HOST, running.port("sisnet"), limit=2**20)
+            writer.write(NO_HOST + frame(LOGIN))
+            assert (await until(reader, b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+            assert (await until(reader, b"}")).endswith(b'in:{"ans":0}')
+            for data in (frame(LOGIN.replace(b"in:", b"i2:")), frame(long), frame(b'm:{"command":"ping"}', mask=True)):
+                writer.write(data)
+            assert (await until(reader, b"}")).endswith(b'"already logged in"}')
+            assert b'p:{"ans":0' in await until(reader, b"}")
+            assert (await until(reader, b"}")).endswith(b'm:{"ans":0}')
+            writer.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("hosts", [b"", b"Host: a\r\nHost: b\r\n"])
+def test_without_the_setting_no_host_is_refused(tmp_path: Path, hosts: bytes) -> None:
+    async def story() -> None:
+        async with running_gateway(tmp_path, "sisnet") as running:
+            reader, writer = await asyncio.open_connection(HOST, running.port("sisnet"))
+            writer.write(HANDSHAKE % hosts)
+            async with asyncio.timeout(WAIT_S):
+                assert (await reader.read(-1)).startswith(b"HTTP/1.1 400 ")
+            writer.close()
+
+    asyncio.run(story())
+
+
+def test_without_the_setting_unmasked_frames_are_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_gateway(tmp_path, "sisnet", identities=[("terminal", "t0ken")]) as running:
+            reader, writer = await asyncio.open_connection(HOST, running.port("sisnet"))
+            writer.write(WITH_HOST)
+            assert (await until(reader, b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+            writer.write(frame(LOGIN))
+            async with asyncio.timeout(WAIT_S):
+                heard = await reader.read(-1)
+            writer.close()
+            assert heard[0] == 0x88, "a close frame"
+            assert int.from_bytes(heard[2:4]) == 1002
+            assert running.gateway.counters.frames_in["sisnet"] == 0
+
+    asyncio.run(story())
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=300), st.booleans()), max_size=5),
+    st.lists(st.integers(0, 2000), max_size=8),
+)
+def test_any_split_gives_the_same_frames_masked(sent: list[tuple[bytes, bool]], cuts: list[int]) -> None:
+    wire, expected = WITH_HOST, WITH_HOST
+    for data, masked in sent:
+        plain = frame(data)
+        if masked:
+            whole = frame(data, mask=True)
+            wire, expected = wire + whole, expected + whole
+        else:
+            wire += plain
+            head = len(plain) - len(data)
+            expected += plain[:1] + bytes((plain[1] | 0x80,)) + plain[2:head] + bytes(4) + data
+    masking = Masking()
+    places = sorted({0, len(wire), *(cut for cut in cuts if cut < len(wire))})
+    read = b"".join(masking.receive(wire[start:end]) for start, end in pairwise(places))
+    assert read == expected
