@@ -228,7 +228,9 @@ CLIENT_READ_BYTES: Final = 4 * KIB  # looked at between two looks at the inbox
 CLIENT_WRITE_BYTES_MAX: Final = 256 * KIB  # written and not taken by the network: then requests wait
 CLIENT_ACKS_WAITING_MAX: Final = 65_536  # that a client sends by itself; beyond, the oldest are not: they come again
 CLIENT_CLOSE_S: Final = 5.0  # for the last acks and bytes
-CLIENT_SERVED_MAX: Final = 64  # requests to a device that it works on at once; one more is answered with error 1
+CLIENT_SERVED_MAX: Final = 64  # requests that a device or a service works on at once; one more is refused
+CLIENT_ANSWER_PACKETS_MAX: Final = 1024  # of one answer
+CLIENT_FEEDS_MAX: Final = 1024  # subscriptions to a service's records, of one client
 CLIENT_MANGLED_MAX: Final = 64  # datagrams that made-up faults hold back
 
 # http

@@ -18,7 +18,12 @@ def test_the_programs_on_the_page_run(tmp_path: Path) -> None:
     async def work() -> None:
         key = bytes(16)
         async with running_gateway(
-            tmp_path, "comet", "apostol", identities=[("alice", "secret")], devices=[("m-17", 0, key)]
+            tmp_path,
+            "comet",
+            "apostol",
+            "sisnet",
+            identities=[("alice", "secret"), ("desk", "secret")],
+            devices=[("m-17", 0, key)],
         ) as running:
             phone = asyncio.create_task(names["phone"](HOST, running.port("comet"), "secret"))
             await until(lambda: running.gateway.state.topics.subscribed("alice") == ["@news", "@weather/de"])
@@ -27,6 +32,8 @@ def test_the_programs_on_the_page_run(tmp_path: Path) -> None:
             await asyncio.wait_for(phone, WAIT_S)
             assert running.waiting("alice") == []
             await asyncio.wait_for(names["meter"](HOST, running.port("apostol"), key), WAIT_S)
-            await running.recorded("publish", 5)
+            url = f"ws://{HOST}:{running.port('sisnet')}"
+            assert await asyncio.wait_for(names["terminal"](url, "secret"), WAIT_S) == {"sum": 6}
+            await running.recorded("publish", 6)
 
     asyncio.run(work())

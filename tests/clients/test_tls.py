@@ -1,4 +1,4 @@
-"""Both clients over TLS, with a certificate of the test's own."""
+"""The clients over TLS, with a certificate of the test's own."""
 
 import asyncio
 import ssl
@@ -15,6 +15,7 @@ from gateway.running import HOST, running_gateway
 from wirelake.backoff import Backoff
 from wirelake.clients.apostol import ApostolDevice
 from wirelake.clients.comet import CometClient
+from wirelake.clients.sisnet import SisnetClient
 from wirelake.errors import LateError
 
 
@@ -42,7 +43,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "cert.pem", folder / "key.pem"
 
 
-def test_both_speak_tls(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+def test_they_speak_tls(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
     async def work() -> None:
         cert, key = map(str, certificate)
         trusting = ssl.create_default_context(cafile=cert)
@@ -50,6 +51,8 @@ def test_both_speak_tls(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
             tmp_path,
             "comet",
             "apostol",
+            "sisnet",
+            "sisnet_tcp",
             identities=[("phone", "secret")],
             devices=[("m1", 0, None)],
             tls={"cert": cert, "key": key},
@@ -61,6 +64,10 @@ def test_both_speak_tls(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
                 await phone.subscribe("@devices/m1")
                 await meter.status(1)
                 assert b'"state":1' in (await phone.next_notification(10)).content
+            for scheme, door in (("wss", "sisnet"), ("tls", "sisnet_tcp")):
+                url = f"{scheme}://{HOST}:{running.port(door)}"
+                async with SisnetClient(url, "phone", "secret", tls=trusting) as terminal:
+                    await terminal.ping()
             for tls, trouble in ((ssl.create_default_context(), "certificate verify failed"), (None, "closed")):
                 wrong = CometClient(
                     HOST, ports[0], "phone", "secret", tls=tls, connect_s=0.3, backoff=Backoff(first_s=0.01)

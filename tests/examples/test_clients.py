@@ -34,7 +34,7 @@ async def end(process: Process) -> tuple[int | None, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
-@pytest.mark.parametrize("program", ["phone.py", "meter.py"])
+@pytest.mark.parametrize("program", ["phone.py", "meter.py", "terminal.py"])
 def test_they_explain_themselves(program: str) -> None:
     async def work() -> None:
         status, out, err = await end(await start(program, "--help"))
@@ -84,5 +84,24 @@ def test_a_meter_reports_and_answers(tmp_path: Path, transport: str) -> None:
             await end(meter)
             once = await end(await start("meter.py", *words, "--key", KEY.hex(), "--once"))
             assert once == (0, "report 1 is on disk\n", "")
+
+    run(work())
+
+
+@pytest.mark.parametrize(("scheme", "door"), [("ws", "sisnet"), ("tcp", "sisnet_tcp")])
+def test_a_terminal_listens_asks_and_serves(tmp_path: Path, scheme: str, door: str) -> None:
+    async def work() -> None:
+        async with running_gateway(tmp_path, door, identities=[("desk", "secret")]) as running:
+            words = ("--url", f"{scheme}://{HOST}:{running.port(door)}", "--user", "desk", "--token", "secret")
+            terminal = await start("terminal.py", *words, "--serve", "adder", "--count", 1, "@news")
+            assert await line(terminal) == "listening to @news"
+            asked = await end(await start("terminal.py", *words, "--ask", "adder/add", '{"numbers": [4, 5]}'))
+            assert asked == (0, '{"sum": 9}\n', "")
+            assert await line(terminal) == "asked to add [4, 5]"
+            status, _, err = await end(await start("terminal.py", *words, "--ask", "adder/mul", "{}"))
+            assert status == 1
+            assert err.startswith("terminal: ask me")
+            published = await running.publish("@news", "hello")
+            assert await end(terminal) == (0, f"@news {published} hello\n", "")
 
     run(work())

@@ -21,6 +21,7 @@ class Caller:
         tls: ssl.SSLContext | None,
         backoff: Backoff,
         clock: Callable[[], float],
+        new_line: Callable[[], StreamLine] = StreamLine,
     ) -> None:
         self.calls = 0  # tries to connect
         self.trouble = ""  # why the last connection ended, or did not begin
@@ -29,6 +30,7 @@ class Caller:
         self._tls = tls
         self._backoff = backoff
         self._clock = clock
+        self._new_line = new_line
 
     async def run(self, serve: Callable[[StreamLine], Awaitable[None]]) -> None:
         """Until cancelled, or until `serve` raises RefusedError, which calling again would not mend.
@@ -51,7 +53,7 @@ class Caller:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CLIENT_CONNECT_S):
-                _, line = await loop.create_connection(StreamLine, self._host, self._port, ssl=self._tls)
+                _, line = await loop.create_connection(self._new_line, self._host, self._port, ssl=self._tls)
         except TimeoutError as error:
             raise LateError(f"no connection within {CLIENT_CONNECT_S:g} s") from error
         begun_s = self._clock()

@@ -65,7 +65,7 @@ class StreamClient:
         self._connect_s = connect_s
         self._inbox_max = inbox_max
         self._clock = clock
-        self._caller = Caller(host, port, tls, backoff or Backoff(), clock)
+        self._caller = Caller(host, port, tls, backoff or Backoff(), clock, self._new_line)
         self._inbox: Inbox[Notification] = Inbox(inbox_max * CLIENT_INBOX_OVERDRAFT)
         self._answers: dict[str, asyncio.Future[Message]] = {}
         self._number = 0
@@ -75,7 +75,7 @@ class StreamClient:
         self._over = False
         self._error: Exception | None = None
         self._refusal: RefusedError | None = None
-        self._unread = b""
+        self._unread = bytearray()
         self._line: StreamLine | None = None
         self._pump: Pump | None = None
 
@@ -83,6 +83,9 @@ class StreamClient:
 
     def _new_session(self, now_s: float) -> Session:
         raise NotImplementedError
+
+    def _new_line(self) -> StreamLine:
+        return StreamLine()
 
     def _login(self) -> Message | None:
         """The first request of each connection."""
@@ -216,8 +219,7 @@ class StreamClient:
             raise LostError("the connection is being closed")
         if len(self._answers) >= CLIENT_ANSWERS_WAITING_MAX:
             raise StateError(f"{CLIENT_ANSWERS_WAITING_MAX} requests wait for their answers already")
-        self._number += 1
-        correlation = str(self._number)
+        correlation = message.correlation or self._new_correlation()
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._answers[correlation] = answer
         try:
@@ -227,6 +229,10 @@ class StreamClient:
         finally:
             self._answers.pop(correlation, None)
             self._fit_reading()
+
+    def _new_correlation(self) -> str:
+        self._number += 1
+        return str(self._number)
 
     async def _run(self) -> None:
         error: Exception | None = None
@@ -252,7 +258,7 @@ class StreamClient:
             ended=lambda closing: line.close(closing.text or closing.code),
             unreadable=self._unreadable,
         )
-        self._line, self._pump, self._unread = line, pump, b""
+        self._line, self._pump, self._unread = line, pump, bytearray()
         line.lost, line.receive = self._lost, self._received
         try:
             if line.ended.done():
@@ -276,7 +282,7 @@ class StreamClient:
             raise self._refusal
 
     def _received(self, data: bytes) -> None:
-        self._unread += data  # at most one read: nothing more is read while some of it is left
+        self._unread += data  # at most one read, or one WebSocket message: no more is read while some of it is left
         self._fit_reading()
 
     def _heard(self, message: Message) -> None:
@@ -321,7 +327,8 @@ class StreamClient:
         if line is None or pump is None:
             return
         while self._unread and self._room and pump.closing is None:
-            piece, self._unread = self._unread[:CLIENT_READ_BYTES], self._unread[CLIENT_READ_BYTES:]
+            piece = bytes(self._unread[:CLIENT_READ_BYTES])
+            del self._unread[:CLIENT_READ_BYTES]  # moves nothing, however much there is
             pump.receive(piece)
         pump.deaf = not self._room
         line.listen(not pump.deaf)

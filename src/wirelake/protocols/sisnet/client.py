@@ -9,6 +9,7 @@ from wirelake.protocols.frame import Sender
 from wirelake.protocols.session import Closing, Step
 from wirelake.protocols.sisnet import snappy
 from wirelake.protocols.sisnet.answer import failed
+from wirelake.protocols.sisnet.data_line import DataLine
 from wirelake.protocols.sisnet.names import SisnetFrame
 from wirelake.protocols.sisnet.opcodes import Dialect
 from wirelake.protocols.sisnet.peer import Asked, Heard, Peer
@@ -128,8 +129,9 @@ class ClientSession(Peer):
         return request_from_message(message, name, self._dialect, binary=self._binary)
 
     def _serve(self, heard: Heard, now_s: float, step: Step) -> None:
+        """Both ends count their own names from 1: what asks under a subscription's name is a push only as a data line."""
         found = self._subscriptions.find(heard.frame.message_name)
-        if found is None:
+        if found is None or not isinstance(heard.frame, DataLine):
             self._ask_above(heard, now_s, step)
             return
         message = request_to_message(heard.request, heard.frame)
