@@ -129,7 +129,7 @@ class ClientSession(Peer):
         return request_from_message(message, name, self._dialect, binary=self._binary)
 
     def _serve(self, heard: Heard, now_s: float, step: Step) -> None:
-        """Both ends count their own names from 1: what asks under a subscription's name is a push only as a data line."""
+        """Both ends count names from 1: what asks under the name of a subscription is a push only as a data line."""
         found = self._subscriptions.find(heard.frame.message_name)
         if found is None or not isinstance(heard.frame, DataLine):
             self._ask_above(heard, now_s, step)
