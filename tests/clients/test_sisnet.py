@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from gateway.running import HOST, WAIT_S, Running, running_gateway, until
 
+from wirelake.backoff import Backoff
 from wirelake.broker.peer import Peer
-from wirelake.clients.backoff import Backoff
 from wirelake.clients.feed import Feed
 from wirelake.clients.serving import Packets, ServiceError, ServiceRequest
 from wirelake.clients.sisnet import SisnetClient

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from wirelake.clients.backoff import Backoff
+from wirelake.backoff import Backoff
 from wirelake.clients.feed import Feed
 from wirelake.clients.inbox import Inbox
 from wirelake.clients.line import StreamLine
