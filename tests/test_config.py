@@ -68,3 +68,9 @@ def test_addresses(text: str, address: Address | None) -> None:
     assert parse_address(text, "listen.http") == address
     if address is not None:
         assert str(address) == text
+
+
+def test_a_list_is_words_with_commas_in_the_environment(tmp_path: Path) -> None:
+    assert load(environment={}).sisnet.data_sets == ("sisdb",)
+    assert load(written(tmp_path, '[sisnet]\ndata_sets = ["a"]'), environment={}).sisnet.data_sets == ("a",)
+    assert load(environment={"WIRELAKE_SISNET_DATA_SETS": "a, b"}).sisnet.data_sets == ("a", "b")

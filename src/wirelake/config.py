@@ -7,6 +7,7 @@ names it: a misspelt setting must not be silently the default.
 import os
 import tomllib
 from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -114,6 +115,7 @@ class Apostol(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class Sisnet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     lenient: bool = False  # True takes WebSocket clients that send no Host header or do not mask their frames
+    data_sets: tuple[str, ...] = ("sisdb",)  # each is a service that keeps records
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -194,7 +196,16 @@ def _merge(values: dict[str, Any], environment: Mapping[str, str]) -> None:
         place = values
         for section in sections:
             place = place.setdefault(section, {})
-        place[key] = text
+        place[key] = _words(text) if isinstance(_default(known[variable]), tuple) else text
+
+
+def _words(text: str) -> list[str]:
+    """A list, in the environment."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _default(path: tuple[str, ...]) -> object:
+    return reduce(getattr, path, Settings())
 
 
 def _keys() -> dict[str, tuple[str, ...]]:

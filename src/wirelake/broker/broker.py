@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from wirelake.broker.durable import DurableTopics, Record
 from wirelake.broker.feed import as_message
 from wirelake.broker.live import LiveNames
-from wirelake.broker.peer import Peer
+from wirelake.broker.peer import Peer, Watcher
 from wirelake.broker.services import NOT_FOUND, Services, failed
 from wirelake.broker.telling import Telling
 from wirelake.commit import Commit
@@ -51,6 +51,7 @@ class Broker:
         self.durable = DurableTopics(state.topics, record, self.telling, resend_s)
         self.services = Services()
         self.builtin: dict[str, Builtin] = {}
+        self.watchers: list[Watcher] = []  # services of the gateway's own that remember peers
         self.devices: dict[str, Peer] = {}  # serial → its session
         self._state = state
         self._record = record
@@ -67,6 +68,8 @@ class Broker:
         self.live.leave(peer)
         self.durable.leave(peer)
         self.services.leave(peer)
+        for watcher in self.watchers:
+            watcher.left(peer)
         if peer.identity in self.devices and self.devices[peer.identity] is peer:
             del self.devices[peer.identity]
 
@@ -93,6 +96,8 @@ class Broker:
     def drained(self, peer: Peer) -> None:
         self.live.drained(peer)
         self.durable.drained(peer)
+        for watcher in self.watchers:
+            watcher.drained(peer)
 
     @property
     def due_s(self) -> float | None:
@@ -200,7 +205,7 @@ class Broker:
                 peer.say(answered(message, name="message_list", parts=parts))
                 self.durable.listed(peer, waiting)
             case Op.REGISTER:
-                self.services.register(peer, _service(message))
+                self.services.register(peer, self._free(_service(message)))
                 peer.say(answered(message))
             case Op.UNREGISTER:
                 self.services.unregister(peer, _service(message))
@@ -242,6 +247,11 @@ class Broker:
         for glob in _names(message, "patterns"):
             self.live.unsubscribe_pattern(peer, glob)
         self.after(commit, peer, answered(message))
+
+    def _free(self, service: str) -> str:
+        if service in self.builtin:
+            raise InputError(f"the service {service} is the gateway's own")
+        return service
 
     def _request(self, peer: Peer, message: Message, now_s: float) -> None:
         timeout_s = _timeout_s(message)

@@ -49,3 +49,15 @@ class Peer(Protocol):
     def end(self, closing: Closing) -> None:
         """Close the connection and tell it why."""
         ...
+
+
+class Watcher(Protocol):
+    """Somebody who remembers peers, and has to know what becomes of them."""
+
+    def left(self, peer: Peer) -> None:
+        """The peer is gone."""
+        ...
+
+    def drained(self, peer: Peer) -> None:
+        """A slow reader has caught up."""
+        ...

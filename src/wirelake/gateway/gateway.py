@@ -17,6 +17,7 @@ from wirelake.commit import Commit
 from wirelake.config import Settings, parse_address
 from wirelake.errors import ProtocolError, StorageError
 from wirelake.gateway.admission import Admission, host_of
+from wirelake.gateway.builtin import Builtin
 from wirelake.gateway.connection import Connection
 from wirelake.gateway.counters import Counters
 from wirelake.gateway.devices import DeviceDoor, DevicePeer, Devices
@@ -117,6 +118,7 @@ class Gateway:
             resend_s=settings.broker.resend_s,
         )
         self.broker.durable.wake = self.flush_soon
+        self.builtin = Builtin(self)
         self.devices = Devices(self)
         self.keys.admin_token()
         self.sweep = Sweep(self.state, settings.broker.expire_s)

@@ -63,6 +63,11 @@ class Values:
         for number, key, content, expires_at_ms in self._reader.rows(query):
             self._enter(key, Value(number, content, expires_at_ms))
 
+    def __len__(self) -> int:
+        """Also those that are over and not yet removed."""
+        self._writer.fresh()
+        return len(self._by_key)
+
     def get(self, key: bytes, now_ms: int) -> bytes | None:
         value = self._find(key, now_ms)
         return None if value is None else value.content

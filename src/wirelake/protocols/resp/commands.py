@@ -12,36 +12,49 @@ _SHOWN_BYTES_MAX: Final = 128  # of what a client wrote, in an error that quotes
 
 
 class Arity(Struct, frozen=True):
-    """How many arguments may follow the command's name."""
+    """How many arguments may follow the command's name, and which of them are keys."""
 
     least: int
     most: int | None = None
+    keys: tuple[int, int, int] = (0, 0, 0)  # first, last (-1: to the end), step
+
+
+_KEY: Final = (1, 1, 1)
+_KEYS: Final = (1, -1, 1)
 
 
 COMMANDS: Mapping[bytes, Arity] = {
     b"auth": Arity(1, 2),
     b"client": Arity(1),
     b"command": Arity(0),
-    b"del": Arity(1),
+    b"config": Arity(1),
+    b"dbsize": Arity(0, 0),
+    b"del": Arity(1, None, _KEYS),
     b"echo": Arity(1, 1),
-    b"exists": Arity(1),
-    b"expire": Arity(2),
-    b"get": Arity(1, 1),
+    b"exists": Arity(1, None, _KEYS),
+    b"expire": Arity(2, None, _KEY),
+    b"get": Arity(1, 1, _KEY),
     b"hello": Arity(0),
     b"info": Arity(0),
     b"keys": Arity(1, 1),
-    b"mget": Arity(1),
+    b"mget": Arity(1, None, _KEYS),
+    b"persist": Arity(1, 1, _KEY),
+    b"pexpire": Arity(2, None, _KEY),
     b"ping": Arity(0, 1),
     b"psubscribe": Arity(1),
+    b"pttl": Arity(1, 1, _KEY),
     b"publish": Arity(2, 2),
     b"punsubscribe": Arity(0),
     b"quit": Arity(0),
     b"reset": Arity(0, 0),
     b"scan": Arity(1),
     b"select": Arity(1, 1),
-    b"set": Arity(2),
+    b"set": Arity(2, None, _KEY),
+    b"strlen": Arity(1, 1, _KEY),
     b"subscribe": Arity(1),
-    b"ttl": Arity(1, 1),
+    b"ttl": Arity(1, 1, _KEY),
+    b"type": Arity(1, 1, _KEY),
+    b"unlink": Arity(1, None, _KEYS),
     b"unsubscribe": Arity(0),
 }
 _NAMES: Final = {verb: verb.decode() for verb in COMMANDS}

@@ -9,7 +9,16 @@ from wirelake.protocols.resp.commands import COMMANDS, error, unknown_subcommand
 from wirelake.protocols.resp.frames import BulkString, Integer, Pair, SimpleString, Value
 
 OK = SimpleString(b"OK")
-_CLIENT_ARGUMENTS = {b"getname": 2, b"id": 2, b"setinfo": 4, b"setname": 3}
+_CLIENT_ARGUMENTS = {
+    b"getname": 2,
+    b"id": 2,
+    b"info": 2,
+    b"list": 2,
+    b"no-evict": 3,
+    b"no-touch": 3,
+    b"setinfo": 4,
+    b"setname": 3,
+}
 _INFO_OPTIONS = frozenset({b"lib-name", b"lib-ver"})
 _PRINTABLE = range(0x21, 0x7F)
 
@@ -28,7 +37,7 @@ def select(args: Sequence[bytes]) -> Value:
     return OK if not number.strip(b"0") else error(b"ERR DB index is out of range")
 
 
-def client(args: Sequence[bytes], peer: Peer) -> Value:
+def client(args: Sequence[bytes], peer: Peer) -> Value:  # noqa: PLR0911 (one return a subcommand)
     sub = args[1].lower()
     wanted = _CLIENT_ARGUMENTS.get(sub)
     if wanted is None:
@@ -42,6 +51,10 @@ def client(args: Sequence[bytes], peer: Peer) -> Value:
             return BulkString(peer.name) if peer.name else frames.Null()
         case b"setname":
             return set_name(args[2], peer)
+        case b"info" | b"list":  # of other clients nothing is told
+            return BulkString(b"id=%d name=%b db=0\n" % (peer.id, peer.name))
+        case b"no-evict" | b"no-touch":
+            return OK
     return _set_info(args[2].lower(), args[3])
 
 
@@ -62,16 +75,27 @@ def command(args: Sequence[bytes]) -> Value:
     """Enough for clients to go on without what they asked for: redis-cli takes its hints from DOCS."""
     match args[1].lower() if len(args) > 1 else b"":
         case b"":
-            return frames.Array(())
+            return frames.Array(tuple(map(_described, COMMANDS)))
         case b"count":
             return Integer(len(COMMANDS))
         case b"docs":
             return frames.Map(())
         case b"info":
-            return frames.Array((frames.Null(),) * len(args[2:]))
+            return frames.Array(tuple([_described(name.lower()) for name in args[2:]]))
         case b"list":
             return frames.Array(tuple(map(BulkString, COMMANDS)))
     return unknown_subcommand(args)
+
+
+def _described(name: bytes) -> Value:
+    """Name, number of words (negative: or more), flags, which arguments are keys; then four lists, empty here."""
+    arity = COMMANDS.get(name)
+    if arity is None:
+        return frames.Null()
+    words = arity.least + 1
+    count = words if arity.most == arity.least else -words
+    none = frames.Array(())
+    return frames.Array((BulkString(name), Integer(count), none, *map(Integer, arity.keys), none, none, none, none))
 
 
 def hello(version: int, peer: Peer, redis_version: str) -> Value:

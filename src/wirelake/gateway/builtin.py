@@ -1,0 +1,37 @@
+"""The gateway's own services, given to the broker."""
+
+import os
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from wirelake.services.values import SERVICE, ValueService
+
+if TYPE_CHECKING:
+    from wirelake.gateway.gateway import Gateway
+
+
+class Builtin:
+    def __init__(self, gateway: "Gateway") -> None:
+        self._gateway = gateway
+        broker, state = gateway.broker, gateway.state
+        broker.builtin[SERVICE] = ValueService(broker, state.values, gateway.now_ms, self._about)
+
+    def _about(self) -> str:
+        """The first lines of what a redis client gets from INFO."""
+        gateway = self._gateway
+        uptime_s = (gateway.now_ms() - gateway.started_ms) // 1000
+        lines = [
+            "# Server",
+            f"wirelake_version:{version('wirelake')}",
+            "redis_mode:standalone",
+            f"process_id:{os.getpid()}",
+            f"uptime_in_seconds:{uptime_s}",
+            "",
+            "# Clients",
+            f"connected_clients:{len(gateway.connections)}",
+            "",
+            "# Replication",
+            "role:master",
+            "",
+        ]
+        return "\r\n".join(lines) + "\r\n"
