@@ -169,6 +169,15 @@ LOG_CONSUMERS_MAX: Final = 256
 LOG_CONSUMER_CHARS_MAX: Final = 64
 LOG_DAMAGE_KEPT_MAX: Final = 1000  # damaged places that one reader remembers
 
+# lake
+LAKE_SQL_CHARS_MAX: Final = 64 * KIB
+LAKE_ROWS: Final = 1000  # in one answer, where the question names no number
+LAKE_ROWS_MAX: Final = 100_000
+LAKE_ROWS_AT_ONCE: Final = 1024  # fetched from DuckDB in one step
+LAKE_ANSWER_BYTES_MAX: Final = 32 * MIB
+LAKE_MEMORY_MIB_MAX: Final = 1024  # of DuckDB, for one question
+LAKE_QUERY_S: Final = 30.0
+
 # broker
 BROKER_CHANNELS_MAX: Final = 1_000_000  # live names with a subscriber
 BROKER_GATHERED_MAX: Final = 4096  # notifications of one name written together
@@ -257,4 +266,5 @@ HTTP_HASHES_MAX: Final = 2  # new tokens hashed at once: one costs tens of milli
 HTTP_BARE_TOKENS_MAX: Final = 64  # identities that a token without a name is tried against, the newest first
 HTTP_BARE_TOKENS_WAITING_MAX: Final = 16
 HTTP_BARE_TOKENS_KNOWN_MAX: Final = 4096
+HTTP_QUERIES_MAX: Final = 2  # over the tables, at once
 HTTP_TICK_S: Final = 1.0  # how often the lag of the event loop is measured

@@ -26,7 +26,7 @@ def test_a_step_takes_a_slice_of_everything_that_is_over(store: StateStore) -> N
         store.barrier().wait(WAIT_S)
     assert removed == [8, 4, 0, 0]
     for table in ("notifications", "redis_values", "sessions", "records"):
-        assert store.database.reader.row(f"SELECT count(*) FROM {table}") == (0,)  # noqa: S608
+        assert store.database.reader.row(f"SELECT count(*) FROM {table}") == (0,)
 
 
 def test_many_topics_take_several_slices_for_a_round(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "request": "Ask a service.",
     "send": "Send a device a command.",
     "log": "Look into the event log.",
+    "query": "SQL over the tables.",
     "decode": "Take frames apart: a tree of fields with byte offsets.",
     "identify": "Which of the protocols could these bytes be?",
     "config": "Print the settings in force.",

@@ -100,6 +100,7 @@ def check(value: Any, schema: dict[str, Any]) -> None:
         assert value in schema["enum"]
         return
     kinds = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool, "null": type(None)}
+    kinds["number"] = float
     if "type" in schema:
         assert isinstance(value, kinds[schema["type"]]), (value, schema)
     if isinstance(value, dict):

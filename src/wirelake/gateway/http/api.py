@@ -31,6 +31,7 @@ class Api:
         self.peers: set[HttpPeer] = set()  # those who wait for an answer of the broker
         self.subscribers: dict[str, Subscriber] = {}  # by session
         self.open = 0  # requests under way
+        self.queries = 0  # over the tables, under way
         self.answered: Counter[tuple[str, str, int]] = Counter()  # by method, route and status
         self.loop_lag_s = Histogram(_LAG_BOUNDS_S)
         self._bodies_bytes = 0

@@ -7,6 +7,7 @@ from wirelake.gateway.http import (
     devices,
     health,
     identities,
+    lake,
     ledger,
     messages,
     metrics,
@@ -31,4 +32,5 @@ ROUTES: Final[tuple[Route, ...]] = (
     *decode.ROUTES,
     *messages.ROUTES,
     *ledger.ROUTES,
+    *lake.ROUTES,
 )

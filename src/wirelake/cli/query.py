@@ -1,0 +1,68 @@
+"""`wirelake query`: SQL over the tables, without Spark."""
+
+import csv
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from wirelake.cli.options import settings_options
+from wirelake.config import load
+from wirelake.lake.query import Answer, query
+from wirelake.limits import LAKE_QUERY_S, LAKE_ROWS, LAKE_ROWS_MAX
+from wirelake.protocols.jsontext import write_json
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  wirelake query "SELECT * FROM gold.ledger"
+  wirelake query "SELECT name, count(*) AS frames FROM silver.messages GROUP BY name ORDER BY frames DESC"
+  wirelake query "SELECT serial, value FROM silver.readings WHERE type = 1" --format csv"""
+)
+@click.argument("sql")
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True, help="Form."
+)
+@click.option(
+    "--rows", type=click.IntRange(1, LAKE_ROWS_MAX), default=LAKE_ROWS, show_default=True, help="Print at most so many."
+)
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(0.1), default=LAKE_QUERY_S, show_default=True, help="Seconds."
+)
+@settings_options
+def command(
+    sql: str, form: str, rows: int, timeout_s: float, config_file: Path | None, data_folder: Path | None
+) -> None:
+    """Ask the tables: SQL, one SELECT, with names like silver.messages.
+
+    Reads the data folder, whether or not a gateway or a pipeline runs on it.
+    """
+    answer = query(Path(load(config_file, data_folder).data) / "lake", sql, rows, timeout_s)
+    {"table": _table, "json": _json, "csv": _csv}[form](answer)
+    if answer.truncated:
+        click.echo(f"There are more rows: the first {len(answer.rows)} are shown (--rows).", err=True)
+
+
+def _table(answer: Answer) -> None:
+    table = Table(*[column.name for column in answer.columns], box=None, pad_edge=False)
+    for row in answer.rows:
+        table.add_row(*["" if value is None else str(value) for value in row])
+    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), markup=False)
+    console.print(table)
+    count = len(answer.rows)
+    click.echo(f"{count} row{'' if count == 1 else 's'} in {answer.elapsed_ms:.0f} ms", err=True)
+
+
+def _json(answer: Answer) -> None:
+    names = [column.name for column in answer.columns]
+    for row in answer.rows:
+        click.echo(write_json(dict(zip(names, row, strict=True))))
+
+
+def _csv(answer: Answer) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow([column.name for column in answer.columns])
+    writer.writerows(answer.rows)

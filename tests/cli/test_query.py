@@ -1,0 +1,37 @@
+import json
+from pathlib import Path
+
+from click.testing import CliRunner
+from lake.writing import write
+
+from wirelake.cli.main import wirelake
+from wirelake.lake.tables import READINGS
+
+
+def ask(tmp_path: Path, *words: str) -> tuple[int, str, str]:
+    write(tmp_path / "lake", READINGS, {"seq": 1, "serial": "m,1", "value": 1.5}, {"seq": 2, "serial": "m2"})
+    done = CliRunner().invoke(wirelake, ["query", "--data", str(tmp_path), *words])
+    return done.exit_code, done.stdout, done.stderr
+
+
+SQL = "SELECT seq, serial, value FROM silver.readings ORDER BY seq"
+
+
+def test_a_table_for_people(tmp_path: Path) -> None:
+    code, out, err = ask(tmp_path, SQL)
+    assert code == 0
+    assert [line.split() for line in out.splitlines()] == [["seq", "serial", "value"], ["1", "m,1", "1.5"], ["2", "m2"]]
+    assert "2 rows in" in err
+
+
+def test_json_and_csv_for_programs(tmp_path: Path) -> None:
+    _, out, _ = ask(tmp_path, SQL, "--format", "json", "--rows", "1")
+    assert [json.loads(line) for line in out.splitlines()] == [{"seq": 1, "serial": "m,1", "value": 1.5}]
+    _, out, err = ask(tmp_path / "other", SQL, "--format", "csv")
+    assert out == 'seq,serial,value\n1,"m,1",1.5\n2,m2,\n'
+    assert err == ""
+
+
+def test_a_fault_is_told_in_one_sentence(tmp_path: Path) -> None:
+    done = CliRunner().invoke(wirelake, ["query", "--data", str(tmp_path), "DELETE FROM gold.ledger"])
+    assert "SELECT, not DELETE" in str(done.exception)

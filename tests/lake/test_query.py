@@ -1,0 +1,99 @@
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+
+from lake.writing import write
+from wirelake.errors import InputError
+from wirelake.lake.listing import tables
+from wirelake.lake.query import query
+from wirelake.lake.tables import LEDGER, READINGS, TABLES
+
+AT = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
+DAY = date(2026, 1, 2)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    folder = tmp_path / "lake's"
+    write(folder, READINGS, *({"seq": n, "at": AT, "serial": "m", "value": n / 2, "day": DAY} for n in range(5)))
+    return folder
+
+
+def test_rows_come_as_json_can_say_them(lake: Path) -> None:
+    answer = query(
+        lake,
+        "SELECT seq, at, day, value, encode('é') AS raw, [1, 2] AS list, {'a': 'nan'::DOUBLE} AS map, sum(seq)"
+        " FROM silver.readings WHERE seq = 3 GROUP BY ALL",
+    )
+    assert [column.name for column in answer.columns][:5] == ["seq", "at", "day", "value", "raw"]
+    assert answer.rows == [[3, "2026-01-02T03:04:05.000678Z", "2026-01-02", 1.5, "c3a9", [1, 2], {"a": None}, 3]]
+    assert not answer.truncated
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_that_is_not_written_yet_is_empty_with_its_columns(tmp_path: Path, name: str) -> None:
+    answer = query(tmp_path, f"SELECT * FROM {name}")
+    assert [column.name for column in answer.columns] == TABLES[name].schema.names
+    assert answer.rows == []
+
+
+def test_a_table_has_the_same_types_before_and_after_it_is_written(tmp_path: Path) -> None:
+    before = query(tmp_path, "SELECT * FROM gold.ledger").columns
+    write(tmp_path, LEDGER, {"hour": AT, "protocol": "comet", "balanced": True, "day": DAY})
+    assert query(tmp_path, "SELECT * FROM gold.ledger").columns == before
+
+
+def test_more_rows_than_wanted_are_cut_and_said_to_be(lake: Path) -> None:
+    answer = query(lake, "SELECT seq FROM silver.readings ORDER BY seq", rows_max=2)
+    assert (answer.rows, answer.truncated) == ([[0], [1]], True)
+    assert not query(lake, "SELECT seq FROM silver.readings", rows_max=5).truncated
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("DROP VIEW silver.readings", "SELECT, not DROP"),
+        ("INSERT INTO silver.readings SELECT * FROM silver.readings", "SELECT, not INSERT"),
+        ("COPY (SELECT 1) TO 'x.csv'", "SELECT, not COPY"),
+        ("EXPLAIN ANALYZE COPY (SELECT 1) TO 'x.csv'", "SELECT, not EXPLAIN"),
+        ("SET threads = 1", "SELECT, not SET"),
+        ("ATTACH 'x.db'", "SELECT, not ATTACH"),
+        ("INSTALL httpfs", "SELECT, not"),
+        ("SELECT 1; SELECT 2", "one statement at a time; this is 2"),
+        ("", "one statement at a time; this is 0"),
+        ("SELECT nothing FROM silver.readings", "nothing"),
+        ("SELEC 1", "syntax error"),
+        ("SELECT * FROM read_text('/etc/hostname')", "file system operations are disabled"),
+        ("SELECT * FROM read_text('{lake}/../keys/admin.token')", "file system operations are disabled"),
+        ("SELECT * FROM '/etc/hostname'", "does not exist"),
+        ("SELECT * FROM glob('/etc/*')", "file system operations are disabled"),
+        ("SELECT * FROM read_csv('http://127.0.0.1:1/x')", "disabled"),
+        ("SELECT * FROM delta_scan('{lake}/../other')", "other"),
+    ],
+)
+def test_nothing_but_reading_the_tables(lake: Path, sql: str, says: str) -> None:
+    write(lake.parent, TABLES["gold.ledger"], {"protocol": "comet"})
+    (lake.parent / "gold/ledger").rename(lake.parent / "other")
+    (lake.parent / "keys").mkdir()
+    (lake.parent / "keys/admin.token").write_text("secret")
+    with pytest.raises(InputError) as raised:
+        query(lake, sql.replace("{lake}", str(lake).replace("'", "''")))
+    assert says in str(raised.value)
+    assert "secret" not in str(raised.value)
+    assert not Path("x.csv").exists()
+
+
+def test_a_question_that_takes_too_long_is_ended(lake: Path) -> None:
+    with pytest.raises(InputError, match=r"no answer within 0\.2 s"):
+        query(lake, "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b", timeout_s=0.2)
+
+
+def test_the_list_of_tables(lake: Path) -> None:
+    found = {info.name: info for info in tables(lake)}
+    assert set(found) == set(TABLES)
+    readings = found["silver.readings"]
+    assert (readings.rows, readings.files, readings.version) == (5, 1, 0)
+    assert readings.bytes > 0
+    assert readings.changed_at_ms > 1_700_000_000_000
+    assert found["gold.ledger"].version == -1

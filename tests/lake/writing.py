@@ -1,0 +1,15 @@
+"""Small tables for tests, written as any Delta writer would."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from wirelake.lake.tables import Table
+
+
+def write(lake: Path, table: Table, *rows: dict[str, Any]) -> None:
+    """Columns that a row does not name are null."""
+    data = pa.Table.from_pylist(list(rows), schema=table.schema)
+    write_deltalake(lake / table.folder, data, mode="append", partition_by=list(table.grouped_by))
