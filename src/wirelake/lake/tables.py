@@ -71,6 +71,7 @@ MESSAGES: Final = _table(
     ("status", TEXT),  # "ok", or the failure's text; null where there is no such thing
     ("fields", TEXT),  # JSON
     ("payload", BYTES),
+    ("more", INT),  # how many parts of the same answer still follow; null where it is no answer
     ("bytes", INT),  # of the frame
     ("decoder", TEXT),  # "comet/1"
     grouped_by=("protocol", "day"),
