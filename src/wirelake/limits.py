@@ -268,3 +268,13 @@ HTTP_BARE_TOKENS_WAITING_MAX: Final = 16
 HTTP_BARE_TOKENS_KNOWN_MAX: Final = 4096
 HTTP_QUERIES_MAX: Final = 2  # over the tables, at once
 HTTP_TICK_S: Final = 1.0  # how often the lag of the event loop is measured
+
+# pipeline
+JAVA_ANSWER_S: Final = 20.0  # for a Java to say its version
+PIPELINE_DRIVER_MEMORY_MB: Final = 1024  # of the driver's JVM; with a local master also that of the tasks
+PIPELINE_PARTITION_ROWS: Final = 250_000  # (option) records that one task reads, when there is much to read
+PIPELINE_PARTITION_BYTES: Final = 64 * MIB  # the same, in bytes on disk
+PIPELINE_BATCH_ROWS: Final = 1_000_000  # (option) records that a stream takes in one batch
+PIPELINE_BATCH_BYTES: Final = 256 * MIB  # (option) the same, in bytes on disk
+PIPELINE_CHUNK_ROWS: Final = 64 * KIB  # records decoded in one call, about
+PIPELINE_CHUNK_BYTES: Final = 16 * MIB

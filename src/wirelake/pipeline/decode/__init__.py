@@ -1,0 +1,1 @@
+"""Frames to rows, a whole record batch at a time."""

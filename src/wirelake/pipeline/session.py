@@ -1,0 +1,85 @@
+"""A Spark session as the pipeline wants it: quiet, bounded, UTC, with a Java that runs."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from wirelake.errors import InputError
+from wirelake.limits import PIPELINE_DRIVER_MEMORY_MB
+from wirelake.pipeline.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL: Final = "local[*]"
+_SETTINGS: Final = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": f"{PIPELINE_DRIVER_MEMORY_MB}m",
+    "spark.log.level": "ERROR",
+    "spark.python.daemon.module": "wirelake.pipeline.daemon",
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.adaptive.enabled": "false",  # the job's stages are small, and their sizes known
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.streaming.stopTimeout": "30s",
+    "spark.ui.port": "0",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "50",
+    "spark.sql.streaming.ui.retainedProgressUpdates": "50",
+}
+# To standard error, and only what somebody has to look at: what a job fails with comes as an exception anyway.
+_LOGGING: Final = """
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark: %d{HH:mm:ss} %p %c{1}: %m%n%xEx{0}
+"""
+_SAID_OTHERWISE: Final = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.execution.streaming",
+    "org.apache.spark.sql.execution.datasources.v2",
+    "org.apache.spark.api.python",
+    "org.apache.spark.util.Utils",
+)
+
+
+def open_session(master: str = LOCAL, name: str = "wirelake", settings: dict[str, str] | None = None) -> "SparkSession":
+    """The session, with the data source `wirelake` in it. A master that is not local needs settings of its own."""
+    try:
+        from pyspark.sql import SparkSession  # noqa: PLC0415 (half a gigabyte: only when it is needed)
+    except ImportError as error:
+        raise InputError("the pipeline needs Spark: `pip install wirelake[pipeline]`") from error
+    from wirelake.pipeline.source import WirelakeSource  # noqa: PLC0415 (needs pyspark)
+
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    with tempfile.TemporaryDirectory(prefix="wirelake-spark-") as folder:
+        logging = _logging_file(Path(folder))
+        java_options = f"-Dlog4j2.configurationFile={logging} -XX:+UseParallelGC -XX:TieredStopAtLevel=4"
+        builder = SparkSession.builder.master(master).appName(name)
+        for key, value in {**_SETTINGS, "spark.driver.extraJavaOptions": java_options, **(settings or {})}.items():
+            builder = builder.config(key, value)
+        session = builder.getOrCreate()
+    session.dataSource.register(WirelakeSource)
+    return session
+
+
+def _logging_file(folder: Path) -> Path:
+    lines = [_LOGGING]
+    for number, logger in enumerate(_SAID_OTHERWISE):
+        lines.append(f"logger.quiet{number}.name = {logger}\nlogger.quiet{number}.level = off")
+    path = folder / "log4j2.properties"
+    path.write_text("\n".join(lines))
+    return path

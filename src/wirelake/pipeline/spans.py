@@ -1,0 +1,58 @@
+"""How the log is cut up: what one batch takes, and what one task of it reads."""
+
+from pathlib import Path
+
+from msgspec import Struct
+
+from wirelake.limits import PIPELINE_PARTITION_BYTES, PIPELINE_PARTITION_ROWS
+from wirelake.log.survey import Piece, Survey
+
+
+class Span(Struct, frozen=True):
+    """Records of the log from one seq on, before another."""
+
+    from_seq: int
+    until_seq: int
+    now_us: int = 0  # the largest `at` of the whole batch: what its clock shows
+
+    @property
+    def rows(self) -> int:
+        return self.until_seq - self.from_seq
+
+
+def batch_end(survey: Survey, from_seq: int, until_seq: int, rows_max: int | None, bytes_max: int | None) -> int:
+    """Where a batch that begins at `from_seq` ends: whole blocks, so long as they fit, and at least some records."""
+    end, size = from_seq, 0
+    for piece in survey.pieces(from_seq, until_seq):
+        size += piece.bytes
+        if rows_max is not None and piece.end_seq - from_seq > rows_max:
+            return end if end > from_seq else from_seq + rows_max
+        if bytes_max is not None and size > bytes_max and end > from_seq:
+            return end
+        end = piece.end_seq
+    return end
+
+
+def cut(folder: Path, from_seq: int, until_seq: int, rows: int | None = None) -> list[Span]:
+    """Few and large spans: so many that none has much more than `rows` or PIPELINE_PARTITION_BYTES, cut at blocks."""
+    if until_seq <= from_seq:
+        return []
+    rows = PIPELINE_PARTITION_ROWS if rows is None else rows
+    pieces = list(Survey(folder).pieces(from_seq, until_seq))
+    now_us = max((piece.at_max_us for piece in pieces), default=0)
+    size = sum(piece.bytes for piece in pieces)
+    count = max(1, round((until_seq - from_seq) / rows), round(size / PIPELINE_PARTITION_BYTES))
+    weight = sum(map(_weight, pieces)) / count
+    spans: list[Span] = []
+    first, filled = from_seq, 0.0
+    for piece in pieces[:-1]:
+        filled += _weight(piece)
+        if filled >= weight * (len(spans) + 1):
+            spans.append(Span(first, piece.end_seq, now_us))
+            first = piece.end_seq
+    spans.append(Span(first, until_seq, now_us))
+    return spans
+
+
+def _weight(piece: Piece) -> float:
+    return piece.rows / PIPELINE_PARTITION_ROWS + piece.bytes / PIPELINE_PARTITION_BYTES

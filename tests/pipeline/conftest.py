@@ -1,0 +1,43 @@
+"""One Spark session for each pytest worker: it takes seconds to start."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from wirelake.log.log import Log
+from wirelake.log.settings import LogSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All that need Spark run in one worker, one after the other: two sessions on two cores would fight."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> "Iterator[SparkSession]":
+    from wirelake.pipeline.session import open_session
+
+    session = open_session("local[2]", "tests", {"spark.ui.enabled": "false", "spark.driver.memory": "768m"})
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data folder."""
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def log(data: Path) -> Iterator[Log]:
+    """A log in small segments."""
+    opened = Log(data / "log", LogSettings(segment_bytes=64 * 1024, fsync=False))
+    yield opened
+    opened.close()
