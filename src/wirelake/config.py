@@ -24,15 +24,23 @@ from wirelake.limits import (
     APOSTOL_RECEIPT_S,
     APOSTOL_REQUEST_S,
     APOSTOL_RESENDS_MAX,
+    BROKER_CALL_S,
     BROKER_RESEND_S,
     COMET_IDLE_S,
     COMET_LOGIN_S,
+    ESNP_FRAME_BYTES_MAX,
+    ESNP_LOGIN_S,
     GATEWAY_BYTES_PER_SECOND,
     GATEWAY_CONNECTIONS_MAX,
     GATEWAY_CONNECTIONS_PER_ADDRESS_MAX,
     GATEWAY_FAILED_LOGINS_MAX,
     GATEWAY_FRAMES_PER_SECOND,
     GATEWAY_PENDING_BYTES,
+    MAGLINE_HEADER_BYTES_MAX,
+    MAGLINE_IDLE_S,
+    MAGLINE_LOGIN_S,
+    MAGLINE_MESSAGE_BYTES_MAX,
+    MAGLINE_RESUME_S,
     STATE_KEEP_S,
 )
 
@@ -87,6 +95,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Broker(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     slow: Literal["cut", "conflate"] = "cut"  # what happens to a slow subscriber of a live name
     resend_s: _Seconds = BROKER_RESEND_S  # until an unacked notification is sent again
+    call_s: _Seconds = BROKER_CALL_S  # for a service's answer, where the request names no time of its own
     expire_s: _Seconds = STATE_KEEP_S  # until one that nobody acked is given up
     devices_topic: str = (
         "@devices"  # a device's telemetry is published on this, a slash and its serial; "" switches off
@@ -98,6 +107,19 @@ class Comet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     second: Literal["replace", "refuse"] = "replace"  # when a client connects that is connected already
     idle_s: _Seconds = COMET_IDLE_S
     login_s: _Seconds = COMET_LOGIN_S
+
+
+class Magline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    idle_s: _Seconds = MAGLINE_IDLE_S
+    login_s: _Seconds = MAGLINE_LOGIN_S
+    resume_s: _Seconds = MAGLINE_RESUME_S  # how long a lost session can be taken up again
+    message_bytes_max: _Count = MAGLINE_MESSAGE_BYTES_MAX  # a frame's body
+    header_bytes_max: _Count = MAGLINE_HEADER_BYTES_MAX  # a frame's message header
+
+
+class Esnp(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    login_s: _Seconds = ESNP_LOGIN_S
+    frame_bytes_max: Annotated[int, Meta(ge=1, le=ESNP_FRAME_BYTES_MAX)] = ESNP_FRAME_BYTES_MAX  # after the login
 
 
 class Apostol(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -127,6 +149,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     limits: Limits = Limits()
     broker: Broker = Broker()
     comet: Comet = Comet()
+    magline: Magline = Magline()
+    esnp: Esnp = Esnp()
     apostol: Apostol = Apostol()
     sisnet: Sisnet = Sisnet()
 

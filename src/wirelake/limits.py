@@ -184,6 +184,7 @@ BROKER_GATHERED_MAX: Final = 4096  # notifications of one name written together
 BROKER_CALLS_OPEN_MAX: Final = 100_000
 BROKER_SERVICES_PER_PEER_MAX: Final = 1024
 BROKER_CALL_S: Final = 5.0  # (setting) until a request without a time of its own has failed
+BROKER_CALL_MS_MAX: Final = 600_000  # for an answer, whatever the request names
 BROKER_RESEND_S: Final = 30.0  # (setting) until an unacked notification is sent again on the same connection
 BROKER_SETTLE_S: Final = 0.2  # how long what was written may wait to be counted as acked
 BROKER_CATCH_UP_ROWS: Final = 256  # what a lagging subscriber gets in one turn

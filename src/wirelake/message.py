@@ -7,7 +7,7 @@ Requests to the gateway itself (log in, subscribe, acknowledge …) are messages
 is an operation of the service `wirelake`, whatever frame asked for them; the operations are listed in `Op`.
 """
 
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Any, Final
 
 from msgspec import Struct, field, json, to_builtins
@@ -15,6 +15,9 @@ from msgspec import Struct, field, json, to_builtins
 from wirelake.errors import TranslationError
 
 GATEWAY_SERVICE: Final = "wirelake"
+DEVICES_SERVICE: Final = "devices"  # also the gateway itself: its one operation is a device's
+COMMAND: Final = "command"
+TRACE: Final = "trace"  # name of an event that tells of one hop of a request: fields hop, at_ms, node
 
 
 class Kind(StrEnum):
@@ -75,8 +78,21 @@ class Device(Struct, frozen=True, tag_field="to", tag="device"):
 Target = Topic | Operation | Device
 
 
+class Fault(IntEnum):
+    """What the gateway itself finds wrong with a request, in HTTP's numbers; each door says it in its own."""
+
+    BAD_REQUEST = 400
+    NOT_FOUND = 404
+    TOO_LARGE = 413
+    BUSY = 429
+    UNSAYABLE = 501  # a protocol on the way has no words for it
+    PROVIDER_LOST = 502
+    STORAGE = 503
+    TIMEOUT = 504
+
+
 class Failure(Struct, frozen=True):
-    """Why an answer is not what was asked for. `code` is the protocol's own number, 0 where it has none."""
+    """Why an answer is not what was asked for. `code` is a `Fault`, the provider's own number, or 0."""
 
     text: str
     code: int = 0
@@ -107,6 +123,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     type: int = 0  # a notification's own type number
     at_ms: int = 0  # when it was made, milliseconds since 1970, 0 unknown
     more: int = 0  # how many parts of the same answer still follow
+    traced: bool = False  # whoever asks wants to hear of every hop
     parts: tuple["Message", ...] = ()  # a list of notifications, where a frame holds several
     credentials: Credentials | None = None
 

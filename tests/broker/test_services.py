@@ -1,11 +1,10 @@
 import pytest
 
 from broker.peers import COMET, ESNP, UNSAYABLE, FakePeer, request, response
-from wirelake.broker.services import NOT_FOUND, PROVIDER_LOST, TIMEOUT, Services
-from wirelake.broker.services import UNSAYABLE as CANNOT
+from wirelake.broker.services import Services
 from wirelake.errors import FullError, StateError
 from wirelake.limits import BROKER_CALLS_OVER_MAX, BROKER_SERVICES_PER_PEER_MAX
-from wirelake.message import Message, Topic
+from wirelake.message import Fault, Kind, Message, Topic
 
 
 def failure_code(asker: FakePeer, correlation: str) -> int:
@@ -67,7 +66,7 @@ def test_nobody_there_is_said_at_once(services: Services, asker: FakePeer, provi
     (answer,) = asker.answers("q")
     assert answer.failure is not None
     assert answer.failure.text == "Address[20=do,30=other] not found ServiceHandler"
-    assert answer.failure.code == NOT_FOUND
+    assert answer.failure.code == Fault.NOT_FOUND
     assert not provider.heard
 
 
@@ -78,7 +77,7 @@ def test_time_is_over_when_it_is(services: Services, asker: FakePeer, provider: 
     services.tick(100.9)
     assert not asker.heard
     services.tick(101.0)
-    assert failure_code(asker, "short") == TIMEOUT
+    assert failure_code(asker, "short") == Fault.TIMEOUT
     assert services.due_s == 109.0
     short, long = provider.asked()
     assert not services.answered(provider, response(short)), "too late"
@@ -95,7 +94,7 @@ def test_a_provider_that_goes_away_fails_its_calls(services: Services, asker: Fa
     for number in range(2):
         services.request(asker, request("sums", str(number)), 0.0)
     services.leave(provider)
-    assert failure_code(asker, "0") == PROVIDER_LOST
+    assert failure_code(asker, "0") == Fault.PROVIDER_LOST
     assert not asker.answers("1")
     assert services.names() == {"sums": 1}
 
@@ -132,7 +131,7 @@ def test_an_answer_that_the_asker_cannot_be_told_is_a_failure(
 ) -> None:
     services.request(asker, request("sums", "q"), 0.0)
     assert services.answered(provider, response(provider.asked()[0], payload=UNSAYABLE, more=more))
-    assert failure_code(asker, "q") == CANNOT
+    assert failure_code(asker, "q") == Fault.UNSAYABLE
     assert services.open == 0
 
 
@@ -140,7 +139,7 @@ def test_a_request_that_the_provider_cannot_be_told_is_a_failure(
     services: Services, asker: FakePeer, provider: FakePeer
 ) -> None:
     services.request(asker, request("sums", "q", payload=UNSAYABLE), 0.0)
-    assert failure_code(asker, "q") == CANNOT
+    assert failure_code(asker, "q") == Fault.UNSAYABLE
     assert not provider.heard
 
 
@@ -159,3 +158,32 @@ def test_limits(services: Services) -> None:
         services.register(peer, "one more")
     with pytest.raises(StateError):
         services.request(peer, Message(kind=request("s", "q").kind, target=Topic("@x")), 0.0)
+
+
+def test_whoever_wants_a_trace_is_told_of_each_hop_before_the_answer(
+    services: Services, asker: FakePeer, provider: FakePeer
+) -> None:
+    hops: list[tuple[str, str, str, str]] = []
+    services.hop = lambda peer, correlation, hop, who: hops.append((peer.id, correlation, hop, who))
+    services.request(asker, request("sums", "plain"), 0.0)
+    services.request(asker, request("sums", "mine", traced=True), 0.0)
+    assert hops == [("asker", "mine", "routed to", "bob")]
+    asked = provider.asked()[1]
+    for more in (1, 0):
+        services.answered(provider, response(asked, more=more))
+    assert hops[1:] == [("asker", "mine", "answered by", "bob")]
+    services.request(asker, request("nothing", "lost", traced=True), 0.0)
+    assert len(hops) == 2
+
+
+def test_what_wants_no_answer_is_told_to_providers_in_turn_and_opens_no_call(services: Services) -> None:
+    providers = [FakePeer(str(number), ESNP) for number in range(2)]
+    message = request("sums", "ignored", fields={"a": 1})
+    assert not services.tell(message), "nobody is there"
+    for peer in providers:
+        services.register(peer, "sums")
+    assert [services.tell(message) for _ in range(4)] == [True] * 4
+    for peer in providers:
+        assert [(told.kind, told.correlation, told.fields) for told in peer.heard] == [(Kind.EVENT, "", {"a": 1})] * 2
+    assert services.open == 0
+    assert not services.tell(request("sums", "", payload=UNSAYABLE))

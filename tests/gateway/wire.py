@@ -1,4 +1,4 @@
-"""Bare sockets that speak comet and apostol frame by frame, for what well-behaved clients never do."""
+"""Bare sockets that speak comet, esnp and apostol frame by frame, for what well-behaved clients never do."""
 
 import asyncio
 from typing import Any, Self
@@ -8,6 +8,10 @@ from wirelake.protocols.apostol.commands import DeviceCommand
 from wirelake.protocols.apostol.envelope import build_packets
 from wirelake.protocols.apostol.frames import ApostolSplitter, Packet, decode
 from wirelake.protocols.comet import frames
+from wirelake.protocols.esnp import lines
+from wirelake.protocols.esnp.frames import EsnpMessage, EsnpSplitter
+from wirelake.protocols.esnp.frames import decode as decode_esnp
+from wirelake.protocols.esnp.values import var_of
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.splitter import Splitter
 
@@ -58,6 +62,75 @@ class Phone:
         heard = await self.hear()
         assert isinstance(heard, frames.Error), heard
         return heard.code
+
+
+class Station:
+    """esnp. `hear` answers the next message, or None where the gateway closed."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._splitter = EsnpSplitter()
+        self._heard: list[EsnpMessage] = []
+
+    @classmethod
+    async def call(cls, port: int, user: str = "", token: str = "") -> Self:
+        station = cls(*await asyncio.open_connection(HOST, port))
+        if user:
+            answer = await station.ask_gateway("login", user=user, token=token)
+            assert (answer.flags, answer.error) == ((3, 4), None)
+        return station
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.close()
+
+    def write(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    def say(self, *said: lines.Line) -> None:
+        """One message of these lines."""
+        self.write(EsnpMessage(said).encode())
+
+    async def hear(self) -> EsnpMessage | None:
+        async with asyncio.timeout(WAIT_S):
+            while not self._heard:
+                data = await self._reader.read(65536)
+                if not data:
+                    assert not self._splitter.rest
+                    return None
+                self._heard += [decode_esnp(raw, Sender.SERVER) for raw in self._splitter.receive(data)]
+                assert self._splitter.failure is None
+        return self._heard.pop(0)
+
+    async def message(self) -> EsnpMessage:
+        heard = await self.hear()
+        assert heard is not None, "the gateway closed"
+        return heard
+
+    async def ask(self, *said: lines.Line) -> EsnpMessage:
+        self.say(*said)
+        return await self.message()
+
+    async def ask_gateway(self, op: str, **data: Any) -> EsnpMessage:
+        return await self.ask(*to("wirelake", op), *data_lines(**data))
+
+
+def to(service: str, op: str, *, flag: int = 4, number: int | None = None) -> list[lines.Line]:
+    """The head of an esnp message to a service."""
+    head = [lines.flag_line(flag), lines.address_line(20, op), lines.address_line(30, service)]
+    return head if number is None else [*head, lines.message_id_line(number)]
+
+
+def data_lines(**data: Any) -> list[lines.Line]:
+    return [lines.data_line(name, var_of(value)) for name, value in data.items()]
+
+
+def values(message: EsnpMessage) -> dict[str, Any]:
+    """The DATA of an esnp message."""
+    return {name: var.plain() for name, var in message.data}
 
 
 class Meter(asyncio.DatagramProtocol):

@@ -12,25 +12,25 @@ from wirelake.broker.durable import DurableTopics, Record
 from wirelake.broker.feed import as_message
 from wirelake.broker.live import LiveNames
 from wirelake.broker.peer import Peer, Watcher
-from wirelake.broker.services import NOT_FOUND, Services, failed
+from wirelake.broker.services import ANSWERED, ROUTED, Services, failed
 from wirelake.broker.telling import Telling
 from wirelake.commit import Commit
 from wirelake.errors import EncodeError, InputError, StateError, StorageError, TranslationError
 from wirelake.limits import (
     BROKER_BACKLOG_BYTES,
     BROKER_BACKLOG_ROWS,
+    BROKER_CALL_MS_MAX,
     BROKER_CALL_S,
     BROKER_RESEND_S,
     BROKER_TOPIC_CHARS_MAX,
     BROKER_TOPICS_PER_REQUEST_MAX,
 )
-from wirelake.message import Device, Kind, Message, Op, Operation, Topic, content_of, control_op
+from wirelake.message import Device, Fault, Kind, Message, Op, Operation, Topic, content_of, control_op
 from wirelake.protocols.session import Closing
 from wirelake.state.store import StateStore
 
 RETAIN: Final = "retain"  # header of a notification
-BAD_REQUEST: Final = 400
-STORAGE: Final = 503
+RECEIVED: Final = "received"
 EVERY_DEVICE: Final = Device("", 0xFF)  # a broadcast: those heard from lately; no receipts, no answers
 
 Builtin = Callable[[Peer, Message, float], None]  # a service of the gateway's own
@@ -45,6 +45,7 @@ class Broker:
         conflate: bool = False,
         devices_topic: str = "",
         resend_s: float = BROKER_RESEND_S,
+        call_s: float = BROKER_CALL_S,
     ) -> None:
         self.telling = Telling()
         self.live = LiveNames(self.telling, conflate=conflate)
@@ -55,6 +56,7 @@ class Broker:
         self.devices: dict[str, Peer] = {}  # serial → its session
         self._state = state
         self._record = record
+        self.call_s = call_s  # for an answer, where the request names no time of its own
         self.devices_topic = devices_topic  # telemetry of a device is published on this and its serial; empty: not
         self._answers: dict[Commit, list[tuple[Peer, Message]]] = {}
 
@@ -63,6 +65,17 @@ class Broker:
         if peer.fetches:
             for name in self._state.topics.subscribed(peer.identity):
                 self.durable.attach(peer, name)
+
+    def topics_of(self, peer: Peer) -> list[str]:
+        """What its session is subscribed to, durable and live."""
+        return [*self.durable.lag(peer), *self.live.names_of(peer)]
+
+    def rejoin(self, peer: Peer, topic: str) -> None:
+        """The session was subscribed to this before its connection was lost."""
+        if Topic(topic).durable:
+            self.durable.attach(peer, topic)
+        else:
+            self.live.subscribe(peer, topic)
 
     def left(self, peer: Peer) -> None:
         self.live.leave(peer)
@@ -75,12 +88,14 @@ class Broker:
 
     def handle(self, peer: Peer, message: Message, now_s: float, now_ms: int) -> None:
         """What a session handed up. A fault of the asker's, or of the disk, is its answer."""
+        if message.traced:
+            self.services.hop(peer, message.correlation, RECEIVED, "")
         try:
             self._handle(peer, message, now_s, now_ms)
         except (InputError, EncodeError, TranslationError, StateError) as error:
-            peer.say(failed(message.correlation, str(error), BAD_REQUEST))
+            peer.say(failed(message.correlation, str(error), Fault.BAD_REQUEST))
         except StorageError as error:
-            peer.say(failed(message.correlation, str(error), STORAGE))
+            peer.say(failed(message.correlation, str(error), Fault.STORAGE))
 
     @property
     def waiting(self) -> bool:
@@ -135,7 +150,7 @@ class Broker:
     def after(self, commit: Commit | None, peer: Peer, answer: Message) -> None:
         """Say this once that is durable, or that it failed."""
         if commit is None:
-            peer.say(answer)
+            self._answer(peer, answer)
             return
         answers = self._answers.get(commit)
         if answers is not None:
@@ -152,9 +167,15 @@ class Broker:
                 if commit.error is None:
                     self.telling.say(peer, answer)
             elif commit.error is not None:
-                peer.say(failed(answer.correlation, str(commit.error), STORAGE))
+                peer.say(failed(answer.correlation, str(commit.error), Fault.STORAGE))
             else:
-                peer.say(answer)
+                self._answer(peer, answer)
+
+    def _answer(self, peer: Peer, answer: Message) -> None:
+        """Of the gateway itself."""
+        if answer.traced:
+            self.services.hop(peer, answer.correlation, ANSWERED, "")
+        peer.say(answer)
 
     def _handle(self, peer: Peer, message: Message, now_s: float, now_ms: int) -> None:
         kind = message.kind
@@ -171,7 +192,7 @@ class Broker:
         elif kind is Kind.CONTROL:
             raise InputError(f"{message.name or 'this'} is nothing that can be asked of the gateway")
         elif message.correlation:
-            peer.say(answered(message))  # an event that only wants to be known
+            self._answer(peer, answered(message))  # an event that only wants to be known
 
     def _publish(self, peer: Peer, message: Message, now_ms: int) -> None:
         if not isinstance(message.target, Topic):
@@ -198,23 +219,23 @@ class Broker:
                 commit = self.durable.acked(peer.identity, _texts(message, "ids"))
                 self.after(commit, peer, answered(message))
             case Op.TOPICS:
-                peer.say(answered(message, fields={"topics": self._state.topics.subscribed(peer.identity)}))
+                self._answer(peer, answered(message, fields={"topics": self._state.topics.subscribed(peer.identity)}))
             case Op.BACKLOG:
                 waiting = self._state.topics.backlog(peer.identity, None, BROKER_BACKLOG_ROWS, BROKER_BACKLOG_BYTES)
                 parts = tuple(as_message(notification) for notification in waiting)
-                peer.say(answered(message, name="message_list", parts=parts))
+                self._answer(peer, answered(message, name="message_list", parts=parts))
                 self.durable.listed(peer, waiting)
             case Op.REGISTER:
                 self.services.register(peer, self._free(_service(message)))
-                peer.say(answered(message))
+                self._answer(peer, answered(message))
             case Op.UNREGISTER:
                 self.services.unregister(peer, _service(message))
-                peer.say(answered(message))
+                self._answer(peer, answered(message))
             case Op.LOGOUT:
                 peer.say(answered(message))
                 peer.end(Closing("logout"))
             case _:
-                peer.say(answered(message))
+                self._answer(peer, answered(message))
 
     def _subscribe(self, peer: Peer, message: Message) -> None:
         topics, patterns = _names(message, "topics"), _names(message, "patterns")
@@ -254,28 +275,41 @@ class Broker:
         return service
 
     def _request(self, peer: Peer, message: Message, now_s: float) -> None:
-        timeout_s = _timeout_s(message)
+        timeout_s = self.timeout_s(message)
         if message.target == EVERY_DEVICE:
             for each in list(self.devices.values()):
                 each.say(replace(message, kind=Kind.EVENT, correlation=""))
-            peer.say(answered(message, fields={"devices": len(self.devices)}))
+            self._answer(peer, answered(message, fields={"devices": len(self.devices)}))
             return
         if isinstance(message.target, Device):
             device = self.devices.get(message.target.serial)
             if device is None:
-                peer.say(failed(message.correlation, f"device {message.target.serial} was not heard yet", NOT_FOUND))
+                text = f"device {message.target.serial} was not heard yet"
+                peer.say(failed(message.correlation, text, Fault.NOT_FOUND))
                 return
             self.services.call(peer, message, device, now_s, timeout_s)
             return
         service = message.target.service if isinstance(message.target, Operation) else ""
         builtin = self.builtin.get(service)
         if builtin is not None:
+            if message.traced:
+                self.services.hop(peer, message.correlation, ROUTED, "")
             builtin(peer, message, now_s)
+        elif message.kind is Kind.EVENT:
+            self.services.tell(message)
         else:
             self.services.request(peer, message, now_s, timeout_s)
 
+    def timeout_s(self, message: Message) -> float:
+        """How long its answer may take."""
+        asked = message.headers.get("timeout_ms")
+        if not isinstance(asked, int | float) or asked <= 0:
+            return self.call_s
+        return min(asked, BROKER_CALL_MS_MAX) / 1000
+
 
 def answered(message: Message, **rest: object) -> Message:
+    rest.setdefault("traced", message.traced)
     return Message(kind=Kind.RESPONSE, correlation=message.correlation, **rest)  # type: ignore[arg-type]
 
 
@@ -307,8 +341,3 @@ def _service(message: Message) -> str:
     if not isinstance(name, str) or not 0 < len(name) <= BROKER_TOPIC_CHARS_MAX:
         raise InputError("register needs the name of a service")
     return name
-
-
-def _timeout_s(message: Message) -> float:
-    asked = message.headers.get("timeout_ms")
-    return asked / 1000 if isinstance(asked, int | float) and 0 < asked <= BROKER_CALL_S * 60_000 else BROKER_CALL_S

@@ -58,6 +58,10 @@ class LiveNames:
         """Every live name with its number of subscribers."""
         return {channel.name: len(channel.peers) for channel in self._channels.values()}
 
+    def names_of(self, peer: Peer) -> list[str]:
+        """What this peer is subscribed to, without its patterns."""
+        return [channel.name for channel in self._joined.get(peer.id, {}) if channel.pattern is None]
+
     def subscribe(self, peer: Peer, name: str) -> None:
         self._join(peer, name, self._channels, None)
 

@@ -5,6 +5,8 @@ own call number ties them together. A provider that goes away fails the calls it
 """
 
 import heapq
+import logging
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
@@ -18,12 +20,13 @@ from wirelake.limits import (
     BROKER_CALLS_OVER_MAX,
     BROKER_SERVICES_PER_PEER_MAX,
 )
-from wirelake.message import Failure, Kind, Message, Operation
+from wirelake.message import Failure, Fault, Kind, Message, Operation
 
-NOT_FOUND: Final = 404
-TIMEOUT: Final = 504
-PROVIDER_LOST: Final = 502
-UNSAYABLE: Final = 501
+Hop = Callable[[Peer, str, str, str], None]  # who asked, its correlation, what happened, to or by whom
+ROUTED: Final = "routed to"
+ANSWERED: Final = "answered by"
+
+_log = logging.getLogger(__name__)
 
 
 class Call(Struct, eq=False):
@@ -34,11 +37,13 @@ class Call(Struct, eq=False):
     correlation: str
     provider: Peer
     due_s: float
+    traced: bool  # until its asker was told who answered
 
 
 class Services:
     def __init__(self) -> None:
         self.timeouts = 0
+        self.hop: Hop = _untold
         self._providers: dict[str, list[Peer]] = {}
         self._provided: dict[str, dict[str, None]] = {}  # peer id → its services
         self._next: dict[str, int] = {}
@@ -85,29 +90,48 @@ class Services:
 
     def request(self, asker: Peer, message: Message, now_s: float, timeout_s: float = BROKER_CALL_S) -> None:
         """Pass it to a provider, or answer at once that there is none."""
-        target = message.target
-        if not isinstance(target, Operation):
-            raise StateError("a request without a service")
-        providers = self._providers.get(target.service)
+        target = _operation(message)
+        provider = self._whose_turn(target.service)
+        if provider is None:
+            asker.say(failed(message.correlation, not_found(target), Fault.NOT_FOUND))
+        else:
+            self.call(asker, message, provider, now_s, timeout_s)
+
+    def tell(self, message: Message) -> bool:
+        """Pass on what nobody waits for an answer to; False if it reached nobody."""
+        provider = self._whose_turn(_operation(message).service)
+        if provider is None:
+            return False
+        try:
+            provider.say(replace(message, correlation="", kind=Kind.EVENT))
+        except (EncodeError, StateError, TranslationError) as error:
+            _log.debug("session %s cannot be told this: %s", provider.id, error)
+            return False
+        return True
+
+    def _whose_turn(self, service: str) -> Peer | None:
+        providers = self._providers.get(service)
         if not providers:
-            asker.say(failed(message.correlation, not_found(target), NOT_FOUND))
-            return
-        turn = self._next.get(target.service, 0)
-        self._next[target.service] = turn + 1
-        self.call(asker, message, providers[turn % len(providers)], now_s, timeout_s)
+            return None
+        turn = self._next.get(service, 0)
+        self._next[service] = turn + 1
+        return providers[turn % len(providers)]
 
     def call(self, asker: Peer, message: Message, provider: Peer, now_s: float, timeout_s: float) -> None:
         """Pass it to this one."""
         if len(self._calls) >= BROKER_CALLS_OPEN_MAX:
             raise FullError(f"{BROKER_CALLS_OPEN_MAX} calls are under way already")
         self._number += 1
-        call = Call(self._number, asker, message.correlation, provider, now_s + timeout_s)
+        call = Call(self._number, asker, message.correlation, provider, now_s + timeout_s, message.traced)
         self._calls[call.number] = call
         heapq.heappush(self._due, (call.due_s, call.number))
         try:
             provider.say(replace(message, correlation=str(call.number), kind=Kind.REQUEST))
         except (EncodeError, StateError, TranslationError) as error:
-            self._finish(call, failed("", f"the provider cannot be asked this: {error}", UNSAYABLE))
+            self._finish(call, failed("", f"the provider cannot be asked this: {error}", Fault.UNSAYABLE))
+            return
+        if call.traced:
+            self.hop(asker, call.correlation, ROUTED, provider.identity or provider.id)
 
     def answered(self, provider: Peer, message: Message) -> bool:
         """A provider answered; False if nobody waits for it, as after a time-out."""
@@ -115,11 +139,14 @@ class Services:
         call = self._calls.get(int(number)) if number.isdecimal() else None
         if call is None or call.provider.id != provider.id:
             return False
+        if call.traced:
+            call.traced = False
+            self.hop(call.asker, call.correlation, ANSWERED, provider.identity or provider.id)
         if message.more:
             try:
                 call.asker.say(replace(message, correlation=call.correlation))
             except (EncodeError, TranslationError) as error:
-                self._finish(call, failed("", f"the answer cannot be told: {error}", UNSAYABLE))
+                self._finish(call, failed("", f"the answer cannot be told: {error}", Fault.UNSAYABLE))
         else:
             self._finish(call, message)
         return True
@@ -129,7 +156,7 @@ class Services:
         while (due_s := self.due_s) is not None and due_s <= now_s:
             call = self._calls[heapq.heappop(self._due)[1]]
             self.timeouts += 1
-            self._finish(call, failed("", "timeout", TIMEOUT))
+            self._finish(call, failed("", "timeout", Fault.TIMEOUT))
 
     def leave(self, peer: Peer) -> None:
         """The peer is gone, with what it provided and asked."""
@@ -139,7 +166,7 @@ class Services:
             if call.asker.id == peer.id:
                 del self._calls[call.number]
             elif call.provider.id == peer.id:
-                self._finish(call, failed("", "the provider went away", PROVIDER_LOST))
+                self._finish(call, failed("", "the provider went away", Fault.PROVIDER_LOST))
 
     def _finish(self, call: Call, answer: Message) -> None:
         """The one final answer. Where the asker's protocol cannot carry it, that is the answer."""
@@ -151,7 +178,17 @@ class Services:
             call.asker.say(replace(answer, correlation=call.correlation))
         except (EncodeError, TranslationError) as error:
             text = f"the answer cannot be told: {error}"
-            call.asker.say(failed(call.correlation, text, UNSAYABLE))
+            call.asker.say(failed(call.correlation, text, Fault.UNSAYABLE))
+
+
+def _operation(message: Message) -> Operation:
+    if not isinstance(message.target, Operation):
+        raise StateError("a request without a service")
+    return message.target
+
+
+def _untold(_asker: Peer, _correlation: str, _hop: str, _who: str) -> None:
+    """Nobody tells of hops."""
 
 
 def failed(correlation: str, text: str, code: int = 0) -> Message:

@@ -4,6 +4,8 @@ import os
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from wirelake.gateway.device_commands import DeviceCommands
+from wirelake.message import DEVICES_SERVICE
 from wirelake.services.values import SERVICE, ValueService
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ class Builtin:
     def __init__(self, gateway: "Gateway") -> None:
         self._gateway = gateway
         broker, state = gateway.broker, gateway.state
+        broker.builtin[DEVICES_SERVICE] = DeviceCommands(gateway)
         broker.builtin[SERVICE] = ValueService(broker, state.values, gateway.now_ms, self._about)
 
     def _about(self) -> str:

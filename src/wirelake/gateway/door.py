@@ -12,8 +12,12 @@ from wirelake.gateway.connection import Connection
 from wirelake.gateway.websocket import MessageSplitter, WebSocketConnection
 from wirelake.protocols.comet.server import ServerSession as CometSession
 from wirelake.protocols.comet.session import Settings as CometSettings
+from wirelake.protocols.esnp.server import ServerSession as EsnpSession
+from wirelake.protocols.esnp.session import Settings as EsnpSettings
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline.server import ServerSession as MaglineSession
+from wirelake.protocols.magline.session import Settings as MaglineSettings
+from wirelake.protocols.magline.splitter import MaglineSplitter
 from wirelake.protocols.protocol import Carrier, Protocol
 from wirelake.protocols.resp.server import ServerSession as RespSession
 from wirelake.protocols.resp.session import Settings as RespSettings
@@ -41,6 +45,9 @@ class Door:
     def new_splitter(self) -> Splitter:
         if self.carrier is Carrier.WEBSOCKET:
             return MessageSplitter()
+        if self.protocol.name == "magline":
+            chosen = self.gateway.settings.magline
+            return MaglineSplitter(chosen.message_bytes_max, chosen.header_bytes_max)
         return self.protocol.splitter(Sender.CLIENT, self.carrier)
 
     async def open(self, tls: ssl.SSLContext | None) -> None:
@@ -74,7 +81,9 @@ def session_maker(gateway: "Gateway", protocol: Protocol) -> Callable[[float], S
             return lambda now_s: CometSession(now_s, private, os.urandom, _comet_settings(gateway))
         case "magline":
             own = gateway.keys.magline()
-            return lambda now_s: MaglineSession(now_s, own, os.urandom)
+            return lambda now_s: MaglineSession(now_s, own, os.urandom, _magline_settings(gateway))
+        case "esnp":
+            return lambda now_s: EsnpSession(now_s, _esnp_settings(gateway))
         case "resp":
             settings = RespSettings(open=gateway.settings.auth.open)
             return lambda now_s: RespSession(now_s, next(gateway.numbers), settings)
@@ -82,6 +91,22 @@ def session_maker(gateway: "Gateway", protocol: Protocol) -> Callable[[float], S
     if made is None:
         raise InputError(f"{protocol.name} can be decoded, but has no session to serve it with")
     return made
+
+
+def _magline_settings(gateway: "Gateway") -> MaglineSettings:
+    chosen = gateway.settings.magline
+    return MaglineSettings(
+        idle_s=chosen.idle_s,
+        login_s=chosen.login_s,
+        resume_s=chosen.resume_s,
+        message_bytes_max=chosen.message_bytes_max,
+        header_bytes_max=chosen.header_bytes_max,
+    )
+
+
+def _esnp_settings(gateway: "Gateway") -> EsnpSettings:
+    chosen = gateway.settings.esnp
+    return EsnpSettings(login_s=chosen.login_s, frame_bytes_max=chosen.frame_bytes_max)
 
 
 def _comet_settings(gateway: "Gateway") -> CometSettings:

@@ -27,7 +27,7 @@ from wirelake.gateway.http.door import HttpDoor
 from wirelake.gateway.keys import Keys
 from wirelake.gateway.logins import Logins
 from wirelake.gateway.recorder import Recorded, Recorder
-from wirelake.gateway.resuming import RESUME, leave_behind, resume
+from wirelake.gateway.resuming import RESUME, Resuming
 from wirelake.gateway.timers import Timers
 from wirelake.gateway.tls import tls_context
 from wirelake.limits import (
@@ -39,7 +39,7 @@ from wirelake.limits import (
 )
 from wirelake.log.log import Log
 from wirelake.log.settings import LogSettings
-from wirelake.message import Kind, Message, Op, control_op
+from wirelake.message import TRACE, Fault, Kind, Message, Op, control_op
 from wirelake.protocols import registry
 from wirelake.protocols.comet.opcodes import ErrorCode
 from wirelake.protocols.protocol import Carrier
@@ -91,10 +91,10 @@ class Gateway:
         self.now_s = loop.time
         self.keys = Keys(self.folder / "keys")
         chosen = self.settings.log
-        log_settings = LogSettings(
+        self.log_settings = LogSettings(
             fsync=chosen.fsync, segment_bytes=chosen.segment_mb * MIB, keep_days=float(chosen.keep_days)
         )
-        self.log = Log(self.folder / "log", log_settings)
+        self.log = Log(self.folder / "log", self.log_settings)
         try:
             self.state = StateStore(self.folder / "state.db")
             await self._open_rest()
@@ -116,9 +116,12 @@ class Gateway:
             conflate=settings.broker.slow == "conflate",
             devices_topic=settings.broker.devices_topic,
             resend_s=settings.broker.resend_s,
+            call_s=settings.broker.call_s,
         )
         self.broker.durable.wake = self.flush_soon
         self.builtin = Builtin(self)
+        self.broker.services.hop = self._tell_hop
+        self.resuming = Resuming(self)
         self.devices = Devices(self)
         self.keys.admin_token()
         self.sweep = Sweep(self.state, settings.broker.expire_s)
@@ -218,7 +221,7 @@ class Gateway:
         self.counters.frames_out[connection.protocol] += connection.frames_out
         self.counters.bytes_in[connection.protocol] += connection.bytes_in
         self.counters.bytes_out[connection.protocol] += connection.bytes_out
-        leave_behind(self, connection)
+        self.resuming.closed(connection, closing)
         quiet = closing.code in QUIET_CLOSINGS
         about = {"session": connection.id, "protocol": connection.protocol, "reason": closing.code}
         _log.log(logging.DEBUG if quiet else logging.INFO, "session closed", extra=about)
@@ -245,14 +248,22 @@ class Gateway:
 
     def heard(self, peer: Connection, message: Message) -> None:
         """A session handed this up."""
-        if control_op(message) is Op.LOGIN and message.credentials is not None:
+        op = control_op(message)
+        if op is Op.LOGIN and message.credentials is not None:
             self._login(peer, message)
             return
+        if op is Op.LOGOUT and peer.protocol == "magline":
+            self.resuming.start_anew(peer)
+            return
         if message.name == RESUME:
-            resume(self, peer, message)
+            self.resuming.resume(peer, message)
             return
         self.broker.handle(peer, message, self.now_s(), self.now_ms())
         self.flush_soon()
+
+    def _tell_hop(self, asker: Peer, correlation: str, hop: str, who: str) -> None:
+        fields = {"hop": hop, "at_ms": self.now_ms(), "node": who or self.log_settings.node}
+        asker.say(Message(kind=Kind.EVENT, name=TRACE, correlation=correlation, fields=fields))
 
     def drained(self, peer: Peer) -> None:
         self.broker.drained(peer)
@@ -310,11 +321,13 @@ class Gateway:
             self.recorder.event(peer, "refuse", {"reason": reason, "user": user})
             _log.info("login refused", extra={"session": peer.id, "address": peer.address, "reason": reason})
             code, text = REFUSALS[reason]
-            peer.say(failed(message.correlation, text, code if peer.protocol == "comet" else 0))
+            fault = Fault.BUSY if reason == "busy" else 0
+            peer.say(failed(message.correlation, text, code if peer.protocol == "comet" else fault))
             return
         self.counters.logins[peer.protocol, "accepted"] += 1
         peer.identity = identity
         self.recorder.event(peer, "login", {})
+        self.resuming.logged_in(peer)
         peer.say(Message(kind=Kind.RESPONSE, correlation=message.correlation))
         self.broker.joined(peer)
         self.flush_soon()

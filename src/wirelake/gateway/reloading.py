@@ -52,6 +52,7 @@ def _hand_on(gateway: "Gateway") -> None:
     gateway.logins.failed_max = settings.limits.failed_logins
     gateway.logins.open_to_all = settings.auth.open
     gateway.broker.live.conflate = settings.broker.slow == "conflate"
+    gateway.broker.call_s = settings.broker.call_s
     gateway.broker.durable.resend_s = settings.broker.resend_s
     gateway.broker.devices_topic = settings.broker.devices_topic
     gateway.sweep.keep_ms = int(settings.broker.expire_s * 1000)

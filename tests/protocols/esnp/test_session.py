@@ -14,7 +14,7 @@ from wirelake.limits import (
     ESNP_REPLY_S_MAX,
     ESNP_REQUESTS_OPEN_MAX,
 )
-from wirelake.message import Credentials, Failure, Kind, Message, Op, Operation, Topic, control, control_op
+from wirelake.message import Credentials, Failure, Fault, Kind, Message, Op, Operation, Topic, control, control_op
 from wirelake.protocols.esnp import lines
 from wirelake.protocols.esnp.client import ClientSession
 from wirelake.protocols.esnp.frames import EsnpMessage, decode
@@ -343,6 +343,16 @@ def test_an_answer_in_parts_is_numbered() -> None:
     assert talking.server_says(answer_to(question)) == []
 
 
+def test_a_service_that_does_not_know_how_many_parts_there_will_be_is_passed_on_so() -> None:
+    server = ready_server()
+    (question,) = server.receive(request(lines.message_id_line(4)), 0.0).messages
+    numbers = []
+    for more, seq_no in ((1, [1, 0]), (1, [2, 0]), (0, [3, 3])):
+        step = server.send(answer_to(question, more=more, headers={"esnp.seq_no": seq_no}), 0.0)
+        numbers += [frame.seq_no for frame in step.frames if isinstance(frame, EsnpMessage)]
+    assert numbers == [SeqNo(1, 0), SeqNo(2, 0), SeqNo(3, 3)]
+
+
 def test_parts_behind_an_unanswered_request_wait() -> None:
     server = ready_server()
     (first,) = server.receive(request(), 0.0).messages
@@ -418,6 +428,7 @@ def test_a_trace_tells_of_every_hop_before_the_answer() -> None:
     (question,) = talking.client_says(
         Message(kind=Kind.REQUEST, target=ADD, correlation="q", headers={"esnp.flags": [1]})
     )
+    assert question.traced
     hop = {"hop": "received", "at_ms": 1_700_000_000_000, "node": "n1"}
     (told,) = talking.server_says(Message(kind=Kind.EVENT, name="trace", correlation=question.correlation, fields=hop))
     assert (told.kind, told.name, told.correlation, told.fields) == (Kind.EVENT, "trace", "q", hop)
@@ -541,7 +552,7 @@ def test_no_answer_in_time_is_a_failure(session: Callable[[], Peer], headers: di
     assert asking.deadline_s == due_s
     assert asking.tick(due_s - 0.1) == Step()
     step = asking.tick(due_s)
-    assert [(each.correlation, each.failure) for each in step.messages] == [("q", Failure("timeout"))]
+    assert [(each.correlation, each.failure) for each in step.messages] == [("q", Failure("timeout", Fault.TIMEOUT))]
     assert asking.deadline_s == ESNP_REPLY_S_MAX + 1.0
     asking.tick(ESNP_REPLY_S_MAX + 1.0)
     assert asking.deadline_s is None
@@ -592,7 +603,7 @@ def test_we_ask_no_more_than_is_allowed(session: Callable[[], Peer]) -> None:
     step = asking.send(ASK, 0.0)
     assert step.frames == []
     assert [(each.kind, each.correlation) for each in step.messages] == [(Kind.RESPONSE, "q")]
-    assert step.messages[0].failure == Failure(f"busy: {ESNP_REQUESTS_OPEN_MAX} requests are open")
+    assert step.messages[0].failure == Failure(f"busy: {ESNP_REQUESTS_OPEN_MAX} requests are open", Fault.BUSY)
 
 
 def test_a_flood_behind_one_unanswered_request_closes() -> None:
@@ -723,7 +734,7 @@ def test_a_ping_before_the_login_may_stay_without_an_answer() -> None:
         hop = EsnpMessage((lines.flag_line(2), lines.source_message_id_line(1), data("hop", "received")))
         assert [each.fields for each in client.receive(hop, 0.0).messages] == [{"hop": "received"}]
         (answer,) = client.tick(5.0).messages
-        assert (answer.correlation, answer.failure) == ("p", Failure("timeout"))
+        assert (answer.correlation, answer.failure) == ("p", Failure("timeout", Fault.TIMEOUT))
 
 
 def test_a_ready_client_pings() -> None:

@@ -13,7 +13,7 @@ from wirelake.limits import (
     MAGLINE_REQUESTS_OPEN_MAX,
     MAGLINE_SEQ_MAX,
 )
-from wirelake.message import Credentials, Failure, Kind, Message, Op, Operation, Topic, control_op
+from wirelake.message import Credentials, Failure, Fault, Kind, Message, Op, Operation, Topic, control_op
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import frames
 from wirelake.protocols.magline.session import ServerState
@@ -119,7 +119,7 @@ def test_without_a_login_other_commands_get_err_6() -> None:
         made.session.send(NEWS, 0.0)
 
 
-@pytest.mark.parametrize(("code", "told"), [(0, 6), (404, 6), (8, 8), (10, 10)])
+@pytest.mark.parametrize(("code", "told"), [(0, 6), (4711, 6), (8, 8), (10, 10), (Fault.BUSY, 10)])
 def test_a_refused_login_gets_err_6_or_the_number_given(code: int, told: int) -> None:
     made = checking()
     step = made.session.send(Message(kind=Kind.RESPONSE, correlation="2", failure=Failure("no", code)), 0.0)
@@ -204,6 +204,11 @@ def test_no_login_in_time_ends_the_connection(state: str) -> None:
         (6, b'{"ids":["1","2"]}', {"op": Op.ACK, "fields": {"ids": ["1", "2"]}}),
         (4, b'{"topic":"@a","content":"\xc3\xa4"}', {"target": Topic("@a"), "payload": b"\xc3\xa4"}),
         (4, b'{"topic":"b","content":"/w==","encoding":"base64"}', {"target": Topic("b"), "payload": b"\xff"}),
+        (
+            7,
+            b'{"serial":"m1","type":130,"data":"0a"}',
+            {"target": Operation("devices", "command"), "fields": {"serial": "m1", "type": 130, "data": "0a"}},
+        ),
         (16, b"\x00raw", {"target": Operation("magline/16", "call"), "payload": b"\x00raw"}),
         (2**32 - 1, b"", {"target": Operation("magline/4294967295", "call"), "payload": b""}),
     ],
@@ -227,8 +232,11 @@ def test_requests_go_up_and_their_answers_come_back(business: int, data: bytes, 
     [
         (0, b"", 7),
         (5, b"{}", 7),
-        (7, b"", 7),
+        (8, b"", 7),
         (15, b"", 7),
+        (7, b"", 2),
+        (7, b'{"serial":"","type":130}', 2),
+        (7, b'{"serial":"m1"}', 2),
         (2, b"", 2),
         (2, b'{"topics":"@a"}', 2),
         (2, b'{"topics":[""]}', 2),
@@ -249,12 +257,29 @@ def test_bad_requests_get_an_err_and_nothing_goes_up(business: int, data: bytes,
     assert step.frames == [frames.Err(business, told, seq=2)]
 
 
-@pytest.mark.parametrize("code", [0, 7, 404, 2**32 - 1])
-def test_a_failure_is_an_err_with_its_number(code: int) -> None:
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (0, 0),
+        (7, 7),
+        (4711, 4711),
+        (2**32 - 1, 2**32 - 1),
+        (-1, 0),
+        (Fault.BAD_REQUEST, 2),
+        (Fault.NOT_FOUND, 7),
+        (Fault.TIMEOUT, 8),
+        (Fault.TOO_LARGE, 9),
+        (Fault.BUSY, 10),
+        (Fault.STORAGE, 10),
+        (Fault.PROVIDER_LOST, 0),
+        (Fault.UNSAYABLE, 0),
+    ],
+)
+def test_a_failure_is_an_err_with_its_number(code: int, told: int) -> None:
     made = ready()
     (question,) = made.session.receive(made.req(17), 0.0).messages
     step = made.session.send(answer_to(question, failure=Failure("text is lost", code)), 0.0)
-    assert step.frames == [frames.Err(17, code, seq=2)]
+    assert step.frames == [frames.Err(17, told, seq=2)]
     assert step.closing is None
 
 

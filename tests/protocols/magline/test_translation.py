@@ -12,6 +12,7 @@ from wirelake.protocols.magline.frames import OPENED, MaglineFrame
 from wirelake.protocols.magline.translation import from_message, to_message
 
 CALL = Operation("magline/17", "call")
+COMMAND = Operation("devices", "command")
 
 
 @given(either_order, laws.senders)
@@ -34,6 +35,10 @@ def test_every_frame_has_a_message(frame: MaglineFrame, sender: Sender) -> None:
             frames.Req(4, OPENED, b'{"topic":"@a","content":"/w==","encoding":"base64"}'),
         ),
         (Message(kind=Kind.REQUEST, target=CALL, payload=b"x"), frames.Req(17, OPENED, b"x")),
+        (
+            Message(kind=Kind.REQUEST, target=COMMAND, fields={"serial": "m1", "type": 130, "data": "0a"}),
+            frames.Req(7, OPENED, b'{"serial":"m1","type":130,"data":"0a"}'),
+        ),
         (control(Op.PING, fields={"number": 3}), frames.Pin(3)),
     ],
 )
@@ -61,7 +66,7 @@ def test_what_a_client_says_comes_back(message: Message, frame: MaglineFrame) ->
             Message(kind=Kind.RESPONSE, target=Operation("wirelake", "subscribe"), fields={"topics": ["@a"]}),
             frames.Rep(2, OPENED, b'{"ok":true,"topics":["@a"]}'),
         ),
-        (Message(kind=Kind.RESPONSE, target=CALL, failure=Failure("error 404", 404)), frames.Err(17, 404)),
+        (Message(kind=Kind.RESPONSE, target=CALL, failure=Failure("error 4711", 4711)), frames.Err(17, 4711)),
     ],
 )
 def test_what_a_server_says_comes_back(message: Message, frame: MaglineFrame) -> None:
@@ -161,3 +166,12 @@ def test_a_syn_names_the_session_to_resume() -> None:
     message = to_message(syn, Sender.CLIENT)
     assert (message.kind, message.name, message.fields) == (Kind.CONTROL, "SYN", {"sid": syn.sid.hex()})
     assert to_message(frames.Syn(bytes(32), bytes(32)), Sender.CLIENT).fields == {}
+
+
+def test_a_command_may_name_the_device_as_its_object_and_bring_its_data_as_payload() -> None:
+    message = Message(
+        kind=Kind.REQUEST, target=Operation("devices", "command", "m1"), fields={"type": 130}, payload=b"\x0a"
+    )
+    assert from_message(message, Sender.CLIENT) == frames.Req(7, OPENED, b'{"serial":"m1","type":130,"data":"0a"}')
+    with pytest.raises(TranslationError, match="serial"):
+        from_message(Message(kind=Kind.REQUEST, target=COMMAND, fields={"type": 130}), Sender.CLIENT)

@@ -1,19 +1,14 @@
 """Devices: which serials are known; and commands, each answered with what the device says."""
 
-from typing import Annotated, Any, Final
+from msgspec import Struct
 
-from msgspec import UNSET, Meta, Struct, UnsetType
-
+from wirelake.gateway.device_commands import DeviceAnswer, NewCommand, command_message, device_answer
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.peer import HttpPeer
 from wirelake.gateway.http.route import Access, Parameter, Route
-from wirelake.limits import HTTP_COMMAND_MS, HTTP_COMMAND_MS_MAX
-from wirelake.message import Device, Kind, Message
 from wirelake.protocols.hextext import parse_hex
 from wirelake.protocols.session import Closing
-
-_DATA_FIELDS: Final = ("status", "readings")  # what is known of an answer's data, by name
 
 
 class NewDevice(Struct, forbid_unknown_fields=True):
@@ -36,25 +31,6 @@ class DeviceRow(Struct):
 class DeviceList(Struct):
     devices: list[DeviceRow]
     next: str | None = None
-
-
-class NewCommand(Struct, forbid_unknown_fields=True):
-    type: Annotated[int, Meta(ge=128, le=255)]  # bit 7 is set in all that goes to a device
-    data: str = ""  # hex
-    wait_ms: Annotated[int, Meta(ge=1, le=HTTP_COMMAND_MS_MAX)] = HTTP_COMMAND_MS
-
-
-class DeviceAnswer(Struct, omit_defaults=True):
-    """`status` or `readings` where the data is one of those, `data` in hex where it is not."""
-
-    serial: str
-    type: int
-    error: int
-    device_time: int
-    error_text: str | UnsetType = UNSET
-    data: str | UnsetType = UNSET
-    status: dict[str, Any] | UnsetType = UNSET
-    readings: list[dict[str, Any]] | UnsetType = UNSET
 
 
 async def add(exchange: Exchange, new: NewDevice) -> DeviceRow:
@@ -90,38 +66,18 @@ async def remove(exchange: Exchange, _: None) -> None:
 async def command(exchange: Exchange, new: NewCommand) -> DeviceAnswer:
     gateway = exchange.gateway
     serial = exchange.path("serial")
-    data = parse_hex(new.data)
+    request = command_message(serial, new, source=exchange.identity, correlation=exchange.id)
     if serial not in gateway.broker.devices:
         known = gateway.state.devices.find(serial) is not None
         text = f"device {serial[:64]!r} has not been heard from" if known else f"there is no device {serial[:64]!r}"
         raise ApiError(409 if known else 404, text, "not_heard" if known else "")
-    request = Message(
-        kind=Kind.REQUEST,
-        source=exchange.identity,
-        target=Device(serial),
-        correlation=exchange.id,
-        headers={"timeout_ms": new.wait_ms},
-        fields={"command_type": new.type},
-        payload=data,
-    )
     (answer,) = await HttpPeer(exchange).ask(request, new.wait_ms / 1000)
-    if "command_type" not in answer.fields:  # nobody's but the gateway's own: that there is none
+    said = device_answer(serial, answer)
+    if said is None:
         failure = answer.failure
         status = failure.code if failure is not None and 400 <= failure.code < 600 else 504
         raise ApiError(status, failure.text if failure is not None else "no answer")
-    return _decoded(serial, answer)
-
-
-def _decoded(serial: str, answer: Message) -> DeviceAnswer:
-    fields = answer.fields
-    decoded = DeviceAnswer(serial, fields["command_type"], fields["error"], fields["device_time"])
-    if answer.failure is not None:
-        decoded.error_text = answer.failure.text
-    elif not any(name in fields for name in _DATA_FIELDS):
-        decoded.data = answer.payload.hex()
-    decoded.status = fields.get("status", UNSET)
-    decoded.readings = fields.get("readings", UNSET)
-    return decoded
+    return said
 
 
 ROUTES = (

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError
 from wirelake.limits import ESNP_ANSWERS_WAITING_MAX, ESNP_REPLY_S_MAX, ESNP_REQUESTS_OPEN_MAX
-from wirelake.message import Failure, Kind
+from wirelake.message import TRACE, Failure, Fault, Kind
 from wirelake.message import Message as Common
 from wirelake.protocols.esnp.contents import TIMEOUT_MS, Contents, read_contents
 from wirelake.protocols.esnp.frames import EsnpMessage
@@ -15,7 +15,7 @@ from wirelake.protocols.esnp.opcodes import Flag
 from wirelake.protocols.esnp.questions import Questions
 from wirelake.protocols.esnp.requests import Requests
 from wirelake.protocols.esnp.session import Settings
-from wirelake.protocols.esnp.translation import TRACE, Role, is_one_way, message_of, role_of
+from wirelake.protocols.esnp.translation import Role, is_one_way, message_of, role_of
 from wirelake.protocols.esnp.writing import from_message
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.session import Closing, Session, Step
@@ -93,7 +93,8 @@ class Peer(Session):
             step.frames += self._questions.answer_now(contents)
             step.messages.append(replace(message, correlation=self._questions.correlate()))
         else:
-            step.messages.append(replace(message, correlation=self._questions.add(contents)))
+            traced = Flag.TRACE in contents.flags
+            step.messages.append(replace(message, correlation=self._questions.add(contents), traced=traced))
 
     def _inform(self, contents: Contents, _now_s: float, step: Step) -> None:
         message = message_of(contents, self.other)
@@ -118,7 +119,7 @@ class Peer(Session):
 
     def _ask(self, message: Common, now_s: float, step: Step) -> None:
         if self._requests.full:
-            failure = Failure(f"busy: {ESNP_REQUESTS_OPEN_MAX} requests are open")
+            failure = Failure(f"busy: {ESNP_REQUESTS_OPEN_MAX} requests are open", Fault.BUSY)
             step.messages.append(_answer_to(message.correlation, failure))
             return
         number = self._requests.number()
@@ -157,7 +158,7 @@ class Peer(Session):
 
     def _expire(self, _event: str, now_s: float, step: Step) -> None:
         for correlation in self._requests.expire(now_s):
-            step.messages.append(_answer_to(correlation, Failure("timeout")))
+            step.messages.append(_answer_to(correlation, Failure("timeout", Fault.TIMEOUT)))
         due_s = self._requests.due_s
         if due_s is not None:
             self.deadlines[_REPLY] = due_s

@@ -56,7 +56,8 @@ class Questions:
             return []
         current = question.parts + 1
         several = message.more > 0 or current > 1
-        frame = reply(question.to, message, SeqNo(current, current + message.more) if several else None)
+        last = 0 if message.more and _last_is_unknown(message) else current + message.more
+        frame = reply(question.to, message, SeqNo(current, last) if several else None)
         question.parts = current
         if not message.more:
             question.done = True
@@ -97,3 +98,8 @@ class Questions:
             self._queue.popleft()
         self.waiting -= len(released)
         return released
+
+
+def _last_is_unknown(message: Common) -> bool:
+    """Whether the service that answers did not know itself how many messages it would take."""
+    return list(message.headers.get("esnp.seq_no", ()))[1:] == [0]

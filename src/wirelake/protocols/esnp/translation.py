@@ -15,7 +15,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, cast
 
-from wirelake.message import GATEWAY_SERVICE, Credentials, Failure, Kind, Op, Topic, control
+from wirelake.message import GATEWAY_SERVICE, TRACE, Credentials, Failure, Kind, Op, Topic, control
 from wirelake.message import Message as Common
 from wirelake.protocols.esnp.contents import OBJECT, OP, SERVICE, Contents, read_contents
 from wirelake.protocols.esnp.frames import EsnpMessage
@@ -24,7 +24,6 @@ from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.jsontext import write_json
 
 PROTOCOL_NAME = "esnp"
-TRACE = "trace"
 _TRACE_INFO, _RESP, _REQUEST, _INFO, _EVENT = range(Flag.TRACE_INFO, Flag.EVENT + 1)
 _SAID_BY_KIND = frozenset({_TRACE_INFO, _RESP, _REQUEST, _INFO, _EVENT})
 

@@ -41,6 +41,15 @@ class Published(Struct, frozen=True):
     encoding: str = ""
 
 
+class Commanded(Struct, frozen=True, omit_defaults=True):
+    """As the service `devices` takes it."""
+
+    serial: _Name
+    type: int
+    data: str = ""  # hex
+    wait_ms: int = 0
+
+
 class Notified(Struct, frozen=True):
     topic: str
     content: str
@@ -54,6 +63,7 @@ LOGIN: Final = Decoder(Login)
 TOPICS: Final = Decoder(Topics)
 IDS: Final = Decoder(Ids)
 PUBLISHED: Final = Decoder(Published)
+COMMANDED: Final = Decoder(Commanded)
 NOTIFIED: Final = Decoder(Notified)
 
 

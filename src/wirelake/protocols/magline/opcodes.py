@@ -30,6 +30,7 @@ class Business(IntEnum):
     PUBLISH = 4
     NOTIFICATION = 5  # in a PSH only
     ACK = 6
+    COMMAND = 7  # to a device
 
 
 class ErrorNumber(IntEnum):

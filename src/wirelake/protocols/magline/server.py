@@ -21,7 +21,7 @@ from wirelake.protocols.magline import crypto, frames
 from wirelake.protocols.magline.opcodes import ERROR_NAMES, Business, ErrorNumber, Reason
 from wirelake.protocols.magline.sealed import SealedSession
 from wirelake.protocols.magline.session import SERVER_TABLE, ServerState, Settings
-from wirelake.protocols.magline.translation import RESUME, answer_frame, from_message, read_request
+from wirelake.protocols.magline.translation import RESUME, answer_frame, error_number, from_message, read_request
 from wirelake.protocols.session import Closing, Step
 
 
@@ -212,9 +212,10 @@ class ServerSession(SealedSession):
             return  # answered already, never asked, or asked by the session before a new SYN
         login = req.business_cmd == Business.LOGIN.value
         if login and message.failure is not None:
-            number = message.failure.code if message.failure.code in ERROR_NAMES else 0
+            number = error_number(message.failure)
             closing = Closing("login_refused", message.failure.text)
-            self._refuse(req, ErrorNumber(number or ErrorNumber.NOT_LOGGED_IN), closing, step)
+            known = ErrorNumber(number) if number in ERROR_NAMES and number else ErrorNumber.NOT_LOGGED_IN
+            self._refuse(req, known, closing, step)
             return
         answer = answer_frame(message, req.business_cmd)
         del self._open[message.correlation]

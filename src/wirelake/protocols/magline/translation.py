@@ -9,11 +9,16 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from msgspec import ValidationError, convert, to_builtins
+
 from wirelake.errors import ProtocolError, TranslationError
 from wirelake.message import (
+    COMMAND,
+    DEVICES_SERVICE,
     GATEWAY_SERVICE,
     Credentials,
     Failure,
+    Fault,
     Kind,
     Op,
     Operation,
@@ -40,6 +45,7 @@ from wirelake.protocols.translation import Loss
 CALL: Final = "call"  # the one operation that a numbered service has
 RESUME: Final = "resume"  # a SYN that names its old session
 
+_DEVICES: Final = Operation(DEVICES_SERVICE, COMMAND)
 _SERVICE = re.compile(r"magline/([1-9][0-9]{1,9})")
 _U32_MAX: Final = 0xFFFF_FFFF
 _OPS: Mapping[int, Op] = {
@@ -48,6 +54,16 @@ _OPS: Mapping[int, Op] = {
     Business.UNSUBSCRIBE.value: Op.UNSUBSCRIBE,
     Business.PUBLISH.value: Op.PUBLISH,
     Business.ACK.value: Op.ACK,
+}
+_FAULTS: Mapping[int, ErrorNumber] = {
+    Fault.BAD_REQUEST: ErrorNumber.MALFORMED,
+    Fault.NOT_FOUND: ErrorNumber.NO_SUCH_SERVICE,
+    Fault.TOO_LARGE: ErrorNumber.TOO_LARGE,
+    Fault.BUSY: ErrorNumber.BUSY,
+    Fault.UNSAYABLE: ErrorNumber.FAILED,
+    Fault.PROVIDER_LOST: ErrorNumber.FAILED,
+    Fault.STORAGE: ErrorNumber.BUSY,
+    Fault.TIMEOUT: ErrorNumber.TIMEOUT,
 }
 _COMMANDS: Mapping[Op, int] = {op: business for business, op in _OPS.items()}
 
@@ -73,6 +89,9 @@ def read_request(frame: frames.Req) -> Common:
     if business >= USERS_FIRST:
         return _said(frame, Kind.REQUEST, target=_target(business), payload=data)
     at = frames.HEAD_BYTES + len(frame.header) + frames.SEALED_HEAD_BYTES
+    if business == Business.COMMAND.value:
+        command = content.read(content.COMMANDED, data, at)
+        return _said(frame, Kind.REQUEST, target=_DEVICES, fields=to_builtins(command))
     match _OPS.get(business):
         case Op.LOGIN:
             login = content.read(content.LOGIN, data, at)
@@ -120,7 +139,10 @@ def answer_frame(message: Common, business: int) -> frames.Rep | frames.Err:
 
 
 def error_number(failure: Failure) -> int:
-    """The failure's own code where four unsigned bytes hold it."""
+    """What the gateway found wrong, in magline's numbers; else the failure's own where four unsigned bytes hold it."""
+    own = _FAULTS.get(failure.code)
+    if own is not None:
+        return own.value
     return failure.code if 0 <= failure.code <= _U32_MAX else ErrorNumber.FAILED.value
 
 
@@ -135,6 +157,8 @@ def _client_frame(message: Common) -> frames.MaglineFrame:
         return _req(Business.PUBLISH.value, content.write_publish(message, message.target.name))
     if message.kind is Kind.REQUEST and business is not None and business >= USERS_FIRST:
         return _req(business, content_of(message))
+    if message.kind is Kind.REQUEST and business == Business.COMMAND.value:
+        return _req(business, _command(message))
     write = _ASKED.get(op) if op is not None and message.kind is Kind.CONTROL else None
     if write is not None and business is not None:
         return _req(business, write(message))
@@ -149,6 +173,16 @@ def _credentials(message: Common) -> bytes:
     if message.credentials is None:
         raise TranslationError("a login without credentials")
     return write_json({"user": message.credentials.user, "token": message.credentials.token})
+
+
+def _command(message: Common) -> bytes:
+    """The serial may be the operation's object, and the data the payload."""
+    serial = message.target.object if isinstance(message.target, Operation) else ""
+    given = {"serial": serial, "data": message.payload.hex(), **message.fields}
+    try:
+        return write_json(convert(given, content.Commanded))
+    except ValidationError as error:
+        raise TranslationError(f"a command for a device has serial, type, data and wait_ms: {error}") from error
 
 
 def _named(name: str) -> Callable[[Common], bytes]:
@@ -178,6 +212,8 @@ def _target(business: int) -> Operation | None:
     """What a business_cmd is asked of."""
     if business >= USERS_FIRST:
         return Operation(f"magline/{business}", CALL)
+    if business == Business.COMMAND.value:
+        return _DEVICES
     op = _OPS.get(business)
     return Operation(GATEWAY_SERVICE, op) if op is not None else None
 
@@ -187,6 +223,8 @@ def _business_of(target: Target | None) -> int | None:
         return None
     if target.service == GATEWAY_SERVICE:
         return next((business for op, business in _COMMANDS.items() if op == target.op), None)
+    if target.service == DEVICES_SERVICE and target.op == COMMAND:
+        return Business.COMMAND.value
     numbered = _SERVICE.fullmatch(target.service)
     if numbered is None or target.op not in ("", CALL) or target.object:
         return None
