@@ -65,6 +65,10 @@ SISNET_IDLE_S: Final = 120.0  # (setting)
 SISNET_LOGIN_S: Final = 10.0  # (setting) from connecting to a decided login
 SISNET_ANSWER_S: Final = 30.0  # (setting) how long a peer may take to answer what it was asked
 
+# sisdb, the service
+SISDB_SERIES_PER_REQUEST_MAX: Final = 4096  # that one get, sub or set may name
+SISDB_RECORDS_PER_SET_MAX: Final = 50_000
+
 # apostol
 APOSTOL_PACKET_BYTES_MAX: Final = 2 + 0x7FFF  # what a two-byte length can say
 APOSTOL_PACKET_DATA_BYTES: Final = 1024  # (setting) of a command, in each packet we send: a datagram that is not cut up

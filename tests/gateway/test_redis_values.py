@@ -234,7 +234,7 @@ def test_when_the_disk_fails_the_write_is_refused_and_the_old_value_stands(tmp_p
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("service", ["redis"])
+@pytest.mark.parametrize("service", ["redis", "sisdb"])
 def test_the_gateways_own_services_cannot_be_taken_over(tmp_path: Path, service: str) -> None:
     async def story() -> None:
         async with running_gateway(tmp_path, "sisnet_tcp", auth={"open": True}) as running:

@@ -62,6 +62,10 @@ class LiveNames:
         """What this peer is subscribed to, without its patterns."""
         return [channel.name for channel in self._joined.get(peer.id, {}) if channel.pattern is None]
 
+    def heard(self, name: str) -> bool:
+        """Whether somebody may want to know what is published there."""
+        return name in self._channels or bool(self._patterns)
+
     def subscribe(self, peer: Peer, name: str) -> None:
         self._join(peer, name, self._channels, None)
 

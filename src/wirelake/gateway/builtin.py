@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from wirelake.gateway.device_commands import DeviceCommands
 from wirelake.message import DEVICES_SERVICE
+from wirelake.services.records import RecordService
 from wirelake.services.values import SERVICE, ValueService
 
 if TYPE_CHECKING:
@@ -18,6 +19,12 @@ class Builtin:
         broker, state = gateway.broker, gateway.state
         broker.builtin[DEVICES_SERVICE] = DeviceCommands(gateway)
         broker.builtin[SERVICE] = ValueService(broker, state.values, gateway.now_ms, self._about)
+        self.records = RecordService(broker, state.records, gateway.flush_soon)
+        self.apply()
+
+    def apply(self) -> None:
+        """The settings in force."""
+        self.records.serve(self._gateway.settings.sisnet.data_sets)
 
     def _about(self) -> str:
         """The first lines of what a redis client gets from INFO."""

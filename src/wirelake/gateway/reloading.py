@@ -56,6 +56,7 @@ def _hand_on(gateway: "Gateway") -> None:
     gateway.broker.durable.resend_s = settings.broker.resend_s
     gateway.broker.devices_topic = settings.broker.devices_topic
     gateway.sweep.keep_ms = int(settings.broker.expire_s * 1000)
+    gateway.builtin.apply()
     for door in gateway.doors.values():
         if isinstance(door, Door):
             door.new_session = session_maker(gateway, door.protocol)

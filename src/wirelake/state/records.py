@@ -35,6 +35,7 @@ _READ: Final = {
     f" ORDER BY time {order}, arrival {order} LIMIT ?"
     for newest, order in ((False, "ASC"), (True, "DESC"))
 }
+_READ_DATA: Final = {newest: sql.replace("time, data", "data", 1) for newest, sql in _READ.items()}
 _TIME_MIN: Final = -(2**63)
 _TIME_MAX: Final = 2**63 - 1
 _ARRIVAL_BITS: Final = 40
@@ -139,6 +140,31 @@ class Records:
                 row = (number, record.time, self._arrival, record.data)
                 self._writer.submit(_SET, row, content_bytes=len(record.data))
             return self._writer.barrier()
+
+    def read(
+        self,
+        dataset: str,
+        key: str,
+        sdb: str,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        count: int = STATE_READ_ROWS_MAX,
+        newest: bool = False,
+    ) -> list[bytes]:
+        """As `get`, but only what was kept, without the times, and as many as are asked for."""
+        self._writer.fresh()
+        number = self._series.get(dataset, {}).get(sdb, {}).get(key)
+        if number is None or count < 1:
+            return []
+        low = _TIME_MIN if since is None else since
+        high = _TIME_MAX if until is None else until
+        check_integer(low, "a time")
+        check_integer(high, "a time")
+        found = [data for (data,) in self._reader.rows(_READ_DATA[newest], (number, low, high, count))]
+        if newest:
+            found.reverse()
+        return found
 
     def get(
         self,

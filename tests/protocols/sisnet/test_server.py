@@ -383,6 +383,7 @@ def test_after_a_dict_data_lines_are_understood() -> None:
         "key": "sh600600",
         "sdb": "info",
         "data": [{"time": 100, "price": 1.5}, {"time": 101, "price": -1.0}],
+        "fields": [["time", "U", 4, 1], ["price", "F", 8, 1]],
     }
 
 

@@ -18,7 +18,7 @@ from wirelake.protocols.sisnet.foreign import Redis
 from wirelake.protocols.sisnet.json_form import Json
 from wirelake.protocols.sisnet.names import SisnetFrame
 from wirelake.protocols.sisnet.opcodes import BYTES_FORMATS, Dialect
-from wirelake.protocols.sisnet.records import RecordTable, read_tables
+from wirelake.protocols.sisnet.records import RecordTable, read_tables, write_tables
 from wirelake.protocols.sisnet.request import Request, read_request
 from wirelake.protocols.sisnet.session import Settings
 from wirelake.protocols.sisnet.subscriptions import Interest, subscribed_by, unsubscribed_by
@@ -164,11 +164,12 @@ class Peer(Session):
         return False
 
     def _understood(self, message: Message, frame: Frame) -> Message:
-        """A data line's records by the names of their fields, if a dict told of the table."""
-        if not isinstance(frame, DataLine) or frame.sdb not in self.tables:
+        """A data line's records by the names of their fields, and those fields, if a dict told of the table."""
+        if not isinstance(frame, DataLine) or not frame.data or frame.sdb not in self.tables:
             return message
-        records = self.tables[frame.sdb].unpack(frame.data)
-        return replace(message, fields=message.fields | {"data": records}, payload=b"")
+        table = self.tables[frame.sdb]
+        told = {"data": table.unpack(frame.data), **write_tables([table])[table.name]}
+        return replace(message, fields=message.fields | told, payload=b"")
 
     def _answer(self, message: Message, _now_s: float, step: Step) -> None:
         question = self._open.get(message.correlation)

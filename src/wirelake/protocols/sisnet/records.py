@@ -5,7 +5,7 @@ I, U: integers of 1, 2, 4 or 8 bytes.   F: a float of 4 or 8.   C: text of that 
 A count above one (none means one) makes the field a list.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from struct import Struct as Layout
 from struct import error as struct_error
@@ -62,6 +62,16 @@ class RecordTable:
 
     def unpack(self, data: bytes) -> list[dict[str, Any]]:
         """Every record, by the names of its fields; text as UTF-8, read as GBK where it is not."""
+        self._check(data)
+        names = [column.name for column in self.columns]
+        return [dict(zip(names, row, strict=True)) for row in self.rows(data)]
+
+    def rows(self, data: bytes) -> list[Sequence[Any]]:
+        """Whole records, as many as there are, in the order of the fields."""
+        rows: Iterable[Sequence[Any]] = self._layout.iter_unpack(data)
+        return list(rows) if self._plain else [list(self._gathered(row)) for row in rows]
+
+    def _check(self, data: bytes) -> None:
         count, over = divmod(len(data), self._layout.size)
         if over:
             text = f"{len(data)} bytes are no whole records of {self._layout.size} bytes, as '{self.name}' has them"
@@ -70,22 +80,20 @@ class RecordTable:
         if values > SISNET_LINE_VALUES_MAX:
             text = f"{values} values in one line: at most {SISNET_LINE_VALUES_MAX}"
             raise LimitError("sisnet_line_values_max", text, 0)
-        names = [column.name for column in self.columns]
-        rows = self._layout.iter_unpack(data)
-        if self._plain:
-            return [dict(zip(names, row, strict=True)) for row in rows]
-        return [dict(zip(names, self._gathered(row), strict=True)) for row in rows]
 
     def pack(self, records: Iterable[Mapping[str, Any]]) -> bytes:
         """Records by the names of their fields. Raises EncodeError for a value that its field cannot hold."""
+        pack, names = self._layout.pack, [column.name for column in self.columns]
         try:
-            return b"".join([self._layout.pack(*self._spread(record)) for record in records])
+            if self._plain:
+                return b"".join([pack(*[record[name] for name in names]) for record in records])
+            return b"".join([pack(*self._spread(record)) for record in records])
         except KeyError as error:
             raise EncodeError(f"a record of '{self.name}' has no field {error}") from error
         except (struct_error, OverflowError) as error:
             raise EncodeError(f"a record of '{self.name}': {error}") from error
 
-    def _gathered(self, row: tuple[Any, ...]) -> Iterable[Any]:
+    def _gathered(self, row: Sequence[Any]) -> Iterable[Any]:
         values = iter(row)
         for column in self.columns:
             found = list(islice(values, column.count))
