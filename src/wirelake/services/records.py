@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from wirelake.broker.broker import BAD_REQUEST, STORAGE, Broker, answered
+from wirelake.broker.broker import Broker, answered
 from wirelake.broker.peer import Peer
-from wirelake.broker.services import NOT_FOUND, failed, not_found
+from wirelake.broker.services import failed, not_found
 from wirelake.commit import Commit
 from wirelake.errors import EncodeError, InputError, ProtocolError, StateError, StorageError
 from wirelake.limits import (
@@ -21,7 +21,7 @@ from wirelake.limits import (
     STATE_READ_BYTES_MAX,
     STATE_READ_ROWS_MAX,
 )
-from wirelake.message import Kind, Message, Operation, Topic
+from wirelake.message import Fault, Kind, Message, Operation, Topic
 from wirelake.protocols.jsontext import write_json
 from wirelake.services.followers import Follower, Followers, Series
 from wirelake.services.selection import Format, Selection, read_names, read_sdbs, read_selection
@@ -75,7 +75,7 @@ class RecordService:
             raise StateError("a request without a service")
         operation = self._operations.get(target.op)
         if operation is None:
-            peer.say(failed(message.correlation, not_found(target), NOT_FOUND))
+            peer.say(failed(message.correlation, not_found(target), Fault.NOT_FOUND))
             return
         operation(peer, message, target.service)
 
@@ -270,9 +270,9 @@ def _say(peer: Peer, message: Message, answer: Callable[[], Message]) -> None:
     try:
         peer.say(answer())
     except (InputError, EncodeError, ProtocolError, StateError) as error:
-        peer.say(failed(message.correlation, str(error), BAD_REQUEST))
+        peer.say(failed(message.correlation, str(error), Fault.BAD_REQUEST))
     except StorageError as error:
-        peer.say(failed(message.correlation, str(error), STORAGE))
+        peer.say(failed(message.correlation, str(error), Fault.STORAGE))
 
 
 def _live_name(series: Series) -> str:
