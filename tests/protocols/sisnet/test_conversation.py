@@ -142,7 +142,7 @@ def test_packed_records_come_under_the_name_of_the_sub() -> None:
     client = talking.sessions[Sender.CLIENT]
     (heard,) = client.receive(DataLine("1", "set", "k", "info", b"\x07\0\0\0"), 0.0).messages
     assert (heard.kind, heard.correlation) == (Kind.NOTIFICATION, "sub")
-    assert heard.fields == {"key": "k", "sdb": "info", "data": [{"time": 7}]}
+    assert heard.fields == {"key": "k", "sdb": "info", "data": [{"time": 7}], **tables["info"]}
     step = client.receive(DataLine("1", "set", "k", "info", b"\x07"), 0.0)
     assert step.messages == []
     assert said(step)[0].startswith(b'1:{"ans":-1,')
