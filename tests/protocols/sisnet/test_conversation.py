@@ -158,7 +158,7 @@ def test_records_are_packed_by_the_client_and_understood_by_the_server(way: Way)
     records = [{"time": 7, "name": "浦发"}, {"time": 8, "name": ""}]
     packed = read_tables(tables)["info"].pack(records)
     (line,) = talking.client_says(ask("sisdb", "set", fields={"key": "k", "sdb": "info"}, payload=packed))
-    assert line.fields == {"key": "k", "sdb": "info", "data": records}
+    assert line.fields == {"key": "k", "sdb": "info", "data": records, **tables["info"]}
 
 
 @pytest.mark.parametrize("way", WAYS)
