@@ -138,6 +138,7 @@ class Apostol(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Sisnet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     lenient: bool = False  # True takes WebSocket clients that send no Host header or do not mask their frames
     data_sets: tuple[str, ...] = ("sisdb",)  # each is a service that keeps records
+    origins: tuple[str, ...] = ()  # pages of other sites that may connect, as https://HOST:PORT, or "*" for all
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -17,6 +17,7 @@ from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 
 from wirelake.gateway.connection import Connection
+from wirelake.gateway.origins import origin_allowed
 from wirelake.gateway.unmasked import Masking
 from wirelake.limits import SISNET_MESSAGE_BYTES_MAX
 from wirelake.protocols.session import Closing
@@ -70,7 +71,24 @@ class WebSocketConnection(Connection):
         hosts = len(request.headers.get_all("Host"))
         if hosts > 1 or (hosts == 0 and not self._lenient):
             return self._websocket.reject(HTTPStatus.BAD_REQUEST, "A request needs one Host header.\n")
+        if not self._page_allowed(request):
+            return self._websocket.reject(HTTPStatus.FORBIDDEN, "Pages of this site may not connect: sisnet.origins.\n")
         return self._websocket.accept(request)
+
+    def _page_allowed(self, request: Request) -> bool:
+        origins = request.headers.get_all("Origin")
+        if not origins:
+            return True  # no browser
+        gateway = self._door.gateway
+        http_door = gateway.doors.get("http")
+        return len(origins) == 1 and origin_allowed(
+            origins[0],
+            request.headers.get("Host", ""),
+            None if http_door is None else http_door.address.port,
+            secure=gateway.tls is not None,
+            listed=gateway.settings.sisnet.origins,
+            open_to_all=gateway.settings.auth.open,
+        )
 
     def eof_received(self) -> bool:
         self._websocket.receive_eof()

@@ -13,6 +13,7 @@ from wirelake.gateway.http import (
     metrics,
     services,
     sessions,
+    static,
     subscribe,
     topics,
 )
@@ -33,4 +34,5 @@ ROUTES: Final[tuple[Route, ...]] = (
     *messages.ROUTES,
     *ledger.ROUTES,
     *lake.ROUTES,
+    *static.ROUTES,
 )
