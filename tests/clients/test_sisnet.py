@@ -263,7 +263,7 @@ def test_a_gateway_that_comes_back(tmp_path: Path, scheme: str) -> None:
 
     async def work() -> None:
         async with gateway(tmp_path) as running:
-            ports = {door: running.port(door) for door in DOORS.values()}
+            port = running.port(DOORS[scheme])
             Records(running)
             client = terminal(running, scheme)
             await client.open()
@@ -273,9 +273,10 @@ def test_a_gateway_that_comes_back(tmp_path: Path, scheme: str) -> None:
             assert await next_of(feed) == [[0, "first"]]
         await until(lambda: not client.connected)
         asked = asyncio.create_task(client.ask("echo", "say", "hello"))
-        async with gateway(tmp_path, ports=ports) as running:
+        async with running_gateway(tmp_path, identities=[TERMINAL]) as running:
             records = Records(running)
             await running.publish("@news", "missed")
+            await running.open_door(DOORS[scheme], port)
             assert await asyncio.wait_for(asked, WAIT_S) == "hello"
             assert client.connections == 2
             await running.publish("live", "again")
@@ -293,14 +294,15 @@ def test_a_gateway_that_comes_back(tmp_path: Path, scheme: str) -> None:
 def test_a_feed_that_cannot_be_had_again_ends_with_the_reason(tmp_path: Path) -> None:
     async def work() -> None:
         async with gateway(tmp_path) as running:
-            ports = {door: running.port(door) for door in DOORS.values()}
+            port = running.port("sisnet")
             Records(running)
             client = terminal(running)
             await client.open()
             feed = await client.sub("k", "t")
             await next_of(feed)
-        async with gateway(tmp_path, ports=ports) as running:
+        async with running_gateway(tmp_path, identities=[TERMINAL]) as running:
             running.gateway.broker.builtin.pop("sisdb", None)
+            await running.open_door("sisnet", port)
             with pytest.raises(AnswerError, match="ServiceHandler"):
                 await next_of(feed)
             await client.ping()

@@ -9,9 +9,11 @@ from typing import Any
 
 import msgspec
 
-from wirelake.config import Listen, Settings
-from wirelake.gateway.gateway import Gateway
+from wirelake.config import Address, Listen, Settings
+from wirelake.gateway.door import Door
+from wirelake.gateway.gateway import DOORS, Gateway
 from wirelake.message import Device, Kind, Message
+from wirelake.protocols import registry
 from wirelake.protocols.jsontext import read_json
 from wirelake.state.identities import hash_token
 from wirelake.state.notification import Notification
@@ -68,6 +70,13 @@ class Running:
 
     def port(self, door: str) -> int:
         return self.gateway.doors[door].address.port
+
+    async def open_door(self, setting: str, port: int) -> None:
+        """One more, when everything behind it is there."""
+        protocol, carrier = DOORS[setting]
+        door = Door(self.gateway, registry.get(protocol), setting, Address(HOST, port), carrier)
+        await door.open(None)
+        self.gateway.doors[setting] = door
 
     async def add_identity(self, name: str, token: str, *, at_once: bool = True) -> None:
         """`at_once`: the first login need not wait for the slow check of the token."""
