@@ -191,9 +191,9 @@ def test_logout_in_the_older_words() -> None:
         (b':{"command":"get"}', {}, b':{"ans":0}'),
         (b"n:set:k:s:\x01", {}, b'n:{"ans":0}'),
         (b'n:H{"service":"https://api.com/","command":"x"}', {"fields": {"a": 1}}, b'n:{"ans":5,"msg":{"a":1}}'),
-        (b"n:R*1\r\n", {"payload": b"+PONG\r\n"}, b"n:R+PONG\r\n"),
-        (b"n:R*1\r\n", {"failure": Failure("no\r\nway")}, b"n:R-ERR no way\r\n"),
-        (b"n:R*1\r\n", {}, b"n:R+OK\r\n"),
+        (b"n:RGET k", {"payload": b"v"}, b"n:R$1\r\nv\r\n"),
+        (b"n:RGET k", {"failure": Failure("no\nway")}, b"n:R-ERR no way\r\n"),
+        (b"n:R*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n", {}, b"n:R+OK\r\n"),
     ],
 )
 def test_answers_come_under_the_name_and_in_the_way_of_the_question(

@@ -4,7 +4,7 @@ from collections import deque
 
 from msgspec.structs import replace
 
-from wirelake.errors import ProtocolError, StateError, TranslationError
+from wirelake.errors import ProtocolError, StateError
 from wirelake.limits import (
     RESP_FRAME_BYTES_MAX,
     RESP_HELD_BYTES_MAX,
@@ -33,7 +33,7 @@ from wirelake.protocols.resp.hello import Hello, read_hello
 from wirelake.protocols.resp.housekeeping import OK, Peer
 from wirelake.protocols.resp.session import SERVER_TABLE, ServerState, Settings
 from wirelake.protocols.resp.skimming import skim
-from wirelake.protocols.resp.translation import PATTERN, failure_text, to_message, value_from_message
+from wirelake.protocols.resp.translation import PATTERN, failure_text, reply_value, to_message, value_from_message
 from wirelake.protocols.resp.versions import in_version_2
 from wirelake.protocols.session import SILENCE, Closing, Session, Step
 
@@ -305,7 +305,7 @@ class ServerSession(Session):
         if message.failure is None and question.confirmations is not None:
             found = question.confirmations
         else:
-            found = [_answer_value(message, question.verb)]
+            found = [reply_value(message, question.verb)]
         self._write(question, found, question.version, step)
 
     def _undo(self, question: Question) -> None:
@@ -418,19 +418,3 @@ def _is_text(name: bytes) -> bool:
 
 def _shaped(value: Value, version: int) -> Value:
     return in_version_2(value) if version == 2 else value
-
-
-def _answer_value(message: Message, verb: bytes) -> Value:
-    """The answer as a value; one that RESP cannot carry is an error, so that the queue goes on.
-
-    A publisher is told a number of receivers, 0 if it is not known. An empty answer to GET is an empty string, not OK.
-    """
-    if message.failure is None and verb == b"publish":
-        receivers = message.fields.get("receivers")
-        return Integer(receivers) if isinstance(receivers, int) else Integer(0)
-    if message.failure is None and verb == b"get" and not (message.fields or message.payload):
-        return BulkString(b"")
-    try:
-        return value_from_message(message)
-    except TranslationError as fault:
-        return error(b"ERR the answer does not fit: " + str(fault).encode(errors="backslashreplace"))

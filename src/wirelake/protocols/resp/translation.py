@@ -67,6 +67,22 @@ def value_from_message(message: Message) -> Value:
     return _answer_value(message)
 
 
+def reply_value(message: Message, verb: bytes) -> Value:
+    """The answer to this command as a value; one that RESP cannot carry is an error, so that the queue goes on.
+
+    A publisher is told a number of receivers, 0 if it is not known. An empty answer to GET is an empty string, not OK.
+    """
+    if message.failure is None and verb == b"publish":
+        receivers = message.fields.get("receivers")
+        return frames.Integer(receivers if isinstance(receivers, int) else 0)
+    if message.failure is None and verb == b"get" and not (message.fields or message.payload):
+        return BulkString(b"")
+    try:
+        return value_from_message(message)
+    except TranslationError as fault:
+        return error(b"ERR the answer does not fit: " + str(fault).encode(errors="backslashreplace"))
+
+
 def notification_of(value: Value) -> Message | None:
     """The notification that this is, if it is one: `message channel content` or `pmessage pattern channel content`."""
     if not isinstance(value, frames.Push | frames.Array) or not 3 <= len(value.items) <= 4:

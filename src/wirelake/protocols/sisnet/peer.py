@@ -19,6 +19,7 @@ from wirelake.protocols.sisnet.json_form import Json
 from wirelake.protocols.sisnet.names import SisnetFrame
 from wirelake.protocols.sisnet.opcodes import BYTES_FORMATS, Dialect
 from wirelake.protocols.sisnet.records import RecordTable, read_tables, write_tables
+from wirelake.protocols.sisnet.redis_form import NO_COMMAND, RedisQuestion
 from wirelake.protocols.sisnet.request import Request, read_request
 from wirelake.protocols.sisnet.session import Settings
 from wirelake.protocols.sisnet.subscriptions import Interest, subscribed_by, unsubscribed_by
@@ -51,7 +52,7 @@ class Question(Struct, frozen=True):
     name: str
     dialect: Dialect
     binary: bool = False
-    redis: bool = False
+    redis: RedisQuestion | None = None
     lnk: Any = None
     subscribes: Interest | None = None
     unsubscribes: Interest | None = None
@@ -135,13 +136,14 @@ class Peer(Session):
             frame.message_name,
             request.dialect if isinstance(frame, Json) else self._dialect,
             binary=fmt in BYTES_FORMATS and ":" not in frame.message_name,  # relayed names are JSON's alone
-            redis=isinstance(frame, Redis),
+            redis=NO_COMMAND if isinstance(frame, Redis) else None,
             lnk=request.headers.get("lnk"),
         )
 
     def _ask_above(self, heard: Heard, _now_s: float, step: Step) -> None:
-        question = self._question(heard)
-        message = request_to_message(heard.request, heard.frame)
+        self._put(self._question(heard), request_to_message(heard.request, heard.frame), heard.frame, step)
+
+    def _put(self, question: Question, message: Message, frame: SisnetFrame, step: Step) -> None:
         subscribes = subscribed_by(message)
         if len(self._open) >= SISNET_REQUESTS_OPEN_MAX:
             self._reply(question, failed("too many requests open"), step)
@@ -150,7 +152,7 @@ class Peer(Session):
             self._reply(question, failed("too many subscriptions"), step)
             return
         try:
-            message = self._understood(message, heard.frame)
+            message = self._understood(message, frame)
         except ProtocolError as error:
             self._reply(question, failed(error.text), step)
             return
@@ -181,9 +183,8 @@ class Peer(Session):
 
     def _reply(self, question: Question, answer: Answer, step: Step) -> None:
         """The answer in the question's own dialect and form."""
-        if question.redis:
-            content = answer.payload or _resp(answer)
-            self._say(Redis(question.name, content), step)
+        if question.redis is not None:
+            self._say(Redis(question.name, _resp(answer)), step)
             return
         headers = answer.headers if question.lnk is None else answer.headers | {"lnk": question.lnk}
         answer = replace(answer, headers=headers, dialect=question.dialect)
@@ -272,7 +273,7 @@ class Peer(Session):
 
 
 def _resp(answer: Answer) -> bytes:
-    """Our own answers to a RESP command; what serves those commands gives whole answers as payload."""
+    """Our own answers to a RESP command."""
     if answer.ans >= 0:
         return b"+OK\r\n"
     why = " ".join(str(answer.msg).split())

@@ -6,16 +6,19 @@ from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError
 from wirelake.limits import SISNET_HELD_FRAMES_MAX
-from wirelake.message import Message, Op, Topic, control
+from wirelake.message import Kind, Message, Op, Topic, control
 from wirelake.protocols.frame import Frame, Sender
+from wirelake.protocols.resp.translation import PATTERN
 from wirelake.protocols.session import Closing, Step
 from wirelake.protocols.sisnet import snappy
 from wirelake.protocols.sisnet.answer import OK, Answer, failed, write_answer
+from wirelake.protocols.sisnet.foreign import Redis
 from wirelake.protocols.sisnet.json_form import Json
 from wirelake.protocols.sisnet.opcodes import BYTES_FORMATS, Dialect
 from wirelake.protocols.sisnet.peer import Heard, Peer, Question
+from wirelake.protocols.sisnet.redis_form import RedisForm
 from wirelake.protocols.sisnet.session import SERVER_TABLE, ServerState, Settings
-from wirelake.protocols.sisnet.subscriptions import Interest, Subscriptions
+from wirelake.protocols.sisnet.subscriptions import Interest, Subscriptions, pattern_topic
 from wirelake.protocols.sisnet.texts import word_of
 from wirelake.protocols.sisnet.translation import answer_from_message, notification_to_answer, request_to_message
 
@@ -34,7 +37,7 @@ class ServerSession(Peer):
 
     side = Sender.SERVER
     table = SERVER_TABLE
-    __slots__ = ("_held", "_login_question", "_subscriptions")
+    __slots__ = ("_held", "_login_question", "_redis", "_subscriptions")
 
     def __init__(self, now_s: float, settings: Settings = Settings()) -> None:
         super().__init__(now_s, settings)
@@ -42,6 +45,7 @@ class ServerSession(Peer):
         self._held: list[Frame] = []
         self._login_question = Question("", Dialect.NEW)
         self._subscriptions: Subscriptions[Question] = Subscriptions()
+        self._redis: RedisForm | None = None  # once a message of that form came
 
     def _listen(self, frame: Frame) -> tuple[str, Any]:
         """A frame that is held is looked at when the login is decided: only then it is known how it was packed."""
@@ -116,6 +120,30 @@ class ServerSession(Peer):
         step.messages.append(control(Op.LOGOUT, name=heard.frame.name, protocol="sisnet"))
         step.closing = Closing("logout")
 
+    def _ask_above(self, heard: Heard, now_s: float, step: Step) -> None:
+        if isinstance(heard.frame, Redis):
+            self._ask_redis(heard, heard.frame, step)
+        else:
+            super()._ask_above(heard, now_s, step)
+
+    def _ask_redis(self, heard: Heard, frame: Redis, step: Step) -> None:
+        question = self._question(heard)
+        if self._redis is None:
+            self._redis = RedisForm()
+        try:
+            command = self._redis.read(frame.content)
+        except ProtocolError as error:
+            self._reply(question, failed(f"Protocol error: {error.text}"), step)
+            return
+        content = self._redis.answer_at_once(command)
+        if content is None:
+            asked, message = self._redis.ask(command)
+            if message is not None:
+                self._put(replace(question, redis=asked), message, frame, step)
+                return
+            content = self._redis.answer(asked, Message(kind=Kind.RESPONSE))
+        self._say(Redis(question.name, content), step)
+
     def _has_room(self, interest: Interest) -> bool:
         pending = [question.subscribes for question in self._open.values() if question.subscribes is not None]
         return self._subscriptions.has_room([interest, *pending])
@@ -125,7 +153,11 @@ class ServerSession(Peer):
         if question is None:
             self._end_subscription(message, step)
             return
-        super()._answer(message, now_s, step)
+        if question.redis is not None and self._redis is not None:
+            self._say(Redis(question.name, self._redis.answer(question.redis, message)), step)
+            del self._open[message.correlation]
+        else:
+            super()._answer(message, now_s, step)
         if message.failure is None and not message.more:
             if question.subscribes is not None:
                 self._subscriptions.add(message.correlation, question.subscribes, question)
@@ -142,13 +174,18 @@ class ServerSession(Peer):
     def _push(self, message: Message, _now_s: float, step: Step) -> None:
         found = self._subscriptions.find(message.correlation)
         if found is None and isinstance(message.target, Topic):
-            found = self._subscriptions.find_topic(message.target.name)
+            pattern = message.headers.get(PATTERN)
+            topic = message.target.name if pattern is None else pattern_topic(str(pattern))
+            found = self._subscriptions.find_topic(topic)
         if found is None and message.correlation:
             return
         if found is not None and found[0].service:
             self._reply(found[1], answer_from_message(message), step)
             return
         question = Question("", self._dialect) if found is None else found[1]
+        if question.redis is not None and self._redis is not None:
+            self._say(Redis(question.name, self._redis.push(message)), step)
+            return
         self._reply(question, notification_to_answer(message), step)
 
     def _too_late(self, _event: str, _now_s: float, step: Step) -> None:

@@ -13,12 +13,17 @@ Holder = TypeVar("Holder")
 
 
 class Interest(Struct, frozen=True):
-    """What is subscribed to: topics of the gateway, or a service's key and table."""
+    """What is subscribed to: topics of the gateway (and patterns, by `pattern_topic`), or a service's key and table."""
 
     service: str = ""
     key: str = ""
     sdb: str = ""
     topics: tuple[str, ...] = ()
+
+
+def pattern_topic(pattern: str) -> str:
+    """A pattern among topics, none of which begins like this."""
+    return "\0" + pattern
 
 
 def subscribed_by(message: Message) -> Interest | None:
@@ -33,7 +38,8 @@ def unsubscribed_by(message: Message) -> Interest | None:
 def _interest(message: Message, op: Op, command: str) -> Interest | None:
     target = message.target
     if control_op(message) is op:
-        return Interest(topics=tuple(message.fields.get("topics", ())))
+        patterns = map(pattern_topic, message.fields.get("patterns", ()))
+        return Interest(topics=(*message.fields.get("topics", ()), *patterns))
     if message.kind is Kind.REQUEST and isinstance(target, Operation) and target.op == command:
         return Interest(target.service, _words(message.fields, "key"), _words(message.fields, "sdb"))
     return None

@@ -1,0 +1,161 @@
+"""RESP commands inside sisnet messages, and their answers in RESP under the same name.
+
+The commands are those of the redis door. What belongs to a redis connection (its version, its name, what it is
+subscribed to) belongs to all messages of this form on one sisnet connection.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from wirelake.message import Message
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.resp import housekeeping
+from wirelake.protocols.resp.commands import (
+    EMPTY,
+    HTTP,
+    MISUSED,
+    UNKNOWN,
+    error,
+    event_of,
+    unknown_command,
+    wrong_arguments,
+)
+from wirelake.protocols.resp.frames import BulkString, ClientFrame, Command, Integer, Null, Push, SimpleString, Value
+from wirelake.protocols.resp.hello import Hello, read_hello
+from wirelake.protocols.resp.reader import decode
+from wirelake.protocols.resp.session import Settings
+from wirelake.protocols.resp.translation import reply_value, to_message, value_from_message
+from wirelake.protocols.resp.versions import in_version_2
+
+_SUBSCRIBES = frozenset({b"subscribe", b"psubscribe"})
+_UNSUBSCRIBES = frozenset({b"unsubscribe", b"punsubscribe"})
+_STAR = ord("*")
+_BAD_NAME = error(b"ERR channel names and patterns are UTF-8 text here")
+_LOGGED_IN = error(b"ERR the sisnet connection is logged in already")
+
+
+class RedisQuestion(Struct, frozen=True):
+    """What is needed to answer a command."""
+
+    verb: bytes
+    version: int
+    names: tuple[bytes, ...] = ()  # to be confirmed
+
+
+NO_COMMAND = RedisQuestion(b"", 2)  # not understood yet
+
+
+class RedisForm:
+    __slots__ = ("_channels", "_patterns", "_peer", "version")
+
+    def __init__(self) -> None:
+        self.version = 2
+        self._peer = housekeeping.Peer(0)
+        self._channels: dict[bytes, None] = {}
+        self._patterns: dict[bytes, None] = {}
+
+    def read(self, content: bytes) -> ClientFrame:
+        """One command. Raises ProtocolError; a line needs no end here, the message has one."""
+        if content and content[0] != _STAR and not content.endswith(b"\n"):
+            content += b"\r\n"
+        frame = decode(content, Sender.CLIENT)
+        return frame if isinstance(frame, ClientFrame) else Command(())
+
+    def answer_at_once(self, frame: ClientFrame) -> bytes | None:
+        """What nobody above need be asked for."""
+        value = self._value_at_once(frame)
+        return None if value is None else self._encoded([value], self.version)
+
+    def ask(self, frame: ClientFrame) -> tuple[RedisQuestion, Message | None]:
+        """What goes up, if something does, and how its answer is to be written."""
+        verb, names = frame.verb, frame.args[1:]
+        if verb in _UNSUBSCRIBES:
+            names = names or tuple(self._chosen(verb))
+            gone = [name for name in dict.fromkeys(names) if name in self._chosen(verb)]
+            message = to_message(Command((frame.args[0], *gone)), Sender.CLIENT) if gone else None
+            return RedisQuestion(verb, self.version, names), message
+        question = RedisQuestion(verb, self.version, names if verb in _SUBSCRIBES else ())
+        return question, to_message(frame, Sender.CLIENT)
+
+    def answer(self, question: RedisQuestion, message: Message) -> bytes:
+        if message.failure is None and question.verb in _SUBSCRIBES | _UNSUBSCRIBES:
+            return self._encoded(self._confirmations(question), question.version)
+        return self._encoded([reply_value(message, question.verb)], question.version)
+
+    def push(self, message: Message) -> bytes:
+        return self._encoded([value_from_message(message)], self.version)
+
+    def _value_at_once(self, frame: ClientFrame) -> Value | None:  # noqa: PLR0911 (one return a command)
+        args, event = frame.args, event_of(frame)
+        match event:
+            case "ping" | "echo":
+                return BulkString(args[1]) if len(args) > 1 else SimpleString(b"PONG")
+            case "select":
+                return housekeeping.select(args)
+            case "client":
+                return housekeeping.client(args, self._peer)
+            case "command":
+                return housekeeping.command(args)
+            case "hello":
+                return self._hello(args)
+            case "auth":
+                return _LOGGED_IN
+            case "quit":
+                return housekeeping.OK
+            case "reset":
+                return error(b"ERR a sisnet connection is not reset")
+        return _refusal(frame, event)
+
+    def _hello(self, args: Sequence[bytes]) -> Value:
+        asked = read_hello(args)
+        if not isinstance(asked, Hello):
+            return asked
+        if asked.credentials is not None:
+            return _LOGGED_IN
+        if asked.client_name is not None:
+            named = housekeeping.set_name(asked.client_name, self._peer)
+            if named is not housekeeping.OK:
+                return named
+        self.version = asked.version or self.version
+        return housekeeping.hello(self.version, self._peer, Settings().redis_version)
+
+    def _confirmations(self, question: RedisQuestion) -> list[Value]:
+        chosen = self._chosen(question.verb)
+        found: list[Value] = []
+        for name in question.names:
+            if question.verb in _SUBSCRIBES:
+                chosen[name] = None
+            else:
+                chosen.pop(name, None)
+            found.append(self._confirmation(question.verb, BulkString(name)))
+        return found or [self._confirmation(question.verb, Null())]
+
+    def _confirmation(self, verb: bytes, name: Value) -> Value:
+        return Push((BulkString(verb), name, Integer(len(self._channels) + len(self._patterns))))
+
+    def _chosen(self, verb: bytes) -> dict[bytes, None]:
+        return self._patterns if verb.startswith(b"p") else self._channels
+
+    def _encoded(self, values: Sequence[Value], version: int) -> bytes:
+        return b"".join([(in_version_2(value) if version == 2 else value).encode() for value in values])
+
+
+def _refusal(frame: ClientFrame, event: str) -> Value | None:
+    """Why a command cannot go up, if it cannot."""
+    if event == EMPTY:
+        return error(b"ERR no command")
+    if event == MISUSED:
+        return wrong_arguments(frame.verb)
+    if event in (UNKNOWN, HTTP):
+        return unknown_command(frame.args)
+    channels = {"publish": frame.args[1:2], "subscribe": frame.args, "psubscribe": frame.args}.get(event, ())
+    return None if all(map(_is_text, channels)) else _BAD_NAME
+
+
+def _is_text(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
