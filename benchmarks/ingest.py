@@ -13,7 +13,6 @@ The server has one core, the load the other.
 import asyncio
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import uvloop
@@ -28,6 +27,7 @@ from wirelake.protocols.comet import frames as comet
 from wirelake.protocols.frame import Sender
 
 WINDOWS = (64, 1024)
+PIECES = 4  # into which what is on the way is cut
 SECONDS = 4.0
 STATUS = bytes.fromhex("a6530c5e010000000400000000029c530c5e")
 RECEIPT_BYTES = 14
@@ -46,17 +46,26 @@ SETTINGS = {
 
 
 class Answers(asyncio.Protocol):
-    """Waits for so many bytes of answers."""
+    """Counts bytes of answers, no more, and what it sends is made before: the load must cost less than a server."""
 
     def __init__(self) -> None:
         self.left = 0
         self.done: asyncio.Future[None] | None = None
+        self._chunks: list[bytes] = []
+        self._sent = 0
+        self._answer_bytes = 0  # of a chunk
+        self._ends_s = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport: asyncio.Transport = transport  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         self.left -= len(data)
+        while self._chunks and self.left <= self._answer_bytes * (PIECES - 1):
+            if asyncio.get_running_loop().time() >= self._ends_s:
+                self._chunks = []
+            else:
+                self._send_next()
         if self.left <= 0 and self.done is not None and not self.done.done():
             self.done.set_result(None)
 
@@ -67,37 +76,48 @@ class Answers(asyncio.Protocol):
         async with asyncio.timeout(60):
             await self.done
 
+    async def keep_asking(self, chunks: list[bytes], answer_bytes: int, seconds: float) -> int:
+        """So many chunks, `PIECES` of them on the way at any time."""
+        loop = asyncio.get_running_loop()
+        self.left, self.done = 0, loop.create_future()
+        self._chunks, self._sent, self._answer_bytes = chunks, 0, answer_bytes
+        self._ends_s = loop.time() + seconds
+        for _ in range(PIECES):
+            self._send_next()
+        async with asyncio.timeout(seconds + 60):
+            await self.done
+        return self._sent
 
-async def windowed(port: int, hello: bytes, window: Callable[[int], bytes], count: int, answer_bytes: int) -> float:
-    """Messages a second, `count` of them on the way at a time."""
+    def _send_next(self) -> None:
+        self.left += self._answer_bytes
+        self.transport.write(self._chunks[self._sent % len(self._chunks)])
+        self._sent += 1
+
+
+async def windowed(port: int, hello: bytes, messages: list[bytes], count: int, answer_bytes: int) -> float:
+    """Messages a second, `count` of them on the way at any time: a piece of them goes when a piece is answered."""
     loop = asyncio.get_running_loop()
     _, peer = await loop.create_connection(Answers, "127.0.0.1", port)
     if hello:
         await peer.ask(hello, 4)
-    windows = [window(turn) for turn in range(4)]
-    await peer.ask(windows[0], count * answer_bytes)
-    start, sent = loop.time(), 0
-    while loop.time() - start < SECONDS:
-        await peer.ask(windows[(sent // count + 1) % 4], count * answer_bytes)
-        sent += count
+    size = count // PIECES
+    chunks = [b"".join(messages[start : start + size]) for start in range(0, len(messages), size)]
+    await peer.ask(b"".join(messages), len(messages) * answer_bytes)
+    start = loop.time()
+    sent = await peer.keep_asking(chunks, size * answer_bytes, SECONDS)
     took_s = loop.time() - start
     peer.transport.close()
-    return sent / took_s
+    return sent * size / took_s
 
 
-def packets(count: int) -> Callable[[int], bytes]:
-    def window(turn: int) -> bytes:
-        made = []
-        for number in range(count):
-            device, command_no = number % DEVICES, (turn * count + number) // DEVICES % 256
-            made.append(Packet(1, 3, 6, f"d{device:04d}", command_no, 0, STATUS).encode())
-        return b"".join(made)
-
-    return window
+def packets() -> list[bytes]:
+    """A whole turn of each device's command counter: by then it counts as new again."""
+    places = [(device, number) for number in range(256) for device in range(DEVICES)]
+    return [Packet(1, 3, 6, f"d{device:04d}", number, 0, STATUS).encode() for device, number in places]
 
 
-def publishes(count: int) -> Callable[[int], bytes]:
-    return lambda _turn: b"".join([publish_packet(b"bench", STATUS, number + 1) for number in range(count)])
+def publishes() -> list[bytes]:
+    return [publish_packet(b"bench", STATUS, number + 1) for number in range(256 * DEVICES)]
 
 
 class Phone(asyncio.Protocol):
@@ -173,13 +193,13 @@ def main() -> int:
     rows: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder, wirelake(Path(folder), **SETTINGS) as ports:
         packet_rates = [
-            uvloop.run(windowed(ports["apostol"], b"", packets(count), count, RECEIPT_BYTES)) for count in WINDOWS
+            uvloop.run(windowed(ports["apostol"], b"", packets(), count, RECEIPT_BYTES)) for count in WINDOWS
         ]
         rows["wirelake, synced"] = [*packet_rates, uvloop.run(durable_wirelake(ports))]
     for name, saving in (("mosquitto, as it comes", False), ("mosquitto, saved after each change", True)):
         with tempfile.TemporaryDirectory() as folder, mosquitto(Path(folder), save_changes=saving) as port:
             hello = connect_packet(b"bench", clean=True)
-            found = [uvloop.run(windowed(port, hello, publishes(count), count, 4)) for count in WINDOWS]
+            found = [uvloop.run(windowed(port, hello, publishes(), count, 4)) for count in WINDOWS]
             found.append(float("nan") if saving else uvloop.run(durable_mosquitto(port)))
             rows[name] = found
     table = Table(title="messages a second; × is how many times the first row is", title_justify="left")

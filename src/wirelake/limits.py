@@ -81,6 +81,7 @@ APOSTOL_ASSEMBLING_BYTES_MAX: Final = 64 * MIB
 APOSTOL_ASSEMBLING_PER_DEVICE_BYTES_MAX: Final = 4 * MIB
 APOSTOL_FINISHED_COMMANDS_MAX: Final = 65_536  # remembered, to know a repeat of one
 APOSTOL_FINISHED_PER_DEVICE_MAX: Final = 128  # half a turn of the command counter: a number used again is a new command
+APOSTOL_SKIMMED_MAX: Final = 1024  # reports taken apart together
 APOSTOL_HELD_PACKETS_MAX: Final = 64  # packets that came while the device was being looked up
 APOSTOL_HELD_BYTES_MAX: Final = 64 * KIB
 APOSTOL_RECEIPT_S: Final = 5.0  # (setting) without a receipt for this long, a packet is sent again

@@ -7,15 +7,9 @@ from typing import TYPE_CHECKING, cast
 
 from wirelake.broker.services import failed
 from wirelake.errors import EncodeError, ProtocolError, StateError, StorageError, TranslationError
-from wirelake.gateway.buckets import Bucket
 from wirelake.gateway.outbox import Outbox
-from wirelake.limits import (
-    GATEWAY_BUSY_PAUSE_S,
-    GATEWAY_TURN_BYTES_MAX,
-    GATEWAY_TURN_BYTES_MIN,
-    GATEWAY_TURN_FRAMES,
-    QUARANTINE_BYTES_MAX,
-)
+from wirelake.gateway.turns import Turns
+from wirelake.limits import QUARANTINE_BYTES_MAX
 from wirelake.message import Kind, Message
 from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.frame import Frame, Sender
@@ -33,17 +27,14 @@ class Connection(asyncio.Protocol):
     """Also the broker's `Peer`."""
 
     __slots__ = (
-        "_bytes_bucket",
         "_closing",
         "_door",
         "_due_s",
-        "_frames_bucket",
         "_outbox",
         "_session",
         "_splitter",
         "_transport",
-        "_turn_bytes",
-        "_unread",
+        "_turns",
         "address",
         "bytes_in",
         "bytes_out",
@@ -67,8 +58,6 @@ class Connection(asyncio.Protocol):
         self.opened_at_ms = 0
         self._closing: Closing | None = None
         self._due_s = float("inf")
-        self._turn_bytes = GATEWAY_TURN_BYTES_MIN
-        self._unread = b""  # read, but not yet looked at: the log had no room for it, or the turn was over
         self._transport: asyncio.Transport | None = None
 
     # The broker's view
@@ -144,9 +133,7 @@ class Connection(asyncio.Protocol):
         self._session = door.new_session(now_s)
         self._splitter = door.new_splitter()
         self._fit_splitter()
-        limits = gateway.settings.limits
-        self._frames_bucket = Bucket(limits.frames_per_second, now_s)
-        self._bytes_bucket = Bucket(limits.bytes_per_second, now_s)
+        self._turns = Turns(gateway, transport, self._read)
         refusal = gateway.admission.enter(self.address)
         if refusal:
             self.id = gateway.new_id()
@@ -154,38 +141,23 @@ class Connection(asyncio.Protocol):
             self._closing = Closing(refusal)
             transport.abort()
             return
-        transport.set_write_buffer_limits(high=limits.pending_bytes)
+        transport.set_write_buffer_limits(high=gateway.settings.limits.pending_bytes)
         self.opened_at_ms = gateway.now_ms()
         self.id = gateway.opened(self)
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        if self._closing is not None:
-            return
-        gateway = self._door.gateway
-        if self._unread:  # TLS may hand over a little more after reading stopped
-            self._unread += data
-            return
-        if gateway.log_behind:
-            self._unread = data  # no more than one read: reading stops here
-            self._read_later(GATEWAY_BUSY_PAUSE_S)
-            return
-        turn = self._turn_bytes
-        if len(data) > turn:  # the event loop hands over megabytes at once where they are there
-            data, self._unread = data[:turn], data[turn:]
-        self._read(data)
-        if self._unread:
-            self._read_later(0.0)
+        if self._closing is None:
+            self._turns.received(data)
 
     def _read(self, data: bytes) -> None:
         """Bytes of the stream, in their turn."""
-        gateway = self._door.gateway
-        now_s = gateway.now_s()
+        if self._closing is not None:
+            return
+        now_s = self._door.gateway.now_s()
         self.bytes_in += len(data)
         frames = self._splitter.receive(data)
         if frames:
-            like_these = GATEWAY_TURN_FRAMES * len(data) // len(frames)
-            self._turn_bytes = max(GATEWAY_TURN_BYTES_MIN, min(like_these, GATEWAY_TURN_BYTES_MAX))
             try:
                 self._receive(frames, now_s)
             except StorageError as error:
@@ -193,9 +165,7 @@ class Connection(asyncio.Protocol):
                 return
         if self._splitter.failure is not None and self._closing is None:
             self._unreadable(self._splitter.failure, self._splitter.rest, now_s)
-        pause_s = max(self._bytes_bucket.take(len(data), now_s), self._frames_bucket.take(len(frames), now_s))
-        if pause_s or self._session.paused:
-            self._read_later(pause_s or GATEWAY_BUSY_PAUSE_S)
+        self._turns.took(len(data), len(frames), now_s, paused=self._session.paused)
         self._watch()
 
     def pause_writing(self) -> None:
@@ -348,19 +318,6 @@ class Connection(asyncio.Protocol):
         transport.write(data)
         if self._closing is not None and self._outbox.empty:
             self._hang_up()
-
-    def _read_later(self, pause_s: float) -> None:
-        if self._transport is not None and self._transport.is_reading():
-            self._transport.pause_reading()
-            self._door.gateway.later(pause_s, self._read_on)
-
-    def _read_on(self) -> None:
-        if self._transport is None or self._transport.is_closing():
-            return
-        self._transport.resume_reading()
-        if self._unread:
-            data, self._unread = self._unread, b""
-            self.data_received(data)
 
 
 def _address(name: object) -> str:

@@ -7,13 +7,13 @@ devices. So packets are sorted by serial here, and what is sent to a device goes
 import asyncio
 import logging
 import os
-import ssl
-from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any, cast
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from itertools import compress
+from typing import TYPE_CHECKING
 
 from wirelake.commit import Commit
-from wirelake.config import Address
-from wirelake.errors import InputError, ProtocolError, StateError, StorageError
+from wirelake.errors import ProtocolError, StateError, StorageError
 from wirelake.gateway.outbox import Outbox
 from wirelake.limits import (
     APOSTOL_ASSEMBLING_BYTES_MAX,
@@ -22,10 +22,10 @@ from wirelake.limits import (
     QUARANTINE_BYTES_MAX,
 )
 from wirelake.message import Kind, Message, Op, control_op
-from wirelake.protocols.apostol.frames import ApostolSplitter, Packet, decode
+from wirelake.protocols.apostol.frames import Packet
 from wirelake.protocols.apostol.server import ServerSession
 from wirelake.protocols.apostol.session import Settings as SessionSettings
-from wirelake.protocols.frame import Sender
+from wirelake.protocols.apostol.skimming import PARAMS, Reports, skim
 from wirelake.protocols.session import Closing, Session, Step
 
 if TYPE_CHECKING:
@@ -47,6 +47,18 @@ class Stranger:
         self.address = address
 
 
+class Line(Reports):
+    """The plain reports of one device, and where they belong."""
+
+    __slots__ = ("id", "identity", "peer")
+
+    def __init__(self, peer: "DevicePeer", device_type: int, session: ServerSession) -> None:
+        super().__init__(device_type, peer.identity, session.assembler)
+        self.peer = peer
+        self.id = peer.id
+        self.identity = peer.identity
+
+
 class DevicePeer:
     """A known device, while it is heard from. Also the broker's `Peer`."""
 
@@ -54,6 +66,7 @@ class DevicePeer:
         "_closing",
         "_due_s",
         "_gateway",
+        "_lines",
         "_link",
         "_outbox",
         "_session",
@@ -78,6 +91,7 @@ class DevicePeer:
         self.frames_in = self.frames_out = self.bytes_in = self.bytes_out = 0
         self.opened_at_ms = gateway.now_ms()
         self._gateway = gateway
+        self._lines: dict[int, Line] = {}  # by device type
         self._link = link
         self._closing: Closing | None = None
         self._due_s = float("inf")
@@ -147,6 +161,26 @@ class DevicePeer:
             self._take(self._session.relieve(gateway.now_s()))
             gateway.devices.assembling(-held)
         self._watch()
+        if packet.params == PARAMS and packet.device_type not in self._lines and self._session.skimmable:
+            line = self._lines[packet.device_type] = Line(self, packet.device_type, self._session)
+            gateway.devices.lines[line.head] = line
+
+    def skimmed(self, count: int, bytes_in: int, bytes_out: int, link: Link, address: str, now_s: float) -> None:
+        """So many of its reports came and will be answered, without having been read one by one."""
+        self._link, self.address = link, address
+        self.frames_in += count
+        self.frames_out += count
+        self.bytes_in += bytes_in
+        self.bytes_out += bytes_out
+        self._session.heard_s = now_s
+
+    def reported(self, line: Line, command_no: int, content: bytes, now_s: float) -> None:
+        """What a skimmed report says goes where that of any other goes."""
+        self._take(self._session.reported(line.device_type, command_no, content, now_s))
+
+    def heads(self) -> list[bytes]:
+        """What its reports are known by."""
+        return [line.head for line in self._lines.values()]
 
     def tick(self, now_s: float) -> float | None:
         if self._closing is not None:
@@ -204,6 +238,7 @@ class Devices:
 
     def __init__(self, gateway: "Gateway") -> None:
         self.peers: dict[str, DevicePeer] = {}
+        self.lines: dict[bytes, Line] = {}  # by what their reports begin with: those that can be skimmed
         self.assembling_bytes = 0  # of all devices' packets that wait for others
         self.streams: set[asyncio.Transport] = set()  # TCP connections that carry packets
         self._gateway = gateway
@@ -235,6 +270,33 @@ class Devices:
                 return
         peer.receive(raw, packet, link, address)
 
+    def skim(
+        self, frames: Sequence[bytes], start: int, link: Link, address: str, hold: Callable[[bytes, Commit], None]
+    ) -> int:
+        """Take the reports from `start` on that need no reading one by one; answers how many these were.
+
+        `hold` is given their receipts, joined, and what they wait for.
+        """
+        run = skim(frames, start, self.lines)
+        if run is None:
+            return 0
+        gateway, count = self._gateway, len(run.frames)
+        sessions, identities = tuple([line.id for line in run.of]), tuple([line.identity for line in run.of])
+        peers, receipts = (address,) * count, run.receipts()
+        # Both before anything is changed: what the log refuses has not come.
+        gateway.recorder.rows("apostol", "in", sessions, identities, peers, run.frames)
+        commit = gateway.recorder.rows("apostol", "out", sessions, identities, peers, receipts)
+        hold(b"".join(receipts), commit)
+        gateway.counters.frames_in["apostol"] += count
+        now_s, frame_bytes = gateway.now_s(), len(run.frames[0])
+        fresh = run.finish(now_s)
+        for line, reports in Counter(run.of).items():
+            line.peer.skimmed(reports, reports * frame_bytes, reports * line.receipt_bytes, link, address, now_s)
+        if gateway.broker.devices_topic:
+            for line, command_no, content in compress(zip(run.of, run.numbers, run.contents, strict=True), fresh):
+                line.peer.reported(line, command_no, content, now_s)
+        return count
+
     def quarantine(self, data: bytes, error: ProtocolError, address: str) -> Commit:
         self._gateway.counters.frames_in["apostol"] += 1
         return self._gateway.quarantine(Stranger(address), data[:QUARANTINE_BYTES_MAX], error)
@@ -242,6 +304,8 @@ class Devices:
     def gone(self, peer: DevicePeer, closing: Closing) -> None:
         if self.peers.get(peer.identity) is peer:
             del self.peers[peer.identity]
+        for head in peer.heads():
+            del self.lines[head]
         self.assembling(-peer.assembling_bytes)
         self._gateway.device_gone(peer, closing)
 
@@ -260,135 +324,3 @@ class Devices:
         peer = self.peers[packet.serial] = DevicePeer(gateway, packet.serial, link, address)
         gateway.device_met(peer)
         return peer
-
-
-class _Datagrams(asyncio.DatagramProtocol):
-    def __init__(self, devices: Devices) -> None:
-        self._devices = devices
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.DatagramTransport, transport)
-
-    def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
-        address = f"{addr[0]}:{addr[1]}"
-        send = self._transport.sendto
-        splitter = ApostolSplitter()
-        frames = splitter.receive(data)
-        splitter.finish()
-        place = 0
-        try:
-            for raw in frames:
-                try:
-                    packet = decode(raw, Sender.CLIENT)
-                except ProtocolError as error:
-                    self._devices.quarantine(data[place:], error, address)
-                    return
-                self._devices.receive(raw, packet, lambda out: send(out, addr), address)
-                place += len(raw)
-            if splitter.failure is not None:
-                self._devices.quarantine(data[place:], splitter.failure, address)
-        except StorageError as error:
-            _log.warning("a datagram from %s is not taken, and gets no receipt: %s", address, error)
-
-
-class _Stream(asyncio.Protocol):
-    """Packets on TCP: the same, but a bad one closes the connection."""
-
-    def __init__(self, devices: Devices, gateway: "Gateway") -> None:
-        self._devices = devices
-        self._gateway = gateway
-        self._splitter = ApostolSplitter()
-        self._let_in = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        name = transport.get_extra_info("peername")
-        self._address = f"{name[0]}:{name[1]}"
-        refusal = self._gateway.admission.enter(self._address)
-        self._let_in = not refusal
-        self._devices.streams.add(self._transport)
-        if refusal:
-            self._gateway.counters.refused["apostol", refusal] += 1
-            self._transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._devices.streams.discard(self._transport)
-        rest = self._splitter.rest
-        if rest and self._splitter.failure is None:
-            try:
-                self._devices.quarantine(rest, ProtocolError("incomplete", "ends inside a packet", 0), self._address)
-            except StorageError as error:
-                _log.warning("bytes from %s are not in quarantine: %s", self._address, error)
-        if self._let_in:
-            self._gateway.admission.leave(self._address)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            for raw in self._splitter.receive(data):
-                try:
-                    packet = decode(raw, Sender.CLIENT)
-                except ProtocolError as error:
-                    self._refuse(raw, error)
-                    return
-                self._devices.receive(raw, packet, self._send, self._address)
-            if self._splitter.failure is not None:
-                self._refuse(self._splitter.rest, self._splitter.failure)
-        except StorageError as error:
-            _log.warning("packets from %s are not taken, and get no receipt: %s", self._address, error)
-            self._transport.abort()
-
-    def _send(self, data: bytes) -> None:
-        if not self._transport.is_closing():
-            self._transport.write(data)
-
-    def _refuse(self, raw: bytes, error: ProtocolError) -> None:
-        """Close, but only behind the receipts of the good packets before it."""
-        self._transport.pause_reading()
-        self._gateway.gate.wait(self._devices.quarantine(raw, error, self._address), self)
-
-    def released(self) -> None:
-        self._transport.close()
-
-    def refused(self, error: StorageError) -> None:
-        _log.warning("bad bytes from %s are not in quarantine: %s", self._address, error)
-        self._transport.abort()
-
-
-class DeviceDoor:
-    """UDP and TCP on one address."""
-
-    def __init__(self, gateway: "Gateway", address: Address) -> None:
-        self.address = address
-        self._gateway = gateway
-        self._datagrams: asyncio.DatagramTransport | None = None
-        self._server: asyncio.Server | None = None
-
-    async def open(self, tls: ssl.SSLContext | None) -> None:
-        loop = asyncio.get_running_loop()
-        devices, gateway = self._gateway.devices, self._gateway
-        host, port = self.address.host, self.address.port
-        try:
-            self._server = await loop.create_server(lambda: _Stream(devices, gateway), host, port, ssl=tls)
-            port = self._server.sockets[0].getsockname()[1]
-            self._datagrams, _ = await loop.create_datagram_endpoint(
-                lambda: _Datagrams(devices), local_addr=(host, port)
-            )
-        except OSError as error:
-            raise InputError(f"listen.apostol: {self.address} cannot be opened: {error.strerror}") from error
-        self.address = Address(host, port)
-
-    @property
-    def is_open(self) -> bool:
-        return self._server is not None and self._server.is_serving()
-
-    def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        if self._datagrams is not None:
-            self._datagrams.close()
-            self._datagrams = None
-        for peer in list(self._gateway.devices.peers.values()):
-            peer.end(Closing("shutdown", "the gateway is shutting down"))
-        for stream in list(self._gateway.devices.streams):
-            stream.close()

@@ -20,7 +20,8 @@ from wirelake.gateway.admission import Admission, host_of
 from wirelake.gateway.builtin import Builtin
 from wirelake.gateway.connection import Connection
 from wirelake.gateway.counters import Counters
-from wirelake.gateway.devices import DeviceDoor, DevicePeer, Devices
+from wirelake.gateway.device_door import DeviceDoor
+from wirelake.gateway.devices import DevicePeer, Devices
 from wirelake.gateway.door import Door
 from wirelake.gateway.gate import Gate
 from wirelake.gateway.http.door import HttpDoor

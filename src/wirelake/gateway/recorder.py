@@ -50,6 +50,20 @@ class Recorder:
         self._count(at_us, of.protocol, direction, len(frames))
         return commit
 
+    def rows(
+        self,
+        protocol: str,
+        direction: str,
+        sessions: tuple[str, ...],
+        identities: tuple[str, ...],
+        addresses: tuple[str, ...],
+        frames: tuple[bytes, ...],
+    ) -> Commit:
+        """Frames of several sessions, in their order."""
+        return self._log.append_rows(
+            self._now_us(), protocol, "frame", direction, sessions, identities, addresses, frames
+        )
+
     def event(self, of: Recorded, event: str, note: dict[str, Any], direction: str = "", data: bytes = b"") -> Commit:
         text = write_json(note).decode() if note else ""
         at_us = self._now_us()

@@ -1,8 +1,8 @@
 """From what callers handed over to one Arrow record batch.
 
 Callers' values lie in one flat list of cells, `CELLS_PER_RUN` for each run: a run is one record, or several frames that
-share all other fields. A flat list costs a caller one C call for each run and leaves no object behind; a column is a
-slice of it with a stride.
+share all other fields (with a negative count, all but session, identity and peer). A flat list costs a caller one C
+call for each run and leaves no object behind; a column is a slice of it with a stride.
 """
 
 import logging
@@ -22,6 +22,7 @@ CELLS_PER_RUN: Final = 11
 _FRAMES: Final = 9
 _ENDS: Final = pa.int32()
 _AT_LIMIT_US: Final = 2**63 - 1
+_OF_SESSION: Final = (5, 6, 7)  # the cells session, identity and peer
 _FEW_VALUES: Final = {2, 3, 4, 8}  # the cells protocol, event, direction and note: few different values, ever
 _START_ROWS: Final = 4096
 _SMALL_ROWS: Final = 512  # up to here plain Python is faster than the calls into Arrow that would replace it
@@ -58,18 +59,26 @@ class Columns:
         counts = cells[::CELLS_PER_RUN]
         lists = [cells[cell::CELLS_PER_RUN] for cell in range(1, _FRAMES)]
         frames = cells[_FRAMES::CELLS_PER_RUN]
+        rows: dict[int, list[Any]] = {}  # cells that have a value for each record
+        if min(counts) < 0:
+            rows = {cell: _each(counts, lists[cell - 1]) for cell in _OF_SESSION}
+            counts = list(map(abs, counts))
         count = sum(counts)
         spread = count != len(counts)
-        if spread:
-            frames = _flat(counts, frames)
-            if count <= _SMALL_ROWS:
-                lists = [list(chain.from_iterable(map(repeat, values, counts))) for values in lists]
-                spread = False
+        if spread or rows:
+            frames = _flat(frames)
+        if spread and count <= _SMALL_ROWS:
+            lists = [list(chain.from_iterable(map(repeat, values, counts))) for values in lists]
+            spread = False
         at, at_us = _at_column(lists[0])
-        texts = [self._text_column(values, cell) for cell, values in enumerate(lists[1:], 2)]
+        texts = [
+            _rows_column(rows[cell]) if cell in rows else self._text_column(values, cell)
+            for cell, values in enumerate(lists[1:], 2)
+        ]
         if spread:
             ends = pa.array(accumulate(counts), _ENDS, size=len(counts))
-            at, *texts = (_spread(column, ends, count) for column in (at, *texts))
+            at = _spread(at, ends, count)
+            texts = [column if cell in rows else _spread(column, ends, count) for cell, column in enumerate(texts, 2)]
         note = texts.pop()
         arrays = [
             self._seqs(first_seq, count),
@@ -106,14 +115,22 @@ class Columns:
         return column.slice(0, count)
 
 
-def _flat(counts: list[int], frames: list[Any]) -> list[bytes]:
+def _flat(frames: list[Any]) -> list[bytes]:
     flat: list[bytes] = []
-    for count, frame in zip(counts, frames, strict=True):
-        if count == 1:
-            flat.append(frame)
-        else:
+    for frame in frames:
+        if type(frame) is tuple:
             flat += frame
+        else:
+            flat.append(frame)
     return flat
+
+
+def _each(counts: list[int], values: list[Any]) -> list[Any]:
+    """A value for each record, where some runs have one and others as many as they have records."""
+    each: list[Any] = []
+    for count, value in zip(counts, values, strict=True):
+        each += value if count < 0 else [value] * count
+    return each
 
 
 def _spread(column: Any, ends: Any, count: int) -> Any:
@@ -155,6 +172,14 @@ def _text_column(values: list[Any]) -> Any:
         _warn("text", values)
         column = pa.array([_as_text(value) for value in values], TEXT)
     return column
+
+
+def _rows_column(values: list[Any]) -> Any:
+    """One value is likely for all: what came over one connection."""
+    first = values[0]
+    if type(first) is str and first.isascii() and values.count(first) == len(values):
+        return pa.repeat(pa.scalar(first, TEXT), len(values))
+    return _text_column(values)
 
 
 def _bytes_column(values: list[Any]) -> Any:

@@ -93,6 +93,32 @@ class Gathering:
             self._wake()
         return self._commit
 
+    def append_rows(
+        self,
+        at_us: int,
+        protocol: str,
+        event: str,
+        direction: str,
+        sessions: tuple[str, ...],
+        identities: tuple[str, ...],
+        peers: tuple[str, ...],
+        frames: tuple[bytes, ...],
+    ) -> Commit:
+        """A record for each frame, of several sessions. All in one block."""
+        count = len(frames)
+        if not count or not count == len(sessions) == len(identities) == len(peers):
+            raise EncodeError("a record for each frame needs a session, an identity and a peer for each, and a frame")
+        size = self._bytes_in + sum(map(len, frames)) + count * LOG_RECORD_OVERHEAD_BYTES
+        if size > self._look_at:
+            self._decide(size)
+        self._bytes_in = size
+        self.next_seq += count
+        # A negative count says that the fields which tell sessions apart have a value for each record.
+        self._cells.extend((-count, at_us, protocol, event, direction, sessions, identities, peers, "", frames, size))
+        if self.resting:
+            self._wake()
+        return self._commit
+
     @property
     def bytes(self) -> int:
         """How much waits, as the limit counts."""

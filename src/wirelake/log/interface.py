@@ -44,6 +44,20 @@ class EventLog(Protocol):
         """A record for each frame, all else being the same; durable together."""
         ...
 
+    def append_rows(
+        self,
+        at_us: int,
+        protocol: str,
+        event: str,
+        direction: str,
+        sessions: tuple[str, ...],
+        identities: tuple[str, ...],
+        peers: tuple[str, ...],
+        frames: tuple[bytes, ...],
+    ) -> Commit:
+        """A record for each frame, each of a session of its own; durable together."""
+        ...
+
     def read(self, from_seq: int | None = None, until_seq: int | None = None, wait_s: float = 0.0) -> Iterator[Any]:
         """Record batches of the schema in `schema.py`, durable records only.
 

@@ -62,10 +62,11 @@ class Log:
         salt = self.recovery.salt
         segments = SegmentWriter(folder, salt, settings, files, now_us)
         self._appender = Appender(segments, mark, self._retention, settings, salt, now_us)
-        # Not wrapped: these two are called for every frame.
+        # Not wrapped: these are called for every frame.
         self._gathering = self._appender.gathering
         self.append = self._gathering.append
         self.append_many = self._gathering.append_many
+        self.append_rows = self._gathering.append_rows
 
     @property
     def next_seq(self) -> int:

@@ -11,6 +11,7 @@ An answer carries the asker's number, a report the device's own: two counters in
 answer bit, which is therefore part of the key.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Generic, TypeVar
 
@@ -26,10 +27,10 @@ from wirelake.limits import (
     APOSTOL_FINISHED_PER_DEVICE_MAX,
 )
 from wirelake.protocols.apostol.envelope import join
+from wirelake.protocols.apostol.finished import BITS_SHIFT, DeviceKey, Finished, Memory, is_print, print_of
 from wirelake.protocols.apostol.frames import Packet
 from wirelake.protocols.apostol.opcodes import ANSWER, COMMAND_BITS, LAST, TO_DEVICE
 
-DeviceKey = tuple[int, str]  # device_type, serial
 CommandKey = tuple[DeviceKey, int, int]  # the device, direction and answer bits, command_no
 
 
@@ -80,7 +81,7 @@ class Assembled(Struct, frozen=True):
 class Assembler:
     """Takes packets (never receipts) and time; gives what became of their commands."""
 
-    __slots__ = ("_bytes", "_finished", "_open", "bounds", "duplicates", "late")
+    __slots__ = ("_bytes", "_open", "bounds", "duplicates", "finished", "late")
 
     def __init__(self, bounds: Bounds = DEFAULT_BOUNDS) -> None:
         self.bounds = bounds
@@ -88,7 +89,7 @@ class Assembler:
         self.late = 0  # packets of commands that were given up
         self._bytes = 0
         self._open: _Shelf[_Partial] = _Shelf()
-        self._finished: _Shelf[_Memory] = _Shelf()
+        self.finished = Finished(bounds.timeout_s, bounds.finished_per_device_max, bounds.finished_commands_max)
 
     def __len__(self) -> int:
         """How many commands are under assembly."""
@@ -107,7 +108,7 @@ class Assembler:
         key = (device, packet.params & (TO_DEVICE | ANSWER), packet.command_no)
         partial = self._open.items.get(key)
         if partial is None:
-            if self._is_known(key, packet):
+            if self._is_known(key, packet, now_s):
                 return done
             if packet.params & LAST and not packet.packet_no and len(packet.data) <= self.bounds.command_bytes_max:
                 done.append(self._single(key, packet, now_s))
@@ -127,6 +128,11 @@ class Assembler:
         return done
 
     @property
+    def open(self) -> Mapping[CommandKey, object]:
+        """The commands under assembly."""
+        return self._open.items
+
+    @property
     def bytes(self) -> int:
         """Of all packets that wait for others."""
         return self._bytes
@@ -144,13 +150,11 @@ class Assembler:
         done = []
         while (key := self._open.oldest()) is not None and self._open.items[key].first_at_s + timeout_s <= now_s:
             done.append(self._end(key, State.EXPIRED, now_s))
-        while (key := self._finished.oldest()) is not None and self._finished.items[key].done_at_s + timeout_s <= now_s:
-            self._finished.take(key)
         return done
 
     def _single(self, key: CommandKey, packet: Packet, now_s: float) -> Assembled:
         """Most commands are one packet: they never lie open."""
-        self._remember(key, _Memory(State.COMPLETE, now_s, {0: _print(packet)}))
+        self._remember(key, (print_of(packet.params, packet.data), now_s, True))
         return Assembled(
             State.COMPLETE,
             packet.device_type,
@@ -165,15 +169,15 @@ class Assembler:
             now_s,
         )
 
-    def _is_known(self, key: CommandKey, packet: Packet) -> bool:
+    def _is_known(self, key: CommandKey, packet: Packet, now_s: float) -> bool:
         """Whether the packet belongs to a command that is done with."""
-        memory = self._finished.items.get(key)
+        memory = self.finished.get(key[0], _place(key), now_s)
         if memory is None:
             return False
-        if memory.prints.get(packet.packet_no) == _print(packet):
+        if is_print(memory, packet):
             self.duplicates += 1
             return True
-        if memory.state is not State.COMPLETE and packet.packet_no:
+        if not memory[2] and packet.packet_no:
             self.late += 1
             return True
         return False
@@ -191,7 +195,7 @@ class Assembler:
     def _end(self, key: CommandKey, state: State, now_s: float, reason: str = "") -> Assembled:
         partial = self._open.take(key)
         self._bytes -= partial.size
-        self._remember(key, _Memory(state, now_s, partial.prints))
+        self._remember(key, (partial.prints, now_s, state is State.COMPLETE))
         (device_type, serial), _, command_no = key
         return Assembled(
             state,
@@ -208,18 +212,12 @@ class Assembler:
             reason,
         )
 
-    def _remember(self, key: CommandKey, memory: "_Memory") -> None:
-        finished = self._finished
-        if key in finished.items:
-            finished.take(key)
-        oldest = None
-        if finished.count(key[0]) >= self.bounds.finished_per_device_max:
-            oldest = finished.oldest(key[0])
-        elif len(finished.items) >= self.bounds.finished_commands_max:
-            oldest = finished.oldest()
-        if oldest is not None:
-            finished.take(oldest)
-        finished.put(key, memory)
+    def _remember(self, key: CommandKey, memory: Memory) -> None:
+        self.finished.put(key[0], _place(key), memory)
+
+
+def _place(key: CommandKey) -> int:
+    return key[1] << BITS_SHIFT | key[2]
 
 
 class _Partial(Struct):
@@ -241,7 +239,7 @@ class _Partial(Struct):
     def add(self, packet: Packet) -> None:
         number = packet.packet_no
         if number in self.parts:
-            if self.prints[number] == _print(packet):
+            if self.prints[number] == print_of(packet.params, packet.data):
                 self.duplicates += 1
             else:
                 self.conflicts += 1
@@ -255,20 +253,8 @@ class _Partial(Struct):
         if is_last:
             self.last = number
         self.parts[number] = packet.data
-        self.prints[number] = _print(packet)
+        self.prints[number] = print_of(packet.params, packet.data)
         self.size += len(packet.data)
-
-
-class _Memory(Struct):
-    """What is kept of a finished command: enough to know its packets again."""
-
-    state: State
-    done_at_s: float
-    prints: dict[int, int]
-
-
-def _print(packet: Packet) -> int:
-    return hash((packet.params, packet.data))
 
 
 Item = TypeVar("Item")

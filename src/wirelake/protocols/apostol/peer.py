@@ -34,7 +34,7 @@ class Counts(Struct):
 class Peer(Session):
     """One end. `random` gives that many fresh random bytes: for nonces, and for where the command counter begins."""
 
-    __slots__ = ("_assembler", "_key", "_next_no", "_outbox", "_random", "counts", "device_type", "serial", "settings")
+    __slots__ = ("_key", "_next_no", "_outbox", "_random", "assembler", "counts", "device_type", "serial", "settings")
 
     def __init__(
         self, now_s: float, random: Callable[[int], bytes], settings: Settings, idle_s: float | None = None
@@ -49,7 +49,7 @@ class Peer(Session):
         # After a restart the other end may still remember the numbers from 0 on, and take ours for repeats.
         self._next_no = random(1)[0]
         self._outbox = Outbox(settings.receipt_s, settings.resends_max)
-        self._assembler = Assembler(
+        self.assembler = Assembler(
             Bounds(
                 timeout_s=settings.assembly_s,
                 command_bytes_max=settings.command_bytes_max,
@@ -60,16 +60,16 @@ class Peer(Session):
     @property
     def assembling(self) -> int:
         """Commands of which not all packets are here."""
-        return len(self._assembler)
+        return len(self.assembler)
 
     @property
     def assembling_bytes(self) -> int:
-        return self._assembler.bytes
+        return self.assembler.bytes
 
     def relieve(self, now_s: float) -> Step:
         """Give up what is under assembly: all devices together hold too much."""
         step = Step()
-        for assembled in self._assembler.refuse_all(now_s, "assembling_bytes_max"):
+        for assembled in self.assembler.refuse_all(now_s, "assembling_bytes_max"):
             self._hand_up(assembled, step)
         self._set_deadlines()
         return step
@@ -93,7 +93,7 @@ class Peer(Session):
             return
         if not packet.broadcast:
             step.frames.append(receipt_for(packet))
-        for assembled in self._assembler.add(packet, now_s):
+        for assembled in self.assembler.add(packet, now_s):
             self._hand_up(assembled, step)
         self._set_deadlines()
 
@@ -150,12 +150,12 @@ class Peer(Session):
         """A command number is free again."""
 
     def _expire(self, _event: str, now_s: float, step: Step) -> None:
-        for assembled in self._assembler.expire(now_s):
+        for assembled in self.assembler.expire(now_s):
             self._hand_up(assembled, step)
         self._set_deadlines()
 
     def _set_deadlines(self) -> None:
-        for event, due_s in (("receipt", self._outbox.deadline_s), ("assembly", self._assembler.deadline_s)):
+        for event, due_s in (("receipt", self._outbox.deadline_s), ("assembly", self.assembler.deadline_s)):
             if due_s is None:
                 self.deadlines.pop(event, None)
             else:

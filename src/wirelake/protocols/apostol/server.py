@@ -6,11 +6,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wirelake.errors import StateError
-from wirelake.limits import APOSTOL_HELD_BYTES_MAX, APOSTOL_HELD_PACKETS_MAX
+from wirelake.limits import APOSTOL_HELD_BYTES_MAX, APOSTOL_HELD_PACKETS_MAX, APOSTOL_PACKET_BYTES_MAX
 from wirelake.message import Credentials, Failure, Kind, Op, control
 from wirelake.message import Message as Common
 from wirelake.protocols.apostol import crypto
-from wirelake.protocols.apostol.assembly import Assembled
+from wirelake.protocols.apostol.assembly import Assembled, State
 from wirelake.protocols.apostol.commands import Command
 from wirelake.protocols.apostol.frames import Packet, Receipt
 from wirelake.protocols.apostol.opcodes import BROADCAST_DEVICE_TYPE, REQUEST_BIT, TO_DEVICE
@@ -40,6 +40,20 @@ class ServerSession(Peer):
         self._held: list[Packet] = []
         self._held_bytes = 0
         self._requests: dict[int, _Request] = {}  # by command number, in the order in which they fall due
+
+    @property
+    def skimmable(self) -> bool:
+        """Whether plain reports in one packet need no more than `skimming` does: receipt, memory, message."""
+        sealed_only = self.settings.require_seal and self._key is not None
+        fits = self.settings.command_bytes_max >= APOSTOL_PACKET_BYTES_MAX
+        return self.state is ServerState.READY and not sealed_only and fits
+
+    def reported(self, device_type: int, command_no: int, data: bytes, now_s: float) -> Step:
+        """What follows from a report that was skimmed, beside its receipt."""
+        step = Step()
+        whole = Assembled(State.COMPLETE, device_type, self.serial, command_no, 0, data, 1, 0, 0, now_s, now_s)
+        self._hand_up(whole, step)
+        return step
 
     def _is_for_us(self, packet: Packet) -> bool:
         return packet.serial == self.serial and not packet.to_device

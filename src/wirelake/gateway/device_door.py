@@ -1,0 +1,179 @@
+"""Where packets come in: UDP and TCP on one address."""
+
+import asyncio
+import logging
+import ssl
+from typing import TYPE_CHECKING, Any, cast
+
+from wirelake.config import Address
+from wirelake.errors import InputError, ProtocolError, StorageError
+from wirelake.gateway.devices import Devices
+from wirelake.gateway.outbox import Outbox
+from wirelake.gateway.turns import Turns
+from wirelake.protocols.apostol.frames import ApostolSplitter, decode
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.session import Closing
+
+if TYPE_CHECKING:
+    from wirelake.gateway.gateway import Gateway
+
+_log = logging.getLogger(__name__)
+
+
+class Datagrams(asyncio.DatagramProtocol):
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.DatagramTransport, transport)
+
+    def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
+        address = f"{addr[0]}:{addr[1]}"
+        send = self._transport.sendto
+        splitter = ApostolSplitter()
+        frames = splitter.receive(data)
+        splitter.finish()
+        place = 0
+        try:
+            for raw in frames:
+                try:
+                    packet = decode(raw, Sender.CLIENT)
+                except ProtocolError as error:
+                    self._devices.quarantine(data[place:], error, address)
+                    return
+                self._devices.receive(raw, packet, lambda out: send(out, addr), address)
+                place += len(raw)
+            if splitter.failure is not None:
+                self._devices.quarantine(data[place:], splitter.failure, address)
+        except StorageError as error:
+            _log.warning("a datagram from %s is not taken, and gets no receipt: %s", address, error)
+
+
+class Stream(asyncio.Protocol):
+    """Packets on TCP: the same, but a bad one closes the connection."""
+
+    def __init__(self, devices: Devices, gateway: "Gateway") -> None:
+        self._devices = devices
+        self._gateway = gateway
+        self._splitter = ApostolSplitter()
+        self._outbox = Outbox(gateway.gate, self._send, self._storage_failed)  # of what is answered to many at once
+        self._let_in = False
+        self._refusing = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        name = transport.get_extra_info("peername")
+        self._address = f"{name[0]}:{name[1]}"
+        self._turns = Turns(self._gateway, self._transport, self._read)
+        refusal = self._gateway.admission.enter(self._address)
+        self._let_in = not refusal
+        self._devices.streams.add(self._transport)
+        if refusal:
+            self._gateway.counters.refused["apostol", refusal] += 1
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._devices.streams.discard(self._transport)
+        rest = self._splitter.rest
+        if rest and self._splitter.failure is None:
+            try:
+                self._devices.quarantine(rest, ProtocolError("incomplete", "ends inside a packet", 0), self._address)
+            except StorageError as error:
+                _log.warning("bytes from %s are not in quarantine: %s", self._address, error)
+        if self._let_in:
+            self._gateway.admission.leave(self._address)
+
+    def data_received(self, data: bytes) -> None:
+        self._turns.received(data)
+
+    def _read(self, data: bytes) -> None:
+        """Bytes of the stream, in their turn."""
+        if self._refusing:
+            return
+        frames = self._splitter.receive(data)
+        try:
+            self._receive(frames)
+            if self._splitter.failure is not None and not self._refusing:
+                self._refuse(self._splitter.rest, self._splitter.failure)
+        except StorageError as error:
+            _log.warning("packets from %s are not taken, and get no receipt: %s", self._address, error)
+            self._transport.abort()
+        else:
+            self._turns.took(len(data), len(frames), self._gateway.now_s())
+
+    def _receive(self, frames: list[bytes]) -> None:
+        devices, place = self._devices, 0
+        while place < len(frames):
+            skimmed = devices.skim(frames, place, self._send, self._address, self._outbox.hold)
+            if skimmed:
+                place += skimmed
+                continue
+            raw = frames[place]
+            try:
+                packet = decode(raw, Sender.CLIENT)
+            except ProtocolError as error:
+                self._refuse(raw, error)
+                return
+            devices.receive(raw, packet, self._send, self._address)
+            place += 1
+
+    def _send(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def _refuse(self, raw: bytes, error: ProtocolError) -> None:
+        """Close, but only behind the receipts of the good packets before it."""
+        self._refusing = True
+        self._transport.pause_reading()
+        self._gateway.gate.wait(self._devices.quarantine(raw, error, self._address), self)
+
+    def _storage_failed(self, error: StorageError) -> None:
+        """No receipts: the devices send again."""
+        _log.warning("packets from %s are not durable, and get no receipt: %s", self._address, error)
+
+    def released(self) -> None:
+        self._transport.close()
+
+    def refused(self, error: StorageError) -> None:
+        _log.warning("bad bytes from %s are not in quarantine: %s", self._address, error)
+        self._transport.abort()
+
+
+class DeviceDoor:
+    """UDP and TCP on one address."""
+
+    def __init__(self, gateway: "Gateway", address: Address) -> None:
+        self.address = address
+        self._gateway = gateway
+        self._datagrams: asyncio.DatagramTransport | None = None
+        self._server: asyncio.Server | None = None
+
+    async def open(self, tls: ssl.SSLContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        devices, gateway = self._gateway.devices, self._gateway
+        host, port = self.address.host, self.address.port
+        try:
+            self._server = await loop.create_server(lambda: Stream(devices, gateway), host, port, ssl=tls)
+            port = self._server.sockets[0].getsockname()[1]
+            self._datagrams, _ = await loop.create_datagram_endpoint(
+                lambda: Datagrams(devices), local_addr=(host, port)
+            )
+        except OSError as error:
+            raise InputError(f"listen.apostol: {self.address} cannot be opened: {error.strerror}") from error
+        self.address = Address(host, port)
+
+    @property
+    def is_open(self) -> bool:
+        return self._server is not None and self._server.is_serving()
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        if self._datagrams is not None:
+            self._datagrams.close()
+            self._datagrams = None
+        for peer in list(self._gateway.devices.peers.values()):
+            peer.end(Closing("shutdown", "the gateway is shutting down"))
+        for stream in list(self._gateway.devices.streams):
+            stream.close()
