@@ -10,7 +10,9 @@ from wirelake.errors import InputError, ProtocolError, StorageError
 from wirelake.gateway.devices import Devices
 from wirelake.gateway.outbox import Outbox
 from wirelake.gateway.turns import Turns
+from wirelake.limits import APOSTOL_SKIMMED_MIN
 from wirelake.protocols.apostol.frames import ApostolSplitter, decode
+from wirelake.protocols.apostol.skimming import next_reach
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.session import Closing
 
@@ -57,6 +59,7 @@ class Stream(asyncio.Protocol):
         self._gateway = gateway
         self._splitter = ApostolSplitter()
         self._outbox = Outbox(gateway.gate, self._send, self._storage_failed)  # of what is answered to many at once
+        self._reach = APOSTOL_SKIMMED_MIN
         self._let_in = False
         self._refusing = False
 
@@ -104,7 +107,8 @@ class Stream(asyncio.Protocol):
     def _receive(self, frames: list[bytes]) -> None:
         devices, place = self._devices, 0
         while place < len(frames):
-            skimmed = devices.skim(frames, place, self._send, self._address, self._outbox.hold)
+            skimmed = devices.skim(frames, place, self._reach, self._send, self._address, self._outbox.hold)
+            self._reach = next_reach(self._reach, skimmed, len(frames) - place)
             if skimmed:
                 place += skimmed
                 continue

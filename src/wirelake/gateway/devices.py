@@ -271,13 +271,19 @@ class Devices:
         peer.receive(raw, packet, link, address)
 
     def skim(
-        self, frames: Sequence[bytes], start: int, link: Link, address: str, hold: Callable[[bytes, Commit], None]
+        self,
+        frames: Sequence[bytes],
+        start: int,
+        reach: int,
+        link: Link,
+        address: str,
+        hold: Callable[[bytes, Commit], None],
     ) -> int:
-        """Take the reports from `start` on that need no reading one by one; answers how many these were.
+        """Take the reports from `start` on, `reach` at most, that need no reading one by one; answers how many.
 
         `hold` is given their receipts, joined, and what they wait for.
         """
-        run = skim(frames, start, self.lines)
+        run = skim(frames, start, reach, self.lines)
         if run is None:
             return 0
         gateway, count = self._gateway, len(run.frames)

@@ -35,6 +35,7 @@ from wirelake.protocols.splitter import Splitter
 _HEAD = Layout("<BBBB")  # version, params, device_type, n
 _NUMBERS = Layout("<BB")  # command_no, packet_no
 _CRC_BYTES = 2
+_REPEATS_MAX = 1024  # packets of one length that are walked over at once
 _LONG = 0x80  # in the first byte of a length: a second one follows
 
 
@@ -67,7 +68,18 @@ class ApostolSplitter(Splitter):
             if start > size:
                 return whole
             append(start)
+            if start < size and buffer[start] == length < _LONG:  # a device's reports are often of one length
+                start = self._repeats_end(buffer, start, whole, ends)
         return 1
+
+    def _repeats_end(self, buffer: bytes | bytearray, start: int, whole: int, ends: list[int]) -> int:
+        """Walks over the whole packets from `start` on that have the length of the one before; answers where."""
+        lengths = bytes(buffer[start : start + whole * _REPEATS_MAX : whole])
+        alike = len(lengths) - len(lengths.lstrip(lengths[:1]))
+        alike = min(alike, (len(buffer) - start) // whole)
+        end = start + alike * whole
+        ends.extend(range(start + whole, end + 1, whole))
+        return end
 
 
 class Packet(Frame, frozen=True, gc=False):

@@ -12,15 +12,15 @@ be skimmed, and whatever is not (another version, other params, a device not yet
 A CRC is linear: how a receipt's depends on the command_no is the same for every device, and one table says it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, takewhile
 from struct import Struct as Layout
 from typing import Final, Generic, TypeVar
 
 from fastcrc.crc16 import modbus
 
-from wirelake.limits import APOSTOL_SKIMMED_MAX
+from wirelake.limits import APOSTOL_SKIMMED_MAX, APOSTOL_SKIMMED_MIN
 from wirelake.protocols.apostol.assembly import Assembler
 from wirelake.protocols.apostol.frames import Packet, receipt_for
 from wirelake.protocols.apostol.opcodes import FIRST, LAST, VERSION
@@ -39,17 +39,15 @@ class Reports:
     """One device of one type: what is needed to know its reports, and to answer them."""
 
     __slots__ = (
-        "_assembler",
-        "_base",
-        "_memories",
-        "_memories_max",
-        "_prefix",
-        "_purge_s",
-        "_timeout_s",
+        "assembler",
         "device_type",
         "head",
+        "memories",
         "open",
+        "purge_s",
         "receipt_bytes",
+        "receipt_end",
+        "receipt_start",
     )
 
     def __init__(self, device_type: int, serial: str, assembler: Assembler) -> None:
@@ -58,37 +56,12 @@ class Reports:
         self.head = _PLAIN + bytes((device_type, len(name))) + name
         self.open = assembler.open  # while there are some, every packet is read
         receipt = receipt_for(Packet(VERSION, PARAMS, device_type, serial, 0, 0, b"")).encode()
-        self._prefix, self._base = receipt[:-_END_BYTES], int.from_bytes(receipt[-_END_BYTES:], "little")
         self.receipt_bytes = len(receipt)
-        self._assembler = assembler
-        self._memories = assembler.finished.of((device_type, serial))
-        self._memories_max = assembler.finished.device_max
-        self._timeout_s = assembler.bounds.timeout_s
-        self._purge_s = 0.0
-
-    def receipt(self, number: int) -> bytes:
-        return self._prefix + (self._base ^ _NUMBER_MASKS[number]).to_bytes(_END_BYTES, "little")
-
-    def finish(self, number: int, data: bytes, now_s: float) -> bool:
-        """The report is done with; False where it was before, and this is a repeat."""
-        memories = self._memories
-        if now_s >= self._purge_s:
-            self._assembler.finished.purge(memories, now_s)
-            self._purge_s = now_s + self._timeout_s
-        print_ = hash(data) ^ PARAMS
-        before = memories.get(number)
-        if before is not None:
-            known = before[0] if isinstance(before[0], int) else before[0].get(0)
-            if known == print_ and before[1] + self._timeout_s > now_s:
-                self._assembler.duplicates += 1
-                return False
-            del memories[number]
-        elif len(memories) >= self._memories_max:
-            del memories[next(iter(memories))]
-        else:
-            self._assembler.finished.count += 1
-        memories[number] = (print_, now_s, True)
-        return True
+        self.receipt_start = receipt[:-_END_BYTES]
+        self.receipt_end = int.from_bytes(receipt[-_END_BYTES:], "little")
+        self.assembler = assembler
+        self.memories = assembler.finished.of((device_type, serial))
+        self.purge_s = 0.0  # when to look for memories whose time is over
 
 
 Each = TypeVar("Each", bound=Reports)
@@ -106,20 +79,46 @@ class Run(Generic[Each]):
         self.contents = contents
 
     def receipts(self) -> tuple[bytes, ...]:
-        return tuple([reports.receipt(number) for reports, number in zip(self.of, self.numbers, strict=True)])
+        masks, size = _NUMBER_MASKS, _END_BYTES
+        return tuple(
+            [
+                reports.receipt_start + (reports.receipt_end ^ masks[number]).to_bytes(size, "little")
+                for reports, number in zip(self.of, self.numbers, strict=True)
+            ]
+        )
 
     def finish(self, now_s: float) -> list[bool]:
-        """For each report, whether it is none that came before."""
-        return [
-            reports.finish(number, content, now_s)
-            for reports, number, content in zip(self.of, self.numbers, self.contents, strict=True)
-        ]
+        """These are done with; for each, whether it is none that was before. The same as `Assembler.add` does."""
+        fresh: list[bool] = []
+        add = fresh.append
+        bounds = self.of[0].assembler.bounds
+        over_s, device_max = now_s - bounds.timeout_s, self.of[0].assembler.finished.device_max
+        for reports, number, content in zip(self.of, self.numbers, self.contents, strict=True):
+            memories = reports.memories
+            if now_s >= reports.purge_s:
+                reports.assembler.finished.purge(memories, now_s)
+                reports.purge_s = now_s + bounds.timeout_s
+            before = memories.get(number)
+            if before is not None:
+                known = before[0] if isinstance(before[0], int) else before[0].get(0)
+                if known == hash(content) ^ PARAMS and before[1] > over_s:
+                    reports.assembler.duplicates += 1
+                    add(False)
+                    continue
+                del memories[number]
+            else:
+                if len(memories) >= device_max:
+                    reports.assembler.finished.make_room(memories)
+                reports.assembler.finished.count += 1
+            memories[number] = (hash(content) ^ PARAMS, now_s, True)
+            add(True)
+        return fresh
 
 
-def skim(frames: Sequence[bytes], start: int, known: Mapping[bytes, Each]) -> Run[Each] | None:
+def skim(frames: Sequence[bytes], start: int, reach: int, known: Mapping[bytes, Each]) -> Run[Each] | None:
     """The run of reports of known devices from `start` on, as long as they have the same length; None if there is none.
 
-    Frames are as the splitter cuts them.
+    Looks at `reach` frames at most, which are as the splitter cuts them.
     """
     first = frames[start]
     at = 1 if first[0] < _LONG else 2
@@ -129,12 +128,15 @@ def skim(frames: Sequence[bytes], start: int, known: Mapping[bytes, Each]) -> Ru
     data_bytes = size - at - _HEAD_BYTES - serial_bytes - _END_BYTES
     if data_bytes < 0 or first[at : at + _HEAD_BYTES + serial_bytes] not in known:
         return None
-    alike = tuple(_of_size(frames, start, size))
+    alike = tuple(frames[start : start + reach])
+    if set(map(len, alike)) != {size}:
+        alike = tuple(takewhile(lambda frame: len(frame) == size, alike))
     of: list[Each] = []
     numbers: list[int] = []
     contents: list[bytes] = []
+    find = known.get
     for head, number, packet_no, content in _layout(at, serial_bytes, data_bytes).iter_unpack(b"".join(alike)):
-        reports = known.get(head)
+        reports = find(head)
         if reports is None or packet_no or reports.open:
             break
         of.append(reports)
@@ -148,11 +150,11 @@ def skim(frames: Sequence[bytes], start: int, known: Mapping[bytes, Each]) -> Ru
     return Run(alike[:good], of, numbers, contents) if good else None
 
 
-def _of_size(frames: Sequence[bytes], start: int, size: int) -> Iterator[bytes]:
-    for frame in islice(frames, start, start + APOSTOL_SKIMMED_MAX):
-        if len(frame) != size:
-            return
-        yield frame
+def next_reach(reach: int, taken: int, there: int) -> int:
+    """How many frames to look at next time, after so many of so many were taken: looking in vain must stay cheap."""
+    if taken < min(reach, there):
+        return APOSTOL_SKIMMED_MIN
+    return min(reach * 2, APOSTOL_SKIMMED_MAX) if taken == reach else reach
 
 
 @lru_cache(maxsize=1024)
