@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from log.records import AT_US, append, append_many, check, fill
-from wirelake.errors import InputError, StateError
+from wirelake.errors import EncodeError, InputError, StateError
 from wirelake.log.interface import EventLog
 from wirelake.log.log import Log
 from wirelake.log.schema import SCHEMA
@@ -80,6 +80,27 @@ def test_many_frames_keep_their_order_and_their_bounds(log: EventLog) -> None:
     assert [row["frame"] for row in rows[1:-1]] == frames
     assert {row["protocol"] for row in rows[1:-1]} == {"resp"}
     assert [row["protocol"] for row in (rows[0], rows[-1])] == ["comet", "comet"]
+
+
+def test_frames_of_several_sessions_are_rows_like_any_other(log: EventLog) -> None:
+    """Between records and runs, few and many, also alone in a block."""
+    for count in (1, 3, 700):
+        start = log.next_seq
+        log.append(AT_US, "esnp", "frame", "in", "s", "i", "p", b"before", "note")
+        rows = [
+            (f"s{place % 7}", f"i{place}", "p" if count < 9 else f"p{place}", b"%d" % place) for place in range(count)
+        ]
+        sessions, identities, peers, frames = (tuple(column) for column in zip(*rows, strict=True))
+        log.append_rows(AT_US, "apostol", "frame", "out", sessions, identities, peers, frames)
+        log.append_many(AT_US, "resp", "frame", "in", "t", "j", "q", [b"x", b"y"]).wait(10)
+        log.append_rows(AT_US, "apostol", "frame", "out", sessions, identities, peers, frames).wait(10)
+        found = [row for batch in log.read(start) for row in batch.to_pylist()]
+        told = [(row["session"], row["identity"], row["peer"], row["frame"]) for row in found]
+        assert told == [("s", "i", "p", b"before"), *rows, ("t", "j", "q", b"x"), ("t", "j", "q", b"y"), *rows]
+        assert {row["protocol"] for row in found} == {"esnp", "apostol", "resp"}
+        assert [row["note"] for row in found] == ["note", *[""] * (2 * count + 2)]
+    with pytest.raises(EncodeError):
+        log.append_rows(AT_US, "apostol", "frame", "in", ("s",), ("i",), ("p", "q"), (b"x",))
 
 
 def test_reading_from_the_middle_and_up_to_a_seq(log: EventLog) -> None:

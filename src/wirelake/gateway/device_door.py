@@ -3,11 +3,14 @@
 import asyncio
 import logging
 import ssl
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Struct
 
 from wirelake.config import Address
 from wirelake.errors import InputError, ProtocolError, StorageError
-from wirelake.gateway.devices import Devices
+from wirelake.gateway.devices import Devices, Origin
 from wirelake.gateway.outbox import Outbox
 from wirelake.gateway.turns import Turns
 from wirelake.limits import APOSTOL_SKIMMED_MIN
@@ -23,32 +26,72 @@ _log = logging.getLogger(__name__)
 
 
 class Datagrams(asyncio.DatagramProtocol):
+    """Packets on UDP: what comes in one turn of the event loop is looked at together."""
+
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
+        self._reach = APOSTOL_SKIMMED_MIN
+        self._came: list[tuple[bytes, tuple[str | Any, int]]] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.DatagramTransport, transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
-        address = f"{addr[0]}:{addr[1]}"
-        send = self._transport.sendto
-        splitter = ApostolSplitter()
-        frames = splitter.receive(data)
-        splitter.finish()
-        place = 0
+        if not self._came:
+            asyncio.get_running_loop().call_soon(self._read)
+        self._came.append((data, addr))
+
+    def _read(self) -> None:
+        came, self._came = self._came, []
+        frames: list[bytes] = []
+        origins: list[Origin] = []
+        datagrams: list[_Datagram] = []
+        for data, addr in came:
+            splitter = ApostolSplitter()
+            packets = splitter.receive(data)
+            splitter.finish()
+            origin = Origin(f"{addr[0]}:{addr[1]}", partial(self._send, addr))
+            frames += packets
+            origins += [origin] * len(packets)
+            datagrams.append(_Datagram(origin, len(frames), splitter.rest, splitter.failure))
         try:
-            for raw in frames:
+            self._receive(frames, origins, datagrams)
+        except StorageError as error:
+            _log.warning("%d datagrams are not taken, and get no receipts: %s", len(came), error)
+
+    def _receive(self, frames: list[bytes], origins: list[Origin], datagrams: list["_Datagram"]) -> None:
+        devices, place = self._devices, 0
+        for datagram in datagrams:
+            while place < datagram.end:  # or it was skimmed together with those before
+                skimmed = devices.skim(frames, place, self._reach, origins, None)
+                self._reach = next_reach(self._reach, skimmed, len(frames) - place)
+                if skimmed:
+                    place += skimmed
+                    continue
+                raw = frames[place]
                 try:
                     packet = decode(raw, Sender.CLIENT)
                 except ProtocolError as error:
-                    self._devices.quarantine(data[place:], error, address)
-                    return
-                self._devices.receive(raw, packet, lambda out: send(out, addr), address)
-                place += len(raw)
-            if splitter.failure is not None:
-                self._devices.quarantine(data[place:], splitter.failure, address)
-        except StorageError as error:
-            _log.warning("a datagram from %s is not taken, and gets no receipt: %s", address, error)
+                    datagram.rest = b"".join(frames[place : datagram.end]) + datagram.rest
+                    datagram.failure = error
+                    place = datagram.end
+                else:
+                    devices.receive(raw, packet, origins[place])
+                    place += 1
+            if datagram.failure is not None:
+                devices.quarantine(datagram.rest, datagram.failure, datagram.origin.address)
+
+    def _send(self, addr: tuple[str | Any, int], data: bytes) -> None:
+        self._transport.sendto(data, addr)
+
+
+class _Datagram(Struct):
+    """`rest` and `failure` are of what in it is no packet."""
+
+    origin: Origin
+    end: int  # of its frames, among those of its turn
+    rest: bytes
+    failure: ProtocolError | None
 
 
 class Stream(asyncio.Protocol):
@@ -67,6 +110,7 @@ class Stream(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername")
         self._address = f"{name[0]}:{name[1]}"
+        self._origin = Origin(self._address, self._send)
         self._turns = Turns(self._gateway, self._transport, self._read)
         refusal = self._gateway.admission.enter(self._address)
         self._let_in = not refusal
@@ -106,8 +150,9 @@ class Stream(asyncio.Protocol):
 
     def _receive(self, frames: list[bytes]) -> None:
         devices, place = self._devices, 0
+        origins = [self._origin] * len(frames)
         while place < len(frames):
-            skimmed = devices.skim(frames, place, self._reach, self._send, self._address, self._outbox.hold)
+            skimmed = devices.skim(frames, place, self._reach, origins, self._outbox)
             self._reach = next_reach(self._reach, skimmed, len(frames) - place)
             if skimmed:
                 place += skimmed
@@ -118,7 +163,7 @@ class Stream(asyncio.Protocol):
             except ProtocolError as error:
                 self._refuse(raw, error)
                 return
-            devices.receive(raw, packet, self._send, self._address)
+            devices.receive(raw, packet, self._origin)
             place += 1
 
     def _send(self, data: bytes) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from wirelake.commit import Commit
 from wirelake.errors import ProtocolError, StateError, StorageError
 from wirelake.gateway.outbox import Outbox
@@ -25,7 +27,7 @@ from wirelake.message import Kind, Message, Op, control_op
 from wirelake.protocols.apostol.frames import Packet
 from wirelake.protocols.apostol.server import ServerSession
 from wirelake.protocols.apostol.session import Settings as SessionSettings
-from wirelake.protocols.apostol.skimming import PARAMS, Reports, skim
+from wirelake.protocols.apostol.skimming import PARAMS, Reports, Run, skim
 from wirelake.protocols.session import Closing, Session, Step
 
 if TYPE_CHECKING:
@@ -33,6 +35,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 Link = Callable[[bytes], None]
+
+
+class Origin(Struct, frozen=True):
+    """Where a packet came from, and how to answer there."""
+
+    address: str
+    link: Link
 
 
 class Stranger:
@@ -82,17 +91,17 @@ class DevicePeer:
         "protocol",
     )
 
-    def __init__(self, gateway: "Gateway", serial: str, link: Link, address: str) -> None:
+    def __init__(self, gateway: "Gateway", serial: str, origin: Origin) -> None:
         self.protocol = "apostol"
         self.identity = serial
         self.id = gateway.new_id()
-        self.address = address
+        self.address = origin.address
         self.congested = False
         self.frames_in = self.frames_out = self.bytes_in = self.bytes_out = 0
         self.opened_at_ms = gateway.now_ms()
         self._gateway = gateway
         self._lines: dict[int, Line] = {}  # by device type
-        self._link = link
+        self._link = origin.link
         self._closing: Closing | None = None
         self._due_s = float("inf")
         self._outbox = Outbox(gateway.gate, self._send, self._storage_failed, GATEWAY_DATAGRAM_BYTES)
@@ -148,9 +157,9 @@ class DevicePeer:
             self._take(self._session.goodbye(closing, self._gateway.now_s()))
             self._finish(closing)
 
-    def receive(self, raw: bytes, packet: Packet, link: Link, address: str) -> None:
+    def receive(self, raw: bytes, packet: Packet, origin: Origin) -> None:
         gateway = self._gateway
-        self._link, self.address = link, address
+        self._link, self.address = origin.link, origin.address
         self.frames_in += 1
         self.bytes_in += len(raw)
         gateway.recorder.frames(self, "in", [raw])
@@ -165,9 +174,13 @@ class DevicePeer:
             line = self._lines[packet.device_type] = Line(self, packet.device_type, self._session)
             gateway.devices.lines[line.head] = line
 
-    def skimmed(self, count: int, bytes_in: int, bytes_out: int, link: Link, address: str, now_s: float) -> None:
+    def hold(self, receipt: bytes, commit: Commit) -> None:
+        """Send this once that is on disk."""
+        self._outbox.hold(receipt, commit)
+
+    def skimmed(self, count: int, bytes_in: int, bytes_out: int, origin: Origin, now_s: float) -> None:
         """So many of its reports came and will be answered, without having been read one by one."""
-        self._link, self.address = link, address
+        self._link, self.address = origin.link, origin.address
         self.frames_in += count
         self.frames_out += count
         self.bytes_in += bytes_in
@@ -260,48 +273,55 @@ class Devices:
         self.assembling_bytes += more_bytes
         return self.assembling_bytes > APOSTOL_ASSEMBLING_BYTES_MAX
 
-    def receive(self, raw: bytes, packet: Packet, link: Link, address: str) -> None:
+    def receive(self, raw: bytes, packet: Packet, origin: Origin) -> None:
         gateway = self._gateway
         gateway.counters.frames_in["apostol"] += 1
         peer = self.peers.get(packet.serial)
         if peer is None:
-            peer = self._meet(raw, packet, link, address)
+            peer = self._meet(raw, packet, origin)
             if peer is None:
                 return
-        peer.receive(raw, packet, link, address)
+        peer.receive(raw, packet, origin)
 
     def skim(
-        self,
-        frames: Sequence[bytes],
-        start: int,
-        reach: int,
-        link: Link,
-        address: str,
-        hold: Callable[[bytes, Commit], None],
+        self, frames: Sequence[bytes], start: int, reach: int, origins: Sequence[Origin], together: Outbox | None
     ) -> int:
         """Take the reports from `start` on, `reach` at most, that need no reading one by one; answers how many.
 
-        `hold` is given their receipts, joined, and what they wait for.
+        `origins` says of each frame where it came from. Their receipts go `together`, or else as each device's own.
         """
         run = skim(frames, start, reach, self.lines)
         if run is None:
             return 0
-        gateway, count = self._gateway, len(run.frames)
+        recorder, count = self._gateway.recorder, len(run.frames)
         sessions, identities = tuple([line.id for line in run.of]), tuple([line.identity for line in run.of])
-        peers, receipts = (address,) * count, run.receipts()
+        came_from = origins[start : start + count]
+        addresses = tuple([origin.address for origin in came_from])
+        receipts = run.receipts()
         # Both before anything is changed: what the log refuses has not come.
-        gateway.recorder.rows("apostol", "in", sessions, identities, peers, run.frames)
-        commit = gateway.recorder.rows("apostol", "out", sessions, identities, peers, receipts)
-        hold(b"".join(receipts), commit)
-        gateway.counters.frames_in["apostol"] += count
+        recorder.rows("apostol", "in", sessions, identities, addresses, run.frames)
+        commit = recorder.rows("apostol", "out", sessions, identities, addresses, receipts)
+        if together is not None:
+            together.hold(b"".join(receipts), commit)
+        else:
+            for line, receipt in zip(run.of, receipts, strict=True):
+                line.peer.hold(receipt, commit)
+        self._count(run, came_from, sent=together is not None)
+        return count
+
+    def _count(self, run: Run[Line], came_from: Sequence[Origin], *, sent: bool) -> None:
+        """They are in the log, and their receipts on the way."""
+        gateway = self._gateway
+        gateway.counters.frames_in["apostol"] += len(run.frames)
         now_s, frame_bytes = gateway.now_s(), len(run.frames[0])
         fresh = run.finish(now_s)
-        for line, reports in Counter(run.of).items():
-            line.peer.skimmed(reports, reports * frame_bytes, reports * line.receipt_bytes, link, address, now_s)
+        last = dict(zip(run.of, came_from, strict=True))
+        for line, count in Counter(run.of).items():
+            bytes_out = count * line.receipt_bytes if sent else 0
+            line.peer.skimmed(count, count * frame_bytes, bytes_out, last[line], now_s)
         if gateway.broker.devices_topic:
             for line, command_no, content in compress(zip(run.of, run.numbers, run.contents, strict=True), fresh):
                 line.peer.reported(line, command_no, content, now_s)
-        return count
 
     def quarantine(self, data: bytes, error: ProtocolError, address: str) -> Commit:
         self._gateway.counters.frames_in["apostol"] += 1
@@ -315,7 +335,7 @@ class Devices:
         self.assembling(-peer.assembling_bytes)
         self._gateway.device_gone(peer, closing)
 
-    def _meet(self, raw: bytes, packet: Packet, link: Link, address: str) -> DevicePeer | None:
+    def _meet(self, raw: bytes, packet: Packet, origin: Origin) -> DevicePeer | None:
         gateway = self._gateway
         known = gateway.state.devices.find(packet.serial) is not None
         reason = ""
@@ -325,8 +345,8 @@ class Devices:
             reason = "devices_max"
         if reason:
             gateway.counters.refused["apostol", reason] += 1
-            gateway.recorder.event(Stranger(address, packet.serial), "refuse", {"reason": reason}, "in", raw)
+            gateway.recorder.event(Stranger(origin.address, packet.serial), "refuse", {"reason": reason}, "in", raw)
             return None
-        peer = self.peers[packet.serial] = DevicePeer(gateway, packet.serial, link, address)
+        peer = self.peers[packet.serial] = DevicePeer(gateway, packet.serial, origin)
         gateway.device_met(peer)
         return peer
