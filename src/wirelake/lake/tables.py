@@ -129,9 +129,10 @@ RECORDS: Final = _table(
     ("key", TEXT),
     ("sdb", TEXT),
     ("time", INT),
+    ("recorded_at", TIME),  # what `time` says, where that can be seconds or milliseconds since 1970; else `at`
     ("fields", TEXT),  # JSON
     ("decoder", TEXT),
-    grouped_by=("day",),
+    grouped_by=("day",),  # of `recorded_at`
 )
 NOTIFICATIONS: Final = _table(
     "silver.notifications",
@@ -225,7 +226,6 @@ DEVICE_LATEST: Final = _table(
     ("status_at", TIME),
     ("readings", TEXT),  # JSON: type → newest value
     ("readings_at", TIME),
-    ("commands", INT),
 )
 DELIVERY_MINUTE: Final = _table(
     "gold.delivery_minute",

@@ -1,0 +1,109 @@
+"""The ledger adds up where nothing is missing, and says where it does not."""
+
+from typing import Any
+
+import pytest
+from pipeline.rows import NOON, after, rows_in, rows_out
+from pyspark.sql import SparkSession
+
+from wirelake.lake.tables import DELIVERIES, DEVICE_COMMANDS, FRAMES, LEDGER, MESSAGES, QUARANTINE, TALLIES, Table
+from wirelake.pipeline.gold.ledger import ledger
+
+Rows = dict[str, list[dict[str, Any]]]
+INPUTS = (FRAMES, MESSAGES, QUARANTINE, DEVICE_COMMANDS, DELIVERIES, TALLIES)
+
+
+@pytest.fixture
+def rows() -> Rows:
+    """An hour of apostol that adds up: five frames in, one of them bad, two of a command that is not whole yet."""
+    a = {"protocol": "apostol", "direction": "in"}
+    command = {**a, "node": "n", "serial": "m", "device_type": 6, "answer": False, "first_at": after(1)}
+    delivery = {"protocol": "comet", "first_sent_at": after(1), "identity": "ann"}
+    return {
+        FRAMES.name: [
+            *({**a, "seq": n, "at": after(n), "event": "frame"} for n in range(4)),
+            {**a, "seq": 4, "at": after(4), "event": "quarantine"},
+            {**a, "seq": 5, "at": after(5), "event": "frame", "direction": "out"},
+            {**a, "seq": 6, "at": after(6), "event": "open", "direction": ""},
+        ],
+        MESSAGES.name: [
+            *({**a, "seq": n, "at": after(n)} for n in range(4)),
+            {**a, "seq": 5, "at": after(5), "direction": "out"},
+        ],
+        QUARANTINE.name: [{**a, "seq": 4, "at": after(4)}],
+        DEVICE_COMMANDS.name: [
+            {**command, "command_no": 1, "state": "complete", "packets": 1},
+            {**command, "command_no": 2, "state": "refused", "packets": 1},
+            {**command, "command_no": 3, "state": "open", "packets": 2},
+        ],
+        DELIVERIES.name: [{**delivery, "id": "1", "state": "acked"}, {**delivery, "id": "2", "state": "pending"}],
+        TALLIES.name: [
+            {"hour": NOON, "protocol": "apostol", "counted": 3, "received": 3},
+            {"hour": NOON, "protocol": "apostol", "counted": None, "received": 2},
+        ],
+    }
+
+
+def told(spark: SparkSession, rows: Rows) -> dict[str, tuple[bool, str | None]]:
+    result = ledger(*(rows_in(spark, table, *rows[table.name]) for table in INPUTS))
+    found = rows_out(result, LEDGER, "protocol", "balanced", "why")
+    return {protocol: (balanced, why) for protocol, balanced, why in found}
+
+
+def test_every_sum(spark: SparkSession, rows: Rows) -> None:
+    result = ledger(*(rows_in(spark, table, *rows[table.name]) for table in INPUTS))
+    columns = ("hour", "protocol", "counted", "received", "uncounted", "decoded", "quarantined", "waiting", "balanced")
+    assert rows_out(result, LEDGER, *columns) == [
+        (NOON, "apostol", 3, 5, 2, 2, 1, 2, True),
+        (NOON, "comet", 0, 0, 0, 0, 0, 0, True),
+    ]
+    of_commands = ("commands", "commands_complete", "commands_expired", "commands_refused", "commands_open")
+    assert rows_out(result, LEDGER, *of_commands) == [(0, 0, 0, 0, 0), (3, 1, 0, 1, 1)]
+    of_deliveries = ("deliveries", "deliveries_acked", "deliveries_pending", "deliveries_expired")
+    assert rows_out(result, LEDGER, *of_deliveries) == [(0, 0, 0, 0), (2, 1, 1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("table", "protocol", "why"),
+    [
+        (
+            FRAMES,
+            "apostol",
+            "received 4, but decoded + quarantined + waiting = 5; received 4, but counted + uncounted = 5",
+        ),
+        (MESSAGES, "apostol", "received 5, but decoded + quarantined + waiting = 4"),
+        (QUARANTINE, "apostol", "received 5, but decoded + quarantined + waiting = 4"),
+        (TALLIES, "apostol", "received 5, but counted + uncounted = 2"),
+    ],
+)
+def test_a_row_that_is_lost_shows(spark: SparkSession, rows: Rows, table: Table, protocol: str, why: str) -> None:
+    del rows[table.name][0]
+    assert told(spark, rows)[protocol] == (False, why)
+
+
+@pytest.mark.parametrize(
+    ("table", "protocol", "why"),
+    [
+        (MESSAGES, "apostol", "received 5, but decoded + quarantined + waiting = 6"),
+        (
+            DEVICE_COMMANDS,
+            "apostol",
+            "commands 3, but commands_complete + commands_expired + commands_refused + commands_open = 4",
+        ),
+        (
+            DELIVERIES,
+            "comet",
+            "deliveries 2, but deliveries_acked + deliveries_pending + deliveries_expired = 3",
+        ),
+    ],
+)
+def test_a_row_that_is_there_twice_shows(
+    spark: SparkSession, rows: Rows, table: Table, protocol: str, why: str
+) -> None:
+    rows[table.name].append(rows[table.name][0])
+    assert told(spark, rows)[protocol] == (False, why)
+
+
+def test_a_state_that_nobody_knows_shows(spark: SparkSession, rows: Rows) -> None:
+    rows[DELIVERIES.name][0]["state"] = "lost"
+    assert told(spark, rows)["comet"][0] is False

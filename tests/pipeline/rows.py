@@ -1,0 +1,29 @@
+"""Literal rows in, literal rows out."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from wirelake.lake.tables import Table
+
+NOON = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
+
+
+def after(seconds: float) -> datetime:
+    """Noon, and so much."""
+    return NOON + timedelta(seconds=seconds)
+
+
+def rows_in(spark: SparkSession, table: Table, *rows: dict[str, Any]) -> DataFrame:
+    """Columns that a row does not name are null."""
+    return spark.createDataFrame(pa.Table.from_pylist(list(rows), schema=table.schema))
+
+
+def rows_out(result: DataFrame, table: Table, *columns: str) -> list[tuple[Any, ...]]:
+    """The rows in order, checked to have the table's columns and types."""
+    found = result.toArrow()
+    assert set(found.schema.names) == set(table.schema.names)
+    typed = found.select(table.schema.names).cast(table.schema)
+    return sorted((tuple(row.values()) for row in typed.select(columns).to_pylist()), key=repr)
