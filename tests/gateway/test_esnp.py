@@ -48,12 +48,6 @@ async def providing(running: Running, *services: str, user: str = "provider") ->
         yield provider
 
 
-def answer(asked: EsnpMessage, *said: Line, flag: int = 3) -> list[Line]:
-    """The head of a provider's answer to this."""
-    assert asked.message_id is not None
-    return [lines.flag_line(flag), lines.source_message_id_line(asked.message_id), *said]
-
-
 async def closed(caller: Station) -> str | None:
     """The ERROR with which the gateway ends the connection."""
     last = await caller.message()
@@ -211,9 +205,7 @@ def test_a_request_and_its_answer_keep_every_line(tmp_path: Path) -> None:
             assert kept(asked) == sorted(extra, key=lambda line: (line.type != 0x1F, line.type != 0x05))
             assert asked.message_id not in (None, 77), "each side sees its own numbers only"
             assert asked.head_after_body is None
-            provider.say(
-                *answer(asked), *extra, *data_lines(sum=3), lines.payload_line(b"12"), lines.payload_line(b"3")
-            )
+            provider.answer(asked, *extra, *data_lines(sum=3), lines.payload_line(b"12"), lines.payload_line(b"3"))
             told = await asker.message()
             assert told.flags == (3, 4)
             assert told.source_message_id == 77
@@ -240,7 +232,7 @@ def test_answers_come_in_any_order_with_numbers_and_in_turn_without(tmp_path: Pa
             asker.say(*to("wirelake", "ping"))
             asked = [await provider.message() for _ in range(4)]
             for each in reversed(asked):
-                provider.say(*answer(each), *data_lines(**values(each)))
+                provider.answer(each, *data_lines(**values(each)))
             heard = [await asker.message() for _ in range(5)]
             assert [values(each).get("name") for each in heard] == ["4", "3", "first", "second", None]
             assert [each.source_message_id for each in heard] == [4, 3, None, None, None]
@@ -279,7 +271,7 @@ def test_flag_7_is_answered_at_once_and_worked_on_later(tmp_path: Path) -> None:
             assert (told.flags, told.source_message_id, told.error) == ((3, 4), 9, None)
             asked = await provider.message()
             assert (asked.flags, values(asked)) == ((4,), {"a": 1}), "7 was meant for the gateway"
-            provider.say(*answer(asked), *data_lines(sum=1))
+            provider.answer(asked, *data_lines(sum=1))
             told = await asker.ask(*to("nobody", "add", number=10), lines.flag_line(7))
             assert told.error is None
             assert (await asker.ask_gateway("ping")).source_message_id is None, "what came of it goes nowhere"
@@ -297,8 +289,8 @@ def test_flag_1_tells_of_every_hop_before_the_answer(tmp_path: Path) -> None:
             asker.say(*to("sums", "add", number=5), lines.flag_line(1))
             asked = await provider.message()
             assert asked.flags == (4,), "the trace is the asker's own affair"
-            provider.say(*answer(asked), lines.seq_no_line(1, 2))
-            provider.say(*answer(asked), lines.seq_no_line(2, 2))
+            provider.answer(asked, lines.seq_no_line(1, 2))
+            provider.answer(asked, lines.seq_no_line(2, 2))
             heard = [await asker.message() for _ in range(5)]
             assert [each.flags for each in heard] == [(2,), (2,), (2,), (3, 4), (3, 4)]
             assert {each.source_message_id for each in heard} == {5}
@@ -333,15 +325,15 @@ def test_an_answer_in_several_messages_is_numbered(tmp_path: Path) -> None:
                 asker.say(*to("sums", "list", number=1))
                 asked = await provider.message()
                 for current in (1, 2, 3):
-                    provider.say(
-                        *answer(asked),
+                    provider.answer(
+                        asked,
                         lines.seq_no_line(current, 3 if current == 3 else last),
                         *data_lines(part=current),
                     )
                 parts = [await asker.message() for _ in range(3)]
                 assert [part.seq_no for part in parts] == [SeqNo(1, last), SeqNo(2, last), SeqNo(3, 3)]
                 assert [values(part)["part"] for part in parts] == [1, 2, 3]
-            provider.say(*answer(asked), *data_lines(part=4))
+            provider.answer(asked, *data_lines(part=4))
             assert values(await asker.ask_gateway("ping")) == {}, "one answer too many goes nowhere"
 
     run(work())
@@ -359,7 +351,7 @@ def test_providers_of_one_service_take_turns_and_may_leave(tmp_path: Path) -> No
                     asker.say(*to("sums", "add", number=number))
                 for provider in (one, two):
                     for _ in range(2):
-                        provider.say(*answer(await provider.message()))
+                        provider.answer(await provider.message())
                 assert {(await asker.message()).error for _ in range(4)} == {None}
                 asker.say(*to("sums", "add", number=4))
                 asker.say(*to("sums", "add", number=5))
@@ -390,9 +382,9 @@ def test_no_answer_in_time(tmp_path: Path) -> None:
             ).error == "timeout"
             asked = await provider.message()
             assert asked.headers[0][1].plain() == 40, "the provider may know how long it has"
-            provider.say(*answer(slow), *data_lines(sum=1))
+            provider.answer(slow, *data_lines(sum=1))
             asker.say(*to("sums", "add", number=9), lines.header_line("to", var_of(60_000)))
-            provider.say(*answer(await provider.message()), *data_lines(sum=2))
+            provider.answer(await provider.message(), *data_lines(sum=2))
             told = await asker.message()
             assert (told.source_message_id, values(told)) == (9, {"sum": 2}), "what came late went nowhere"
 
@@ -407,7 +399,7 @@ def test_an_error_of_the_provider_reaches_the_asker_in_its_words(tmp_path: Path)
             await station(running) as asker,
         ):
             asker.say(*to("sums", "add", number=1))
-            provider.say(*answer(await provider.message()), lines.error_line("nicht genug — 42"))
+            provider.answer(await provider.message(), lines.error_line("nicht genug — 42"))
             assert (await asker.message()).error == "nicht genug — 42"
 
     run(work())

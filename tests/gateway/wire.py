@@ -114,6 +114,11 @@ class Station:
         self.say(*said)
         return await self.message()
 
+    def answer(self, asked: EsnpMessage, *said: lines.Line) -> None:
+        """As the provider of a service."""
+        assert asked.message_id is not None
+        self.say(lines.flag_line(3), lines.source_message_id_line(asked.message_id), *said)
+
     async def ask_gateway(self, op: str, **data: Any) -> EsnpMessage:
         return await self.ask(*to("wirelake", op), *data_lines(**data))
 
