@@ -230,7 +230,7 @@ def test_the_servers_key_is_kept_and_can_be_pinned(tmp_path: Path) -> None:
             stranger.say(LOGIN)
             with pytest.raises(AssertionError, match="closed the line"):
                 await stranger.hear()
-            reasons = {row["note"]["reason"] for row in await running.recorded("close", 2, protocol="magline")}
+            reasons = {row["note"]["reason"] for row in await running.recorded("close", 3, protocol="magline")}
             assert "fin_error" in reasons
             stranger.hang_up()
             assert (tmp_path / "data" / "keys" / "magline.pem").stat().st_mode & 0o777 == 0o600
