@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from wirelake.config import Address, Settings, load, parse_address
+from wirelake.config import Address, Settings, Upstream, load, parse_address, parse_upstream
 from wirelake.errors import InputError
 
 
@@ -43,6 +43,12 @@ def test_the_environment_goes_over_the_file_and_the_command_line_over_both(tmp_p
         ("[listen]\ncomet = 'h:70000'", "listen.comet"),
         ("[tls]\ncert = 'a.pem'", "tls.cert"),
         ("[listen", "at end of document"),
+        ("[[sisnet.upstreams]]\nname = 'u'\nurl = 'http://h'\nservices = ['a']", "upstream u: 'http://h'"),
+        ("[[sisnet.upstreams]]\nname = 'u'\nurl = 'ws://h:port'\nservices = ['a']", "upstream u: 'ws://h:port'"),
+        ("[[sisnet.upstreams]]\nname = 'u'\nurl = 'ws://me:secret@h'\nservices = ['a']", "upstream u: a URL has"),
+        ("[[sisnet.upstreams]]\nname = 'u'\nurl = 'ws://h'\nservices = ['wirelake']", "upstream u: a service"),
+        ("[[sisnet.upstreams]]\nname = 'u'\nurl = 'ws://h'\nservices = []", "services"),
+        ("[[sisnet.upstreams]]\nname = 'u'\nurl = 'ws://h'\nservices = ['a']\n" * 2, "the same name"),
     ],
 )
 def test_a_bad_setting_is_refused_by_name(tmp_path: Path, text: str, named: str) -> None:
@@ -53,6 +59,27 @@ def test_a_bad_setting_is_refused_by_name(tmp_path: Path, text: str, named: str)
 def test_an_unknown_variable_is_refused_by_name() -> None:
     with pytest.raises(InputError, match="WIRELAKE_LISTEN_CORNET"):
         load(environment={"WIRELAKE_LISTEN_CORNET": "off"})
+
+
+@pytest.mark.parametrize(
+    ("url", "scheme", "address"),
+    [
+        ("ws://h", "ws", Address("h", 80)),
+        ("wss://h:1/x", "wss", Address("h", 1)),
+        ("tcp://[::1]", "tcp", Address("::1", 7330)),
+        ("tls://h:2", "tls", Address("h", 2)),
+    ],
+)
+def test_urls_of_upstreams(url: str, scheme: str, address: Address) -> None:
+    assert parse_upstream(Upstream(name="u", url=url, services=("a",))) == (scheme, address)
+
+
+def test_a_list_in_the_environment_is_words_or_json() -> None:
+    text = '[{"name": "u", "url": "ws://h", "services": ["a"]}]'
+    settings = load(environment={"WIRELAKE_SISNET_UPSTREAMS": text})
+    assert settings.sisnet.upstreams == (Upstream(name="u", url="ws://h", services=("a",)),)
+    with pytest.raises(InputError, match="WIRELAKE_SISNET_UPSTREAMS"):
+        load(environment={"WIRELAKE_SISNET_UPSTREAMS": "[{"})
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

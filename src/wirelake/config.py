@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Struct
@@ -26,6 +27,7 @@ from wirelake.limits import (
     APOSTOL_RESENDS_MAX,
     BROKER_CALL_S,
     BROKER_RESEND_S,
+    BROKER_SERVICES_PER_PEER_MAX,
     COMET_IDLE_S,
     COMET_LOGIN_S,
     ESNP_FRAME_BYTES_MAX,
@@ -42,12 +44,15 @@ from wirelake.limits import (
     MAGLINE_MESSAGE_BYTES_MAX,
     MAGLINE_RESUME_S,
     STATE_KEEP_S,
+    UPSTREAM_KEEP_S,
 )
 
 DEFAULT_FILE: Final = Path("wirelake.toml")
 ENVIRONMENT_PREFIX: Final = "WIRELAKE_"
 OFF: Final = "off"
 _PORT_MAX: Final = 65535
+_OWN_SERVICE: Final = "wirelake"
+_UPSTREAM_PORTS: Final = {"ws": 80, "wss": 443, "tcp": 7330, "tls": 7330}
 _Count = Annotated[int, Meta(ge=1)]
 _Seconds = Annotated[float, Meta(gt=0)]
 
@@ -135,10 +140,23 @@ class Apostol(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     idle_s: _Seconds = APOSTOL_IDLE_S  # a silent device is forgotten; its next packet begins anew
 
 
+class Upstream(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sisnet server that serves some of our services."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    url: str  # ws://, wss://, tcp:// or tls://HOST:PORT
+    services: Annotated[tuple[str, ...], Meta(min_length=1, max_length=BROKER_SERVICES_PER_PEER_MAX)]
+    user: str = ""
+    password: str = ""
+    ca: str = ""  # with wss and tls, who is trusted, as a file in PEM form; the system's authorities if empty
+
+
 class Sisnet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     lenient: bool = False  # True takes WebSocket clients that send no Host header or do not mask their frames
     data_sets: tuple[str, ...] = ("sisdb",)  # each is a service that keeps records
     origins: tuple[str, ...] = ()  # pages of other sites that may connect, as https://HOST:PORT, or "*" for all
+    keep_s: _Seconds = UPSTREAM_KEEP_S  # what an upstream sent is kept so long, for those who join later
+    upstreams: tuple[Upstream, ...] = ()
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -181,7 +199,30 @@ def load(
         parse_address(getattr(settings.listen, name), f"listen.{name}")
     if bool(settings.tls.cert) != bool(settings.tls.key):
         raise InputError("settings: tls.cert and tls.key go together")
+    _check_upstreams(settings.sisnet.upstreams)
     return settings
+
+
+def parse_upstream(upstream: Upstream) -> tuple[str, Address]:
+    """The URL's scheme and address. Ports that are not given are those of the web, or sisnet's own."""
+    try:
+        parts = urlsplit(upstream.url)
+        port = parts.port or _UPSTREAM_PORTS[parts.scheme]
+    except (KeyError, ValueError) as error:
+        schemes = ", ".join(f"{scheme}://" for scheme in _UPSTREAM_PORTS)
+        raise InputError(f"settings: upstream {upstream.name}: {upstream.url!r} is none of {schemes}") from error
+    if not parts.hostname or "@" in parts.netloc:
+        raise InputError(f"settings: upstream {upstream.name}: a URL has a host; user and password have their own keys")
+    return parts.scheme, Address(parts.hostname, port)
+
+
+def _check_upstreams(upstreams: tuple[Upstream, ...]) -> None:
+    if len({upstream.name for upstream in upstreams}) < len(upstreams):
+        raise InputError("settings: two of sisnet.upstreams have the same name")
+    for upstream in upstreams:
+        parse_upstream(upstream)
+        if _OWN_SERVICE in upstream.services or "" in upstream.services:
+            raise InputError(f"settings: upstream {upstream.name}: a service has a name, and not {_OWN_SERVICE}")
 
 
 def parse_address(text: str, key: str) -> Address | None:
@@ -221,12 +262,17 @@ def _merge(values: dict[str, Any], environment: Mapping[str, str]) -> None:
         place = values
         for section in sections:
             place = place.setdefault(section, {})
-        place[key] = _words(text) if isinstance(_default(known[variable]), tuple) else text
+        place[key] = _listed(variable, text) if isinstance(_default(known[variable]), tuple) else text
 
 
-def _words(text: str) -> list[str]:
-    """A list, in the environment."""
-    return [word.strip() for word in text.split(",") if word.strip()]
+def _listed(variable: str, text: str) -> Any:
+    """A list in a variable: words between commas, or JSON where that is not enough."""
+    if not text.lstrip().startswith("["):
+        return [word.strip() for word in text.split(",") if word.strip()]
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise InputError(f"settings: {variable} begins like JSON, and is none: {error}") from error
 
 
 def _default(path: tuple[str, ...]) -> object:

@@ -231,6 +231,18 @@ QUARANTINE_BYTES_MAX: Final = 64 * KIB  # of one fault
 GATEWAY_DATAGRAM_BYTES: Final = 1200  # of several packets to a device in one datagram
 GATEWAY_DEVICES_MAX: Final = 200_000  # heard from within the last hour
 
+# upstreams
+UPSTREAM_CONNECT_S: Final = 10.0  # for one try to connect
+UPSTREAM_LOGIN_S: Final = 20.0  # from a connection to an accepted login
+UPSTREAM_BACKOFF_FIRST_S: Final = 0.2  # the longest first pause before calling again; it doubles
+UPSTREAM_BACKOFF_MAX_S: Final = 30.0
+UPSTREAM_STEADY_S: Final = 10.0  # a connection that held this long makes the pauses short again
+UPSTREAM_KEEP_S: Final = 10.0  # (setting) packets that came, for those who join later
+UPSTREAM_KEPT_BYTES_MAX: Final = 16 * MIB  # of those, for one upstream; beyond, the oldest go
+UPSTREAM_REQUESTS_OPEN_MAX: Final = 192  # asked of one upstream at once: leaves room for pings in what a session has
+UPSTREAM_REQUESTS_WAITING_MAX: Final = 10_000  # that wait for their turn; one more is refused
+UPSTREAM_SUBSCRIBERS_MAX: Final = 100_000  # of one upstream's subscriptions together
+
 # clients
 CLIENT_CONNECT_S: Final = 10.0  # for one try to connect; (argument) for the first connection to be there
 CLIENT_BACKOFF_FIRST_S: Final = 0.2  # the longest first pause before calling again; it doubles

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from wirelake.cli.main import COMMANDS, wirelake
-from wirelake.config import load
+from wirelake.config import Upstream, load
 
 
 def test_what_is_printed_can_be_read_back(tmp_path: Path) -> None:
@@ -17,6 +17,16 @@ def test_what_is_printed_can_be_read_back(tmp_path: Path) -> None:
     settings = load(file, environment={})
     assert settings.listen.comet == "0.0.0.0:1"
     assert settings.data == "elsewhere"
+
+
+def test_lists_and_tables_can_be_read_back_too(tmp_path: Path) -> None:
+    text = '[{"name": "back", "url": "tls://h:1", "services": ["a", "b"], "password": "\\"x"}]'
+    result = CliRunner(env={"WIRELAKE_SISNET_UPSTREAMS": text}).invoke(wirelake, ["config"])
+    assert result.exit_code == 0, result.output
+    file = tmp_path / "wirelake.toml"
+    file.write_text(result.output)
+    (upstream,) = load(file, environment={}).sisnet.upstreams
+    assert upstream == Upstream(name="back", url="tls://h:1", services=("a", "b"), password='"x')
 
 
 def every_command() -> list[list[str]]:

@@ -180,7 +180,7 @@ class Broker:
     def _handle(self, peer: Peer, message: Message, now_s: float, now_ms: int) -> None:
         kind = message.kind
         if kind is Kind.RESPONSE:
-            self.services.answered(peer, message)
+            self.services.answered(peer, message, now_s)
         elif kind is Kind.NOTIFICATION:
             self._publish(peer, message, now_ms)
         elif kind is Kind.TELEMETRY:

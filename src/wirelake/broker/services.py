@@ -37,13 +37,16 @@ class Call(Struct, eq=False):
     correlation: str
     provider: Peer
     due_s: float
+    timeout_s: float
     traced: bool  # until its asker was told who answered
+    over: bool = False  # answered, or nobody is there who could be told
 
 
 class Services:
     def __init__(self) -> None:
         self.timeouts = 0
         self.hop: Hop = _untold
+        self.absent: dict[str, str] = {}  # service → why it has no provider, where that is known
         self._providers: dict[str, list[Peer]] = {}
         self._provided: dict[str, dict[str, None]] = {}  # peer id → its services
         self._next: dict[str, int] = {}
@@ -58,8 +61,14 @@ class Services:
     @property
     def due_s(self) -> float | None:
         """When `tick` next has something to do."""
-        while self._due and self._due[0][1] not in self._calls:
+        while self._due:
+            due_s, number = self._due[0]
+            call = self._calls.get(number)
+            if call is not None and call.due_s <= due_s:
+                break
             heapq.heappop(self._due)
+            if call is not None:  # a packet of its answer came since
+                heapq.heappush(self._due, (call.due_s, number))
         return self._due[0][0] if self._due else None
 
     def names(self) -> dict[str, int]:
@@ -93,7 +102,9 @@ class Services:
         target = _operation(message)
         provider = self._whose_turn(target.service)
         if provider is None:
-            asker.say(failed(message.correlation, not_found(target), Fault.NOT_FOUND))
+            why = self.absent.get(target.service)
+            told = failed(message.correlation, why, Fault.PROVIDER_LOST) if why else None
+            asker.say(told or failed(message.correlation, not_found(target), Fault.NOT_FOUND))
         else:
             self.call(asker, message, provider, now_s, timeout_s)
 
@@ -122,7 +133,7 @@ class Services:
         if len(self._calls) >= BROKER_CALLS_OPEN_MAX:
             raise FullError(f"{BROKER_CALLS_OPEN_MAX} calls are under way already")
         self._number += 1
-        call = Call(self._number, asker, message.correlation, provider, now_s + timeout_s, message.traced)
+        call = Call(self._number, asker, message.correlation, provider, now_s + timeout_s, timeout_s, message.traced)
         self._calls[call.number] = call
         heapq.heappush(self._due, (call.due_s, call.number))
         try:
@@ -133,16 +144,23 @@ class Services:
         if call.traced:
             self.hop(asker, call.correlation, ROUTED, provider.identity or provider.id)
 
-    def answered(self, provider: Peer, message: Message) -> bool:
-        """A provider answered; False if nobody waits for it, as after a time-out."""
-        number = message.correlation
-        call = self._calls.get(int(number)) if number.isdecimal() else None
+    def find(self, correlation: str) -> Call | None:
+        """The call that a provider was asked with this correlation for, while it is open."""
+        return self._calls.get(int(correlation)) if correlation.isdecimal() else None
+
+    def answered(self, provider: Peer, message: Message, now_s: float = 0.0) -> bool:
+        """A provider answered; False if nobody waits for it, as after a time-out.
+
+        With each packet of an answer in several, the time for the next one begins.
+        """
+        call = self.find(message.correlation)
         if call is None or call.provider.id != provider.id:
             return False
         if call.traced:
             call.traced = False
             self.hop(call.asker, call.correlation, ANSWERED, provider.identity or provider.id)
         if message.more:
+            call.due_s = max(call.due_s, now_s + call.timeout_s)
             try:
                 call.asker.say(replace(message, correlation=call.correlation))
             except (EncodeError, TranslationError) as error:
@@ -164,12 +182,14 @@ class Services:
             self.unregister(peer, service)
         for call in list(self._calls.values()):
             if call.asker.id == peer.id:
+                call.over = True
                 del self._calls[call.number]
             elif call.provider.id == peer.id:
                 self._finish(call, failed("", "the provider went away", Fault.PROVIDER_LOST))
 
     def _finish(self, call: Call, answer: Message) -> None:
         """The one final answer. Where the asker's protocol cannot carry it, that is the answer."""
+        call.over = True
         del self._calls[call.number]
         if len(self._due) > BROKER_CALLS_OVER_MAX + 2 * len(self._calls):
             self._due = [due for due in self._due if due[1] in self._calls]

@@ -31,6 +31,10 @@ def as_toml(settings: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _value(value: str | float) -> str:
-    """JSON's strings, numbers and booleans are also TOML's."""
+def _value(value: Any) -> str:
+    """JSON's strings, numbers, booleans and lists are also TOML's; its objects are not."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_value(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(each) for each in value) + "]"
     return msgspec.json.encode(value).decode()

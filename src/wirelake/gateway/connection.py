@@ -3,23 +3,20 @@
 import asyncio
 import logging
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from wirelake.broker.services import failed
 from wirelake.errors import EncodeError, ProtocolError, StateError, StorageError, TranslationError
+from wirelake.gateway.entrance import Entrance
 from wirelake.gateway.outbox import Outbox
 from wirelake.gateway.turns import Turns
 from wirelake.limits import QUARANTINE_BYTES_MAX
 from wirelake.message import Kind, Message
 from wirelake.protocols.bundle import Bundle
-from wirelake.protocols.frame import Frame, Sender
+from wirelake.protocols.frame import Frame
 from wirelake.protocols.session import Closing, Session, Step
 
-if TYPE_CHECKING:
-    from wirelake.gateway.door import Door
-
 _log = logging.getLogger(__name__)
-_CLIENT = Sender.CLIENT
 _NOTIFICATION = Kind.NOTIFICATION
 
 
@@ -47,7 +44,7 @@ class Connection(asyncio.Protocol):
         "protocol",
     )
 
-    def __init__(self, door: "Door") -> None:
+    def __init__(self, door: Entrance) -> None:
         self._door = door
         self.protocol = door.protocol.name
         self.id = ""
@@ -65,6 +62,11 @@ class Connection(asyncio.Protocol):
     @property
     def session(self) -> Session:
         return self._session
+
+    @property
+    def closing(self) -> Closing | None:
+        """Why it is over, once it is."""
+        return self._closing
 
     @property
     def acknowledges(self) -> bool:
@@ -134,7 +136,7 @@ class Connection(asyncio.Protocol):
         self._splitter = door.new_splitter()
         self._fit_splitter()
         self._turns = Turns(gateway, transport, self._read)
-        refusal = gateway.admission.enter(self.address)
+        refusal = door.admit(self)
         if refusal:
             self.id = gateway.new_id()
             gateway.counters.refused[self.protocol, refusal] += 1
@@ -144,7 +146,12 @@ class Connection(asyncio.Protocol):
         transport.set_write_buffer_limits(high=gateway.settings.limits.pending_bytes)
         self.opened_at_ms = gateway.now_ms()
         self.id = gateway.opened(self)
+        self._begin()
         self._watch()
+
+    def _begin(self) -> None:
+        """The bytes of messages can follow at once."""
+        self._door.begun(self)
 
     def data_received(self, data: bytes) -> None:
         if self._closing is None:
@@ -184,8 +191,8 @@ class Connection(asyncio.Protocol):
             if self._splitter.rest:
                 gateway.quarantine(self, self._splitter.rest, ProtocolError("incomplete", "ends inside a frame", 0))
         self._due_s = float("inf")
-        gateway.admission.leave(self.address)
         gateway.closed(self, self._closing)
+        self._door.left(self)
 
     # Time
 
@@ -213,7 +220,7 @@ class Connection(asyncio.Protocol):
             gateway.recorder.frames(self, "in", frames if self._splitter.plain else list(map(bare, frames)))
         self.frames_in += len(frames)
         gateway.counters.frames_in[self.protocol] += len(frames)
-        decode = self._door.protocol.decode
+        decode, other = self._door.protocol.decode, self._door.other
         skimmed = 0
         for place, raw in enumerate(frames):
             if place < skimmed:
@@ -226,13 +233,13 @@ class Connection(asyncio.Protocol):
                 self._pass_on(bundle)
                 continue
             try:
-                frame = decode(bare(raw), _CLIENT)
+                frame = decode(bare(raw), other)
             except ProtocolError as error:
                 self._unreadable(error, raw, now_s)
                 return
             step = session.receive(frame, now_s)
             if not session.keeps_wire:
-                gateway.recorder.frames(self, "in", [session.kept(raw, _CLIENT)])
+                gateway.recorder.frames(self, "in", [session.kept(raw, other)])
             self._take(step)
 
     def _pass_on(self, bundle: Bundle) -> None:
@@ -247,9 +254,8 @@ class Connection(asyncio.Protocol):
         """What a step asks for. `told`: its frames are a notification, which is durable and recorded already."""
         if step.frames:
             self._write_frames(step.frames, told=told)
-        gateway = self._door.gateway
         for message in step.messages:
-            gateway.heard(self, message)
+            self._door.heard(self, message)
         if step.closing is not None:
             self._finish(step.closing)
         self._fit_splitter()
@@ -277,7 +283,7 @@ class Connection(asyncio.Protocol):
         if told:
             self._outbox.write(data)
             return
-        kept = encoded if session.keeps_wire else [session.kept(each, Sender.SERVER) for each in encoded]
+        kept = encoded if session.keeps_wire else [session.kept(each, self._door.other.other) for each in encoded]
         try:
             commit = gateway.recorder.frames(self, "out", kept)
         except StorageError as error:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from wirelake.config import Address
 from wirelake.errors import InputError
 from wirelake.gateway.connection import Connection
-from wirelake.gateway.websocket import MessageSplitter, WebSocketConnection
+from wirelake.gateway.websocket import MessageSplitter, ServedWebSocket
+from wirelake.message import Message
 from wirelake.protocols.comet.server import ServerSession as CometSession
 from wirelake.protocols.comet.session import Settings as CometSettings
 from wirelake.protocols.esnp.server import ServerSession as EsnpSession
@@ -31,6 +32,8 @@ _BACKLOG = 4096
 
 
 class Door:
+    other = Sender.CLIENT
+
     def __init__(
         self, gateway: "Gateway", protocol: Protocol, setting: str, address: Address, carrier: Carrier = Carrier.TCP
     ) -> None:
@@ -50,9 +53,21 @@ class Door:
             return MaglineSplitter(chosen.message_bytes_max, chosen.header_bytes_max)
         return self.protocol.splitter(Sender.CLIENT, self.carrier)
 
+    def admit(self, connection: Connection) -> str:
+        return self.gateway.admission.enter(connection.address)
+
+    def begun(self, connection: Connection) -> None:
+        """It is the peer who begins."""
+
+    def heard(self, connection: Connection, message: Message) -> None:
+        self.gateway.heard(connection, message)
+
+    def left(self, connection: Connection) -> None:
+        self.gateway.admission.leave(connection.address)
+
     async def open(self, tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
-        connection = WebSocketConnection if self.carrier is Carrier.WEBSOCKET else Connection
+        connection = ServedWebSocket if self.carrier is Carrier.WEBSOCKET else Connection
         try:
             self._server = await loop.create_server(
                 lambda: connection(self), self.address.host, self.address.port, ssl=tls, backlog=_BACKLOG

@@ -31,6 +31,7 @@ from wirelake.gateway.recorder import Recorded, Recorder
 from wirelake.gateway.resuming import RESUME, Resuming
 from wirelake.gateway.timers import Timers
 from wirelake.gateway.tls import tls_context
+from wirelake.gateway.upstreams import Upstreams
 from wirelake.limits import (
     GATEWAY_COUNTERS_EVERY_S,
     GATEWAY_LOG_BEHIND,
@@ -124,6 +125,7 @@ class Gateway:
         self.broker.services.hop = self._tell_hop
         self.resuming = Resuming(self)
         self.devices = Devices(self)
+        self.upstreams = Upstreams(self)
         self.keys.admin_token()
         self.sweep = Sweep(self.state, settings.broker.expire_s)
         self.spawn(self.sweep.run(self.now_ms, self._swept))
@@ -146,6 +148,7 @@ class Gateway:
             http_door = HttpDoor(self, address)
             await http_door.open(tls)
             self.doors["http"] = http_door
+        self.upstreams.set(settings.sisnet.upstreams)
 
     async def close(self) -> None:
         """Say goodbye to everybody, write what waits, end. Within `GATEWAY_STOP_S`, whatever the peers do."""
@@ -187,10 +190,11 @@ class Gateway:
     def later(self, delay_s: float, call: Callable[[], object]) -> None:
         self._loop.call_later(delay_s, call)
 
-    def spawn(self, work: Coroutine[None, None, None]) -> None:
+    def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     @property
     def log_behind(self) -> bool:

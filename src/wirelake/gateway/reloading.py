@@ -39,6 +39,7 @@ def reload(gateway: "Gateway", new: Settings) -> Reloaded:
         tls_context(new)  # whether the files go together is found out before the old ones are let go
         load_files(gateway.tls, new)
         reloaded.tls = True
+    gateway.upstreams.check(new.sisnet.upstreams)
     gateway.settings = replace(new, **{name: getattr(old, name) for name in fixed})
     _hand_on(gateway)
     return reloaded
@@ -57,6 +58,7 @@ def _hand_on(gateway: "Gateway") -> None:
     gateway.broker.devices_topic = settings.broker.devices_topic
     gateway.sweep.keep_ms = int(settings.broker.expire_s * 1000)
     gateway.builtin.apply()
+    gateway.upstreams.set(settings.sisnet.upstreams)
     for door in gateway.doors.values():
         if isinstance(door, Door):
             door.new_session = session_maker(gateway, door.protocol)
@@ -69,5 +71,12 @@ def _changes(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list
         if isinstance(before, dict):
             changes += _changes(before, now, f"{prefix}{name}.")
         elif before != now:
-            changes.append((f"{prefix}{name}", f"{before} → {now}"))
+            changes.append((f"{prefix}{name}", f"{_shown(before)} → {_shown(now)}"))
     return changes
+
+
+def _shown(value: Any) -> Any:
+    """What is told of a setting; of tables their names only, because there may be passwords in them."""
+    if not isinstance(value, list | tuple):
+        return value
+    return [each.get("name") if isinstance(each, dict) else each for each in value]

@@ -7,88 +7,77 @@ joined and shared between subscribers like those of any other connection.
 
 import asyncio
 import logging
+import re
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import ClassVar, Final
 
+from websockets.client import ClientProtocol
 from websockets.exceptions import WebSocketException
 from websockets.frames import DATA_OPCODES, Frame, Opcode
 from websockets.http11 import Request, Response
-from websockets.protocol import OPEN
+from websockets.protocol import OPEN, Event, Protocol
 from websockets.server import ServerProtocol
+from websockets.uri import parse_uri
 
 from wirelake.gateway.connection import Connection
+from wirelake.gateway.entrance import Entrance
 from wirelake.gateway.origins import origin_allowed
 from wirelake.gateway.unmasked import Masking
 from wirelake.limits import SISNET_MESSAGE_BYTES_MAX
 from wirelake.protocols.session import Closing
 from wirelake.protocols.splitter import DatagramSplitter
 
-if TYPE_CHECKING:
-    from wirelake.gateway.door import Door
-
 _GOING_AWAY: Final = 1001
 _NORMAL: Final = 1000
 _REASON_BYTES_MAX: Final = 123  # what a close frame has room for
+_AS_TEXT: Final = re.compile(rb"(?:[^{}():]*:)(?:(?![BHR])[^{}():]*:){0,2}[{\[]")
 _quiet: Final = logging.getLogger("websockets.server")
 
 
 class MessageSplitter(DatagramSplitter):
-    """Each message is a frame; one that is JSON behind its name goes out as text."""
+    """Each message is a frame; one that is JSON behind its names goes out as text."""
 
     __slots__ = ()
     plain = False
+    mask: ClassVar[bool] = False
 
     def __init__(self, frame_bytes_max: int = SISNET_MESSAGE_BYTES_MAX) -> None:
         super().__init__(frame_bytes_max)
 
     def wrap(self, frame: bytes) -> bytes:
-        form = frame[frame.find(b":") + 1 :][:1]
-        opcode = Opcode.TEXT if form in (b"{", b"[") else Opcode.BINARY
-        return Frame(opcode, frame).serialize(mask=False)
+        opcode = Opcode.TEXT if _AS_TEXT.match(frame) else Opcode.BINARY
+        return Frame(opcode, frame).serialize(mask=self.mask)
+
+
+class MaskedMessageSplitter(MessageSplitter):
+    """What a client sends is masked."""
+
+    __slots__ = ()
+    mask = True
 
 
 class WebSocketConnection(Connection):
-    __slots__ = ("_lenient", "_masking", "_parts", "_websocket")
+    """Either end of it: `websocket` is the library's half, and `_shaken` is told of the other end's handshake."""
 
-    def __init__(self, door: "Door") -> None:
+    __slots__ = ("_parts", "_websocket")
+
+    def __init__(self, door: Entrance, websocket: Protocol) -> None:
         super().__init__(door)
-        self._websocket = ServerProtocol(max_size=SISNET_MESSAGE_BYTES_MAX, logger=_quiet)
+        self._websocket = websocket
         self._parts: list[bytes] = []  # of a message in several frames; the library bounds it
-        self._lenient = door.gateway.settings.sisnet.lenient
-        self._masking = Masking() if self._lenient else None
 
     def _read(self, data: bytes) -> None:
-        self._websocket.receive_data(data if self._masking is None else self._masking.receive(data))
+        self._websocket.receive_data(data)
         for event in self._websocket.events_received():
-            if isinstance(event, Request):
-                self._websocket.send_response(self._accept(event))
-            elif isinstance(event, Frame) and event.opcode in DATA_OPCODES:
-                self._gather(event)
+            if isinstance(event, Frame):
+                if event.opcode in DATA_OPCODES:
+                    self._gather(event)
+            else:
+                self._shaken(event)
         self._answer()
 
-    def _accept(self, request: Request) -> Response:
-        """The library leaves the Host header to others; without exactly one, HTTP/1.1 wants a 400."""
-        hosts = len(request.headers.get_all("Host"))
-        if hosts > 1 or (hosts == 0 and not self._lenient):
-            return self._websocket.reject(HTTPStatus.BAD_REQUEST, "A request needs one Host header.\n")
-        if not self._page_allowed(request):
-            return self._websocket.reject(HTTPStatus.FORBIDDEN, "Pages of this site may not connect: sisnet.origins.\n")
-        return self._websocket.accept(request)
-
-    def _page_allowed(self, request: Request) -> bool:
-        origins = request.headers.get_all("Origin")
-        if not origins:
-            return True  # no browser
-        gateway = self._door.gateway
-        http_door = gateway.doors.get("http")
-        return len(origins) == 1 and origin_allowed(
-            origins[0],
-            request.headers.get("Host", ""),
-            None if http_door is None else http_door.address.port,
-            secure=gateway.tls is not None,
-            listed=gateway.settings.sisnet.origins,
-            open_to_all=gateway.settings.auth.open,
-        )
+    def _shaken(self, event: Event) -> None:
+        raise NotImplementedError
 
     def eof_received(self) -> bool:
         self._websocket.receive_eof()
@@ -131,3 +120,64 @@ class WebSocketConnection(Connection):
                 if data:
                     self._transport.write(data)
         super()._hang_up()
+
+
+class ServedWebSocket(WebSocketConnection):
+    """A client came in by a door."""
+
+    __slots__ = ("_accepting", "_lenient", "_masking")
+
+    def __init__(self, door: Entrance) -> None:
+        self._accepting = ServerProtocol(max_size=SISNET_MESSAGE_BYTES_MAX, logger=_quiet)
+        super().__init__(door, self._accepting)
+        self._lenient = door.gateway.settings.sisnet.lenient
+        self._masking = Masking() if self._lenient else None
+
+    def _read(self, data: bytes) -> None:
+        super()._read(data if self._masking is None else self._masking.receive(data))
+
+    def _shaken(self, event: Event) -> None:
+        if isinstance(event, Request):
+            self._accepting.send_response(self._response(event))
+
+    def _response(self, request: Request) -> Response:
+        """The library leaves the Host header to others; without exactly one, HTTP/1.1 wants a 400."""
+        hosts = len(request.headers.get_all("Host"))
+        if hosts > 1 or (hosts == 0 and not self._lenient):
+            return self._accepting.reject(HTTPStatus.BAD_REQUEST, "A request needs one Host header.\n")
+        if not self._page_allowed(request):
+            return self._accepting.reject(HTTPStatus.FORBIDDEN, "Pages of this site may not connect: sisnet.origins.\n")
+        return self._accepting.accept(request)
+
+    def _page_allowed(self, request: Request) -> bool:
+        origins = request.headers.get_all("Origin")
+        if not origins:
+            return True  # no browser
+        gateway = self._door.gateway
+        http_door = gateway.doors.get("http")
+        return len(origins) == 1 and origin_allowed(
+            origins[0],
+            request.headers.get("Host", ""),
+            None if http_door is None else http_door.address.port,
+            secure=gateway.tls is not None,
+            listed=gateway.settings.sisnet.origins,
+            open_to_all=gateway.settings.auth.open,
+        )
+
+
+class CalledWebSocket(WebSocketConnection):
+    """We called a server."""
+
+    __slots__ = ("_calling",)
+
+    def __init__(self, door: Entrance, url: str) -> None:
+        self._calling = ClientProtocol(parse_uri(url), max_size=SISNET_MESSAGE_BYTES_MAX, logger=_quiet)
+        super().__init__(door, self._calling)
+
+    def _begin(self) -> None:
+        self._calling.send_request(self._calling.connect())
+        self._answer()
+
+    def _shaken(self, event: Event) -> None:
+        if isinstance(event, Response) and self._calling.state is OPEN:
+            self._door.begun(self)

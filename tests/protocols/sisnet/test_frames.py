@@ -15,7 +15,7 @@ from wirelake.protocols.sisnet.data_line import DataLine
 from wirelake.protocols.sisnet.foreign import Http, Redis
 from wirelake.protocols.sisnet.frames import SisnetMessageSplitter, SisnetTcpSplitter, decode
 from wirelake.protocols.sisnet.json_form import Json
-from wirelake.protocols.sisnet.names import SisnetFrame
+from wirelake.protocols.sisnet.names import SisnetFrame, own_name, relayed
 from wirelake.protocols.sisnet.protocol import PROTOCOL
 from wirelake.protocols.sisnet.sizes import sized, write_size
 from wirelake.protocols.sisnet.tree import dissect
@@ -174,11 +174,40 @@ def test_relayed_json_has_two_names() -> None:
     ]
 
 
+def test_json_relayed_twice_has_three_names_and_no_message_has_four() -> None:
+    frame = decode(b'5:17:n1:{"ans":0}', Sender.SERVER)
+    assert frame == Json.of("5:17:n1", {"ans": 0})
+    assert frame.encode() == b'5:17:n1:{"ans":0}'
+    names = [leaf.name for leaf in dissect(b"5:17:n1:[]", Sender.SERVER).root.leaves()]
+    assert names == ["name", "colon", "relayed name", "colon", "relayed name", "colon", "json"]
+    assert decode(b"3:5:17:n1:{}", Sender.SERVER) == DataLine("3", "5", "17", "n1", b"{}")
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "name"),
+    [
+        ("17", "n1", "17:n1"),
+        ("5", "17:n1", "5:17:n1"),
+        ("3", "5:17:n1", "3:5:17.n1"),
+        ("2", "3:5:17.n1", "2:3:5.17.n1"),
+        ("17", "", "17"),
+        ("17", "Bob", "17"),  # would be read as the binary form
+        ("5", "17:" + "n" * 128, "5:17:" + "n" * 128),
+        ("3", "5:17:" + "n" * 128, "3"),  # no name has 131 bytes
+    ],
+)
+def test_a_relay_puts_its_own_name_before_the_askers(own: str, asked: str, name: str) -> None:
+    assert relayed(own, asked) == name
+    wire = Json.of(name, {}).encode()
+    assert decode(wire, Sender.CLIENT) == Json.of(name, {})
+    assert own_name(name) == own
+
+
 @pytest.mark.parametrize(
     "frame",
     [
         Json.of("a{", {}),
-        Json.of("a:b:c", {}),
+        Json.of("a:b:c:d", {}),
         Json.of("a:Bob", {}),
         Json.of("x" * 129, {}),
         Redis("a:b", b""),

@@ -10,10 +10,11 @@ from wirelake.protocols.session import Closing, Step
 from wirelake.protocols.sisnet import snappy
 from wirelake.protocols.sisnet.answer import failed
 from wirelake.protocols.sisnet.data_line import DataLine
-from wirelake.protocols.sisnet.names import SisnetFrame
+from wirelake.protocols.sisnet.json_form import Json
+from wirelake.protocols.sisnet.names import SisnetFrame, own_name, relayed
 from wirelake.protocols.sisnet.opcodes import Dialect
 from wirelake.protocols.sisnet.peer import Asked, Heard, Peer
-from wirelake.protocols.sisnet.request import Request, write_json_request
+from wirelake.protocols.sisnet.request import ASKED_AS, Request, write_json_request
 from wirelake.protocols.sisnet.session import CLIENT_TABLE, ClientState, Settings
 from wirelake.protocols.sisnet.subscriptions import Subscriptions, subscribed_by
 from wirelake.protocols.sisnet.translation import (
@@ -31,6 +32,7 @@ class ClientSession(Peer):
     """Asks in `dialect`; with `binary`, questions and answers are in the binary form, with `compress` packed by snappy.
 
     What is pushed for a subscription comes up as a NOTIFICATION with the correlation of the request that subscribed.
+    A request with the header `sisnet.name` is relayed: it goes out under our name and that one.
     An answer in several packets comes up as it comes, each saying in `more` how many still follow.
     """
 
@@ -92,7 +94,7 @@ class ClientSession(Peer):
         step.closing = Closing("login_timeout")
 
     def _hear_answer(self, heard: Heard, now_s: float, step: Step) -> None:
-        name = heard.frame.message_name
+        name = own_name(heard.frame.message_name)
         found = self._subscriptions.find(name)
         if found is not None:
             self._pushed(name, found[1], answer_to_message(heard.answer, heard.frame), step)
@@ -126,7 +128,11 @@ class ClientSession(Peer):
         super()._ask(message, correlation, now_s, step)
 
     def _request_frame(self, message: Message, name: str) -> SisnetFrame:
-        return request_from_message(message, name, self._dialect, binary=self._binary)
+        frame = request_from_message(message, name, self._dialect, binary=self._binary)
+        asked = message.headers.get(ASKED_AS)
+        if isinstance(frame, Json) and isinstance(asked, str):
+            return replace(frame, message_name=relayed(name, asked))
+        return frame
 
     def _serve(self, heard: Heard, now_s: float, step: Step) -> None:
         """Both ends count names from 1: what asks under the name of a subscription is a push only as a data line."""

@@ -16,7 +16,7 @@ from wirelake.protocols.sisnet.binary_form import BinaryRequest
 from wirelake.protocols.sisnet.data_line import DataLine
 from wirelake.protocols.sisnet.foreign import Redis
 from wirelake.protocols.sisnet.json_form import Json
-from wirelake.protocols.sisnet.names import SisnetFrame
+from wirelake.protocols.sisnet.names import SisnetFrame, own_name
 from wirelake.protocols.sisnet.opcodes import BYTES_FORMATS, Dialect
 from wirelake.protocols.sisnet.records import RecordTable, read_tables, write_tables
 from wirelake.protocols.sisnet.redis_form import NO_COMMAND, RedisQuestion
@@ -241,7 +241,7 @@ class Peer(Session):
         self._ask(message, message.correlation, now_s, step)
 
     def _hear_answer(self, heard: Heard, now_s: float, step: Step) -> None:
-        name = heard.frame.message_name
+        name = own_name(heard.frame.message_name)
         asked = self._asked.pop(name, None)
         if asked is None:
             return

@@ -19,8 +19,10 @@ DEFAULT_SERVICE = "sisdb"
 REDIS_SERVICE = "redis"
 HTTP_FORMAT = "http"
 
+ASKED_AS = "sisnet.name"  # header of a request that is relayed: the name it was asked under
+
 # Keys of a JSON request that have a meaning of their own; all others are carried along as headers.
-_OWN_KEYS = frozenset({"service", "command", "cmd", "ask", "argv", "key", "sdb", "fmt", "ans", "msg", "fuc"})
+_OWN_KEYS = frozenset({"service", "command", "cmd", "ask", "argv", "key", "sdb", "fmt", "ans", "msg", "fuc", ASKED_AS})
 _JSON_STARTS = frozenset(b'{["-0123456789tfn')
 
 

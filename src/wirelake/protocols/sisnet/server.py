@@ -47,6 +47,11 @@ class ServerSession(Peer):
         self._subscriptions: Subscriptions[Question] = Subscriptions()
         self._redis: RedisForm | None = None  # once a message of that form came
 
+    def asked_as(self, correlation: str) -> str:
+        """The name of a request that is not answered yet."""
+        question = self._open.get(correlation)
+        return "" if question is None else question.name
+
     def _listen(self, frame: Frame) -> tuple[str, Any]:
         """A frame that is held is looked at when the login is decided: only then it is known how it was packed."""
         return ("held", frame) if self.state is ServerState.CHECKING else super()._listen(frame)

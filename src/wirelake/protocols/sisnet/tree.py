@@ -38,8 +38,10 @@ def _walk(d: Dissector) -> None:
     _section(d, "name", SISNET_NAME_BYTES_MAX)
     d.need(1, "the message after its name")
     form = FORMS.get(d.data[d.position])
-    if form is None and RELAYED_NAME.match(d.data, d.position):
-        _section(d, "relayed name", SISNET_NAME_BYTES_MAX)
+    relayed = RELAYED_NAME.match(d.data, d.position) if form is None else None
+    if relayed is not None:
+        while d.position < relayed.end():
+            _section(d, "relayed name", SISNET_NAME_BYTES_MAX)
         form = FORMS.get(d.data[d.position])
     d.root.name = f"sisnet {_FORM_NAMES[form]}"
     match form:

@@ -1,0 +1,263 @@
+"""A sisnet server behind us: called, called again when it is lost, and offered to everybody as a provider.
+
+The broker sees a peer that registered the upstream's services. What it is asked goes through `Sharing`, so that the
+upstream is asked once for what many want.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from wirelake.backoff import Backoff
+from wirelake.broker.services import Call
+from wirelake.broker.sharing import Sharing
+from wirelake.config import Upstream as Settings
+from wirelake.config import parse_upstream
+from wirelake.errors import InputError, StateError
+from wirelake.gateway.connection import Connection
+from wirelake.gateway.websocket import CalledWebSocket, MaskedMessageSplitter
+from wirelake.limits import (
+    UPSTREAM_BACKOFF_FIRST_S,
+    UPSTREAM_BACKOFF_MAX_S,
+    UPSTREAM_CONNECT_S,
+    UPSTREAM_LOGIN_S,
+    UPSTREAM_STEADY_S,
+)
+from wirelake.message import Credentials, Failure, Kind, Message, Op, control, control_op
+from wirelake.protocols import registry
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.protocol import Carrier
+from wirelake.protocols.session import Closing, Session
+from wirelake.protocols.sisnet.client import ClientSession
+from wirelake.protocols.sisnet.opcodes import BYTES_FORMATS
+from wirelake.protocols.sisnet.request import ASKED_AS
+from wirelake.protocols.sisnet.server import ServerSession
+from wirelake.protocols.sisnet.subscriptions import unsubscribed_by
+from wirelake.protocols.splitter import Splitter
+
+if TYPE_CHECKING:
+    from wirelake.gateway.gateway import Gateway
+
+_log = logging.getLogger(__name__)
+_LOGIN: Final = "login"
+_NOT_SERVED: Final = Failure("not served here")
+_ONE_HOP: Final = frozenset({"lnk", "timeout_ms"})  # headers that are between the asker and us
+
+
+class Upstream:
+    """Also the broker's `Peer`: the provider of the upstream's services, under the id of the connection it has."""
+
+    protocol = "sisnet"
+    acknowledges: Final = False
+    fetches: Final = False
+    audience: Final = None
+    congested: Final = False
+
+    def __init__(self, gateway: "Gateway", settings: Settings) -> None:
+        self.settings = settings
+        self.identity = settings.name
+        self.id = ""
+        self.sharing = Sharing(self._ask, self._answer, gateway.broker.telling, gateway.settings.sisnet.keep_s)
+        self.trouble = "it was not reached yet"
+        self.calls = 0  # tries to connect
+        self._gateway = gateway
+        self._scheme, self._address = parse_upstream(settings)
+        self._tls = self._tls_context()
+        self._entrance = UpstreamEntrance(gateway, self, self._scheme)
+        self._connection: Connection | None = None
+        self._refusal = ""
+        self._over: asyncio.Future[None] | None = None
+        self._accepted: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def ready(self) -> bool:
+        return bool(self.id)
+
+    def open(self) -> None:
+        self._tell_absent()
+        self._task = self._gateway.spawn(self._run())
+
+    def close(self) -> None:
+        """For good: its services are no longer offered here, and subscriptions to them end."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._connection is not None:
+            self._connection.end(Closing("shutdown", "the gateway needs this upstream no longer"))
+        for service in self.settings.services:
+            self._gateway.broker.services.absent.pop(service, None)
+        self.sharing.close()
+
+    # The broker's view
+
+    def say(self, message: Message) -> None:
+        """A request of somebody's."""
+        call = self._gateway.broker.services.find(message.correlation)
+        if call is None:
+            raise StateError("nobody asks this")
+        interest = unsubscribed_by(message)
+        if interest is not None:
+            self._gateway.upstreams.unsubscribe(call.asker, interest)
+            self._answer(call, Message(kind=Kind.RESPONSE))
+            return
+        self.sharing.ask(call, _relayed(call, message), self._gateway.now_s())
+
+    def end(self, closing: Closing) -> None:
+        if self._connection is not None:
+            self._connection.end(closing)
+
+    def encoded(self, message: Message) -> bytes:
+        raise StateError(f"an upstream subscribes to nothing here, and gets no {message.kind}")
+
+    def write(self, data: bytes) -> None:
+        raise StateError(f"an upstream subscribes to nothing here, and gets no {len(data)} bytes")
+
+    # Its sharing's view
+
+    def _ask(self, request: Message) -> None:
+        if self._connection is None:
+            raise StateError("the upstream is away")
+        self._connection.say(request)
+
+    def _answer(self, call: Call, answer: Message) -> bool:
+        services = self._gateway.broker.services
+        return services.answered(self, replace(answer, correlation=str(call.number)), self._gateway.now_s())
+
+    # The connection's view
+
+    def begun(self, connection: Connection) -> None:
+        self._connection = connection
+        credentials = Credentials(self.settings.user, self.settings.password)
+        connection.say(control(Op.LOGIN, credentials=credentials, correlation=_LOGIN))
+
+    def heard(self, connection: Connection, message: Message) -> None:
+        if not self.id:
+            self._login_answered(connection, message)
+        elif message.kind in {Kind.RESPONSE, Kind.NOTIFICATION}:
+            self.sharing.received(message, self._gateway.now_s())
+        elif control_op(message) is None and message.correlation:
+            connection.say(Message(kind=Kind.RESPONSE, correlation=message.correlation, failure=_NOT_SERVED))
+
+    def left(self, connection: Connection) -> None:
+        """Those who waited were told by the broker, which saw the provider go."""
+        self._connection = None
+        self.id = ""
+        closing = connection.closing or Closing("lost")
+        self.trouble = self._refusal or closing.text or f"the connection ended: {closing.code}"
+        self._tell_absent()
+        self.sharing.lost()
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
+
+    def _login_answered(self, connection: Connection, message: Message) -> None:
+        if message.correlation != _LOGIN or message.kind is not Kind.RESPONSE:
+            return
+        if message.failure is not None:
+            self._refusal = f"it refused the login: {message.failure.text}"
+            return  # the session closes by itself
+        self.id = connection.id
+        for service in self.settings.services:
+            self._gateway.broker.services.register(self, service)
+        if self._accepted is not None and not self._accepted.done():
+            self._accepted.set_result(None)
+        _log.info("upstream %s is there", self.settings.name, extra={"session": connection.id})
+        self.sharing.ready()
+
+    def _tell_absent(self) -> None:
+        absent = self._gateway.broker.services.absent
+        absent |= dict.fromkeys(self.settings.services, f"upstream {self.settings.name} is away: {self.trouble}")
+
+    # Calling
+
+    async def _run(self) -> None:
+        backoff = Backoff(first_s=UPSTREAM_BACKOFF_FIRST_S, max_s=UPSTREAM_BACKOFF_MAX_S)
+        while not self._gateway.stopping:
+            begun_s = self._gateway.now_s()
+            try:
+                await self._call()
+            except TimeoutError:
+                self.trouble = "it does not answer"
+            except (OSError, ssl.SSLError) as error:
+                self.trouble = str(error) or type(error).__name__
+            if self._gateway.now_s() - begun_s >= UPSTREAM_STEADY_S:
+                backoff.reset()
+            self._tell_absent()
+            pause_s = backoff.next_s()
+            _log.info("upstream %s: %s; calling again in %.1f s", self.settings.name, self.trouble, pause_s)
+            await asyncio.sleep(pause_s)
+
+    async def _call(self) -> None:
+        """One connection, from the call to its end."""
+        loop = asyncio.get_running_loop()
+        self.calls += 1
+        self._refusal = ""
+        self._over, self._accepted = loop.create_future(), loop.create_future()
+        async with asyncio.timeout(UPSTREAM_CONNECT_S):
+            transport, _ = await loop.create_connection(
+                self._new_connection, self._address.host, self._address.port, ssl=self._tls
+            )
+        try:
+            async with asyncio.timeout(UPSTREAM_LOGIN_S):
+                await asyncio.wait([self._over, self._accepted], return_when=asyncio.FIRST_COMPLETED)
+            await self._over
+        finally:
+            transport.abort()
+            await asyncio.wait([self._over])
+
+    def _new_connection(self) -> Connection:
+        if self._scheme in {"ws", "wss"}:
+            return CalledWebSocket(self._entrance, self.settings.url)
+        return Connection(self._entrance)
+
+    def _tls_context(self) -> ssl.SSLContext | None:
+        if self._scheme not in {"wss", "tls"}:
+            return None
+        try:
+            return ssl.create_default_context(cafile=self.settings.ca or None)
+        except (OSError, ssl.SSLError) as error:
+            raise InputError(f"settings: upstream {self.settings.name}: ca cannot be used: {error}") from error
+
+
+class UpstreamEntrance:
+    """What an upstream's connection knows of it."""
+
+    other = Sender.SERVER
+
+    def __init__(self, gateway: "Gateway", upstream: Upstream, scheme: str) -> None:
+        self.gateway = gateway
+        self.new_session: Callable[[float], Session] = ClientSession
+        self.protocol = registry.get("sisnet")
+        self._upstream = upstream
+        self._websocket = scheme in {"ws", "wss"}
+
+    def new_splitter(self) -> Splitter:
+        if self._websocket:
+            return MaskedMessageSplitter()
+        return self.protocol.splitter(Sender.SERVER, Carrier.TCP)
+
+    def admit(self, connection: Connection) -> str:
+        connection.identity = self._upstream.identity
+        return ""
+
+    def begun(self, connection: Connection) -> None:
+        self._upstream.begun(connection)
+
+    def heard(self, connection: Connection, message: Message) -> None:
+        self._upstream.heard(connection, message)
+
+    def left(self, connection: Connection) -> None:
+        self._upstream.left(connection)
+
+
+def _relayed(call: Call, message: Message) -> Message:
+    """As it goes on: the name it was asked under stands behind ours, where both can be read."""
+    headers = {name: value for name, value in message.headers.items() if name not in _ONE_HOP}
+    asker = call.asker
+    in_bytes = headers.get("fmt") in BYTES_FORMATS  # such an answer has room for one name only
+    if isinstance(asker, Connection) and isinstance(asker.session, ServerSession) and not in_bytes:
+        headers[ASKED_AS] = asker.session.asked_as(call.correlation)
+    return replace(message, headers=headers)
