@@ -157,7 +157,8 @@ def test_requests_that_differ_are_asked_apart(tmp_path: Path) -> None:
             await WebTerminal.call(front.port("sisnet")) as terminal,
         ):
             base: dict[str, Any] = {"service": "quotes", "command": "hold", "ask": {"a": 1}}
-            for name, other in enumerate(({}, {"ask": {"a": 2}}, {"command": "hold2"}, {"fmt": "bytes"}, {"ask": "a"})):
+            others: list[dict[str, Any]] = [{}, {"ask": {"a": 2}}, {"command": "x"}, {"fmt": "bytes"}, {"ask": "a"}]
+            for name, other in enumerate(others):
                 await terminal.say(str(name), **(base | other))
             await until(lambda: len(quotes.asked) == 5)
 
