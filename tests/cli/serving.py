@@ -83,8 +83,14 @@ class Serving:
 
 
 @contextmanager
-def serving(folder: Path, *doors: str, options: tuple[str, ...] = (), text: str = "") -> Iterator[Serving]:
-    settings = write_settings(folder, *doors, text=text)
+def serving(
+    folder: Path,
+    *doors: str,
+    options: tuple[str, ...] = (),
+    text: str = "",
+    ports: dict[str, int] | None = None,
+) -> Iterator[Serving]:
+    settings = write_settings(folder, *doors, text=text, ports=ports)
     process = subprocess.Popen(
         [sys.executable, "-m", "wirelake.cli.main", "serve", "--config", str(settings), *options],
         stdout=subprocess.PIPE,

@@ -23,8 +23,10 @@ class Builtin:
         self.apply()
 
     def apply(self) -> None:
-        """The settings in force."""
-        self.records.serve(self._gateway.settings.sisnet.data_sets)
+        """The settings in force. A data set that an upstream serves is not kept here."""
+        sisnet = self._gateway.settings.sisnet
+        relayed = {service for upstream in sisnet.upstreams for service in upstream.services}
+        self.records.serve(tuple(name for name in sisnet.data_sets if name not in relayed))
 
     def _about(self) -> str:
         """The first lines of what a redis client gets from INFO."""

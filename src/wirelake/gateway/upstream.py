@@ -67,6 +67,7 @@ class Upstream:
         self._gateway = gateway
         self._scheme, self._address = parse_upstream(settings)
         self._tls = self._tls_context()
+        self._check_services(gateway)
         self._entrance = UpstreamEntrance(gateway, self, self._scheme)
         self._connection: Connection | None = None
         self._refusal = ""
@@ -212,6 +213,14 @@ class Upstream:
         if self._scheme in {"ws", "wss"}:
             return CalledWebSocket(self._entrance, self.settings.url)
         return Connection(self._entrance)
+
+    def _check_services(self, gateway: "Gateway") -> None:
+        own = gateway.broker.builtin.keys() - set(gateway.settings.sisnet.data_sets)
+        for service in self.settings.services:
+            if service in own:
+                raise InputError(
+                    f"settings: upstream {self.settings.name}: {service} is a service of the gateway's own"
+                )
 
     def _tls_context(self) -> ssl.SSLContext | None:
         if self._scheme not in {"wss", "tls"}:

@@ -5,7 +5,6 @@ sends is not masked, so a message's bytes do not depend on the connection: they 
 joined and shared between subscribers like those of any other connection.
 """
 
-import asyncio
 import logging
 import re
 from http import HTTPStatus
@@ -92,7 +91,7 @@ class WebSocketConnection(Connection):
     def _answer(self) -> None:
         """What the library has to say of its own: the handshake, pongs, a close."""
         transport = self._transport
-        if not isinstance(transport, asyncio.Transport) or transport.is_closing():
+        if transport is None or transport.is_closing():
             return
         over = False
         for data in self._websocket.data_to_send():
