@@ -83,10 +83,14 @@ def nats() -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def redis() -> Iterator[int]:
-    """Without persistence, and without a limit for slow subscribers: live names only."""
+def redis(synced: Path | None = None) -> Iterator[int]:
+    """Without a limit for slow subscribers. With a folder, what is written is synced before it is answered; else there
+    is no persistence.
+    """
     port = free_port()
-    command = ["redis-server", "--port", str(port), "--save", "", "--appendonly", "no"]
+    command = ["redis-server", "--port", str(port), "--save", "", "--appendonly", "no" if synced is None else "yes"]
+    if synced is not None:
+        command += ["--dir", str(synced), "--appendfsync", "always"]
     with running([*command, "--client-output-buffer-limit", "pubsub 0 0 0"], port):
         yield port
 
