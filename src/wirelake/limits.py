@@ -68,6 +68,7 @@ SISNET_ANSWER_S: Final = 30.0  # (setting) how long a peer may take to answer wh
 # sisdb, the service
 SISDB_SERIES_PER_REQUEST_MAX: Final = 4096  # that one get, sub or set may name
 SISDB_RECORDS_PER_SET_MAX: Final = 50_000
+SISDB_RECORDS_PER_GET_MAX: Final = 200_000  # in the packets of one answer; of a table without a layout, one packet's
 
 # apostol
 APOSTOL_PACKET_BYTES_MAX: Final = 2 + 0x7FFF  # what a two-byte length can say

@@ -9,10 +9,10 @@ import httpx
 import pytest
 import redis.asyncio
 
-from gateway.running import HOST, WAIT_S, Running, running_gateway
+from gateway.running import HOST, WAIT_S, Running, running_gateway, until
 from gateway.terminal import Terminal
-from wirelake.limits import SISNET_SUBSCRIPTIONS_MAX, STATE_READ_ROWS_MAX
-from wirelake.protocols.jsontext import write_json
+from wirelake.limits import MIB, SISNET_SUBSCRIPTIONS_MAX, STATE_READ_BYTES_MAX, STATE_READ_ROWS_MAX
+from wirelake.protocols.jsontext import read_json, write_json
 from wirelake.protocols.sisnet.binary_form import BinaryAnswer, BinaryRequest
 
 OPEN: dict[str, Any] = {"auth": {"open": True}}
@@ -110,7 +110,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("get", {"key": "a", "sdb": "day", "fields": 7}, "fields are a list of names"),
     ("get", {"key": "a", "sdb": "day", "fields": "none"}, "there is no field 'none'"),
     ("get", {"key": "a", "sdb": "day", "format": "xml"}, "format is one of array, json, bytes"),
-    ("get", {"key": "*", "sdb": "day", "format": "bytes"}, "format bytes takes one key, one sdb and all fields"),
+    ("get", {"key": "*", "sdb": "day", "format": "bytes"}, "format bytes takes one key and one sdb"),
     ("get", {"key": "a", "sdb": "none", "format": "bytes"}, "table 'none' has no layout to pack records by"),
     ("set", {"key": "a", "sdb": "day"}, "set needs data"),
     ("set", {"key": "*", "sdb": "day", "data": [[1, 1, ""]]}, "set takes names, not *"),
@@ -384,18 +384,81 @@ def test_through_http_and_after_a_restart(tmp_path: Path) -> None:
     asyncio.run(after())
 
 
-def test_more_than_fits_one_answer_is_refused_not_left_out(tmp_path: Path) -> None:
+def test_more_than_fits_one_packet_comes_in_several(tmp_path: Path) -> None:
+    count = 2 * STATE_READ_ROWS_MAX + 5
+
     async def story() -> None:
         async with running_gateway(tmp_path, "sisnet_tcp", **OPEN) as running, await terminal(running) as line:
-            assert await line.sisdb("create", sdb="t", fields=[["time", "I", 4]]) == "ok"
-            rows = [[number] for number in range(STATE_READ_ROWS_MAX)]
-            assert await line.sisdb("set", key="k", sdb="t", data=rows) == "ok"
-            assert await line.sisdb("get", key="k", sdb="t") == rows
-            assert await line.sisdb("set", key="k,l", sdb="t", data=[[-1]]) == "ok"
-            assert "more than fits one answer" in await line.sisdb("get", key="k", sdb="t")
-            assert await line.sisdb("get", key="k", sdb="t", max=5) == [[number] for number in range(-1, 6)]
+            assert await line.sisdb("create", sdb="t", fields=[["time", "I", 4], ["n", "I", 4]]) == "ok"
+            rows = [[number // 7, number] for number in range(count)]
+            for first in (0, STATE_READ_ROWS_MAX, 2 * STATE_READ_ROWS_MAX):
+                assert await line.sisdb("set", key="k", sdb="t", data=rows[first : first + STATE_READ_ROWS_MAX]) == "ok"
+            for name in ("one", "two"):
+                line.say(name, command="get", ask={"key": "k", "sdb": "t"})
+            line.say("p", service="wirelake", command="ping")
+            heard: dict[str, list[Any]] = {"one": [], "two": [], "p": []}
+            while sum(map(len, heard.values())) < 7:
+                told, _, rest = (await line.hear()).partition(b":")
+                heard[told.decode()].append(read_json(rest))
+            for packets in (heard["one"], heard["two"]):
+                assert [packet.get("fuc", 0) for packet in packets] == [2, 1, 0]
+                assert [row for packet in packets for row in packet["msg"]] == rows
+            since = rows[5][0]
+            line.say("n", command="get", ask={"key": "k", "sdb": "t", "min": since, "fields": "n", "format": "json"})
+            packets = [await line.hear_json("n") for _ in range(3)]
+            found = [row["n"] for packet in packets for row in packet["msg"]]
+            assert found == [number for time, number in rows if time >= since]
+            assert await line.sisdb("get", key="k", sdb="t", max=1) == rows[:14]
             assert await line.sisdb("get", key="k", sdb="t", count=2) == rows[-2:]
-            assert "more than fits one answer" in await line.sisdb("get", key="*", sdb="t", min=-1, count=9999 + 1)
+
+    asyncio.run(story())
+
+
+def test_what_cannot_be_answered_whole_is_refused_not_left_out(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_gateway(tmp_path, "sisnet_tcp", **OPEN) as running, await terminal(running) as line:
+            rows = [{"time": number} for number in range(STATE_READ_ROWS_MAX)]
+            assert await line.sisdb("set", key="k", sdb="loose", data=rows) == "ok"
+            assert len(await line.sisdb("get", key="k", sdb="loose")) == STATE_READ_ROWS_MAX
+            assert await line.sisdb("set", key="k,l", sdb="loose", data={"time": -1}) == "ok"
+            assert "more than fits one answer" in await line.sisdb("get", key="k", sdb="loose")
+            assert "more than fits one answer" in await line.sisdb("get", key="*", sdb="loose", count=10_000)
+            assert await line.sisdb("get", key="k", sdb="loose", max=1) == [[-1], [0], [1]]
+            for number in range(3):
+                data = {"time": number, "text": "x" * (STATE_READ_BYTES_MAX // 2)}
+                assert await line.sisdb("set", key="long", sdb="loose", data=data) == "ok"
+            assert "more than fits one answer" in await line.sisdb("get", key="long", sdb="loose")
+            assert len(await line.sisdb("get", key="long", sdb="loose", count=1)) == 1
+
+    asyncio.run(story())
+
+
+def test_a_long_answer_waits_for_a_reader_that_is_slow(tmp_path: Path) -> None:
+    packets = 8  # more than the sockets' own buffers hold
+    text = "x" * 250
+
+    async def story() -> None:
+        limits = {"pending_bytes": 64 * 1024}
+        async with (
+            running_gateway(tmp_path, "sisnet_tcp", limits=limits, **OPEN) as running,
+            await terminal(running) as line,
+            await terminal(running) as gone,
+        ):
+            assert await line.sisdb("create", sdb="t", fields=[["time", "I", 4], ["text", "C", 250]]) == "ok"
+            for number in range(packets):
+                rows = [[number, text]] * STATE_READ_ROWS_MAX
+                assert await line.sisdb("set", key="k", sdb="t", data=rows) == "ok"
+            for each in (line, gone):
+                each.pause()
+                each.say("g", command="get", ask={"key": "k", "sdb": "t"})
+            connections = list(running.gateway.connections.values())
+            await until(lambda: all(connection.congested for connection in connections))
+            assert all(connection.pending_bytes < 8 * MIB for connection in connections)
+            line.resume()
+            for number in range(packets):
+                packet = await line.hear_json("g")
+                assert packet["msg"] == [[number, text]] * STATE_READ_ROWS_MAX
+                assert packet.get("fuc", 0) == packets - 1 - number
 
     asyncio.run(story())
 

@@ -5,7 +5,9 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from wirelake.gateway.device_commands import DeviceCommands
+from wirelake.limits import GATEWAY_BUSY_PAUSE_S
 from wirelake.message import DEVICES_SERVICE
+from wirelake.services.packets import Sending
 from wirelake.services.records import RecordService
 from wirelake.services.values import SERVICE, ValueService
 
@@ -19,7 +21,8 @@ class Builtin:
         broker, state = gateway.broker, gateway.state
         broker.builtin[DEVICES_SERVICE] = DeviceCommands(gateway)
         broker.builtin[SERVICE] = ValueService(broker, state.values, gateway.now_ms, self._about)
-        self.records = RecordService(broker, state.records, gateway.flush_soon)
+        sending = Sending(gateway.later, lambda: GATEWAY_BUSY_PAUSE_S if gateway.log_behind else 0.0)
+        self.records = RecordService(broker, state.records, sending, gateway.flush_soon)
         self.apply()
 
     def apply(self) -> None:

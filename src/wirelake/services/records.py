@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from wirelake.broker.broker import Broker, answered
 from wirelake.broker.peer import Peer
 from wirelake.broker.services import failed, not_found
 from wirelake.commit import Commit
-from wirelake.errors import EncodeError, InputError, ProtocolError, StateError, StorageError
+from wirelake.errors import EncodeError, InputError, StateError, StorageError, TranslationError
 from wirelake.limits import (
+    SISDB_RECORDS_PER_GET_MAX,
     SISDB_RECORDS_PER_SET_MAX,
     SISDB_SERIES_PER_REQUEST_MAX,
     STATE_READ_BYTES_MAX,
@@ -24,9 +26,10 @@ from wirelake.limits import (
 from wirelake.message import Fault, Kind, Message, Operation, Topic
 from wirelake.protocols.jsontext import write_json
 from wirelake.services.followers import Follower, Followers, Series
+from wirelake.services.packets import Packets, Sending
 from wirelake.services.selection import Format, Selection, read_names, read_sdbs, read_selection
 from wirelake.services.tables import LooseTable, PackedTable, read_layout, table_of
-from wirelake.state.records import ALL, Record, Records
+from wirelake.state.records import ALL, Record, Records, before
 
 DEFAULT: Final = "sisdb"
 
@@ -40,12 +43,13 @@ class Pushed(Struct, frozen=True):
 
 
 class RecordService:
-    def __init__(self, broker: Broker, records: Records, flush: Callable[[], object]) -> None:
+    def __init__(self, broker: Broker, records: Records, sending: Sending, flush: Callable[[], object]) -> None:
         self._broker = broker
         self._records = records
+        self._sending = sending
         self._flush = flush  # what is published here goes out at the end of the turn
         self.followers = Followers(broker)
-        broker.watchers.append(self.followers)
+        broker.watchers += [self.followers, sending]
         self._served: set[str] = set()
         self._tables: dict[tuple[str, str], PackedTable | LooseTable] = {}
         self._written = Commit.resolved()  # the last write: when it is decided, so are those before it
@@ -142,7 +146,35 @@ class RecordService:
 
     def _get(self, peer: Peer, message: Message, dataset: str) -> None:
         selection = read_selection(message.fields, "get")
-        self._say_behind_writes(peer, message, lambda: self._read(message, dataset, selection))
+        self._behind_writes(peer, message, lambda: self._answer(peer, message, dataset, selection))
+
+    def _answer(self, peer: Peer, message: Message, dataset: str, selection: Selection) -> None:
+        table = self._table(dataset, selection.names.sdbs) if selection.names.single else None
+        if not isinstance(table, PackedTable) or selection.count is not None or selection.describe:
+            peer.say(self._read(message, dataset, selection))
+            return
+        names, since, until = selection.names, selection.since, selection.until
+        a_packet = max(1, min(STATE_READ_ROWS_MAX, STATE_READ_BYTES_MAX // table.record_bytes))
+        one_more = a_packet + 1
+        kept = self._records.read(dataset, names.keys, names.sdbs, since=since, until=until, count=one_more)
+        if len(kept) <= a_packet:
+            peer.say(_told(message, selection, table, kept))
+            return
+        most = SISDB_RECORDS_PER_GET_MAX + 1
+        count = self._records.count(dataset, names.keys, names.sdbs, since=since, until=until, most=most)
+        if count == most:
+            raise InputError(f"more than {SISDB_RECORDS_PER_GET_MAX} records: name a narrower min and max, or a count")
+        place = before(since)
+
+        def send(following: int) -> None:
+            nonlocal place
+            rows, place = self._records.page(dataset, names.keys, names.sdbs, after=place, until=until, count=a_packet)
+            peer.say(replace(_told(message, selection, table, rows), more=following))
+
+        packets = -(-count // a_packet)
+        self._sending.start(
+            Packets(peer, packets, lambda following: _or_refuse(peer, message, lambda: send(following)))
+        )
 
     def _read(self, message: Message, dataset: str, selection: Selection) -> Message:
         names = selection.names
@@ -169,12 +201,11 @@ class RecordService:
     def _packed(self, message: Message, dataset: str, selection: Selection) -> Message:
         """One series as bytes."""
         names = selection.names
-        if not names.single or selection.fields:
-            raise InputError("format bytes takes one key, one sdb and all fields")
-        if not isinstance(self._table(dataset, names.sdbs), PackedTable):
-            raise InputError(f"table '{names.sdbs}' has no layout to pack records by")
+        table = self._table(dataset, names.sdbs)
+        if not names.single:
+            raise InputError("format bytes takes one key and one sdb")
         kept = self._kept(dataset, names.keys, names.sdbs, selection, STATE_READ_ROWS_MAX, STATE_READ_BYTES_MAX)
-        return answered(message, payload=b"".join(kept))
+        return _told(message, selection, table, kept)
 
     def _kept(
         self, dataset: str, key: str, sdb: str, selection: Selection, rows_max: int, bytes_max: int
@@ -190,6 +221,7 @@ class RecordService:
             until=selection.until,
             count=wanted,
             newest=selection.newest and count is not None,
+            bytes_max=bytes_max,
         )
         if len(kept) > rows_max or sum(map(len, kept)) > bytes_max:
             limits = f"{STATE_READ_ROWS_MAX} records and {STATE_READ_BYTES_MAX} bytes"
@@ -202,13 +234,13 @@ class RecordService:
             keys = sorted({key for key, _ in self._records.find(dataset, ALL, sdbs)})
         else:
             keys = self._records.keys(dataset)
-        self._say_behind_writes(peer, message, lambda: answered(message, fields={"msg": keys}))
+        self._behind_writes(peer, message, lambda: peer.say(answered(message, fields={"msg": keys})))
 
     def _describe(self, peer: Peer, message: Message, dataset: str) -> None:
         """The tables' names; where some are named, their fields."""
         sdbs = read_sdbs(message.fields)
         fields = self._fields(dataset, sdbs) if sdbs else {"msg": self._records.tables(dataset)}
-        self._say_behind_writes(peer, message, lambda: answered(message, fields=fields))
+        self._behind_writes(peer, message, lambda: peer.say(answered(message, fields=fields)))
 
     def _fields(self, dataset: str, sdbs: str) -> dict[str, Any]:
         known = self._records.tables(dataset)
@@ -219,12 +251,12 @@ class RecordService:
             for sdb, layout in layouts.items()
         }
 
-    def _say_behind_writes(self, peer: Peer, message: Message, answer: Callable[[], Message]) -> None:
+    def _behind_writes(self, peer: Peer, message: Message, answer: Callable[[], None]) -> None:
         """Now, or when the last write is decided: what is read is what is on disk."""
         if self._written.done:
-            peer.say(answer())
+            answer()
         else:
-            self._written.add_done_callback(lambda _: _say(peer, message, answer))
+            self._written.add_done_callback(lambda _: _or_refuse(peer, message, answer))
 
     # Following
 
@@ -266,10 +298,22 @@ class RecordService:
             self._broker.live.publish(name, notification)
 
 
-def _say(peer: Peer, message: Message, answer: Callable[[], Message]) -> None:
+def _told(message: Message, selection: Selection, table: PackedTable | LooseTable, kept: list[bytes]) -> Message:
+    """Records of one series, in the form that was asked for."""
+    if selection.format is not Format.BYTES:
+        return answered(message, fields={"msg": selection.chosen(table.names, table.rows(kept))})
+    if selection.fields:
+        raise InputError("format bytes takes all fields")
+    if not isinstance(table, PackedTable):
+        raise InputError(f"table '{selection.names.sdbs}' has no layout to pack records by")
+    return answered(message, payload=b"".join(kept))
+
+
+def _or_refuse(peer: Peer, message: Message, answer: Callable[[], None]) -> None:
+    """As the broker does for what is answered at once."""
     try:
-        peer.say(answer())
-    except (InputError, EncodeError, ProtocolError, StateError) as error:
+        answer()
+    except (InputError, EncodeError, TranslationError, StateError) as error:
         peer.say(failed(message.correlation, str(error), Fault.BAD_REQUEST))
     except StorageError as error:
         peer.say(failed(message.correlation, str(error), Fault.STORAGE))

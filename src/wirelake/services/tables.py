@@ -41,6 +41,10 @@ class PackedTable:
         self.names = tuple(each.name for each in table.columns)
         self._known = frozenset(self.names)
 
+    @property
+    def record_bytes(self) -> int:
+        return self._table.record_bytes
+
     def records(self, values: Sequence[Any]) -> list[Record]:
         objects = [self._named(value) for value in values]
         data, size = self._table.pack(objects), self._table.record_bytes

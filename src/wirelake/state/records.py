@@ -36,6 +36,11 @@ _READ: Final = {
     for newest, order in ((False, "ASC"), (True, "DESC"))
 }
 _READ_DATA: Final = {newest: sql.replace("time, data", "data", 1) for newest, sql in _READ.items()}
+_COUNT: Final = "SELECT count(*) FROM (SELECT 1 FROM records WHERE series = ? AND time BETWEEN ? AND ? LIMIT ?)"
+_PAGE: Final = (
+    "SELECT time, arrival, data FROM records WHERE series = ? AND (time, arrival) > (?, ?) AND time <= ?"
+    " ORDER BY time, arrival LIMIT ?"
+)
 _TIME_MIN: Final = -(2**63)
 _TIME_MAX: Final = 2**63 - 1
 _ARRIVAL_BITS: Final = 40
@@ -57,6 +62,7 @@ class Record(Struct, frozen=True, gc=False):
 
 
 Layout = tuple[Field, ...]
+Place = tuple[int, int]  # of a record in its series: time, arrival
 
 
 class Records:
@@ -151,20 +157,56 @@ class Records:
         until: int | None = None,
         count: int = STATE_READ_ROWS_MAX,
         newest: bool = False,
+        bytes_max: int = STATE_READ_BYTES_MAX,
     ) -> list[bytes]:
-        """As `get`, but only what was kept, without the times, and as many as are asked for."""
-        self._writer.fresh()
-        number = self._series.get(dataset, {}).get(sdb, {}).get(key)
+        """As `get`, but only what was kept, and as many as are asked for. Where there are more bytes than allowed it
+        ends with the record that is too much.
+        """
+        number, low, high = self._range(dataset, key, sdb, since, until)
         if number is None or count < 1:
             return []
+        found: list[bytes] = []
+        size = 0
+        with closing(self._reader.rows(_READ_DATA[newest], (number, low, high, count))) as rows:
+            for (data,) in rows:
+                found.append(data)
+                size += len(data)
+                if size > bytes_max:
+                    break
+        if newest:
+            found.reverse()
+        return found
+
+    def count(
+        self, dataset: str, key: str, sdb: str, *, since: int | None = None, until: int | None = None, most: int
+    ) -> int:
+        """How many there are in a range, counted up to `most`."""
+        number, low, high = self._range(dataset, key, sdb, since, until)
+        if number is None:
+            return 0
+        (count,) = self._reader.row(_COUNT, (number, low, high, most))
+        return int(count)
+
+    def page(
+        self, dataset: str, key: str, sdb: str, *, after: Place, until: int | None, count: int
+    ) -> tuple[list[bytes], Place]:
+        """The next records behind a place, and the place of the last of them."""
+        number, _, high = self._range(dataset, key, sdb, None, until)
+        if number is None:
+            return [], after
+        rows = list(self._reader.rows(_PAGE, (number, *after, high, count)))
+        return [row[2] for row in rows], (rows[-1][0], rows[-1][1]) if rows else after
+
+    def _range(
+        self, dataset: str, key: str, sdb: str, since: int | None, until: int | None
+    ) -> tuple[int | None, int, int]:
+        """The series' number, and from when until when."""
+        self._writer.fresh()
         low = _TIME_MIN if since is None else since
         high = _TIME_MAX if until is None else until
         check_integer(low, "a time")
         check_integer(high, "a time")
-        found = [data for (data,) in self._reader.rows(_READ_DATA[newest], (number, low, high, count))]
-        if newest:
-            found.reverse()
-        return found
+        return self._series.get(dataset, {}).get(sdb, {}).get(key), low, high
 
     def get(
         self,
@@ -182,14 +224,9 @@ class Records:
 
         Ends early where `bytes_max` is reached; one is always given, if there is one.
         """
-        self._writer.fresh()
-        number = self._series.get(dataset, {}).get(sdb, {}).get(key)
+        number, low, high = self._range(dataset, key, sdb, since, until)
         if number is None or count < 1:
             return []
-        low = _TIME_MIN if since is None else since
-        high = _TIME_MAX if until is None else until
-        check_integer(low, "a time")
-        check_integer(high, "a time")
         found: list[Record] = []
         size = 0
         rows_max = min(count, STATE_READ_ROWS_MAX)
@@ -243,6 +280,11 @@ class Records:
     def _enter(self, number: int, dataset: str, sdb: str, key: str) -> None:
         self._series.setdefault(dataset, {}).setdefault(sdb, {})[key] = number
         self._series_count += 1
+
+
+def before(since: int | None) -> Place:
+    """The place in front of every record of that time, or of all."""
+    return (_TIME_MIN if since is None else since, -1)
 
 
 def _each(names: str, known: Iterable[str]) -> list[str]:
