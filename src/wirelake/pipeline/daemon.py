@@ -2,10 +2,13 @@
 
 import importlib
 
+from wirelake.pipeline.decode.warm import warm as warm_kernels
+
 
 def warm() -> None:
     for name in ("pyarrow.compute", "pyarrow.parquet", "wirelake.pipeline.source"):
         importlib.import_module(name)
+    warm_kernels()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,9 @@ def signed(schema: Any) -> Any:
 
 def decoded_view(view: str) -> Callable[[Any], Any]:
     """From records of the log to those of the view."""
-    from wirelake.pipeline.decode.batch import decode_batch  # noqa: PLC0415 (loads every codec)
+    from wirelake.pipeline.decode.batch import decode_batch, decode_packets  # noqa: PLC0415 (loads every codec)
 
     schema = decoded_schema(view)
-    return lambda batch: getattr(decode_batch(batch), view).cast(schema)
+    if view == "packets":  # without the work for messages
+        return lambda batch: decode_packets(batch).cast(schema)
+    return lambda batch: decode_batch(batch).messages.cast(schema)
