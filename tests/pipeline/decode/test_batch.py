@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from pipeline.decode import inputs
 from pipeline.decode.inputs import AT_US, Sent, captured, damaged, frame_records, log_batch
+
 from protocols.esnp import strategies as esnp_strategies
 from protocols.magline import strategies as magline_strategies
 from protocols.resp import strategies as resp_strategies

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-
 from pipeline.decode.inputs import captured
+
 from wirelake.pipeline.decode import apostol, apostol_kernels, comet, comet_kernels
 from wirelake.pipeline.decode.warm import warm
 

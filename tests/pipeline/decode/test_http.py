@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-
 from pipeline.decode.inputs import log_batch
+
 from wirelake.gateway.http.routes import ROUTES
 from wirelake.pipeline.decode.batch import decode_batch
 from wirelake.pipeline.decode.http import _looked_up

@@ -12,9 +12,9 @@ import pytest
 from fastcrc.crc16 import modbus
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from pipeline.decode import inputs
 from pipeline.decode.inputs import Sent, captured, damaged
+
 from protocols.apostol import strategies as apostol_strategies
 from protocols.comet import strategies as comet_strategies
 from wirelake.pipeline.decode import apostol, apostol_kernels, comet, comet_kernels, primitives, scalar

@@ -4,8 +4,8 @@ from base64 import b64encode
 from typing import Any
 
 import pytest
-
 from pipeline.decode.inputs import frame_records, log_batch
+
 from wirelake.gateway.http.endpoint import blanked
 from wirelake.gateway.http.routes import ROUTES
 from wirelake.message import Credentials, Op, control

@@ -111,6 +111,7 @@ def said(parsed: Parsed) -> Any:
         _STATUSES.take(pa.array(statuses)),
         column_of(TEXT, text_ends, text),
         column_of(BYTES, payload_ends, payload),
+        pa.array(np.zeros(len(statuses), np.int64), mask=statuses == 0),  # an answer is one command, whole
     ]
     return pa.record_batch(columns, SAID)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wirelake.lake.tables import BYTES, TEXT
+from wirelake.lake.tables import BYTES, INT, TEXT
 from wirelake.message import GATEWAY_SERVICE
 from wirelake.pipeline.decode.buffers import bytes_and_offsets, column_of
 from wirelake.pipeline.decode.comet_kernels import ERROR, FROM_SERVER, parse_comet
@@ -25,6 +25,7 @@ _KINDS: Final = pa.array(
 _SERVICES: Final = pa.array([op and GATEWAY_SERVICE for op in _OPS] + [None] * len(ServerType), TEXT)
 _OP_NAMES: Final = pa.array([*_OPS, *[None] * len(ServerType)], TEXT)
 _STATUSES: Final = pa.array([*[None] * FROM_SERVER, *["ok"] * _ANSWERS, None], TEXT)
+_MORE: Final = pa.array([*[None] * FROM_SERVER, *[0] * _ANSWERS, None], INT)
 
 
 def decode_frames(frames: Any, from_server: Any) -> Part:
@@ -49,6 +50,7 @@ def decode_frames(frames: Any, from_server: Any) -> Part:
         statuses,
         column_of(TEXT, text_ends, text),
         payloads,
+        _MORE.take(kinds),
     ]
     said = pa.record_batch(columns, SAID)
     return Part(rows, said, faults_in_words(PROTOCOL, frames, from_server, np.asarray(faults)[:, 0]))

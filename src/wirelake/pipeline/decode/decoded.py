@@ -30,7 +30,7 @@ PACKETS: Final = pa.schema(
 SAID: Final = pa.schema(
     [
         MESSAGES.field(name)
-        for name in ("kind", "name", "topic", "service", "op", "correlation", "status", "fields", "payload")
+        for name in ("kind", "name", "topic", "service", "op", "correlation", "status", "fields", "payload", "more")
     ]
 )
 

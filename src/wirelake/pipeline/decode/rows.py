@@ -9,7 +9,7 @@ from wirelake.pipeline.decode.decoded import SAID
 from wirelake.pipeline.decode.secrets import without_secrets
 from wirelake.protocols.jsontext import write_json
 
-Row = tuple[str, str | None, str | None, str | None, str | None, str | None, str | None, str, bytes]
+Row = tuple[str, str | None, str | None, str | None, str | None, str | None, str | None, str, bytes, int | None]
 
 
 def row_of(message: Message) -> Row:
@@ -22,6 +22,8 @@ def row_of(message: Message) -> Row:
     elif isinstance(target, Topic):
         topic = target.name or None
     extra = _beside(message)
+    status = _status(message)
+    is_answer = message.kind is Kind.RESPONSE and status is not None
     return (
         message.kind.value,
         message.name or None,
@@ -29,9 +31,10 @@ def row_of(message: Message) -> Row:
         service,
         op,
         message.correlation or None,
-        _status(message),
+        status,
         write_json({**extra, **fields} if extra else fields).decode(),
         payload,
+        message.more if is_answer else None,
     )
 
 
@@ -49,8 +52,6 @@ def _beside(message: Message) -> dict[str, Any]:
         extra["type"] = message.type
     if message.at_ms:
         extra["ts"] = message.at_ms
-    if message.more:
-        extra["more"] = message.more
     if message.failure is not None and message.failure.code:
         extra["code"] = message.failure.code
     if message.parts:
