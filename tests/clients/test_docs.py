@@ -22,7 +22,9 @@ def test_the_programs_on_the_page_run(tmp_path: Path) -> None:
             "comet",
             "apostol",
             "sisnet",
-            identities=[("alice", "secret"), ("desk", "secret")],
+            "magline",
+            "esnp",
+            identities=[(name, "secret") for name in ("alice", "desk", "box-1", "station-1")],
             devices=[("m-17", 0, key)],
         ) as running:
             phone = asyncio.create_task(names["phone"](HOST, running.port("comet"), "secret"))
@@ -34,6 +36,10 @@ def test_the_programs_on_the_page_run(tmp_path: Path) -> None:
             await asyncio.wait_for(names["meter"](HOST, running.port("apostol"), key), WAIT_S)
             url = f"ws://{HOST}:{running.port('sisnet')}"
             assert await asyncio.wait_for(names["terminal"](url, "secret"), WAIT_S) == {"sum": 6}
-            await running.recorded("publish", 6)
+            await asyncio.wait_for(names["box"](HOST, running.port("magline"), "secret"), WAIT_S)
+            assert running.waiting("box-1") == []
+            answers = await asyncio.wait_for(names["station"](HOST, running.port("esnp"), "secret"), WAIT_S)
+            assert answers == ({"sum": 3}, {"sum": 7})
+            await running.recorded("publish", 7)
 
     asyncio.run(work())

@@ -6,9 +6,11 @@ from random import Random
 import pytest
 
 from wirelake.backoff import Backoff
+from wirelake.clients.acks import Acks
 from wirelake.clients.faults import Faults
 from wirelake.clients.inbox import Inbox
 from wirelake.clients.notification import Notification
+from wirelake.errors import AnswerError, LateError, LostError, StateError
 from wirelake.protocols.frame import Sender
 
 
@@ -74,3 +76,50 @@ def test_faults_make_nothing_up() -> None:
 
 def test_content_that_is_no_text() -> None:
     assert Notification("1", b"\xff!").text == "\ufffd!"
+
+
+def test_acks_are_gathered_while_one_is_under_way_and_repeated_after_a_loss() -> None:
+    async def work() -> None:
+        sent: list[list[str]] = []
+        faults: list[Exception | None] = [None, LostError("gone"), LateError("slow"), None, AnswerError("no", 1), None]
+        go = asyncio.Event()
+
+        async def send(ids: list[str]) -> None:
+            sent.append(ids)
+            await go.wait()
+            fault = faults.pop(0)
+            if fault is not None:
+                raise fault
+            acks.forget(ids)
+
+        acks = Acks(send, 3)
+        for number in range(6):
+            acks.soon(str(number))
+            await asyncio.sleep(0)
+        assert sent == [["0"]]
+        assert "5" in acks
+        with pytest.raises(LateError):
+            await acks.durable(0.01)
+        go.set()
+        await acks.durable(5)
+        assert sent == [["0"], ["1", "2", "3"], ["1", "2", "3"], ["1", "2", "3"], ["4", "5"]]
+        assert "5" not in acks, "refused: it comes again by itself"
+        acks.soon("6")
+        await acks.finish()
+        assert sent[-1] == ["6"]
+
+    asyncio.run(work())
+
+
+def test_acks_end_with_the_client() -> None:
+    async def work() -> None:
+        async def send(_: list[str]) -> None:
+            raise StateError("closed")
+
+        acks = Acks(send, 3)
+        await acks.finish()
+        acks.soon("1")
+        await acks.finish()
+        assert "1" in acks
+
+    asyncio.run(work())

@@ -34,7 +34,7 @@ async def end(process: Process) -> tuple[int | None, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
-@pytest.mark.parametrize("program", ["phone.py", "meter.py", "terminal.py"])
+@pytest.mark.parametrize("program", ["phone.py", "meter.py", "terminal.py", "box.py", "station.py"])
 def test_they_explain_themselves(program: str) -> None:
     async def work() -> None:
         status, out, err = await end(await start(program, "--help"))
@@ -103,5 +103,54 @@ def test_a_terminal_listens_asks_and_serves(tmp_path: Path, scheme: str, door: s
             assert err.startswith("terminal: ask me")
             published = await running.publish("@news", "hello")
             assert await end(terminal) == (0, f"@news {published} hello\n", "")
+
+    run(work())
+
+
+def test_a_box_listens_publishes_and_calls_what_a_station_serves(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running_gateway(tmp_path, "magline", "esnp", identities=[("alice", "secret")]) as running:
+            who = ("--user", "alice", "--token", "secret")
+            words = ("--port", running.port("magline"), *who)
+            box = await start("box.py", *words, "--count", 1, "@boxes")
+            key = (await line(box)).removeprefix("the gateway's key is ")
+            assert await line(box) == "listening to @boxes"
+            status, published, err = await end(await start("box.py", *words, "--pin", key, "--publish", "@boxes", "hi"))
+            assert (status, err) == (0, "")
+            assert await end(box) == (0, f"@boxes {published.strip()} hi\n", "")
+            await until(lambda: not running.waiting("alice"))
+            status, _, err = await end(await start("box.py", *words, "--call", 17, "hi"))
+            assert (status, err) == (1, "box: no such service (error 7)\n")
+            service = ("--port", running.port("esnp"), *who, "--serve", "magline/17")
+            station = await start("station.py", *service)
+            assert await line(station) == "listening to nothing"
+            status, _, err = await end(await start("box.py", *words, "--call", 17, "hi"))
+            assert (status, err) == (1, "box: failed (error 0)\n"), "the station wants numbers"
+            status, _, err = await end(await start("box.py", *words, "--pin", "00" * 32, "--call", 17, "hi"))
+            assert status == 1
+            assert "not the pinned one" in err
+            station.terminate()
+            await end(station)
+
+    run(work())
+
+
+def test_a_station_serves_asks_and_listens(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running_gateway(tmp_path, "esnp", identities=[("alice", "secret")]) as running:
+            words = ("--port", running.port("esnp"), "--user", "alice", "--token", "secret")
+            station = await start("station.py", *words, "--serve", "adder", "--count", 1, "@news")
+            assert await line(station) == "listening to @news"
+            asked = await end(await start("station.py", *words, "--ask", "adder/add", '{"numbers": [4, 5]}'))
+            assert asked == (0, '{"sum": 9}\n', "")
+            status, out, err = await end(await start("station.py", *words, "--trace", "adder/add", '{"numbers": [1]}'))
+            assert (status, err) == (0, "")
+            told = [text.split(maxsplit=1)[-1] for text in out.splitlines()]
+            assert told == ["received local", "routed to alice", "answered by alice", "1}"]
+            status, _, err = await end(await start("station.py", *words, "--ask", "adder/mul", "{}"))
+            assert status == 1
+            assert err.startswith("station: ask me")
+            published = await running.publish("@news", "hello")
+            assert await end(station) == (0, f"@news {published} hello\n", "")
 
     run(work())

@@ -1,6 +1,5 @@
 """A phone: subscribes, is told, fetches what it missed, acknowledges."""
 
-import asyncio
 import logging
 import os
 import ssl
@@ -10,13 +9,12 @@ from contextlib import aclosing
 from itertools import islice
 
 from wirelake.backoff import Backoff
+from wirelake.clients.acks import Acks
 from wirelake.clients.notification import Notification, notification_of
 from wirelake.clients.stream import StreamClient
-from wirelake.errors import AnswerError, InputError, LateError, LostError, StateError
+from wirelake.errors import InputError, LateError, LostError, StateError
 from wirelake.limits import (
-    CLIENT_ACKS_WAITING_MAX,
     CLIENT_ANSWER_S,
-    CLIENT_CLOSE_S,
     CLIENT_CONNECT_S,
     CLIENT_INBOX_MAX,
     COMET_WRITE_COUNT_MAX,
@@ -76,8 +74,7 @@ class CometClient(StreamClient):
         self._random = random
         self._topics: dict[str, None] = {}  # to subscribe to again
         self._missed = False  # something may wait for get_message_list
-        self._to_ack: dict[str, None] = {}
-        self._acking: asyncio.Task[None] | None = None
+        self._acks = Acks(self._ack, COMET_WRITE_COUNT_MAX)
 
     # For users
 
@@ -112,11 +109,11 @@ class CometClient(StreamClient):
         while waiting := await self.backlog():
             for notification in waiting:
                 self._inbox.discard(notification.id)
-                if notification.id not in before and notification.id not in self._to_ack:
+                if notification.id not in before and notification.id not in self._acks:
                     yield notification
                     if ack:
-                        self._ack_soon(notification.id)
-            await self._acked()
+                        self._acks.soon(notification.id)
+            await self._acks.durable(self._answer_s)
             ids = {notification.id for notification in waiting}
             if ids <= before:
                 return
@@ -146,15 +143,12 @@ class CometClient(StreamClient):
             if taken is not None:
                 yield taken
                 if ack:
-                    self._ack_soon(taken.id)
+                    self._acks.soon(taken.id)
 
     async def ack(self, *ids: str) -> None:
         """These are dealt with: durable when this returns."""
         for some in _parts(ids, COMET_WRITE_COUNT_MAX):
-            await self.request(control(Op.ACK, fields={"ids": some}))
-            for each in some:
-                self._to_ack.pop(each, None)
-                self._inbox.discard(each)
+            await self._ack(some)
 
     async def ping(self) -> None:
         """A heartbeat of your own, answered."""
@@ -184,8 +178,7 @@ class CometClient(StreamClient):
         self._missed = True  # it waits at the gateway
 
     async def _last_words(self) -> None:
-        if self._acking is not None:
-            await asyncio.wait([self._acking], timeout=CLIENT_CLOSE_S)  # beyond that, they come again
+        await self._acks.finish()
 
     def _final(self, failure: Failure) -> bool:
         if failure.code == ErrorCode.CONNECTED_ELSEWHERE:
@@ -196,34 +189,13 @@ class CometClient(StreamClient):
     def _check(self, message: Message) -> None:
         self.protocol.from_message(message, Sender.CLIENT).encode()
 
-    # Acks by themselves
+    # Inside
 
-    def _ack_soon(self, notification_id: str) -> None:
-        """Gathered while an earlier ack is under way, so that a fast reader does not wait for the gateway's disk."""
-        self._to_ack[notification_id] = None
-        if len(self._to_ack) > CLIENT_ACKS_WAITING_MAX:
-            del self._to_ack[next(iter(self._to_ack))]
-        if self._acking is None or self._acking.done():
-            self._acking = asyncio.create_task(self._ack_all())
-
-    async def _acked(self) -> None:
-        """Until the acks that were to be sent soon are durable."""
-        if self._acking is not None and (await asyncio.wait([self._acking], timeout=self._answer_s))[1]:
-            raise LateError(f"no answer to an ack within {self._answer_s:g} s")
-
-    async def _ack_all(self) -> None:
-        while self._to_ack:
-            ids = list(islice(self._to_ack, COMET_WRITE_COUNT_MAX))
-            try:
-                await self.ack(*ids)
-            except (LostError, LateError) as error:
-                _log.info("acks are sent again: %s", error)
-            except AnswerError as error:
-                _log.warning("acks are left out, their notifications come again: %s", error)
-                for each in ids:
-                    self._to_ack.pop(each, None)
-            except StateError:  # closed meanwhile
-                return
+    async def _ack(self, ids: list[str]) -> None:
+        await self.request(control(Op.ACK, fields={"ids": ids}))
+        self._acks.forget(ids)
+        for each in ids:
+            self._inbox.discard(each)
 
 
 def _parts(items: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -1,10 +1,11 @@
 """One connection, or one UDP socket: bytes come and go, and at some point it is over."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
-from wirelake.limits import CLIENT_WRITE_BYTES_MAX
+from wirelake.limits import CLIENT_KEEPALIVE_PROBES, CLIENT_KEEPALIVE_S, CLIENT_WRITE_BYTES_MAX
 
 Receive = Callable[[bytes], None]
 
@@ -68,6 +69,12 @@ class StreamLine(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=CLIENT_WRITE_BYTES_MAX)
+        raw = transport.get_extra_info("socket")
+        if raw is not None and hasattr(socket, "TCP_KEEPIDLE"):  # so that a line that died in silence is found out
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, CLIENT_KEEPALIVE_S)
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, CLIENT_KEEPALIVE_S)
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, CLIENT_KEEPALIVE_PROBES)
 
     def data_received(self, data: bytes) -> None:
         self.receive(data)

@@ -255,7 +255,7 @@ class StreamClient:
             self._clock,
             write=line.write,
             heard=self._heard,
-            ended=lambda closing: line.close(closing.text or closing.code),
+            ended=self._ended,
             unreadable=self._unreadable,
         )
         self._line, self._pump, self._unread = line, pump, bytearray()
@@ -312,6 +312,11 @@ class StreamClient:
         if self._pump is not None and self._line is not None:
             self._pump.fail(error)
             self._line.close(str(error))
+
+    def _ended(self, closing: Closing) -> None:
+        """The session is over, by its own word or the gateway's."""
+        if self._line is not None:
+            self._line.close(closing.text or closing.code)
 
     def _lost(self, reason: str) -> None:
         self._ready = False
