@@ -32,6 +32,10 @@ from wirelake.limits import (
     COMET_LOGIN_S,
     ESNP_FRAME_BYTES_MAX,
     ESNP_LOGIN_S,
+    FETCH_BYTES_MAX,
+    FETCH_OPEN_MAX,
+    FETCH_REDIRECTS_MAX,
+    FETCH_S,
     GATEWAY_BYTES_PER_SECOND,
     GATEWAY_CONNECTIONS_MAX,
     GATEWAY_CONNECTIONS_PER_ADDRESS_MAX,
@@ -159,6 +163,17 @@ class Sisnet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     upstreams: tuple[Upstream, ...] = ()
 
 
+class Fetch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What sisnet clients may have fetched for them by HTTP."""
+
+    allow: tuple[str, ...] = ()  # base URLs: what lies below them; addresses of one's own only where written out
+    timeout_s: _Seconds = FETCH_S
+    bytes_max: _Count = FETCH_BYTES_MAX  # of an answer
+    open_max: _Count = FETCH_OPEN_MAX  # at once
+    redirects_max: Annotated[int, Meta(ge=0)] = FETCH_REDIRECTS_MAX
+    ca: str = ""  # who is trusted, as a file in PEM form; the system's authorities if empty
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     data: str = "data"
     listen: Listen = Listen()
@@ -172,6 +187,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     esnp: Esnp = Esnp()
     apostol: Apostol = Apostol()
     sisnet: Sisnet = Sisnet()
+    fetch: Fetch = Fetch()
 
 
 class Address(Struct, frozen=True):

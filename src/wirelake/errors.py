@@ -19,6 +19,7 @@ WirelakeError
 │   ├── LostError      the connection ended before the answer came
 │   ├── LateError      no answer in time
 │   └── RefusedError   the gateway does not want this client; calling again would not help
+├── FetchError         the other end's: an HTTP server's answer cannot be used
 └── InputError         the user's: a word on the command line, a file, a setting
     ├── ConflictError  something of that name is there already
     └── UnknownProtocolError
@@ -135,6 +136,10 @@ class LateError(ClientError, TimeoutError):
 
 class RefusedError(AnswerError):
     """The gateway does not want this client: a wrong token, or another connection of the same name."""
+
+
+class FetchError(WirelakeError):
+    """An HTTP server that somebody had us ask gave no answer that can be used."""
 
 
 class InputError(WirelakeError):

@@ -232,6 +232,18 @@ QUARANTINE_BYTES_MAX: Final = 64 * KIB  # of one fault
 GATEWAY_DATAGRAM_BYTES: Final = 1200  # of several packets to a device in one datagram
 GATEWAY_DEVICES_MAX: Final = 200_000  # heard from within the last hour
 
+# fetching by HTTP
+FETCH_S: Final = 10.0  # (setting) for one request, its turn and redirects included
+FETCH_BYTES_MAX: Final = 4 * MIB  # (setting) of an answer
+FETCH_OPEN_MAX: Final = 32  # (setting) at once
+FETCH_REDIRECTS_MAX: Final = 3  # (setting)
+FETCH_WAITING_MAX: Final = 1024  # under way or waiting for their turn
+FETCH_HEAD_BYTES_MAX: Final = 64 * KIB  # an answer's status and headers
+FETCH_HEADERS_MAX: Final = 64  # of a request, and of an answer that are kept
+FETCH_HEADERS_BYTES_MAX: Final = 16 * KIB  # those of a request
+FETCH_URL_CHARS_MAX: Final = 8 * KIB  # also of a query
+FETCH_ERROR_CHARS: Final = 200  # of what a server says went wrong
+
 # upstreams
 UPSTREAM_CONNECT_S: Final = 10.0  # for one try to connect
 UPSTREAM_LOGIN_S: Final = 20.0  # from a connection to an accepted login

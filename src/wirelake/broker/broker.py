@@ -27,6 +27,7 @@ from wirelake.limits import (
 )
 from wirelake.message import Device, Fault, Kind, Message, Op, Operation, Topic, content_of, control_op
 from wirelake.protocols.session import Closing
+from wirelake.protocols.sisnet.request import HTTP_FORMAT
 from wirelake.state.store import StateStore
 
 RETAIN: Final = "retain"  # header of a notification
@@ -52,6 +53,7 @@ class Broker:
         self.durable = DurableTopics(state.topics, record, self.telling, resend_s)
         self.services = Services()
         self.builtin: dict[str, Builtin] = {}
+        self.fetch: Builtin | None = None  # serves what is to be fetched by HTTP, whatever its service
         self.watchers: list[Watcher] = []  # services of the gateway's own that remember peers
         self.devices: dict[str, Peer] = {}  # serial → its session
         self._state = state
@@ -290,7 +292,7 @@ class Broker:
             self.services.call(peer, message, device, now_s, timeout_s)
             return
         service = message.target.service if isinstance(message.target, Operation) else ""
-        builtin = self.builtin.get(service)
+        builtin = self.fetch if message.headers.get("fmt") == HTTP_FORMAT else self.builtin.get(service)
         if builtin is not None:
             if message.traced:
                 self.services.hop(peer, message.correlation, ROUTED, "")

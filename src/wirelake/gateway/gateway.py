@@ -23,6 +23,7 @@ from wirelake.gateway.counters import Counters
 from wirelake.gateway.device_door import DeviceDoor
 from wirelake.gateway.devices import DevicePeer, Devices
 from wirelake.gateway.door import Door
+from wirelake.gateway.fetch.fetcher import Fetcher
 from wirelake.gateway.gate import Gate
 from wirelake.gateway.http.door import HttpDoor
 from wirelake.gateway.keys import Keys
@@ -126,6 +127,8 @@ class Gateway:
         self.resuming = Resuming(self)
         self.devices = Devices(self)
         self.upstreams = Upstreams(self)
+        self.fetcher = Fetcher(self)
+        self.broker.fetch = self.fetcher
         self.keys.admin_token()
         self.sweep = Sweep(self.state, settings.broker.expire_s)
         self.spawn(self.sweep.run(self.now_ms, self._swept))

@@ -40,6 +40,7 @@ def reload(gateway: "Gateway", new: Settings) -> Reloaded:
         load_files(gateway.tls, new)
         reloaded.tls = True
     gateway.upstreams.check(new.sisnet.upstreams)
+    gateway.fetcher.apply(new.fetch)
     gateway.settings = replace(new, **{name: getattr(old, name) for name in fixed})
     _hand_on(gateway)
     return reloaded
