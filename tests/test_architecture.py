@@ -25,7 +25,9 @@ MAY_IMPORT = {
     "gateway": GROUND | {"backoff", "message", "config", "protocols", "log", "state", "lake", "broker", "services"},
     "pipeline": GROUND | {"message", "config", "protocols", "log", "state", "lake"},
     "clients": GROUND | {"backoff", "message", "protocols"},
-    "cli": GROUND | {"message", "config", "protocols", "log", "state", "lake", "gateway", "pipeline", "clients"},
+    "simulator": GROUND | {"message", "protocols", "clients"},
+    "cli": GROUND
+    | {"message", "config", "protocols", "log", "state", "lake", "gateway", "pipeline", "clients", "simulator"},
 }
 IMPURE = {"asyncio", "socket", "ssl", "select", "threading", "subprocess", "time", "random", "secrets", "uuid", "os"}
 FILE_LINES_MAX = 500

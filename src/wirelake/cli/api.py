@@ -24,14 +24,14 @@ Query = list[tuple[str, str]]
 
 
 class Api:
-    def __init__(self, settings: Settings, token_file: Path | None = None) -> None:
+    def __init__(self, settings: Settings, token_file: Path | None = None, token: str = "") -> None:
         """`token_file` holds NAME:TOKEN of an identity; without it, the admin token of the data folder is used."""
         address = parse_address(settings.listen.http, "listen.http")
         if address is None:
             raise InputError('listen.http is "off": commands have no way to ask the gateway')
         self.address = address
         self._settings = settings
-        self._token = _read_token(token_file or Path(settings.data) / "keys" / "admin.token")
+        self._token = token or _read_token(token_file or Path(settings.data) / "keys" / "admin.token")
 
     def ask(
         self, method: str, path: str, body: Any = None, query: Query | None = None, wait_s: float = CLI_ANSWER_S
@@ -94,8 +94,8 @@ class Api:
     def _send(
         self, method: str, path: str, body: Any, query: Query | None, wait_s: float
     ) -> http.client.HTTPConnection:
-        host = _EVERYWHERE.get(self.address.host, self.address.host)
-        tls = _tls_context(self._settings)
+        host = reachable(self.address.host)
+        tls = tls_context(self._settings)
         connection = (
             http.client.HTTPConnection(host, self.address.port, timeout=CLI_CONNECT_S)
             if tls is None
@@ -134,6 +134,11 @@ class Api:
         return AnswerError(text, status)
 
 
+def reachable(host: str) -> str:
+    """Where to call a gateway that listens there."""
+    return _EVERYWHERE.get(host, host)
+
+
 def quoted(*parts: str) -> str:
     """A path of names, each of which may hold anything."""
     return "/" + "/".join(quote(part, safe="") for part in parts)
@@ -148,7 +153,7 @@ def _read_token(path: Path) -> str:
         raise InputError(f"the token in {path} cannot be read: {error}") from error
 
 
-def _tls_context(settings: Settings) -> ssl.SSLContext | None:
+def tls_context(settings: Settings) -> ssl.SSLContext | None:
     """The gateway's own certificate is the one that is trusted: this is the machine, or the settings, that it has."""
     if not settings.tls.cert:
         return None

@@ -1,0 +1,175 @@
+"""`wirelake simulate`: a fleet of real clients against a running gateway."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import click
+import msgspec
+import uvloop
+from msgspec.structs import replace
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+
+from wirelake.cli.api import Api, reachable, tls_context
+from wirelake.cli.options import settings_options
+from wirelake.config import Settings, load, parse_address
+from wirelake.errors import InputError
+from wirelake.limits import SIMULATOR_DEVICES_MAX
+from wirelake.simulator.report import Report
+from wirelake.simulator.simulation import MEMBERS, Plan, simulate
+from wirelake.simulator.world import NetworkFaults, World
+
+PROTOCOLS: Final = ("redis" if name == "resp" else name for name in MEMBERS)
+_CHANCE: Final = click.FloatRange(0, 1, max_open=True)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  wirelake simulate --devices 200 --rate 500 --seconds 30
+  wirelake simulate --protocol apostol --loss 0.1 --reorder 0.1 --seed 7
+  wirelake simulate --url http://127.0.0.1:7080 --token "$(cat data/keys/admin.token)" --json"""
+)
+@click.option(
+    "--devices", type=click.IntRange(1, SIMULATOR_DEVICES_MAX), default=50, show_default=True, help="Clients in all."
+)
+@click.option("--rate", type=click.FloatRange(0, min_open=True), default=50.0, show_default=True, help="Acts a second.")
+@click.option("--seconds", type=click.FloatRange(0), default=10.0, show_default=True, help="How long they act.")
+@click.option(
+    "--protocol", "protocols", type=click.Choice(list(PROTOCOLS)), multiple=True, help="Only this one; may be repeated."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="The same seed does the same again.")
+@click.option("--loss", type=_CHANCE, default=0.0, help="Of a meter's packets, how many get lost: 0 to 1.")
+@click.option("--reorder", type=_CHANCE, default=0.0, help="How many come late.")
+@click.option("--duplicate", type=_CHANCE, default=0.0, help="How many come twice.")
+@click.option("--corrupt", type=_CHANCE, default=0.0, help="How many come with a wrong bit (UDP).")
+@click.option(
+    "--slow-readers", type=click.FloatRange(0, 1), default=0.0, help="Of phones and desks, how many are slow."
+)
+@click.option("--keep", is_flag=True, help="Leave the identities and devices there; their names begin with sim-.")
+@click.option("--url", help="Of the gateway's HTTP door, instead of the settings'.")
+@click.option("--token", default="", help="The admin token, instead of the data folder's.")
+@click.option("--json", "as_json", is_flag=True, help="The counts as JSON instead of a table.")
+@settings_options
+def command(
+    devices: int,
+    rate: float,
+    seconds: float,
+    protocols: tuple[str, ...],
+    seed: int,
+    loss: float,
+    reorder: float,
+    duplicate: float,
+    corrupt: float,
+    slow_readers: float,
+    keep: bool,
+    url: str | None,
+    token: str,
+    as_json: bool,
+    config_file: Path | None,
+    data_folder: Path | None,
+) -> None:
+    """Let a fleet talk to a running gateway as meters, phones, terminals, desks and services do.
+
+    Makes the identities and devices that it needs, and removes them at the end. Give it an end with Ctrl-C.
+    """
+    settings = load(config_file, data_folder)
+    if url:
+        settings = at_url(settings, url)
+    world = world_at(settings, Api(settings, token=token), NetworkFaults(loss, reorder, duplicate, corrupt), seed)
+    chosen = tuple("resp" if name == "redis" else name for name in protocols) or tuple(MEMBERS)
+    plan = Plan(
+        devices=devices,
+        rate=rate,
+        seconds=seconds,
+        protocols=chosen,
+        slow_readers=slow_readers,
+        seed=seed,
+        keep=keep,
+    )
+    with shown_progress() as progress:
+        report = uvloop.run(simulate(world, plan, progress))
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
+    else:
+        print_report(Console(highlight=False), report)
+
+
+def at_url(settings: Settings, url: str) -> Settings:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise InputError(f"{url!r} is not http://HOST:PORT")
+    if (parts.scheme == "https") != bool(settings.tls.cert):
+        raise InputError(
+            "--url has https where the settings have a certificate in [tls], and http where they have none"
+        )
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return replace(settings, listen=replace(settings.listen, http=f"{host}:{port}"))
+
+
+def world_at(settings: Settings, api: Api, faults: NetworkFaults, seed: int) -> World:
+    """The gateway itself says where its doors are."""
+    doors = {}
+    for name, text in api.ask("GET", "/readyz")["doors"].items():
+        address = parse_address(text, name)
+        if address is not None:
+            everywhere = reachable(address.host) != address.host
+            doors[name] = (reachable(api.address.host) if everywhere else address.host, address.port)
+    return World(http=api.ask, doors=doors, seed=seed, faults=faults, tls=tls_context(settings))
+
+
+class ShownProgress:
+    """A bar for each phase."""
+
+    def __init__(self, bar: Bar) -> None:
+        self._bar = bar
+        self._task = TaskID(0)
+
+    def phase(self, name: str, total: int) -> None:
+        self._task = self._bar.add_task(name, total=total)
+
+    def step(self) -> None:
+        self._bar.advance(self._task)
+
+
+@contextmanager
+def shown_progress() -> Iterator[ShownProgress]:
+    """On a terminal; elsewhere nothing is drawn."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=console, disable=not console.is_terminal) as bar:
+        yield ShownProgress(bar)
+
+
+def print_report(console: Console, report: Report) -> None:
+    table = Table("protocol", "members", "connections", "what", box=None, pad_edge=False)
+    for name in ("sent", "acknowledged", "received", "failed"):
+        table.add_column(name, justify="right")
+    for protocol, kinds in report.counts.items():
+        first = [protocol, str(report.members.get(protocol, "")), str(report.connections[protocol])]
+        for kind, counts in kinds.items():
+            numbers = [str(value) if value else "·" for value in msgspec.structs.astuple(counts)]
+            table.add_row(*first, kind, *numbers)
+            first = [""] * 3
+    console.print(table)
+    total = report.total()
+    console.print()
+    console.print(
+        f"{sum(report.members.values())} members in {report.seconds:.1f} s, seed {report.seed}: {total.sent} sent, "
+        f"{total.acknowledged} acknowledged, {total.received} received, {total.failed} failed."
+    )
+    if report.skipped:
+        console.print(
+            f"{report.skipped} acts were skipped because a member was busy: the rate is too high for this fleet."
+        )
+    if report.faults.total():
+        made = ", ".join(f"{count} {name}" for name, count in report.faults.items() if count)
+        console.print(f"Faults made on purpose, in packets: {made}.")
+    for reason, count in report.reasons.most_common():
+        console.print(f"{count} × {reason}", markup=False)

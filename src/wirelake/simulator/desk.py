@@ -1,0 +1,108 @@
+"""A trading desk on sisnet, by WebSocket or TCP: writes quotes, reads and follows them, asks, publishes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from wirelake.clients.feed import Feed
+from wirelake.clients.sisnet import SISDB, SisnetClient
+from wirelake.errors import AnswerError
+from wirelake.limits import CLIENT_INBOX_MAX, SIMULATOR_SLOW_INBOX, SIMULATOR_SLOW_S
+from wirelake.simulator.fleet import Place
+from wirelake.simulator.habits import Act
+from wirelake.simulator.member import Member
+from wirelake.simulator.serving import SERVICES, Provider
+from wirelake.simulator.topics import ADDER, FIELDS, SDB, any_topic, key, price
+from wirelake.simulator.world import World
+
+BAD_QUESTIONS: Final = 0.1  # asked so that the service refuses
+
+
+class Desk(Member):
+    def __init__(self, world: World, place: Place) -> None:
+        super().__init__(world, place)
+        by_tcp = place.stream and "sisnet_tcp" in world.doors
+        schemes = ("tcp", "tls") if by_tcp else ("ws", "wss")
+        host, port = world.door("sisnet_tcp" if by_tcp else "sisnet")
+        self._client = SisnetClient(
+            f"{schemes[world.tls is not None]}://{f'[{host}]' if ':' in host else host}:{port}",
+            place.identity,
+            world.tokens[place.identity],
+            tls=world.tls,
+            binary=place.stream and place.key is not None,
+            inbox_max=SIMULATOR_SLOW_INBOX if place.slow else CLIENT_INBOX_MAX,
+        )
+        self._key = key(place.number)
+        self._last_ms = 0
+
+    def doing(self) -> dict[str, Callable[[Act], Awaitable[None]]]:
+        return {"set": self._set, "get": self._get, "ask": self._ask, "publish": self._publish}
+
+    async def connect(self) -> None:
+        client = self._client
+        await client.open()
+        self.connected()
+        if self.world.provider == self.place.protocol:
+            provider = Provider(self.counts("served"))
+            for service in SERVICES:
+                await client.register(service, provider.answer)
+        table = {"key": self._key, "sdb": SDB, "fields": FIELDS}
+        if await self.count("create", client.ask(SISDB, "create", table)):
+            followed = key(self.place.number + 1)
+            self.begin(self._follow(await client.sub(followed, SDB)))
+
+    async def disconnect(self) -> None:
+        await self._client.close()
+
+    async def _follow(self, feed: Feed) -> None:
+        async for records in feed:
+            self.counts("record").received += _rows(records)
+            if self.place.slow:
+                await asyncio.sleep(SIMULATOR_SLOW_S)
+
+    async def _set(self, act: Act) -> None:
+        random = act.random()
+        self._last_ms = max(self._last_ms + 1, self.world.now_ms())
+        row = [self._last_ms, price(random, self.place.number), random.randrange(1, 500)]
+        asked = {"key": self._key, "sdb": SDB, "data": [row]}
+        await self.count("set", self._client.ask(SISDB, "set", asked))
+
+    async def _get(self, _act: Act) -> None:
+        asked = {"key": self._key, "sdb": SDB, "count": 10}
+        await self.count("get", self._client.ask(SISDB, "get", asked))
+
+    async def _ask(self, act: Act) -> None:
+        random = act.random()
+        if random.random() < BAD_QUESTIONS:
+            await self.count("ask", refused(self._client.ask(ADDER, "add", {"numbers": [1]})))
+            return
+        numbers = [random.randrange(1000) for _ in range(5)]
+        await self.count("ask", told(self._client.ask(ADDER, "add", {"numbers": numbers}), {"sum": sum(numbers)}))
+
+    async def _publish(self, act: Act) -> None:
+        random = act.random()
+        content = f"{self.place.name} {act.number} {random.random():.6f}"
+        await self.count("publish", self._client.publish(any_topic(random), content))
+
+
+async def told(asking: Awaitable[Any], wanted: Any) -> None:
+    """An answer that has to be this one."""
+    found = await asking
+    if found != wanted:
+        raise AnswerError("the answer is another one", 0)
+
+
+async def refused(asking: Awaitable[Any]) -> None:
+    """A question that has to be refused by its service."""
+    try:
+        await asking
+    except AnswerError as error:
+        if "two numbers" in error.text:
+            return
+        raise
+    raise AnswerError("the service took a bad question", 0)
+
+
+def _rows(records: Any) -> int:
+    """Of one series a list of rows; of several, such lists by name."""
+    return sum(map(len, records.values())) if isinstance(records, dict) else len(records)

@@ -1,0 +1,46 @@
+"""What the members of a fleet share: where the gateway is, who they are there, and the books."""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct, field
+
+from wirelake.errors import InputError
+from wirelake.limits import SIMULATOR_HTTP_MAX
+from wirelake.simulator.report import Report
+
+Http = Callable[[str, str, Any], Any]  # method, path, body → the answer's JSON. Blocks: it is called in a thread
+
+
+class NetworkFaults(Struct, frozen=True):
+    """Chances from 0 to 1, for each packet of a meter."""
+
+    loss: float = 0.0
+    reorder: float = 0.0
+    duplicate: float = 0.0
+    corrupt: float = 0.0  # over UDP only: on TCP it would be the end of the connection
+
+
+class World(Struct, kw_only=True):
+    http: Http
+    doors: dict[str, tuple[str, int]]  # by the setting's name
+    seed: int = 0
+    faults: NetworkFaults = NetworkFaults()
+    tokens: dict[str, str] = field(default_factory=dict)  # by identity
+    report: Report = field(default_factory=Report)
+    tls: ssl.SSLContext | None = None
+    provider: str = ""  # the protocol whose members provide the services
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    asking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SIMULATOR_HTTP_MAX))
+
+    def door(self, setting: str) -> tuple[str, int]:
+        if setting not in self.doors:
+            raise InputError(f"the gateway has no {setting} door open")
+        return self.doors[setting]
+
+    async def ask(self, method: str, path: str, body: Any = None) -> Any:
+        async with self.asking:
+            return await asyncio.to_thread(self.http, method, path, body)
