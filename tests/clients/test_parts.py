@@ -74,6 +74,15 @@ def test_faults_make_nothing_up() -> None:
     assert list(Faults(Random(1))(b"x", Sender.SERVER)) == [b"x"]
 
 
+def test_faults_change_one_bit() -> None:
+    faults = Faults(Random(1), corrupt=0.5)
+    packets = [bytes(8)] * 200
+    arrived = [each for packet in packets for each in faults(packet, Sender.CLIENT)]
+    assert [int.from_bytes(packet).bit_count() for packet in arrived if packet != bytes(8)] == [1] * faults.corrupted
+    assert 60 < faults.corrupted < 140
+    assert faults.made == {"lost": 0, "repeated": 0, "delayed": 0, "corrupted": faults.corrupted}
+
+
 def test_content_that_is_no_text() -> None:
     assert Notification("1", b"\xff!").text == "\ufffd!"
 

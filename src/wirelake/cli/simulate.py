@@ -97,7 +97,7 @@ def command(
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
     else:
-        print_report(Console(highlight=False), report)
+        print_report(Console(highlight=False, soft_wrap=True), report)
 
 
 def at_url(settings: Settings, url: str) -> Settings:
@@ -148,9 +148,10 @@ def shown_progress() -> Iterator[ShownProgress]:
 
 
 def print_report(console: Console, report: Report) -> None:
-    table = Table("protocol", "members", "connections", "what", box=None, pad_edge=False)
-    for name in ("sent", "acknowledged", "received", "failed"):
-        table.add_column(name, justify="right")
+    table = Table("protocol", "members", "connects", box=None, pad_edge=False)
+    table.add_column("what", no_wrap=True)
+    for name in ("sent", "acked", "received", "failed"):
+        table.add_column(name, justify="right", no_wrap=True)
     for protocol, kinds in report.counts.items():
         first = [protocol, str(report.members.get(protocol, "")), str(report.connections[protocol])]
         for kind, counts in kinds.items():

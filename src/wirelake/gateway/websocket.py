@@ -31,6 +31,7 @@ _NORMAL: Final = 1000
 _REASON_BYTES_MAX: Final = 123  # what a close frame has room for
 _AS_TEXT: Final = re.compile(rb"(?:[^{}():]*:)(?:(?![BHR])[^{}():]*:){0,2}[{\[]")
 _quiet: Final = logging.getLogger("websockets.server")
+_quiet.setLevel(logging.WARNING)  # of each connection the gateway tells itself
 
 
 class MessageSplitter(DatagramSplitter):

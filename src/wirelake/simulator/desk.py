@@ -21,6 +21,8 @@ BAD_QUESTIONS: Final = 0.1  # asked so that the service refuses
 class Desk(Member):
     def __init__(self, world: World, place: Place) -> None:
         super().__init__(world, place)
+        self._key = key(place.number)
+        self._slow = place.slow and world.provider != place.protocol  # who does not read cannot be asked either
         by_tcp = place.stream and "sisnet_tcp" in world.doors
         schemes = ("tcp", "tls") if by_tcp else ("ws", "wss")
         host, port = world.door("sisnet_tcp" if by_tcp else "sisnet")
@@ -30,9 +32,8 @@ class Desk(Member):
             world.tokens[place.identity],
             tls=world.tls,
             binary=place.stream and place.key is not None,
-            inbox_max=SIMULATOR_SLOW_INBOX if place.slow else CLIENT_INBOX_MAX,
+            inbox_max=SIMULATOR_SLOW_INBOX if self._slow else CLIENT_INBOX_MAX,
         )
-        self._key = key(place.number)
         self._last_ms = 0
 
     def doing(self) -> dict[str, Callable[[Act], Awaitable[None]]]:
@@ -48,7 +49,7 @@ class Desk(Member):
                 await client.register(service, provider.answer)
         table = {"key": self._key, "sdb": SDB, "fields": FIELDS}
         if await self.count("create", client.ask(SISDB, "create", table)):
-            followed = key(self.place.number + 1)
+            followed = key(max(0, self.place.number - 1))  # one that somebody writes
             self.begin(self._follow(await client.sub(followed, SDB)))
 
     async def disconnect(self) -> None:
@@ -57,7 +58,7 @@ class Desk(Member):
     async def _follow(self, feed: Feed) -> None:
         async for records in feed:
             self.counts("record").received += _rows(records)
-            if self.place.slow:
+            if self._slow:
                 await asyncio.sleep(SIMULATOR_SLOW_S)
 
     async def _set(self, act: Act) -> None:

@@ -10,7 +10,7 @@ from wirelake.simulator.fleet import Place
 
 # protocol → what its members do, and how often in proportion.
 HABITS: Final = {
-    "apostol": {"status": 3, "readings": 6, "command": 1},
+    "apostol": {"status": 10, "readings": 20, "command": 1},
     "comet": {"environ": 3, "away": 1},
     "magline": {"ask": 6, "publish": 2, "resume": 1},
     "sisnet": {"set": 6, "get": 2, "ask": 1, "publish": 2},

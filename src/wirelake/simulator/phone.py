@@ -30,6 +30,7 @@ class Phone(Member):
         self._slow = place.slow
         self._client: CometClient | None = None
         self._listening: asyncio.Task[None] | None = None
+        self._taking: asyncio.Task[None] | None = None
         self._seen: OrderedDict[str, None] = OrderedDict()
 
     def doing(self) -> dict[str, Callable[[Act], Awaitable[None]]]:
@@ -88,13 +89,17 @@ class Phone(Member):
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
             self._listening = None
+        if self._taking is not None:
+            await self._taking
 
     async def _listen(self, client: CometClient) -> None:
         async with aclosing(client.notifications(ack=False)) as coming:
             async for notification in coming:
                 if self._slow:
                     await asyncio.sleep(SIMULATOR_SLOW_S)
-                await self._take(client, notification)
+                # An ack under way is not broken off: whether the gateway has it would not be known.
+                self._taking = asyncio.create_task(self._take(client, notification))
+                await asyncio.shield(self._taking)
 
     async def _take(self, client: CometClient, notification: Notification) -> None:
         """Counted once, acknowledged each time: a repeat may mean that the ack was lost."""

@@ -78,8 +78,9 @@ async def simulate(world: World, plan: Plan, progress: Progress) -> Report:
     for place in places:
         report.members[place.protocol] = report.members.get(place.protocol, 0) + 1
     world.provider = next((name for name in ("esnp", "sisnet") if name in report.members), "")
-    async with _provided(world, places, plan, progress):
-        await _run(world, places, plan, progress)
+    with world.threads:
+        async with _provided(world, places, plan, progress):
+            await _run(world, places, plan, progress)
     return report
 
 

@@ -4,6 +4,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from msgspec import Struct, field
@@ -34,7 +35,7 @@ class World(Struct, kw_only=True):
     tls: ssl.SSLContext | None = None
     provider: str = ""  # the protocol whose members provide the services
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
-    asking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SIMULATOR_HTTP_MAX))
+    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(SIMULATOR_HTTP_MAX, "simulator"))
 
     def door(self, setting: str) -> tuple[str, int]:
         if setting not in self.doors:
@@ -42,5 +43,4 @@ class World(Struct, kw_only=True):
         return self.doors[setting]
 
     async def ask(self, method: str, path: str, body: Any = None) -> Any:
-        async with self.asking:
-            return await asyncio.to_thread(self.http, method, path, body)
+        return await asyncio.get_running_loop().run_in_executor(self.threads, self.http, method, path, body)

@@ -1,0 +1,49 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.serving import serving, wirelake
+from wirelake.cli.simulate import at_url
+from wirelake.config import Settings, Tls
+from wirelake.errors import InputError
+
+DOORS = ("apostol", "comet", "esnp", "magline", "sisnet", "sisnet_tcp", "redis", "http")
+QUICK = ("--devices", "8", "--rate", "40", "--seconds", "1")
+
+
+def test_a_fleet_from_the_shell(tmp_path: Path) -> None:
+    with serving(tmp_path, *DOORS) as served:
+        done = served.run("simulate", *QUICK, "--seed", "3")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "8 members in" in done.stdout
+        assert " 0 failed." in done.stdout
+        rows = {words[0] for words in map(str.split, done.stdout.splitlines()) if words}
+        assert {"apostol", "comet", "sisnet", "resp"} <= rows
+        assert served.run("device", "list").stdout.strip() == "No device is known yet."
+
+        host, port = served.address("http")
+        token = (tmp_path / "data" / "keys" / "admin.token").read_text().strip()
+        words = ("--url", f"http://{host}:{port}", "--token", token, "--protocol", "apostol", "--protocol", "redis")
+        away = wirelake("simulate", *QUICK, *words, "--json", "--keep", "--loss", "0.1", "--data", str(tmp_path / "x"))
+        assert (away.returncode, away.stderr) == (0, "")
+        report = json.loads(away.stdout)
+        assert report["members"] == {"apostol": 7, "resp": 1}
+        assert report["counts"]["apostol"]["readings"]["failed"] == 0
+        assert report["faults"]["lost"] > 0
+        assert len(served.run("device", "list").stdout.splitlines()) == 8
+
+
+def test_nobody_there_and_a_wrong_protocol(tmp_path: Path) -> None:
+    alone = wirelake("simulate", "--url", "http://127.0.0.1:9", "--token", "x", "--data", str(tmp_path))
+    assert alone.returncode == 1
+    assert "no gateway answers at 127.0.0.1:9" in alone.stderr
+    assert wirelake("simulate", "--protocol", "smoke").returncode == 2
+
+
+def test_urls() -> None:
+    assert at_url(Settings(), "http://[::1]").listen.http == "[::1]:80"
+    assert at_url(Settings(tls=Tls(cert="c", key="k")), "https://h").listen.http == "h:443"
+    for url in ("ws://h", "http://", "https://h"):
+        with pytest.raises(InputError):
+            at_url(Settings(), url)

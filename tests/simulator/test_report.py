@@ -1,0 +1,23 @@
+from wirelake.limits import SIMULATOR_REASONS_MAX
+from wirelake.simulator.report import Counts, Report
+
+
+def test_the_sum_of_all() -> None:
+    report = Report()
+    report.of("apostol", "status").sent += 3
+    report.of("apostol", "status").acknowledged += 2
+    report.of("comet", "notification").received += 5
+    assert report.of("apostol", "status") == Counts(3, 2)
+    assert report.total() == Counts(3, 2, 5, 0)
+
+
+def test_reasons_are_told_apart_by_their_words() -> None:
+    report = Report()
+    for number in range(5):
+        report.blame(f"no receipt after {number} repeats")
+    report.blame("something else")
+    assert report.reasons == {"no receipt after … repeats": 5, "something else": 1}
+    for number in range(2 * SIMULATOR_REASONS_MAX):
+        report.blame("x" * (number + 1))
+    assert len(report.reasons) == SIMULATOR_REASONS_MAX + 1
+    assert report.reasons["other"] == SIMULATOR_REASONS_MAX + 2
