@@ -42,6 +42,8 @@ def test_the_environment_goes_over_the_file_and_the_command_line_over_both(tmp_p
         ("[listen]\ncomet = 'nowhere'", "listen.comet"),
         ("[listen]\ncomet = 'h:70000'", "listen.comet"),
         ("[tls]\ncert = 'a.pem'", "tls.cert"),
+        ("[sisnet]\ndata_sets = ['redis']", "sisnet.data_sets"),
+        ("[sisnet]\ndata_sets = ['a:b']", "sisnet.data_sets"),
         ("[listen", "at end of document"),
         ("[[sisnet.upstreams]]\nname = 'u'\nurl = 'http://h'\nservices = ['a']", "upstream u: 'http://h'"),
         ("[[sisnet.upstreams]]\nname = 'u'\nurl = 'ws://h:port'\nservices = ['a']", "upstream u: 'ws://h:port'"),

@@ -55,6 +55,8 @@ DEFAULT_FILE: Final = Path("wirelake.toml")
 ENVIRONMENT_PREFIX: Final = "WIRELAKE_"
 OFF: Final = "off"
 _PORT_MAX: Final = 65535
+_TAKEN: Final = frozenset({"wirelake", "redis", "devices"})  # services of the gateway's own
+_NOT_IN_NAMES: Final = frozenset("{}():,* ")
 _OWN_SERVICE: Final = "wirelake"
 _UPSTREAM_PORTS: Final = {"ws": 80, "wss": 443, "tcp": 7330, "tls": 7330}
 _Count = Annotated[int, Meta(ge=1)]
@@ -213,6 +215,9 @@ def load(
     settings = _convert(values, "the environment")
     for name in Listen.__struct_fields__:
         parse_address(getattr(settings.listen, name), f"listen.{name}")
+    for name in settings.sisnet.data_sets:
+        if name in _TAKEN or not name or not _NOT_IN_NAMES.isdisjoint(name):
+            raise InputError(f'settings: sisnet.data_sets: "{name}" cannot be the name of a data set')
     if bool(settings.tls.cert) != bool(settings.tls.key):
         raise InputError("settings: tls.cert and tls.key go together")
     _check_upstreams(settings.sisnet.upstreams)

@@ -113,6 +113,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("get", {"key": "*", "sdb": "day", "format": "bytes"}, "format bytes takes one key and one sdb"),
     ("get", {"key": "a", "sdb": "none", "format": "bytes"}, "table 'none' has no layout to pack records by"),
     ("set", {"key": "a", "sdb": "day"}, "set needs data"),
+    ("set", {"key": "a", "sdb": "day", "data": []}, "set needs data"),
+    ("set", {"key": "k," * 99 + "k", "sdb": "s," * 99 + "s", "data": {}}, "10000 series at once: at most 4096"),
+    ("set", {"key": "k,l", "sdb": "s", "data": [{"a": 1}] * 25_001}, "more than 50000 records at once"),
+    ("set", {"key": "k" * 1025, "sdb": "s", "data": {"a": 1}}, "a record's key has 1025 bytes, over the limit of 1024"),
     ("set", {"key": "*", "sdb": "day", "data": [[1, 1, ""]]}, "set takes names, not *"),
     ("set", {"key": "@a", "sdb": "day", "data": [[1, 1, ""]]}, "not a name for a key: '@a'"),
     ("set", {"key": "a", "sdb": "day", "data": [[1, 1]]}, "a record of 'day' is an object, or a row of 3 values"),
@@ -283,6 +287,10 @@ def test_followers_hear_of_every_new_record_under_their_requests_name(tmp_path: 
             assert await writer.sisdb("set", key="a", sdb="day", data=[[70, 4, ""]]) == "ok"
             assert await line.hear() == b'one:{"ans":4,"msg":[[70,4.0,""]]}'
             assert await line.ask("end", service="wirelake", command="ping") == {"ans": 0}, "nothing else came"
+            assert await line.ask("odd", command="sub", ask={"key": "c", "sdb": "day", "fields": "no"}) == {"ans": 0}
+            assert await writer.sisdb("set", key="c", sdb="day", data=[[80, 5, ""]]) == "ok"
+            assert await line.hear_json("odd") == {"ans": -1, "msg": "there is no field 'no'"}
+            assert await writer.sisdb("set", key="c", sdb="day", data=[[90, 5, ""]]) == "ok"
             assert await writer.sisdb("set", key="a", sdb="day", data=[[1, 1]]) != "ok"
             assert await line.ask("end", service="wirelake", command="ping") == {"ans": 0}, (
                 "what was refused is no news"

@@ -1,15 +1,16 @@
 """Who is pushed new records, and of which series. Each push goes out under the request that asked for it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
 
 from wirelake.broker.broker import Broker
 from wirelake.broker.peer import Peer
-from wirelake.errors import FullError
-from wirelake.limits import BROKER_MISSED_NAMES_MAX, SISDB_SERIES_PER_REQUEST_MAX, SISNET_SUBSCRIPTIONS_MAX
-from wirelake.message import Kind, Message, Topic
+from wirelake.broker.services import failed
+from wirelake.errors import FullError, InputError
+from wirelake.limits import BROKER_MISSED_NAMES_MAX, SISNET_SUBSCRIPTIONS_MAX
+from wirelake.message import Fault, Kind, Message, Topic
 from wirelake.protocols.session import Closing
 from wirelake.services.selection import Selection
 from wirelake.state.records import ALL
@@ -22,6 +23,14 @@ class Follower(Struct, eq=False):
     correlation: str
     dataset: str
     selection: Selection
+
+    @property
+    def of_all(self) -> bool:
+        return ALL in (self.selection.names.keys, self.selection.names.sdbs)
+
+    def series(self) -> list[Series]:
+        """Those that it names, where it names them."""
+        return [(self.dataset, key, sdb) for key, sdb in self.selection.names.each()]
 
     def wants(self, series: Series) -> bool:
         dataset, key, sdb = series
@@ -41,19 +50,17 @@ class Followers:
         return bool(self._by_peer)
 
     def add(self, follower: Follower) -> None:
-        own = self._by_peer.setdefault(follower.peer.id, {})
+        own = self._by_peer.get(follower.peer.id, {})
         if len(own) >= SISNET_SUBSCRIPTIONS_MAX:
             raise FullError(f"a session has at most {SISNET_SUBSCRIPTIONS_MAX} subscriptions")
-        names = follower.selection.names
-        if ALL in (names.keys, names.sdbs):
+        if follower.correlation in own:
+            self._forget(own[follower.correlation])
+        if follower.of_all:
             self._of_all[follower] = None
         else:
-            named = names.each()
-            if len(named) > SISDB_SERIES_PER_REQUEST_MAX:
-                raise FullError(f"one request names at most {SISDB_SERIES_PER_REQUEST_MAX} series")
-            for key, sdb in named:
-                self._by_series.setdefault((follower.dataset, key, sdb), {})[follower] = None
-        own[follower.correlation] = follower
+            for series in follower.series():
+                self._by_series.setdefault(series, {})[follower] = None
+        self._by_peer.setdefault(follower.peer.id, {})[follower.correlation] = follower
 
     def remove(self, peer: Peer, dataset: str, selection: Selection) -> None:
         """Those that were asked for in the same words."""
@@ -69,10 +76,16 @@ class Followers:
         """New records of this series, in the form that each of them asked for."""
         name = f"{series[1]}.{series[2]}"
         for follower in followers:
+            try:
+                chosen = rows(follower.selection)
+            except InputError as error:  # it asked for a field that the table turned out not to have
+                self._forget(follower)
+                follower.peer.say(failed(follower.correlation, str(error), Fault.BAD_REQUEST))
+                continue
             if follower.peer.congested:
-                self._spare(follower, name, rows(follower.selection))
+                self._spare(follower, name, chosen)
             else:
-                self._tell(follower, name, rows(follower.selection))
+                self._tell(follower, name, chosen)
 
     def left(self, peer: Peer) -> None:
         for follower in list(self._by_peer.get(peer.id, {}).values()):
@@ -109,8 +122,10 @@ class Followers:
         del own[follower.correlation]
         if not own:
             del self._by_peer[follower.peer.id]
-        if self._of_all.pop(follower, self) is self:
-            for series in self._series(follower):
+        if follower.of_all:
+            del self._of_all[follower]
+        else:
+            for series in follower.series():
                 followers = self._by_series[series]
                 del followers[follower]
                 if not followers:
@@ -118,10 +133,6 @@ class Followers:
         missed = self._missed.get(follower.peer.id, {})
         for place in [place for place in missed if place[0] is follower]:
             del missed[place]
-
-    def _series(self, follower: Follower) -> Iterator[Series]:
-        for key, sdb in dict.fromkeys(follower.selection.names.each()):
-            yield follower.dataset, key, sdb
 
 
 def _holds(names: str, name: str) -> bool:

@@ -103,21 +103,15 @@ class RecordService:
         if ALL in (names.keys, names.sdbs):
             raise InputError("set takes names, not *")
         values = _values(fields, payload)
-        prepared: dict[str, tuple[PackedTable | LooseTable, list[Record]]] = {}
-        for sdb in names.sdbs.split(","):
-            table = self._table_for(dataset, sdb, fields.get("fields"), values)
-            if values is not None:
-                prepared[sdb] = table, table.records(values)
-            elif isinstance(table, PackedTable):
-                prepared[sdb] = table, table.packed(payload)
-            else:
-                raise InputError(f"table '{sdb}' has no layout: create it, or tell of it in a dict")
-        for sdb, (table, records) in prepared.items():
-            if self._records.layout(dataset, sdb) != table.layout:
-                self._records.create(dataset, sdb, table.layout)
-            for key in names.keys.split(","):
-                self._written = self._records.set(dataset, key, sdb, records)
-                self._push_later((dataset, key, sdb), table, records)
+        series = names.each()
+        tables = {sdb: self._table_for(dataset, sdb, fields.get("fields"), values) for _, sdb in series}
+        records = {sdb: _records(sdb, table, values, payload) for sdb, table in tables.items()}
+        if sum(len(records[sdb]) for _, sdb in series) > SISDB_RECORDS_PER_SET_MAX:
+            raise InputError(f"more than {SISDB_RECORDS_PER_SET_MAX} records at once")
+        layouts = {sdb: table.layout for sdb, table in tables.items()}
+        self._written = self._records.set_all(dataset, layouts, {each: records[each[1]] for each in series})
+        for key, sdb in series:
+            self._push_later((dataset, key, sdb), tables[sdb], records[sdb])
         self._broker.after(self._written, peer, answered(message))
 
     def _table_for(self, dataset: str, sdb: str, fields: Any, values: list[Any] | None) -> PackedTable | LooseTable:
@@ -324,14 +318,19 @@ def _live_name(series: Series) -> str:
     return f"{key}.{sdb}" if dataset == DEFAULT else f"{dataset}:{key}.{sdb}"
 
 
+def _records(sdb: str, table: PackedTable | LooseTable, values: list[Any] | None, payload: bytes) -> list[Record]:
+    if values is not None:
+        return table.records(values)
+    if isinstance(table, PackedTable):
+        return table.packed(payload)
+    raise InputError(f"table '{sdb}' has no layout: create it, or tell of it in a dict")
+
+
 def _values(fields: dict[str, Any], payload: bytes) -> list[Any] | None:
     """The records that a set brings, one by one; None where they are packed."""
     data = fields.get("data")
-    if data is None:
-        if not payload:
-            raise InputError("set needs data")
+    if data is None and payload:
         return None
-    values = data if isinstance(data, list) and data and isinstance(data[0], list | dict) else [data]
-    if len(values) > SISDB_RECORDS_PER_SET_MAX:
-        raise InputError(f"{len(values)} records at once: at most {SISDB_RECORDS_PER_SET_MAX}")
-    return values
+    if data is None or data == []:
+        raise InputError("set needs data")
+    return data if isinstance(data, list) and isinstance(data[0], list | dict) else [data]

@@ -35,8 +35,9 @@ class Names(Struct, frozen=True):
         return not any("," in names or names == ALL for names in (self.keys, self.sdbs))
 
     def each(self) -> list[tuple[str, str]]:
-        """(key, sdb) of all that are named, where neither is `*`."""
-        return [(key, sdb) for sdb in self.sdbs.split(",") for key in self.keys.split(",")]
+        """(key, sdb) of all that are named, each once, where neither is `*`."""
+        sdbs, keys = dict.fromkeys(self.sdbs.split(",")), dict.fromkeys(self.keys.split(","))
+        return [(key, sdb) for sdb in sdbs for key in keys]
 
 
 class Selection(Struct, frozen=True):
@@ -64,8 +65,9 @@ def read_names(fields: dict[str, Any], op: str) -> Names:
     keys, sdbs = _text(fields, "key"), _text(fields, "sdb")
     if not keys or not sdbs:
         raise InputError(f"{op} needs a key and an sdb")
-    _check_names(keys, "key")
-    _check_names(sdbs, "sdb")
+    series = _check_names(keys, "key") * _check_names(sdbs, "sdb")
+    if series > SISDB_SERIES_PER_REQUEST_MAX:
+        raise InputError(f"{series} series at once: at most {SISDB_SERIES_PER_REQUEST_MAX}")
     return Names(keys, sdbs)
 
 
@@ -122,15 +124,15 @@ def _text(fields: dict[str, Any], name: str) -> str:
     return given
 
 
-def _check_names(names: str, what: str) -> None:
+def _check_names(names: str, what: str) -> int:
+    """How many there are."""
     if names == ALL:
-        return
+        return 1
     listed = names.split(",")
-    if len(listed) > SISDB_SERIES_PER_REQUEST_MAX:
-        raise InputError(f"{len(listed)} of {what} at once: at most {SISDB_SERIES_PER_REQUEST_MAX}")
     for name in listed:
         if _NAME.fullmatch(name) is None or (what == "sdb" and "." in name):
             raise InputError(f"not a name for a {what}: {name[:64]!r}")
+    return len(listed)
 
 
 def _number(given: Any, what: str) -> int | None:

@@ -5,7 +5,7 @@ behind a write of its own awaits that write, or `StateStore.barrier`, first.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Final
 
@@ -128,23 +128,33 @@ class Records:
 
     def set(self, dataset: str, key: str, sdb: str, records: Iterable[Record]) -> Commit:
         """Add records, all or none. Those of the same time are kept in the order they came."""
+        return self.set_all(dataset, {}, {(key, sdb): tuple(records)})
+
+    def set_all(
+        self, dataset: str, layouts: Mapping[str, Layout], series: Mapping[tuple[str, str], Sequence[Record]]
+    ) -> Commit:
+        """Add records to several series, by key and table, and give tables their layouts where they have another."""
         self._writer.ready()
-        records = tuple(records)
-        for record in records:
-            check_integer(record.time, "a record's time")
-            check_content(record.data, "a record")
-        number = self._series.get(dataset, {}).get(sdb, {}).get(key)
-        if number is None:
-            self._check_new(dataset, key, sdb)
-        with self._writer.whole():
-            if number is None:
-                number = self._last_number = self._last_number + 1
-                self._enter(number, dataset, sdb, key)
-                self._writer.submit(_SERIES, (number, dataset, sdb, key, 0))
+        for records in series.values():
             for record in records:
-                self._arrival += 1
-                row = (number, record.time, self._arrival, record.data)
-                self._writer.submit(_SET, row, content_bytes=len(record.data))
+                check_integer(record.time, "a record's time")
+                check_content(record.data, "a record")
+        new = [(key, sdb) for key, sdb in series if key not in self._series.get(dataset, {}).get(sdb, {})]
+        self._check_new(dataset, new)
+        with self._writer.whole():
+            for sdb, layout in layouts.items():
+                if self._layouts.get(dataset, {}).get(sdb) != layout:
+                    self.create(dataset, sdb, layout)
+            for key, sdb in new:
+                self._last_number += 1
+                self._enter(self._last_number, dataset, sdb, key)
+                self._writer.submit(_SERIES, (self._last_number, dataset, sdb, key, 0))
+            for (key, sdb), records in series.items():
+                number = self._series[dataset][sdb][key]
+                for record in records:
+                    self._arrival += 1
+                    row = (number, record.time, self._arrival, record.data)
+                    self._writer.submit(_SET, row, content_bytes=len(record.data))
             return self._writer.barrier()
 
     def read(
@@ -270,12 +280,13 @@ class Records:
             self._writer.submit(_SERIES_GONE, (number,))
         return int(rows)
 
-    def _check_new(self, dataset: str, key: str, sdb: str) -> None:
-        check_name(dataset, "a data set")
-        check_name(key, "a record's key")
-        check_name(sdb, "a table")
-        if self._series_count >= STATE_SERIES_MAX:
-            raise FullError(f"there are {STATE_SERIES_MAX} series already")
+    def _check_new(self, dataset: str, series: Sequence[tuple[str, str]]) -> None:
+        for key, sdb in series:
+            check_name(dataset, "a data set")
+            check_name(key, "a record's key")
+            check_name(sdb, "a table")
+        if series and self._series_count + len(series) > STATE_SERIES_MAX:
+            raise FullError(f"there are {self._series_count} series already, and at most {STATE_SERIES_MAX}")
 
     def _enter(self, number: int, dataset: str, sdb: str, key: str) -> None:
         self._series.setdefault(dataset, {}).setdefault(sdb, {})[key] = number

@@ -1,0 +1,74 @@
+from collections.abc import Callable
+
+from broker.peers import ESNP, FakePeer
+
+from wirelake.services.packets import Packets, Sending
+
+
+class Clock:
+    """What is to be called later, one by one."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[float, Callable[[], object]]] = []
+
+    def later(self, delay_s: float, call: Callable[[], object]) -> None:
+        self.waiting.append((delay_s, call))
+
+    def turn(self) -> list[float]:
+        due, self.waiting = self.waiting, []
+        for _, call in due:
+            call()
+        return [delay_s for delay_s, _ in due]
+
+
+def asked(peer: FakePeer, count: int, sent: list[str], name: str) -> Packets:
+    return Packets(peer, count, lambda following: sent.append(f"{name}{following}"))
+
+
+def test_one_packet_a_turn_and_one_answer_after_the_other() -> None:
+    clock, sent = Clock(), list[str]()
+    sending = Sending(clock.later, lambda: 0.0)
+    one, other = FakePeer("1", ESNP), FakePeer("2", ESNP)
+    sending.start(asked(one, 3, sent, "a"))
+    sending.start(asked(one, 2, sent, "b"))
+    sending.start(asked(other, 2, sent, "x"))
+    assert sent == ["a2", "x1"]
+    clock.turn()
+    assert sent[2:] == ["a1", "x0"]
+    while clock.waiting:
+        clock.turn()
+    assert sent[4:] == ["a0", "b1", "b0"]
+    sending.start(asked(one, 1, sent, "c"))
+    assert sent[-1] == "c0"
+    assert clock.waiting == []
+
+
+def test_a_slow_reader_is_waited_for_and_one_that_left_forgotten() -> None:
+    clock, sent = Clock(), list[str]()
+    sending = Sending(clock.later, lambda: 0.0)
+    slow, gone = FakePeer("1", ESNP), FakePeer("2", ESNP)
+    sending.start(asked(slow, 3, sent, "a"))
+    sending.start(asked(gone, 3, sent, "x"))
+    slow.congested = True
+    sending.left(gone)
+    clock.turn()
+    assert sent == ["a2", "x2"]
+    assert clock.waiting == []
+    slow.congested = False
+    sending.drained(slow)
+    sending.drained(slow)
+    assert len(clock.waiting) == 1, "however often that is heard"
+    while clock.waiting:
+        clock.turn()
+    assert sent == ["a2", "x2", "a1", "a0"]
+
+
+def test_while_the_disk_is_behind_nothing_is_sent() -> None:
+    clock, sent, pause_s = Clock(), list[str](), [0.5]
+    sending = Sending(clock.later, lambda: pause_s[0])
+    sending.start(asked(FakePeer("1", ESNP), 1, sent, "a"))
+    assert sent == []
+    assert clock.turn() == [0.5]
+    pause_s[0] = 0.0
+    clock.turn()
+    assert sent == ["a0"]
