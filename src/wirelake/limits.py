@@ -120,6 +120,7 @@ RESP_ANSWERS_BYTES_MAX: Final = 32 * MIB  # answers held back behind an unanswer
 RESP_ANSWERS_PAUSE_BYTES: Final = 1 * MIB  # with so much held back, likewise
 RESP_HELD_FRAMES_MAX: Final = 8192  # commands that came while the login was being checked
 RESP_HELD_BYTES_MAX: Final = 1 * MIB
+RESP_SKIMMED_BYTES_MAX: Final = MIB  # a longer command is read by itself
 RESP_SUBSCRIPTIONS_MAX: Final = 10_000  # channels and patterns of one connection
 RESP_LOGIN_S: Final = 10.0  # (setting) from connecting to a decided login
 RESP_LEAVE_S: Final = 5.0  # (setting) how long the last answers may take before the connection is closed

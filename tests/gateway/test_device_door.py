@@ -123,6 +123,7 @@ def outcome(running: Running, wire: Wire) -> dict[str, Any]:
         },  # receipts have no order: UDP has none either
         "closed": wire.closed,
         "frames_in": running.gateway.counters.frames_in["apostol"],
+        "recorded": {place[1:]: count for place, count in running.gateway.recorder._counted.items()},
         "refused": dict(running.gateway.counters.refused),
         "peers": {
             serial: (peer.frames_in, peer.frames_out, peer.bytes_in, peer.bytes_out, peer.address, peer.assembling)

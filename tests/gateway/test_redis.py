@@ -3,11 +3,13 @@
 import asyncio
 from pathlib import Path
 
+import pytest
 import redis.asyncio
 from redis.exceptions import AuthenticationError
 
 from gateway.running import HOST, WAIT_S, Running, running_gateway
 from wirelake.clients.comet import CometClient
+from wirelake.errors import BusyError
 from wirelake.protocols.resp.frames import Command
 
 APP = ("app", "t0ken")
@@ -97,6 +99,62 @@ def test_a_run_of_publishes_reaches_everybody_in_order_and_is_recorded(tmp_path:
             assert recorded == publishes
             for each in (writer, listening, listening_too):
                 each.close()
+
+    asyncio.run(story())
+
+
+def test_a_run_on_a_durable_topic_is_kept_and_answered_in_turn(tmp_path: Path) -> None:
+    """Among other commands, in several reads: the answers keep the order of the questions."""
+
+    async def story() -> None:
+        async with (
+            running_gateway(tmp_path, "redis", "comet", identities=[APP, PHONE]) as running,
+            CometClient(HOST, running.port("comet"), *PHONE) as phone,
+        ):
+            await phone.subscribe("@kept")
+            reader, writer = await asyncio.open_connection(HOST, running.port("redis"))
+            contents = [b"%d" % number for number in range(1000)]
+            publishes = [Command((b"PUBLISH", b"@kept", content)).encode() for content in contents]
+            live = Command((b"PUBLISH", b"live", b"x")).encode()
+            ping = Command((b"PING", b"here")).encode()
+            asked = [Command((b"AUTH", *(each.encode() for each in APP))).encode()]
+            asked += [*publishes[:400], ping, live, *publishes[400:401], live, *publishes[401:], ping]
+            together = b"".join(asked)
+            for start in range(0, len(together), 7001):
+                writer.write(together[start : start + 7001])
+                await asyncio.sleep(0)
+            none = b":0\r\n"
+            expected = b"+OK\r\n" + none * 400 + b"$4\r\nhere\r\n" + none * 602 + b"$4\r\nhere\r\n"
+            async with asyncio.timeout(WAIT_S):
+                assert await reader.readexactly(len(expected)) == expected
+            heard = [await phone.next_notification() for _ in contents]
+            assert [each.content for each in heard] == contents
+            recorded = await running.recorded("publish", 1000)
+            assert [row["frame"] for row in recorded] == contents
+            assert [row["note"]["id"] for row in recorded] == [each.id for each in heard]
+            assert recorded[0]["note"] == {
+                "topic": "@kept", "id": heard[0].id, "position": 1, "type": 0, "by": APP[0]
+            }  # fmt: skip
+            writer.close()
+
+    asyncio.run(story())
+
+
+def test_a_run_that_cannot_be_kept_is_refused_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        async with running_gateway(tmp_path, "redis", auth={"open": True}) as running:
+
+            def full(*_: object) -> None:
+                raise BusyError("too much waits for the disk")
+
+            monkeypatch.setattr(running.gateway.state.topics, "publish_many", full)
+            reader, writer = await asyncio.open_connection(HOST, running.port("redis"))
+            writer.write(Command((b"PUBLISH", b"@kept", b"x")).encode() * 5 + Command((b"PING",)).encode())
+            async with asyncio.timeout(WAIT_S):
+                answers = [await reader.readline() for _ in range(6)]
+            assert all(answer.startswith(b"-ERR") and b"too much waits" in answer for answer in answers[:5])
+            assert answers[5] == b"+PONG\r\n"
+            writer.close()
 
     asyncio.run(story())
 

@@ -3,7 +3,7 @@
 Answers that promise something durable are given when it is: the broker keeps them by commit, with one callback for all.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -26,14 +26,17 @@ from wirelake.limits import (
     BROKER_TOPICS_PER_REQUEST_MAX,
 )
 from wirelake.message import Device, Fault, Kind, Message, Op, Operation, Topic, content_of, control_op
+from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.session import Closing
 from wirelake.protocols.sisnet.request import HTTP_FORMAT
+from wirelake.state.notification import Notification
 from wirelake.state.store import StateStore
 
 RETAIN: Final = "retain"  # header of a notification
 RECEIVED: Final = "received"
 EVERY_DEVICE: Final = Device("", 0xFF)  # a broadcast: those heard from lately; no receipts, no answers
 
+RecordPublished = Callable[[Sequence[Notification]], None]
 Builtin = Callable[[Peer, Message, float], None]  # a service of the gateway's own
 
 
@@ -47,6 +50,7 @@ class Broker:
         devices_topic: str = "",
         resend_s: float = BROKER_RESEND_S,
         call_s: float = BROKER_CALL_S,
+        record_published: RecordPublished | None = None,
     ) -> None:
         self.telling = Telling()
         self.live = LiveNames(self.telling, conflate=conflate)
@@ -58,6 +62,7 @@ class Broker:
         self.devices: dict[str, Peer] = {}  # serial → its session
         self._state = state
         self._record = record
+        self._record_published = record_published or self._record_each
         self.call_s = call_s  # for an answer, where the request names no time of its own
         self.devices_topic = devices_topic  # telemetry of a device is published on this and its serial; empty: not
         self._answers: dict[Commit, list[tuple[Peer, Message]]] = {}
@@ -145,9 +150,27 @@ class Broker:
             return replace(notification, fields={"receivers": reached}), None
         retain = message.headers.get(RETAIN) is True
         kept, commit = self.durable.publish(topic, content, now_ms, message.type, publisher, retain=retain)
-        note = {"id": kept.id, "position": kept.position, "type": kept.type, "by": publisher}
-        self._record("publish", topic, content, note)
+        self._record_published([kept])
         return as_message(kept), commit
+
+    def publish_bundle(self, peer: Peer, correlation: str, bundle: Bundle, now_ms: int) -> None:
+        """Many on one durable topic; the answer is for each of them."""
+        publisher = peer.identity
+        items = [(bundle.topic, content, publisher) for content in bundle.contents()]
+        try:
+            kept, commit = self.durable.publish_many(items, now_ms)
+            self._record_published(kept)
+        except InputError as error:
+            peer.say(failed(correlation, str(error), Fault.BAD_REQUEST))
+        except StorageError as error:
+            peer.say(failed(correlation, str(error), Fault.STORAGE))
+        else:
+            self.after(commit, peer, Message(kind=Kind.RESPONSE, correlation=correlation))
+
+    def _record_each(self, notifications: Sequence[Notification]) -> None:
+        for kept in notifications:
+            note = {"id": kept.id, "position": kept.position, "type": kept.type, "by": kept.publisher}
+            self._record("publish", kept.topic, kept.content, note)
 
     def after(self, commit: Commit | None, peer: Peer, answer: Message) -> None:
         """Say this once that is durable, or that it failed."""

@@ -80,6 +80,19 @@ class DurableTopics:
             commit.add_done_callback(self._decided)
         return notification, commit
 
+    def publish_many(self, items: Sequence[tuple[str, bytes, str]], now_ms: int) -> tuple[list[Notification], Commit]:
+        """Each a topic, a content and who publishes it; durable together."""
+        notifications, commit = self.topics.publish_many(items, now_ms)
+        for notification in notifications:
+            self._unreleased.setdefault(notification.topic, notification.position)
+        waiting = self._waiting.get(commit)
+        if waiting is not None:
+            waiting += notifications
+        else:
+            self._waiting[commit] = list(notifications)
+            commit.add_done_callback(self._decided)
+        return notifications, commit
+
     def attach(self, peer: Peer, name: str) -> None:
         """The peer's session subscribed, or logged in with this subscription: feed it from here on.
 

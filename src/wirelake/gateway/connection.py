@@ -230,7 +230,11 @@ class Connection(asyncio.Protocol):
             bundle = session.skim(frames, place)
             if bundle is not None:
                 skimmed = place + len(bundle.frames)
-                self._pass_on(bundle)
+                session.heard_s = now_s
+                if bundle.durable:
+                    gateway.heard_bundle(self, session.ask(bundle), bundle)
+                else:
+                    self._pass_on(bundle)
                 continue
             try:
                 frame = decode(bare(raw), other)
@@ -269,7 +273,7 @@ class Connection(asyncio.Protocol):
     def _write_frames(self, frames: list[Frame], *, told: bool) -> None:
         wrap, session, gateway = self._splitter.wrap, self._session, self._door.gateway
         try:
-            encoded = [frame.encode() for frame in frames]
+            encoded = _encoded(frames)
         except EncodeError as error:
             if told:
                 raise  # the broker leaves this one out; the connection lives on
@@ -324,6 +328,16 @@ class Connection(asyncio.Protocol):
         transport.write(data)
         if self._closing is not None and self._outbox.empty:
             self._hang_up()
+
+
+def _encoded(frames: list[Frame]) -> list[bytes]:
+    """Of an answer that is given many times over, once."""
+    encoded: list[bytes] = []
+    last: Frame | None = None
+    for frame in frames:
+        encoded.append(frame.encode() if frame is not last else encoded[-1])
+        last = frame
+    return encoded
 
 
 def _address(name: object) -> str:

@@ -44,6 +44,7 @@ from wirelake.log.log import Log
 from wirelake.log.settings import LogSettings
 from wirelake.message import TRACE, Fault, Kind, Message, Op, control_op
 from wirelake.protocols import registry
+from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.comet.opcodes import ErrorCode
 from wirelake.protocols.protocol import Carrier
 from wirelake.protocols.session import Closing
@@ -120,6 +121,7 @@ class Gateway:
             devices_topic=settings.broker.devices_topic,
             resend_s=settings.broker.resend_s,
             call_s=settings.broker.call_s,
+            record_published=self.recorder.published,
         )
         self.broker.durable.wake = self.flush_soon
         self.builtin = Builtin(self)
@@ -272,6 +274,11 @@ class Gateway:
     def _tell_hop(self, asker: Peer, correlation: str, hop: str, who: str) -> None:
         fields = {"hop": hop, "at_ms": self.now_ms(), "node": who or self.log_settings.node}
         asker.say(Message(kind=Kind.EVENT, name=TRACE, correlation=correlation, fields=fields))
+
+    def heard_bundle(self, peer: Connection, correlation: str, bundle: Bundle) -> None:
+        """The same, of many publishes on one durable topic."""
+        self.broker.publish_bundle(peer, correlation, bundle, self.now_ms())
+        self.flush_soon()
 
     def drained(self, peer: Peer) -> None:
         self.broker.drained(peer)

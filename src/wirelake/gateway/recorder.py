@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 from wirelake.commit import Commit
 from wirelake.log.interface import EventLog
 from wirelake.protocols.jsontext import write_json
+from wirelake.state.notification import Notification
 
 _HOUR_US: Final = 3_600_000_000
 _COUNTED: Final = {("frame", "in"): "in", ("frame", "out"): "out", ("quarantine", "in"): "quarantined"}
@@ -60,9 +61,10 @@ class Recorder:
         frames: tuple[bytes, ...],
     ) -> Commit:
         """Frames of several sessions, in their order."""
-        return self._log.append_rows(
-            self._now_us(), protocol, "frame", direction, sessions, identities, addresses, frames
-        )
+        at_us = self._now_us()
+        commit = self._log.append_rows(at_us, protocol, "frame", direction, sessions, identities, addresses, frames)
+        self._count(at_us, protocol, direction, len(frames))
+        return commit
 
     def event(self, of: Recorded, event: str, note: dict[str, Any], direction: str = "", data: bytes = b"") -> Commit:
         text = write_json(note).decode() if note else ""
@@ -72,6 +74,22 @@ class Recorder:
         if what is not None:
             self._count(at_us, of.protocol, what, 1)
         return commit
+
+    def published(self, notifications: Sequence[Notification]) -> None:
+        """Notifications of durable topics, in their order."""
+        notes: list[str] = []
+        topic, head, publisher, by = "", "", None, ""
+        for each in notifications:
+            if each.publisher != publisher:
+                publisher = each.publisher
+                by = write_json({"by": publisher}).decode()[1:-1]
+            if each.topic != topic or not head:
+                topic = each.topic
+                head = write_json({"topic": topic}).decode()[:-1]
+            notes.append(f'{head},"id":"{each.id}","position":{each.position},"type":{each.type},{by}}}')
+        contents = tuple([each.content for each in notifications])
+        nobody = ("",) * len(contents)
+        self._log.append_rows(self._now_us(), "", "publish", "", nobody, nobody, nobody, contents, tuple(notes))
 
     def topic(self, event: str, topic: str, data: bytes, note: dict[str, Any]) -> None:
         """Something about a topic, whoever caused it."""

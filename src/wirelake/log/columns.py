@@ -1,8 +1,8 @@
 """From what callers handed over to one Arrow record batch.
 
 Callers' values lie in one flat list of cells, `CELLS_PER_RUN` for each run: a run is one record, or several frames that
-share all other fields (with a negative count, all but session, identity and peer). A flat list costs a caller one C
-call for each run and leaves no object behind; a column is a slice of it with a stride.
+share all other fields (with a negative count, all but session, identity, peer and note). A flat list costs a caller one
+C call for each run and leaves no object behind; a column is a slice of it with a stride.
 """
 
 import logging
@@ -22,7 +22,7 @@ CELLS_PER_RUN: Final = 11
 _FRAMES: Final = 9
 _ENDS: Final = pa.int32()
 _AT_LIMIT_US: Final = 2**63 - 1
-_OF_SESSION: Final = (5, 6, 7)  # the cells session, identity and peer
+_OF_EACH: Final = (5, 6, 7, 8)  # the cells session, identity, peer and note
 _FEW_VALUES: Final = {2, 3, 4, 8}  # the cells protocol, event, direction and note: few different values, ever
 _START_ROWS: Final = 4096
 _SMALL_ROWS: Final = 512  # up to here plain Python is faster than the calls into Arrow that would replace it
@@ -61,7 +61,7 @@ class Columns:
         frames = cells[_FRAMES::CELLS_PER_RUN]
         rows: dict[int, list[Any]] = {}  # cells that have a value for each record
         if min(counts) < 0:
-            rows = {cell: _each(counts, lists[cell - 1]) for cell in _OF_SESSION}
+            rows = {cell: _each(counts, lists[cell - 1]) for cell in _OF_EACH}
             counts = list(map(abs, counts))
         count = sum(counts)
         spread = count != len(counts)

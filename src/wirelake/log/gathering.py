@@ -103,18 +103,23 @@ class Gathering:
         identities: tuple[str, ...],
         peers: tuple[str, ...],
         frames: tuple[bytes, ...],
+        notes: tuple[str, ...] | None = None,
     ) -> Commit:
         """A record for each frame, of several sessions. All in one block."""
         count = len(frames)
-        if not count or not count == len(sessions) == len(identities) == len(peers):
-            raise EncodeError("a record for each frame needs a session, an identity and a peer for each, and a frame")
+        if notes is None:
+            notes = ("",) * count
+        if not count or not count == len(sessions) == len(identities) == len(peers) == len(notes):
+            raise EncodeError("rows need a frame, and for each a session, an identity, a peer and a note")
         size = self._bytes_in + sum(map(len, frames)) + count * LOG_RECORD_OVERHEAD_BYTES
         if size > self._look_at:
             self._decide(size)
         self._bytes_in = size
         self.next_seq += count
-        # A negative count says that the fields which tell sessions apart have a value for each record.
-        self._cells.extend((-count, at_us, protocol, event, direction, sessions, identities, peers, "", frames, size))
+        # A negative count says that these four have a value for each record.
+        self._cells.extend(
+            (-count, at_us, protocol, event, direction, sessions, identities, peers, notes, frames, size)
+        )
         if self.resting:
             self._wake()
         return self._commit

@@ -54,6 +54,7 @@ class EventLog(Protocol):
         identities: tuple[str, ...],
         peers: tuple[str, ...],
         frames: tuple[bytes, ...],
+        notes: tuple[str, ...] | None = None,
     ) -> Commit:
         """A record for each frame, each of a session of its own; durable together."""
         ...

@@ -1,4 +1,4 @@
-"""Many notifications for one live name that came in one read, kept as they came.
+"""Many notifications for one name that came in one read, kept as they came.
 
 Reading, translating and encoding each one costs far more than passing it on. Where the frame that publishes and the one
 that delivers have the same body (redis: `PUBLISH name content`, `message name content`), the bytes are cut and joined,
@@ -18,6 +18,13 @@ class Bundle:
     def __init__(self, topic: str, frames: list[bytes]) -> None:
         self.topic = topic
         self.frames = frames
+
+    @property
+    def durable(self) -> bool:
+        return self.topic.startswith("@")
+
+    def contents(self) -> list[bytes]:
+        raise NotImplementedError
 
     def encoded(self, audience: Hashable) -> bytes | None:
         """The bytes for this audience; None if they have to be made from messages."""

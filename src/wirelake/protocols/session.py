@@ -126,6 +126,10 @@ class Session:
         """The answer to each frame of the bundle, which reached so many subscribers."""
         raise StateError(f"{type(self).__name__} skims nothing")
 
+    def ask(self, bundle: Bundle) -> str:
+        """All frames of the bundle together are a question for those above: its correlation. One answer is for each."""
+        raise StateError(f"{type(self).__name__} skims nothing")
+
     def kept(self, raw: bytes, sender: Sender) -> bytes:
         """A frame as the log keeps it; called after the step that it was part of."""
         return raw

@@ -5,6 +5,7 @@ and getting it back from a busy event loop can take milliseconds. One step for 1
 """
 
 import sqlite3
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain, islice
 from typing import Final
@@ -71,6 +72,16 @@ class Batch:
             runs[-1].rows[key] = row
         else:
             runs.append(Run(statement, {key: row}))
+
+    def add_many(self, statement: AnyStatement, rows: Sequence[Row], size_bytes: int) -> None:
+        """Rows without keys."""
+        first = self.operations + 1
+        self.operations += len(rows)
+        self.size_bytes += size_bytes
+        runs = self.lanes.setdefault(statement.lane, [])
+        if not runs or runs[-1].statement is not statement:
+            runs.append(Run(statement, {}))
+        runs[-1].rows.update(zip(range(first, first + len(rows)), rows, strict=True))
 
     def execute(self, connection: sqlite3.Connection) -> None:
         """Write all of it. The transaction around it is the writer's."""

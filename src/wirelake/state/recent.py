@@ -1,10 +1,14 @@
 """The last durable notifications of all topics, in memory: a subscriber a little behind needs no read from disk."""
 
 from collections import deque
+from itertools import islice
+from typing import Final
 
 from wirelake.commit import Commit
 from wirelake.limits import STATE_RECENT_BYTES_MAX, STATE_RECENT_NOTIFICATIONS_MAX
 from wirelake.state.notification import Notification, key_of
+
+_ROOM_PARTS: Final = 16
 
 
 class Recent:
@@ -15,12 +19,12 @@ class Recent:
     def __init__(self) -> None:
         self._by_key: dict[int, Notification] = {}  # oldest first
         self._bytes = 0
-        self._unsettled: deque[tuple[Commit, int, Notification]] = deque()  # as many as wait for the disk
+        self._unsettled: deque[tuple[Commit, dict[int, Notification]]] = deque()  # as many as wait for the disk
 
-    def add(self, commit: Commit, topic: int, notification: Notification) -> None:
-        """It can be read once it is durable, no earlier: what fails has never been."""
+    def add_many(self, commit: Commit, by_key: dict[int, Notification]) -> None:
+        """They can be read once they are durable, no earlier: what fails has never been."""
         self._settle()
-        self._unsettled.append((commit, key_of(topic, notification.position), notification))
+        self._unsettled.append((commit, by_key))
 
     def after(self, topic: int, position: int, rows_max: int, bytes_max: int) -> list[Notification]:
         """Those that follow the position; empty also when they are no longer here."""
@@ -44,11 +48,14 @@ class Recent:
     def _settle(self) -> None:
         unsettled = self._unsettled
         while unsettled and unsettled[0][0].done:
-            commit, key, notification = unsettled.popleft()
-            if not commit.durable:
-                continue
-            self._by_key[key] = notification
-            self._bytes += len(notification.content)
-            while self._bytes > STATE_RECENT_BYTES_MAX or len(self._by_key) > STATE_RECENT_NOTIFICATIONS_MAX:
-                oldest = self._by_key.pop(next(iter(self._by_key)))
-                self._bytes -= len(oldest.content)
+            commit, by_key = unsettled.popleft()
+            if commit.durable:
+                self._by_key.update(by_key)
+                self._bytes += sum([len(notification.content) for notification in by_key.values()])
+                self._make_room()
+
+    def _make_room(self) -> None:
+        """A part of them at once: to find the oldest costs more than to remove it."""
+        while self._bytes > STATE_RECENT_BYTES_MAX or len(self._by_key) > STATE_RECENT_NOTIFICATIONS_MAX:
+            for key in list(islice(self._by_key, 1 + len(self._by_key) // _ROOM_PARTS)):
+                self._bytes -= len(self._by_key.pop(key).content)

@@ -6,7 +6,7 @@ in memory too). Only what is durable can be read back.
 """
 
 import heapq
-from collections.abc import Generator, Iterable, KeysView
+from collections.abc import Generator, Iterable, KeysView, Sequence
 from contextlib import ExitStack, closing
 from typing import Final
 
@@ -181,8 +181,34 @@ class Topics:
                 commit = self._writer.submit(_PUBLISH, row, content_bytes=len(content))
         else:
             commit = self._writer.submit(_PUBLISH, row, content_bytes=len(content))
-        self._recent.add(commit, number, notification)
+        self._recent.add_many(commit, {row[0]: notification})
         return notification, commit
+
+    def publish_many(self, items: Sequence[tuple[str, bytes, str]], now_ms: int) -> tuple[list[Notification], Commit]:
+        """The same for many at once: each a topic, a content and a publisher. All of them, or none."""
+        self._writer.ready()
+        for _, content, publisher in items:
+            check_content(content, "a notification")
+            if publisher:
+                check_name(publisher, "a publisher")
+        with self._writer.whole():
+            for name in {item[0] for item in items} - self._by_name.keys():
+                self._make(name)  # before any position is given: it may fail
+            notifications: list[Notification] = []
+            rows: list[tuple[int, int, int, str, bytes]] = []
+            topic, prefix, first_key = None, "", 0
+            for name, content, publisher in items:
+                if topic is None or topic.name != name:
+                    topic = self._by_name[name]
+                    prefix, first_key = id_of(self._epoch, topic.number, 0)[:-1], key_of(topic.number, 0)
+                position = topic.head = topic.head + 1
+                notifications.append(
+                    Notification(f"{prefix}{position:x}", name, position, now_ms, 0, publisher, content)
+                )
+                rows.append((first_key | position, now_ms, 0, publisher, content))
+            commit = self._writer.submit_many(_PUBLISH, rows, sum([len(content) for _, content, _ in items]))
+        self._recent.add_many(commit, {row[0]: kept for row, kept in zip(rows, notifications, strict=True)})
+        return notifications, commit
 
     def subscribe(self, identity: str, name: str) -> Commit:
         """From the topic's end on. Nothing changes for one who is subscribed."""

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -101,6 +101,18 @@ class Writer:
                 batch = self._gathering = Batch(self._new_commit())
                 self._gate.notify()
             batch.add(statement, row, key, content_bytes + _OPERATION_BYTES)
+            return batch.commit
+
+    def submit_many(self, statement: AnyStatement, rows: Sequence[Row], content_bytes: int = 0) -> Commit:
+        """The same for many rows without keys, all in one batch."""
+        with self._gate:
+            if self._stale or self._trouble is not None:
+                return Commit.resolved(self._failure)
+            batch = self._gathering
+            if batch is None:
+                batch = self._gathering = Batch(self._new_commit())
+                self._gate.notify()
+            batch.add_many(statement, rows, content_bytes + len(rows) * _OPERATION_BYTES)
             return batch.commit
 
     def barrier(self) -> Commit:

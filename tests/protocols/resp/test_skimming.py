@@ -1,3 +1,4 @@
+from wirelake.limits import RESP_SKIMMED_BYTES_MAX
 from wirelake.message import Topic
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.resp.frames import Command
@@ -34,6 +35,13 @@ def test_what_is_passed_on_is_what_would_have_been_encoded() -> None:
     ]
 
 
+def test_a_durable_topic_is_skimmed_for_its_contents() -> None:
+    contents = [b"1", b"with\r\nlines", b"", b"\xff" * 300]
+    bundle = skim([publish(b"@a", content) for content in contents], 0)
+    assert bundle is not None
+    assert (bundle.topic, bundle.durable, bundle.contents()) == ("@a", True, contents)
+
+
 def test_a_name_that_only_begins_the_same_is_another() -> None:
     bundle = skim([publish(b"a", b"1"), publish(b"ab", b"1")], 0)
     assert bundle is not None
@@ -42,7 +50,8 @@ def test_a_name_that_only_begins_the_same_is_another() -> None:
 
 def test_what_has_to_be_read_is_left_alone() -> None:
     for frame in (
-        publish(b"@durable", b"1"),
+        publish(b"a" * 257, b"1"),
+        publish(b"a", bytes(RESP_SKIMMED_BYTES_MAX)),
         publish(b"", b"1"),
         publish(b"\xff", b"1"),
         publish(b"a\nb", b"1"),

@@ -20,6 +20,7 @@ class Question(Struct):
     correlation: str
     verb: bytes
     version: int  # of the protocol, when it was asked
+    times: int = 1  # it stands for so many alike
     answers: list[Value] | None = None
     weight: int = 0  # about how many bytes the answers hold
     confirmations: list[Value] | None = None  # the answers, if a subscription is granted
@@ -29,10 +30,11 @@ class Question(Struct):
 class Answers:
     """A queue whose first place is always a question without an answer."""
 
-    __slots__ = ("_asked", "_open", "_waiting", "_weight")
+    __slots__ = ("_asked", "_count", "_open", "_waiting", "_weight")
 
     def __init__(self) -> None:
         self._asked = 0
+        self._count = 0  # of what is open, each as often as it stands for
         self._open: deque[Question] = deque()
         self._waiting: dict[str, Question] = {}
         self._weight = 0
@@ -43,11 +45,11 @@ class Answers:
     @property
     def many(self) -> bool:
         """Whether it is time to stop reading until some are out."""
-        return len(self._open) >= RESP_REQUESTS_PAUSE_AT or self._weight >= RESP_ANSWERS_PAUSE_BYTES
+        return self._count >= RESP_REQUESTS_PAUSE_AT or self._weight >= RESP_ANSWERS_PAUSE_BYTES
 
     @property
     def full(self) -> bool:
-        return len(self._open) >= RESP_REQUESTS_OPEN_MAX or self._weight >= RESP_ANSWERS_BYTES_MAX
+        return self._count >= RESP_REQUESTS_OPEN_MAX or self._weight >= RESP_ANSWERS_BYTES_MAX
 
     @property
     def all_confirm(self) -> bool:
@@ -55,10 +57,11 @@ class Answers:
         few = len(self._open) <= _FEW
         return few and all(question.confirmations is not None for question in self._open)
 
-    def ask(self, verb: bytes, version: int) -> Question:
-        """A question at the end of the queue."""
+    def ask(self, verb: bytes, version: int, times: int = 1) -> Question:
+        """A question at the end of the queue, or so many alike."""
         self._asked += 1
-        question = Question(str(self._asked), verb, version)
+        self._count += times
+        question = Question(str(self._asked), verb, version, times)
         self._open.append(question)
         self._waiting[question.correlation] = question
         return question
@@ -68,9 +71,9 @@ class Answers:
         return self._waiting.pop(correlation, None)
 
     def settle(self, question: Question, answers: list[Value]) -> list[Value]:
-        """These answer it. What is ready to be written now?"""
-        question.answers = answers
-        question.weight = sum(map(_weight, answers))
+        """These answer it, as often as it stands for. What is ready to be written now?"""
+        question.answers = answers * question.times
+        question.weight = sum(map(_weight, answers)) * question.times
         self._weight += question.weight
         return self._release()
 
@@ -80,12 +83,13 @@ class Answers:
             return [value]
         question = Question("", b"", 0)
         self._open.append(question)
+        self._count += 1
         return self.settle(question, [value])
 
     def abandon(self, refusal: Value) -> list[Value]:
         """All that is left, with every question that has no answer refused."""
         for question in self._waiting.values():
-            question.answers = [refusal]
+            question.answers = [refusal] * question.times
         self._waiting.clear()
         return self._release()
 
@@ -93,7 +97,9 @@ class Answers:
         ready: list[Value] = []
         while self._open and (answers := self._open[0].answers) is not None:
             ready.extend(answers)
-            self._weight -= self._open.popleft().weight
+            question = self._open.popleft()
+            self._weight -= question.weight
+            self._count -= question.times
         return ready
 
 

@@ -104,10 +104,14 @@ class ServerSession(Session):
         return _shaped(value_from_message(message), self.version).encode()
 
     def skim(self, frames: list[bytes], start: int) -> Bundle | None:
-        """Only while nothing is open, so that the answers cannot come out of turn."""
-        if self.state is not ServerState.READY or self._answers:
+        """On live names only while nothing is open, so that the answers cannot come out of turn."""
+        if self.state is not ServerState.READY or self._answers.full:
             return None
-        return skim(frames, start)
+        bundle = skim(frames, start)
+        return None if bundle is None or (self._answers and not bundle.durable) else bundle
+
+    def ask(self, bundle: Bundle) -> str:
+        return self._answers.ask(b"publish", self.version, len(bundle.frames)).correlation
 
     def skimmed(self, bundle: Bundle, reached: int) -> bytes:
         return b":%d\r\n" % reached

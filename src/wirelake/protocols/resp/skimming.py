@@ -1,4 +1,4 @@
-"""The fast way for publishers that send PUBLISH after PUBLISH on one live name.
+"""The fast way for publishers that send PUBLISH after PUBLISH on one name.
 
 ├──────────────────────┬──────────────────┬─────────────────────┤
 │ *3 $7 PUBLISH        │ $n name          │ $n content          │   as it comes
@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from typing import Final
 
 from wirelake.errors import ProtocolError, StateError
+from wirelake.limits import BROKER_TOPIC_CHARS_MAX, RESP_SKIMMED_BYTES_MAX
 from wirelake.message import Kind, Message, Topic
 from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.frame import Sender
@@ -27,7 +28,17 @@ _OUT: Final[dict[Hashable, bytes]] = {
 
 
 class RespBundle(Bundle):
-    __slots__ = ()
+    """`_head_bytes` is how long the frames are up to the content's length."""
+
+    __slots__ = ("_head_bytes",)
+
+    def __init__(self, topic: str, frames: list[bytes], head_bytes: int) -> None:
+        super().__init__(topic, frames)
+        self._head_bytes = head_bytes
+
+    def contents(self) -> list[bytes]:
+        head_bytes = self._head_bytes
+        return [frame[frame.index(CRLF, head_bytes) + 2 : -2] for frame in self.frames]
 
     def encoded(self, audience: Hashable) -> bytes | None:
         head = _OUT.get(audience)
@@ -37,12 +48,11 @@ class RespBundle(Bundle):
 
     def messages(self) -> list[Message]:
         topic = Topic(self.topic)
-        contents = [_args(frame)[2] for frame in self.frames]
-        return [Message(kind=Kind.NOTIFICATION, target=topic, payload=content) for content in contents]
+        return [Message(kind=Kind.NOTIFICATION, target=topic, payload=content) for content in self.contents()]
 
 
 def skim(frames: list[bytes], start: int) -> RespBundle | None:
-    """The run of commands from `start` on that publish on the same live name; None if there is none."""
+    """The run of commands from `start` on that publish on the same name; None if there is none."""
     first = frames[start]
     if not first.startswith(_HEAD):
         return None
@@ -51,13 +61,15 @@ def skim(frames: list[bytes], start: int) -> RespBundle | None:
         topic = args[1].decode()
     except (ProtocolError, UnicodeDecodeError):
         return None  # it is refused when it is read
-    if not topic or topic[0] == "@" or not topic.isprintable():
+    if not 0 < len(topic) <= BROKER_TOPIC_CHARS_MAX or not topic.isprintable() or len(first) > RESP_SKIMMED_BYTES_MAX:
         return None
     head = first[: first.index(b"\r\n", _SKIP) + 2 + len(args[1]) + 2]  # up to the content's length
     end = start + 1
-    while end < len(frames) and frames[end].startswith(head) and frames[end].endswith(CRLF):
+    while end < len(frames) and (frame := frames[end]).startswith(head) and frame.endswith(CRLF):
+        if len(frame) > RESP_SKIMMED_BYTES_MAX:
+            break
         end += 1
-    return RespBundle(topic, frames[start:end])
+    return RespBundle(topic, frames[start:end], len(head))
 
 
 def _args(frame: bytes) -> tuple[bytes, ...]:
