@@ -24,7 +24,10 @@ class Recent:
     def add_many(self, commit: Commit, by_key: dict[int, Notification]) -> None:
         """They can be read once they are durable, no earlier: what fails has never been."""
         self._settle()
-        self._unsettled.append((commit, by_key))
+        if self._unsettled and self._unsettled[-1][0] is commit:
+            self._unsettled[-1][1].update(by_key)
+        else:
+            self._unsettled.append((commit, by_key))
 
     def after(self, topic: int, position: int, rows_max: int, bytes_max: int) -> list[Notification]:
         """Those that follow the position; empty also when they are no longer here."""
