@@ -14,6 +14,7 @@ from msgspec import Struct, field, json, to_builtins
 
 from wirelake.errors import TranslationError
 
+PRIVATE_HEADERS: Final = ("esnp.", "sisnet.")  # begin the names of headers between two peers of that protocol
 GATEWAY_SERVICE: Final = "wirelake"
 DEVICES_SERVICE: Final = "devices"  # also the gateway itself: its one operation is a device's
 COMMAND: Final = "command"

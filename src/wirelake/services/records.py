@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from wirelake.broker.broker import Broker, answered
 from wirelake.broker.peer import Peer
@@ -25,6 +25,7 @@ from wirelake.limits import (
 )
 from wirelake.message import Fault, Kind, Message, Operation, Topic
 from wirelake.protocols.jsontext import write_json
+from wirelake.protocols.sisnet.translation import DICT
 from wirelake.services.followers import Follower, Followers, Series
 from wirelake.services.packets import Packets, Sending
 from wirelake.services.selection import Format, Selection, read_names, read_sdbs, read_selection
@@ -144,6 +145,8 @@ class RecordService:
 
     def _answer(self, peer: Peer, message: Message, dataset: str, selection: Selection) -> None:
         table = self._table(dataset, selection.names.sdbs) if selection.names.single else None
+        if isinstance(table, PackedTable) and selection.format is Format.BYTES:
+            _teach(peer, selection.names.sdbs, table)
         if not isinstance(table, PackedTable) or selection.count is not None or selection.describe:
             peer.say(self._read(message, dataset, selection))
             return
@@ -290,6 +293,13 @@ class RecordService:
         if self._broker.live.heard(name):
             notification = Message(kind=Kind.NOTIFICATION, target=Topic(name), payload=write_json(rows))
             self._broker.live.publish(name, notification)
+
+
+def _teach(peer: Peer, sdb: str, table: PackedTable) -> None:
+    """sisnet's own way to say how records are packed, before the first of them. Its session tells it once."""
+    if peer.protocol == "sisnet":
+        fields = [list(astuple(field)) for field in table.layout]
+        peer.say(Message(kind=Kind.CONTROL, name=DICT, fields={sdb: {"fields": fields}}))
 
 
 def _told(message: Message, selection: Selection, table: PackedTable | LooseTable, kept: list[bytes]) -> Message:

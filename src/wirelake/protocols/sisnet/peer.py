@@ -235,7 +235,13 @@ class Peer(Session):
 
     def _teach(self, message: Message, now_s: float, step: Step) -> None:
         try:
-            self._add_tables(read_tables(message.fields))
+            told = read_tables(message.fields)
+            if message.correlation:
+                self._add_tables(told)
+            elif all(name in self.tables and self.tables[name].columns == told[name].columns for name in told):
+                return  # nobody waits for an answer, and the other side knows
+            else:
+                self._add_tables(told | self.tables)  # what it told itself is how it packs what it sends
         except ProtocolError as error:
             raise TranslationError(error.text) from error
         self._ask(message, message.correlation, now_s, step)

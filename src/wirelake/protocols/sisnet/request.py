@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from wirelake.errors import ProtocolError
+from wirelake.message import PRIVATE_HEADERS
 from wirelake.protocols.jsontext import read_json, write_json
 from wirelake.protocols.sisnet.binary_form import BinaryRequest, Extension
 from wirelake.protocols.sisnet.data_line import DataLine
@@ -22,7 +23,7 @@ HTTP_FORMAT = "http"
 ASKED_AS = "sisnet.name"  # header of a request that is relayed: the name it was asked under
 
 # Keys of a JSON request that have a meaning of their own; all others are carried along as headers.
-_OWN_KEYS = frozenset({"service", "command", "cmd", "ask", "argv", "key", "sdb", "fmt", "ans", "msg", "fuc", ASKED_AS})
+_OWN_KEYS = frozenset({"service", "command", "cmd", "ask", "argv", "key", "sdb", "fmt", "ans", "msg", "fuc"})
 _JSON_STARTS = frozenset(b'{["-0123456789tfn')
 
 
@@ -80,7 +81,9 @@ def write_binary_request(request: Request, name: str) -> BinaryRequest:
 
 def headers_for_keys(headers: dict[str, Any]) -> dict[str, Any]:
     """The headers that may stand beside sisnet's own keys without being taken for one of them."""
-    return {key: value for key, value in headers.items() if key not in _OWN_KEYS}
+    return {
+        key: value for key, value in headers.items() if key not in _OWN_KEYS and not key.startswith(PRIVATE_HEADERS)
+    }
 
 
 def read_value(data: bytes) -> tuple[Any, bytes]:
