@@ -9,7 +9,12 @@ import subprocess
 import sys
 
 # program → the Debian package that brings it
-FOR_TESTS = {"chromium": "chromium", "redis-cli": "redis-tools", "redis-benchmark": "redis-tools"}
+FOR_TESTS = {
+    "chromium": "chromium",
+    "redis-cli": "redis-tools",
+    "redis-benchmark": "redis-tools",
+    "redis-server": "redis-server",
+}
 FOR_BENCHMARKS = {"redis-server": "redis-server", "mosquitto": "mosquitto"}
 INSTALL_TIMEOUT_S = 600
 

@@ -4,6 +4,7 @@ Each operation is a redis command with its `args`. What is told of a value is to
 question behind a write that is still on its way waits for it.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from wirelake.state.values import NO_END, NO_KEY, Only, Values
 
 SERVICE: Final = "redis"
 
+_INTEGER: Final = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 _I64: Final = range(-(2**63), 2**63)
 _SCAN_KEYS: Final = 10  # looked at, where SCAN names no count
 _SCAN_KEYS_MAX: Final = 100_000
@@ -188,11 +190,12 @@ class ValueService:
     def _end(self, args: Args, now_ms: int, unit_ms: int, name: str) -> int:
         if len(args) < 2:
             raise _misused(name)
+        conditions = _conditions(args[2:])
         key, ends_at_ms = args[0], now_ms + _number(args[1]) * unit_ms
         if ends_at_ms not in _I64:
             raise InputError(f"ERR invalid expire time in '{name}' command")
         left_ms = self._values.remaining_ms(key, now_ms)
-        if left_ms == NO_KEY or not _allowed(args[2:], left_ms, ends_at_ms - now_ms):
+        if left_ms == NO_KEY or not _allowed(conditions, left_ms, ends_at_ms - now_ms):
             return 0
         if ends_at_ms <= now_ms:
             return self._delete([key], now_ms)
@@ -209,51 +212,59 @@ class ValueService:
 
 _OK: Final = object()
 _PLAIN: Final = Setting()
+_ONLY: Final = {b"nx": Only.IF_ABSENT, b"xx": Only.IF_PRESENT}
+_CONDITIONS: Final = frozenset({b"nx", b"xx", b"gt", b"lt"})
 _UNITS_MS: Final = {b"ex": 1000, b"px": 1, b"exat": 1000, b"pxat": 1}
 
 
 def _setting(options: Args, now_ms: int) -> Setting:
+    """Words first, numbers then: that is the order of redis' complaints."""
     found = Setting()
-    ends = 0  # one of them at most
+    end, text = b"", b""  # the option that says when it ends; the same one may come again
     place = 0
     while place < len(options):
         option = options[place].lower()
         place += 1
-        if option in (b"nx", b"xx") and found.only is None:
-            found.only = Only(option.upper().decode())
+        if option in _ONLY and found.only in (None, _ONLY[option]):
+            found.only = _ONLY[option]
         elif option == b"get":
             found.tell_old = True
-        elif option == b"keepttl":
+        elif option == b"keepttl" and not end:
             found.keep_end = True
-            ends += 1
-        elif option in _UNITS_MS and place < len(options):
-            amount = _number(options[place])
+        elif option in _UNITS_MS and place < len(options) and end in (b"", option) and not found.keep_end:
+            end, text = option, options[place]
             place += 1
-            ends += 1
-            found.expires_at_ms = amount * _UNITS_MS[option] + (0 if option.endswith(b"at") else now_ms)
-            if amount <= 0 or found.expires_at_ms not in _I64:
-                raise InputError("ERR invalid expire time in 'set' command")
         else:
             raise InputError(_SYNTAX)
-    if ends > 1:
-        raise InputError(_SYNTAX)
+    if end:
+        amount = _number(text)
+        found.expires_at_ms = amount * _UNITS_MS[end] + (0 if end.endswith(b"at") else now_ms)
+        if amount <= 0 or found.expires_at_ms not in _I64:
+            raise InputError("ERR invalid expire time in 'set' command")
     return found
 
 
-def _allowed(options: Args, left_ms: int, wanted_ms: int) -> bool:
-    """EXPIRE with NX, XX, GT or LT; a value without an end counts as one that never ends."""
+def _conditions(options: Args) -> set[bytes]:
+    """EXPIRE with NX, XX, GT or LT."""
     words = {option.lower() for option in options}
-    unknown = next((word for word in words if word not in {b"nx", b"xx", b"gt", b"lt"}), None)
-    if unknown is not None:
-        raise InputError(f"ERR Unsupported option {unknown[:32].decode(errors='backslashreplace')}")
-    if (b"nx" in words and len(words) > 1) or words >= {b"gt", b"lt"}:
+    for option in options:
+        if option.lower() not in _CONDITIONS:
+            raise InputError(f"ERR Unsupported option {option[:32].decode(errors='backslashreplace')}")
+    if b"nx" in words and len(words) > 1:
         raise InputError("ERR NX and XX, GT or LT options at the same time are not compatible")
+    if words >= {b"gt", b"lt"}:
+        raise InputError("ERR GT and LT options at the same time are not compatible")
+    return words
+
+
+def _allowed(conditions: set[bytes], left_ms: int, wanted_ms: int) -> bool:
+    """A value without an end counts as one that never ends."""
     endless = left_ms == NO_END
     refused = (
-        (b"nx" in words and not endless)
-        or (b"xx" in words and endless)
-        or (b"gt" in words and (endless or wanted_ms <= left_ms))
-        or (b"lt" in words and not endless and wanted_ms >= left_ms)
+        (b"nx" in conditions and not endless)
+        or (b"xx" in conditions and endless)
+        or (b"gt" in conditions and (endless or wanted_ms <= left_ms))
+        or (b"lt" in conditions and not endless and wanted_ms >= left_ms)
     )
     return not refused
 
@@ -275,8 +286,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def _number(text: bytes) -> int:
-    digits = text.removeprefix(b"-")
-    if not digits.isdigit() or len(digits) > 19 or int(text) not in _I64:
+    if _INTEGER.fullmatch(text) is None or int(text) not in _I64:
         raise InputError(_NOT_A_NUMBER)
     return int(text)
 

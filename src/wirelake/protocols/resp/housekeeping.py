@@ -7,6 +7,7 @@ from msgspec import Struct
 from wirelake.protocols.resp import frames
 from wirelake.protocols.resp.commands import COMMANDS, error, unknown_subcommand, wrong_arguments
 from wirelake.protocols.resp.frames import BulkString, Integer, Pair, SimpleString, Value
+from wirelake.protocols.resp.lengths import is_canonical
 
 OK = SimpleString(b"OK")
 _CLIENT_ARGUMENTS = {
@@ -32,9 +33,9 @@ class Peer(Struct):
 
 def select(args: Sequence[bytes]) -> Value:
     number = args[1].removeprefix(b"-")
-    if not number.isdigit():
+    if not is_canonical(number):
         return error(b"ERR value is not an integer or out of range")
-    return OK if not number.strip(b"0") else error(b"ERR DB index is out of range")
+    return OK if args[1] == b"0" else error(b"ERR DB index is out of range")
 
 
 def client(args: Sequence[bytes], peer: Peer) -> Value:  # noqa: PLR0911 (one return a subcommand)
