@@ -1,0 +1,1 @@
+"""The parts of the pipeline's benchmark, one module each."""

@@ -1,0 +1,58 @@
+"""The decoders alone, on one core: each protocol's columns, and how they compare with its codec, frame by frame."""
+
+from collections.abc import Callable
+
+import numpy as np
+from rich.table import Table
+
+from lakeside.bench import Bench, Ways
+from lakeside.frames import SAMPLES, column, parse_with_numpy, parse_with_struct
+from wirelake.pipeline.decode import apostol, comet, scalar
+from wirelake.pipeline.decode.warm import warm
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.registry import get
+
+KERNELS = ("apostol", "comet")
+SLOW = 10  # so many times fewer rows for what goes frame by frame
+
+
+def run(bench: Bench) -> None:
+    warm()
+    _packets(bench)
+    table = Table(title="frames to messages, one core", title_justify="left")
+    for heading in ("protocol", "frame", "bytes", "rows/s", "by the codec, rows/s", "times"):
+        table.add_column(heading, justify="left" if heading in ("protocol", "frame") else "right")
+    for sample in SAMPLES:
+        table.add_row(*_row(bench, *sample))
+    bench.console.print(table)
+
+
+def _row(bench: Bench, name: str, what: str, make: Callable[[int], bytes], sender: Sender) -> tuple[str, ...]:
+    frames = column(make, bench.rows if name in KERNELS else bench.rows // SLOW)
+    few = frames[: bench.rows // SLOW]
+    from_server = np.full(len(frames), sender is Sender.SERVER)
+    protocol = get(name)
+    ways: Ways = {"codec": (lambda: scalar.decode_frames(protocol, few, from_server[: len(few)]), len(few))}
+    if name == "apostol":
+        ways["kernel"] = (lambda: apostol.decode_frames(frames), len(frames))
+    elif name == "comet":
+        ways["kernel"] = (lambda: comet.decode_frames(frames, from_server), len(frames))
+    rates = bench.rates(ways)
+    kernel, codec = rates.get("kernel"), rates["codec"]
+    times = "" if kernel is None else f"{kernel / codec:.1f}"
+    return name, what, str(len(frames[0].as_py())), f"{kernel or codec:,.0f}", f"{codec:,.0f}", times
+
+
+def _packets(bench: Bench) -> None:
+    """apostol's packets as typed columns, the CRC checked."""
+    frames = column(SAMPLES[0][2], bench.rows)
+    listed = frames[: bench.rows // SLOW].to_pylist()
+    assert len(apostol.parse(frames).rows) == len(frames)
+    rates = bench.rates(
+        {
+            "kernel": (lambda: apostol.parse(frames), len(frames)),
+            "NumPy, frames of one size only": (lambda: parse_with_numpy(frames), len(frames)),
+            "struct and fastcrc": (lambda: [parse_with_struct(frame) for frame in listed], len(listed)),
+        }
+    )
+    bench.show("apostol packets with CRC, one core", rates, "kernel")
