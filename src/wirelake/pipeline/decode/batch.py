@@ -53,39 +53,43 @@ class _Decoding:
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch
-        self._parts: list[tuple[Any, Part]] = []  # which rows of the batch they are made of
+        self._parts: list[tuple[Any, Any]] = []  # rows of the batch, and what they say
+        self._faults: list[tuple[int, Fault, str | None]] = []  # row of the batch, and who found it
         self._decoders: dict[str, str] = {}
         self._apostol: tuple[Any, Parsed] | None = None
-        is_frame = pc.equal(batch.column("event"), _FRAME)
-        names = batch.column("protocol")
-        for name in pc.unique(names.filter(is_frame)).to_pylist():
-            self._decode(name, _rows_of(batch, _FRAME, name))
+        names = batch.column("protocol").filter(pc.equal(batch.column("event"), _FRAME))
+        for name in pc.unique(names).to_pylist():
+            rows = _rows_of(batch, _FRAME, name)
+            part, version = self._decoded(name, rows)
+            decoder = self._decoders[name] = f"{name}/{version}"
+            self._parts.append((rows[part.rows], part.said))
+            self._faults += [(int(rows[fault.row]), fault, decoder) for fault in part.faults]
+        refused = _rows_of(batch, _QUARANTINE)
+        notes = _picked(batch.column("note"), refused).to_pylist()
+        self._faults += [(row, _refused(note), None) for row, note in zip(refused.tolist(), notes, strict=True)]
+        self._faults.sort(key=lambda fault: fault[0])
 
-    def _decode(self, name: str, rows: Any) -> None:
+    def _decoded(self, name: str, rows: Any) -> tuple[Part, int]:
+        """And the version of what decoded them."""
         batch = self._batch
         frames = _picked(batch.column("frame"), rows)
+        if name == APOSTOL.name:
+            part, parsed = apostol.decode_frames(frames)
+            self._apostol = rows, parsed
+            return part, APOSTOL.decoder_version
         from_server = _picked(pc.equal(batch.column("direction"), "out"), rows).to_numpy(zero_copy_only=False)
-        version = http.DECODER_VERSION
-        match name:
-            case "apostol":
-                part, parsed = apostol.decode_frames(frames)
-                self._apostol = rows, parsed
-                version = APOSTOL.decoder_version
-            case "comet":
-                part = comet.decode_frames(frames, from_server)
-                version = COMET.decoder_version
-            case http.NAME:
-                notes, sessions = _picked(batch.column("note"), rows), _picked(batch.column("session"), rows)
-                part = http.decode_records(frames, notes, sessions, from_server)
-            case _:
-                protocol = protocol_of(name)
-                version = 0 if protocol is None else protocol.decoder_version
-                part = _unknown(name, len(frames)) if protocol is None else decode_frames(protocol, frames, from_server)
-        self._decoders[name] = f"{name}/{version}"
-        self._parts.append((rows, part))
+        if name == COMET.name:
+            return comet.decode_frames(frames, from_server), COMET.decoder_version
+        if name == http.NAME:
+            notes, sessions = _picked(batch.column("note"), rows), _picked(batch.column("session"), rows)
+            return http.decode_records(frames, notes, sessions, from_server), http.DECODER_VERSION
+        protocol = protocol_of(name)
+        if protocol is None:
+            return _unknown(name, len(frames)), 0
+        return decode_frames(protocol, frames, from_server), protocol.decoder_version
 
     def messages(self) -> Any:
-        found = [(_rows(rows, part.rows), part.said) for rows, part in self._parts if part.said.num_rows]
+        found = [(places, said) for places, said in self._parts if len(places)]
         if len(found) == 1:
             ((places, said),) = found
         elif found:
@@ -102,28 +106,15 @@ class _Decoding:
         return pa.record_batch([columns[name] for name in MESSAGES.names], MESSAGES)
 
     def quarantine(self) -> Any:
-        """Frames that the codec refuses, and bytes that were refused at the door; those were never of a frame."""
-        batch = self._batch
-        faults: list[tuple[int, Fault, bool]] = []
-        for rows, part in self._parts:
-            faults += [(int(_rows(rows, fault.row)), fault, True) for fault in part.faults]
-        at_the_door = _rows_of(batch, _QUARANTINE)
-        notes = _picked(batch.column("note"), at_the_door).to_pylist()
-        places = np.arange(batch.num_rows)[at_the_door] if isinstance(at_the_door, slice) else at_the_door
-        faults += [(place, _refused(note), False) for place, note in zip(places.tolist(), notes, strict=True)]
-        faults.sort(key=lambda fault: fault[0])
-        record = self._record(np.array([place for place, _, _ in faults], np.int64))
-        decoders = [self._decoders.get(name) for name in record["protocol"].to_pylist()]
-        columns = {
-            **record,
-            "reason": [fault.code for _, fault, _ in faults],
-            "text": [fault.text for _, fault, _ in faults],
-            "offset": [fault.offset for _, fault, _ in faults],
-            "frame": _picked(batch.column("frame"), np.array([place for place, _, _ in faults], np.int64)),
-            "decoder": [decoder if ours else None for decoder, (_, _, ours) in zip(decoders, faults, strict=True)],
-        }
-        arrays = [_array(columns[field.name], field.type) for field in QUARANTINE]
-        return pa.record_batch(arrays, QUARANTINE)
+        """Frames that the codec refuses, and bytes that were refused at the door."""
+        places = np.array([place for place, _, _ in self._faults], np.int64)
+        columns = self._record(places)
+        columns["frame"] = _picked(self._batch.column("frame"), places)
+        columns["reason"] = pa.array([fault.code for _, fault, _ in self._faults], TEXT)
+        columns["text"] = pa.array([fault.text for _, fault, _ in self._faults], TEXT)
+        columns["offset"] = pa.array([fault.offset for _, fault, _ in self._faults], pa.int64())
+        columns["decoder"] = pa.array([decoder for _, _, decoder in self._faults], TEXT)
+        return pa.record_batch([columns[name] for name in QUARANTINE.names], QUARANTINE)
 
     def packets(self) -> Any:
         if self._apostol is None:
@@ -161,7 +152,7 @@ def _as_logged(batch: Any) -> Any:
 
 
 def _packets(batch: Any, rows: Any, parsed: Parsed) -> Any:
-    places = _rows(rows, parsed.rows)
+    places = rows[parsed.rows]
     columns = parsed.columns()
     for name in ("seq", "at", "node", "session", "identity", "direction"):
         columns[name] = _picked(batch.column(name), places)
@@ -169,31 +160,18 @@ def _packets(batch: Any, rows: Any, parsed: Parsed) -> Any:
 
 
 def _rows_of(batch: Any, event: str, protocol: str | None = None) -> Any:
-    """Which rows are such records; a slice where they lie together, so that nothing needs to be copied."""
+    """Which rows are such records."""
     mask = pc.equal(batch.column("event"), event)
     if protocol is not None:
         mask = pc.and_(mask, pc.equal(batch.column("protocol"), protocol))
-    rows = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
-    if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
-        return slice(int(rows[0]), int(rows[-1]) + 1)
-    return rows if len(rows) else slice(0, 0)
-
-
-def _rows(of: Any, rows: Any) -> Any:
-    """Rows of a part, as rows of the batch."""
-    return rows + of.start if isinstance(of, slice) else of[rows]
+    return np.flatnonzero(mask.to_numpy(zero_copy_only=False))
 
 
 def _picked(column: Any, rows: Any) -> Any:
-    if isinstance(rows, slice):
-        return column.slice(rows.start, rows.stop - rows.start)
-    if len(rows) and rows[-1] - rows[0] + 1 == len(rows):  # they stand in order
+    """These rows, which stand in order. Where they lie together, nothing is copied."""
+    if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
         return column.slice(int(rows[0]), len(rows))
     return column.take(pa.array(rows))
-
-
-def _array(values: Any, kind: Any) -> Any:
-    return values if isinstance(values, pa.Array) else pa.array(values, kind)
 
 
 def _unknown(name: str, count: int) -> Part:

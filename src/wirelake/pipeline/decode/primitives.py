@@ -98,16 +98,6 @@ def bad_utf8(data: Array, start: int, end: int) -> int:  # noqa: PLR0912 (one br
 
 
 @kernel
-def room(out: Array, at: int, wanted: int) -> Array:
-    """`out`, or a longer one with the same beginning, so that `wanted` bytes fit behind `at`."""
-    if out.size - at >= wanted:
-        return out
-    longer = np.empty(max(2 * out.size, at + wanted), np.uint8)
-    longer[:at] = out[:at]
-    return longer
-
-
-@kernel
 def put(out: Array, at: int, text: Array) -> int:
     for place in range(text.size):
         out[at + place] = text[place]
@@ -120,6 +110,16 @@ def put_span(out: Array, at: int, data: Array, start: int, end: int) -> int:
         out[at] = data[place]
         at += 1
     return at
+
+
+@kernel
+def room(out: Array, at: int, wanted: int) -> Array:
+    """`out`, or a longer one with the same beginning, so that `wanted` bytes fit behind `at`."""
+    if out.size - at >= wanted:
+        return out
+    longer = np.empty(max(2 * out.size, at + wanted), np.uint8)
+    put_span(longer, 0, out, 0, at)  # a slice assigned would make Numba compile the words for its errors
+    return longer
 
 
 @kernel
