@@ -11,6 +11,7 @@ import redis.asyncio
 
 from gateway.running import HOST, WAIT_S, Running, running_gateway, until
 from gateway.terminal import Terminal
+from gateway.wire import Station, data_lines, to, values
 from wirelake.limits import MIB, SISNET_SUBSCRIPTIONS_MAX, STATE_READ_BYTES_MAX, STATE_READ_ROWS_MAX
 from wirelake.protocols.jsontext import read_json, write_json
 from wirelake.protocols.sisnet.binary_form import BinaryAnswer, BinaryRequest
@@ -390,6 +391,30 @@ def test_through_http_and_after_a_restart(tmp_path: Path) -> None:
 
     asyncio.run(before())
     asyncio.run(after())
+
+
+def test_through_esnp(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            running_gateway(tmp_path, "esnp", **OPEN) as running,
+            await Station.call(running.port("esnp"), "ann") as caller,
+            await Station.call(running.port("esnp"), "bob") as follower,
+        ):
+            named = data_lines(key="a", sdb="day")
+            assert (await follower.ask(*to("sisdb", "sub"), *named)).error is None
+            rows = data_lines(data=[{"time": 2, "x": 1.5}, {"time": 1, "x": 2}])
+            assert (await caller.ask(*to("sisdb", "set"), *named, *rows)).error is None
+            assert values(await caller.ask(*to("sisdb", "get"), *named)) == {"msg": [[1, 2], [2, 1.5]]}
+            pushed = await follower.message()
+            assert pushed.flags == (6,)
+            assert values(pushed)["msg"] == [[2, 1.5], [1, 2]]
+            caller.say(*to("sisdb", "set", flag=5), *named, *data_lines(data={"time": 3, "x": 0}))
+            assert values(await follower.message())["msg"] == [[3, 0]]
+            assert (await caller.ask(*to("sisdb", "get"))).error == "get needs a key and an sdb"
+            assert values(await caller.ask(*to("redis", "set"), *data_lines(args=["k", "v"]))) == {}
+            assert (await caller.ask(*to("redis", "get"), *data_lines(args=["k"]))).payload == b"v"
+
+    asyncio.run(story())
 
 
 def test_more_than_fits_one_packet_comes_in_several(tmp_path: Path) -> None:

@@ -148,14 +148,14 @@ class RecordService:
         if isinstance(table, PackedTable) and selection.format is Format.BYTES:
             _teach(peer, selection.names.sdbs, table)
         if not isinstance(table, PackedTable) or selection.count is not None or selection.describe:
-            peer.say(self._read(message, dataset, selection))
+            self._broker.after(None, peer, self._read(message, dataset, selection))
             return
         names, since, until = selection.names, selection.since, selection.until
         a_packet = max(1, min(STATE_READ_ROWS_MAX, STATE_READ_BYTES_MAX // table.record_bytes))
         one_more = a_packet + 1
         kept = self._records.read(dataset, names.keys, names.sdbs, since=since, until=until, count=one_more)
         if len(kept) <= a_packet:
-            peer.say(_told(message, selection, table, kept))
+            self._broker.after(None, peer, _told(message, selection, table, kept))
             return
         most = SISDB_RECORDS_PER_GET_MAX + 1
         count = self._records.count(dataset, names.keys, names.sdbs, since=since, until=until, most=most)
@@ -231,13 +231,15 @@ class RecordService:
             keys = sorted({key for key, _ in self._records.find(dataset, ALL, sdbs)})
         else:
             keys = self._records.keys(dataset)
-        self._behind_writes(peer, message, lambda: peer.say(answered(message, fields={"msg": keys})))
+        self._behind_writes(
+            peer, message, lambda: self._broker.after(None, peer, answered(message, fields={"msg": keys}))
+        )
 
     def _describe(self, peer: Peer, message: Message, dataset: str) -> None:
         """The tables' names; where some are named, their fields."""
         sdbs = read_sdbs(message.fields)
         fields = self._fields(dataset, sdbs) if sdbs else {"msg": self._records.tables(dataset)}
-        self._behind_writes(peer, message, lambda: peer.say(answered(message, fields=fields)))
+        self._behind_writes(peer, message, lambda: self._broker.after(None, peer, answered(message, fields=fields)))
 
     def _fields(self, dataset: str, sdbs: str) -> dict[str, Any]:
         known = self._records.tables(dataset)
@@ -262,11 +264,11 @@ class RecordService:
         if selection.format is Format.BYTES:
             raise InputError(f"sub takes the formats {Format.ARRAY} and {Format.JSON}")
         self.followers.add(Follower(peer, message.correlation, dataset, selection))
-        peer.say(answered(message))
+        self._broker.after(None, peer, answered(message))
 
     def _unfollow(self, peer: Peer, message: Message, dataset: str) -> None:
         self.followers.remove(peer, dataset, read_selection(message.fields, "unsub"))
-        peer.say(answered(message))
+        self._broker.after(None, peer, answered(message))
 
     def _push_later(self, series: Series, table: PackedTable | LooseTable, records: list[Record]) -> None:
         if not self.followers.of(series) and not self._broker.live.heard(_live_name(series)):
