@@ -139,4 +139,6 @@ class Faults:
             self.found.append(f"{message.type}: {message.text}")
 
     def _failed(self, request: Request) -> None:
+        if request.failure == "net::ERR_ABORTED":
+            return  # the page that asked was left
         self.found.append(f"{request.method} {request.url} failed: {request.failure}")

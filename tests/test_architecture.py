@@ -23,11 +23,13 @@ MAY_IMPORT = {
     "broker": GROUND | {"message", "protocols", "state"},
     "services": GROUND | {"message", "protocols", "state", "broker"},
     "gateway": GROUND | {"backoff", "message", "config", "protocols", "log", "state", "lake", "broker", "services"},
+    "console": GROUND | {"message", "config", "protocols", "log", "state", "lake", "broker", "gateway"},
     "pipeline": GROUND | {"message", "config", "protocols", "log", "state", "lake"},
     "clients": GROUND | {"backoff", "message", "protocols"},
     "simulator": GROUND | {"message", "protocols", "clients"},
     "cli": GROUND
-    | {"message", "config", "protocols", "log", "state", "lake", "gateway", "pipeline", "clients", "simulator"},
+    | {"message", "config", "protocols", "log", "state", "lake"}
+    | {"gateway", "console", "pipeline", "clients", "simulator"},
 }
 IMPURE = {"asyncio", "socket", "ssl", "select", "threading", "subprocess", "time", "random", "secrets", "uuid", "os"}
 FILE_LINES_MAX = 500

@@ -177,6 +177,11 @@ LOG_CONSUMERS_MAX: Final = 256
 LOG_CONSUMER_CHARS_MAX: Final = 64
 LOG_DAMAGE_KEPT_MAX: Final = 1000  # damaged places that one reader remembers
 
+# console
+CONSOLE_LIVE_S: Final = 1.0  # between two snapshots of what goes on
+CONSOLE_WATCHERS_MAX: Final = 100  # pages that follow them at once
+CONSOLE_FORM_BYTES_MAX: Final = 8 * KIB
+
 # lake
 LAKE_SQL_CHARS_MAX: Final = 64 * KIB
 LAKE_ROWS: Final = 1000  # in one answer, where the question names no number
@@ -301,6 +306,8 @@ HTTP_HASHES_MAX: Final = 2  # new tokens hashed at once: one costs tens of milli
 HTTP_BARE_TOKENS_MAX: Final = 64  # identities that a token without a name is tried against, the newest first
 HTTP_BARE_TOKENS_WAITING_MAX: Final = 16
 HTTP_BARE_TOKENS_KNOWN_MAX: Final = 4096
+HTTP_VISITS_MAX: Final = 1000  # browsers logged in
+HTTP_VISIT_S: Final = 12 * 3600.0  # after which a browser has to log in again
 HTTP_QUERIES_MAX: Final = 2  # over the tables, at once
 HTTP_TICK_S: Final = 1.0  # how often the lag of the event loop is measured
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from wirelake.config import Address, Listen, Settings
+from wirelake.console.pages import PAGES
 from wirelake.gateway.door import Door
 from wirelake.gateway.gateway import DOORS, Gateway
 from wirelake.message import Device, Kind, Message
@@ -140,7 +141,7 @@ async def running_gateway(
     """`settings` are sections of wirelake.toml. The data folder may be that of a gateway that ran before."""
     listen = dict.fromkeys(Listen.__struct_fields__, "off")
     listen |= {door: f"{HOST}:{(ports or {}).get(door, 0)}" for door in doors}
-    gateway = Gateway(msgspec.convert({"data": str(folder / "data"), "listen": listen, **settings}, Settings))
+    gateway = Gateway(msgspec.convert({"data": str(folder / "data"), "listen": listen, **settings}, Settings), PAGES)
     await gateway.open()
     try:
         running = Running(gateway)

@@ -17,6 +17,7 @@ from wirelake.cli.logformat import FORMATS, LEVELS, start_logging
 from wirelake.cli.options import settings_options
 from wirelake.cli.pidfile import PidFile
 from wirelake.config import Settings, load
+from wirelake.console.pages import PAGES
 from wirelake.errors import WirelakeError
 from wirelake.gateway.gateway import Gateway
 from wirelake.gateway.reloading import reload
@@ -53,7 +54,7 @@ class Serving:
     """One run of the gateway."""
 
     def __init__(self, settings: Settings, load_again: Callable[[], Settings]) -> None:
-        self._gateway = Gateway(settings)
+        self._gateway = Gateway(settings, PAGES)
         self._load_again = load_again
         self._stop = asyncio.Event()
         self._reloads = 0

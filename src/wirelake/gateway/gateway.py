@@ -6,7 +6,7 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,7 @@ from wirelake.gateway.door import Door
 from wirelake.gateway.fetch.fetcher import Fetcher
 from wirelake.gateway.gate import Gate
 from wirelake.gateway.http.door import HttpDoor
+from wirelake.gateway.http.route import Route
 from wirelake.gateway.keys import Keys
 from wirelake.gateway.logins import Logins
 from wirelake.gateway.recorder import Recorded, Recorder
@@ -75,8 +76,10 @@ QUIET_CLOSINGS: Final = frozenset({"peer_closed", "lost", "logout", "shutdown", 
 class Gateway:
     """Made, then `open`ed inside the event loop, then `close`d. One thread; nothing here blocks."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, pages: Sequence[Route] = ()) -> None:
+        """`pages` are shown at the HTTP door beside the API."""
         self.settings = settings
+        self.pages = pages
         self.folder = Path(settings.data)
         self.counters = Counters()
         self.connections: dict[str, Connection] = {}

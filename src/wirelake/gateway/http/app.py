@@ -1,6 +1,7 @@
 """The ASGI application, built from the table of routes."""
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from starlette.applications import Starlette
@@ -19,12 +20,14 @@ from wirelake.gateway.http.routes import ROUTES
 _NAME: Final = re.compile(r"\{(\w+)\}")
 
 
-def build(api: Api) -> ASGIApp:
+def build(api: Api, pages: Sequence[Route] = ()) -> ASGIApp:
+    """`pages` are those of the console: routes like the others, but not part of the API's description."""
     by_path: dict[str, list[Route]] = {}
-    for route in ROUTES:
+    for route in (*ROUTES, *pages):
         by_path.setdefault(route.path, []).append(route)
-    # `…/{serial}/commands` before `…/{serial}`: names hold slashes too, so the longer path is tried first.
-    paths = sorted(by_path, key=lambda path: -path.count("/"))
+    # `…/{serial}/commands` before `…/{serial}`: names hold slashes too, so the longer path is tried first; and among
+    # those of one length, the ones without a name in them.
+    paths = sorted(by_path, key=lambda path: (-path.count("/"), path.count("{")))
     app = Starlette(
         routes=[PathRoute(_NAME.sub(r"{\1:path}", path), Endpoint(api, by_path[path])) for path in paths],
         exception_handlers={HTTPException: _unknown},

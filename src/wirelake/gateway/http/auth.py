@@ -5,6 +5,8 @@
     TOKEN         an identity's token alone. Tokens are kept as salted hashes, so this one has to be tried against the
                   newest identities (`HTTP_BARE_TOKENS_MAX`) when it is first seen: with more of them, give the name
 
+A browser that logged in at /login brings a cookie instead, from the console's own pages only.
+
 An identity may publish, subscribe, ask services, send commands to devices, decode, list the devices, and see its own
 topics and messages. Identities, devices (to add and remove), sessions, the ledger and the metrics are the admin's; the
 metrics are open where the door listens on this machine only. Health, readiness and the description are anybody's.
@@ -24,6 +26,7 @@ from wirelake.gateway.http.bare_tokens import BareTokens
 from wirelake.gateway.http.errors import AGAIN, ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Access
+from wirelake.gateway.http.visits import COOKIE, Visit, Visits, is_own_page
 from wirelake.message import Credentials
 
 if TYPE_CHECKING:
@@ -40,14 +43,18 @@ class Doorkeeper:
         self._admin_token = gateway.keys.admin_token().encode()
         self._is_local = is_loopback(address.host)
         self._bare = BareTokens(gateway.state.identities)
+        self.visits = Visits()
 
     async def admit(self, exchange: Exchange, access: Access) -> None:
         """Recognise who asks; ApiError if that is not enough for this."""
         if access is Access.ANYBODY or (access is Access.SCRAPER and self._is_local):
             return
         header = exchange.header("authorization")
+        visit = self.visit(exchange)
         if header:
-            await self._recognise(exchange, _bearer(header))
+            await self.recognise(exchange, _bearer(header))
+        elif visit is not None:
+            exchange.identity, exchange.admin = visit.identity, visit.admin
         elif self._gateway.settings.auth.open:
             _check_origin(exchange)
             exchange.identity = ANONYMOUS
@@ -56,7 +63,15 @@ class Doorkeeper:
         if access in {Access.ADMIN, Access.SCRAPER} and not exchange.admin:
             raise ApiError(403, "this is the admin's: it takes the token in keys/admin.token")
 
-    async def _recognise(self, exchange: Exchange, token: str) -> None:
+    def visit(self, exchange: Exchange) -> Visit | None:
+        """Whose browser this is, if it logged in and one of our own pages asks."""
+        key = exchange.request.cookies.get(COOKIE)
+        if key is None or not is_own_page(exchange):
+            return None
+        return self.visits.find(key, self._gateway.now_s())
+
+    async def recognise(self, exchange: Exchange, token: str) -> None:
+        """Say in the exchange who this is; ApiError for a token that nobody has."""
         if hmac.compare_digest(token.encode("utf-8", "surrogatepass"), self._admin_token):
             exchange.identity, exchange.admin = ADMIN, True
             return

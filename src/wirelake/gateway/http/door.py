@@ -53,7 +53,7 @@ class HttpDoor:
 
         Connection.gateway = gateway
         config = uvicorn.Config(
-            build(self.api),
+            build(self.api, gateway.pages),
             http=Connection,
             ws="none",
             lifespan="off",

@@ -64,6 +64,7 @@ async def remove(exchange: Exchange, _: None) -> None:
     if commit is None:
         raise ApiError(404, f"there is no identity {name[:64]!r}")
     end_all_of(exchange, name, Closing("identity_removed", "this identity was removed"))
+    exchange.api.doorkeeper.visits.end_all_of(name)
     await commit
 
 

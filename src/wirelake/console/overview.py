@@ -1,0 +1,14 @@
+"""The first page: what goes on now, and whether the sums agree."""
+
+from wirelake.console.page import Context, page
+from wirelake.console.snapshot import take
+from wirelake.gateway.http.exchange import Exchange
+
+
+async def view(exchange: Exchange) -> Context:
+    gateway = exchange.gateway
+    doors = {name: str(door.address) for name, door in gateway.doors.items()}
+    return {"data": take(exchange.api), "doors": doors, "started_ms": gateway.started_ms, "folder": str(gateway.folder)}
+
+
+ROUTES = (page("/", "overview.html", view),)

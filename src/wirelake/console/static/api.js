@@ -1,0 +1,31 @@
+// Asking the gateway's API, as the person who is logged in.
+
+/** The answer's JSON; throws an Error with the gateway's own words. */
+export async function ask(method, path, body) {
+  const request = { method, headers: {}, credentials: "same-origin" };
+  if (body !== undefined) {
+    request.body = JSON.stringify(body);
+    request.headers["content-type"] = "application/json";
+  }
+  const response = await fetch(path, request);
+  if (response.status === 401) location.assign(`/login?to=${encodeURIComponent(location.pathname)}`);
+  const text = await response.text();
+  const answer = text ? JSON.parse(text) : null;
+  if (!response.ok) throw new Error(answer?.error?.message ?? `${response.status} ${response.statusText}`);
+  return answer;
+}
+
+/** Rows of the tables as objects. */
+export async function query(sql, rows = 1000) {
+  const answer = await ask("POST", "/api/lake/query", { sql, rows });
+  const names = answer.columns.map((column) => column.name);
+  return answer.rows.map((row) => Object.fromEntries(row.map((value, place) => [names[place], value])));
+}
+
+/** A snapshot a second, until the page goes. The browser calls again by itself when the gateway was away. */
+export function live(seen, lost = () => {}) {
+  const source = new EventSource("/console/live");
+  source.onmessage = (event) => seen(JSON.parse(event.data));
+  source.onerror = lost;
+  addEventListener("pagehide", () => source.close());
+}

@@ -1,0 +1,40 @@
+"""Numbers and times as people read them. The pages' JavaScript has the same in words.js."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+
+def number(value: float | None) -> str:
+    """1 234 567, with thin spaces."""
+    return "–" if value is None else f"{value:,.0f}".replace(",", "\u202f")
+
+
+def size(value: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def time(ms: int | None) -> str:
+    """UTC."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S") if ms else "–"
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+FILTERS: Final[dict[str, Callable[..., Any]]] = {
+    "number": number,
+    "size": size,
+    "time": time,
+    "duration": duration,
+}

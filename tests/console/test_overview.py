@@ -1,0 +1,56 @@
+from datetime import UTC, datetime
+from pathlib import Path
+
+from browsing import Browser
+from gateway.running import Running
+from lake.writing import write
+from playwright.async_api import Page, expect
+from redis.asyncio import Redis
+
+from console.visiting import NASTY, visit
+from wirelake.lake.tables import LEDGER
+
+HOUR = datetime(2026, 1, 2, 3, tzinfo=UTC)
+
+
+def test_figures_that_move_and_a_ledger(browser: Browser, tmp_path: Path) -> None:
+    async def story(page: Page, running: Running) -> None:
+        await expect(page.locator("#verdict")).to_contain_text("No ledger yet")
+        client = Redis(port=running.port("redis"), username="ann", password="anns")
+        for number in range(50):
+            await client.publish("quotes", number)
+        row = page.locator("#protocols tr", has_text="resp")
+        await expect(row.locator("td").nth(7)).to_have_text(str(running.gateway.counters.frames_in["resp"]))
+        await expect(page.locator("#connections")).not_to_have_text("–")
+        assert await page.locator("#frames-plot path.line").get_attribute("d")
+        lake = running.gateway.folder / "lake"
+        sums = {"hour": HOUR, "received": 51, "decoded": 51}
+        write(lake, LEDGER, {**sums, "protocol": "resp", "balanced": True})
+        await page.reload()
+        await expect(page.locator("#verdict")).to_have_text(
+            "It adds up: 51 frames received, every one of them in exactly one state."
+        )
+        await browser.screenshot(page, "overview")
+        write(lake, LEDGER, {**sums, "protocol": NASTY, "balanced": False, "why": "received 51, but decoded = 50"})
+        await page.reload()
+        await expect(page.locator("#verdict")).to_contain_text("It does not add up")
+        await expect(page.locator("#verdict")).to_contain_text("received 51, but decoded = 50")
+        await expect(page.locator("#verdict")).to_contain_text(NASTY)
+        await browser.screenshot(page, "overview-unbalanced")
+        await client.aclose()
+
+    visit(browser, tmp_path, story, "redis", identities=[("ann", "anns")])
+
+
+def test_dark_and_at_phone_width(browser: Browser, tmp_path: Path) -> None:
+    async def story(page: Page, running: Running) -> None:
+        await expect(page.locator("#connections")).not_to_have_text("–")
+        wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide == 0, "the page itself does not scroll sideways"
+        await browser.screenshot(page, "overview-phone-dark")
+        dark = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+        await page.get_by_role("button", name="Light or dark").click()
+        assert await page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
+
+    size = {"width": 390, "height": 844}
+    visit(browser, tmp_path, story, "redis", context={"viewport": size, "color_scheme": "dark"})
