@@ -187,3 +187,22 @@ def test_what_wants_no_answer_is_told_to_providers_in_turn_and_opens_no_call(ser
         assert [(told.kind, told.correlation, told.fields) for told in peer.heard] == [(Kind.EVENT, "", {"a": 1})] * 2
     assert services.open == 0
     assert not services.tell(request("sums", "", payload=UNSAYABLE))
+
+
+def test_each_packet_gives_the_next_one_time(services: Services, asker: FakePeer, provider: FakePeer) -> None:
+    services.request(asker, request("sums", "mine"), 0.0, timeout_s=5.0)
+    (asked,) = provider.asked()
+    assert services.answered(provider, response(asked, more=1), 4.0)
+    assert services.due_s == 9.0
+    services.tick(5.0)
+    assert services.open == 1
+    services.tick(9.0)
+    assert [answer.failure and answer.failure.code for answer in asker.answers("mine")] == [None, Fault.TIMEOUT]
+
+
+def test_why_nobody_is_there_is_told_where_it_is_known(services: Services, asker: FakePeer) -> None:
+    services.absent["far"] = "the line is cut"
+    services.request(asker, request("far", "mine"), 0.0)
+    (answer,) = asker.answers("mine")
+    assert answer.failure is not None
+    assert (answer.failure.text, answer.failure.code) == ("the line is cut", Fault.PROVIDER_LOST)

@@ -8,12 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
+from msgspec.structs import replace
 from websockets.asyncio.server import ServerConnection, serve
 
+from gateway.certificates import make_certificate
 from gateway.quotes import Quotes
 from gateway.running import HOST, WAIT_S, Running, running_gateway, until
+from gateway.terminal import Terminal
 from gateway.web_terminal import IDENTITY, WebTerminal
+from gateway.wire import Station, data_lines, to, values
+from wirelake.config import Sisnet, Upstream
+from wirelake.errors import InputError
+from wirelake.gateway.reloading import reload
 
 GATEWAY = ("front", "fr0nt")
 DOORS = {"ws": "sisnet", "tcp": "sisnet_tcp"}
@@ -371,5 +379,156 @@ def test_an_upstream_that_answers_under_one_name_or_in_old_words(tmp_path: Path)
                     answer = await terminal.ask("c", service="quotes", command="x", ask={"code": code})
                     assert answer == {"ans": ans, "msg": "why"}
                 assert heard[1] == '1:c:{"service":"quotes","command":"get"}'
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("scheme", ["wss", "tls"])
+def test_upstreams_over_tls(tmp_path: Path, scheme: str) -> None:
+    cert, key = map(str, make_certificate(tmp_path, "localhost"))
+
+    async def story() -> None:
+        door = {"wss": "sisnet", "tls": "sisnet_tcp"}[scheme]
+        tls = {"cert": cert, "key": key}
+        async with running_gateway(tmp_path / "back", door, identities=[GATEWAY], tls=tls) as back:
+            Quotes(back)
+            port = back.port(door)
+            trusting = upstream(port, scheme, url=f"{scheme}://localhost:{port}", ca=cert)
+            wary = trusting | {"name": "wary", "ca": "", "services": ["elsewhere"]}
+            settings = {"upstreams": [trusting, wary]}
+            async with (
+                running_gateway(tmp_path / "front", "sisnet", identities=[IDENTITY], sisnet=settings) as front,
+                await WebTerminal.call(front.port("sisnet")) as terminal,
+            ):
+                await connected(front)
+                answer = await terminal.ask("c", service="quotes", command="get", ask={"key": "a"})
+                assert answer == {"ans": 5, "msg": {"key": "a", "price": 7}}
+                await until(lambda: "certificate" in front.gateway.upstreams.all["wary"].trouble)
+
+    asyncio.run(story())
+
+
+def test_a_service_with_two_upstreams_survives_one(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with AsyncExitStack() as stack:
+            left, right = (running_gateway(tmp_path / name, "sisnet", identities=[GATEWAY]) for name in ("l", "r"))
+            ports, served = [], []
+            for each in (left, right):
+                running = await each.__aenter__()
+                if each is right:
+                    stack.push_async_exit(each)
+                ports.append(running.port("sisnet"))
+                served.append(Quotes(running))
+            settings = {"upstreams": [upstream(port, name=str(place)) for place, port in enumerate(ports)]}
+            front = await stack.enter_async_context(
+                running_gateway(tmp_path / "front", "sisnet", identities=[IDENTITY], sisnet=settings)
+            )
+            await connected(front, "0")
+            await connected(front, "1")
+            terminal = await stack.enter_async_context(await WebTerminal.call(front.port("sisnet")))
+            for number in range(4):
+                await terminal.ask("c", service="quotes", command="get", ask={"key": number})
+            assert [len(quotes.asked) for quotes in served] == [2, 2]
+            for name in "st":
+                assert await terminal.ask(name, **(SUB | {"ask": {"key": name, "sdb": "info"}})) == {"ans": 0}
+            for name in "st":
+                assert await terminal.ask("u", **(UNSUB | {"ask": {"key": name, "sdb": "info"}})) == {"ans": 0}
+            await until(lambda: not any(quotes.subscribed for quotes in served))
+            await left.__aexit__(None, None, None)
+            await until(lambda: not front.gateway.upstreams.all["0"].ready)
+            for number in range(4):
+                answer = await terminal.ask("c", service="quotes", command="get", ask={"key": number})
+                assert answer["ans"] == 5
+
+    asyncio.run(story())
+
+
+def test_upstreams_come_and_go_with_a_reload(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            running_gateway(tmp_path / "back", "sisnet", identities=[GATEWAY]) as back,
+            running_gateway(tmp_path / "front", "sisnet", identities=[IDENTITY]) as front,
+            await WebTerminal.call(front.port("sisnet")) as terminal,
+        ):
+            quotes = Quotes(back)
+            gateway = front.gateway
+            bare = gateway.settings
+            secret = msgspec.convert(upstream(back.port("sisnet")), Upstream)
+            reloaded = reload(gateway, replace(bare, sisnet=Sisnet(upstreams=(secret,))))
+            assert reloaded.applied == ["sisnet.upstreams: [] → ['back']"], "and no password"
+            await connected(front)
+            assert await terminal.ask("s", **SUB) == {"ans": 0}
+            session = gateway.upstreams.all["back"].id
+            reload(gateway, replace(bare, sisnet=Sisnet(upstreams=(secret,), keep_s=3.0)))
+            assert gateway.upstreams.all["back"].id == session, "what stays the same stays connected"
+            assert gateway.upstreams.all["back"].sharing.keep_s == 3.0
+            own = replace(secret, services=("redis",))
+            with pytest.raises(InputError, match="redis is a service of the gateway's own"):
+                reload(gateway, replace(bare, sisnet=Sisnet(upstreams=(own,))))
+            assert gateway.upstreams.all["back"].id == session
+            reload(gateway, bare)
+            assert await terminal.hear("s") == {"ans": -1, "msg": "this upstream is no longer used"}
+            await until(lambda: session not in gateway.connections)
+            answer = await terminal.ask("x", service="quotes", command="get")
+            assert "not found ServiceHandler" in answer["msg"]
+            assert quotes.ops("sub") == 1
+
+    asyncio.run(story())
+
+
+def test_an_event_goes_on_too(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            two_gateways(tmp_path, "esnp") as (front, _, quotes),
+            await Station.call(front.port("esnp"), *IDENTITY) as station,
+        ):
+            station.say(*to("quotes", "note", flag=6), *data_lines(a=1))
+            await quotes.wait_for("note", 1)
+            assert quotes.asked[0].fields == {"a": 1}
+            assert values(await station.ask(*to("quotes", "get", number=7), *data_lines(key="k"))) == {
+                "key": "k",
+                "price": 7,
+            }
+            assert (await station.ask(*to("quotes", "sub", number=8), *data_lines(key="k", sdb="s"))).error is None
+            quotes.push(1, 2)
+            told = await station.message()
+            assert told.addresses == ((10, "k.s"),)
+
+    asyncio.run(story())
+
+
+def test_a_subscriber_that_does_not_read_is_cut_off_and_the_others_are_not(tmp_path: Path) -> None:
+    long = "x" * 200_000
+
+    async def story() -> None:
+        async with running_gateway(tmp_path / "back", "sisnet", identities=[GATEWAY]) as back:
+            quotes = Quotes(back)
+            settings: dict[str, Any] = {
+                "sisnet": {"upstreams": [upstream(back.port("sisnet"))]},
+                "limits": {"pending_bytes": 100_000},
+            }
+            async with (
+                running_gateway(tmp_path / "front", "sisnet", "sisnet_tcp", identities=[IDENTITY], **settings) as front,
+                await WebTerminal.call(front.port("sisnet")) as reader,
+                await Terminal.call(front, *IDENTITY) as sleeper,
+            ):
+                await connected(front)
+                assert await reader.ask("s", **SUB) == {"ans": 0}
+                assert await sleeper.ask("s", **SUB) == {"ans": 0}
+                sleeper.pause()
+                sharing = front.gateway.upstreams.all["back"].sharing
+                pushed = 0
+                while not sharing.cut:
+                    assert pushed < 500, "the network takes some, but not everything"
+                    quotes.push(pushed, long)
+                    assert await reader.hear("s") == {"ans": 4, "msg": [[pushed, long]]}
+                    pushed += 1
+                quotes.push("last")
+                assert await reader.hear("s") == {"ans": 4, "msg": [["last"]]}
+                sleeper.resume()
+                with pytest.raises(AssertionError, match="closed"):
+                    await sleeper.hear_to_the_end()
+                (closed,) = await front.recorded("close", 1, protocol="sisnet", identity=IDENTITY[0])
+                assert closed["note"]["reason"] == "slow_consumer"
 
     asyncio.run(story())

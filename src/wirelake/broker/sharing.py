@@ -114,6 +114,12 @@ class Sharing:
         self._send(shared)
 
     def unsubscribe(self, asker: Peer, interest: Interest) -> None:
+        """Also what it asked for and was not told of yet."""
+        for shared in [each for each in self._by_correlation.values() if each.interest == interest]:
+            own = [call for call in shared.waiting if call.asker.id == asker.id]
+            shared.waiting = [call for call in shared.waiting if call.asker.id != asker.id]
+            for call in own:
+                self._answer(call, failed("", "unsubscribed before it was subscribed"))
         for shared in [each for each in self._of_peer.get(asker.id, {}) if each.interest == interest]:
             self._drop_subscriber(shared, asker.id)
             del self._of_peer[asker.id][shared]

@@ -70,6 +70,7 @@ class Upstream:
         self._check_services(gateway)
         self._entrance = UpstreamEntrance(gateway, self, self._scheme)
         self._connection: Connection | None = None
+        self._closed = False
         self._refusal = ""
         self._over: asyncio.Future[None] | None = None
         self._accepted: asyncio.Future[None] | None = None
@@ -85,6 +86,7 @@ class Upstream:
 
     def close(self) -> None:
         """For good: its services are no longer offered here, and subscriptions to them end."""
+        self._closed = True
         if self._task is not None:
             self._task.cancel()
         if self._connection is not None:
@@ -96,7 +98,10 @@ class Upstream:
     # The broker's view
 
     def say(self, message: Message) -> None:
-        """A request of somebody's."""
+        """A request of somebody's, or an event that nobody waits for an answer to."""
+        if message.kind is Kind.EVENT:
+            self._ask(message)
+            return
         call = self._gateway.broker.services.find(message.correlation)
         if call is None:
             raise StateError("nobody asks this")
@@ -169,6 +174,8 @@ class Upstream:
         self.sharing.ready()
 
     def _tell_absent(self) -> None:
+        if self._closed:
+            return
         absent = self._gateway.broker.services.absent
         absent |= dict.fromkeys(self.settings.services, f"upstream {self.settings.name} is away: {self.trouble}")
 

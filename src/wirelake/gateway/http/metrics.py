@@ -33,6 +33,7 @@ class GatewayCollector(Collector):
         yield from self._connections()
         yield from self._traffic()
         yield from self._broker()
+        yield from self._upstreams()
         yield from self._storage()
         yield from self._http()
 
@@ -82,6 +83,16 @@ class GatewayCollector(Collector):
         yield _value("wirelake_services", "Services with a provider.", len(broker.services.names()))
         yield _value("wirelake_calls_open", "Requests without an answer yet.", broker.services.open)
         yield _count("wirelake_calls_timed_out", "Requests without an answer in time.", broker.services.timeouts)
+
+    def _upstreams(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily("wirelake_upstream_up", "1 while it can be asked.", labels=["upstream"])
+        joined = CounterMetricFamily(
+            "wirelake_upstream_joined", "Requests that needed none of their own.", labels=["upstream"]
+        )
+        for name, upstream in self._api.gateway.upstreams.all.items():
+            up.add_metric([name], int(upstream.ready))
+            joined.add_metric([name], upstream.sharing.joined)
+        yield from (up, joined)
 
     def _storage(self) -> Iterator[Metric]:
         log, writer, gate = self._api.gateway.log, self._api.gateway.state.writer, self._api.gateway.gate
