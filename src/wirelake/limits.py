@@ -342,3 +342,18 @@ SIMULATOR_RECEIPT_S: Final = 0.4  # a meter's patience, short so that made-up lo
 SIMULATOR_RESENDS_MAX: Final = 12
 SIMULATOR_PACKET_DATA_BYTES: Final = 64
 SIMULATOR_COMMAND_MS: Final = 10_000  # for a device's answer
+
+# pipeline: what waits for its end, in one bucket. Beyond a count, or an age by event time, the oldest is settled.
+PIPELINE_CLOCK_STEP_S: Final = 10.0  # how far clocks may step back: so long a time-out can still be undone
+PIPELINE_COMMANDS_OPEN_MAX: Final = 65_536  # under assembly
+PIPELINE_COMMANDS_OPEN_BYTES_MAX: Final = 64 * MIB  # of their packets
+PIPELINE_CALLS_OPEN_MAX: Final = 262_144
+PIPELINE_CALL_AGE_S: Final = 3600.0
+PIPELINE_DELIVERIES_OPEN_MAX: Final = 4_194_304
+PIPELINE_DELIVERY_AGE_S: Final = 30 * 24 * 3600.0
+PIPELINE_EXPIRED_KEEP_S: Final = 3600.0  # how long an ack may come after the expiry and still correct it
+PIPELINE_SESSIONS_OPEN_MAX: Final = 1_048_576
+PIPELINE_SESSION_AGE_S: Final = 90 * 24 * 3600.0
+PIPELINE_LAYOUT_SESSIONS_MAX: Final = 65_536  # whose dict is remembered
+PIPELINE_LAYOUTS_MAX: Final = 65_536  # tables that were created
+PIPELINE_STRETCH_HOURS_MAX: Final = 24 * 366  # between two counters, hours and protocols told apart

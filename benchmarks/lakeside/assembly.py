@@ -1,0 +1,103 @@
+"""apostol fragments → commands, alone: items and settling without Spark, in as many processes as cores are given.
+
+    python benchmarks/lakeside/assembly.py [--fragments N]
+
+Half of the commands are one packet, half of them three; a tenth of the packets comes twice, and packets come out of
+order. Each round's carry is the next round's: flat rates over the rounds mean that history costs nothing.
+"""
+
+import argparse
+import random
+import time
+from collections.abc import Sequence
+from multiprocessing import get_context
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from wirelake.log.schema import SCHEMA
+from wirelake.pipeline.decode.batch import decode_batch
+from wirelake.pipeline.decode.decoded import Decoded
+from wirelake.pipeline.items import items_of
+from wirelake.pipeline.settling import settle
+from wirelake.protocols.apostol.commands import DeviceCommand, Reading
+from wirelake.protocols.apostol.envelope import build_packets
+
+BUCKETS = 8
+DEVICES = 10_000
+ROUNDS = 5
+START_US = 1_700_000_000_000_000
+_SORTED = [("kind", "ascending"), ("key", "ascending"), ("seq", "ascending")]
+
+
+def packets(count: int, first_seq: int, at_us: int, devices: int = DEVICES) -> pa.RecordBatch:
+    """Records of the log with so many packets, and some that come again."""
+    chance = random.Random(first_seq)
+    rows: list[tuple[str, bytes]] = []
+    number = first_seq
+    while len(rows) < count:
+        number += 1
+        serial = f"meter-{chance.randrange(devices):06}"
+        readings = tuple(Reading(kind, chance.random()) for kind in range(3))
+        body = DeviceCommand(1_700_000_000, 4, 0, readings).encode()
+        pieces = build_packets(body, 0, 6, serial, number // devices % 256, 64 if number % 2 else 14)
+        chance.shuffle(pieces)
+        rows += [(serial, piece.encode()) for piece in pieces]
+        if chance.random() < 0.2:
+            rows.append(rows[-1])
+    rows = rows[:count]
+    serials = [serial for serial, _ in rows]
+    columns = {
+        "seq": range(first_seq, first_seq + count),
+        "at": [at_us + place for place in range(count)],
+        "node": ["n"] * count,
+        "protocol": ["apostol"] * count,
+        "event": ["frame"] * count,
+        "direction": ["in"] * count,
+        "session": serials,
+        "identity": serials,
+        "peer": ["127.0.0.1:1"] * count,
+        "frame": [data for _, data in rows],
+        "note": [""] * count,
+    }
+    return pa.record_batch([pa.array(columns[field.name], field.type) for field in SCHEMA], SCHEMA)
+
+
+def settle_rounds(rounds: Sequence[tuple[pa.RecordBatch, Decoded]]) -> tuple[list[float], int]:
+    """Seconds for each round, and how many commands were complete."""
+    carries: list[pa.Table | None] = [None] * BUCKETS
+    seconds, complete = [], 0
+    for batch, decoded in rounds:
+        started = time.perf_counter()
+        items = pa.Table.from_batches([items_of(batch, decoded, BUCKETS)])
+        now_us = pc.max(batch["at"]).cast(pa.int64()).as_py()
+        for bucket in range(BUCKETS):
+            mine = items.filter(pc.equal(items["bucket"], bucket)).sort_by(_SORTED)
+            settled = settle(mine, carries[bucket], now_us, {})
+            carries[bucket] = settled.carry
+            complete += len(settled.final["silver.device_commands"])
+        seconds.append(time.perf_counter() - started)
+    return seconds, complete
+
+
+def one_core(worker: int, fragments: int) -> tuple[list[float], int]:
+    """Each worker has devices of its own, as each bucket has."""
+    rounds = []
+    for number in range(ROUNDS):
+        batch = packets(fragments, 1 + number * fragments + worker * 10**9, START_US + number * 10_000_000)
+        rounds.append((batch, decode_batch(batch)))
+    return settle_rounds(rounds)
+
+
+def measure(fragments: int = 100_000, cores: int = 2) -> list[float]:
+    """Fragments a second, round by round, on so many cores together."""
+    with get_context("spawn").Pool(cores) as pool:
+        found = pool.starmap(one_core, [(worker, fragments) for worker in range(cores)])
+    return [cores * fragments / max(seconds) for seconds in zip(*(seconds for seconds, _ in found), strict=True)]
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--fragments", type=int, default=100_000, help="in each round, on each core")
+    for place, rate in enumerate(measure(arguments.parse_args().fragments)):
+        print(f"round {place + 1}: {rate:,.0f} fragments/s on two cores")

@@ -1,0 +1,115 @@
+"""Records of a log as a gateway writes them, frames really encoded; and the way from there to the tables."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from msgspec.structs import replace
+
+from wirelake.lake.tables import TABLES
+from wirelake.log.schema import SCHEMA
+from wirelake.message import Message
+from wirelake.pipeline.decode.batch import decode_batch
+from wirelake.pipeline.items import items_of
+from wirelake.pipeline.memory.commands import Keys
+from wirelake.pipeline.memory.item import ITEMS
+from wirelake.pipeline.settling import Settled, settle
+from wirelake.protocols import registry
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.magline.frames import MaglineFrame
+
+NODE = "n1"
+SECOND = 1_000_000
+T0 = 1_700_000_000 * SECOND  # 22:13:20 UTC
+
+Record = dict[str, Any]
+
+
+def record(event: str, at: int = T0, **columns: Any) -> Record:
+    """`at` in microseconds; a note may be anything JSON can hold."""
+    row = dict.fromkeys(SCHEMA.names, "") | {"frame": b"", "node": NODE, "event": event, "at": at} | columns
+    if not isinstance(row["note"], str):
+        row["note"] = json.dumps(row["note"])
+    return row
+
+
+def frame(protocol: str, direction: str, data: bytes, at: int = T0, session: str = "s1", **columns: Any) -> Record:
+    return record("frame", at, protocol=protocol, direction=direction, frame=data, session=session, **columns)
+
+
+def encoded(protocol: str, message: Message, sender: Sender) -> bytes:
+    """As a session would write it: magline's seq, which ties answers to questions, is the session's to give."""
+    said = registry.get(protocol).from_message(message, sender)
+    if isinstance(said, MaglineFrame) and message.correlation:
+        said = replace(said, seq=int(message.correlation))
+    return said.encode()
+
+
+def deliver(topic: str, first: int, last: int, to: Iterable[tuple[str, str]], at: int = T0, attempt: int = 1) -> Record:
+    note = {"topic": topic, "ids": ids(topic), "first": first, "last": last, "attempt": attempt}
+    return record("deliver", at, direction="out", frame=json.dumps(list(to)).encode(), note=note)
+
+
+def ids(topic: str) -> str:
+    return f"e-{sum(topic.encode()):x}-"
+
+
+def numbered(records: Sequence[Record], first: int = 1) -> list[Record]:
+    return [{**each, "seq": first + place} for place, each in enumerate(records)]
+
+
+def batch_of(records: Sequence[Record]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(records), SCHEMA)
+
+
+def spans_to_items(spans: Sequence[Sequence[Record]], buckets: int) -> pa.Table:
+    found = []
+    for span in spans:
+        batch = batch_of(span)
+        found.append(items_of(batch, decode_batch(batch), buckets))
+    return pa.Table.from_batches(found, ITEMS)
+
+
+class Bucketed:
+    """All buckets, batch after batch: what the engine does, without Spark."""
+
+    def __init__(self, buckets: int = 1, keys: Keys | None = None) -> None:
+        self.final: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
+        self.counts: dict[str, int] = {}
+        self._buckets = buckets
+        self._keys = keys or {}
+        self.carries: list[pa.Table | None] = [None] * buckets
+        self._open: list[dict[str, pa.Table]] = [{} for _ in range(buckets)]
+
+    def batch(self, *spans: Sequence[Record]) -> list[Settled]:
+        now_us = max((each["at"] for span in spans for each in span), default=0)
+        return self.items(spans_to_items(spans, self._buckets), now_us)
+
+    def items(self, items: pa.Table, now_us: int) -> list[Settled]:
+        items = items.sort_by([("kind", "ascending"), ("key", "ascending"), ("seq", "ascending")])
+        every = []
+        for bucket in range(self._buckets):
+            mine = items.filter(pa.compute.equal(items["bucket"], bucket))
+            settled = settle(mine, self.carries[bucket], now_us, self._keys)
+            every.append(settled)
+            self.carries[bucket] = settled.carry
+            self._open[bucket] = settled.open
+            for name, rows in settled.final.items():
+                self.final[name].append(rows)
+            for name, count in settled.counts.items():
+                self.counts[name] = self.counts.get(name, 0) + count
+        return every
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """Final and open, in an order that does not depend on the batches."""
+        parts = [*self.final[table], *(opened[table] for opened in self._open if table in opened)]
+        rows = [row for part in parts for row in part.to_pylist()]
+        return sorted(rows, key=repr)
+
+
+def settled_rows(records: Sequence[Record], table: str, keys: Keys | None = None) -> list[dict[str, Any]]:
+    """One batch, one bucket."""
+    bucketed = Bucketed(1, keys)
+    bucketed.batch(numbered(records))
+    return bucketed.rows(table)

@@ -1,0 +1,35 @@
+"""Where the log is cut into batches, and batches into spans, must not show in any table."""
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.chance import KEYS, history
+from pipeline.histories import Bucketed, Record
+from wirelake.lake.tables import TABLES
+
+SETTLED = [name for name, table in TABLES.items() if name.startswith("silver.") and table.settles]
+SETTLED += ["silver.readings", "silver.records"]
+BUCKETS = 3
+
+
+def cut(records: list[Record], chance: Random, pieces: int) -> list[list[Record]]:
+    places = sorted(chance.randrange(len(records) + 1) for _ in range(pieces - 1))
+    return [records[start:end] for start, end in zip([0, *places], [*places, len(records)], strict=True)]
+
+
+@given(st.integers(0, 2**32), st.integers(1, 250), st.integers(1, 12))
+@settings(deadline=None, max_examples=60)
+def test_any_cut_gives_the_same_tables(seed: int, steps: int, batches: int) -> None:
+    records = history(seed, steps)
+    whole = Bucketed(BUCKETS, KEYS)
+    whole.batch(records)
+    chance = Random(seed)
+    pieces = Bucketed(BUCKETS, KEYS)
+    for piece in cut(records, chance, batches):
+        if piece:
+            pieces.batch(*(span for span in cut(piece, chance, chance.randrange(1, 4)) if span))
+    for name in SETTLED:
+        assert pieces.rows(name) == whole.rows(name), name
+    assert pieces.counts == whole.counts
