@@ -2,8 +2,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-
 from pipeline.histories import NODE, SECOND, T0, Bucketed, Record, encoded, frame, numbered, record, settled_rows
+
 from wirelake.message import Credentials, Failure, Kind, Message, Op, Operation, Topic, control
 from wirelake.pipeline.memory import calls
 from wirelake.protocols import registry
@@ -50,7 +50,13 @@ def test_in_order_where_nothing_else_tells_them_apart() -> None:
         asked("comet", control(Op.SUBSCRIBE, fields={"topics": ["@a"]}), T0 + 3000, identity="ann"),
         said("comet", OK, T0 + 4000, identity="ann"),
     ]
-    common = {"node": NODE, "protocol": "comet", "session": "s1", "service": "wirelake", "correlation": None}
+    common: dict[str, Any] = {
+        "node": NODE,
+        "protocol": "comet",
+        "session": "s1",
+        "service": "wirelake",
+        "correlation": None,
+    }
     common |= {"day": when(T0).date()}
     rows = sorted(settled_rows(steps, CALLS), key=lambda row: row["seq"])
     assert rows[0] == {

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-
 from pipeline.histories import NODE, SECOND, T0, Bucketed, Record, frame, numbered, settled_rows
+
 from wirelake.pipeline.memory import commands
+from wirelake.pipeline.memory.commands import DECODER
 from wirelake.pipeline.memory.item import ITEMS
 from wirelake.protocols.apostol.commands import DeviceCommand, Reading, ServerCommand, Status
 from wirelake.protocols.apostol.envelope import build_packets
@@ -61,13 +62,13 @@ def test_readings_in_three_packets_out_of_order_and_one_twice() -> None:
             "fields": '{"readings":[{"type":1,"value":215,"size":2},{"type":9,"value":1.5,"size":8},'
             '{"type":3,"value":"b2Rk","size":3}]}',
             "reason": None,
-            "decoder": "apostol/1",
+            "decoder": DECODER,
             "settled": True,
             "day": when(T0).date(),
         }
     ]
     about = {"seq": 4, "at": when(T0 + 3), "node": NODE, "protocol": "apostol", "serial": "A1"}
-    about |= {"device_time": when(DEVICE_TIME * SECOND), "decoder": "apostol/1", "day": when(T0).date()}
+    about |= {"device_time": when(DEVICE_TIME * SECOND), "decoder": DECODER, "day": when(T0).date()}
     assert sorted(settled_rows(steps, READINGS), key=lambda row: row["type"]) == [
         {**about, "type": 1, "value": 215.0},
         {**about, "type": 3, "value": None},
@@ -80,9 +81,9 @@ def test_a_status_an_error_and_an_answer_to_the_device() -> None:
     error = DeviceCommand(1, 2, 3).encode()
     asked = ServerCommand(0x82, b"\x01\x02").encode()
     steps = [
-        sent(*packets(status, number=1)),
-        sent(*packets(error, ANSWER, number=2)),
-        sent(*packets(asked, TO_DEVICE, number=2), direction="out"),
+        sent(packets(status, number=1)[0]),
+        sent(packets(error, ANSWER, number=2)[0]),
+        sent(packets(asked, TO_DEVICE, number=2)[0], direction="out"),
     ]
     rows = sorted(settled_rows(steps, COMMANDS), key=lambda row: row["seq"])
     names = ("direction", "answer", "command_type", "error", "device_time", "data", "fields", "state")

@@ -1,10 +1,14 @@
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import pytest
-
+from hypothesis import given
+from hypothesis import strategies as st
 from pipeline.histories import NODE, SECOND, T0, Bucketed, Record, deliver, ids, numbered, record, settled_rows
+
 from wirelake.pipeline.memory import deliveries
+from wirelake.pipeline.memory.deliveries import Acked
 
 DELIVERIES = "silver.deliveries"
 NEWS = "@news"
@@ -108,6 +112,29 @@ def test_acks_of_nothing_are_counted() -> None:
     bucketed.batch(numbered([acked("ann", 1, 2), through("ann", 9), rubbish]))
     assert bucketed.counts == {"acks_without_delivery": 6}
     assert bucketed.rows(DELIVERIES) == []
+
+
+def test_what_was_acked_on_one_session_may_still_be_sent_on_another() -> None:
+    bucketed = Bucketed()
+    bucketed.batch(numbered([deliver(NEWS, 1, 4, [("s1", "ann")]), acked("ann", 1), acked("ann", 3), acked("ann", 2)]))
+    bucketed.batch(numbered([deliver(NEWS, 1, 5, [("s2", "ann")], T0 + 9), acked("ann", 2, at=T0 + 9)], 5))
+    assert states(bucketed.rows(DELIVERIES)) == {
+        ("ann", 1): ("acked", 1, True),
+        ("ann", 2): ("acked", 1, True),
+        ("ann", 3): ("acked", 1, True),
+        ("ann", 4): ("pending", 2, False),
+        ("ann", 5): ("pending", 1, False),
+    }
+    assert bucketed.counts == {"sent_after_ack": 3, "acks_repeated": 1}
+
+
+@given(st.lists(st.integers(1, 30)))
+def test_runs_hold_what_was_put_in(positions: list[int]) -> None:
+    runs = Acked()
+    for position in positions:
+        runs.add(position, 0)
+    assert [each for each in range(40) if each in runs] == sorted(set(positions))
+    assert all(one[1] + 1 < other[0] for one, other in pairwise(runs.runs))
 
 
 def test_one_notification_for_very_many() -> None:

@@ -1,8 +1,12 @@
+import json
 import struct
+from datetime import UTC, datetime
 from typing import Any
 
-from pipeline.histories import NODE, T0, Bucketed, Record, frame, numbered, record, settled_rows
+from pipeline.histories import NODE, SECOND, T0, Bucketed, Record, frame, numbered, record, settled_rows
+
 from wirelake.protocols.frame import Sender
+from wirelake.protocols.sisnet.protocol import PROTOCOL
 from wirelake.protocols.sisnet.request import Request, write_binary_request
 from wirelake.protocols.sisnet.translation import to_message
 
@@ -37,7 +41,7 @@ def test_json_in_both_dialects() -> None:
         (3, "other", "c", "x", None, '{"name":"é"}'),
     ]
     assert {(row["node"], row["protocol"], row["identity"], row["decoder"]) for row in rows} == {
-        (NODE, "sisnet", "ann", "sisnet/1")
+        (NODE, "sisnet", "ann", f"sisnet/{PROTOCOL.decoder_version}")
     }
 
 
@@ -105,3 +109,14 @@ def test_what_makes_no_record_is_counted() -> None:
     bucketed.batch(numbered([heard(CREATE), *map(heard, bad), heard(LINE)]))
     assert bucketed.rows(RECORDS) == []
     assert bucketed.counts == {"records_unread": 7}
+
+
+def test_when_a_record_is() -> None:
+    times = (5, 1_600_000_000, 1_600_000_000_123, "noon", None)
+    asks = [{"key": "k", "sdb": "x", "data": {"time": time}} for time in times]
+    steps = [heard(b"1:" + json.dumps({"service": "sisdb", "command": "set", "ask": ask}).encode()) for ask in asks]
+    rows = sorted(settled_rows(steps, RECORDS), key=lambda row: row["seq"])
+    given = datetime(2020, 9, 13, 12, 26, 40, tzinfo=UTC)
+    seen = datetime.fromtimestamp(T0 / SECOND, UTC)
+    assert [row["recorded_at"] for row in rows] == [seen, given, given.replace(microsecond=123_000), seen, seen]
+    assert [row["day"] for row in rows] == [row["recorded_at"].date() for row in rows]

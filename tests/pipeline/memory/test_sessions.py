@@ -2,8 +2,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-
 from pipeline.histories import NODE, SECOND, T0, Bucketed, Record, numbered, record, settled_rows
+
 from wirelake.pipeline.memory import sessions
 
 SESSIONS = "silver.sessions"

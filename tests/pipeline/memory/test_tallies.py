@@ -2,6 +2,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pipeline.histories import NODE, SECOND, Bucketed, Record, frame, numbered, record, settled_rows
+
 from wirelake.message import Kind, Message, Op, control
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender

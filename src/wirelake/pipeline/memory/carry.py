@@ -74,7 +74,7 @@ def clock_of(carry: pa.Table | None, now_us: int) -> int:
     """Time does not go back, whatever the clocks do."""
     if carry is None:
         return now_us
-    before = carry.filter(pc.equal(carry["kind"], CLOCK))["due_us"].to_pylist()
+    before: list[int] = carry.filter(pc.equal(carry["kind"], CLOCK))["due_us"].to_pylist()
     return max([now_us, *before])
 
 

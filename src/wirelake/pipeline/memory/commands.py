@@ -1,6 +1,6 @@
 """apostol packets → commands → readings."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -114,8 +114,8 @@ def _take(items: pa.Table, keys: pa.DictionaryArray, states: dict[str, Assembly]
         items[column].to_pylist() for column in ("seq", "node", "flags", "number", "data")
     )
     ats = items["at"].cast(pa.int64()).to_pylist()
-    current, add, done = -1, None, []
-    place = None
+    current, add, place = -1, None, None
+    done: list[Done] = []
     for index, seq, at, node, params, number, data in zip(
         keys.indices.to_pylist(), seqs, ats, nodes, flags, numbers, pieces, strict=True
     ):
@@ -228,7 +228,7 @@ class _Settling:
     def _final(self) -> pa.Table:
         done, places = self._done, self._places
         kinds, errors, times, data, fields = zip(*self._said, strict=True) if done else ((),) * 5
-        columns = {
+        columns: dict[str, Sequence[Any]] = {
             "seq": [each.seq for each in done],
             "at": [each.at for each in done],
             "node": [each.node for each in done],

@@ -1,19 +1,28 @@
 """Notifications on their way to identities: sent, sent again, acked, expired.
 
 A delivery is one notification for one identity, whichever of its sessions got it. An ack ends it. An expiry ends it
-too, but for a while an ack may still correct that.
+too, but for a while an ack may still correct that. What was acked is remembered as runs of positions: a session that
+lags may be sent what another session of the same identity has acked, and that is no new delivery.
 """
 
+from bisect import bisect_right
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct
+from msgspec import Struct, field, msgpack
 from msgspec.json import Decoder
 
 from wirelake.lake.tables import DELIVERIES
-from wirelake.limits import PIPELINE_DELIVERIES_OPEN_MAX, PIPELINE_DELIVERY_AGE_S, PIPELINE_EXPIRED_KEEP_S
-from wirelake.pipeline.memory.carry import OPEN_DELIVERY, carried_rows
+from wirelake.limits import (
+    PIPELINE_ACKED_IDENTITIES_MAX,
+    PIPELINE_ACKED_KEEP_S,
+    PIPELINE_ACKED_RUNS_MAX,
+    PIPELINE_DELIVERIES_OPEN_MAX,
+    PIPELINE_DELIVERY_AGE_S,
+    PIPELINE_EXPIRED_KEEP_S,
+)
+from wirelake.pipeline.memory.carry import OPEN_DELIVERY, carried_rows, kept, split, states_of
 from wirelake.pipeline.memory.item import DELIVERY, EVERY, from_json, items_table, rows_of, to_json
 from wirelake.pipeline.memory.outcome import Outcome, grouped
 
@@ -27,6 +36,7 @@ EXPIRE: Final = "expire"
 
 _EVENTS: Final = pa.array([DELIVER, ACK, EXPIRE])
 _AGE_US: Final = int(PIPELINE_DELIVERY_AGE_S * 1_000_000)
+_ACKED_US: Final = int(PIPELINE_ACKED_KEEP_S * 1_000_000)
 _KEEP_US: Final = int(PIPELINE_EXPIRED_KEEP_S * 1_000_000)
 _EXPLODED: Final = ("key", "seq", "at", "node", "session", "name", "service", "correlation", "number", "until", "note")
 _recipients: Final = Decoder(list[tuple[str, str]]).decode
@@ -105,13 +115,46 @@ class Open(Struct, gc=False):
     expired_at: int | None
 
 
-class _Identity:
-    """Its open deliveries: what ids begin with → position →."""
+class Acked(Struct, array_like=True):
+    """Positions of one topic that one identity acked: runs, in order."""
 
-    __slots__ = ("topics",)
+    runs: list[list[int]] = field(default_factory=list)  # first, last
+    at: int = 0  # of the last ack
+
+    def __contains__(self, position: int) -> bool:
+        place = bisect_right(self.runs, position, key=_first) - 1
+        return place >= 0 and position <= self.runs[place][1]
+
+    def add(self, position: int, at: int) -> None:
+        runs = self.runs
+        self.at = max(self.at, at)
+        place = bisect_right(runs, position, key=_first)
+        if place and runs[place - 1][1] >= position - 1:
+            place -= 1
+            runs[place][1] = max(runs[place][1], position)
+        else:
+            runs.insert(place, [position, position])
+        if place + 1 < len(runs) and runs[place + 1][0] == runs[place][1] + 1:
+            runs[place][1] = runs.pop(place + 1)[1]
+        del runs[: len(runs) - PIPELINE_ACKED_RUNS_MAX]
+
+
+def _first(run: list[int]) -> int:
+    return run[0]
+
+
+_unpack: Final = msgpack.Decoder(dict[str, Acked]).decode
+_pack: Final = msgpack.Encoder().encode
+
+
+class _Identity:
+    """Its open deliveries: what ids begin with → position →; and what it acked."""
+
+    __slots__ = ("acked", "topics")
 
     def __init__(self) -> None:
         self.topics: dict[str, dict[int, Open]] = {}
+        self.acked: dict[str, Acked] = {}
 
     def find(self, id: str) -> Open | None:  # noqa: A002 the field's name
         ids, dash, position = id.rpartition("-")
@@ -120,6 +163,22 @@ class _Identity:
             return None if of_topic is None else of_topic.get(int(position, 16))
         except ValueError:
             return None
+
+    def remembered(self, ids: str, at: int) -> "Acked | None":
+        """What it acked of a topic, unless that was too long ago."""
+        acked = self.acked.get(ids)
+        if acked is not None and acked.at + _ACKED_US <= at:
+            del self.acked[ids]
+            return None
+        return acked
+
+    def has_acked(self, id: str, at: int) -> bool:  # noqa: A002 the field's name
+        ids, dash, position = id.rpartition("-")
+        acked = self.remembered(ids + dash, at)
+        try:
+            return acked is not None and int(position, 16) in acked
+        except ValueError:
+            return False
 
     def drop(self, delivery: Open) -> None:
         of_topic = self.topics[delivery.ids]
@@ -150,7 +209,9 @@ class _Settling:
             else:
                 for id_ in from_json(note):
                     found = whose.find(id_)
-                    if found is None or not self._acked(whose, found, at):
+                    if found is None and whose.has_acked(id_, at):
+                        self._out.counts["acks_repeated"] += 1
+                    elif found is None or not self._acked(whose, found, at):
                         self._out.counts["acks_without_delivery"] += 1
         for expiry in expiries[place:]:
             self.expire(whose, expiry)
@@ -169,6 +230,7 @@ class _Settling:
         last: int,
     ) -> None:
         of_topic = whose.topics.setdefault(ids, {})
+        acked = whose.remembered(ids, at) or ()
         for position in range(first, last + 1):
             known = of_topic.get(position)
             if known is not None and not _is_over(known, at, self._out):
@@ -176,6 +238,9 @@ class _Settling:
                 continue
             if known is not None:
                 self.final.append(known)
+            if position in acked:
+                self._out.counts["sent_after_ack"] += 1
+                continue
             id_ = f"{ids}{position:x}"
             of_topic[position] = Open(
                 seq, at, node, "", id_, topic, position, name, session, at, None, 1, PENDING, None, ids, None
@@ -189,6 +254,10 @@ class _Settling:
             return False
         if delivery.expired_at is not None:
             self._out.counts["acks_after_expiry"] += 1
+        acked = whose.remembered(delivery.ids, at)
+        if acked is None:
+            acked = whose.acked[delivery.ids] = Acked()
+        acked.add(delivery.position, at)
         delivery.state = ACKED
         delivery.acked_at = at
         delivery.latency_ms = max(0, at - delivery.first_sent_at) / 1000
@@ -216,10 +285,15 @@ def settle_deliveries(items: pa.Table, carried: pa.Table, sure_us: int) -> Outco
         for key, seq, at, _node, _session, name, topic, _ids, first, last, _note in zip(*columns, strict=True)
         if key == EVERY and name == EXPIRE
     ]
-    before = pa.Table.from_struct_array(carried["delivery"]) if len(carried) else OPEN_DELIVERY.empty_table()
+    acked, opened_before = _apart(carried)
+    structs = opened_before["delivery"]
+    before = pa.Table.from_struct_array(structs) if len(structs) else OPEN_DELIVERY.empty_table()
     touched = _touched(before, items, expiries, sure_us)
     rest = before.filter(pc.invert(touched))
     whose = _by_identity(before.filter(touched))
+    spoken_of, not_spoken_of = split(acked, pc.unique(items["key"]), sure_us)
+    for name, of_topics in states_of(spoken_of, _unpack).items():
+        whose.setdefault(name, _Identity()).acked = of_topics
     settling = _Settling(expiries, out)
     events: dict[str, list[tuple[Any, ...]]] = {name: [] for name in whose}
     for key, *event in zip(*columns, strict=True):
@@ -241,10 +315,37 @@ def settle_deliveries(items: pa.Table, carried: pa.Table, sure_us: int) -> Outco
     here = _table(opened)
     still_open = pa.concat_tables([here, rest])
     out.carry = [carried_rows(DELIVERY, still_open["identity"], "delivery", still_open)]
+    out.carry += [_remembered(whose, sure_us), not_spoken_of]
+    _forget_oldest(out)
     out.final = {DELIVERIES.name: _grouped(_table(settling.final), settled=True)}
     out.open = {DELIVERIES.name: _grouped(here, settled=False)}
     out.still = {DELIVERIES.name: _grouped(rest, settled=False)}
     return out
+
+
+def _apart(carried: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """What is remembered of identities, and the open deliveries."""
+    remembered = pc.is_valid(carried["state"])
+    return carried.filter(remembered), carried.filter(pc.invert(remembered))
+
+
+def _remembered(whose: dict[str, _Identity], sure_us: int) -> pa.Table:
+    carry = kept()
+    for name, identity in whose.items():
+        fresh = {ids: acked for ids, acked in identity.acked.items() if acked.at + _ACKED_US > sure_us}
+        if fresh:
+            carry.put(name, min(acked.at for acked in fresh.values()) + _ACKED_US, 0, _pack(fresh))
+    return carry.table(DELIVERY)
+
+
+def _forget_oldest(out: Outcome) -> None:
+    opened, *remembered = out.carry
+    together = pa.concat_tables(remembered)
+    over = len(together) - PIPELINE_ACKED_IDENTITIES_MAX
+    if over > 0:
+        out.counts["acks_forgotten"] += over
+        together = together.sort_by("due_us").slice(over)
+        out.carry = [opened, together]
 
 
 def _touched(before: pa.Table, items: pa.Table, expiries: list[_Expiry], sure_us: int) -> Any:

@@ -45,12 +45,17 @@ def grouped(table: Table, rows: pa.Table, *, settled: bool = True) -> pa.Table:
     if "settled" in table.schema.names:
         rows = rows.append_column("settled", pa.repeat(pa.scalar(settled), len(rows)))
     if "day" in table.schema.names:
-        rows = rows.append_column("day", rows["at" if "at" in table.schema.names else "hour"].cast(DAY))
+        rows = rows.append_column("day", rows[time_column(table)].cast(DAY))
     return rows.select(table.schema.names).cast(table.schema)
+
+
+def time_column(table: Table) -> str:
+    """When a row of it is: the day of this groups its files, the minute of this is what gold tables gather by."""
+    return next(name for name in ("recorded_at", "at", "hour") if name in table.schema.names)
 
 
 def minutes_of(table: Table, rows: pa.Table) -> set[int]:
     """When these rows are, as minutes in microseconds since 1970."""
-    times = rows["at" if "at" in table.schema.names else "hour"].cast(pa.int64())
+    times = rows[time_column(table)].cast(pa.int64())
     minutes = pc.unique(pc.divide(times, MINUTE_US)).to_pylist()
     return {minute * MINUTE_US for minute in minutes if minute is not None}

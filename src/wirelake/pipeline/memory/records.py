@@ -28,6 +28,8 @@ DECODER: Final = f"{PROTOCOL.name}/{PROTOCOL.decoder_version}"
 _TIME: Final = "time"
 _I64_MAX: Final = 2**63 - 1
 _NEVER_US: Final = 2**62
+_PLAUSIBLE_FROM_US: Final = 631_152_000_000_000  # 1990
+_PLAUSIBLE_UNTIL_US: Final = 4_102_444_800_000_000  # 2100
 
 
 def record_items(batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.Table:
@@ -183,7 +185,7 @@ def _layout(sdb: Any, fields: Any) -> RecordTable:
 def _row(
     seq: int, at: int, node: str, identity: str, service: str, asked: dict[str, Any], record: dict[str, Any]
 ) -> tuple[Any, ...]:
-    key, sdb = asked.get("key"), asked.get("sdb")
+    key, sdb, time = asked.get("key"), asked.get("sdb"), _time(record.get(_TIME))
     return (
         seq,
         at,
@@ -193,10 +195,20 @@ def _row(
         service,
         None if key is None else str(key),
         None if sdb is None else str(sdb),
-        _time(record.get(_TIME)),
+        time,
+        _recorded_at(time, at),
         to_json(record).decode(),
         DECODER,
     )
+
+
+def _recorded_at(time: int | None, at: int) -> int:
+    """What the record's own time says, where it can be seconds or milliseconds since 1970."""
+    if time is not None:
+        for unit_us in (1_000_000, 1000):
+            if _PLAUSIBLE_FROM_US <= time * unit_us < _PLAUSIBLE_UNTIL_US:
+                return time * unit_us
+    return at
 
 
 def _time(value: Any) -> int | None:

@@ -72,20 +72,20 @@ def settle_sessions(items: pa.Table, carried: pa.Table, sure_us: int) -> Outcome
     for key, seq, at, node, protocol, identity, event, peer, note in zip(*rows_of(items, columns), strict=True):
         if key == EVERY:
             continue
-        row = opened.get(key)
-        if row is not None and (event == "open" or _is_old(row, at)):  # its end was never seen
+        found = opened.get(key)
+        if found is not None and (event == "open" or _is_old(found, at)):  # its end was never seen
             closing.give_up(opened.pop(key), TOO_OLD)
-            row = None
+            found = None
         if event == "open":
             opened[key] = _opened(seq, at, node, protocol, key, identity, peer)
-        elif row is None:
+        elif found is None:
             out.counts[f"session_{event}_without_open"] += 1
         elif event == "login":
-            row["identity"] = identity
+            found["identity"] = identity
         else:
             told = from_json(note) if note else {}
-            row.update({name: told.get(name) for name in _COUNTS})
-            row["identity"] = identity or row["identity"]
+            found.update({name: told.get(name) for name in _COUNTS})
+            found["identity"] = identity or found["identity"]
             closing.close(opened.pop(key), at, str(told.get("reason", "")))
     for key, row in list(opened.items()):
         start = starts.after(row["node"], row["seq"])
