@@ -4,9 +4,9 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from pipeline.chance import KEYS, history
 from pipeline.histories import Bucketed, Record
+
 from wirelake.lake.tables import TABLES
 
 SETTLED = [name for name, table in TABLES.items() if name.startswith("silver.") and table.settles]
