@@ -462,6 +462,10 @@ def test_what_cannot_be_answered_whole_is_refused_not_left_out(tmp_path: Path) -
                 assert await line.sisdb("set", key="long", sdb="loose", data=data) == "ok"
             assert "more than fits one answer" in await line.sisdb("get", key="long", sdb="loose")
             assert len(await line.sisdb("get", key="long", sdb="loose", count=1)) == 1
+            data = {"time": 9, "text": "x" * (STATE_READ_BYTES_MAX + 1)}
+            assert await line.sisdb("set", key="long", sdb="loose", data=data) == "ok"
+            assert await line.sisdb("get", key="long", sdb="loose", count=1, fields="time") == [[9]]
+            assert "more than fits one answer" in await line.sisdb("get", key="long", sdb="loose", min=9, count=2)
 
     asyncio.run(story())
 

@@ -76,6 +76,8 @@ class Followers:
         """New records of this series, in the form that each of them asked for."""
         name = f"{series[1]}.{series[2]}"
         for follower in followers:
+            if follower.correlation not in self._by_peer.get(follower.peer.id, {}):
+                continue  # its peer was cut off a moment ago
             try:
                 chosen = rows(follower.selection)
             except InputError as error:  # it asked for a field that the table turned out not to have

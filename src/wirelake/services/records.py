@@ -134,7 +134,9 @@ class RecordService:
         layout = self._records.layout(dataset, sdb)
         table = self._tables.get((dataset, sdb))
         if table is None or table.layout != (layout or ()):
-            table = self._tables[dataset, sdb] = table_of(sdb, layout)
+            table = table_of(sdb, layout)
+            if layout is not None:  # others are any names that somebody thought of
+                self._tables[dataset, sdb] = table
         return table
 
     # Reading
@@ -220,26 +222,30 @@ class RecordService:
             newest=selection.newest and count is not None,
             bytes_max=bytes_max,
         )
-        if len(kept) > rows_max or sum(map(len, kept)) > bytes_max:
+        alone = wanted == 1 and bytes_max == STATE_READ_BYTES_MAX  # one record is given, however long it is
+        if len(kept) > rows_max or (sum(map(len, kept)) > bytes_max and not alone):
             limits = f"{STATE_READ_ROWS_MAX} records and {STATE_READ_BYTES_MAX} bytes"
             raise InputError(f"more than fits one answer ({limits}): name a narrower min and max, or a count")
         return kept
 
     def _keys(self, peer: Peer, message: Message, dataset: str) -> None:
-        sdbs = read_sdbs(message.fields)
-        if sdbs and sdbs != ALL:
+        sdbs = read_sdbs(message.fields) or ALL
+
+        def answer() -> None:
             keys = sorted({key for key, _ in self._records.find(dataset, ALL, sdbs)})
-        else:
-            keys = self._records.keys(dataset)
-        self._behind_writes(
-            peer, message, lambda: self._broker.after(None, peer, answered(message, fields={"msg": keys}))
-        )
+            self._broker.after(None, peer, answered(message, fields={"msg": keys}))
+
+        self._behind_writes(peer, message, answer)
 
     def _describe(self, peer: Peer, message: Message, dataset: str) -> None:
         """The tables' names; where some are named, their fields."""
         sdbs = read_sdbs(message.fields)
-        fields = self._fields(dataset, sdbs) if sdbs else {"msg": self._records.tables(dataset)}
-        self._behind_writes(peer, message, lambda: self._broker.after(None, peer, answered(message, fields=fields)))
+
+        def answer() -> None:
+            fields = self._fields(dataset, sdbs) if sdbs else {"msg": self._records.tables(dataset)}
+            self._broker.after(None, peer, answered(message, fields=fields))
+
+        self._behind_writes(peer, message, answer)
 
     def _fields(self, dataset: str, sdbs: str) -> dict[str, Any]:
         known = self._records.tables(dataset)
