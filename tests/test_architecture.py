@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "console": GROUND | {"message", "config", "protocols", "log", "state", "lake", "broker", "gateway"},
     "pipeline": GROUND | {"message", "config", "protocols", "log", "state", "lake"},
     "clients": GROUND | {"backoff", "message", "protocols"},
-    "simulator": GROUND | {"message", "protocols", "clients"},
+    "simulator": GROUND | {"backoff", "message", "protocols", "clients"},
     "cli": GROUND
     | {"message", "config", "protocols", "log", "state", "lake"}
     | {"gateway", "console", "pipeline", "clients", "simulator"},

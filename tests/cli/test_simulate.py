@@ -19,7 +19,7 @@ def test_a_fleet_from_the_shell(tmp_path: Path) -> None:
         assert "8 members in" in done.stdout
         assert " 0 failed." in done.stdout
         rows = {words[0] for words in map(str.split, done.stdout.splitlines()) if words}
-        assert {"apostol", "comet", "sisnet", "resp"} <= rows
+        assert {"apostol", "comet", "magline", "sisnet", "esnp", "resp"} <= rows
         assert served.run("device", "list").stdout.strip() == "No device is known yet."
 
         host, port = served.address("http")

@@ -358,6 +358,17 @@ def test_a_lost_connection_fails_what_was_asked(tmp_path: Path, scheme: str) -> 
 
 
 @both
+def test_a_connection_that_is_cut_is_made_anew(tmp_path: Path, scheme: str) -> None:
+    async def work() -> None:
+        async with gateway(tmp_path) as running, terminal(running, scheme) as client:
+            client.drop()
+            await client.ping()
+            assert client.connections == 2
+
+    run(work())
+
+
+@both
 def test_a_message_of_megabytes(tmp_path: Path, scheme: str) -> None:
     async def work() -> None:
         async with gateway(tmp_path) as running, terminal(running, scheme) as client:

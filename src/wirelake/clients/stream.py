@@ -158,6 +158,12 @@ class StreamClient:
         await asyncio.gather(self._task, return_exceptions=True)
         self._end(None)
 
+    def drop(self) -> None:
+        """Cut the connection, as a bad network would: for tests and the simulator. It is called again."""
+        self._ready = False
+        if self._line is not None:
+            self._line.abort()
+
     async def __aenter__(self) -> Self:
         await self.open()
         return self

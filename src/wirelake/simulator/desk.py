@@ -2,20 +2,18 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any
 
 from wirelake.clients.feed import Feed
 from wirelake.clients.sisnet import SISDB, SisnetClient
-from wirelake.errors import AnswerError
 from wirelake.limits import CLIENT_INBOX_MAX, SIMULATOR_SLOW_INBOX, SIMULATOR_SLOW_S
+from wirelake.simulator.answers import refused, told
 from wirelake.simulator.fleet import Place
 from wirelake.simulator.habits import Act
 from wirelake.simulator.member import Member
-from wirelake.simulator.serving import SERVICES, Provider
+from wirelake.simulator.serving import SERVICES, Provider, question
 from wirelake.simulator.topics import ADDER, FIELDS, SDB, any_topic, key, price
 from wirelake.simulator.world import World
-
-BAD_QUESTIONS: Final = 0.1  # asked so that the service refuses
 
 
 class Desk(Member):
@@ -73,35 +71,14 @@ class Desk(Member):
         await self.count("get", self._client.ask(SISDB, "get", asked))
 
     async def _ask(self, act: Act) -> None:
-        random = act.random()
-        if random.random() < BAD_QUESTIONS:
-            await self.count("ask", refused(self._client.ask(ADDER, "add", {"numbers": [1]})))
-            return
-        numbers = [random.randrange(1000) for _ in range(5)]
-        await self.count("ask", told(self._client.ask(ADDER, "add", {"numbers": numbers}), {"sum": sum(numbers)}))
+        asked, wanted = question(act.random())
+        answer = self._client.ask(ADDER, "add", asked)
+        await self.count("ask", refused(answer) if wanted is None else told(answer, wanted))
 
     async def _publish(self, act: Act) -> None:
         random = act.random()
         content = f"{self.place.name} {act.number} {random.random():.6f}"
         await self.count("publish", self._client.publish(any_topic(random), content))
-
-
-async def told(asking: Awaitable[Any], wanted: Any) -> None:
-    """An answer that has to be this one."""
-    found = await asking
-    if found != wanted:
-        raise AnswerError("the answer is another one", 0)
-
-
-async def refused(asking: Awaitable[Any]) -> None:
-    """A question that has to be refused by its service."""
-    try:
-        await asking
-    except AnswerError as error:
-        if "two numbers" in error.text:
-            return
-        raise
-    raise AnswerError("the service took a bad question", 0)
 
 
 def _rows(records: Any) -> int:

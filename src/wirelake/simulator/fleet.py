@@ -18,7 +18,7 @@ NAMES: Final = {
     "comet": "phone",
     "magline": "terminal",
     "sisnet": "desk",
-    "esnp": "service",
+    "esnp": "station",
     "resp": "redis",
 }
 

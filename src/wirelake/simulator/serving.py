@@ -1,12 +1,23 @@
 """The services that the fleet provides for itself: one adds numbers, one echoes what terminals ask."""
 
-from typing import Any
+from random import Random
+from typing import Any, Final
 
 from wirelake.clients.serving import ServiceError, ServiceRequest
 from wirelake.simulator.report import Counts
 from wirelake.simulator.topics import ADDER, USER_SERVICE
 
-SERVICES = (ADDER, USER_SERVICE)
+SERVICES: Final = (ADDER, USER_SERVICE)
+BAD_QUESTIONS: Final = 0.1  # asked so that the service refuses
+TOO_FEW: Final = "adding takes two numbers"
+
+
+def question(random: Random) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """For the adder, and its answer; None where it is to refuse."""
+    if random.random() < BAD_QUESTIONS:
+        return {"numbers": [1]}, None
+    numbers = [random.randrange(1000) for _ in range(5)]
+    return {"numbers": numbers}, {"sum": sum(numbers)}
 
 
 class Provider:
@@ -20,7 +31,7 @@ class Provider:
         if request.service == ADDER and isinstance(request.value, dict):
             numbers = request.value.get("numbers", [])
             if len(numbers) < 2:
-                raise ServiceError("adding takes two numbers", 400)
+                raise ServiceError(TOO_FEW, 400)
             self._counts.acknowledged += 1
             return {"sum": sum(numbers)}
         if request.service == USER_SERVICE:

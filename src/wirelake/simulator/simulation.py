@@ -26,15 +26,19 @@ from wirelake.simulator.phone import Phone
 from wirelake.simulator.provisioning import identities, meters, provide, remove
 from wirelake.simulator.publisher import Publisher
 from wirelake.simulator.report import Report
+from wirelake.simulator.station import Station
+from wirelake.simulator.terminal import Terminal
 from wirelake.simulator.world import World
 
 _log = logging.getLogger(__name__)
 
-# protocol → who speaks it, and the doors that it needs
+# protocol → who speaks it, and the door that it needs
 MEMBERS: Final[dict[str, Callable[[World, Place], Member]]] = {
     "apostol": Meter,
     "comet": Phone,
+    "magline": Terminal,
     "sisnet": Desk,
+    "esnp": Station,
     "resp": Publisher,
 }
 DOORS: Final = {
