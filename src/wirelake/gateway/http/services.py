@@ -13,7 +13,7 @@ from wirelake.gateway.http.errors import ApiError, failed
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.peer import HttpPeer
 from wirelake.gateway.http.route import Parameter, Route
-from wirelake.limits import BROKER_CALL_S, HTTP_CALL_MS_MAX
+from wirelake.limits import HTTP_CALL_MS_MAX
 from wirelake.message import GATEWAY_SERVICE, Kind, Message, Op, Operation
 
 _PAYLOAD: Final = "payload"
@@ -25,7 +25,7 @@ async def ask(exchange: Exchange, body: dict[str, Any]) -> dict[str, Any]:
     if service == GATEWAY_SERVICE and op != Op.PING:
         raise ApiError(404, "what the gateway itself does has paths of its own here: see /api/openapi.json")
     asked = exchange.query("timeout_ms") or exchange.header(_TIMEOUT_HEADER)
-    timeout_ms = exchange.number("timeout_ms", asked, int(BROKER_CALL_S * 1000), HTTP_CALL_MS_MAX)
+    timeout_ms = exchange.number("timeout_ms", asked, int(exchange.gateway.broker.call_s * 1000), HTTP_CALL_MS_MAX)
     payload = from_base64(body.pop(_PAYLOAD), _PAYLOAD) if _PAYLOAD in body else b""
     request = Message(
         kind=Kind.REQUEST,
@@ -63,7 +63,7 @@ ROUTES = (
             Parameter("service", "As its provider registered it."),
             Parameter("op", "What is asked of it."),
             Parameter("object", "What it is about, where the service wants that."),
-            Parameter("timeout_ms", f"For the answer; {BROKER_CALL_S * 1000:.0f} if not given.", "integer"),
+            Parameter("timeout_ms", "For the answer; the setting broker.call_s if not given.", "integer"),
             Parameter("X-Timeout-Ms", "The same, as a header.", "integer", header=True),
         ),
         refusals=(404, 501, 502, 504),

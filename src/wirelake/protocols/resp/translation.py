@@ -215,7 +215,9 @@ def _client_args(message: Message) -> list[bytes]:  # noqa: PLR0911 (one return 
         return _request_args(message, message.target)
     if ours and message.kind is Kind.CONTROL and message.name == "hello":
         return _login_args(message)
-    raise TranslationError(f"a redis client has no command for a {message.kind} to {message.target}")
+    asked = message.target
+    whom = f"{asked.service} {asked.op}".rstrip() if isinstance(asked, Operation) else "this"
+    raise TranslationError(f"a redis client has no command for a {message.kind} to {whom}")
 
 
 def _login_args(message: Message) -> list[bytes]:
