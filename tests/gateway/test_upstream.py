@@ -532,3 +532,30 @@ def test_a_subscriber_that_does_not_read_is_cut_off_and_the_others_are_not(tmp_p
                 assert closed["note"]["reason"] == "slow_consumer"
 
     asyncio.run(story())
+
+
+def test_an_upstream_that_is_none_is_called_again(tmp_path: Path) -> None:
+    """One that speaks no WebSocket, and one that sends what cannot be read."""
+
+    async def babble(socket: ServerConnection) -> None:
+        await socket.send(b"no colon at all")
+        await socket.wait_closed()
+
+    async def story() -> None:
+        async with serve(babble, HOST, 0) as server, running_gateway(tmp_path / "web", "http") as web:
+            port = next(iter(server.sockets)).getsockname()[1]
+            upstreams = [upstream(web.port("http"), name="web"), upstream(port, name="babble", services=["b"])]
+            settings = {"upstreams": upstreams}
+            async with (
+                running_gateway(tmp_path / "front", "sisnet", identities=[IDENTITY], sisnet=settings) as front,
+                await WebTerminal.call(front.port("sisnet")) as terminal,
+            ):
+                there = front.gateway.upstreams.all
+                await until(lambda: there["web"].calls > 1 and there["babble"].calls > 1)
+                assert "server rejected WebSocket connection" in there["web"].trouble
+                kept = await front.recorded("quarantine", 1, identity="babble")
+                assert kept[0]["frame"] == b"no colon at all"
+                answer = await terminal.ask("x", service="b", command="get")
+                assert answer["msg"].startswith("upstream babble is away: ")
+
+    asyncio.run(story())

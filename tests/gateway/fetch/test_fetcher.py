@@ -351,6 +351,15 @@ def test_nobody_there(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_a_name_that_cannot_be_looked_up(tmp_path: Path) -> None:
+    async def story() -> None:
+        url = f"http://{'x' * 64}.test/"
+        async with fetching(tmp_path, allow=[url]) as (_, terminal):
+            assert (await fetch(terminal, url))["ans"] == -1
+
+    asyncio.run(story())
+
+
 def test_so_many_at_once_and_no_more(tmp_path: Path) -> None:
     most = under_way = 0
     go_on = asyncio.Event()

@@ -156,7 +156,10 @@ def _text(body: bytes, kind: str) -> str | None:
 
 
 async def _resolve(host: str, port: int) -> list[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # a part of the name is too long to be asked for
+        raise FetchError(f"{host} is no name that can be looked up") from error
     return list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
 
 
