@@ -232,7 +232,7 @@ def parse_upstream(upstream: Upstream) -> tuple[str, Address]:
     except (KeyError, ValueError) as error:
         schemes = ", ".join(f"{scheme}://" for scheme in _UPSTREAM_PORTS)
         raise InputError(f"settings: upstream {upstream.name}: {upstream.url!r} is none of {schemes}") from error
-    if not parts.hostname or "@" in parts.netloc:
+    if not parts.hostname or "@" in parts.netloc or parts.fragment:
         raise InputError(f"settings: upstream {upstream.name}: a URL has a host; user and password have their own keys")
     return parts.scheme, Address(parts.hostname, port)
 

@@ -260,6 +260,8 @@ UPSTREAM_KEEP_S: Final = 10.0  # (setting) packets that came, for those who join
 UPSTREAM_KEPT_BYTES_MAX: Final = 16 * MIB  # of those, for one upstream; beyond, the oldest go
 UPSTREAM_REQUESTS_OPEN_MAX: Final = 192  # asked of one upstream at once: leaves room for pings in what a session has
 UPSTREAM_REQUESTS_WAITING_MAX: Final = 10_000  # that wait for their turn; one more is refused
+UPSTREAM_WAITING_BYTES_MAX: Final = 64 * MIB  # of those together
+UPSTREAM_CLOSE_S: Final = 5.0  # for the other end to take the last bytes of a connection that is being closed
 UPSTREAM_SUBSCRIBERS_MAX: Final = 100_000  # of one upstream's subscriptions together
 
 # clients

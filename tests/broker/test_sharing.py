@@ -40,7 +40,8 @@ class Desk:
         self.services.register(self.provider, "quotes")
         self.sent: list[Message] = []
         self.away = False
-        self.sharing = Sharing(self._send, self._answer, Telling(), keep_s)
+        self.congested = False
+        self.sharing = Sharing(self._send, self._answer, lambda: self.congested, Telling(), keep_s)
 
     def _send(self, message: Message) -> None:
         if self.away:
@@ -289,6 +290,23 @@ def test_what_waits_and_who_subscribes_is_bounded(desk: Desk, ann: Asker, monkey
     desk.sub(ann, "d")
     (refused,) = ann.said("d")
     assert "too many subscribers" in refused.text
+
+
+def test_an_upstream_that_takes_in_no_more_is_asked_later(
+    desk: Desk, ann: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.congested = True
+    desk.ask(ann, "a")
+    monkeypatch.setattr(module, "UPSTREAM_WAITING_BYTES_MAX", 1000)
+    desk.ask(ann, "b", payload=bytes(1000))
+    (refused,) = ann.said("b")
+    assert "too many requests wait" in refused.text
+    assert desk.sent == []
+    desk.congested = False
+    desk.sharing.drained()
+    assert len(desk.sent) == 1
+    desk.ask(ann, "c", payload=bytes(900))
+    assert len(desk.sent) == 2
 
 
 def test_what_the_upstream_cannot_be_asked_is_told(desk: Desk, ann: Asker) -> None:

@@ -21,7 +21,10 @@ from gateway.web_terminal import IDENTITY, WebTerminal
 from gateway.wire import Station, data_lines, to, values
 from wirelake.config import Sisnet, Upstream
 from wirelake.errors import InputError
+from wirelake.gateway import upstream as module
 from wirelake.gateway.reloading import reload
+from wirelake.protocols.session import Closing
+from wirelake.protocols.sisnet.sizes import sized
 
 GATEWAY = ("front", "fr0nt")
 DOORS = {"ws": "sisnet", "tcp": "sisnet_tcp"}
@@ -557,5 +560,48 @@ def test_an_upstream_that_is_none_is_called_again(tmp_path: Path) -> None:
                 assert kept[0]["frame"] == b"no colon at all"
                 answer = await terminal.ask("x", service="b", command="get")
                 assert answer["msg"].startswith("upstream babble is away: ")
+
+    asyncio.run(story())
+
+
+def test_an_upstream_that_stops_reading_is_left_and_called_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "UPSTREAM_CLOSE_S", 0.1)
+    writers: list[asyncio.StreamWriter] = []
+
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        size = (await reader.readexactly(1))[0]
+        await reader.readexactly(size)
+        writer.write(sized(b'login:{"ans":0}'))
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+
+    async def story() -> None:
+        server = await asyncio.start_server(deaf, HOST, 0)
+        port = server.sockets[0].getsockname()[1]
+        settings: dict[str, Any] = {
+            "sisnet": {"upstreams": [upstream(port, "tcp")]},
+            "limits": {"pending_bytes": 100_000},
+        }
+        async with (
+            server,
+            running_gateway(tmp_path, "sisnet", identities=[IDENTITY], **settings) as front,
+            await WebTerminal.call(front.port("sisnet")) as terminal,
+        ):
+            await connected(front)
+            there = front.gateway.upstreams.all["back"]
+            for number in range(100):
+                await terminal.say("n", service="quotes", command="x", ask={"n": number, "long": "x" * 200_000})
+            await until(lambda: front.gateway.broker.services.open == 100)
+            connection = front.gateway.connections[there.id]
+            await until(lambda: connection.congested)
+            assert connection.pending_bytes < 1_000_000, "the rest waits where it is bounded"
+            there.end(Closing("ended"))
+            for _ in range(100):
+                assert await terminal.hear("n") == {"ans": -1, "msg": "the provider went away"}
+            await until(lambda: there.ready and there.calls == 2)
+            for writer in writers:
+                writer.transport.abort()
 
     asyncio.run(story())

@@ -23,6 +23,7 @@ from wirelake.limits import (
     UPSTREAM_REQUESTS_OPEN_MAX,
     UPSTREAM_REQUESTS_WAITING_MAX,
     UPSTREAM_SUBSCRIBERS_MAX,
+    UPSTREAM_WAITING_BYTES_MAX,
 )
 from wirelake.message import Fault, Kind, Message, Operation, Topic
 from wirelake.protocols.session import Closing
@@ -40,6 +41,7 @@ class Shared(Struct, eq=False):
     request: Message
     interest: Interest | None = None  # what is subscribed to, if it is a subscription
     one_way: bool = False  # nobody waits for the answer
+    bytes: int = 0  # about how long the request is
     waiting: list[Call] = field(default_factory=list)
     confirmed: Message | None = None  # a subscription's first answer, once it is there
     subscribers: dict[tuple[str, str], Call] = field(default_factory=dict)  # by session and correlation
@@ -52,12 +54,16 @@ class Shared(Struct, eq=False):
 
 
 class Sharing:
-    """`ask` sends a request upstream; `answer` answers a call, and says whether somebody still waited for it."""
+    """`ask` sends a request upstream; `answer` answers a call, and says whether somebody still waited for it.
+
+    While the upstream takes in less than it is sent, `congested`, what it is asked waits here.
+    """
 
     def __init__(
         self,
         ask: Callable[[Message], None],
         answer: Callable[[Call, Message], bool],
+        congested: Callable[[], bool],
         telling: Telling,
         keep_s: float = UPSTREAM_KEEP_S,
     ) -> None:
@@ -66,12 +72,14 @@ class Sharing:
         self.cut = 0  # slow subscribers cut off
         self._ask = ask
         self._answer = answer
+        self._congested = congested
         self._telling = telling
         self._by_key: dict[bytes, Shared] = {}
         self._by_correlation: dict[str, Shared] = {}
         self._number = 0
         self._open: dict[str, None] = {}  # asked and not answered
         self._queue: deque[Shared] = deque()
+        self._queue_bytes = 0
         self._kept: deque[tuple[float, int, Shared]] = deque()  # when, bytes, whose oldest packet
         self._kept_bytes = 0
         self._of_peer: dict[str, dict[Shared, None]] = {}
@@ -99,16 +107,18 @@ class Sharing:
             self._answer(call, failed("", "too many subscribers of this upstream", Fault.BUSY))
             return
         self._forget_old(now_s)
-        key = key_of(request, interest)
+        key, size = key_of(request, interest)
         shared = self._by_key.get(key)
         if shared is not None and (shared.whole or interest is not None):
             self.joined += 1
             self._join(shared, call)
             return
-        if len(self._queue) >= UPSTREAM_REQUESTS_WAITING_MAX:
+        too_long = self._queue_bytes + size > UPSTREAM_WAITING_BYTES_MAX
+        if len(self._queue) >= UPSTREAM_REQUESTS_WAITING_MAX or too_long:
             self._answer(call, failed("", "too many requests wait for this upstream", Fault.BUSY))
             return
         shared = self._new(key, request, interest)
+        shared.bytes = size
         shared.waiting.append(call)
         self._by_key[key] = shared
         self._send(shared)
@@ -173,10 +183,13 @@ class Sharing:
         for shared in list(self._by_correlation.values()):
             self._send(shared)
 
+    def drained(self) -> None:
+        """The upstream has taken in what it was sent."""
+        self._send_next()
+
     def lost(self) -> None:
         """The upstream went away, and whoever waited was told. Subscriptions stay, and wait for it."""
-        self._open.clear()
-        self._queue.clear()
+        self._clear()
         for shared in list(self._by_correlation.values()):
             shared.waiting.clear()
             if not shared.subscribers:
@@ -186,8 +199,7 @@ class Sharing:
         """There will be no upstream any more."""
         for shared in list(self._by_correlation.values()):
             self._finish(shared, failed("", "this upstream is no longer used", Fault.PROVIDER_LOST))
-        self._open.clear()
-        self._queue.clear()
+        self._clear()
 
     def _confirm(self, shared: Shared, answer: Message) -> None:
         shared.confirmed = answer
@@ -219,11 +231,18 @@ class Sharing:
 
     def _send(self, shared: Shared) -> None:
         self._queue.append(shared)
+        self._queue_bytes += shared.bytes
         self._send_next()
 
+    def _clear(self) -> None:
+        self._open.clear()
+        self._queue.clear()
+        self._queue_bytes = 0
+
     def _send_next(self) -> None:
-        while self._queue and len(self._open) < UPSTREAM_REQUESTS_OPEN_MAX:
+        while self._queue and len(self._open) < UPSTREAM_REQUESTS_OPEN_MAX and not self._congested():
             shared = self._queue.popleft()
+            self._queue_bytes -= shared.bytes
             if not shared.wanted:
                 self._drop(shared)
                 continue
@@ -295,16 +314,17 @@ class Sharing:
             shared.whole = False
 
 
-def key_of(request: Message, interest: Interest | None) -> bytes:
+def key_of(request: Message, interest: Interest | None) -> tuple[bytes, int]:
     """Requests with the same key ask the same: service, command, format and what is asked. For a subscription the
-    format does not matter, because what is pushed is written for each subscriber.
+    format does not matter, because what is pushed is written for each subscriber. Also about how long the request is.
     """
     target = request.target if isinstance(request.target, Operation) else Operation("")
     fmt = "" if interest is not None else request.headers.get("fmt", "")
     asked = _json([target.service, target.op, target.object, fmt, request.fields])
     if asked is None:
         asked = request.correlation.encode()  # cannot be compared: like no other
-    return hashlib.blake2b(asked + b"\0" + request.payload, digest_size=32).digest()
+    content = asked + b"\0" + request.payload
+    return hashlib.blake2b(content, digest_size=32).digest(), len(content)
 
 
 def _json(value: Any) -> bytes | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from wirelake.backoff import Backoff
+from wirelake.broker.peer import Peer
 from wirelake.broker.services import Call
 from wirelake.broker.sharing import Sharing
 from wirelake.config import Upstream as Settings
@@ -21,8 +22,10 @@ from wirelake.errors import InputError, StateError
 from wirelake.gateway.connection import Connection
 from wirelake.gateway.websocket import CalledWebSocket, MaskedMessageSplitter
 from wirelake.limits import (
+    GATEWAY_BUSY_PAUSE_S,
     UPSTREAM_BACKOFF_FIRST_S,
     UPSTREAM_BACKOFF_MAX_S,
+    UPSTREAM_CLOSE_S,
     UPSTREAM_CONNECT_S,
     UPSTREAM_LOGIN_S,
     UPSTREAM_STEADY_S,
@@ -61,7 +64,8 @@ class Upstream:
         self.settings = settings
         self.identity = settings.name
         self.id = ""
-        self.sharing = Sharing(self._ask, self._answer, gateway.broker.telling, gateway.settings.sisnet.keep_s)
+        keep_s = gateway.settings.sisnet.keep_s
+        self.sharing = Sharing(self._ask, self._answer, self._takes_no_more, gateway.broker.telling, keep_s)
         self.trouble = "it was not reached yet"
         self.calls = 0  # tries to connect
         self._gateway = gateway
@@ -70,7 +74,7 @@ class Upstream:
         self._check_services(gateway)
         self._entrance = UpstreamEntrance(gateway, self, self._scheme)
         self._connection: Connection | None = None
-        self._closed = False
+        self._closed = self._looking = False
         self._refusal = ""
         self._over: asyncio.Future[None] | None = None
         self._accepted: asyncio.Future[None] | None = None
@@ -94,6 +98,11 @@ class Upstream:
         for service in self.settings.services:
             self._gateway.broker.services.absent.pop(service, None)
         self.sharing.close()
+        self._gateway.broker.services.leave(self)
+
+    def drained(self, peer: Peer) -> None:
+        if peer is self._connection:
+            self.sharing.drained()
 
     # The broker's view
 
@@ -128,6 +137,20 @@ class Upstream:
         if self._connection is None:
             raise StateError("the upstream is away")
         self._connection.say(request)
+
+    def _takes_no_more(self) -> bool:
+        """What waits for the disk counts too; nobody tells when that has gone, so it is looked at again."""
+        connection, gateway = self._connection, self._gateway
+        if connection is None or connection.pending_bytes <= gateway.settings.limits.pending_bytes:
+            return False
+        if not connection.congested and not self._looking:
+            self._looking = True
+            gateway.later(GATEWAY_BUSY_PAUSE_S, self._look)
+        return True
+
+    def _look(self) -> None:
+        self._looking = False
+        self.sharing.drained()
 
     def _answer(self, call: Call, answer: Message) -> bool:
         services = self._gateway.broker.services
@@ -189,7 +212,7 @@ class Upstream:
                 await self._call()
             except TimeoutError:
                 self.trouble = "it does not answer"
-            except (OSError, ssl.SSLError) as error:
+            except (OSError, ssl.SSLError, UnicodeError) as error:  # the last of a name that cannot be looked up
                 self.trouble = str(error) or type(error).__name__
             if self._gateway.now_s() - begun_s >= UPSTREAM_STEADY_S:
                 backoff.reset()
@@ -205,13 +228,15 @@ class Upstream:
         self._refusal = ""
         self._over, self._accepted = loop.create_future(), loop.create_future()
         async with asyncio.timeout(UPSTREAM_CONNECT_S):
-            transport, _ = await loop.create_connection(
+            transport, connection = await loop.create_connection(
                 self._new_connection, self._address.host, self._address.port, ssl=self._tls
             )
         try:
             async with asyncio.timeout(UPSTREAM_LOGIN_S):
                 await asyncio.wait([self._over, self._accepted], return_when=asyncio.FIRST_COMPLETED)
-            await self._over
+            while not self._over.done() and connection.closing is None:
+                await asyncio.wait([self._over], timeout=UPSTREAM_CLOSE_S)
+            await asyncio.wait([self._over], timeout=UPSTREAM_CLOSE_S)  # it may never take the last bytes
         finally:
             transport.abort()
             await asyncio.wait([self._over])

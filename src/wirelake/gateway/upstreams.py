@@ -50,4 +50,6 @@ class Upstreams:
             upstream.sharing.left(peer)
 
     def drained(self, peer: Peer) -> None:
-        """Slow subscribers were cut off: nothing waits for them."""
+        """Slow subscribers were cut off, and nothing waits for them; but an upstream may be slow itself."""
+        for upstream in self.all.values():
+            upstream.drained(peer)
