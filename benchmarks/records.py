@@ -193,12 +193,12 @@ def main() -> int:
             in_memory = measured(port, port, REDIS, read_redis, [b"bytes"])
     table = Table(title="requests or records a second", title_justify="left")
     for column in ("", "wirelake", "redis, synced", "ratio", "redis, in memory", "ratio"):
-        table.add_column(column, justify="right" if column else "left")
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
     for what, rate in ours.items():
         rival = what.replace("array", "bytes")
         others = [f"{other[rival]:,.0f}|{rate / other[rival]:.2f}" for other in (synced, in_memory)]
         table.add_row(what, f"{rate:,.0f}", *"|".join(others).split("|"))
-    Console().print(table)
+    Console(width=120).print(table)
     return 0
 
 
