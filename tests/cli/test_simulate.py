@@ -1,9 +1,14 @@
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
-from cli.serving import serving, wirelake
+from cli.serving import WAIT_S, Serving, clean_environment, serving, wirelake
 from wirelake.cli.simulate import at_url
 from wirelake.config import Settings, Tls
 from wirelake.errors import InputError
@@ -47,3 +52,25 @@ def test_urls() -> None:
     for url in ("ws://h", "http://", "https://h"):
         with pytest.raises(InputError):
             at_url(Settings(), url)
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    with serving(tmp_path, "apostol", "comet", "http") as served:
+        words = ("--protocol", "apostol", "--protocol", "comet", "--devices", "4", "--rate", "20", "--seconds", "600")
+        command = [sys.executable, "-m", "wirelake.cli.main", "simulate", *words, "--config", str(served.settings)]
+        with subprocess.Popen(command, env=clean_environment(), stdout=PIPE, stderr=PIPE, text=True) as simulating:
+            deadline_s = time.monotonic() + WAIT_S
+            while not heard(served):
+                assert time.monotonic() < deadline_s
+                time.sleep(0.1)
+            simulating.send_signal(signal.SIGINT)
+            simulating.communicate(timeout=WAIT_S)
+            assert simulating.returncode != 0
+        assert served.run("device", "list").stdout.strip() == "No device is known yet."
+        assert served.run("identity", "list").stdout.strip() == "Nobody may log in yet."
+
+
+def heard(served: Serving) -> bool:
+    """Whether every meter has spoken."""
+    rows = json.loads(served.run("device", "list", "--json").stdout)
+    return len(rows) == 3 and all(row["heard"] for row in rows)

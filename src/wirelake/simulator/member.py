@@ -82,7 +82,7 @@ class Member:
         """In the background, until the end."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return task
 
     async def count(self, kind: str, work: Awaitable[object]) -> bool:
@@ -103,6 +103,15 @@ class Member:
     def failed(self, kind: str, error: Exception) -> None:
         self.counts(kind).failed += 1
         self.world.report.blame(f"{self.place.protocol} {kind}: {error}")
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, WirelakeError):
+            self.world.report.blame(f"{self.place.protocol}: {error}")
+        elif error is not None:
+            _log.error("%s: a fault of the simulator's own", self.place.name, exc_info=error)
+            self.world.report.blame(f"{self.place.protocol}: a fault of the simulator's own, {type(error).__name__}")
 
     async def _work(self) -> None:
         doing = self.doing()

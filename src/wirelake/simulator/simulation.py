@@ -1,7 +1,6 @@
 """A run from its first identity to its last goodbye."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
@@ -29,8 +28,6 @@ from wirelake.simulator.report import Report
 from wirelake.simulator.station import Station
 from wirelake.simulator.terminal import Terminal
 from wirelake.simulator.world import World
-
-_log = logging.getLogger(__name__)
 
 # protocol → who speaks it, and the door that it needs
 MEMBERS: Final[dict[str, Callable[[World, Place], Member]]] = {
@@ -82,9 +79,11 @@ async def simulate(world: World, plan: Plan, progress: Progress) -> Report:
     for place in places:
         report.members[place.protocol] = report.members.get(place.protocol, 0) + 1
     world.provider = next((name for name in ("esnp", "sisnet") if name in report.members), "")
-    with world.threads:
+    try:
         async with _provided(world, places, plan, progress):
             await _run(world, places, plan, progress)
+    finally:
+        world.threads.shutdown(wait=False, cancel_futures=True)
     return report
 
 
@@ -119,13 +118,12 @@ async def _run(world: World, places: Sequence[Place], plan: Plan, progress: Prog
             progress.step()
         world.report.behind_s = pacer.behind_s
         progress.phase("waiting for the last answers", len(members))
-        await _within(
-            SIMULATOR_DRAIN_S, "what was under way", _each(members, Member.done, progress, together=len(members))
-        )
+        settled = _each(members, Member.done, progress, together=len(members))
+        await _within(SIMULATOR_DRAIN_S, "what was under way", settled, world.report)
         world.report.seconds = loop.time() - begun_s
     finally:
         progress.phase("saying goodbye", len(members))
-        await _within(SIMULATOR_LEAVE_S, "a goodbye", _each(members, Member.leave, progress))
+        await _within(SIMULATOR_LEAVE_S, "a goodbye", _each(members, Member.leave, progress), world.report)
 
 
 async def _each(
@@ -144,9 +142,9 @@ async def _each(
     await asyncio.gather(*map(one, members))
 
 
-async def _within(seconds: float, what: str, work: Awaitable[None]) -> None:
+async def _within(seconds: float, what: str, work: Awaitable[None], report: Report) -> None:
     try:
         async with asyncio.timeout(seconds):
             await work
     except TimeoutError:
-        _log.warning("%s took longer than %g s, and is given up", what, seconds)
+        report.blame(f"{what} took too long and was given up")
