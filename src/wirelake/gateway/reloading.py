@@ -29,6 +29,8 @@ class Reloaded(Struct):
 def reload(gateway: "Gateway", new: Settings) -> Reloaded:
     """All of it, or nothing: InputError where the new settings cannot be used."""
     old = gateway.settings
+    gateway.upstreams.check(new.sisnet.upstreams)
+    gateway.fetcher.check(new.fetch)
     fixed = set(_FIXED)
     if bool(old.tls.cert) != bool(new.tls.cert) or (old.tls.client_ca and old.tls.client_ca != new.tls.client_ca):
         fixed.add("tls")  # a door speaks it or does not; and who was trusted stays so
@@ -39,8 +41,6 @@ def reload(gateway: "Gateway", new: Settings) -> Reloaded:
         tls_context(new)  # whether the files go together is found out before the old ones are let go
         load_files(gateway.tls, new)
         reloaded.tls = True
-    gateway.upstreams.check(new.sisnet.upstreams)
-    gateway.fetcher.apply(new.fetch)
     gateway.settings = replace(new, **{name: getattr(old, name) for name in fixed})
     _hand_on(gateway)
     return reloaded
@@ -60,6 +60,7 @@ def _hand_on(gateway: "Gateway") -> None:
     gateway.sweep.keep_ms = int(settings.broker.expire_s * 1000)
     gateway.builtin.apply()
     gateway.upstreams.set(settings.sisnet.upstreams)
+    gateway.fetcher.apply(settings.fetch)
     for door in gateway.doors.values():
         if isinstance(door, Door):
             door.new_session = session_maker(gateway, door.protocol)

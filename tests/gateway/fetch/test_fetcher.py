@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.certificates import make_certificate
 from gateway.running import HOST, Running, running_gateway, until
 from gateway.web_terminal import IDENTITY, WebTerminal
+from wirelake.config import Fetch
+from wirelake.errors import InputError
+from wirelake.gateway.reloading import reload
 
 Serve = Callable[[bytes, bytes, asyncio.StreamWriter], Awaitable[None]]  # head, body, where to answer
 
@@ -99,6 +103,7 @@ async def fetch(terminal: WebTerminal, url: str, command: str = "", **ask: Any) 
             {"ans": -1, "msg": "HTTP 404: no way"},
         ),
         (b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n", {"ans": -1, "msg": "HTTP 500"}),
+        (b"HTTP/1.1 500 Oops\r\n\r\na\x1b[2J\x07", {"ans": -1, "msg": "HTTP 500: a?[2J?"}),
     ],
 )
 def test_answers_become_sisnets(tmp_path: Path, wire: bytes, expected: dict[str, Any]) -> None:
@@ -334,6 +339,24 @@ def test_servers_that_misbehave(tmp_path: Path, serve: Serve, why: str) -> None:
                 assert answered["ans"] == -1
                 assert answered["msg"].startswith(why)
                 assert await terminal.ask("p", command="ping") == {"ans": 0}
+
+    asyncio.run(story())
+
+
+def test_the_list_changes_with_a_reload_or_not_at_all(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            site(saying(answer(b"[]"))) as (_, port),
+            fetching(tmp_path) as (running, terminal),
+        ):
+            gateway, url = running.gateway, f"http://{HOST}:{port}/"
+            assert (await fetch(terminal, url))["ans"] == -1
+            for bad in (Fetch(allow=(url, "nonsense")), Fetch(allow=(url,), ca="/nowhere")):
+                with pytest.raises(InputError, match="fetch"):
+                    reload(gateway, replace(gateway.settings, fetch=bad))
+            assert (await fetch(terminal, url))["ans"] == -1
+            reload(gateway, replace(gateway.settings, fetch=Fetch(allow=(url,))))
+            assert await fetch(terminal, url) == {"ans": 3, "msg": []}
 
     asyncio.run(story())
 

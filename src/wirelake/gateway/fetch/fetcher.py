@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from wirelake.broker.peer import Peer
 from wirelake.broker.services import failed
 from wirelake.config import Fetch
-from wirelake.errors import FetchError, InputError, ProtocolError
+from wirelake.errors import EncodeError, FetchError, InputError, ProtocolError, TranslationError
 from wirelake.gateway.fetch.addresses import IpAddress, is_public, literal
 from wirelake.gateway.fetch.asking import Asked, read_asked
 from wirelake.gateway.fetch.exchange import Reply, exchange
@@ -42,10 +42,14 @@ class Fetcher:
         self._waiting = 0
         self.apply(gateway.settings.fetch)
 
+    def check(self, settings: Fetch) -> None:
+        """InputError where they cannot be used."""
+        AllowList(settings.allow)
+        _tls(settings)
+
     def apply(self, settings: Fetch) -> None:
-        """All of it or, with InputError, nothing."""
-        allowed, tls = AllowList(settings.allow), _tls(settings)
-        self._settings, self._allowed, self._tls = settings, allowed, tls
+        """For what is asked from now on."""
+        self._settings, self._allowed, self._tls = settings, AllowList(settings.allow), _tls(settings)
         self._turns = asyncio.Semaphore(settings.open_max)
 
     def __call__(self, peer: Peer, message: Message, _now_s: float) -> None:
@@ -73,7 +77,7 @@ class Fetcher:
         if answer.failure is not None:
             _log.info("fetch failed", extra={"session": peer.id, "host": asked.url.host, "reason": answer.failure.text})
         if message.correlation and not self._gateway.stopping:
-            peer.say(replace(answer, correlation=message.correlation))
+            _say(peer, replace(answer, correlation=message.correlation))
 
     async def _fetch(self, asked: Asked) -> Message:
         async with self._turns:
@@ -111,13 +115,22 @@ class Fetcher:
             raise InputError(f"{url.scheme}://{url.authority}{url.path} is not below any URL of fetch.allow")
 
 
+def _say(peer: Peer, answer: Message) -> None:
+    """Where the asker's protocol cannot carry it, that is the answer."""
+    try:
+        peer.say(answer)
+    except (EncodeError, TranslationError) as error:
+        peer.say(failed(answer.correlation, f"the answer cannot be told: {error}", Fault.UNSAYABLE))
+
+
 def _read(reply: Reply) -> Message:
     """As sisnet has it: an object, a text, a list, a number, or bytes."""
     body, kind = reply.body, reply.headers.get("content-type", "").lower()
     if reply.headers.get("content-encoding", "identity").lower() != "identity":
         raise FetchError("the answer is compressed, which was not asked for")
     if not 200 <= reply.status < 300:
-        why = " ".join(text_of(body[: 4 * FETCH_ERROR_CHARS]).split())[:FETCH_ERROR_CHARS]
+        said = " ".join(text_of(body[: 4 * FETCH_ERROR_CHARS]).split())[:FETCH_ERROR_CHARS]
+        why = "".join(char if char.isprintable() else "?" for char in said)  # it ends up in logs and on terminals
         code = reply.status if reply.status >= 400 else Fault.PROVIDER_LOST
         return failed("", f"HTTP {reply.status}{': ' if why else ''}{why}", code)
     if not body:
