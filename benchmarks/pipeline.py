@@ -18,10 +18,13 @@ PARTS = ("kernels", "decoding")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[], metavar="part", help=", ".join(PARTS))
+    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(PARTS))
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     chosen = parser.parse_args()
+    unknown = [name for name in chosen.parts if name not in PARTS]
+    if unknown:
+        parser.error(f"no part is called {', '.join(unknown)}: there are {', '.join(PARTS)}")
     with tempfile.TemporaryDirectory(prefix="wirelake-bench-") as folder:
         for name in chosen.parts or PARTS:
             place = Path(folder) / name

@@ -7,7 +7,7 @@ from pipeline.decode.inputs import log_batch
 
 from wirelake.gateway.http.routes import ROUTES
 from wirelake.pipeline.decode.batch import decode_batch
-from wirelake.pipeline.decode.http import _looked_up
+from wirelake.pipeline.decode.http import looked_up
 from wirelake.protocols.jsontext import write_json
 
 
@@ -64,7 +64,7 @@ def test_a_failure() -> None:
 @pytest.mark.parametrize("route", [route for route in ROUTES if route.recorded], ids=lambda route: route.path)
 def test_every_recorded_route_has_a_name(route: Any) -> None:
     """Of few kinds, whatever stands in the path: gold.traffic_minute counts by it."""
-    path, _, op = _looked_up(route.path.replace("{", "%7B").replace("}", "%7D"))
+    path, _, op = looked_up(route.path.replace("{", "%7B").replace("}", "%7D"))
     assert path.replace("{name}", "{}").replace("{id}", "{}").count("{") == route.path.count("{")
     assert path.split("{")[0] == route.path.split("{")[0]
     assert op or "{op}" in route.path

@@ -67,7 +67,7 @@ def _row(frame: bytes, text: str, session: str, is_answer: bool) -> Row:
         raise ProtocolError("bad_note", f"the note is not that of a request: {error}", 0) from error
     body = read_json(frame) if frame else {}
     fields: dict[str, Any] = dict(body) if isinstance(body, dict) else {"body": body}
-    path, found, op = _looked_up(note.path)
+    path, found, op = looked_up(note.path)
     payload = _payload(fields) if "service" in found else b""
     failure = _failure(fields, note.status) if is_answer and note.status >= 400 else None
     message = Message(
@@ -84,7 +84,7 @@ def _row(frame: bytes, text: str, session: str, is_answer: bool) -> Row:
     return (*row[:2], found.get("topic"), *row[3:])
 
 
-def _looked_up(path: str) -> tuple[str, dict[str, str], str]:
+def looked_up(path: str) -> tuple[str, dict[str, str], str]:
     """The route, the names in the path, and what it asks of the gateway."""
     for route, form, op in _PATHS:
         match = form.fullmatch(path)
