@@ -1,6 +1,6 @@
 """The pipeline beside plain Spark, in one run: read the ratios.
 
-    ./dev bench pipeline [-- kernels decoding … --rows 1000000 --rounds 3]
+    ./dev bench pipeline [-- kernels decoding … --rows 2000000 --rounds 3]
 
 Each part is a module in lakeside/ with a function `run(bench)`; without names, all of them run.
 """
@@ -19,7 +19,7 @@ PARTS = ("kernels", "decoding")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(PARTS))
-    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     chosen = parser.parse_args()
     unknown = [name for name in chosen.parts if name not in PARTS]
