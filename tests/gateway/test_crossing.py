@@ -271,6 +271,27 @@ def test_every_asker_and_every_provider(tmp_path: Path) -> None:
     run(tmp_path, test, broker={"call_s": 0.3})
 
 
+def test_what_wants_no_answer_crosses_too(tmp_path: Path) -> None:
+    seen: asyncio.Queue[ServiceRequest] = asyncio.Queue()
+
+    async def handler(request: ServiceRequest) -> Any:
+        seen.put_nowait(request)
+        return "nobody waits for this"
+
+    async def test(caller: Calling) -> None:
+        async with (
+            SisnetClient(f"ws://{HOST}:{caller.port('sisnet')}", "sisnet", TOKEN) as provider,
+            EsnpClient(HOST, caller.port("esnp"), "esnp", TOKEN) as teller,
+        ):
+            await provider.register("notes", handler)
+            await teller.tell("notes/add", {"a": 1})
+            async with asyncio.timeout(WAIT_S):
+                assert await seen.get() == ServiceRequest("notes", "add", {"a": 1})
+            assert await teller.ask("notes/add") == "nobody waits for this", "and both connections go on"
+
+    run(tmp_path, test)
+
+
 # Devices
 
 

@@ -27,26 +27,26 @@ _log = logging.getLogger(__name__)
 class Resuming:
     def __init__(self, gateway: "Gateway") -> None:
         self._gateway = gateway
-        self._live: dict[bytes, Connection] = {}
+        self._live: dict[bytes, Connection] = {}  # by sid
+        self._sids: dict[str, bytes] = {}  # by the connection's id: its session may have begun anew meanwhile
 
     def logged_in(self, connection: Connection) -> None:
         if isinstance(connection.session, ServerSession):
-            self._live[connection.session.sid] = connection
+            sid = connection.session.sid
+            self._live[sid] = connection
+            self._sids[connection.id] = sid
 
     def closed(self, connection: Connection, closing: Closing) -> None:
         """Keep what a resume would need, if it was logged in."""
-        session = connection.session
-        if not isinstance(session, ServerSession) or self._live.get(session.sid) is not connection:
-            return
-        del self._live[session.sid]
-        if closing.code not in _OVER and not self._gateway.stopping:
+        session, had_one = connection.session, self._forget(connection)
+        over = closing.code in _OVER or self._gateway.stopping
+        if had_one and not over and isinstance(session, ServerSession):
             self._keep(connection, session)
 
     def start_anew(self, connection: Connection) -> None:
         """A SYN without a sid on a live connection: whoever it is, it is nobody until it logs in."""
         gateway = self._gateway
-        for sid in [sid for sid, live in self._live.items() if live is connection]:
-            del self._live[sid]
+        self._forget(connection)
         gateway.broker.left(connection)
         gateway.recorder.event(connection, "logout", {})
         connection.identity = ""
@@ -71,12 +71,18 @@ class Resuming:
         gateway.flush_soon()
 
     def _take_from_live(self, sid: bytes) -> None:
-        connection = self._live.pop(sid, None)
+        connection = self._live.get(sid)
         if connection is None or not isinstance(connection.session, ServerSession):
             return
+        self._forget(connection)
         self._keep(connection, connection.session)
         self._gateway.broker.left(connection)
         connection.end(Closing("replaced", "the session was taken up by another connection"))
+
+    def _forget(self, connection: Connection) -> bool:
+        """Whether it had a session."""
+        sid = self._sids.pop(connection.id, None)
+        return sid is not None and self._live.pop(sid, None) is not None
 
     def _keep(self, connection: Connection, session: ServerSession) -> None:
         gateway = self._gateway

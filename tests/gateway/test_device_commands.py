@@ -1,0 +1,106 @@
+"""The service `devices`, asked in every way that esnp has for it; the other doors are in the crossing matrix."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.running import HOST, Running, running_gateway, until
+from wirelake.clients.apostol import ApostolDevice, DeviceRequest
+from wirelake.clients.esnp import EsnpClient
+from wirelake.errors import AnswerError, LostError
+from wirelake.protocols.apostol.commands import Reading
+
+ANN = ("ann", "t0ken")
+
+
+async def answer(request: DeviceRequest) -> Any:
+    if request.command_type == 0x84:
+        return [Reading(1, 230.5)]
+    if request.data == b"wait":
+        await asyncio.Event().wait()
+    return request.data[::-1]
+
+
+@asynccontextmanager
+async def meter_and_asker(folder: Path) -> AsyncIterator[tuple[Running, EsnpClient]]:
+    async with (
+        running_gateway(folder, "apostol", "esnp", identities=[ANN], devices=[("m1", 0, bytes(16))]) as running,
+        ApostolDevice(HOST, running.port("apostol"), "m1", 0, bytes(16), handler=answer) as device,
+        EsnpClient(HOST, running.port("esnp"), *ANN) as client,
+    ):
+        await device.report(2, b"here I am")
+        yield running, client
+
+
+def test_the_serial_and_the_data_may_stand_in_several_places(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with meter_and_asker(tmp_path) as (_, client):
+            for address, value in (
+                ("devices/command?o=m1", {"type": 130, "data": "0a0b"}),
+                ("devices/command?o=m1", {"type": 130, "data": b"\x0a\x0b"}),
+                ("devices/command", {"serial": "m1", "type": 130, "payload": b"\x0a\x0b"}),
+            ):
+                said = await client.ask(address, value)
+                assert (said["serial"], said["type"], said["error"], said["data"]) == ("m1", 2, 0, "0b0a")
+            said = await client.ask("devices/command?o=m1", {"type": 0x84})
+            assert [(each["type"], each["value"]) for each in said["readings"]] == [(1, 230.5)]
+            assert "data" not in said
+
+    asyncio.run(work())
+
+
+def test_its_hops(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with meter_and_asker(tmp_path) as (_, client):
+            said, hops = await client.trace("devices/command?o=m1", {"type": 130})
+            assert said["data"] == ""
+            assert [(hop.hop, hop.node) for hop in hops] == [
+                ("received", "local"),
+                ("routed to", "local"),
+                ("routed to", "m1"),
+                ("answered by", "m1"),
+            ]
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("address", "value", "words"),
+    [
+        ("devices/dance?o=m1", {"type": 130}, r"Address\[20=dance,30=devices\] not found"),
+        ("devices/command", {"type": 130}, "nothing says which device"),
+        ("devices/command", {"type": 130, "serial": 5}, "nothing says which device"),
+        ("devices/command?o=m2", {"type": 130}, "'m2' has not been heard from"),
+        ("devices/command?o=m1", {"type": 2}, "type"),
+        ("devices/command?o=m1", {"type": 130, "data": "no hex"}, "hex"),
+        ("devices/command?o=m1", {"type": 130, "colour": 1}, "colour"),
+        ("devices/command?o=m1", {"type": 130, "data": b"wait", "wait_ms": 50}, "timeout"),
+    ],
+)
+def test_what_goes_wrong_is_said(tmp_path: Path, address: str, value: dict[str, Any], words: str) -> None:
+    async def work() -> None:
+        async with meter_and_asker(tmp_path) as (_, client):
+            with pytest.raises(AnswerError, match=words):
+                await client.ask(address, value)
+            assert (await client.ask("devices/command?o=m1", {"type": 130}))["error"] == 0
+
+    asyncio.run(work())
+
+
+def test_who_asked_and_left_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with meter_and_asker(tmp_path) as (running, client):
+            asked = asyncio.create_task(client.ask("devices/command?o=m1", {"type": 130, "data": b"wait"}))
+            await until(lambda: running.gateway.broker.services.open == 1)
+            for connection in list(running.gateway.connections.values()):
+                if connection.protocol == "esnp":
+                    connection.abort()
+            with pytest.raises(LostError):
+                await asked
+            await until(lambda: running.gateway.broker.services.open == 0)
+
+    asyncio.run(work())
