@@ -70,7 +70,7 @@ REFUSALS: Final = {
     "busy": (ErrorCode.SERVER_ERROR, "too many logins at once; try again"),
     "connected": (ErrorCode.CONNECTED_ELSEWHERE, "this client is connected already"),
 }
-QUIET_CLOSINGS: Final = frozenset({"peer_closed", "lost", "logout", "shutdown", "idle"})  # everyday
+QUIET_CLOSINGS: Final = frozenset({"peer_closed", "lost", "logout", "fin_normal", "shutdown", "idle"})  # everyday
 
 
 class Gateway:
