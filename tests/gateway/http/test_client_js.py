@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from browsing import Browser
 from playwright.async_api import Page
+from websockets.asyncio.server import ServerConnection, serve
 
 from gateway.running import HOST, WAIT_S, Running, running_gateway, until
 from wirelake.backoff import Backoff
@@ -235,6 +236,23 @@ def test_records_as_they_come_and_a_gateway_that_comes_back(browser: Browser, tm
     browser.run(story, forgiving=LOST)
 
 
+def test_quotes_of_the_gateways_own_data_set(browser: Browser, tmp_path: Path) -> None:
+    table = {"key": "sh600000", "sdb": "price"}
+
+    async def story(page: Page) -> None:
+        async with gateway(tmp_path) as running, server(running) as other, entered(page, running):
+            fields = [["time", "U", 8, 1], ["newp", "F", 8, 1]]
+            await page.evaluate("(ask) => client.ask('sisdb', 'create', ask)", {**table, "fields": fields})
+            await page.evaluate("client.sub('sh600000', 'price', (rows) => heard.push(rows))")
+            for time, price in ((1, 10.5), (2, 10.75)):
+                await other.ask("sisdb", "set", {**table, "data": [[time, price]]})
+            await page.wait_for_function("heard.length == 2")
+            assert await page.evaluate("heard") == [[[1, 10.5]], [[2, 10.75]]]
+            assert await page.evaluate("(ask) => client.ask('sisdb', 'get', ask)", table) == [[1, 10.5], [2, 10.75]]
+
+    browser.run(story)
+
+
 def test_a_feed_that_cannot_be_had_again_says_so(browser: Browser, tmp_path: Path) -> None:
     async def story(page: Page) -> None:
         async with gateway(tmp_path) as running:
@@ -275,11 +293,32 @@ def test_no_answer_in_time(browser: Browser, tmp_path: Path) -> None:
     browser.run(story)
 
 
-def test_pings_keep_it_alive(browser: Browser, tmp_path: Path) -> None:
+def test_pings_go_out_by_themselves(browser: Browser, tmp_path: Path) -> None:
     async def story(page: Page) -> None:
-        async with gateway(tmp_path) as running, entered(page, running, "{pingMs: 50}"):
-            await running.recorded("frame", 5, protocol="sisnet", direction="in")
-            assert await page.evaluate("[client.connected, client.connections]") == [True, 1]
+        async with gateway(tmp_path) as running, entered(page, running, "{pingMs: 100}"):
+            frames = await running.recorded("frame", 5, protocol="sisnet", direction="in")
+            assert any(b'"ping"' in row["frame"] for row in frames)
+
+    browser.run(story)
+
+
+def test_who_says_nothing_is_called_anew(browser: Browser, tmp_path: Path) -> None:
+    calls = []
+
+    async def silent(socket: ServerConnection) -> None:
+        calls.append(socket)
+        await socket.wait_closed()
+
+    async def story(page: Page) -> None:
+        async with gateway(tmp_path) as running, serve(silent, HOST, 0) as server:
+            await visit(page, running)
+            (listening,) = server.sockets
+            url = f"ws://{HOST}:{listening.getsockname()[1]}"
+            await page.evaluate(f"void start('desk', 'secret', {{url: '{url}', pingMs: 50}}).catch(() => {{}})")
+            await page.wait_for_function("lost > 1")
+            assert await page.evaluate("client.trouble") == "nothing was heard"
+            assert len(calls) > 1
+            await page.evaluate("client.close()")
 
     browser.run(story)
 
