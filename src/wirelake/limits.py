@@ -190,6 +190,14 @@ LAKE_ROWS_AT_ONCE: Final = 1024  # fetched from DuckDB in one step
 LAKE_ANSWER_BYTES_MAX: Final = 32 * MIB
 LAKE_MEMORY_MIB_MAX: Final = 1024  # of DuckDB, for one question
 LAKE_QUERY_S: Final = 30.0
+LAKE_COMMIT_ATTEMPTS_MAX: Final = 10  # of one commit, when somebody else commits at the same moment
+LAKE_CHECKPOINT_COMMITS: Final = 100  # after so many, Delta sums up its log
+LAKE_KEEP_REMOVED_H: Final = 2  # a reader that looks at a version as it was finds its files for so long
+LAKE_KEEP_LOG_H: Final = 24  # versions older than this cannot be looked at
+LAKE_FILE_BYTES: Final = 64 * MIB  # small files are joined up to this size
+LAKE_COMPACT_FILES_MIN: Final = 8  # small files of one group, before a running job joins them
+LAKE_COMPACT_EVERY_BATCHES: Final = 30  # how often a running job looks for such
+LAKE_VACUUM_EVERY_COMPACTIONS: Final = 20  # how often it looks for files that nobody needs any more
 
 # broker
 BROKER_CHANNELS_MAX: Final = 1_000_000  # live names with a subscriber
@@ -322,6 +330,17 @@ PIPELINE_BATCH_ROWS: Final = 1_000_000  # (option) records that a stream takes i
 PIPELINE_BATCH_BYTES: Final = 256 * MIB  # (option) the same, in bytes on disk
 PIPELINE_CHUNK_ROWS: Final = 64 * KIB  # records decoded in one call, about
 PIPELINE_CHUNK_BYTES: Final = 16 * MIB
+PIPELINE_INTENTS_KEPT: Final = 64  # newest batches whose commits can be done again
+PIPELINE_TRIGGER_S: Final = 1.0  # (option) between the beginnings of two batches, when there is little to do
+PIPELINE_STOP_S: Final = 20.0  # for a batch under way to end, when the job is to stop
+PIPELINE_REFRESH_EVERY_S: Final = 5.0  # between two refreshings of the gold tables
+PIPELINE_RESTART_FIRST_S: Final = 1.0  # pause after a failure, doubled each time
+PIPELINE_RESTART_MAX_S: Final = 60.0
+PIPELINE_ONCE_ATTEMPTS_MAX: Final = 4  # of a batch that fails, where the job is to end by itself
+PIPELINE_POISON_MAX: Final = 64  # records of one batch that may break the job; beyond, the fault lies elsewhere
+PIPELINE_ERRORS_SHOWN: Final = 5  # of the last failures
+PIPELINE_FRESH_S: Final = 60.0  # figures of a job that are older are not shown as metrics
+PIPELINE_BUCKETS: Final = 4  # what is put together over time is divided into so many, each settled by one task
 
 # simulator
 SIMULATOR_DEVICES_MAX: Final = 10_000

@@ -32,14 +32,14 @@ def test_java_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "seventeen", "17.0.9")))
     fake_java(tmp_path, "21.0.1")  # on the PATH
     found = find_java()
-    assert (found.home, found.version, found.packaged) == (tmp_path / "seventeen", 17, False)
+    assert (found.java, found.version, found.packaged) == (tmp_path / "seventeen" / "bin" / "java", 17, False)
 
 
 def test_one_on_the_path_is_next(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.2")))
     fake_java(tmp_path, "21.0.1")
     found = find_java()
-    assert (found.home, found.version) == (tmp_path, 21)
+    assert (found.java, found.version) == (tmp_path / "bin" / "java", 21)
 
 
 @pytest.mark.parametrize("version", [None, "1.8.0_402", "11.0.2"])
@@ -67,7 +67,7 @@ def test_a_home_that_cannot_be_written_is_no_reason_to_give_up(monkeypatch: pyte
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "elsewhere"))
     found = packaged_java()
-    assert found.home.parent == tmp_path / "elsewhere"
+    assert found.home.parent.parent == tmp_path / "elsewhere"
     assert os.access(found.home / "bin" / "java", os.X_OK)
     assert shutil.which("java", path=str(found.home / "bin")) is not None
 

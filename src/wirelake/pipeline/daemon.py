@@ -6,7 +6,7 @@ from wirelake.pipeline.decode.warm import warm as warm_kernels
 
 
 def warm() -> None:
-    for name in ("pyarrow.compute", "pyarrow.parquet", "wirelake.pipeline.source"):
+    for name in ("pyarrow.compute", "pyarrow.parquet", "wirelake.pipeline.land", "wirelake.pipeline.bucket"):
         importlib.import_module(name)
     warm_kernels()
 

@@ -1,6 +1,6 @@
 """Record batches of a span of the log, large enough to be worth a call."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,14 @@ from wirelake.log.reader import Reader
 
 def read_span(folder: Path, from_seq: int, until_seq: int) -> Iterator[Any]:
     """As they lie on disk where they are large; small ones joined. A quiet gateway's blocks have one record each."""
+    return gathered(Reader(folder).read(from_seq, until_seq))
+
+
+def gathered(batches: Iterable[Any]) -> Iterator[Any]:
+    """The same rows in the same order, in batches of about PIPELINE_CHUNK_ROWS or PIPELINE_CHUNK_BYTES."""
     waiting: list[Any] = []
     rows = size = 0
-    for batch in Reader(folder).read(from_seq, until_seq):
+    for batch in batches:
         waiting.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
@@ -26,4 +31,11 @@ def read_span(folder: Path, from_seq: int, until_seq: int) -> Iterator[Any]:
 
 
 def _joined(batches: list[Any]) -> Any:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    if len(batches) == 1:
+        return batches[0]
+    # Files of an age differ in the columns they have; what is not there is null.
+    same = all(batch.schema.equals(batches[0].schema) for batch in batches)
+    if same:
+        return pa.concat_batches(batches)
+    tables = [pa.Table.from_batches([batch]) for batch in batches]
+    return pa.concat_tables(tables, promote_options="default").combine_chunks().to_batches()[0]

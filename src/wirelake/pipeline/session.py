@@ -17,7 +17,6 @@ LOCAL: Final = "local[*]"
 _SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": f"{PIPELINE_DRIVER_MEMORY_MB}m",
-    "spark.log.level": "ERROR",
     "spark.python.daemon.module": "wirelake.pipeline.daemon",
     "spark.scheduler.mode": "FAIR",
     "spark.sql.adaptive.enabled": "false",  # the job's stages are small, and their sizes known
@@ -50,8 +49,8 @@ _SAID_OTHERWISE: Final = (
     "org.apache.spark.scheduler.TaskSetManager",
     "org.apache.spark.sql.execution.streaming",
     "org.apache.spark.sql.execution.datasources.v2",
-    "org.apache.spark.api.python",
-    "org.apache.spark.util.Utils",
+    "org.apache.spark.api.python.PythonRunner",
+    "org.apache.spark.api.python.PythonWorkerFactory",
 )
 
 
@@ -68,7 +67,7 @@ def open_session(master: str = LOCAL, name: str = "wirelake", settings: dict[str
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="wirelake-spark-") as folder:
         logging = _logging_file(Path(folder))
-        java_options = f"-Dlog4j2.configurationFile={logging} -XX:+UseParallelGC -XX:TieredStopAtLevel=4"
+        java_options = f"-Dlog4j2.configurationFile={logging} -XX:+UseParallelGC"
         builder = SparkSession.builder.master(master).appName(name)
         for key, value in {**_SETTINGS, "spark.driver.extraJavaOptions": java_options, **(settings or {})}.items():
             builder = builder.config(key, value)

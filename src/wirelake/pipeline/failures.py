@@ -1,0 +1,40 @@
+"""Which batch failed last, and how often: kept on disk, for a restart may be one of the whole process."""
+
+from pathlib import Path
+
+from msgspec import DecodeError, Struct, json
+
+from wirelake.limits import PIPELINE_RESTART_FIRST_S, PIPELINE_RESTART_MAX_S
+from wirelake.log.files import Files
+
+
+class Failure(Struct, frozen=True):
+    batch: int
+    times: int
+    text: str
+
+
+class Failures:
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "failure.json"
+
+    def last(self) -> Failure | None:
+        try:
+            return json.decode(self._path.read_bytes(), type=Failure)
+        except (FileNotFoundError, DecodeError):
+            return None
+
+    def times(self, batch: int) -> int:
+        last = self.last()
+        return last.times if last is not None and last.batch == batch else 0
+
+    def note(self, batch: int, text: str) -> None:
+        Files().replace_file(self._path, json.encode(Failure(batch, self.times(batch) + 1, text)))
+
+    def clear(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+
+def pause_s(times: int) -> float:
+    """Before the next try: it doubles with each failure, up to a limit."""
+    return float(min(PIPELINE_RESTART_MAX_S, PIPELINE_RESTART_FIRST_S * 2 ** min(times - 1, 16)))

@@ -1,0 +1,77 @@
+"""The stream that fills the tables, as its folder knows it: who it is, and that only one process works on it."""
+
+import fcntl
+import os
+import uuid
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct, json
+
+from wirelake.errors import InputError, InUseError, StorageError
+from wirelake.lake.tables import FRAMES
+from wirelake.limits import PIPELINE_BUCKETS
+from wirelake.log.files import Files
+from wirelake.pipeline.commits import Commits
+from wirelake.pipeline.intents import Intents
+from wirelake.pipeline.places import Places
+
+CONSUMER: Final = "pipeline"  # its name among the log's consumers
+
+
+class Stream(Struct, frozen=True):
+    """Written once, when the stream begins. Another number of buckets would find other things in them."""
+
+    app: str
+    buckets: int
+
+
+class StreamLock:
+    """Held for as long as the process works on the stream; the system lets go of it when the process ends."""
+
+    def __init__(self, places: Places) -> None:
+        places.checkpoint.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(places.checkpoint / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._fd)
+            raise InUseError(f"another pipeline is at work on {places.data}") from error
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+def open_stream(places: Places) -> Stream:
+    """Found, or begun. Refuses what would lose rows or have them twice: a checkpoint and tables that do not fit."""
+    path = places.checkpoint / "stream.json"
+    places.carry.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        if Commits(places.lake, "").is_filled(FRAMES.name):
+            raise InputError(
+                f"the tables in {places.lake} are filled, but there is no checkpoint in {places.checkpoint} that says "
+                "from where to go on: bring back the checkpoint, or move the tables away too and fill them anew"
+            )
+        Files().replace_file(path, json.encode(Stream(f"wirelake-{uuid.uuid4()}", PIPELINE_BUCKETS)))
+    stream = json.decode(path.read_bytes(), type=Stream)
+    intents, commits = Intents(places.checkpoint), Commits(places.lake, stream.app)
+    kept = intents.batches()
+    if kept and not any(offsets_folder(places).glob("[0-9]*")):
+        raise InputError(
+            f"{places.checkpoint} has lost Spark's own part of the checkpoint ({offsets_folder(places)}): bring it "
+            "back, or move the checkpoint and the tables away and fill them anew"
+        )
+    if kept and commits.version(FRAMES.name) < kept[0] - 1:
+        raise StorageError(
+            f"the tables in {places.lake} have less in them than the checkpoint in {places.checkpoint} says: bring "
+            "back the tables, or move the checkpoint away too and fill them anew"
+        )
+    return stream
+
+
+def spark_checkpoint(places: Places) -> Path:
+    return places.checkpoint / "spark"
+
+
+def offsets_folder(places: Places) -> Path:
+    return spark_checkpoint(places) / "offsets"

@@ -1,0 +1,39 @@
+"""Tables against the log they come from: no row lost, none twice."""
+
+from pathlib import Path
+from typing import Any
+
+import polars
+
+from wirelake.lake.tables import TABLES
+from wirelake.log.reader import Reader
+
+
+def rows_of(data: Path, name: str) -> polars.DataFrame:
+    """Read by somebody who knows nothing of Spark; empty if there is no such table yet."""
+    folder = data / "lake" / TABLES[name].folder
+    if not (folder / "_delta_log").exists():
+        empty: polars.DataFrame = polars.from_arrow(TABLES[name].schema.empty_table())  # type: ignore[assignment]
+        return empty
+    return polars.read_delta(str(folder))
+
+
+def seqs_of(data: Path, name: str) -> list[int]:
+    found: list[int] = rows_of(data, name)["seq"].sort().to_list()
+    return found
+
+
+def logged(data: Path) -> list[dict[str, Any]]:
+    return [row for batch in Reader(data / "log").read() for row in batch.to_pylist()]
+
+
+def check_tables(data: Path) -> None:
+    """Every record once in bronze, as it is; every frame in exactly one of messages and quarantine."""
+    log = logged(data)
+    bronze = rows_of(data, "bronze.frames").sort("seq")
+    assert bronze["seq"].to_list() == [row["seq"] for row in log]
+    assert bronze["frame"].to_list() == [row["frame"] for row in log]
+    assert bronze["at"].to_list() == [row["at"] for row in log]
+    expected = [row["seq"] for row in log if row["event"] in ("frame", "quarantine")]
+    assert sorted(seqs_of(data, "silver.messages") + seqs_of(data, "silver.quarantine")) == expected
+    assert seqs_of(data, "silver.notifications") == [row["seq"] for row in log if row["event"] == "publish"]

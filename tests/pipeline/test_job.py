@@ -1,0 +1,191 @@
+import shutil
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pipeline.checking import check_tables, rows_of, seqs_of
+from pipeline.traffic import fill
+
+from wirelake.errors import InputError, InUseError, StorageError
+from wirelake.lake.progress import Progress, read_progress
+from wirelake.lake.tables import FRAMES
+from wirelake.log.log import Log
+from wirelake.pipeline import batch as batch_module
+from wirelake.pipeline import job as job_module
+from wirelake.pipeline.commits import Commits
+from wirelake.pipeline.intents import Intents
+from wirelake.pipeline.job import Job, JobSettings
+from wirelake.pipeline.refreshing import Dirty
+from wirelake.pipeline.stream import CONSUMER
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WAIT_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_module, "pause_s", lambda _: 0.01)
+
+
+def once(spark: "SparkSession", data: Path, **rest: Any) -> Progress:
+    job = Job(spark, data, JobSettings(once=True, **rest))
+    job.run()
+    return job.progress
+
+
+def test_everything_in_the_log_is_in_the_tables_once(spark: "SparkSession", log: Log, data: Path) -> None:
+    fill(log, 3000)
+    progress = once(spark, data, batch_rows=1000)
+    check_tables(data)
+    assert (progress.rows, progress.next_seq, progress.running) == (3000, 3000, False)
+    assert progress.batches >= 3  # whole blocks of the log, a thousand records at most
+    assert log.position(CONSUMER) == 3000  # retention may go on
+    assert once(spark, data).batches == 0
+    fill(log, 500, seed=1)
+    assert once(spark, data).rows == 500
+    check_tables(data)
+    told = read_progress(data)
+    assert told is not None
+    assert (told.next_seq, told.errors) == (3500, [])
+
+
+def test_a_running_job_takes_what_comes_until_it_is_stopped(spark: "SparkSession", log: Log, data: Path) -> None:
+    fill(log, 100)
+    arrived = {100: threading.Event(), 300: threading.Event()}
+
+    def told(progress: Progress) -> None:
+        for seq, event in arrived.items():
+            if progress.next_seq >= seq:
+                event.set()
+
+    job = Job(spark, data, JobSettings(trigger_s=0.1), told=told)
+    running = threading.Thread(target=job.run)
+    running.start()
+    assert arrived[100].wait(WAIT_S)
+    fill(log, 200)
+    assert arrived[300].wait(WAIT_S)
+    with pytest.raises(InUseError, match="another pipeline is at work"):
+        Job(spark, data)
+    job.stop()
+    running.join(WAIT_S)
+    assert not running.is_alive()
+    check_tables(data)
+
+
+def test_a_crash_between_two_tables_heals(
+    spark: "SparkSession", log: Log, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(log, 500)
+    commit = Commits.commit
+
+    def crash_at_messages(self: Commits, name: str, *rest: Any) -> bool:
+        if name == "silver.messages":
+            raise OSError("no space left on device")
+        return commit(self, name, *rest)
+
+    monkeypatch.setattr(Commits, "commit", crash_at_messages)
+    with pytest.raises(StorageError, match="no space left"):
+        once(spark, data)
+    assert len(seqs_of(data, "bronze.frames")) == 500
+    assert seqs_of(data, "silver.messages") == []
+    assert log.position(CONSUMER) == 0
+    monkeypatch.undo()
+    fill(log, 100)
+    computed: list[int] = []
+    compute = batch_module.Batches.compute
+
+    def counted(self: Any, spans: Any, batch: int, *rest: Any, **more: Any) -> Any:
+        computed.append(batch)
+        return compute(self, spans, batch, *rest, **more)
+
+    monkeypatch.setattr(batch_module.Batches, "compute", counted)
+    once(spark, data)
+    check_tables(data)
+    assert computed == [1]  # the first batch was finished, not computed again
+
+
+def test_commits_that_a_power_failure_took_back_are_done_again(spark: "SparkSession", log: Log, data: Path) -> None:
+    fill(log, 500)
+    once(spark, data, batch_rows=250)
+    newest = data / "lake" / FRAMES.folder / "_delta_log" / f"{2:020d}.json"
+    newest.unlink()
+    assert len(seqs_of(data, "bronze.frames")) == 250
+    once(spark, data)
+    check_tables(data)
+
+
+def test_a_fresh_checkpoint_over_filled_tables_is_refused(spark: "SparkSession", log: Log, data: Path) -> None:
+    fill(log, 50)
+    once(spark, data)
+    (data / "checkpoints").rename(data / "elsewhere")
+    with pytest.raises(InputError, match=r"the tables in .*/lake are filled, but there is no checkpoint"):
+        once(spark, data)
+    (data / "elsewhere" / "tables" / "spark").rename(data / "spark")
+    shutil.rmtree(data / "checkpoints")
+    (data / "elsewhere").rename(data / "checkpoints")
+    with pytest.raises(InputError, match="lost Spark's own part of the checkpoint"):
+        once(spark, data)
+
+
+def test_tables_that_were_taken_away_are_missed(spark: "SparkSession", log: Log, data: Path) -> None:
+    fill(log, 50)
+    once(spark, data)
+    (data / "lake").rename(data / "elsewhere")
+    with pytest.raises(StorageError, match="is part of what the checkpoint says was written, but is not there"):
+        once(spark, data)
+
+
+def test_what_retention_took_first_is_an_error_or_left_out(spark: "SparkSession", log: Log, data: Path) -> None:
+    fill(log, 200)
+    once(spark, data)
+    for _ in range(20):
+        fill(log, 200)
+    for path in sorted((data / "log").glob("*.seg"))[:3]:  # also what the job has not read: the disk was full
+        path.unlink()
+    oldest = int(min((data / "log").glob("*.seg")).stem)
+    with pytest.raises(StorageError, match=f"the oldest left is {oldest}"):
+        once(spark, data)
+    once(spark, data, gone="oldest")
+    assert seqs_of(data, "bronze.frames") == [*range(200), *range(oldest, 4200)]
+
+
+def test_gold_is_told_which_minutes_changed_and_told_again_after_a_failure(
+    spark: "SparkSession", log: Log, data: Path
+) -> None:
+    fill(log, 400, step_us=1_000_000)
+    seen: list[Dirty] = []
+
+    def refresh(_: Any, lake: Path, dirty: Dirty) -> None:
+        assert lake == data / "lake"
+        seen.append(dirty)
+        if len(seen) == 1:
+            raise StorageError("not today")
+
+    with pytest.raises(StorageError, match="not today"):
+        Job(spark, data, JobSettings(once=True, batch_rows=200), refresh).run()
+    job = Job(spark, data, JobSettings(once=True), refresh)
+    job.run()
+    assert seen[0] == seen[1]
+    assert job.progress.gold_seq == 400
+    times = rows_of(data, "silver.messages")["at"]
+    expected = {int(minute.timestamp()) * 1_000_000 for minute in times.dt.truncate("1m").unique()}
+    assert seen[1]["silver.messages"] == expected
+    Job(spark, data, JobSettings(once=True), refresh).run()
+    assert len(seen) == 2  # nothing new, nothing to do
+
+
+def test_old_intents_are_forgotten_once_gold_has_them(
+    spark: "SparkSession", log: Log, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from wirelake.pipeline import intents
+
+    monkeypatch.setattr(intents, "PIPELINE_INTENTS_KEPT", 2)
+    fill(log, 100)
+    once(spark, data, batch_rows=20)
+    kept = Intents(data / "checkpoints" / "tables").batches()
+    assert len(kept) == 2
+    assert once(spark, data).batch == kept[-1]
+    check_tables(data)
