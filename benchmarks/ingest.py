@@ -24,7 +24,6 @@ from servers import missing, mosquitto, pin_load, wirelake
 
 from wirelake.protocols.apostol.frames import Packet
 from wirelake.protocols.comet import frames as comet
-from wirelake.protocols.frame import Sender
 
 WINDOWS = (64, 1024)
 PIECES = 4  # into which what is on the way is cut
@@ -33,7 +32,7 @@ STATUS = bytes.fromhex("a6530c5e010000000400000000029c530c5e")
 RECEIPT_BYTES = 14
 DEVICES = 16
 PAYLOAD = b"x" * 100
-DURABLE_MESSAGES = 20_000
+DURABLE_MESSAGES = 100_000
 DURABLE_WINDOW = 500
 SETTINGS = {
     "WIRELAKE_AUTH_OPEN": "true",
@@ -55,6 +54,7 @@ class Answers(asyncio.Protocol):
         self._sent = 0
         self._answer_bytes = 0  # of a chunk
         self._ends_s = 0.0
+        self._chunks_max = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport: asyncio.Transport = transport  # type: ignore[assignment]
@@ -62,7 +62,7 @@ class Answers(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.left -= len(data)
         while self._chunks and self.left <= self._answer_bytes * (PIECES - 1):
-            if asyncio.get_running_loop().time() >= self._ends_s:
+            if asyncio.get_running_loop().time() >= self._ends_s or self._sent >= self._chunks_max:
                 self._chunks = []
             else:
                 self._send_next()
@@ -76,12 +76,14 @@ class Answers(asyncio.Protocol):
         async with asyncio.timeout(60):
             await self.done
 
-    async def keep_asking(self, chunks: list[bytes], answer_bytes: int, seconds: float) -> int:
+    async def keep_asking(
+        self, chunks: list[bytes], answer_bytes: int, seconds: float, chunks_max: float = float("inf")
+    ) -> int:
         """So many chunks, `PIECES` of them on the way at any time."""
         loop = asyncio.get_running_loop()
         self.left, self.done = 0, loop.create_future()
         self._chunks, self._sent, self._answer_bytes = chunks, 0, answer_bytes
-        self._ends_s = loop.time() + seconds
+        self._ends_s, self._chunks_max = loop.time() + seconds, chunks_max
         for _ in range(PIECES):
             self._send_next()
         async with asyncio.timeout(seconds + 60):
@@ -133,16 +135,16 @@ class Phone(asyncio.Protocol):
         self.transport.write(comet.Auth("phone", "").encode() + comet.Subscribe(("@bench",)).encode())
 
     def data_received(self, data: bytes) -> None:
-        ids = []
+        ids = []  # as they lie in the frame, with their lengths: that is how an ack has them too
         for frame in self.splitter.receive(data):
             if frame[2] == comet.Message.type:
-                message = comet.decode(frame, Sender.SERVER)
-                assert isinstance(message, comet.Message)
-                ids.append(message.msg_id)
+                ids.append(frame[4 : 6 + frame[5]])
             elif frame[2] == comet.Ok.type:
                 self.ready.set()
         for start in range(0, len(ids), 100):
-            self.transport.write(comet.MessageAck(tuple(ids[start : start + 100])).encode())
+            some = ids[start : start + 100]
+            body = bytes((comet.MessageAck.type, len(some))) + b"".join(some)
+            self.transport.write(len(body).to_bytes(2, "big") + body)
         self.wanted -= len(ids)
         if self.wanted <= 0 and not self.done.done():
             self.done.set_result(None)
@@ -156,8 +158,8 @@ async def durable_wirelake(ports: dict[str, int]) -> float:
     wire = redis_wire(b"@bench", PAYLOAD)
     _, publisher = await loop.create_connection(Answers, "127.0.0.1", ports["redis"])
     start = loop.time()
-    for _ in range(DURABLE_MESSAGES // DURABLE_WINDOW):
-        await publisher.ask(wire.publish * DURABLE_WINDOW, DURABLE_WINDOW * len(b":0\r\n"))
+    piece = DURABLE_WINDOW // PIECES
+    await publisher.keep_asking([wire.publish * piece], piece * len(b":0\r\n"), 60, DURABLE_MESSAGES // piece)
     async with asyncio.timeout(60):
         await done
     return DURABLE_MESSAGES / (loop.time() - start)
@@ -176,10 +178,11 @@ async def durable_mosquitto(port: int) -> float:
     subscriber.ready = True
     _, publisher = await loop.create_connection(Answers, "127.0.0.1", port)
     await publisher.ask(connect_packet(b"pub", clean=True), 4)
-    window = b"".join([publish_packet(b"bench", PAYLOAD, number + 1) for number in range(DURABLE_WINDOW)])
+    piece = DURABLE_WINDOW // PIECES
+    window = [publish_packet(b"bench", PAYLOAD, number + 1) for number in range(DURABLE_WINDOW)]
+    pieces = [b"".join(window[start : start + piece]) for start in range(0, DURABLE_WINDOW, piece)]
     start = loop.time()
-    for _ in range(DURABLE_MESSAGES // DURABLE_WINDOW):
-        await publisher.ask(window, DURABLE_WINDOW * 4)
+    await publisher.keep_asking(pieces, piece * 4, 60, DURABLE_MESSAGES // piece)
     async with asyncio.timeout(120):
         await done
     return DURABLE_MESSAGES / (loop.time() - start)

@@ -3,7 +3,9 @@
 Answers that promise something durable are given when it is: the broker keeps them by commit, with one callback for all.
 """
 
+import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from msgspec.structs import replace
@@ -31,6 +33,8 @@ from wirelake.protocols.session import Closing
 from wirelake.protocols.sisnet.request import HTTP_FORMAT
 from wirelake.state.notification import Notification
 from wirelake.state.store import StateStore
+
+_log = logging.getLogger(__name__)
 
 RETAIN: Final = "retain"  # header of a notification
 RECEIVED: Final = "received"
@@ -229,10 +233,23 @@ class Broker:
 
     def _telemetry(self, peer: Peer, message: Message, now_ms: int) -> None:
         if self.devices_topic and peer.identity:
-            report = replace(
-                message, payload=b"", fields=message.fields | ({"data": message.payload} if message.payload else {})
-            )
-            self.publish(f"{self.devices_topic}/{peer.identity}", report, peer.identity, now_ms)
+            self.publish(f"{self.devices_topic}/{peer.identity}", _as_report(message), peer.identity, now_ms)
+
+    def telemetry_many(self, reports: Sequence[tuple[str, Message]], now_ms: int) -> None:
+        """What devices, by their serials, report: the same for many at once, where their topics are durable."""
+        items = []
+        for serial, message in reports:
+            topic = f"{self.devices_topic}/{serial}"
+            with suppress(InputError):  # a serial that cannot be part of a name
+                check_topic(topic)
+                items.append((topic, content_of(_as_report(message)), serial))
+        if not items:
+            return
+        try:
+            kept, _ = self.durable.publish_many(items, now_ms)
+            self._record_published(kept)
+        except (InputError, StorageError) as error:
+            _log.warning("%d reports of devices are in the log, but not published: %s", len(items), error)
 
     def _control(self, peer: Peer, message: Message, op: Op) -> None:
         match op:
@@ -331,6 +348,12 @@ class Broker:
         if not isinstance(asked, int | float) or asked <= 0:
             return self.call_s
         return min(asked, BROKER_CALL_MS_MAX) / 1000
+
+
+def _as_report(message: Message) -> Message:
+    """A device's telemetry as it is published: all of it as fields."""
+    data = {"data": message.payload} if message.payload else {}
+    return replace(message, payload=b"", fields=message.fields | data)
 
 
 def answered(message: Message, **rest: object) -> Message:

@@ -187,9 +187,9 @@ class DevicePeer:
         self.bytes_out += bytes_out
         self._session.heard_s = now_s
 
-    def reported(self, line: Line, command_no: int, content: bytes, now_s: float) -> None:
-        """What a skimmed report says goes where that of any other goes."""
-        self._take(self._session.reported(line.device_type, command_no, content, now_s))
+    def reported(self, line: Line, command_no: int, content: bytes, now_s: float) -> list[Message]:
+        """What a skimmed report says."""
+        return self._session.reported(line.device_type, command_no, content, now_s).messages
 
     def heads(self) -> list[bytes]:
         """What its reports are known by."""
@@ -320,8 +320,14 @@ class Devices:
             bytes_out = count * line.receipt_bytes if sent else 0
             line.peer.skimmed(count, count * frame_bytes, bytes_out, last[line], now_s)
         if gateway.broker.devices_topic:
-            for line, command_no, content in compress(zip(run.of, run.numbers, run.contents, strict=True), fresh):
-                line.peer.reported(line, command_no, content, now_s)
+            reports = compress(zip(run.of, run.numbers, run.contents, strict=True), fresh)
+            gateway.heard_reports(
+                [
+                    (line.peer, message)
+                    for line, command_no, content in reports
+                    for message in line.peer.reported(line, command_no, content, now_s)
+                ]
+            )
 
     def quarantine(self, data: bytes, error: ProtocolError, address: str) -> Commit:
         self._gateway.counters.frames_in["apostol"] += 1

@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Final
 
@@ -43,7 +44,7 @@ from wirelake.limits import (
 )
 from wirelake.log.log import Log
 from wirelake.log.settings import LogSettings
-from wirelake.message import TRACE, Fault, Kind, Message, Op, control_op
+from wirelake.message import TRACE, Fault, Kind, Message, Op, Topic, control_op
 from wirelake.protocols import registry
 from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.comet.opcodes import ErrorCode
@@ -383,6 +384,17 @@ class Gateway:
             "frames_out": peer.frames_out,
         }
         self.recorder.event(peer, "close", note)
+
+    def heard_reports(self, messages: Sequence[tuple[DevicePeer, Message]]) -> None:
+        """What devices said that were not read one by one; mostly telemetry."""
+        broker = self.broker
+        together = Topic(broker.devices_topic).durable
+        telemetry = [message.kind is Kind.TELEMETRY and together for _, message in messages]
+        for (peer, message), published in zip(messages, telemetry, strict=True):
+            if not published:
+                broker.handle(peer, message, self.now_s(), self.now_ms())
+        broker.telemetry_many([(peer.identity, each) for peer, each in compress(messages, telemetry)], self.now_ms())
+        self.flush_soon()
 
     def heard_device(self, peer: DevicePeer, message: Message) -> None:
         self.broker.handle(peer, message, self.now_s(), self.now_ms())

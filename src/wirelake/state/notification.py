@@ -6,6 +6,7 @@
 The epoch is drawn when a database is made, so that no two databases ever give the same id.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -44,3 +45,23 @@ def parse_id(epoch: str, text: str) -> tuple[int, int] | None:
     except ValueError:
         return None
     return (topic, position) if id_of(epoch, topic, position) == text else None  # one spelling only
+
+
+def id_runs(epoch: str, texts: Iterable[str]) -> Iterator[tuple[int, int, int]]:
+    """Topic number, first and last position of ids that follow each other, as acks mostly do; others are left out.
+
+    The next id of a run is known before it comes, and to compare it is far cheaper than to read it.
+    """
+    number = first = last = 0
+    head = expected = ""
+    for text in texts:
+        if text == expected:
+            last += 1
+        else:
+            if last:
+                yield number, first, last
+            number, first = parse_id(epoch, text) or (0, 0)
+            last, head = first, text[: text.rfind("-") + 1]
+        expected = f"{head}{last + 1:x}" if last else ""
+    if last:
+        yield number, first, last

@@ -28,6 +28,7 @@ from wirelake.state.notification import (
     Columns,
     Notification,
     id_of,
+    id_runs,
     key_of,
     parse_id,
 )
@@ -249,15 +250,14 @@ class Topics:
         """Ids that are unknown, acked already or not for this identity are fine."""
         self._writer.ready()
         changed: dict[int, Subscription] = {}
-        for text in ids:
-            place = parse_id(self._epoch, text)
-            if place is None or not 0 < place[0] <= len(self._by_number):
+        for number, first, last in id_runs(self._epoch, ids):
+            if not 0 < number <= len(self._by_number):
                 continue
-            number, position = place
             topic = self._by_number[number - 1]
             subscription = changed.get(number) or topic.subscriptions.get(identity)
-            if subscription is not None and topic.floor < position <= topic.head:
-                changed[number] = subscription.caught_up(topic.floor).acked(position, position)
+            first_kept, last_given = max(first, topic.floor + 1), min(last, topic.head)
+            if subscription is not None and first_kept <= last_given:
+                changed[number] = subscription.caught_up(topic.floor).acked(first_kept, last_given)
         return self._acked(identity, changed)
 
     def ack_through(self, identity: str, name: str, position: int) -> Commit:
