@@ -16,13 +16,13 @@ _CUT_TOGETHER: Final = 64  # frames of one length that are cut with one call
 
 
 def cut(buffer: bytes, ends: list[int]) -> list[bytes]:
-    """The frames between the ends, of which the first is the start. Many of one length are cut many times faster."""
+    """The frames between the ends, of which the first is 0. Many of one length are cut many times faster."""
     count = len(ends) - 1
-    size = ends[1] - ends[0] if count else 0
-    if count < _CUT_TOGETHER or ends[-1] - ends[0] != size * count or ends != list(range(ends[0], ends[-1] + 1, size)):
+    size = ends[1] if count else 0
+    if count < _CUT_TOGETHER or ends[-1] != size * count or ends != list(range(0, ends[-1] + 1, size)):
         return [buffer[start:end] for start, end in pairwise(ends)]
     frames: list[bytes] = []
-    many, start = _many(size), ends[0]
+    many, start = _many(size), 0
     for _ in range(count // _CUT_TOGETHER):
         frames += many.unpack_from(buffer, start)
         start += many.size
@@ -75,11 +75,13 @@ class Splitter:
         if isinstance(buffer, bytes):
             self._held = buffer[done:]
             return cut(buffer, ends)
+        if not done:
+            return []
         with memoryview(buffer) as view:
-            frames = [bytes(view[start:end]) for start, end in pairwise(ends)]
+            whole = bytes(view[:done])
         del buffer[:done]
-        self._held = buffer
-        return frames
+        self._held = bytes(buffer) if len(buffer) <= SPLITTER_JOIN_BYTES_MAX else buffer
+        return cut(whole, ends)
 
     def bare(self, frame: bytes) -> bytes:
         """The frame without what the transport put before it, as `decode` takes it."""

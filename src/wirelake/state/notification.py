@@ -53,7 +53,8 @@ def id_runs(epoch: str, texts: Iterable[str]) -> Iterator[tuple[int, int, int]]:
     The next id of a run is known before it comes, and to compare it is far cheaper than to read it.
     """
     number = first = last = 0
-    head = expected = ""
+    head = ""
+    expected: str | None = None
     for text in texts:
         if text == expected:
             last += 1
@@ -62,6 +63,6 @@ def id_runs(epoch: str, texts: Iterable[str]) -> Iterator[tuple[int, int, int]]:
                 yield number, first, last
             number, first = parse_id(epoch, text) or (0, 0)
             last, head = first, text[: text.rfind("-") + 1]
-        expected = f"{head}{last + 1:x}" if last else ""
+        expected = f"{head}{last + 1:x}" if last else None
     if last:
         yield number, first, last

@@ -8,6 +8,7 @@
 """
 
 from collections.abc import Hashable
+from operator import methodcaller
 from typing import Final
 
 from wirelake.errors import ProtocolError, StateError
@@ -21,6 +22,8 @@ from wirelake.protocols.resp.reader import decode
 
 _HEAD: Final = b"*3\r\n$7\r\nPUBLISH\r\n"
 _SKIP: Final = len(_HEAD)
+_REACH: Final = 8  # frames looked at in one go, at first
+_ends: Final = methodcaller("endswith", CRLF)
 _OUT: Final[dict[Hashable, bytes]] = {
     "resp 2": b"*3\r\n$7\r\nmessage\r\n",
     "resp 3": b">3\r\n$7\r\nmessage\r\n",
@@ -44,7 +47,10 @@ class RespBundle(Bundle):
         head = _OUT.get(audience)
         if head is None:
             return None
-        return head + head.join([frame[_SKIP:] for frame in self.frames])
+        together = b"".join(self.frames)
+        if together.count(_HEAD) == len(self.frames):
+            return together.replace(_HEAD, head)
+        return head + head.join([frame[_SKIP:] for frame in self.frames])  # a content looks like a command
 
     def messages(self) -> list[Message]:
         topic = Topic(self.topic)
@@ -64,12 +70,20 @@ def skim(frames: list[bytes], start: int) -> RespBundle | None:
     if not 0 < len(topic) <= BROKER_TOPIC_CHARS_MAX or not topic.isprintable() or len(first) > RESP_SKIMMED_BYTES_MAX:
         return None
     head = first[: first.index(b"\r\n", _SKIP) + 2 + len(args[1]) + 2]  # up to the content's length
-    end = start + 1
-    while end < len(frames) and (frame := frames[end]).startswith(head) and frame.endswith(CRLF):
-        if len(frame) > RESP_SKIMMED_BYTES_MAX:
-            break
-        end += 1
-    return RespBundle(topic, frames[start:end], len(head))
+    return RespBundle(topic, frames[start : _end(frames, start + 1, head)], len(head))
+
+
+def _end(frames: list[bytes], place: int, head: bytes) -> int:
+    """Where the frames from `place` on end that publish on the same name. Looks further the longer that goes well."""
+    begins, reach = methodcaller("startswith", head), _REACH
+    while place < len(frames):
+        some = frames[place : place + reach]
+        if not (all(map(begins, some)) and all(map(_ends, some)) and max(map(len, some)) <= RESP_SKIMMED_BYTES_MAX):
+            bad = (not (begins(each) and _ends(each) and len(each) <= RESP_SKIMMED_BYTES_MAX) for each in some)
+            return place + list(bad).index(True)
+        place += len(some)
+        reach *= 4
+    return place
 
 
 def _args(frame: bytes) -> tuple[bytes, ...]:

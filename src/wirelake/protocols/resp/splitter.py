@@ -4,6 +4,8 @@ A frame that is not whole is never read again from its start: `_at` says where i
 counters say what is still expected there.
 """
 
+from functools import lru_cache
+from struct import Struct as Layout
 from typing import Final
 
 from wirelake.errors import LimitError
@@ -29,6 +31,14 @@ _LENGTH_LINE: Final = LENGTH_CHARS_MAX + 3  # from the marker to where a length'
 _HEAD_BYTES_MAX: Final = 512  # a longer one is not worth comparing
 
 Buffer = bytes | bytearray
+
+
+_TOGETHER: Final = 64  # frames that are compared with the one before in one go
+
+
+@lru_cache(maxsize=256)
+def _heads(head_bytes: int, tail_bytes: int) -> Layout:
+    return Layout(f"{head_bytes}s{tail_bytes}x" * _TOGETHER)
 
 
 class RespSplitter(Splitter):
@@ -125,6 +135,11 @@ class CommandSplitter(RespSplitter):
         size, last = at - start, len(buffer)
         if buffer[start] != _STAR or not self._tail_bytes or len(head) > _HEAD_BYTES_MAX:
             return at
+        together = _heads(len(head), self._tail_bytes)
+        while at + together.size <= last and together.unpack_from(buffer, at).count(head) == _TOGETHER:
+            end = at + together.size
+            ends.extend(range(at + size, end + 1, size))
+            at = end
         startswith, append = buffer.startswith, ends.append
         end = at + size
         while end <= last and startswith(head, at):
