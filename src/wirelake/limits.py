@@ -350,7 +350,7 @@ SIMULATOR_GRAIN_S: Final = 0.001  # acts that fall due so near to each other go 
 SIMULATOR_TURN_ACTS: Final = 256  # given out without others getting a turn
 SIMULATOR_HTTP_MAX: Final = 32  # requests to the HTTP API at once
 SIMULATOR_ENTERING_MAX: Final = 64  # members that connect at once
-SIMULATOR_DRAIN_S: Final = 20.0  # after the last act, for what is under way
+SIMULATOR_DRAIN_S: Final = 30.0  # after the last act, for what is under way
 SIMULATOR_LEAVE_S: Final = 15.0  # for goodbyes
 SIMULATOR_AWAY_S: Final = 0.5  # how long a phone is away at most
 SIMULATOR_SLOW_S: Final = 0.2  # between two reads of a slow reader
@@ -362,7 +362,7 @@ SIMULATOR_REASONS_MAX: Final = 32  # kinds of failure told apart
 SIMULATOR_RECEIPT_S: Final = 0.4  # a meter's patience, short so that made-up losses are made good in time
 SIMULATOR_RESENDS_MAX: Final = 12
 SIMULATOR_PACKET_DATA_BYTES: Final = 64
-SIMULATOR_COMMAND_MS: Final = 10_000  # for a device's answer
+SIMULATOR_COMMAND_MS: Final = 25_000  # for a device's answer: a gateway sends what was lost again every 5 s
 
 # pipeline: what waits for its end, in one bucket. Beyond a count, or an age by event time, the oldest is settled.
 PIPELINE_CLOCK_STEP_S: Final = 10.0  # how far clocks may step back: so long a time-out can still be undone

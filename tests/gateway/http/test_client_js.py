@@ -269,6 +269,39 @@ def test_a_feed_that_cannot_be_had_again_says_so(browser: Browser, tmp_path: Pat
     browser.run(story, forgiving=LOST)
 
 
+def test_hundreds_of_topics_are_subscribed_to_again(browser: Browser, tmp_path: Path) -> None:
+    """More than may be asked at once."""
+
+    async def story(page: Page) -> None:
+        async with gateway(tmp_path) as running, entered(page, running):
+            await page.evaluate(
+                """(async () => {
+                  for (let number = 0; number < 300; number += 1) {
+                    await client.subscribe(`live/${number}`, (n) => heard.push(n.topic));
+                  }
+                })()"""
+            )
+            (connection,) = running.gateway.connections.values()
+            connection.abort()
+            await page.wait_for_function("client.connections == 2")
+            for number in (0, 299):
+                await running.publish(f"live/{number}", "x")
+            await page.wait_for_function("heard.length == 2")
+            assert await page.evaluate("heard") == ["live/0", "live/299"]
+
+    browser.run(story)
+
+
+def test_a_url_that_is_none_ends_it(browser: Browser, tmp_path: Path) -> None:
+    async def story(page: Page) -> None:
+        async with gateway(tmp_path) as running:
+            await visit(page, running)
+            found = await page.evaluate("failure(() => start('desk', 'secret', {url: 'ftp://nowhere'}))")
+            assert found.startswith("refused: SyntaxError")
+
+    browser.run(story)
+
+
 def test_a_wrong_token_ends_it(browser: Browser, tmp_path: Path) -> None:
     async def story(page: Page) -> None:
         async with gateway(tmp_path) as running:

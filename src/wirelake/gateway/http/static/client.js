@@ -240,7 +240,13 @@ export class SisnetClient extends EventTarget {
       return;
     }
     if (this.#over) return;
-    const socket = new WebSocket(url);
+    let socket;
+    try {
+      socket = new WebSocket(url);
+    } catch (error) {
+      this.#end(new SisnetError(String(error), "refused")); // such a url will not get better
+      return;
+    }
     socket.binaryType = "arraybuffer";
     this.#socket = socket;
     const begunMs = performance.now();
@@ -279,16 +285,13 @@ export class SisnetClient extends EventTarget {
     this.dispatchEvent(new CustomEvent("open"));
   }
 
-  /** What was there before: all of it is asked for at once. */
+  /** What was there before. */
   async #restore() {
-    const feeds = [...this.#feeds];
-    await Promise.all([
-      ...[...this.#services.keys()].map((service) =>
-        this.#say({ service: GATEWAY, command: "register", ask: { service } }),
-      ),
-      ...[...this.#topics.keys()].map((topic) => this.#say(subscription(topic))),
-      ...feeds.map(([before, feed]) => this.#again(before, feed)),
-    ]);
+    for (const service of [...this.#services.keys()]) {
+      await this.#say({ service: GATEWAY, command: "register", ask: { service } });
+    }
+    if (this.#topics.size) await this.#say(subscription([...this.#topics.keys()]));
+    for (const [before, feed] of [...this.#feeds]) await this.#again(before, feed);
   }
 
   /**
@@ -313,7 +316,7 @@ export class SisnetClient extends EventTarget {
   /** @param {WebSocket} socket */
   #beat(socket) {
     if (performance.now() - this.#heardMs > SILENT_PINGS * this.#options.pingMs) {
-      socket.onclose = null;
+      socket.onclose = socket.onmessage = null;
       socket.close();
       this.#lost("nothing was heard");
     } else if (this.#ready) {
@@ -526,7 +529,7 @@ async function findGateway() {
   return `${here.protocol === "https:" ? "wss" : "ws"}://${here.hostname}:${port}`;
 }
 
-/** @param {string} topic */
+/** @param {string | string[]} topic */
 function subscription(topic) {
   return { service: GATEWAY, command: "subscribe", ask: { topic } };
 }
