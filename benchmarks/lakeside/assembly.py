@@ -1,12 +1,9 @@
-"""apostol fragments → commands, alone: items and settling without Spark, in as many processes as cores are given.
+"""apostol fragments → commands, alone: items and settling without Spark, on two cores.
 
-    python benchmarks/lakeside/assembly.py [--fragments N]
-
-Half of the commands are one packet, half of them three; a tenth of the packets comes twice, and packets come out of
-order. Each round's carry is the next round's: flat rates over the rounds mean that history costs nothing.
+Half of the commands are one packet, half of them three; some packets come twice, and packets come out of order. Each
+round's carry is the next round's, ten seconds later: flat rates mean that history costs nothing.
 """
 
-import argparse
 import random
 import time
 from collections.abc import Sequence
@@ -14,7 +11,9 @@ from multiprocessing import get_context
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from rich.table import Table
 
+from lakeside.bench import CORES, Bench
 from wirelake.log.schema import SCHEMA
 from wirelake.pipeline.decode.batch import decode_batch
 from wirelake.pipeline.decode.decoded import Decoded
@@ -25,7 +24,8 @@ from wirelake.protocols.apostol.envelope import build_packets
 
 BUCKETS = 8
 DEVICES = 10_000
-ROUNDS = 5
+ROUNDS = 8
+GOAL = 100_000
 START_US = 1_700_000_000_000_000
 _SORTED = [("kind", "ascending"), ("key", "ascending"), ("seq", "ascending")]
 
@@ -89,15 +89,17 @@ def one_core(worker: int, fragments: int) -> tuple[list[float], int]:
     return settle_rounds(rounds)
 
 
-def measure(fragments: int = 100_000, cores: int = 2) -> list[float]:
+def measure(fragments: int, cores: int = CORES) -> list[float]:
     """Fragments a second, round by round, on so many cores together."""
     with get_context("spawn").Pool(cores) as pool:
         found = pool.starmap(one_core, [(worker, fragments) for worker in range(cores)])
     return [cores * fragments / max(seconds) for seconds in zip(*(seconds for seconds, _ in found), strict=True)]
 
 
-if __name__ == "__main__":
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--fragments", type=int, default=100_000, help="in each round, on each core")
-    for place, rate in enumerate(measure(arguments.parse_args().fragments)):
-        print(f"round {place + 1}: {rate:,.0f} fragments/s on two cores")
+def run(bench: Bench) -> None:
+    table = Table(title="fragments to commands, two cores", title_justify="left")
+    for heading in ("round", "fragments/s", "goal"):
+        table.add_column(heading, justify="right")
+    for place, rate in enumerate(measure(max(1, bench.rows // 10)), 1):
+        table.add_row(str(place), f"{rate:,.0f}", f"≥ {GOAL:,} {'✓' if rate >= GOAL else '✗'}")
+    bench.console.print(table)

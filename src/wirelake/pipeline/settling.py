@@ -50,15 +50,21 @@ class Settled(Struct):
 def settle(items: pa.Table, carry: pa.Table | None, now_us: int, keys: Keys) -> Settled:
     """`items` are of one bucket, sorted by kind, key and seq; `keys` give a device's key by its serial."""
     clock_us = clock_of(carry, now_us)
-    kinds = _kinds(items)
-    outcomes = [settle_commands(kinds[FRAGMENT], of_kind(carry, FRAGMENT), clock_us, keys)]
     sure_us = clock_us - _STEP_US  # what is over by then stays so, even if a clock steps back
-    outcomes += [settle_kind(kinds[kind], of_kind(carry, kind), sure_us) for kind, settle_kind in _SETTLE.items()]
+    outcomes = []
+    for kind in (FRAGMENT, *_SETTLE):
+        mine, carried = items.filter(pc.equal(items["kind"], kind)), of_kind(carry, kind)
+        if not len(mine) and not len(carried):
+            continue
+        if kind == FRAGMENT:
+            outcomes.append(settle_commands(mine, carried, clock_us, keys))
+        else:
+            outcomes.append(_SETTLE[kind](mine, carried, sure_us))
     settled = Settled({}, {}, CARRY.empty_table(), {})
     for outcome in outcomes:
         _gather(outcome, settled)
-    carried = [table for outcome in outcomes for table in outcome.carry]
-    settled.carry = pa.concat_tables([clock_row(clock_us), *carried]).combine_chunks()
+    tables = [table for outcome in outcomes for table in outcome.carry]
+    settled.carry = pa.concat_tables([clock_row(clock_us), *tables]).combine_chunks()
     return settled
 
 
@@ -77,7 +83,3 @@ def _gather(outcome: Outcome, settled: Settled) -> None:
             minutes |= set() if rows is None else minutes_of(TABLES[name], rows)
         if minutes:
             settled.dirty_us[name] = minutes
-
-
-def _kinds(items: pa.Table) -> dict[str, pa.Table]:
-    return {kind: items.filter(pc.equal(items["kind"], kind)) for kind in (FRAGMENT, *_SETTLE)}
