@@ -18,7 +18,7 @@ PUBLISH = "/api/topics/%40news/notifications"
 
 def test_unknown_paths_and_methods(tmp_path: Path) -> None:
     async def test(caller: Calling) -> None:
-        for path in ("/", "/api", "/api/nothing", "/healthz/", "/api/topics/"):
+        for path in ("/nothing", "/api", "/api/nothing", "/healthz/", "/api/topics/"):
             assert "/api/openapi.json" in await caller.refused(404, "not_found", "GET", path)
         response = await caller.call("PUT", "/api/identities", {})
         assert (response.status_code, response.headers["allow"]) == (405, "POST, GET, HEAD")
