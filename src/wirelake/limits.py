@@ -177,6 +177,9 @@ LOG_CONSUMERS_MAX: Final = 256
 LOG_CONSUMER_CHARS_MAX: Final = 64
 LOG_DAMAGE_KEPT_MAX: Final = 1000  # damaged places that one reader remembers
 
+# gold
+GOLD_STRETCHES_MAX: Final = 64  # of time, worked out again in one go; with more, the nearest are joined
+
 # console
 CONSOLE_LIVE_S: Final = 1.0  # between two snapshots of what goes on
 CONSOLE_WATCHERS_MAX: Final = 100  # pages that follow them at once
