@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from wirelake.console import files, live, login, overview
+from wirelake.console import files, inspector, live, login, overview, tables
 from wirelake.gateway.http.route import Route
 
 PAGES: Final[tuple[Route, ...]] = (
@@ -10,4 +10,6 @@ PAGES: Final[tuple[Route, ...]] = (
     *login.ROUTES,
     *live.ROUTES,
     *overview.ROUTES,
+    *inspector.ROUTES,
+    *tables.ROUTES,
 )

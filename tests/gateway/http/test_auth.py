@@ -98,6 +98,8 @@ def test_what_is_the_admins_is_refused_to_an_identity(tmp_path: Path) -> None:
             ("POST", "/api/devices"),
             ("DELETE", "/api/devices/serial"),
             ("GET", "/api/ledger"),
+            ("GET", "/api/log"),
+            ("GET", "/api/log/seq"),
             ("GET", "/api/lake/tables"),
             ("POST", "/api/lake/query"),
         }

@@ -38,3 +38,14 @@ def test_bad_questions(tmp_path: Path) -> None:
         assert "HTTP_DECODE_BYTES_MAX" in await caller.refused(413, "too_large", "POST", "/api/decode", large)
 
     run(tmp_path, test)
+
+
+def test_what_could_this_be(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        guesses = (await caller.call("POST", "/api/identify", {"hex": SUBSCRIBE})).json()["guesses"]
+        assert (guesses[0]["protocol"], guesses[0]["sender"]) == ("comet", "client")
+        assert guesses[0]["reasons"]
+        large = {"hex": "00" * (HTTP_DECODE_BYTES_MAX + 1)}
+        assert "HTTP_DECODE_BYTES_MAX" in await caller.refused(413, "too_large", "POST", "/api/identify", large)
+
+    run(tmp_path, test)

@@ -1,4 +1,5 @@
 from datetime import UTC, date, datetime
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,6 @@ def test_days_end_before_midnight() -> None:
 def test_every_minute_is_in_one_of_few(minutes: set[int]) -> None:
     found = stretches((minute * MINUTE_US for minute in minutes), MINUTE_US)
     assert len(found) <= GOLD_STRETCHES_MAX
-    assert all(one.until_us < other.from_us for one, other in zip(found, found[1:], strict=False))
+    assert all(one.until_us < other.from_us for one, other in pairwise(found))
     for minute in minutes:
         assert sum(each.from_us <= minute * MINUTE_US < each.until_us for each in found) == 1

@@ -1,4 +1,4 @@
-"""Bytes taken apart, as `wirelake decode --json` does it."""
+"""Bytes taken apart or guessed at, as `wirelake decode --json` and `wirelake identify` do it."""
 
 import asyncio
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from wirelake.limits import HTTP_DECODE_BYTES_MAX
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.hextext import parse_hex
+from wirelake.protocols.identify import Guess, identify
 from wirelake.protocols.inspection import as_values, inspect
 from wirelake.protocols.protocol import Carrier
 
@@ -51,11 +52,24 @@ class Decoded(Struct):
     error: Fault | None
 
 
+class Unknown(Struct, forbid_unknown_fields=True):
+    hex: str
+
+
+class Guesses(Struct):
+    """The likeliest first; none where nothing speaks for any."""
+
+    guesses: list[Guess]
+
+
+async def guess(_: Exchange, given: Unknown) -> Guesses:
+    data = _bytes(given.hex)
+    return Guesses(await asyncio.to_thread(identify, data, registry.all_protocols()))
+
+
 async def decode(_: Exchange, given: Bytes) -> dict[str, Any]:
     protocol = registry.get(given.protocol)
-    data = parse_hex(given.hex)
-    if len(data) > HTTP_DECODE_BYTES_MAX:
-        raise ApiError(413, f"{len(data)} bytes, over the limit of {HTTP_DECODE_BYTES_MAX} (HTTP_DECODE_BYTES_MAX)")
+    data = _bytes(given.hex)
     carrier = None
     if given.transport is not None:
         names = [transport.carrier.value for transport in protocol.transports]
@@ -63,6 +77,13 @@ async def decode(_: Exchange, given: Bytes) -> dict[str, Any]:
             raise ApiError(400, f"{protocol.name} travels by {', '.join(names)}, not by {given.transport[:32]!r}")
         carrier = Carrier(given.transport)
     return await asyncio.to_thread(lambda: as_values(inspect(data, protocol, Sender(given.sender), carrier)))
+
+
+def _bytes(hex_text: str) -> bytes:
+    data = parse_hex(hex_text)
+    if len(data) > HTTP_DECODE_BYTES_MAX:
+        raise ApiError(413, f"{len(data)} bytes, over the limit of {HTTP_DECODE_BYTES_MAX} (HTTP_DECODE_BYTES_MAX)")
+    return data
 
 
 _HEARTBEAT = as_values(inspect(bytes.fromhex("000106"), registry.get("comet"), Sender.CLIENT))
@@ -78,5 +99,27 @@ ROUTES = (
         refusals=(413,),
         example={"protocol": "comet", "hex": "000106", "from": "client"},
         example_answer=_HEARTBEAT,
+    ),
+    Route(
+        method="POST",
+        path="/api/identify",
+        summary="Say which of the protocols these bytes could be, and why.",
+        handle=guess,
+        takes=Unknown,
+        gives=Guesses,
+        refusals=(413,),
+        example={"hex": "000106"},
+        example_answer={
+            "guesses": [
+                {
+                    "protocol": "comet",
+                    "sender": "client",
+                    "carrier": "tcp",
+                    "bits": 16.0,
+                    "frames": 1,
+                    "reasons": ["the length is right"],
+                }
+            ]
+        },
     ),
 )

@@ -9,6 +9,7 @@ from wirelake.gateway.http import (
     identities,
     lake,
     ledger,
+    log,
     messages,
     metrics,
     services,
@@ -34,5 +35,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     *messages.ROUTES,
     *ledger.ROUTES,
     *lake.ROUTES,
+    *log.ROUTES,
     *static.ROUTES,
 )

@@ -1,0 +1,20 @@
+"""Bytes as a tree whose fields light up where they lie. What is shown is in the page's address, so it can be shared."""
+
+from wirelake.console.page import Context, page
+from wirelake.gateway.http.exchange import Exchange
+from wirelake.limits import HTTP_DECODE_BYTES_MAX
+from wirelake.protocols import registry
+
+
+async def view(_: Exchange) -> Context:
+    protocols = {
+        protocol.name: {
+            "title": protocol.title,
+            "transports": list(dict.fromkeys(transport.carrier.value for transport in protocol.transports)),
+        }
+        for protocol in registry.all_protocols()
+    }
+    return {"data": {"protocols": protocols, "bytes_max": HTTP_DECODE_BYTES_MAX}, "protocols": protocols}
+
+
+ROUTES = (page("/inspector", "inspector.html", view, admin=False),)
