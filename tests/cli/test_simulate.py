@@ -3,15 +3,18 @@ import signal
 import subprocess
 import sys
 import time
+from io import StringIO
 from pathlib import Path
 from subprocess import PIPE
 
 import pytest
+from rich.console import Console
 
 from cli.serving import WAIT_S, Serving, clean_environment, serving, wirelake
-from wirelake.cli.simulate import at_url
+from wirelake.cli.simulate import at_url, print_report
 from wirelake.config import Settings, Tls
 from wirelake.errors import InputError
+from wirelake.simulator.report import Report
 
 DOORS = ("apostol", "comet", "esnp", "magline", "sisnet", "sisnet_tcp", "redis", "http")
 QUICK = ("--devices", "8", "--rate", "40", "--seconds", "1")
@@ -44,6 +47,23 @@ def test_nobody_there_and_a_wrong_protocol(tmp_path: Path) -> None:
     assert alone.returncode == 1
     assert "no gateway answers at 127.0.0.1:9" in alone.stderr
     assert wirelake("simulate", "--protocol", "smoke").returncode == 2
+
+
+def test_the_summary_says_what_went_wrong() -> None:
+    report = Report(skipped=3, behind_s=2.5)
+    report.of("apostol", "status").failed += 1
+    report.blame("apostol status: no receipt [after all]")
+    report.faults["lost"] = 7
+    text = StringIO()
+    print_report(Console(file=text, width=100, soft_wrap=True), report)
+    for sentence in (
+        "1 failed.",
+        "3 acts were skipped",
+        "up to 2.5 s late",
+        "7 lost.",
+        "1 × apostol status: no receipt [after",
+    ):
+        assert sentence in text.getvalue()
 
 
 def test_urls() -> None:

@@ -25,6 +25,7 @@ from wirelake.simulator.simulation import MEMBERS, Plan, simulate
 from wirelake.simulator.world import NetworkFaults, World
 
 PROTOCOLS: Final = ("redis" if name == "resp" else name for name in MEMBERS)
+_LATE_S: Final = 0.5  # worth telling
 _CHANCE: Final = click.FloatRange(0, 1, max_open=True)
 
 
@@ -169,6 +170,8 @@ def print_report(console: Console, report: Report) -> None:
         console.print(
             f"{report.skipped} acts were skipped because a member was busy: the rate is too high for this fleet."
         )
+    if report.behind_s > _LATE_S:
+        console.print(f"Acts came up to {report.behind_s:.1f} s late: this machine does not manage the rate.")
     if report.faults.total():
         made = ", ".join(f"{count} {name}" for name, count in report.faults.items() if count)
         console.print(f"Faults made on purpose, in packets: {made}.")
