@@ -15,6 +15,8 @@ from gateway.running import HOST, running_gateway
 from wirelake.backoff import Backoff
 from wirelake.clients.apostol import ApostolDevice
 from wirelake.clients.comet import CometClient
+from wirelake.clients.esnp import EsnpClient
+from wirelake.clients.magline import MaglineClient
 from wirelake.clients.sisnet import SisnetClient
 from wirelake.errors import LateError
 
@@ -53,6 +55,8 @@ def test_they_speak_tls(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
             "apostol",
             "sisnet",
             "sisnet_tcp",
+            "magline",
+            "esnp",
             identities=[("phone", "secret")],
             devices=[("m1", 0, None)],
             tls={"cert": cert, "key": key},
@@ -68,6 +72,11 @@ def test_they_speak_tls(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
                 url = f"{scheme}://{HOST}:{running.port(door)}"
                 async with SisnetClient(url, "phone", "secret", tls=trusting) as terminal:
                     await terminal.ping()
+            box = MaglineClient(HOST, running.port("magline"), "phone", "secret", tls=trusting)
+            station = EsnpClient(HOST, running.port("esnp"), "phone", "secret", tls=trusting)
+            async with box, station:
+                await box.ping()
+                await station.ping()
             for tls, trouble in ((ssl.create_default_context(), "certificate verify failed"), (None, "closed")):
                 wrong = CometClient(
                     HOST, ports[0], "phone", "secret", tls=tls, connect_s=0.3, backoff=Backoff(first_s=0.01)

@@ -167,8 +167,7 @@ def test_a_phone_follows_a_meter(tmp_path: Path) -> None:
 
 async def answer(request: ServiceRequest) -> Any:
     """What is asked for decides what is answered."""
-    value = request.value
-    match value.get("want") if isinstance(value, dict) else value:
+    match request.value:
         case b"fields":
             return {"sum": 3, "text": "grüße"}
         case b"bytes":
@@ -181,7 +180,8 @@ async def answer(request: ServiceRequest) -> Any:
             return Packets([b"one", b"two"])
         case b"error":
             raise ServiceError("no luck")
-    await asyncio.Event().wait()
+        case b"silence" | b"leave":
+            await asyncio.Event().wait()
     return None
 
 
@@ -204,6 +204,7 @@ async def answers(caller: Calling, provider: ServiceClient) -> dict[str, list[st
             cells: list[str] = []
             for asker in ask.values():
                 timeout_ms = 100 if case == "silence" else 60_000
+                caller.gateway.broker.call_s = timeout_ms / 1000  # for those that cannot say so themselves
                 asked = asyncio.create_task(asker(SERVICE, "call", "", {}, case.encode(), timeout_ms))
                 if case == "leave":
                     await until(lambda: caller.gateway.broker.services.open == 1)
@@ -242,13 +243,13 @@ def test_every_asker_and_every_provider(tmp_path: Path) -> None:
                 seen.clear()
                 async with askers(caller) as ask:
                     for each in ask.values():
-                        await each(SERVICE, "call", "", {"want": "nothing"}, b"\xff", 100)
+                        await each(SERVICE, "call", "", {"a": 1}, b"\xff", 60_000)
                 values = [request.value for request in seen]
                 assert values == [
-                    {"want": "nothing", "payload": b"\xff"},
-                    {"want": "nothing", "payload": b"\xff"},
-                    b'{"want": "nothing"}',
-                    {"want": "nothing", "payload": b"\xff"},
+                    {"a": 1, "payload": b"\xff"},
+                    {"a": 1, "payload": b"\xff"},
+                    b'{"a": 1}',
+                    {"a": 1, "payload": b"\xff"},
                 ], "fields and bytes of the request arrive"
                 assert {(request.service, request.op) for request in seen} == {(SERVICE, "call")}
         assert rows["nobody provides it"] == [
@@ -268,7 +269,7 @@ def test_every_asker_and_every_provider(tmp_path: Path) -> None:
         refusals.append(f"- HTTP provides none: {wrong.status_code}, {wrong.json()['error']['message']}.")
         publish_on_page("services", table("provider", columns, rows) + "\n" + "\n".join(refusals) + "\n")
 
-    run(tmp_path, test, broker={"call_s": 0.3})
+    run(tmp_path, test)
 
 
 def test_what_wants_no_answer_crosses_too(tmp_path: Path) -> None:

@@ -474,17 +474,15 @@ def test_err_7_no_such_service(tmp_path: Path) -> None:
 
 def test_err_8_timeout(tmp_path: Path) -> None:
     async def work() -> None:
-        settings: dict[str, Any] = {"broker": {"call_s": 0.05}, "magline": {"login_s": 0.3}}
-        async with gateway(tmp_path, "esnp", **settings) as running:
-            async with (
-                await Station.call(running.port("esnp"), *BOX) as provider,
-                await Box.call(running, *BOX) as box,
-            ):
-                await provider.ask_gateway("register", service="magline/17")
-                assert await box.error(17) == 8
-            async with await Box.call(running) as box:
-                await box.connect()
-                assert await box.refused() == 8, "no login in time"
+        async with (
+            gateway(tmp_path, "esnp", broker={"call_s": 0.05}) as running,
+            await Station.call(running.port("esnp"), *BOX) as provider,
+            await Box.call(running, *BOX) as box,
+        ):
+            await provider.ask_gateway("register", service="magline/17")
+            assert await box.error(17) == 8
+        async with gateway(tmp_path, magline={"login_s": 0.3}) as running, await Box.call(running) as box:
+            assert await box.refused() == 8, "no login in time"
 
     run(work())
 
@@ -566,9 +564,9 @@ def test_fin_0_when_an_operator_ends_the_session(tmp_path: Path) -> None:
 
 def test_fin_2_idle_unless_pinged(tmp_path: Path) -> None:
     async def work() -> None:
-        async with logged_in(tmp_path, magline={"idle_s": 0.4}) as (_, box):
-            for number in range(4):
-                await asyncio.sleep(0.15)
+        async with logged_in(tmp_path, magline={"idle_s": 1.0}) as (_, box):
+            for number in range(5):
+                await asyncio.sleep(0.25)
                 box.say(frames.Pin(number, seq=box.next_seq()))
                 assert isinstance(await box.hear(), frames.Pon)
             assert await box.ended() == 2
