@@ -28,8 +28,9 @@ def main() -> int:
     fine = check()
     print("── tests", flush=True)
     workers = str(os.cpu_count() or 1)
+    # By group: whatever needs Spark runs in one worker, one test after the other, while the others do the rest.
     tested = subprocess.run(
-        [BIN / "pytest", "-n", workers, "--dist", "worksteal", "--cov", "--cov-branch", "--cov-report=term"],
+        [BIN / "pytest", "-n", workers, "--dist", "loadgroup", "--cov", "--cov-branch", "--cov-report=term"],
         check=False,
     )
     print(f"── coverage of protocols/, at least {PROTOCOLS_COVERAGE_MIN} %", flush=True)

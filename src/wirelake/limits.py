@@ -15,6 +15,8 @@ JSON_DEPTH_MAX: Final = 128  # what was read can be written again, however deep 
 # The command line: hex or raw bytes on standard input.
 CLI_INPUT_BYTES_MAX: Final = 64 * MIB
 
+CLI_PIPELINE_STOP_S: Final = 30.0  # for the pipeline beside `up` to end
+
 # The command line: talking to a gateway that runs.
 CLI_CONNECT_S: Final = 5.0  # until it takes the connection
 CLI_ANSWER_S: Final = 30.0  # for an answer, beyond the time that the request itself asks for
@@ -329,6 +331,7 @@ HTTP_QUERIES_MAX: Final = 2  # over the tables, at once
 HTTP_TICK_S: Final = 1.0  # how often the lag of the event loop is measured
 
 # pipeline
+WHEEL_BUILD_S: Final = 120.0
 JAVA_ANSWER_S: Final = 20.0  # for a Java to say its version
 PIPELINE_DRIVER_MEMORY_MB: Final = 1024  # of the driver's JVM; with a local master also that of the tasks
 PIPELINE_PARTITION_ROWS: Final = 250_000  # (option) records that one task reads, when there is much to read
@@ -339,6 +342,7 @@ PIPELINE_CHUNK_ROWS: Final = 64 * KIB  # records decoded in one call, about
 PIPELINE_CHUNK_BYTES: Final = 16 * MIB
 PIPELINE_INTENTS_KEPT: Final = 64  # newest batches whose commits can be done again
 PIPELINE_TRIGGER_S: Final = 1.0  # (option) between the beginnings of two batches, when there is little to do
+PIPELINE_TRIGGER_S_MIN: Final = 0.1
 PIPELINE_STOP_S: Final = 20.0  # for a batch under way to end, when the job is to stop
 PIPELINE_REFRESH_EVERY_S: Final = 5.0  # between two refreshings of the gold tables
 PIPELINE_RESTART_FIRST_S: Final = 1.0  # pause after a failure, doubled each time

@@ -7,6 +7,7 @@ from click.testing import CliRunner, Result
 
 from wirelake.cli import doctor
 from wirelake.cli.main import wirelake
+from wirelake.errors import InputError
 
 QUIET_DOORS = "[listen]\n" + "\n".join(
     f'{door} = "off"' for door in ("magline", "apostol", "esnp", "sisnet", "sisnet_tcp", "redis", "http")
@@ -70,3 +71,25 @@ def test_too_little_room_too_few_files_too_old_a_python(tmp_path: Path, monkeypa
     assert "install 3.11 or later" in result.output
     assert "no_such_module" in result.output
     assert "4 to look at." in result.output
+
+
+def test_what_the_pipeline_would_run_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told() -> doctor.Finding:
+        (found,) = [
+            each for each in doctor.examine(None, tmp_path) if each.text.startswith(("The pipeline", "No pipeline"))
+        ]
+        return found
+
+    assert told().fine
+    assert "PySpark" in told().text
+    assert "Java" in told().text
+
+    def no_java() -> None:
+        raise InputError("Spark needs Java 17 or later")
+
+    monkeypatch.setattr(doctor, "find_java", no_java)
+    assert not told().fine
+    assert "Spark needs Java 17" in told().text
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "pyspark" else True)
+    assert told().fine  # a gateway needs none
+    assert "pip install wirelake[pipeline]" in told().text

@@ -1,5 +1,6 @@
 """One Spark session for each pytest worker: it takes seconds to start."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+PLUGIN = Path(__file__).parent / "plugin"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All that need Spark run in one worker, one after the other: two sessions on two cores would fight."""
     for item in items:
@@ -22,8 +26,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
+    """Its Python workers know the protocol `brittle` of the folder plugin/."""
     from wirelake.pipeline.session import open_session
 
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(PLUGIN), os.environ.get("PYTHONPATH", "")])
     session = open_session("local[2]", "tests", {"spark.ui.enabled": "false", "spark.driver.memory": "768m"})
     yield session
     session.stop()
@@ -38,6 +44,6 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def log(data: Path) -> Iterator[Log]:
     """A log in small segments."""
-    opened = Log(data / "log", LogSettings(segment_bytes=64 * 1024, fsync=False))
+    opened = Log(data / "log", LogSettings(segment_bytes=64 * 1024, fsync=False, keep_days=None))
     yield opened
     opened.close()

@@ -125,11 +125,10 @@ def test_files_that_nobody_needs_go_after_a_while(commits: Commits, tmp_path: Pa
     DeltaTable(tmp_path / FRAMES.folder, version=3).to_pyarrow_table()  # a reader of the version before is not broken
 
 
-def test_a_running_job_compacts_by_itself(commits: Commits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "LAKE_COMPACT_EVERY_BATCHES", 10)
+def test_a_running_job_compacts_by_itself(commits: Commits, tmp_path: Path) -> None:
     for batch in range(10):
         commits.commit("bronze.frames", batch, write(FRAMES, frames(batch), tmp_path), [])
-    compacting = Compacting(tmp_path)
+    compacting = Compacting(tmp_path, every_batches=10)
     for _ in range(10):
         compacting.after_batch()
     deadline_s = time.monotonic() + 30

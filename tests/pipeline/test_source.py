@@ -3,12 +3,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from log.records import expected, fill
+from log.records import check, expected, fill
 
 from wirelake.errors import GoneError, InputError
 from wirelake.log.log import Log
+from wirelake.log.reader import Reader
 from wirelake.log.schema import SCHEMA
 from wirelake.log.segment import segment_firsts, segment_path
+from wirelake.log.segmentmap import Near
 from wirelake.log.survey import Survey
 from wirelake.pipeline.source import Options, WirelakeReader, WirelakeStreamReader
 
@@ -152,3 +154,15 @@ def test_a_survey_sees_every_record_once_wherever_it_begins(log: Log, data: Path
     assert list(survey.pieces(400, 500)) == []
     fill(log, 20)
     assert list(survey.pieces(400, 500))[-1].end_seq == 420
+
+
+def test_a_reader_believes_a_place_only_if_a_block_is_there(log: Log, data: Path) -> None:
+    fill(log, 300, per_block=10)
+    piece = list(Survey(data / "log").pieces(0, 300))[-2]
+    near = piece.near
+    assert near is not None
+    reader = Reader(data / "log")
+    for place in (near, near._replace(offset=near.offset + 8), near._replace(seq=near.seq - 1), Near(7, 0, 0)):
+        assert check(reader.read(near.seq + 1, near=place)) == list(range(near.seq + 1, 300))
+    assert check(reader.read(5, near=near)) == list(range(5, 300))  # it is after what is asked for
+    assert reader.damages == []

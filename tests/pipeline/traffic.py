@@ -55,7 +55,7 @@ def fill(log: EventLog, records: int, seed: int = 0, step_us: int = 200) -> None
 
 def filled(data: Path, records: int, seed: int = 0) -> None:
     """A data folder with a log of so many records."""
-    log = Log(data / "log", LogSettings(segment_bytes=1024 * 1024, fsync=False))
+    log = Log(data / "log", LogSettings(segment_bytes=1024 * 1024, fsync=False, keep_days=None))
     for start in range(0, records, 5000):
         fill(log, min(5000, records - start), seed + start)
     log.close()

@@ -6,6 +6,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,12 +19,14 @@ from wirelake.cli.options import settings_options
 from wirelake.config import Listen, Settings, load, parse_address
 from wirelake.errors import WirelakeError
 from wirelake.limits import MIB
+from wirelake.pipeline.java import find_java
 from wirelake.protocols import registry
 
 _PYTHON_MIN = (3, 11)
 _FREE_BYTES_MIN = 1024 * MIB
 _OPEN_FILES_MIN = 4096
 _MODULES = ("click", "cramjam", "cryptography", "fastcrc", "msgspec", "pyarrow", "rich")
+_PIPELINE_MODULES = ("deltalake", "numba", "pyspark")
 
 
 class Finding(Struct, frozen=True):
@@ -53,6 +56,7 @@ def examine(config_file: Path | None, data_folder: Path | None) -> Iterator[Find
     yield _python()
     yield _modules()
     yield _protocols()
+    yield _pipeline()
     try:
         settings = load(config_file, data_folder)
     except WirelakeError as error:
@@ -75,6 +79,18 @@ def _modules() -> Finding:
     if missing:
         return Finding(False, f"Missing packages: {', '.join(missing)}. Run `pip install wirelake` again.")
     return Finding(True, "All packages that the gateway needs are installed.")
+
+
+def _pipeline() -> Finding:
+    """Without it a gateway works as well: that it is not installed is not wrong."""
+    missing = [name for name in _PIPELINE_MODULES if find_spec(name) is None]
+    if missing:
+        return Finding(True, f"No pipeline (without {', '.join(missing)}): `pip install wirelake[pipeline]` brings it.")
+    try:
+        java = find_java()
+    except WirelakeError as error:
+        return Finding(False, f"The pipeline cannot run: {error}.")
+    return Finding(True, f"The pipeline can run: PySpark {version('pyspark')} on {java}.")
 
 
 def _protocols() -> Finding:

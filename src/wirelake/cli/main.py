@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "subscribe": "Print notifications as they come.",
     "request": "Ask a service.",
     "send": "Send a device a command.",
+    "pipeline": "From the log to the tables, on Spark.",
     "simulate": "Let a fleet of simulated clients talk to a running gateway.",
     "log": "Look into the event log.",
     "query": "SQL over the tables.",

@@ -37,13 +37,22 @@ Examples:
 @settings_options
 def command(log_format: str, log_level: str, config_file: Path | None, data_folder: Path | None) -> None:
     """Run the gateway, until Ctrl-C or SIGTERM. SIGHUP, or `wirelake reload`, reads the settings again."""
-    settings = load(config_file, data_folder)
     start_logging(log_format, log_level)
+    end(serve(config_file, data_folder))
+
+
+def serve(config_file: Path | None, data_folder: Path | None, opened: Callable[[], None] = lambda: None) -> bool:
+    """Until a signal comes; `opened` is called once every door is. Answers whether the end came in time."""
+    settings = load(config_file, data_folder)
     pid_file = PidFile(Path(settings.data))
     try:
-        in_time = uvloop.run(Serving(settings, lambda: load(config_file, data_folder)).run())
+        return uvloop.run(Serving(settings, lambda: load(config_file, data_folder), opened).run())
     finally:
         pid_file.release()
+
+
+def end(in_time: bool) -> None:
+    """The last thing a process does that served."""
     if not in_time:
         # A thread is still at work on the disk, and Python would wait for it. What was confirmed is on disk.
         sys.stderr.flush()
@@ -53,9 +62,10 @@ def command(log_format: str, log_level: str, config_file: Path | None, data_fold
 class Serving:
     """One run of the gateway."""
 
-    def __init__(self, settings: Settings, load_again: Callable[[], Settings]) -> None:
+    def __init__(self, settings: Settings, load_again: Callable[[], Settings], opened: Callable[[], None]) -> None:
         self._gateway = Gateway(settings, PAGES)
         self._load_again = load_again
+        self._opened = opened
         self._stop = asyncio.Event()
         self._reloads = 0
 
@@ -69,6 +79,7 @@ class Serving:
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         for line in self._greeting():
             click.echo(line)
+        self._opened()
         await self._stop.wait()
         try:
             async with asyncio.timeout(GATEWAY_STOP_S - CLI_SHUTDOWN_MARGIN_S):

@@ -15,7 +15,7 @@ from wirelake.log.mark import Mark
 from wirelake.log.quarantine import Damage
 from wirelake.log.schema import AT
 from wirelake.log.segment import segment_firsts, segment_path
-from wirelake.log.segmentmap import SegmentMap, State, Stretch
+from wirelake.log.segmentmap import Near, SegmentMap, State, Stretch
 
 _log = logging.getLogger(__name__)
 
@@ -51,8 +51,12 @@ class Reader:
         wait_s: float = 0.0,
         since_us: int | None = None,
         until_us: int | None = None,
+        near: Near | None = None,
     ) -> Iterator[Any]:
-        """Record batches in order, none of them empty. See `EventLog.read`; times are those of the column `at`."""
+        """Record batches in order, none of them empty. See `EventLog.read`; times are those of the column `at`.
+
+        `near` is a block at or before `from_seq`, which saves the search: a segment that is not sealed has no index.
+        """
         seq = self.oldest_seq if from_seq is None else from_seq
         times = None if since_us is None and until_us is None else Times(since_us, until_us)
         cursor: _Cursor | None = None
@@ -66,7 +70,7 @@ class Reader:
                 self._sleep(min(LOG_POLL_S, left_s))
                 continue
             if cursor is None:
-                cursor = self._locate(seq, times)
+                cursor = self._locate(seq, times, near)
             end = committed if until_seq is None else min(committed, until_seq)
             for found in cursor.stretches(end):
                 if found.state is State.WHOLE:
@@ -82,7 +86,7 @@ class Reader:
                 cursor = None
             deadline_s = time.monotonic() + wait_s
 
-    def _locate(self, seq: int, times: "Times | None") -> "_Cursor":
+    def _locate(self, seq: int, times: "Times | None", near: Near | None) -> "_Cursor":
         for _ in range(2):  # a segment may be removed between the listing and the opening
             firsts = segment_firsts(self._folder)
             at_or_before = [first for first in firsts if first <= seq]
@@ -93,7 +97,7 @@ class Reader:
                 segment = SegmentMap(segment_path(self._folder, first), first, self._mark.salt)
             except FileNotFoundError:
                 continue
-            return _Cursor(segment, seq, times)
+            return _Cursor(segment, seq, times, near)
         raise GoneError(seq, self.oldest_seq)
 
     def _move_on(self, cursor: "_Cursor", seq: int, end: int) -> int:
@@ -150,10 +154,13 @@ class Times:
 class _Cursor:
     """A place in a segment."""
 
-    def __init__(self, segment: SegmentMap, seq: int, times: Times | None) -> None:
+    def __init__(self, segment: SegmentMap, seq: int, times: Times | None, near: Near | None) -> None:
         self.segment = segment
         self._times = times
-        self.offset, self.seq = segment.find(seq)
+        if near is not None and near.seq <= seq and segment.begins(near):
+            self.offset, self.seq = near.offset, near.seq
+        else:
+            self.offset, self.seq = segment.find(seq)
         trailer = segment.trailer
         if times is not None and trailer is not None and times.miss(trailer.at_min_us, trailer.at_max_us):
             self.offset, self.seq = trailer.index_offset, trailer.end_seq

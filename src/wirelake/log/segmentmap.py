@@ -40,6 +40,14 @@ class Stretch(NamedTuple):
         return self.first_seq + self.rows
 
 
+class Near(NamedTuple):
+    """Where a block is, as somebody found it who came by."""
+
+    segment: int  # its first seq
+    offset: int
+    seq: int
+
+
 class SegmentMap:
     """Readers keep one for as long as they read; batches keep it alive after that, even when the file is removed."""
 
@@ -131,6 +139,13 @@ class SegmentMap:
                 break
             offset, expected = offset + found.span_bytes, found.end_seq
         return offset, expected
+
+    def begins(self, near: Near) -> bool:
+        """Whether a block of this segment begins there, with that record."""
+        if near.segment != self.first_seq or self.salt is None or near.offset < self.first_block:
+            return False
+        header = read_header(self.view, near.offset, self.salt) if near.offset + HEADER_BYTES <= self.bytes else None
+        return header is not None and header.first_seq == near.seq
 
     def index(self) -> memoryview | None:
         """The footer's numbers, four for each block (see `Place`); None if there is none that holds."""

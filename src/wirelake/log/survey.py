@@ -8,7 +8,7 @@ from typing import NamedTuple
 from wirelake.errors import GoneError
 from wirelake.log.mark import Mark
 from wirelake.log.segment import segment_firsts, segment_path
-from wirelake.log.segmentmap import SegmentMap, State
+from wirelake.log.segmentmap import Near, SegmentMap, State
 
 
 class Piece(NamedTuple):
@@ -18,6 +18,7 @@ class Piece(NamedTuple):
     end_seq: int
     bytes: int
     at_max_us: int  # 0 where that is lost too
+    near: Near | None = None  # the block; None for what is lost
 
     @property
     def rows(self) -> int:
@@ -31,12 +32,13 @@ class _Place(NamedTuple):
 
 
 class Survey:
-    """Remembers where it ended: who asks about the end of a log again and again walks no block twice."""
+    """Remembers where it began and ended: who follows the end of a log walks each block twice at most."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._mark = Mark(folder)
-        self._place: _Place | None = None
+        self._begun: _Place | None = None
+        self._ended: _Place | None = None
 
     @property
     def next_seq(self) -> int:
@@ -50,9 +52,8 @@ class Survey:
     def pieces(self, from_seq: int, until_seq: int) -> Iterator[Piece]:
         """What holds the records from `from_seq` on and before `until_seq`; the first and the last are cut to that."""
         end = min(until_seq, self.next_seq)
-        place = self._place
-        if place is None or place.seq > from_seq:
-            place = self._locate(from_seq) if from_seq < end else None
+        place = self._known(from_seq) or (self._locate(from_seq) if from_seq < end else None)
+        self._begun = place
         while place is not None and place.seq < end:
             found = place.segment.look(place.offset, place.seq, check_body=False)
             if found is None or found.state is State.INDEX:
@@ -65,11 +66,15 @@ class Survey:
             if found.end_seq > from_seq:
                 at_max_us = found.header.at_max_us if found.state is State.WHOLE and found.header is not None else 0
                 first, last = max(found.first_seq, from_seq), min(found.end_seq, end)
-                yield Piece(first, last, found.span_bytes, at_max_us)
-            self._place = place  # of the last block: the next question may begin inside it
+                near = Near(place.segment.first_seq, place.offset, found.first_seq)
+                yield Piece(first, last, found.span_bytes, at_max_us, near)
+            self._ended = place  # the last block: the next question may begin inside it
             place = _Place(place.segment, place.offset + found.span_bytes, found.end_seq)
-        if place is not None:
-            self._place = place if place.seq <= end else self._place
+
+    def _known(self, seq: int) -> _Place | None:
+        """The nearest place before `seq` that was found earlier, if it is in the segment that has it."""
+        near = [place for place in (self._begun, self._ended) if place is not None and place.seq <= seq]
+        return max(near, key=lambda place: place.seq, default=None)
 
     def _locate(self, seq: int) -> _Place:
         firsts = segment_firsts(self._folder)

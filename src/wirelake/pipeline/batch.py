@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import astuple
+
 from wirelake.lake.tables import TABLES
 from wirelake.log.files import Files
 from wirelake.log.positions import Positions
@@ -19,13 +21,13 @@ from wirelake.pipeline.parquet import FileAction
 from wirelake.pipeline.places import Places
 from wirelake.pipeline.reports import REPORTS, SHUFFLED, Bucketed, Landed, Report, read_report
 from wirelake.pipeline.spans import Span
-from wirelake.pipeline.stream import CONSUMER, Stream
+from wirelake.pipeline.stream import CONSUMER, Stream, sync_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger(__name__)
-_SPANS: Final = "from_seq long, until_seq long, now_us long"
+_SPANS: Final = ", ".join(f"{name} long" for name in Span.__struct_fields__)
 
 
 class Batches:
@@ -45,8 +47,10 @@ class Batches:
             for name in intent.tables:
                 if self.commits.version(name) < intent.batch:
                     self.commits.present(intent.adds.get(name, ()))
-            self.commit(intent)
+            self._into_tables(intent)
         last = self.intents.last()
+        if last is not None:
+            self.commit(last)
         needed = set(last.carry.values()) if last is not None else set()
         for path in self._places.carry.iterdir():
             if path.name not in needed:
@@ -54,10 +58,12 @@ class Batches:
 
     def commit(self, intent: Intent) -> None:
         """Into every table that does not have it; only then the log may forget its records."""
+        self._into_tables(intent)
+        self._positions.commit(CONSUMER, intent.until_seq, time.time_ns() // 1000)
+
+    def _into_tables(self, intent: Intent) -> None:
         for name in intent.tables:
             self.commits.commit(name, intent.batch, intent.adds.get(name, ()), intent.removes.get(name, ()))
-        at_us = time.time_ns() // 1000
-        self._positions.commit(CONSUMER, intent.until_seq, at_us)
 
     def compute(
         self, spans: "DataFrame", batch: int, poison: frozenset[int] = frozenset(), isolate: bool = False
@@ -66,6 +72,7 @@ class Batches:
         before = self.intents.last()
         reports = self.run(spans, Landing(self._places.log, self._places.lake, self._stream.buckets, poison, isolate))
         intent = intent_of(batch, reports, before)
+        sync_offsets(self._places, batch)
         self.intents.write(intent)
         if before is not None:
             for name in set(before.carry.values()) - set(intent.carry.values()):
@@ -85,7 +92,7 @@ class Batches:
 
     def try_out(self, spans: list[Span], poison: frozenset[int] = frozenset()) -> None:
         """The same without writing anything: raises if the job fails on these."""
-        rows = [(span.from_seq, span.until_seq, span.now_us) for span in spans]
+        rows = [astuple(span) for span in spans]
         landing = Landing(self._places.log, self._places.lake, self._stream.buckets, poison, isolate=False, dry=True)
         self.run(self._spark.createDataFrame(rows, _SPANS), landing)
 

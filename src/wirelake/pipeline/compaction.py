@@ -48,8 +48,9 @@ class Compacted(Struct):
 class Compacting:
     """In a running job: every so many batches, in a thread of its own, so that no batch waits for it."""
 
-    def __init__(self, lake: Path) -> None:
+    def __init__(self, lake: Path, every_batches: int = LAKE_COMPACT_EVERY_BATCHES) -> None:
         self._lake = lake
+        self._every_batches = every_batches
         self._batches = 0
         self._rounds = 0
         self._wanted = threading.Event()
@@ -60,7 +61,7 @@ class Compacting:
 
     def after_batch(self) -> None:
         self._batches += 1
-        if self._batches % LAKE_COMPACT_EVERY_BATCHES == 0:
+        if self._batches % self._every_batches == 0:
             self._wanted.set()
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from wirelake.errors import StorageError
 from wirelake.lake.progress import Progress, write_progress
 from wirelake.limits import (
+    LAKE_COMPACT_EVERY_BATCHES,
     PIPELINE_ONCE_ATTEMPTS_MAX,
     PIPELINE_PARTITION_BYTES,
     PIPELINE_PARTITION_ROWS,
@@ -46,7 +47,7 @@ class JobSettings(Struct, frozen=True, kw_only=True):
     trigger_s: float = PIPELINE_TRIGGER_S
     gone: str = "fail"  # or "oldest": what retention removed before it was read is left out
     batch_rows: int | None = None
-    compact: bool = True
+    compact_every: int = LAKE_COMPACT_EVERY_BATCHES  # batches; 0 is never
 
 
 class Job:
@@ -65,11 +66,16 @@ class Job:
         self._told = told
         self.places = Places.of(data)
         self._lock = StreamLock(self.places)
-        self._stream = open_stream(self.places)
+        try:
+            self._stream = open_stream(self.places)
+        except BaseException:
+            self._lock.release()
+            raise
         self._batches = Batches(spark, self.places, self._stream)
         self._failures = Failures(self.places.checkpoint)
         self._refreshing = Refreshing(spark, self.places.lake, self.places.checkpoint, self._batches.intents, refresh)
-        self._compacting = Compacting(self.places.lake) if settings.compact else None
+        every = settings.compact_every
+        self._compacting = Compacting(self.places.lake, every) if every else None
         self._stopping = threading.Event()
         self._failed = 0  # times in a row
         self._recent: list[tuple[float, int]] = []  # (when a batch ended, its rows)
@@ -109,15 +115,15 @@ class Job:
 
     def _run_query(self) -> BaseException | None:
         """What it failed with; None if it was to end."""
-        query = self._start()
-        ended = False
         try:
+            query = self._start()
+            ended = False
             while not ended and not self._stopping.is_set():
                 ended = bool(query.awaitTermination(_LOOK_S))  # type: ignore[arg-type] # it takes fractions
+            if not ended:
+                self._end(query)
         except Exception as error:  # noqa: BLE001 (of Spark: whatever the query failed with)
-            return error
-        if not ended:
-            self._end(query)
+            return None if self._stopping.is_set() else error
         return None
 
     def _start(self) -> "StreamingQuery":

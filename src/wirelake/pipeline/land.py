@@ -52,7 +52,7 @@ class Landing(Struct, frozen=True):
         poison: list[int] = []
         rows = 0
         try:
-            for batch in read_span(self.log, span.from_seq, span.until_seq):
+            for batch in read_span(self.log, span):
                 rows += batch.num_rows
                 decoded, items, bad = self._decoded(batch)
                 poison += bad["seq"].to_pylist()

@@ -4,7 +4,10 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from wirelake.limits import PIPELINE_POISON_MAX
+from wirelake.log.survey import Survey
 from wirelake.pipeline.spans import Span, cut
 
 _log = logging.getLogger(__name__)
@@ -43,7 +46,8 @@ def _search(log: Path, span: Span, try_out: TryOut, found: list[int]) -> None:
 
 
 def _spans(log: Path, span: Span) -> list[Span]:
-    return [Span(each.from_seq, each.until_seq, span.now_us) for each in cut(log, span.from_seq, span.until_seq)]
+    pieces = cut(Survey(log), span.from_seq, span.until_seq)
+    return [replace(each, now_us=span.now_us) for each in pieces]
 
 
 def _passes(try_out: TryOut, spans: list[Span]) -> bool:

@@ -8,11 +8,12 @@ import pyarrow as pa
 
 from wirelake.limits import PIPELINE_CHUNK_BYTES, PIPELINE_CHUNK_ROWS
 from wirelake.log.reader import Reader
+from wirelake.pipeline.spans import Span
 
 
-def read_span(folder: Path, from_seq: int, until_seq: int) -> Iterator[Any]:
+def read_span(folder: Path, span: Span) -> Iterator[Any]:
     """As they lie on disk where they are large; small ones joined. A quiet gateway's blocks have one record each."""
-    return gathered(Reader(folder).read(from_seq, until_seq))
+    return gathered(Reader(folder).read(span.from_seq, span.until_seq, near=span.near))
 
 
 def gathered(batches: Iterable[Any]) -> Iterator[Any]:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 LOCAL: Final = "local[*]"
 _SETTINGS: Final = {
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": f"{PIPELINE_DRIVER_MEMORY_MB}m",
     "spark.python.daemon.module": "wirelake.pipeline.daemon",
     "spark.scheduler.mode": "FAIR",
@@ -43,6 +42,9 @@ appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = spark: %d{HH:mm:ss} %p %c{1}: %m%n%xEx{0}
+# With a level of its own, it does not announce that it has chosen one.
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
 """
 _SAID_OTHERWISE: Final = (
     "org.apache.spark.executor.Executor",
@@ -64,7 +66,8 @@ def open_session(master: str = LOCAL, name: str = "wirelake", settings: dict[str
 
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if master.startswith("local"):  # elsewhere, executors must be able to call back
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="wirelake-spark-") as folder:
         logging = _logging_file(Path(folder))
         java_options = f"-Dlog4j2.configurationFile={logging} -XX:+UseParallelGC"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+from msgspec.structs import astuple
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -30,7 +31,7 @@ from wirelake.pipeline.reading import read_span
 from wirelake.pipeline.spans import Span, batch_end, cut
 from wirelake.pipeline.views import DECODED_VIEWS, decoded_schema, decoded_view
 
-SPANS: Final = pa.schema([("from_seq", pa.int64()), ("until_seq", pa.int64()), ("now_us", pa.int64())])
+SPANS: Final = pa.schema([(name, pa.int64()) for name in Span.__struct_fields__])
 VIEWS: Final = ("frames", "spans", *DECODED_VIEWS)
 GONE: Final = ("fail", "oldest")
 
@@ -62,17 +63,15 @@ class Options:
             raise GoneError(from_seq, oldest)
         return oldest
 
-    def partitions(self, from_seq: int, until_seq: int) -> list[InputPartition]:
-        spans = cut(self.folder, from_seq, until_seq, self.partition_rows)
-        return [_Partition(span) for span in spans]
+    def partitions(self, survey: Survey, from_seq: int, until_seq: int) -> list[InputPartition]:
+        return [_Partition(span) for span in cut(survey, from_seq, until_seq, self.partition_rows)]
 
     def read(self, span: Span) -> Iterator[Any]:
         if self.view == "spans":
-            row = [[span.from_seq], [span.until_seq], [span.now_us]]
-            yield pa.record_batch([pa.array(value, pa.int64()) for value in row], schema=SPANS)
+            yield pa.record_batch([pa.array([value], pa.int64()) for value in astuple(span)], schema=SPANS)
             return
         look: Callable[[Any], Any] = (lambda batch: batch) if self.view == "frames" else decoded_view(self.view)
-        for batch in read_span(self.folder, span.from_seq, span.until_seq):
+        for batch in read_span(self.folder, span):
             yield look(batch)
 
 
@@ -95,7 +94,7 @@ class WirelakeSource(DataSource):
 
 class _Partition(InputPartition):
     def __init__(self, span: Span) -> None:
-        super().__init__((span.from_seq, span.until_seq, span.now_us))
+        super().__init__(astuple(span))
 
     @property
     def span(self) -> Span:
@@ -110,7 +109,7 @@ class WirelakeReader(DataSourceReader):
         options, survey = self._options, Survey(self._options.folder)
         oldest, end = survey.oldest_seq, survey.next_seq
         first = oldest if options.from_seq is None else options.present(options.from_seq, survey)
-        return options.partitions(first, end if options.until_seq is None else min(end, options.until_seq))
+        return options.partitions(survey, first, end if options.until_seq is None else min(end, options.until_seq))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, _Partition)  # noqa: S101 (for the types: they are ours)
@@ -151,7 +150,7 @@ class WirelakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         if end["seq"] <= start["seq"]:
             return []
-        return self._options.partitions(self._options.present(start["seq"], self._log), end["seq"])
+        return self._options.partitions(self._log, self._options.present(start["seq"], self._log), end["seq"])
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, _Partition)  # noqa: S101 (for the types: they are ours)

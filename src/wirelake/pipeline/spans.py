@@ -1,10 +1,9 @@
 """How the log is cut up: what one batch takes, and what one task of it reads."""
 
-from pathlib import Path
-
 from msgspec import Struct
 
 from wirelake.limits import PIPELINE_PARTITION_BYTES, PIPELINE_PARTITION_ROWS
+from wirelake.log.segmentmap import Near
 from wirelake.log.survey import Piece, Survey
 
 
@@ -14,6 +13,14 @@ class Span(Struct, frozen=True):
     from_seq: int
     until_seq: int
     now_us: int = 0  # the largest `at` of the whole batch: what its clock shows
+    # A block at or before the first record, which saves the task the search (see `Near`); -1 is none.
+    near_segment: int = -1
+    near_offset: int = -1
+    near_seq: int = -1
+
+    @property
+    def near(self) -> Near | None:
+        return None if self.near_segment < 0 else Near(self.near_segment, self.near_offset, self.near_seq)
 
     @property
     def rows(self) -> int:
@@ -33,25 +40,29 @@ def batch_end(survey: Survey, from_seq: int, until_seq: int, rows_max: int | Non
     return end
 
 
-def cut(folder: Path, from_seq: int, until_seq: int, rows: int | None = None) -> list[Span]:
+def cut(survey: Survey, from_seq: int, until_seq: int, rows: int | None = None) -> list[Span]:
     """Few and large spans: so many that none has much more than `rows` or PIPELINE_PARTITION_BYTES, cut at blocks."""
     if until_seq <= from_seq:
         return []
     rows = PIPELINE_PARTITION_ROWS if rows is None else rows
-    pieces = list(Survey(folder).pieces(from_seq, until_seq))
+    pieces = list(survey.pieces(from_seq, until_seq))
     now_us = max((piece.at_max_us for piece in pieces), default=0)
     size = sum(piece.bytes for piece in pieces)
     count = max(1, round((until_seq - from_seq) / rows), round(size / PIPELINE_PARTITION_BYTES))
     weight = sum(map(_weight, pieces)) / count
     spans: list[Span] = []
-    first, filled = from_seq, 0.0
-    for piece in pieces[:-1]:
+    start, first, filled = from_seq, None, 0.0
+    for number, piece in enumerate(pieces):
+        first = first or piece
         filled += _weight(piece)
-        if filled >= weight * (len(spans) + 1):
-            spans.append(Span(first, piece.end_seq, now_us))
-            first = piece.end_seq
-    spans.append(Span(first, until_seq, now_us))
+        if filled >= weight * (len(spans) + 1) or number == len(pieces) - 1:
+            spans.append(_span(start, piece.end_seq, now_us, first))
+            start, first = piece.end_seq, None
     return spans
+
+
+def _span(from_seq: int, until_seq: int, now_us: int, first: Piece) -> Span:
+    return Span(from_seq, until_seq, now_us, *(first.near or ()))
 
 
 def _weight(piece: Piece) -> float:

@@ -75,3 +75,15 @@ def spark_checkpoint(places: Places) -> Path:
 
 def offsets_folder(places: Places) -> Path:
     return spark_checkpoint(places) / "offsets"
+
+
+def sync_offsets(places: Places, batch: int) -> None:
+    """Spark does not sync what it writes. After a power failure an intent must not be there without its batch's end:
+    Spark would give the same number to another span.
+    """
+    fd = os.open(offsets_folder(places) / str(batch), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    Files().fsync_dir(offsets_folder(places))

@@ -6,6 +6,7 @@ from gateway.http.calling import BOB, Calling, run
 from gateway.running import until
 from gateway.wire import Phone
 from wirelake.gateway.histogram import Histogram
+from wirelake.lake.progress import Progress, write_progress
 from wirelake.protocols.comet import frames
 
 
@@ -82,5 +83,23 @@ def test_the_lag_of_the_loop_is_measured(tmp_path: Path) -> None:
     async def test(caller: Calling) -> None:
         await until(lambda: caller.api.loop_lag_s.count > 0)
         assert (await scraped(caller))["wirelake_loop_lag_seconds_count", ()] > 0
+
+    run(tmp_path, test)
+
+
+def test_a_pipeline_that_runs_beside_it_is_shown(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        folder = caller.gateway.folder
+        now_ms = caller.gateway.now_ms()
+        told = Progress(pid=1, written_at_ms=now_ms, next_seq=0, at_us=now_ms * 1000, rows=70, batches=3)
+        write_progress(folder, told)
+        found = await scraped(caller)
+        assert found["wirelake_pipeline_rows_total", ()] == 70
+        assert found["wirelake_pipeline_behind_rows", ("silver",)] == caller.gateway.log.next_seq
+        assert 0 <= found["wirelake_pipeline_behind_seconds", ("silver",)] < 60
+        assert ("wirelake_pipeline_behind_seconds", ("gold",)) not in found  # it has taken in nothing yet
+        told.written_at_ms = now_ms - 3_600_000
+        write_progress(folder, told)
+        assert ("wirelake_pipeline_rows_total", ()) not in await scraped(caller)  # it no longer runs
 
     run(tmp_path, test)

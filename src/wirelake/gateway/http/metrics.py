@@ -14,6 +14,8 @@ from wirelake.gateway.http.api import Api
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Access, Route
 from wirelake.gateway.http.traffic import Traffic
+from wirelake.lake.progress import read_progress
+from wirelake.limits import PIPELINE_FRESH_S
 
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -36,6 +38,7 @@ class GatewayCollector(Collector):
         yield from self._upstreams()
         yield from self._storage()
         yield from self._http()
+        yield from self._pipeline()
 
     def _connections(self) -> Iterator[Metric]:
         counters, admission = self._api.gateway.counters, self._api.gateway.admission
@@ -118,6 +121,28 @@ class GatewayCollector(Collector):
         yield _value("wirelake_http_streams", "Subscriptions by HTTP.", len(api.subscribers))
         yield _histogram("wirelake_loop_lag_seconds", "How late the event loop woke a sleeper.", api.loop_lag_s)
         yield _value("wirelake_started_seconds", "When, since 1970.", api.gateway.started_ms / 1000)
+
+    def _pipeline(self) -> Iterator[Metric]:
+        """Of the job that fills the tables, when one runs on this data folder: it writes its figures to a file."""
+        gateway = self._api.gateway
+        told = read_progress(gateway.folder)
+        if told is None or not told.running or gateway.now_ms() - told.written_at_ms > PIPELINE_FRESH_S * 1000:
+            return
+        behind = GaugeMetricFamily("wirelake_pipeline_behind_rows", "Records not yet taken in.", labels=["stage"])
+        ages = GaugeMetricFamily("wirelake_pipeline_behind_seconds", "Age of the newest taken in.", labels=["stage"])
+        for stage, seq, at_us in (("silver", told.next_seq, told.at_us), ("gold", told.gold_seq, told.gold_at_us)):
+            behind.add_metric([stage], max(0, gateway.log.next_seq - seq))
+            if at_us:
+                ages.add_metric([stage], max(0.0, gateway.now_ms() / 1000 - at_us / 1e6))
+        yield behind
+        yield ages
+        yield _count("wirelake_pipeline_rows", "Records taken in since its start.", told.rows)
+        yield _count("wirelake_pipeline_batches", "Batches since its start.", told.batches)
+        yield _count("wirelake_pipeline_restarts", "Failures it started again after.", told.restarts)
+        yield _count("wirelake_pipeline_poisoned", "Records that broke the decoder.", told.poisoned)
+        yield _count("wirelake_pipeline_files_joined", "Small files joined.", told.files_joined)
+        yield _value("wirelake_pipeline_batch_seconds", "How long the last batch took.", told.batch_s)
+        yield _value("wirelake_pipeline_rows_per_second", "Over the last batches.", told.rows_s)
 
 
 def _value(name: str, text: str, value: float) -> Metric:

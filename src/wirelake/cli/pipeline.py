@@ -1,0 +1,199 @@
+"""`wirelake pipeline`: the Spark job that fills the tables, and what there is to know about it."""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from wirelake.cli.logformat import start_logging
+from wirelake.cli.options import settings_options
+from wirelake.config import load
+from wirelake.errors import InputError
+from wirelake.lake.progress import Progress
+from wirelake.limits import PIPELINE_TRIGGER_S, PIPELINE_TRIGGER_S_MIN
+
+if TYPE_CHECKING:
+    from wirelake.pipeline.job import Job
+
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+_LINE_EVERY_S: Final = 5.0  # where the output is no terminal
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  wirelake pipeline run --once
+  wirelake pipeline status
+  wirelake pipeline compact"""
+)
+def command() -> None:
+    """From the log to the tables, on Spark."""
+
+
+@command.command()
+@click.option("--once", is_flag=True, help="End when all that is in the log now is in the tables.")
+@click.option("--master", default=None, metavar="URL", help="Spark's master, if not this machine: spark://HOST:PORT …")
+@click.option("--wheel", type=_FILE, help="Wirelake's own wheel, for a master that is elsewhere.")
+@click.option(
+    "--trigger",
+    "trigger_s",
+    type=click.FloatRange(PIPELINE_TRIGGER_S_MIN),
+    default=PIPELINE_TRIGGER_S,
+    show_default=True,
+    help="Seconds from the beginning of a batch to that of the next.",
+)
+@click.option(
+    "--gone",
+    type=click.Choice(("fail", "oldest")),
+    default="fail",
+    show_default=True,
+    help="What to do if retention removed records before they were read.",
+)
+@click.option("--beside", is_flag=True, hidden=True, help="End when standard input does: whoever started it is gone.")
+@settings_options
+def run(
+    once: bool,
+    master: str | None,
+    wheel: Path | None,
+    trigger_s: float,
+    gone: str,
+    beside: bool,
+    config_file: Path | None,
+    data_folder: Path | None,
+) -> None:
+    """Fill the tables from the log, until Ctrl-C or, with --once, until it is done."""
+    data = Path(load(config_file, data_folder).data)
+    start_logging("console", "warning")
+    if not (data / "log").exists():
+        raise InputError(f"there is no log in {data}: start the gateway first, or use --data")
+    from wirelake.pipeline.cluster import cluster_settings  # noqa: PLC0415
+    from wirelake.pipeline.gold.refresh import refresh  # noqa: PLC0415
+    from wirelake.pipeline.job import Job, JobSettings, SparkLostError  # noqa: PLC0415 (an extra)
+    from wirelake.pipeline.session import LOCAL, open_session  # noqa: PLC0415
+
+    with Shown(sys.stdout.isatty()) as shown:
+        started_s = time.monotonic()
+        shown.say("starting Spark …")
+        master = master or LOCAL
+        spark = open_session(master, "wirelake", cluster_settings(master, wheel))
+        shown.say(f"Spark is up after {time.monotonic() - started_s:.1f} s, its own pages are at {_ui(spark)}")
+        job = Job(spark, data, JobSettings(once=once, trigger_s=trigger_s, gone=gone), refresh, shown.progress)
+        for name in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(name, lambda *_: job.stop())
+        if beside:
+            threading.Thread(target=_end_with_input, args=[job], daemon=True).start()
+        try:
+            job.run()
+        except SparkLostError as error:
+            _again(shown, error)
+        shown.say(_summary(job.progress))
+    spark.stop()
+
+
+def _end_with_input(job: "Job") -> None:
+    while os.read(0, 1):
+        pass
+    job.stop()
+
+
+def _again(shown: "Shown", error: Exception) -> None:
+    """The JVM is gone, and with it this process's Spark: become a new one, which finishes what this one began."""
+    shown.say(f"{error}; starting anew")
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "wirelake.cli.main", *sys.argv[1:]])  # noqa: S606
+
+
+def _ui(spark: Any) -> str:
+    return spark.sparkContext.uiWebUrl or "no address"
+
+
+@command.command()
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@settings_options
+def status(as_json: bool, config_file: Path | None, data_folder: Path | None) -> None:
+    """How far the tables are behind the log, in records and seconds; also while no job runs."""
+    from wirelake.pipeline.status import status_of  # noqa: PLC0415
+
+    found = status_of(Path(load(config_file, data_folder).data), time.time_ns() // 1_000_000)
+    if as_json:
+        click.echo(msgspec.json.encode(found).decode())
+        return
+    click.echo(f"The job {'runs' if found.running else 'does not run'}" + (f", {found.ui}" if found.ui else "") + ".")
+    table = Table("stage", "up to record", "records behind", "seconds behind", box=None)
+    for stage in found.stages:
+        table.add_row(stage.name, str(stage.next_seq), str(stage.behind_rows), f"{stage.behind_s:.1f}")
+    Console(highlight=False).print(table)
+    click.echo(f"{found.rows_s:.0f} records/s over the last batches, the last of which took {found.batch_s:.2f} s.")
+    for fault in found.errors:
+        click.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(fault.at_ms / 1000))} {fault.text}")
+
+
+@command.command()
+@settings_options
+def compact(config_file: Path | None, data_folder: Path | None) -> None:
+    """Join small files, and remove those that no reader can need any more. A running job does so by itself."""
+    from wirelake.pipeline.compaction import compact as compact_lake  # noqa: PLC0415 (an extra)
+
+    table = Table("table", "files before", "after", "removed from disk", box=None)
+    for name, done in compact_lake(Path(load(config_file, data_folder).data) / "lake").items():
+        table.add_row(name, str(done.files_before), str(done.files_after), str(done.files_removed))
+    Console(highlight=False).print(table)
+
+
+class Shown:
+    """What is said while the job runs: one line that moves on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, terminal: bool) -> None:
+        self._terminal = terminal
+        self._console = Console(highlight=False, soft_wrap=True)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True) if terminal else None
+        self._said_s = 0.0
+
+    def __enter__(self) -> "Shown":
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def say(self, text: str) -> None:
+        if self._live is not None:
+            self._console.print(Text(text))
+        else:
+            click.echo(text)
+
+    def progress(self, progress: Progress) -> None:
+        if self._live is not None:
+            self._live.update(Text(_line(progress), "cyan"), refresh=True)
+        elif time.monotonic() - self._said_s >= _LINE_EVERY_S and progress.batches:
+            self._said_s = time.monotonic()
+            click.echo(_line(progress))
+
+
+def _line(progress: Progress) -> str:
+    behind = f", {progress.restarts} restarts" if progress.restarts else ""
+    return (
+        f"batch {progress.batch}: up to record {progress.next_seq}, {progress.rows_s:.0f} records/s, "
+        f"the last took {progress.batch_s:.2f} s{behind}"
+    )
+
+
+def _summary(progress: Progress) -> str:
+    poisoned = f", {progress.poisoned} of them broke the decoder" if progress.poisoned else ""
+    return f"{progress.rows} records in {progress.batches} batches{poisoned}; the tables are up to {progress.next_seq}."
+
+
+logging.getLogger("py4j").setLevel(logging.ERROR)  # it logs what comes as an exception anyway

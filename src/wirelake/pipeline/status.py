@@ -1,0 +1,77 @@
+"""What is behind by how much: from the log and the job's own figures, whether it runs or not."""
+
+import os
+from pathlib import Path
+
+from msgspec import Struct
+
+from wirelake.lake.progress import Fault, Progress, read_progress
+from wirelake.limits import PIPELINE_FRESH_S
+from wirelake.log.reader import Reader
+from wirelake.log.survey import Survey
+from wirelake.pipeline.places import Places
+
+
+class Stage(Struct, frozen=True):
+    name: str
+    next_seq: int  # the first record that it has not taken in
+    behind_rows: int
+    behind_s: float  # between the newest record of the log and the newest that it has taken in
+
+
+class Status(Struct, frozen=True):
+    running: bool
+    ui: str
+    stages: list[Stage]
+    rows_s: float
+    batch_s: float
+    restarts: int
+    errors: list[Fault]
+
+
+def status_of(data: Path, now_ms: int) -> Status:
+    places = Places.of(data)
+    progress = read_progress(data) or Progress(pid=0, running=False)
+    running = progress.running and is_there(progress.pid)
+    next_seq, newest_us = newest(places.log)
+    stages = [
+        _stage("bronze, silver", progress.next_seq, progress.at_us, next_seq, newest_us),
+        _stage("gold", progress.gold_seq, progress.gold_at_us, next_seq, newest_us),
+    ]
+    fresh = running and now_ms - progress.written_at_ms < PIPELINE_FRESH_S * 1000
+    return Status(
+        running=running,
+        ui=progress.ui if running else "",
+        stages=stages,
+        rows_s=progress.rows_s if fresh else 0.0,
+        batch_s=progress.batch_s,
+        restarts=progress.restarts,
+        errors=progress.errors,
+    )
+
+
+def newest(log: Path) -> tuple[int, int]:
+    """The log's end, and when its newest record was seen; 0 if it has none."""
+    reader = Reader(log)
+    end = reader.next_seq
+    at_us = max((piece.at_max_us for piece in Survey(log).pieces(max(reader.oldest_seq, end - 1), end)), default=0)
+    return end, at_us
+
+
+def is_there(pid: int) -> bool:
+    """Whether there is a process of this number."""
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _stage(name: str, done_seq: int, done_us: int, next_seq: int, newest_us: int) -> Stage:
+    behind_rows = max(0, next_seq - done_seq)
+    behind_s = max(0.0, (newest_us - done_us) / 1e6) if behind_rows and done_us else 0.0
+    return Stage(name, done_seq, behind_rows, behind_s)

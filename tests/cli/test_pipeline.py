@@ -1,0 +1,97 @@
+"""`wirelake pipeline` as a process, and `wirelake up` with it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from pipeline.checking import check_tables
+from pipeline.traffic import filled
+
+from cli.serving import HOST, clean_environment, wirelake, write_settings
+
+pytestmark = pytest.mark.xdist_group("spark")
+WAIT_S = 180.0
+
+
+def test_once_status_and_compact(tmp_path: Path) -> None:
+    """With a PATH on which there is no Java."""
+    data = tmp_path / "data"
+    filled(data, 1000)
+    words = [sys.executable, "-m", "wirelake.cli.main", "pipeline", "run", "--once", "--data", str(data)]
+    without_java = clean_environment(PATH=str(path_without_java(tmp_path / "bin")))
+    without_java.pop("JAVA_HOME", None)
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, env=without_java, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == ""
+    assert "its own pages are at http://" in ran.stdout
+    assert "1000 records in" in ran.stdout
+    check_tables(data)
+    status = wirelake("pipeline", "status", "--json", "--data", str(data))
+    told = json.loads(status.stdout)
+    assert told["running"] is False
+    assert [stage["behind_rows"] for stage in told["stages"]] == [0, 0]
+    assert "does not run" in wirelake("pipeline", "status", "--data", str(data)).stdout
+    compacted = wirelake("pipeline", "compact", "--data", str(data))
+    assert "bronze.frames" in compacted.stdout, compacted.stderr
+    check_tables(data)
+
+
+def path_without_java(folder: Path) -> Path:
+    """All that is on the system's PATH, but no Java."""
+    folder.mkdir()
+    for program in [*Path("/usr/bin").iterdir(), *Path("/bin").iterdir()]:
+        if program.name != "java" and not (folder / program.name).is_symlink():
+            (folder / program.name).symlink_to(program)
+    return folder
+
+
+def test_without_a_log_it_says_so(tmp_path: Path) -> None:
+    ran = wirelake("pipeline", "run", "--once", "--data", str(tmp_path / "nowhere"))
+    assert ran.returncode == 1
+    assert "there is no log in" in ran.stderr
+
+
+def test_up_runs_the_gateway_and_the_pipeline_and_ends_both(tmp_path: Path) -> None:
+    settings = write_settings(tmp_path, "http")
+    data = tmp_path / "data"
+    words = [sys.executable, "-m", "wirelake.cli.main", "up", "--config", str(settings)]
+    process = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment()
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            address = ""
+            for line in process.stdout:
+                if line.split()[:1] == ["http"]:
+                    address = line.split()[1]
+                if line.startswith("Spark is up"):
+                    break
+            assert address.startswith(f"http://{HOST}:")
+            deadline_s = time.monotonic() + WAIT_S
+            while "wirelake_pipeline_batches_total" not in (text := metrics(address, data)):
+                assert time.monotonic() < deadline_s, text
+                time.sleep(0.2)
+            assert 'wirelake_pipeline_behind_rows{stage="silver"}' in text
+            pid = json.loads((data / "checkpoints" / "tables" / "metrics.json").read_text())["pid"]
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=WAIT_S)
+        finally:
+            process.kill()
+    assert process.returncode == 0, errors
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert json.loads((data / "checkpoints" / "tables" / "metrics.json").read_text())["running"] is False
+
+
+def metrics(address: str, data: Path) -> str:
+    token = (data / "keys" / "admin.token").read_text().strip()
+    asked = urllib.request.Request(f"{address}/metrics", headers={"Authorization": f"Bearer {token}"})  # noqa: S310
+    with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310
+        return str(answer.read().decode())

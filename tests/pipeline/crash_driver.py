@@ -1,0 +1,13 @@
+"""Fills the tables of a data folder in small batches, until it is done or killed: `crash_driver.py DATA`."""
+
+import sys
+from pathlib import Path
+
+from wirelake.pipeline.job import Job, JobSettings
+from wirelake.pipeline.session import open_session
+
+if __name__ == "__main__":
+    session = open_session("local[2]", settings={"spark.ui.enabled": "false", "spark.driver.memory": "512m"})
+    print("ready", flush=True)
+    Job(session, Path(sys.argv[1]), JobSettings(once=True, batch_rows=400, compact_every=3)).run()
+    print("done", flush=True)

@@ -1,0 +1,145 @@
+"""The driver is killed at any moment, with its JVM: no row is lost, none is there twice, in any table."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import polars
+from cli.serving import serving
+from pipeline.checking import check_tables, rows_of
+from pipeline.traffic import fill
+
+from wirelake.lake.progress import Progress
+from wirelake.lake.tables import TABLES
+from wirelake.log.log import Log
+from wirelake.pipeline.job import Job, JobSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROUNDS = 10
+WAIT_S = 120.0
+DRIVER = Path(__file__).parent / "crash_driver.py"
+# What a driver does in each batch leaves traces; one is killed a little after the nth trace of a kind.
+TRACES = (
+    "lake/**/*.parquet*",
+    "checkpoints/tables/intents/*",
+    "lake/*/*/_delta_log/*.json",
+    "checkpoints/**/commits/*",
+)
+
+
+def rounds() -> int:
+    return int(os.environ.get("CRASH_ROUNDS", ROUNDS))
+
+
+class Driver:
+    """In a process group of its own, with the JVM that it starts."""
+
+    def __init__(self, data: Path) -> None:
+        words = [sys.executable, str(DRIVER), str(data)]
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+    def hear(self, word: str) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline().strip() == word
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        with self.process:
+            self.process.wait(WAIT_S)
+
+
+def wait_for_traces(data: Path, pattern: str, more: int, driver: Driver) -> None:
+    before = len(list(data.glob(pattern)))
+    deadline_s = time.monotonic() + WAIT_S
+    while len(list(data.glob(pattern))) < before + more and driver.process.poll() is None:
+        assert time.monotonic() < deadline_s, f"no {pattern}"
+        time.sleep(0.01)
+
+
+def same_tables(one: Path, other: Path) -> None:
+    """The same rows, whatever files and batches they came in."""
+    for name in TABLES:
+        frames = [rows_of(data, name) for data in (one, other)]
+        left, right = (frame.select(sorted(frame.columns)).sort(polars.all()) for frame in frames)
+        assert left.equals(right), f"{name}: {left.height} and {right.height} rows"
+
+
+def test_the_driver_is_killed_at_any_moment(spark: "SparkSession", log: Log, data: Path, tmp_path: Path) -> None:
+    random = Random(7)
+    for number in range(rounds()):
+        fill(log, 1200, seed=number)
+        driver = Driver(data)
+        driver.hear("ready")
+        wait_for_traces(data, random.choice(TRACES), random.randrange(1, 6), driver)
+        time.sleep(random.random() * 0.2)
+        driver.kill()
+    Job(spark, data, JobSettings(once=True)).run()
+    check_tables(data)
+    undisturbed = tmp_path / "undisturbed"
+    undisturbed.mkdir()
+    (undisturbed / "log").symlink_to(data / "log")
+    Job(spark, undisturbed, JobSettings(once=True)).run()
+    same_tables(data, undisturbed)
+
+
+def test_the_gateway_is_killed_under_a_running_pipeline(spark: "SparkSession", tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    reached = threading.Event()
+    wanted = [1]
+
+    def told(progress: Progress) -> None:
+        if progress.next_seq >= wanted[0]:
+            reached.set()
+
+    job: Job | None = None
+    running: threading.Thread | None = None
+    published = 0
+    for number in range(3):
+        with serving(tmp_path, "http") as gateway:
+            if job is None:
+                job = Job(spark, data, JobSettings(trigger_s=0.1), told=told)
+                running = threading.Thread(target=job.run)
+                running.start()
+            for _ in range(30):
+                publish(gateway.address("http"), data, f"{number}-{published}")
+                published += 1
+            gateway.process.send_signal(signal.SIGKILL)
+            gateway.process.wait(WAIT_S)
+    with serving(tmp_path, "http") as gateway:  # its recovery brings the log in order
+        publish(gateway.address("http"), data, "last")
+        gateway.end()
+    from wirelake.log.reader import Reader
+
+    wanted[0] = Reader(data / "log").next_seq
+    reached.clear()
+    assert job is not None
+    assert running is not None
+    assert job.progress.next_seq >= wanted[0] or reached.wait(WAIT_S)
+    job.stop()
+    running.join(WAIT_S)
+    assert not running.is_alive()
+    check_tables(data)
+    assert rows_of(data, "silver.notifications").height == published + 1  # each was confirmed, so each is there
+
+
+def publish(address: tuple[str, int], data: Path, content: str) -> None:
+    token = (data / "keys" / "admin.token").read_text().strip()
+    asked = urllib.request.Request(
+        f"http://{address[0]}:{address[1]}/api/topics/%40news/notifications",
+        json.dumps({"content": content}).encode(),
+        {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310
+        assert answer.status == 201
