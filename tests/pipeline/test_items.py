@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 from gateway.running import HOST, running_gateway
-from pipeline.histories import Bucketed
+from pipeline.histories import Bucketed, batch_of, numbered, record
 from simulator.test_simulation import ALL_DOORS, BAD_WEATHER, Watched, world_of
 
 from wirelake.clients.esnp import EsnpClient
@@ -93,3 +93,17 @@ def test_services_asked_by_magline_and_answered_by_esnp(tmp_path: Path) -> None:
 
 def test_a_bucket_is_the_same_everywhere() -> None:
     assert [bucket_of(key, 8) for key in ("", "a", "s-1", "in/6/=A1")] == [0, 3, 6, 1]
+
+
+def test_of_nothing_comes_nothing() -> None:
+    nothing = batch_of([])
+    assert items_of(nothing, decode_batch(nothing), BUCKETS).num_rows == 0
+    (settled_nothing, *_) = Bucketed().items(ITEMS.empty_table(), 5)
+    assert (settled_nothing.final, settled_nothing.open, settled_nothing.dirty_us) == ({}, {}, {})
+
+
+def test_what_concerns_everybody_is_in_every_bucket() -> None:
+    start = batch_of(numbered([record("counters", note={"start": True, "hours": {}})]))
+    items = items_of(start, decode_batch(start), BUCKETS).to_pylist()
+    found = Counter((row["kind"], row["bucket"]) for row in items if row["name"] == "start")
+    assert found == {(kind, bucket): 1 for kind in ("call", "record", "session") for bucket in range(BUCKETS)}
