@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipeline.chance import KEYS, history
-from pipeline.histories import Bucketed, Record
+from pipeline.histories import SECOND, Bucketed, Record
 
 from wirelake.lake.tables import TABLES
 
@@ -33,3 +33,26 @@ def test_any_cut_gives_the_same_tables(seed: int, steps: int, batches: int) -> N
     for name in SETTLED:
         assert pieces.rows(name) == whole.rows(name), name
     assert pieces.counts == whole.counts
+
+
+@given(st.integers(0, 2**32), st.integers(50, 200))
+@settings(deadline=None, max_examples=15)
+def test_clocks_gone_wild_lose_nothing(seed: int, steps: int) -> None:
+    """Who timed out may then depend on the cut, but everything that was begun has one row."""
+    chance = Random(seed)
+    day_us = 24 * 3600 * SECOND
+    records = [{**each, "at": each["at"] + chance.randrange(-day_us, day_us)} for each in history(seed, steps)]
+    pieces = Bucketed(BUCKETS, KEYS)
+    for piece in cut(records, chance, 8):
+        if piece:
+            pieces.batch(piece)
+    opened = [each["session"] for each in records if each["event"] == "open"]
+    assert sorted(row["session"] for row in pieces.rows("silver.sessions")) == sorted(opened)
+    asked = [row["seq"] for row in pieces.rows("silver.calls")]
+    assert len(asked) == len(set(asked))
+    whole = Bucketed(BUCKETS, KEYS)
+    whole.batch(records)
+    assert sorted(row["seq"] for row in whole.rows("silver.calls")) == sorted(asked)
+    assert sum(row["received"] for row in pieces.rows("silver.tallies")) == sum(
+        each["direction"] == "in" for each in records
+    )
