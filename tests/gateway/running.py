@@ -117,6 +117,15 @@ class Running:
         found = [row for row in found if all(row[name] == value for name, value in columns.items())]
         return [{**row, "note": read_json(row["note"].encode()) if row["note"] else {}} for row in found]
 
+    async def unread(self, count: int = 1, **columns: str) -> list[dict[str, Any]]:
+        """So many records of bytes that could not be read: cut into frames, or decoded."""
+        async with asyncio.timeout(WAIT_S):
+            while (
+                len(found := [row for kind in ("quarantine", "fault") for row in self.records(kind, **columns)]) < count
+            ):
+                await asyncio.sleep(0.005)
+        return found
+
     async def recorded(self, event: str, count: int = 1, **columns: str) -> list[dict[str, Any]]:
         """The records, once there are so many."""
         async with asyncio.timeout(WAIT_S):

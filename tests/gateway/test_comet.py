@@ -214,8 +214,9 @@ def test_error_4_for_bytes_that_are_no_frame(tmp_path: Path, wire: str, code: st
             assert await phone.hear() == frames.Ok()
             assert await phone.error() == 4
             assert await phone.hear() is None
-            (row,) = await running.recorded("quarantine")
+            (row,) = await running.recorded("fault")
             assert row["frame"] == bytes.fromhex(wire)
+            assert len(running.records("frame", direction="in")) == 4, "it is there once, as the frame that it was"
             assert row["note"]["code"]
             assert running.gateway.counters.quarantined["comet"] == 1
 

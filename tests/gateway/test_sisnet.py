@@ -335,7 +335,7 @@ def test_names_that_are_none_are_refused(tmp_path: Path, message: bytes) -> None
             assert (await terminal.hear_json(""))["ans"] == -1
             with pytest.raises(AssertionError, match="closed"):
                 await terminal.hear()
-            (kept,) = await running.recorded("quarantine", 1)
+            (kept,) = await running.recorded("fault", 1)
             assert kept["frame"].endswith(message)
 
     asyncio.run(story())

@@ -556,7 +556,7 @@ def test_an_upstream_that_is_none_is_called_again(tmp_path: Path) -> None:
                 there = front.gateway.upstreams.all
                 await until(lambda: there["web"].calls > 1 and there["babble"].calls > 1)
                 assert "server rejected WebSocket connection" in there["web"].trouble
-                kept = await front.recorded("quarantine", 1, identity="babble")
+                kept = await front.recorded("fault", 1, identity="babble")
                 assert kept[0]["frame"] == b"no colon at all"
                 answer = await terminal.ask("x", service="b", command="get")
                 assert answer["msg"].startswith("upstream babble is away: ")

@@ -159,7 +159,7 @@ def test_bytes_that_are_no_message_are_kept_in_quarantine(tmp_path: Path) -> Non
             await socket.send(b"no colon at all")
             with pytest.raises(ConnectionClosed):
                 await until_closed(socket)
-            (kept,) = await running.recorded("quarantine", 1)
+            (kept,) = await running.recorded("fault", 1)
             assert kept["frame"] == b"no colon at all"
 
     asyncio.run(story())

@@ -239,7 +239,7 @@ class Connection(asyncio.Protocol):
             try:
                 frame = decode(bare(raw), other)
             except ProtocolError as error:
-                self._unreadable(error, raw, now_s)
+                self._unreadable(error, raw, now_s, recorded=session.keeps_wire)
                 return
             step = session.receive(frame, now_s)
             if not session.keeps_wire:
@@ -295,9 +295,9 @@ class Connection(asyncio.Protocol):
             return
         self._outbox.hold(data, commit)
 
-    def _unreadable(self, error: ProtocolError, raw: bytes, now_s: float) -> None:
-        gateway = self._door.gateway
-        gateway.quarantine(self, raw[:QUARANTINE_BYTES_MAX], error)
+    def _unreadable(self, error: ProtocolError, raw: bytes, now_s: float, *, recorded: bool = False) -> None:
+        """`recorded`: they were a whole frame, which is in the log as it came."""
+        self._door.gateway.quarantine(self, raw[:QUARANTINE_BYTES_MAX], error, recorded=recorded)
         self._take(self._session.fail(error, now_s))
         if not self._session.leaving:
             self._finish(Closing(error.code, str(error)))

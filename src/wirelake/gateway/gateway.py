@@ -254,11 +254,12 @@ class Gateway:
             self.recorder.event(connection, "close", note)
         self.flush_soon()
 
-    def quarantine(self, of: Recorded, data: bytes, error: ProtocolError) -> Commit:
+    def quarantine(self, of: Recorded, data: bytes, error: ProtocolError, *, recorded: bool = False) -> Commit:
+        """`recorded`: these bytes are in the log as a frame. A second time would be one too many in every sum."""
         self.counters.errors[of.protocol, error.code] += 1
         self.counters.quarantined[of.protocol] += 1
         note = {"code": error.code, "offset": error.offset, "text": error.text}
-        return self.recorder.event(of, "quarantine", note, "in", data)
+        return self.recorder.event(of, "fault" if recorded else "quarantine", note, "in", data)
 
     def heard(self, peer: Connection, message: Message) -> None:
         """A session handed this up."""

@@ -4,7 +4,8 @@
 | --- | --- | --- | --- |
 | open, close | | | the reason of a close |
 | frame | in, out | as on the wire (magline data opened; HTTP: JSON, secrets blanked) | HTTP: method, path, status |
-| quarantine | in | what could not be read | code, offset, text |
+| quarantine | in | what could not even be cut into a frame | code, offset, text |
+| fault | in | the frame before it, which could not be read | code, offset, text |
 | refuse | in | | who was not let in, and why |
 | login | | | whether it resumed |
 | publish | | content | topic, id, position, type, by whom |
