@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 from pipeline.checking import check_tables
-from pipeline.traffic import filled
+from pipeline.traffic import fill, filled
 
 from cli.serving import HOST, clean_environment, wirelake, write_settings
+from wirelake.lake.progress import read_progress
+from wirelake.log.log import Log
+from wirelake.log.settings import LogSettings
 
 pytestmark = pytest.mark.xdist_group("spark")
 WAIT_S = 180.0
@@ -88,6 +91,46 @@ def test_up_runs_the_gateway_and_the_pipeline_and_ends_both(tmp_path: Path) -> N
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     assert json.loads((data / "checkpoints" / "tables" / "metrics.json").read_text())["running"] is False
+
+
+def test_a_job_whose_spark_is_killed_starts_anew_and_ends_on_ctrl_c(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    log = Log(data / "log", LogSettings(fsync=False, keep_days=None))
+    fill(log, 200)
+    words = [sys.executable, "-m", "wirelake.cli.main", "pipeline", "run", "--trigger", "0.2", "--data", str(data)]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, env=clean_environment())
+    with process:
+        try:
+            wait_until(data, 200, process)
+            os.kill(java_of(process.pid), signal.SIGKILL)
+            fill(log, 200)
+            wait_until(data, 400, process)
+            process.send_signal(signal.SIGINT)
+            output, errors = process.communicate(timeout=WAIT_S)
+        finally:
+            process.kill()
+    log.close()
+    assert process.returncode == 0, errors
+    assert "Spark's own process has ended; starting anew" in output
+    assert "the tables are up to 400" in output
+    check_tables(data)
+
+
+def java_of(pid: int) -> int:
+    """The JVM that the process started."""
+    for line in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        if Path(f"/proc/{line}/comm").read_text().strip() == "java":
+            return int(line)
+    raise AssertionError("no Java below the process")
+
+
+def wait_until(data: Path, seq: int, process: "subprocess.Popen[str]") -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while (told := read_progress(data)) is None or told.next_seq < seq:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
 
 
 def metrics(address: str, data: Path) -> str:

@@ -1,6 +1,5 @@
 """`wirelake pipeline`: the Spark job that fills the tables, and what there is to know about it."""
 
-import logging
 import os
 import signal
 import sys
@@ -194,6 +193,3 @@ def _line(progress: Progress) -> str:
 def _summary(progress: Progress) -> str:
     poisoned = f", {progress.poisoned} of them broke the decoder" if progress.poisoned else ""
     return f"{progress.rows} records in {progress.batches} batches{poisoned}; the tables are up to {progress.next_seq}."
-
-
-logging.getLogger("py4j").setLevel(logging.ERROR)  # it logs what comes as an exception anyway

@@ -1,5 +1,6 @@
 """A Spark session as the pipeline wants it: quiet, bounded, UTC, with a Java that runs."""
 
+import logging
 import os
 import sys
 import tempfile
@@ -69,13 +70,14 @@ def open_session(master: str = LOCAL, name: str = "wirelake", settings: dict[str
     if master.startswith("local"):  # elsewhere, executors must be able to call back
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="wirelake-spark-") as folder:
-        logging = _logging_file(Path(folder))
-        java_options = f"-Dlog4j2.configurationFile={logging} -XX:+UseParallelGC"
+        log_settings = _logging_file(Path(folder))
+        java_options = f"-Dlog4j2.configurationFile={log_settings} -XX:+UseParallelGC"
         builder = SparkSession.builder.master(master).appName(name)
         for key, value in {**_SETTINGS, "spark.driver.extraJavaOptions": java_options, **(settings or {})}.items():
             builder = builder.config(key, value)
         session = builder.getOrCreate()
     session.dataSource.register(WirelakeSource)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it logs comes as an exception too
     return session
 
 

@@ -1,0 +1,109 @@
+"""A bucket's half of a batch, without Spark: sessions that open, stay open, and close."""
+
+import sqlite3
+from pathlib import Path
+
+import polars
+import pyarrow as pa
+import pytest
+from pipeline.traffic import START_US
+
+from wirelake.lake.tables import SESSIONS
+from wirelake.log.log import Log
+from wirelake.pipeline.bucket import Bucketing, device_keys
+from wirelake.pipeline.land import Landing
+from wirelake.pipeline.parquet import FileAction
+from wirelake.pipeline.reports import SHUFFLED, Bucketed, Landed, read_report
+from wirelake.pipeline.spans import Span
+
+
+class OneBucket:
+    """Lands what is new in the log and settles it, as batch after batch would."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._seq = 0
+        self.carry: dict[int, str] = {}
+        (data / "carry").mkdir(parents=True)
+
+    def run(self, until_seq: int) -> tuple[Landed, Bucketed]:
+        span = Span(self._seq, until_seq, START_US + until_seq * 1_000_000)
+        self._seq = until_seq
+        lake = self._data / "lake"
+        rows = pa.Table.from_batches(list(Landing(self._data / "log", lake, 1).land(span)), SHUFFLED)
+        rows = rows.sort_by([("kind", "ascending"), ("key", "ascending"), ("seq", "ascending")])
+        bucketing = Bucketing(lake, self._data / "state.db", self._data / "carry", self.carry)
+        landed, bucketed = map(read_report, bucketing.run(0, rows)["report"].to_pylist())
+        assert isinstance(landed, Landed)
+        assert isinstance(bucketed, Bucketed)
+        if bucketed.carry is not None:
+            self.carry = {0: bucketed.carry}
+        return landed, bucketed
+
+    def rows(self, files: list[FileAction]) -> polars.DataFrame:
+        return polars.read_parquet([self._data / "lake" / SESSIONS.folder / file.path for file in files])
+
+
+def event(log: Log, session: str, name: str) -> int:
+    seq = log.next_seq
+    log.append(START_US + seq * 1_000_000, "comet", name, "", session, "me", "10.0.0.1:5", b"").wait(10)
+    return seq + 1
+
+
+def test_open_rows_are_replaced_until_they_are_final(log: Log, data: Path) -> None:
+    bucket = OneBucket(data)
+    end = event(log, "s", "open")
+    landed, first = bucket.run(end)
+    assert [file.table for file in landed.files] == ["bronze.frames"]
+    opened = first.open["silver.sessions"]
+    assert [file.groups["settled"] for file in opened] == ["false"]
+    assert bucket.rows(opened)["session"].to_list() == ["s"]
+    assert first.final == []
+    _, last = bucket.run(event(log, "s", "close"))
+    assert last.open["silver.sessions"] == []  # in place of those before: none
+    (final,) = [file for file in last.final if file.table == "silver.sessions"]
+    assert final.groups["settled"] == "true"
+    assert bucket.rows([final])["closed_at"].null_count() == 0
+
+
+def test_a_bucket_that_nothing_happened_to_is_left_as_it_is(log: Log, data: Path) -> None:
+    bucket = OneBucket(data)
+    bucket.run(event(log, "s", "open"))
+    before = dict(bucket.carry)
+    seq = log.next_seq
+    log.append(START_US + seq, "comet", "reload", "", "", "", "", b"").wait(10)  # a record about nothing of this
+    _, untouched = bucket.run(seq + 1)
+    assert untouched == Bucketed(0)
+    assert bucket.carry == before
+
+
+def test_keys_are_read_and_nothing_is_written(tmp_path: Path) -> None:
+    state = tmp_path / "state.db"
+    assert device_keys(state)("1234") is None
+    with sqlite3.connect(state) as database:
+        database.execute("CREATE TABLE devices (serial TEXT PRIMARY KEY, key BLOB)")
+        database.execute("INSERT INTO devices VALUES ('1234', x'0102')")
+    database.close()
+    before = state.stat().st_mtime_ns
+    keys = device_keys(state)
+    assert (keys("1234"), keys("other")) == (b"\1\2", None)
+    assert state.stat().st_mtime_ns == before
+
+
+def test_what_a_dry_run_does_leaves_no_trace(log: Log, data: Path) -> None:
+    end = event(log, "s", "open")
+    landing = Landing(data / "log", data / "lake", 1, dry=True)
+    rows = pa.Table.from_batches(list(landing.land(Span(0, end, START_US))), SHUFFLED)
+    bucketing = Bucketing(data / "lake", data / "state.db", data / "carry", {}, dry=True)
+    _, bucketed = map(read_report, bucketing.run(0, rows)["report"].to_pylist())
+    assert bucketed == Bucketed(0)
+    assert not (data / "lake").exists()
+    assert not (data / "carry").exists()
+
+
+def test_a_carry_that_is_gone_is_an_error(log: Log, data: Path) -> None:
+    bucket = OneBucket(data)
+    bucket.carry = {0: "gone.arrow"}
+    end = event(log, "s", "open")
+    with pytest.raises(FileNotFoundError):
+        bucket.run(end)
