@@ -22,14 +22,16 @@ MAY_IMPORT = {
     "lake": GROUND,
     "broker": GROUND | {"message", "protocols", "state"},
     "services": GROUND | {"message", "protocols", "state", "broker"},
-    "gateway": GROUND | {"backoff", "message", "config", "protocols", "log", "state", "lake", "broker", "services"},
-    "console": GROUND | {"message", "config", "protocols", "log", "state", "lake", "broker", "gateway"},
+    "trace": GROUND | {"protocols", "log", "state", "lake"},
+    "gateway": GROUND
+    | {"backoff", "message", "config", "protocols", "log", "state", "lake", "broker", "services", "trace"},
+    "console": GROUND | {"message", "config", "protocols", "log", "state", "lake", "broker", "trace", "gateway"},
     "pipeline": GROUND | {"message", "config", "protocols", "log", "state", "lake"},
     "clients": GROUND | {"backoff", "message", "protocols"},
     "simulator": GROUND | {"backoff", "message", "protocols", "clients"},
     "cli": GROUND
     | {"message", "config", "protocols", "log", "state", "lake"}
-    | {"gateway", "console", "pipeline", "clients", "simulator"},
+    | {"trace", "gateway", "console", "pipeline", "clients", "simulator"},
 }
 IMPURE = {"asyncio", "socket", "ssl", "select", "threading", "subprocess", "time", "random", "secrets", "uuid", "os"}
 FILE_LINES_MAX = 500

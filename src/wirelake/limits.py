@@ -186,6 +186,21 @@ GOLD_STRETCHES_MAX: Final = 64  # of time, worked out again in one go; with more
 CONSOLE_LIVE_S: Final = 1.0  # between two snapshots of what goes on
 CONSOLE_WATCHERS_MAX: Final = 100  # pages that follow them at once
 CONSOLE_FORM_BYTES_MAX: Final = 8 * KIB
+CONSOLE_QUARANTINE_RECORDS_MAX: Final = 500  # of the log, which the tables do not have yet
+CONSOLE_QUARANTINE_GROUPS_MAX: Final = 200  # protocol and reason
+
+# trace: how far one question about a message looks
+TRACE_SEARCHED_MAX: Final = 200_000  # records of the log
+TRACE_SEARCH_S: Final = 5.0
+TRACE_STEP_RECORDS: Final = 16 * KIB  # going back from the end of the log, in steps of so many
+TRACE_NEAR_RECORDS: Final = 2048  # between a frame and what was published because of it
+TRACE_SLACK_US: Final = 2_000_000  # by how much the times of the log and of the state may differ
+TRACE_EVENTS_MAX: Final = 500  # on one time line
+TRACE_RECIPIENTS_MAX: Final = 100  # named, of one delivery
+TRACE_FRAME_BYTES_MAX: Final = 512  # shown, of one frame
+TRACE_ROWS_MAX: Final = 100  # of one table
+TRACE_VALUE_CHARS_MAX: Final = 1024  # of one value of a row
+TRACE_TABLES_S: Final = 10.0  # for the tables' answer
 
 # lake
 LAKE_SQL_CHARS_MAX: Final = 64 * KIB
@@ -328,6 +343,7 @@ HTTP_LOG_SEARCHED_MAX: Final = 200_000  # records that are looked through for th
 HTTP_VISITS_MAX: Final = 1000  # browsers logged in
 HTTP_VISIT_S: Final = 12 * 3600.0  # after which a browser has to log in again
 HTTP_QUERIES_MAX: Final = 2  # over the tables, at once
+HTTP_TRACES_MAX: Final = 4  # messages whose way is put together at once
 HTTP_TICK_S: Final = 1.0  # how often the lag of the event loop is measured
 
 # pipeline

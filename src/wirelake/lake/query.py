@@ -8,7 +8,7 @@ run. What the pipeline has not written yet is an empty table with the right colu
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from decimal import Decimal
@@ -52,14 +52,22 @@ class Answer(Struct, frozen=True):
 
 def query(lake: Path, sql: str, rows_max: int = LAKE_ROWS_MAX, timeout_s: float = LAKE_QUERY_S) -> Answer:
     """Values that JSON has no word for come as text: times in ISO form, bytes in hex."""
+    return queries(lake, [sql], rows_max, timeout_s)[0]
+
+
+def queries(lake: Path, questions: Sequence[str], rows_max: int, timeout_s: float) -> list[Answer]:
+    """Several in one database, because to open it takes longer than a small question. The time is for all of them."""
     started_s = time.monotonic()
+    answers: list[Answer] = []
     with closing(_opened(lake)) as database, _limited(database, timeout_s), _explained():
-        sql = with_quotes(sql)
-        _only_reads(database, sql)
-        cursor = database.execute(sql)
-        columns = [Column(str(name), str(kind)) for name, kind, *_ in cursor.description or ()]
-        rows, truncated = _fetched(cursor, rows_max)
-    return Answer(columns, rows, truncated, round((time.monotonic() - started_s) * 1000, 1))
+        for question in questions:
+            sql = with_quotes(question)
+            _only_reads(database, sql)
+            cursor = database.execute(sql)
+            columns = [Column(str(name), str(kind)) for name, kind, *_ in cursor.description or ()]
+            rows, truncated = _fetched(cursor, rows_max)
+            answers.append(Answer(columns, rows, truncated, round((time.monotonic() - started_s) * 1000, 1)))
+    return answers
 
 
 def is_written(lake: Path, table: Table) -> bool:
@@ -83,14 +91,14 @@ def _opened(lake: Path) -> "DuckDBPyConnection":
             "memory_limit": f"{LAKE_MEMORY_MIB_MAX}MiB",
         }
     )
-    database.execute(f"LOAD {_quoted(str(found[0]))}")
+    database.execute(f"LOAD {quoted(str(found[0]))}")
     for schema in dict.fromkeys(name.partition(".")[0] for name in TABLES):
         database.execute(f"CREATE SCHEMA {schema}")
     for table in TABLES.values():
         database.execute(f"CREATE VIEW {table.name} AS {_view(folder, table)}")
     database.execute("SET TimeZone = 'UTC'")
     database.execute("SET temp_directory = ''")  # what does not fit in memory is refused, not spilled
-    database.execute(f"SET allowed_directories = [{_quoted(str(folder) + '/')}]")
+    database.execute(f"SET allowed_directories = [{quoted(str(folder) + '/')}]")
     database.execute("SET enable_external_access = false")
     database.execute("SET lock_configuration = true")
     return database
@@ -98,12 +106,13 @@ def _opened(lake: Path) -> "DuckDBPyConnection":
 
 def _view(lake: Path, table: Table) -> str:
     if is_written(lake, table):
-        return f"SELECT * FROM delta_scan({_quoted(str(lake / table.folder))})"  # noqa: S608 our own path
+        return f"SELECT * FROM delta_scan({quoted(str(lake / table.folder))})"  # noqa: S608 our own path
     columns = [f'CAST(NULL AS {_TYPES[field.type]}) AS "{field.name}"' for field in table.schema]
     return f"SELECT {', '.join(columns)} WHERE false"
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """Text as SQL writes it."""
     return "'" + text.replace("'", "''") + "'"
 
 

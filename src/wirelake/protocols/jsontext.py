@@ -1,9 +1,11 @@
 """JSON as several protocols carry it: strict UTF-8, compact, bounded depth, errors with an offset."""
 
+import base64
 import re
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from wirelake.errors import LimitError, ProtocolError
 from wirelake.limits import JSON_DEPTH_MAX
@@ -14,6 +16,8 @@ _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
+
+Encoding = Literal["base64"]
 
 
 def read_json(data: bytes, offset: int = 0) -> Any:
@@ -48,3 +52,11 @@ def _is_deep(data: bytes) -> bool:
 def write_json(value: Any) -> bytes:
     """Compact JSON; bytes become base64."""
     return _encoder.encode(value)
+
+
+def as_text(content: bytes) -> tuple[str, Encoding | UnsetType]:
+    """Any bytes as JSON can say them: text where they are UTF-8, else base64; and how that is to be read."""
+    try:
+        return content.decode(), UNSET
+    except UnicodeDecodeError:
+        return base64.b64encode(content).decode(), "base64"

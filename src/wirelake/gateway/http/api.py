@@ -32,6 +32,7 @@ class Api:
         self.subscribers: dict[str, Subscriber] = {}  # by session
         self.open = 0  # requests under way
         self.queries = 0  # over the tables, under way
+        self.traces = 0  # of messages, under way
         self.answered: Counter[tuple[str, str, int]] = Counter()  # by method, route and status
         self.loop_lag_s = Histogram(_LAG_BOUNDS_S)
         self._bodies_bytes = 0

@@ -1,23 +1,13 @@
-"""Content between bytes and JSON: text where it is UTF-8, base64 where it is not."""
+"""Content from JSON to bytes: text is UTF-8, or base64 where it says so."""
 
 import base64
 import binascii
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import UNSET, UnsetType
 
 from wirelake.gateway.http.errors import ApiError
-from wirelake.protocols.jsontext import write_json
-
-Encoding = Literal["base64"]
-
-
-def as_text(content: bytes) -> tuple[str, Encoding | UnsetType]:
-    """The text, and how it is to be read."""
-    try:
-        return content.decode(), UNSET
-    except UnicodeDecodeError:
-        return base64.b64encode(content).decode(), "base64"
+from wirelake.protocols.jsontext import Encoding, write_json
 
 
 def as_bytes(content: Any, encoding: Encoding | UnsetType) -> bytes:

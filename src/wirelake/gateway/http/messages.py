@@ -1,79 +1,47 @@
-"""A notification of a durable topic: what is known of it now, and who has it."""
+"""Where is this message: what the state, the log and the tables know of it."""
 
-from itertools import islice
-from typing import Literal
+import asyncio
 
-from msgspec import UNSET, Struct, UnsetType
-
-from wirelake.gateway.http.content import Encoding, as_text
-from wirelake.gateway.http.errors import ApiError
+from wirelake.gateway.http.errors import AGAIN, ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Parameter, Route
-from wirelake.limits import HTTP_DELIVERIES_SHOWN_MAX
-
-
-class Delivery(Struct):
-    identity: str
-    state: Literal["acked", "pending"]
-
-
-class Trace(Struct, kw_only=True):
-    """`subscribers` counts those it is for; `deliveries` lists them, up to a limit."""
-
-    id: str
-    topic: str
-    position: int
-    ts: int
-    type: int
-    publisher: str
-    content: str
-    encoding: Encoding | UnsetType = UNSET
-    subscribers: int
-    deliveries: list[Delivery]
+from wirelake.limits import HTTP_TRACES_MAX
+from wirelake.trace.kept import find
+from wirelake.trace.trace import Trace
+from wirelake.trace.trace import trace as put_together
 
 
 async def trace(exchange: Exchange, _: None) -> Trace:
-    wanted = exchange.path("id")
-    topics = exchange.gateway.state.topics
-    found = topics.find(wanted)
-    own = [exchange.identity]
-    if found is not None and not exchange.admin:
-        hers = topics.acked(exchange.identity, found.topic, found.position)
-        found = None if hers is None and found.publisher != exchange.identity else found
+    api, wanted = exchange.api, exchange.path("id")
+    only = "" if exchange.admin else exchange.identity
+    kept = find(exchange.gateway.state.topics, wanted, only)
+    if api.traces >= HTTP_TRACES_MAX:
+        raise ApiError(429, f"{api.traces} messages are being traced already (HTTP_TRACES_MAX)", headers=AGAIN)
+    api.traces += 1
+    try:
+        found = await asyncio.to_thread(put_together, exchange.gateway.folder, wanted, kept, only)
+    finally:
+        api.traces -= 1
     if found is None:
-        raise ApiError(404, f"no message {wanted[:64]!r} is kept: all have acked it, it has expired, or never was")
-    subscribers = topics.subscribers(found.topic)
-    shown = islice(subscribers, HTTP_DELIVERIES_SHOWN_MAX) if exchange.admin else own
-    deliveries = []
-    for identity in shown:
-        acked = topics.acked(identity, found.topic, found.position)
-        if acked is not None:
-            deliveries.append(Delivery(identity, "acked" if acked else "pending"))
-    content, encoding = as_text(found.content)
-    return Trace(
-        id=found.id,
-        topic=found.topic,
-        position=found.position,
-        ts=found.at_ms,
-        type=found.type,
-        publisher=found.publisher,
-        content=content,
-        encoding=encoding,
-        subscribers=len(subscribers) if exchange.admin else len(deliveries),
-        deliveries=deliveries,
-    )
+        raise ApiError(404, f"nothing is known of a message {wanted[:64]!r}: it never was, or was removed long ago")
+    return found
 
 
 ROUTES = (
     Route(
         method="GET",
         path="/api/messages/{id}",
-        summary="What is known of a notification while it is kept; an identity sees those it published or gets.",
+        summary="Where is this message: its bytes, session, route, deliveries, acks and rows. "
+        "An identity sees its own part of notifications that it published or got; the admin also traces records of "
+        "the log and sessions.",
         handle=trace,
         gives=Trace,
-        parameters=(Parameter("id", "As the publisher was answered."),),
-        refusals=(404,),
+        parameters=(
+            Parameter("id", "A notification's, as its publisher was answered; a record's number; a session's."),
+        ),
+        refusals=(404, 429),
         example_answer={
+            "kind": "notification",
             "id": "3f9a2c-1-7",
             "topic": "@news",
             "position": 7,
@@ -81,8 +49,33 @@ ROUTES = (
             "type": 0,
             "publisher": "admin",
             "content": "hello",
+            "kept": True,
             "subscribers": 1,
             "deliveries": [{"identity": "phone-1", "state": "pending"}],
+            "timeline": [
+                {
+                    "what": "publish",
+                    "text": "published on @news at position 7 by admin",
+                    "at_us": 1_700_000_000_000_123,
+                    "offset_ms": 0.0,
+                    "source": "log",
+                    "seq": 41,
+                    "protocol": "",
+                    "direction": "",
+                    "session": "",
+                    "identity": "admin",
+                    "peer": "",
+                    "topic": "@news",
+                    "id": "3f9a2c-1-7",
+                    "attempt": 0,
+                    "bytes": 5,
+                    "hex": "68656c6c6f",
+                    "recipients": 0,
+                    "to": [],
+                }
+            ],
+            "rows": {"silver.notifications": [{"seq": 41, "id": "3f9a2c-1-7", "topic": "@news"}]},
+            "caveats": [],
         },
     ),
 )

@@ -12,12 +12,11 @@ from starlette.types import Receive, Scope, Send
 
 from wirelake.errors import StorageError
 from wirelake.gateway.http.connection import HttpConnection
-from wirelake.gateway.http.content import as_text
 from wirelake.gateway.http.errors import failed
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.limits import HTTP_STREAM_PING_S
 from wirelake.message import Kind, Message, Op, Topic, control
-from wirelake.protocols.jsontext import write_json
+from wirelake.protocols.jsontext import as_text, write_json
 from wirelake.protocols.session import Closing
 
 _PING: Final = b": still here\n\n"

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from wirelake.broker.broker import RETAIN
-from wirelake.gateway.http.content import Encoding, as_bytes
+from wirelake.gateway.http.content import as_bytes
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Parameter, Route
 from wirelake.message import Kind, Message, Topic
+from wirelake.protocols.jsontext import Encoding
 
 
 class NewNotification(Struct, forbid_unknown_fields=True):
