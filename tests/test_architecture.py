@@ -22,16 +22,16 @@ MAY_IMPORT = {
     "lake": GROUND,
     "broker": GROUND | {"message", "protocols", "state"},
     "services": GROUND | {"message", "protocols", "state", "broker"},
-    "trace": GROUND | {"protocols", "log", "state", "lake"},
+    "tracing": GROUND | {"protocols", "log", "state", "lake"},
     "gateway": GROUND
-    | {"backoff", "message", "config", "protocols", "log", "state", "lake", "broker", "services", "trace"},
-    "console": GROUND | {"message", "config", "protocols", "log", "state", "lake", "broker", "trace", "gateway"},
+    | {"backoff", "message", "config", "protocols", "log", "state", "lake", "broker", "services", "tracing"},
+    "console": GROUND | {"message", "config", "protocols", "log", "state", "lake", "broker", "tracing", "gateway"},
     "pipeline": GROUND | {"message", "config", "protocols", "log", "state", "lake"},
     "clients": GROUND | {"backoff", "message", "protocols"},
     "simulator": GROUND | {"backoff", "message", "protocols", "clients"},
     "cli": GROUND
     | {"message", "config", "protocols", "log", "state", "lake"}
-    | {"trace", "gateway", "console", "pipeline", "clients", "simulator"},
+    | {"tracing", "gateway", "console", "pipeline", "clients", "simulator"},
 }
 IMPURE = {"asyncio", "socket", "ssl", "select", "threading", "subprocess", "time", "random", "secrets", "uuid", "os"}
 FILE_LINES_MAX = 500

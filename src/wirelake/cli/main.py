@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "send": "Send a device a command.",
     "pipeline": "From the log to the tables, on Spark.",
     "simulate": "Let a fleet of simulated clients talk to a running gateway.",
+    "trace": "Where is this message?",
     "log": "Look into the event log.",
     "query": "SQL over the tables.",
     "decode": "Take frames apart: a tree of fields with byte offsets.",

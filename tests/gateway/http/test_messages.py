@@ -1,6 +1,9 @@
 from pathlib import Path
 
 from gateway.http.calling import BOB, Calling, run
+from gateway.running import HOST
+from wirelake.clients.comet import CometClient
+from wirelake.limits import HTTP_TRACES_MAX
 
 EVE = ("eve", "eves-token")
 
@@ -39,3 +42,47 @@ def test_an_identity_sees_what_it_published_and_nothing_of_others(tmp_path: Path
             await caller.refused(404, "not_found", "GET", f"/api/messages/{unknown}")
 
     run(tmp_path, test, identities=[BOB, EVE])
+
+
+def test_the_whole_way_of_a_message(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        await caller.gateway.state.topics.subscribe("bob", "@a")
+        id_ = (await caller.call("POST", "/api/topics/%40a/notifications", {"content": "hello"})).json()["id"]
+        async with CometClient(HOST, caller.port("comet"), *BOB) as phone:
+            await anext(phone.notifications())
+            await phone.ack(id_)
+            (ack,) = await caller.recorded("ack")
+        found = (await caller.call("GET", f"/api/messages/{id_}")).json()
+        events = [(event["what"], event["protocol"], event["direction"]) for event in found["timeline"]]
+        assert events[:3] == [("frame", "http", "in"), ("publish", "", ""), ("route", "", "")]
+        assert events[-4:] == [
+            ("frame", "comet", "out"),
+            ("deliver", "", "out"),
+            ("frame", "comet", "in"),
+            ("ack", "", ""),
+        ]
+        delivered, last = found["timeline"][-3], found["timeline"][-1]
+        assert [each["identity"] for each in delivered["to"]] == ["bob"]
+        assert (last["seq"], last["identity"]) == (ack["seq"], "bob")
+        assert (found["kind"], found["kept"], found["rows"], found["caveats"]) == ("notification", True, {}, [])
+
+        hers = (await caller.call("GET", f"/api/messages/{id_}", bearer=":".join(BOB))).json()
+        whats = [event["what"] for event in hers["timeline"]]
+        assert whats == ["publish", "frame", "deliver", "frame", "ack"], "not the request of somebody else"
+        session = (await caller.call("GET", f"/api/messages/{delivered['to'][0]['session']}")).json()
+        assert (session["kind"], session["timeline"][0]["what"]) == ("session", "open")
+        record = (await caller.call("GET", f"/api/messages/{ack['seq']}")).json()
+        assert (record["kind"], [event["what"] for event in record["timeline"]]) == ("record", ["ack"])
+        assert "topic" not in record
+        for others in (str(ack["seq"]), delivered["to"][0]["session"]):
+            await caller.refused(404, "not_found", "GET", f"/api/messages/{others}", bearer=":".join(BOB))
+
+    run(tmp_path, test, "comet", identities=[BOB])
+
+
+def test_so_many_at_once(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        caller.api.traces = HTTP_TRACES_MAX
+        assert "HTTP_TRACES_MAX" in await caller.refused(429, "busy", "GET", "/api/messages/a-1-1")
+
+    run(tmp_path, test)

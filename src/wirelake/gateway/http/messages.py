@@ -6,9 +6,9 @@ from wirelake.gateway.http.errors import AGAIN, ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Parameter, Route
 from wirelake.limits import HTTP_TRACES_MAX
-from wirelake.trace.kept import find
-from wirelake.trace.trace import Trace
-from wirelake.trace.trace import trace as put_together
+from wirelake.tracing.kept import find
+from wirelake.tracing.trace import Trace
+from wirelake.tracing.trace import trace as put_together
 
 
 async def trace(exchange: Exchange, _: None) -> Trace:

@@ -9,7 +9,7 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from wirelake.limits import TRACE_EVENTS_MAX, TRACE_FRAME_BYTES_MAX, TRACE_RECIPIENTS_MAX
-from wirelake.trace.record import Record, microseconds
+from wirelake.tracing.record import Record, microseconds
 
 _recipients: Final = Decoder(list[tuple[str, str]]).decode
 # Of things that happened in the same microsecond, what comes first.

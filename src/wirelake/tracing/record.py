@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from wirelake.errors import ProtocolError
 from wirelake.protocols.jsontext import read_json
-from wirelake.trace.asked import Place
+from wirelake.tracing.asked import Place
 
 
 class Record(Struct, frozen=True):
@@ -30,9 +30,9 @@ class Record(Struct, frozen=True):
         if event == "publish" or "acked" in note:
             return place.id in (note.get("id"), *note.get("acked", ()))
         if event == "expire":
-            is_of_topic = topic in {"", note["topic"]}
+            is_of_topic = topic in {"", note.get("topic")}
         else:
-            is_of_topic = event in {"deliver", "ack"} and note["ids"] == place.ids
+            is_of_topic = event in {"deliver", "ack"} and note.get("ids") == place.ids
         return is_of_topic and bool(note.get("first", 0) <= place.position <= note.get("last", note.get("through", 0)))
 
 

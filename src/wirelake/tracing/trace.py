@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from wirelake.errors import InputError
 from wirelake.protocols.jsontext import Encoding, as_text
-from wirelake.trace import rows as tables
-from wirelake.trace.asked import Place, parse
-from wirelake.trace.kept import Delivery, Kept
-from wirelake.trace.record import Record, record
-from wirelake.trace.rows import Rows
-from wirelake.trace.search import Search
-from wirelake.trace.timeline import (
+from wirelake.tracing import rows as tables
+from wirelake.tracing.asked import Place, parse
+from wirelake.tracing.kept import Delivery, Kept
+from wirelake.tracing.record import Record, record
+from wirelake.tracing.rows import Rows
+from wirelake.tracing.search import Search
+from wirelake.tracing.timeline import (
     Event,
     first_acks,
     in_order,
@@ -92,7 +92,7 @@ class _Tracing:
             known = _from_record(published)
         if known is None:
             return None
-        found = [each for each in first_acks(found) if each.event != "expire" or each.note["topic"] == known.topic]
+        found = [each for each in first_acks(found) if each.event != "expire" or each.note.get("topic") == known.topic]
         events = self._line(published, found)
         events += without_known(of_tables(rows), events)
         deliveries = kept.deliveries if kept is not None else _deliveries(events, rows, only)

@@ -19,8 +19,8 @@ from wirelake.limits import (
 from wirelake.log.reader import Reader
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
-from wirelake.trace.asked import Place
-from wirelake.trace.record import Record, records
+from wirelake.tracing.asked import Place
+from wirelake.tracing.record import Record, records
 
 _RANGED = pa.array(["deliver", "ack"])
 About = Callable[[Any], list[Record]]  # those of a batch that are wanted

@@ -1,0 +1,84 @@
+from pathlib import Path
+
+import pytest
+
+from tracing.writing import AT_US, ID, IDS, Written
+from wirelake.protocols.resp.frames import Command
+from wirelake.tracing import search
+from wirelake.tracing.asked import Place
+from wirelake.tracing.record import Record
+from wirelake.tracing.search import Search
+
+PLACE = Place(ID, IDS, 2)
+
+
+def seqs(found: list[Record]) -> list[int]:
+    return [record.seq for record in found]
+
+
+@pytest.mark.parametrize("since_us", [None, AT_US])
+def test_what_the_log_has_about_a_notification(tmp_path: Path, since_us: int | None) -> None:
+    written = Written(tmp_path)
+    written.publish("f82a8d91-1-1")
+    wanted = [written.publish()]
+    written.publish("f82a8d91-1-20")
+    written.publish("f82a8d91-2-2", topic="@b")
+    wanted += [written.deliver(1, 3, ("s-1", "bob")), written.deliver(2, 2, ("s-1", "bob"), attempt=2)]
+    written.deliver(3, 3, ("s-1", "bob"))
+    written.add("frame", b"acked f82a8d91-1-20, and f82a8d91-1-2f", direction="in")
+    wanted += [written.add("frame", b"f82a8d91-1-20 f82a8d91-1-2,", direction="in")]
+    written.add("ack", note={"identity": "bob", "acked": ["f82a8d91-1-20"]})
+    wanted += [written.add("ack", note={"identity": "bob", "acked": ["f82a8d91-1-1", ID]})]
+    written.add("ack", note={"topic": "@a", "ids": IDS, "identity": "eve", "through": 1})
+    wanted += [written.add("ack", note={"topic": "@a", "ids": IDS, "identity": "eve", "through": 9})]
+    written.add("expire", note={"topic": "@b", "first": 1, "last": 9})
+    wanted += [written.add("expire", note={"topic": "@a", "first": 1, "last": 2})]
+    written.close()
+    found = Search(tmp_path / "log").notification(PLACE, "@a", since_us)
+    assert seqs(found) == wanted
+
+
+def test_bounds_end_a_search_and_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "TRACE_SEARCHED_MAX", 8)
+    monkeypatch.setattr(search, "TRACE_STEP_RECORDS", 4)
+    written = Written(tmp_path)
+    first = written.publish()
+    for _ in range(6):
+        written.add("open", session="s-1")
+    near = Search(tmp_path / "log")
+    assert seqs(near.notification(PLACE, "", None)) == [first]
+    assert near.complete
+    for _ in range(4):
+        written.add("open", session="s-1")
+    far = Search(tmp_path / "log")
+    assert far.notification(PLACE, "", None) == []
+    assert not far.complete
+    late = Search(tmp_path / "log", clock=iter([0.0, 1e9]).__next__)
+    assert late.session("s-2", None) == []
+    assert not late.complete
+    written.close()
+
+
+def test_the_frame_that_brought_it(tmp_path: Path) -> None:
+    written = Written(tmp_path)
+    hers = {"protocol": "resp", "direction": "in", "session": "s-1", "identity": "anna"}
+    frames = [Command((b"PUBLISH", b"@a", content)).encode() for content in (b"1", b"10", b"21")]
+    brought, *_ = [written.add("frame", frame, **hers) for frame in frames]
+    written.add("frame", frames[0], **hers | {"identity": "eve"})
+    published = written.publish(content=b"1")
+    unclear = written.publish(content=b"nowhere to be seen")
+    by_nobody = written.publish(content=b"1", by="")
+    written.close()
+    looking = Search(tmp_path / "log")
+    one, other, nobody = (looking.one(seq) for seq in (published, unclear, by_nobody))
+    assert one is not None
+    assert other is not None
+    assert nobody is not None
+    found = looking.bringing(one)
+    assert found is not None
+    assert (found[0].seq, found[1]) == (brought, True), "that whose content it is, not one that has it somewhere"
+    guessed = looking.bringing(other)
+    assert guessed is not None
+    assert (guessed[0].seq, guessed[1]) == (brought + 2, False)
+    assert looking.bringing(nobody) is None
+    assert seqs(looking.caused(found[0])) == [published]
