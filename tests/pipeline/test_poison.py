@@ -95,3 +95,16 @@ def test_what_fails_only_together_is_not_isolated(log: Log, data: Path) -> None:
 
     with pytest.raises(NotTheRecordsError, match="fail together"):
         find_poison(data / "log", Span(0, 100), try_out)
+
+
+def test_nobody_is_blamed_for_a_fault_that_comes_and_goes(log: Log, data: Path) -> None:
+    fill(log, 4)
+    tried: list[int] = []
+
+    def try_out(spans: list[Span]) -> None:
+        tried.append(sum(span.rows for span in spans))
+        if tried.count(tried[-1]) == 1 and tried[-1]:
+            raise OSError("busy")
+
+    with pytest.raises(NotTheRecordsError, match="failed once, and then did not"):
+        find_poison(data / "log", Span(0, 4), try_out)

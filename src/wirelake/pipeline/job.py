@@ -78,6 +78,7 @@ class Job:
         self._compacting = Compacting(self.places.lake, every) if every else None
         self._stopping = threading.Event()
         self._failed = 0  # times in a row
+        self._reason = ""  # of the last batch that failed
         self._recent: list[tuple[float, int]] = []  # (when a batch ended, its rows)
         self.progress = Progress(pid=os.getpid(), ui=spark.sparkContext.uiWebUrl or "")
 
@@ -156,7 +157,8 @@ class Job:
                 intent = self._computed(spans, batch)
             self._batches.commit(intent)
         except Exception as error:
-            self._failures.note(batch, _sentence(error))
+            self._reason = _sentence(error)  # Spark would wrap it in its own words
+            self._failures.note(batch, self._reason)
             raise
         self._failures.clear()
         self._failed = 0
@@ -196,7 +198,7 @@ class Job:
         self._failed += 1
         last = self._failures.last()  # of a batch, from this process or one before
         times = max(self._failed, last.times if last is not None else 0)
-        text = last.text if last is not None else _sentence(failure)
+        text, self._reason = self._reason or _sentence(failure), ""
         self.progress.restarts += 1
         self.progress.fail(time.time_ns() // 1_000_000, text)
         self._tell()

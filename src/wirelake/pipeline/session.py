@@ -18,9 +18,7 @@ LOCAL: Final = "local[*]"
 _SETTINGS: Final = {
     "spark.driver.memory": f"{PIPELINE_DRIVER_MEMORY_MB}m",
     "spark.python.daemon.module": "wirelake.pipeline.daemon",
-    "spark.scheduler.mode": "FAIR",
     "spark.sql.adaptive.enabled": "false",  # the job's stages are small, and their sizes known
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",  # gold is small; what is large says for itself how it is cut
