@@ -180,6 +180,8 @@ LOG_CONSUMER_CHARS_MAX: Final = 64
 LOG_DAMAGE_KEPT_MAX: Final = 1000  # damaged places that one reader remembers
 
 # gold
+GOLD_MINUTES_EVERY_S: Final = 5.0  # between two times that tables by the minute are worked out, in a running job
+GOLD_LEDGER_EVERY_S: Final = 30.0  # the same for the ledger, which counts whole hours
 GOLD_STRETCHES_MAX: Final = 64  # of time, worked out again in one go; with more, the nearest are joined
 
 # console
@@ -360,7 +362,6 @@ PIPELINE_INTENTS_KEPT: Final = 64  # newest batches whose commits can be done ag
 PIPELINE_TRIGGER_S: Final = 1.0  # (option) between the beginnings of two batches, when there is little to do
 PIPELINE_TRIGGER_S_MIN: Final = 0.1
 PIPELINE_STOP_S: Final = 20.0  # for a batch under way to end, when the job is to stop
-PIPELINE_REFRESH_EVERY_S: Final = 5.0  # between two refreshings of the gold tables
 PIPELINE_RESTART_FIRST_S: Final = 1.0  # pause after a failure, doubled each time
 PIPELINE_RESTART_MAX_S: Final = 60.0
 PIPELINE_ONCE_ATTEMPTS_MAX: Final = 4  # of a batch that fails, where the job is to end by itself

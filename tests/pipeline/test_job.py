@@ -16,7 +16,7 @@ from wirelake.pipeline import job as job_module
 from wirelake.pipeline.commits import Commits
 from wirelake.pipeline.intents import Intents
 from wirelake.pipeline.job import Job, JobSettings
-from wirelake.pipeline.refreshing import Dirty
+from wirelake.pipeline.refreshing import Dirty, Part
 from wirelake.pipeline.stream import CONSUMER
 
 if TYPE_CHECKING:
@@ -164,16 +164,17 @@ def test_gold_is_told_which_minutes_changed_and_told_again_after_a_failure(
         if len(seen) == 1:
             raise StorageError("not today")
 
+    gold = [Part("all", refresh, 0.0)]
     with pytest.raises(StorageError, match="not today"):
-        Job(spark, data, JobSettings(once=True, batch_rows=200), refresh).run()
-    job = Job(spark, data, JobSettings(once=True), refresh)
+        Job(spark, data, JobSettings(once=True, batch_rows=200), gold).run()
+    job = Job(spark, data, JobSettings(once=True), gold)
     job.run()
     assert seen[0] == seen[1]
     assert job.progress.gold_seq == 400
     times = rows_of(data, "silver.messages")["at"]
     expected = {int(minute.timestamp()) * 1_000_000 for minute in times.dt.truncate("1m").unique()}
     assert seen[1]["silver.messages"] == expected
-    Job(spark, data, JobSettings(once=True), refresh).run()
+    Job(spark, data, JobSettings(once=True), gold).run()
     assert len(seen) == 2  # nothing new, nothing to do
 
 

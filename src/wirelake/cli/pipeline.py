@@ -77,7 +77,7 @@ def run(
     if not (data / "log").exists():
         raise InputError(f"there is no log in {data}: start the gateway first, or use --data")
     from wirelake.pipeline.cluster import cluster_settings  # noqa: PLC0415
-    from wirelake.pipeline.gold.refresh import refresh  # noqa: PLC0415
+    from wirelake.pipeline.gold.refresh import GOLD  # noqa: PLC0415
     from wirelake.pipeline.job import Job, JobSettings, SparkLostError  # noqa: PLC0415 (an extra)
     from wirelake.pipeline.session import LOCAL, open_session  # noqa: PLC0415
 
@@ -87,7 +87,7 @@ def run(
         master = master or LOCAL
         spark = open_session(master, "wirelake", cluster_settings(master, wheel))
         shown.say(f"Spark is up after {time.monotonic() - started_s:.1f} s, its own pages are at {_ui(spark)}")
-        job = Job(spark, data, JobSettings(once=once, trigger_s=trigger_s, gone=gone), refresh, shown.progress)
+        job = Job(spark, data, JobSettings(once=once, trigger_s=trigger_s, gone=gone), GOLD, shown.progress)
         for name in (signal.SIGINT, signal.SIGTERM):
             signal.signal(name, lambda *_: job.stop())
         if beside:

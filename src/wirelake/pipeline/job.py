@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +29,7 @@ from wirelake.pipeline.failures import Failures, pause_s
 from wirelake.pipeline.intents import Intent
 from wirelake.pipeline.places import Places
 from wirelake.pipeline.poison import NotTheRecordsError, find_poison
-from wirelake.pipeline.refreshing import Refresh, Refreshing, nothing
+from wirelake.pipeline.refreshing import Part, Refreshing
 from wirelake.pipeline.spans import Span
 from wirelake.pipeline.stream import CONSUMER, StreamLock, open_stream, spark_checkpoint
 
@@ -58,7 +58,7 @@ class Job:
         spark: "SparkSession",
         data: Path,
         settings: JobSettings = JobSettings(),  # noqa: B008 (frozen)
-        refresh: Refresh = nothing,
+        gold: Sequence[Part] = (),
         told: Callable[[Progress], None] = lambda _: None,
     ) -> None:
         self._spark = spark
@@ -73,7 +73,7 @@ class Job:
             raise
         self._batches = Batches(spark, self.places, self._stream)
         self._failures = Failures(self.places.checkpoint)
-        self._refreshing = Refreshing(spark, self.places.lake, self.places.checkpoint, self._batches.intents, refresh)
+        self._refreshing = Refreshing(spark, self.places.lake, self.places.checkpoint, self._batches.intents, gold)
         every = settings.compact_every
         self._compacting = Compacting(self.places.lake, every) if every else None
         self._stopping = threading.Event()
@@ -91,8 +91,10 @@ class Job:
                 if failure is None:
                     break
                 self._recover(failure)
+            self._refreshing.close()
             self._refresh()
         finally:
+            self._refreshing.close()
             if self._compacting is not None:
                 self._compacting.close()
             self.progress.running = False
@@ -168,7 +170,7 @@ class Job:
         self.progress.batch_s = time.monotonic() - started_s
         self._recent = [*self._recent, (time.monotonic(), intent.rows)][-_RATE_BATCHES:]
         if not self._settings.once:
-            self._refreshing.run_if_due()
+            self._refreshing.after_batch()
         if self._compacting is not None:
             self._compacting.after_batch()
         self._note(intent)
@@ -211,7 +213,7 @@ class Job:
         self._stopping.wait(seconds)
 
     def _refresh(self) -> None:
-        self._refreshing.run()
+        self._refreshing.finish()
         self.progress.gold_seq, self.progress.gold_at_us = self._refreshing.mark.until_seq, self._refreshing.mark.now_us
 
     def _note(self, intent: Intent) -> None:

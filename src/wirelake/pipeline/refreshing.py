@@ -1,63 +1,126 @@
 """When the gold tables are worked out again: not after every batch, and only for the minutes whose rows changed.
 
-What is still to be done follows from the intents after the one that the mark names, so a crash loses none of it.
+It is done in a thread of its own, so that no batch waits for it. What is still to be done follows from the intents
+after the one that a part's mark names, so a crash loses none of it.
 """
 
+import logging
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, json
 
-from wirelake.limits import PIPELINE_REFRESH_EVERY_S
 from wirelake.log.files import Files
 from wirelake.pipeline.intents import Intents
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger(__name__)
+
 Dirty = dict[str, set[int]]  # table → minutes, in microseconds since 1970, in which rows were added or changed
-Refresh = Callable[["SparkSession", Path, Dirty], None]  # (session, lake, dirty): brings the gold tables up to date
+Refresh = Callable[["SparkSession", Path, Dirty], None]  # (session, lake, dirty): brings gold tables up to date
+
+
+class Part(Struct, frozen=True):
+    """Gold tables that are worked out together, and how often at most."""
+
+    name: str
+    refresh: Refresh
+    every_s: float
 
 
 class Mark(Struct, frozen=True):
+    """Up to which batch a part is done."""
+
     batch: int = -1
     until_seq: int = 0
     now_us: int = 0
 
 
 class Refreshing:
-    def __init__(self, spark: "SparkSession", lake: Path, checkpoint: Path, intents: Intents, refresh: Refresh) -> None:
-        self._spark = spark
+    def __init__(
+        self, spark: "SparkSession", lake: Path, checkpoint: Path, intents: Intents, parts: Sequence[Part]
+    ) -> None:
         self._lake = lake
-        self._path = checkpoint / "refreshed.json"
         self._intents = intents
-        self._refresh = refresh
-        self._refreshed_s = 0.0
-        self.mark = json.decode(self._path.read_bytes(), type=Mark) if self._path.exists() else Mark()
+        self._spark = spark
+        self._parts = [_Progress(part, checkpoint / f"refreshed-{part.name}.json") for part in parts]
+        self._wanted = threading.Event()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="refreshing", daemon=True)
+        self._thread.start()
 
-    def run_if_due(self) -> None:
-        if time.monotonic() - self._refreshed_s >= PIPELINE_REFRESH_EVERY_S:
-            self.run()
+    @property
+    def mark(self) -> Mark:
+        """Of the part that is furthest behind."""
+        last = self._intents.last()
+        here = Mark() if last is None else Mark(last.batch, last.until_seq, last.now_us)
+        return min((part.mark for part in self._parts), key=lambda mark: mark.batch, default=here)
 
-    def run(self) -> None:
-        """The gold tables have everything that the others have when this returns."""
-        waiting = self._intents.since(self.mark.batch)
-        if not waiting:
-            return
+    def after_batch(self) -> None:
+        self._wanted.set()
+
+    def close(self) -> None:
+        """Returns when nothing is under way."""
+        self._closing.set()
+        self._wanted.set()
+        self._thread.join()
+
+    def finish(self) -> None:
+        """Everything that the other tables have is in the gold tables when this returns."""
+        for part in self._parts:
+            part.catch_up(self._spark, self._lake, self._intents)
+        self._prune()
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._wanted.wait()
+            self._wanted.clear()
+            for part in self._parts:
+                if self._closing.is_set():
+                    return
+                if part.is_due:
+                    self._try(part)
+            self._prune()
+
+    def _try(self, part: "_Progress") -> None:
+        try:
+            part.catch_up(self._spark, self._lake, self._intents)
+        except Exception as error:  # noqa: BLE001 (whatever it is: the tables below are whole, and it is tried again)
+            _log.warning("the gold tables (%s) could not be brought up to date: %s", part.name, error)
+
+    def _prune(self) -> None:
+        self._intents.prune(self.mark.batch)
+
+
+class _Progress:
+    """One part, and how far it has come."""
+
+    def __init__(self, part: Part, path: Path) -> None:
+        self.name = part.name
+        self._part = part
+        self._path = path
+        self._done_s = float("-inf")
+        self.mark = json.decode(path.read_bytes(), type=Mark) if path.exists() else Mark()
+
+    @property
+    def is_due(self) -> bool:
+        return time.monotonic() - self._done_s >= self._part.every_s
+
+    def catch_up(self, spark: "SparkSession", lake: Path, intents: Intents) -> None:
+        self._done_s = time.monotonic()
+        waiting = intents.since(self.mark.batch)
         dirty: Dirty = {}
         for intent in waiting:
             for name, minutes in intent.dirty_us.items():
                 dirty.setdefault(name, set()).update(minutes)
         if dirty:
-            self._refresh(self._spark, self._lake, dirty)
-        last = waiting[-1]
-        self.mark = Mark(last.batch, last.until_seq, last.now_us)
-        Files().replace_file(self._path, json.encode(self.mark))
-        self._refreshed_s = time.monotonic()
-        self._intents.prune(self.mark.batch)
-
-
-def nothing(_spark: "SparkSession", _lake: Path, _dirty: Dirty) -> None:
-    """No gold tables."""
+            self._part.refresh(spark, lake, dirty)
+        if waiting:
+            last = waiting[-1]
+            self.mark = Mark(last.batch, last.until_seq, last.now_us)
+            Files().replace_file(self._path, json.encode(self.mark))

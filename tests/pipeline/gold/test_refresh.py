@@ -1,0 +1,104 @@
+"""Gold tables are brought up to date where silver changed, and nowhere else; doing it twice does no harm."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pipeline.rows import after
+from pyspark.sql import SparkSession
+
+from wirelake.lake.query import query
+from wirelake.lake.tables import (
+    DEVICE_COMMANDS,
+    FRAMES,
+    MESSAGES,
+    READINGS,
+    RECORDS,
+    TALLIES,
+    Table,
+)
+from wirelake.pipeline.commits import live_files, open_table, swap
+from wirelake.pipeline.gold.refresh import refresh_ledger, refresh_minutes
+from wirelake.pipeline.parquet import write
+from wirelake.pipeline.refreshing import Dirty
+
+
+def put(lake: Path, table: Table, *rows: dict[str, Any]) -> None:
+    """Rows as a batch commits them."""
+    data = pa.Table.from_pylist([{"day": row.get("at", after(0)).date(), **row} for row in rows], schema=table.schema)
+    swap(open_table(lake, table), table.name, write(table, data, lake), [], data_change=True)
+
+
+def minute(at: datetime) -> int:
+    us = int(at.timestamp()) * 1_000_000
+    return us - us % 60_000_000
+
+
+def dirty(table: Table, *times: datetime) -> Dirty:
+    return {table.name: {minute(at) for at in times}}
+
+
+def message(seconds: float, **rest: Any) -> dict[str, Any]:
+    return {"at": after(seconds), "protocol": "comet", "name": "auth", "direction": "in", "bytes": 7, **rest}
+
+
+def test_minutes_that_changed_are_worked_out_again_and_others_stay(spark: SparkSession, tmp_path: Path) -> None:
+    put(tmp_path, MESSAGES, message(1), message(61))
+    refresh_minutes(spark, tmp_path, dirty(MESSAGES, after(1), after(61)))
+    asked = "SELECT minute, frames FROM gold.traffic_minute ORDER BY minute"
+    before = query(tmp_path, asked).rows
+    assert [frames for _, frames in before] == [1, 1]
+    put(tmp_path, MESSAGES, message(62), message(2), message(86_400 + 1))
+    refresh_minutes(spark, tmp_path, dirty(MESSAGES, after(62)))  # the others are not said to have changed
+    assert [frames for _, frames in query(tmp_path, asked).rows] == [1, 2]
+    for _ in range(2):
+        refresh_minutes(spark, tmp_path, dirty(MESSAGES, after(2), after(62), after(86_400)))
+        assert [frames for _, frames in query(tmp_path, asked).rows] == [2, 2, 1]
+    files = live_files(open_table(tmp_path, MESSAGES), MESSAGES.name)
+    assert len(files) == 3, "silver is only read"
+
+
+def test_the_newest_of_a_device_is_kept_from_one_time_to_the_next(spark: SparkSession, tmp_path: Path) -> None:
+    command = {
+        "at": after(1),
+        "seq": 1,
+        "serial": "m",
+        "device_type": 6,
+        "direction": "in",
+        "answer": False,
+        "settled": True,
+    }
+    status = {"state": "complete", "command_type": 1, "error": 0, "fields": '{"state":3}'}
+    put(tmp_path, DEVICE_COMMANDS, {**command, **status})
+    refresh_minutes(spark, tmp_path, dirty(DEVICE_COMMANDS, after(1)))
+    put(tmp_path, READINGS, {"at": after(61), "seq": 2, "serial": "m", "type": 1, "value": 230.5})
+    put(tmp_path, DEVICE_COMMANDS, {**command, **status, "at": after(61), "command_type": 4})
+    refresh_minutes(spark, tmp_path, dirty(READINGS, after(61)))
+    assert query(tmp_path, "SELECT serial, status, readings FROM gold.device_latest").rows == [
+        ["m", '{"state":3}', '{"1":230.5}']
+    ]
+
+
+def test_bars_are_where_the_records_say_not_where_they_came(spark: SparkSession, tmp_path: Path) -> None:
+    record = {"key": "k", "sdb": "now", "at": after(7200), "seq": 1, "fields": '{"newp":5}', "recorded_at": after(30)}
+    put(tmp_path, RECORDS, {**record, "day": after(30).date()})
+    refresh_minutes(spark, tmp_path, dirty(RECORDS, after(30)))
+    assert query(tmp_path, "SELECT minute, open, count FROM gold.bars_minute").rows == [
+        ["2026-01-02T12:00:00Z", 5.0, 1]
+    ]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_the_ledger_counts_whole_hours_where_they_lie(spark: SparkSession, tmp_path: Path, lost: bool) -> None:
+    came = [{"at": after(n), "seq": n, "protocol": "comet", "direction": "in"} for n in range(3)]
+    put(tmp_path, FRAMES, *({**row, "event": "frame"} for row in came))
+    put(tmp_path, MESSAGES, *(came[1:] if lost else came))
+    put(tmp_path, TALLIES, {"hour": after(0), "protocol": "comet", "counted": 3, "received": 3, "settled": True})
+    refresh_ledger(spark, tmp_path, dirty(MESSAGES, after(2)))
+    assert query(tmp_path, "SELECT protocol, received, counted, decoded, balanced, why FROM gold.ledger").rows == [
+        ["comet", 3, 3, 2, False, "received 3, but decoded + quarantined + waiting = 2"]
+        if lost
+        else ["comet", 3, 3, 3, True, None]
+    ]
