@@ -22,6 +22,7 @@ CLI_CONNECT_S: Final = 5.0  # until it takes the connection
 CLI_ANSWER_S: Final = 30.0  # for an answer, beyond the time that the request itself asks for
 CLI_SILENCE_S: Final = 60.0  # on a stream, where the gateway gives a sign of life far more often
 CLI_ANSWER_BYTES_MAX: Final = 64 * MIB
+CLI_CELL_CHARS_MAX: Final = 80  # of a value in a table for people
 CLI_LINE_BYTES_MAX: Final = 32 * MIB  # one line of a stream: a notification
 CLI_RELOAD_S: Final = 10.0  # until the gateway has said what a reload changed
 CLI_RELOAD_LOOK_S: Final = 0.05  # how often that is looked for

@@ -70,7 +70,7 @@ def test_one_write_for_what_was_released_together(tell: Callable[[Story], None],
         assert one.writes[0] is other.writes[0]
         assert topics.delivered == 6
         ((event, topic, to, note),) = records
-        assert (event, topic, to) == ("deliver", "@a", b'[["1","ann"],["2","bob"]]')
+        assert (event, topic, to) == ("deliver", "@a", b'[["1","ann","comet"],["2","bob","comet"]]')
         assert note == {"ids": topics.topics.ids("@a"), "first": 1, "last": 3, "attempt": 1}
 
     tell(story)

@@ -485,7 +485,7 @@ def test_everything_is_in_the_log_in_order(tmp_path: Path) -> None:
             (publish,) = running.records("publish")
             assert (publish["frame"], publish["note"]["id"]) == (b"hi", published)
             (deliver,) = running.records("deliver")
-            assert deliver["frame"] == f'[["{session}","phone"]]'.encode()
+            assert deliver["frame"] == f'[["{session}","phone","comet"]]'.encode()
             assert published == f"{deliver['note']['ids']}{deliver['note']['first']:x}"
 
     run(work())

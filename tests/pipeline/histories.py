@@ -48,7 +48,8 @@ def encoded(protocol: str, message: Message, sender: Sender) -> bytes:
 
 def deliver(topic: str, first: int, last: int, to: Iterable[tuple[str, str]], at: int = T0, attempt: int = 1) -> Record:
     note = {"topic": topic, "ids": ids(topic), "first": first, "last": last, "attempt": attempt}
-    return record("deliver", at, direction="out", frame=json.dumps(list(to)).encode(), note=note)
+    whom = [(session, identity, "comet") for session, identity in to]
+    return record("deliver", at, direction="out", frame=json.dumps(whom).encode(), note=note)
 
 
 def ids(topic: str) -> str:

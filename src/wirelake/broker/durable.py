@@ -388,7 +388,7 @@ class DurableTopics:
 
     def _note_delivered(self, peers: list[Peer], topic: str, first: int, last: int, attempt: int) -> None:
         """Who got them, as JSON: a delivery is one of a session, and counts for an identity."""
-        to = json.encode([(peer.id, peer.identity) for peer in peers])
+        to = json.encode([(peer.id, peer.identity, peer.protocol) for peer in peers])
         note = {"ids": self.topics.ids(topic), "first": first, "last": last, "attempt": attempt}
         self._note("deliver", topic, note, to)
 

@@ -3,6 +3,7 @@
 import csv
 import sys
 from pathlib import Path
+from typing import Final
 
 import click
 from rich.console import Console
@@ -11,8 +12,10 @@ from rich.table import Table
 from wirelake.cli.options import settings_options
 from wirelake.config import load
 from wirelake.lake.query import Answer, query
-from wirelake.limits import LAKE_QUERY_S, LAKE_ROWS, LAKE_ROWS_MAX
+from wirelake.limits import CLI_CELL_CHARS_MAX, LAKE_QUERY_S, LAKE_ROWS, LAKE_ROWS_MAX
 from wirelake.protocols.jsontext import write_json
+
+_WIDE: Final = 100_000
 
 
 @click.command(
@@ -47,13 +50,18 @@ def command(
 
 
 def _table(answer: Answer) -> None:
+    """As wide as it is: a terminal breaks long lines, and a column cut to three letters says nothing."""
     table = Table(*[column.name for column in answer.columns], box=None, pad_edge=False)
     for row in answer.rows:
-        table.add_row(*["" if value is None else str(value) for value in row])
-    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), markup=False)
-    console.print(table)
+        table.add_row(*["" if value is None else _short(str(value)) for value in row])
+    Console(highlight=False, markup=False, width=_WIDE, soft_wrap=True).print(table)
     count = len(answer.rows)
     click.echo(f"{count} row{'' if count == 1 else 's'} in {answer.elapsed_ms:.0f} ms", err=True)
+
+
+def _short(text: str) -> str:
+    line = text.replace("\n", " ")
+    return line if len(line) <= CLI_CELL_CHARS_MAX else f"{line[: CLI_CELL_CHARS_MAX - 1]}…"
 
 
 def _json(answer: Answer) -> None:

@@ -383,6 +383,8 @@ class Gateway:
             "text": closing.text,
             "frames_in": peer.frames_in,
             "frames_out": peer.frames_out,
+            "bytes_in": peer.bytes_in,
+            "bytes_out": peer.bytes_out,
         }
         self.recorder.event(peer, "close", note)
 

@@ -9,7 +9,7 @@
 | refuse | in | | who was not let in, and why |
 | login | | | whether it resumed |
 | publish | | content | topic, id, position, type, by whom |
-| deliver | out | JSON: [[session, identity], …] | topic, first and last position, attempt, what their ids begin with |
+| deliver | out | JSON: [[session, identity, protocol], …] | topic, first, last, attempt, what their ids begin with |
 | ack | | | identity, and the ids acked, or topic and position up to which all are |
 | expire | | | topic, first and last position |
 | counters | | | what was recorded since the counters before, by hour and protocol; `start` for a gateway's first |

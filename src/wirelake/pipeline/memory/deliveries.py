@@ -39,7 +39,7 @@ _AGE_US: Final = int(PIPELINE_DELIVERY_AGE_S * 1_000_000)
 _ACKED_US: Final = int(PIPELINE_ACKED_KEEP_S * 1_000_000)
 _KEEP_US: Final = int(PIPELINE_EXPIRED_KEEP_S * 1_000_000)
 _EXPLODED: Final = ("key", "seq", "at", "node", "session", "name", "service", "correlation", "number", "until", "note")
-_recipients: Final = Decoder(list[tuple[str, str]]).decode
+_recipients: Final = Decoder(list[list[str]]).decode
 
 
 def delivery_items(batch: pa.RecordBatch) -> pa.Table:
@@ -73,14 +73,15 @@ class _Exploded:
 
     def deliver(self, seq: int, at: int, node: str, note: dict[str, Any], frame: bytes) -> None:
         """Several sessions of one identity in one record are one sending."""
-        first_session: dict[str, str] = {}
-        for session, identity in _recipients(frame):
-            first_session.setdefault(identity, session)
-        count = len(first_session)
+        first: dict[str, tuple[str, str]] = {}
+        for session, identity, *protocol in _recipients(frame):  # a log may be older than the third
+            first.setdefault(identity, (session, protocol[0] if protocol else ""))
+        count = len(first)
         columns = self.columns
-        columns["key"] += first_session.keys()
-        columns["session"] += first_session.values()
-        common = {"seq": seq, "at": at, "node": node, "name": DELIVER, "service": note["topic"], "note": None}
+        columns["key"] += first.keys()
+        columns["session"] += [session for session, _ in first.values()]
+        columns["note"] += [protocol for _, protocol in first.values()]
+        common = {"seq": seq, "at": at, "node": node, "name": DELIVER, "service": note["topic"]}
         common |= {"correlation": note["ids"], "number": note["first"], "until": note["last"]}
         for name, value in common.items():
             columns[name] += [value] * count
@@ -201,7 +202,7 @@ class _Settling:
                 self.expire(whose, expiries[place])
                 place += 1
             if event == DELIVER:
-                self._sent(whose, name, seq, at, node, session, topic, ids, first, last)
+                self._sent(whose, name, seq, at, node, note, session, topic, ids, first, last)
             elif event == THROUGH:
                 of_topic = whose.topics.get(ids, {})
                 for delivery in [each for position, each in of_topic.items() if position <= last]:
@@ -223,6 +224,7 @@ class _Settling:
         seq: int,
         at: int,
         node: str,
+        protocol: str,
         session: str,
         topic: str,
         ids: str,
@@ -243,7 +245,7 @@ class _Settling:
                 continue
             id_ = f"{ids}{position:x}"
             of_topic[position] = Open(
-                seq, at, node, "", id_, topic, position, name, session, at, None, 1, PENDING, None, ids, None
+                seq, at, node, protocol, id_, topic, position, name, session, at, None, 1, PENDING, None, ids, None
             )
 
     def _acked(self, whose: _Identity, delivery: Open, at: int) -> bool:
