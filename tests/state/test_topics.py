@@ -102,6 +102,17 @@ def test_reading_on_from_a_position_is_the_same_from_memory_and_disk(store: Stat
     assert reopen().topics.after("@news", 100, rows_max=3) == from_memory
 
 
+def test_the_newest_come_first_from_memory_and_disk_and_within_bounds(store: StateStore, reopen: Reopen) -> None:
+    publish(store, "@a", *[str(number).encode() for number in range(10)])
+    for each in each_of(store, reopen):
+        found = each.topics.newest("@a", 0, 4, 100)
+        assert [row.content for row in found] == [b"9", b"8", b"7", b"6"]
+        assert [row.position for row in each.topics.newest("@a", 8, 4, 100)] == [10, 9]
+        assert len(each.topics.newest("@a", 0, 10, 3)) == 3
+        assert len(each.topics.newest("@a", 0, 10, 0)) == 1, "at least one"
+        assert each.topics.newest("@nobody", 0, 4, 100) == []
+
+
 def test_what_is_not_durable_cannot_be_read(store: StateStore) -> None:
     store.topics.subscribe("ann", "@news")
     with store.writer.whole():  # the writer cannot take up anything in here

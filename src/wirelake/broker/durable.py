@@ -132,6 +132,10 @@ class DurableTopics:
     def connected(self, name: str) -> int:
         return len(self._feeds.get(name, {}))
 
+    def listeners(self, name: str) -> Counter[str]:
+        """The identities that are fed with this topic, each with the number of its sessions."""
+        return Counter(feed.peer.identity for feed in self._feeds.get(name, {}).values())
+
     def sessions(self, identity: str, name: str) -> int:
         """How many of the identity's sessions are fed with this topic."""
         if not self._sessions[identity]:

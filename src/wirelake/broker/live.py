@@ -6,6 +6,7 @@ publish hardly depends on the number of subscribers, and each subscriber costs o
 """
 
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Final
 
@@ -57,6 +58,11 @@ class LiveNames:
     def names(self) -> dict[str, int]:
         """Every live name with its number of subscribers."""
         return {channel.name: len(channel.peers) for channel in self._channels.values()}
+
+    def listeners(self, name: str) -> Counter[str]:
+        """The identities that are subscribed to it, each with the number of its sessions. Patterns are not counted."""
+        channel = self._channels.get(name)
+        return Counter() if channel is None else Counter(peer.identity for peer in channel.peers.values())
 
     def names_of(self, peer: Peer) -> list[str]:
         """What this peer is subscribed to, without its patterns."""

@@ -7,6 +7,7 @@ escape it. The browser is told to load and run nothing but the gateway's own fil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from msgspec import json, to_builtins
@@ -97,7 +98,10 @@ def _shown(template: str, view: View, admin: bool) -> Handler:
         except ApiError as error:
             if error.status_code == 401:
                 wanted = exchange.request.url.path
-                return RedirectResponse("/login" if wanted == "/" else f"/login?to={wanted}", 303, HEADERS)
+                if exchange.request.url.query:
+                    wanted += f"?{exchange.request.url.query}"
+                to = "" if wanted == "/" else f"?to={quote(wanted, safe='/')}"
+                return RedirectResponse(f"/login{to}", 303, HEADERS)
             return rendered("error.html", exchange, error.status_code, message=error.detail)
         return rendered(template, exchange, **context)
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from wirelake.console import files, inspector, live, login, overview, tables
+from wirelake.console import devices, files, inspector, live, login, overview, sessions, tables, topics
 from wirelake.gateway.http.route import Route
 
 PAGES: Final[tuple[Route, ...]] = (
@@ -10,6 +10,9 @@ PAGES: Final[tuple[Route, ...]] = (
     *login.ROUTES,
     *live.ROUTES,
     *overview.ROUTES,
+    *sessions.ROUTES,
+    *topics.ROUTES,
+    *devices.ROUTES,
     *inspector.ROUTES,
     *tables.ROUTES,
 )

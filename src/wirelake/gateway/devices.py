@@ -24,6 +24,7 @@ from wirelake.limits import (
     QUARANTINE_BYTES_MAX,
 )
 from wirelake.message import Kind, Message, Op, control_op
+from wirelake.protocols.apostol.assembly import Assembling
 from wirelake.protocols.apostol.frames import Packet
 from wirelake.protocols.apostol.server import ServerSession
 from wirelake.protocols.apostol.session import Settings as SessionSettings
@@ -114,6 +115,19 @@ class DevicePeer:
     @property
     def assembling(self) -> int:
         return self._session.assembling
+
+    @property
+    def device_type(self) -> int:
+        """By its own word."""
+        return self._session.device_type
+
+    @property
+    def heard_s(self) -> float:
+        return self._session.heard_s
+
+    def under_way(self) -> list[Assembling]:
+        """The commands of which packets are missing."""
+        return self._session.assembler.under_way()
 
     @property
     def acknowledges(self) -> bool:

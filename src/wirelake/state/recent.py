@@ -43,6 +43,11 @@ class Recent:
             key += 1
         return found
 
+    def at(self, topic: int, position: int) -> Notification | None:
+        """The one at this place, also when it was settled and removed from disk since."""
+        self._settle()
+        return self._by_key.get(key_of(topic, position))
+
     def clear(self) -> None:
         self._by_key.clear()
         self._unsettled.clear()

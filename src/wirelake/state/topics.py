@@ -303,6 +303,30 @@ class Topics:
         with closing(self._read(topic, position, topic.head)) as rows:
             return _within(rows, rows_max, bytes_max)
 
+    def newest(self, name: str, after: int, rows_max: int, bytes_max: int) -> list[Notification]:
+        """The last ones behind a position, newest first, as far as they are known: kept, or still in memory.
+
+        From the head downwards, so that a few large ones do not hide the newest. At least one, if there is one.
+        """
+        self._writer.fresh()
+        topic = self._by_name.get(name)
+        if topic is None:
+            return []
+        found: list[Notification] = []
+        size = 0
+        for position in range(topic.head, max(after, topic.head - rows_max), -1):
+            notification = self._recent.at(topic.number, position)
+            if notification is None and position > topic.floor:
+                with closing(self._read(topic, position - 1, position)) as rows:
+                    notification = next(rows, None)
+            if notification is None:
+                continue  # not on disk yet, or no longer
+            size += len(notification.content)
+            if found and size > bytes_max:
+                break
+            found.append(notification)
+        return found
+
     def backlog(
         self,
         identity: str,

@@ -140,3 +140,42 @@ def test_removing_a_device_ends_its_session(tmp_path: Path) -> None:
             assert await meter.silent()
 
     run(tmp_path, test, "apostol", devices=[("m1", 0, None)])
+
+
+def test_a_device_and_its_packets_that_wait_for_others(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        quiet = (await caller.call("GET", "/api/devices/a%2F2")).json()
+        assert (quiet["serial"], quiet["heard"], quiet["heard_at_ms"]) == ("a/2", False, None)
+        await caller.refused(404, "not_found", "GET", "/api/devices/nobody")
+        async with await Meter.call(caller.port("apostol")) as meter:
+            packets = report("m1", 9, bytes(30), data_bytes=10)
+            assert len(packets) == 4, "the time and the type come before the data"
+            for number in (0, 2):
+                meter.send(packets[number])
+                assert (await meter.hear()).receipt
+            found = (await caller.call("GET", "/api/devices/m1", bearer=":".join(BOB))).json()
+            (command,) = found["under_way"]
+            assert (command["command_no"], command["packets"], command["packets_in_all"]) == (9, 2, None)
+            assert (command["missing"], command["bytes"]) == ([1], 20)
+            assert command["began_at_ms"] < command["expires_at_ms"]
+            assert (found["topic"], found["assembling"], found["heard"]) == ("@devices/m1", 1, True)
+            assert abs(found["heard_at_ms"] - caller.gateway.now_ms()) < 60_000
+            meter.send(packets[3])
+            assert (await meter.hear()).receipt
+            (command,) = (await caller.call("GET", "/api/devices/m1")).json()["under_way"]
+            assert (command["packets_in_all"], command["missing"]) == (4, [1])
+            meter.send(packets[1])
+            assert (await meter.hear()).receipt
+            assert (await caller.call("GET", "/api/devices/m1")).json()["under_way"] == []
+
+    run(tmp_path, test, "apostol", devices=[("m1", 0, None), ("a/2", 0, None)], identities=[BOB])
+
+
+def test_a_device_that_is_not_registered_is_shown_while_it_is_heard(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        async with await Meter.call(caller.port("apostol")) as meter:
+            await heard(caller, meter, "guest")
+            found = (await caller.call("GET", "/api/devices/guest")).json()
+            assert (found["heard"], found["added_at_ms"]) == (True, 0)
+
+    run(tmp_path, test, "apostol", apostol={"open": True})

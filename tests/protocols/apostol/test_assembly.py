@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from wirelake.protocols.apostol.assembly import Assembled, Assembler, Bounds, State
+from wirelake.protocols.apostol.assembly import Assembled, Assembler, Assembling, Bounds, State
 from wirelake.protocols.apostol.envelope import build_packets
 from wirelake.protocols.apostol.frames import Packet
 from wirelake.protocols.apostol.opcodes import ANSWER, LAST, TO_DEVICE, ZIPPED
@@ -48,6 +48,19 @@ def test_the_last_packet_may_come_first() -> None:
     assert len(assembler) == 1
     (done,) = fed(assembler, [zero], 3.0)
     assert (done.data, done.first_at_s, done.done_at_s, done.packets) == (b"abcdefghij", 1.0, 3.0, 3)
+
+
+def test_what_is_under_way_says_which_packets_are_missing() -> None:
+    assembler = Assembler()
+    zero, _, two, three = pieces(b"abcdefghijklmn")
+    fed(assembler, [two, zero], 1.0)
+    fed(assembler, [pieces(b"ijklmnop", number=8, params=ANSWER)[1]], 2.0)
+    assert assembler.under_way() == [
+        Assembling(6, "1234", 7, False, 2, None, (1,), 8, 1.0),
+        Assembling(6, "1234", 8, True, 1, 1, (0,), 4, 2.0),
+    ]
+    fed(assembler, [three], 3.0)
+    assert (assembler.under_way()[0].last, assembler.under_way()[0].missing) == (3, (1,))
 
 
 def test_commands_are_told_apart_by_device_direction_answer_and_number() -> None:

@@ -8,12 +8,24 @@ export async function ask(method, path, body) {
     request.headers["content-type"] = "application/json";
   }
   const response = await fetch(path, request);
-  if (response.status === 401) location.assign(`/login?to=${encodeURIComponent(location.pathname)}`);
+  if (response.status === 401) location.assign(`/login?to=${encodeURIComponent(location.pathname + location.search)}`);
   const text = await response.text();
   const answer = text ? JSON.parse(text) : null;
   if (!response.ok) throw new Error(answer?.error?.message ?? `${response.status} ${response.statusText}`);
   return answer;
 }
+
+/** Do it now, and again so long after it was done, for as long as the page is looked at. */
+export function repeat(work, everyMs) {
+  const again = async () => {
+    if (!document.hidden) await work();
+    setTimeout(again, everyMs);
+  };
+  again();
+}
+
+/** Text as a literal of SQL. */
+export const literal = (text) => `'${text.replaceAll("'", "''")}'`;
 
 /** Rows of the tables as objects. */
 export async function query(sql, rows = 1000) {

@@ -24,6 +24,15 @@ export function fill(table, columns, rows) {
   table.hidden = false;
 }
 
+/** Have a form handled here. Its button is disabled until then, so that no browser sends it by itself. */
+export function handle(form, work) {
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    work(form.elements);
+  });
+  form.elements.go.disabled = false;
+}
+
 /** The data that the page was rendered with. */
 export const given = () => JSON.parse(find("#data")?.textContent ?? "null");
 

@@ -175,7 +175,10 @@ async function start() {
   find("#protocol").addEventListener("change", transports);
   form.addEventListener("submit", (event) => { event.preventDefault(); takeApart(); });
   find("#filter")?.addEventListener("submit", records);
-  if (find("#records")) records();
+  if (find("#records")) {
+    find("#log-session").value = wanted.get("session") ?? "";
+    records();
+  }
   if (wanted.has("seq")) {
     try {
       open(await ask("GET", `/api/log/${encodeURIComponent(wanted.get("seq"))}`));

@@ -1,14 +1,20 @@
 """Devices: which serials are known; and commands, each answered with what the device says."""
 
+from typing import TYPE_CHECKING, Any, Final
+
 from msgspec import Struct
 
 from wirelake.gateway.device_commands import DeviceAnswer, NewCommand, command_message, device_answer
+from wirelake.gateway.devices import DevicePeer
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.peer import HttpPeer
 from wirelake.gateway.http.route import Access, Parameter, Route
 from wirelake.protocols.hextext import parse_hex
 from wirelake.protocols.session import Closing
+
+if TYPE_CHECKING:
+    from wirelake.gateway.gateway import Gateway
 
 
 class NewDevice(Struct, forbid_unknown_fields=True):
@@ -18,7 +24,8 @@ class NewDevice(Struct, forbid_unknown_fields=True):
 
 
 class DeviceRow(Struct):
-    """`heard` says whether it spoke lately; commands for it go where it did."""
+    """`heard` says whether it spoke lately; commands for it go where it did. `assembling` counts its commands of which
+    packets are missing."""
 
     serial: str
     type: int
@@ -26,6 +33,31 @@ class DeviceRow(Struct):
     added_at_ms: int
     heard: bool = False
     address: str = ""
+    heard_at_ms: int | None = None
+    assembling: int = 0
+
+
+class AssemblingCommand(Struct):
+    """A command that is not whole yet. How many packets it has is known once the last one came."""
+
+    command_no: int
+    answer: bool
+    packets: int
+    packets_in_all: int | None
+    missing: list[int]  # packet numbers, of those before the highest that came
+    bytes: int
+    began_at_ms: int
+    expires_at_ms: int
+
+
+class DeviceView(DeviceRow):
+    """`added_at_ms` is 0 for one that is not registered, and heard because `apostol.open` lets anybody in.
+
+    Its telemetry is published on `topic`, where that is not empty.
+    """
+
+    topic: str = ""
+    under_way: list[AssemblingCommand] = []
 
 
 class DeviceList(Struct):
@@ -46,17 +78,61 @@ async def list_devices(exchange: Exchange, _: None) -> DeviceList:
     rows = []
     for device in found[:rows_max]:
         row = DeviceRow(device.serial, device.type, device.key is not None, device.added_at_ms)
-        if device.serial in peers:
-            row.heard, row.address = True, peers[device.serial].address
+        _add_heard(row, exchange.gateway, peers.get(device.serial))
         rows.append(row)
     return DeviceList(rows, rows[-1].serial if len(found) > rows_max else None)
+
+
+async def show(exchange: Exchange, _: None) -> DeviceView:
+    gateway, serial = exchange.gateway, exchange.path("serial")
+    device, peer = gateway.state.devices.find(serial), gateway.devices.peers.get(serial)
+    if device is not None:
+        view = DeviceView(serial, device.type, device.key is not None, device.added_at_ms)
+    elif peer is not None:
+        view = DeviceView(serial, peer.device_type, has_key=False, added_at_ms=0)
+    else:
+        raise _unknown(serial)
+    _add_heard(view, gateway, peer)
+    if gateway.broker.devices_topic:
+        view.topic = f"{gateway.broker.devices_topic}/{serial}"
+    if peer is not None:
+        assembly_s = gateway.devices.session_settings.assembly_s
+        view.under_way = [
+            AssemblingCommand(
+                command_no=each.command_no,
+                answer=each.answer,
+                packets=each.packets,
+                packets_in_all=None if each.last is None else each.last + 1,
+                missing=list(each.missing),
+                bytes=each.bytes,
+                began_at_ms=_at_ms(gateway, each.first_at_s),
+                expires_at_ms=_at_ms(gateway, each.first_at_s + assembly_s),
+            )
+            for each in peer.under_way()
+        ]
+    return view
+
+
+def _add_heard(row: DeviceRow, gateway: "Gateway", peer: DevicePeer | None) -> None:
+    if peer is not None:
+        row.heard, row.address, row.assembling = True, peer.address, peer.assembling
+        row.heard_at_ms = _at_ms(gateway, peer.heard_s)
+
+
+def _at_ms(gateway: "Gateway", moment_s: float) -> int:
+    """What the gateway's own clock means, as a time of day."""
+    return gateway.now_ms() + round((moment_s - gateway.now_s()) * 1000)
+
+
+def _unknown(serial: str) -> ApiError:
+    return ApiError(404, f"there is no device {serial[:64]!r}")
 
 
 async def remove(exchange: Exchange, _: None) -> None:
     serial = exchange.path("serial")
     commit = exchange.gateway.state.devices.remove(serial)
     if commit is None:
-        raise ApiError(404, f"there is no device {serial[:64]!r}")
+        raise _unknown(serial)
     peer = exchange.gateway.devices.peers.get(serial)
     if peer is not None:
         peer.end(Closing("device_removed", "this device was removed"))
@@ -68,9 +144,9 @@ async def command(exchange: Exchange, new: NewCommand) -> DeviceAnswer:
     serial = exchange.path("serial")
     request = command_message(serial, new, source=exchange.identity, correlation=exchange.id)
     if serial not in gateway.broker.devices:
-        known = gateway.state.devices.find(serial) is not None
-        text = f"device {serial[:64]!r} has not been heard from" if known else f"there is no device {serial[:64]!r}"
-        raise ApiError(409 if known else 404, text, "not_heard" if known else "")
+        if gateway.state.devices.find(serial) is None:
+            raise _unknown(serial)
+        raise ApiError(409, f"device {serial[:64]!r} has not been heard from", "not_heard")
     (answer,) = await HttpPeer(exchange).ask(request, new.wait_ms / 1000)
     said = device_answer(serial, answer)
     if said is None:
@@ -79,6 +155,17 @@ async def command(exchange: Exchange, new: NewCommand) -> DeviceAnswer:
         raise ApiError(status, failure.text if failure is not None else "no answer")
     return said
 
+
+_DEVICE: Final[dict[str, Any]] = {
+    "serial": "1234",
+    "type": 6,
+    "has_key": True,
+    "added_at_ms": 1_700_000_000_000,
+    "heard": True,
+    "address": "192.0.2.7:40000",
+    "heard_at_ms": 1_700_000_500_000,
+    "assembling": 1,
+}
 
 ROUTES = (
     Route(
@@ -106,18 +193,31 @@ ROUTES = (
             Parameter("after", "Only serials after this one."),
             Parameter("limit", "At most so many.", "integer"),
         ),
-        example_answer={
-            "devices": [
+        example_answer={"devices": [_DEVICE], "next": None},
+    ),
+    Route(
+        method="GET",
+        path="/api/devices/{serial}",
+        summary="A device, and its commands of which packets are missing.",
+        handle=show,
+        gives=DeviceView,
+        parameters=(Parameter("serial", "Of the device."),),
+        refusals=(404,),
+        example_answer=_DEVICE
+        | {
+            "topic": "@devices/1234",
+            "under_way": [
                 {
-                    "serial": "1234",
-                    "type": 6,
-                    "has_key": True,
-                    "added_at_ms": 1_700_000_000_000,
-                    "heard": True,
-                    "address": "192.0.2.7:40000",
+                    "command_no": 7,
+                    "answer": False,
+                    "packets": 2,
+                    "packets_in_all": 4,
+                    "missing": [1, 2],
+                    "bytes": 400,
+                    "began_at_ms": 1_700_000_500_000,
+                    "expires_at_ms": 1_700_000_530_000,
                 }
             ],
-            "next": None,
         },
     ),
     Route(

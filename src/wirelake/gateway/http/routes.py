@@ -16,6 +16,7 @@ from wirelake.gateway.http import (
     sessions,
     static,
     subscribe,
+    topic,
     topics,
 )
 from wirelake.gateway.http.openapi import description_route
@@ -26,6 +27,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *metrics.ROUTES,
     description_route(lambda: ROUTES),
     *topics.ROUTES,
+    *topic.ROUTES,
     *subscribe.ROUTES,
     *sessions.ROUTES,
     *identities.ROUTES,

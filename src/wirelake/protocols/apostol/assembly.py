@@ -78,6 +78,20 @@ class Assembled(Struct, frozen=True):
         return self.params & ANSWER != 0
 
 
+class Assembling(Struct, frozen=True):
+    """A command of which packets are missing."""
+
+    device_type: int
+    serial: str
+    command_no: int
+    answer: bool
+    packets: int  # how many different ones came
+    last: int | None  # the number of the last one; None while that has not come
+    missing: tuple[int, ...]  # the numbers below the highest that came, without those that came
+    bytes: int
+    first_at_s: float
+
+
 class Assembler:
     """Takes packets (never receipts) and time; gives what became of their commands."""
 
@@ -131,6 +145,22 @@ class Assembler:
     def open(self) -> Mapping[CommandKey, object]:
         """The commands under assembly."""
         return self._open.items
+
+    def under_way(self) -> list[Assembling]:
+        """How far each of them is, the oldest first."""
+        return [
+            Assembling(
+                *device,
+                command_no,
+                bits & ANSWER != 0,
+                len(partial.parts),
+                partial.last,
+                tuple(number for number in range(max(partial.parts, default=0)) if number not in partial.parts),
+                partial.size,
+                partial.first_at_s,
+            )
+            for (device, bits, command_no), partial in self._open.items.items()
+        ]
 
     @property
     def bytes(self) -> int:

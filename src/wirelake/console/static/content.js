@@ -1,0 +1,45 @@
+// A content as people read it: JSON with its lines broken, text as it is, and hex for what is neither.
+
+const BYTES_A_GROUP = 2;
+const GROUPS_A_LINE = 16;
+const SHOWN_BYTES_MAX = 4096;
+
+export const hexOf = (bytes) => [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+
+export const bytesOf = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+
+/** What `content` and `encoding` of the API say, and which of the three it is. */
+export function readable({ content, encoding, truncated }) {
+  const more = truncated ? "…" : "";
+  if (encoding === "base64") return { kind: "hex", text: inLines(hexOf(bytesOf(content))) + more };
+  if (!truncated && /^\s*[[{]/.test(content)) {
+    try {
+      return { kind: "JSON", text: JSON.stringify(JSON.parse(content), null, 2) };
+    } catch {
+      // only looks like it
+    }
+  }
+  return { kind: "text", text: content + more };
+}
+
+/** Bytes in hex, as the tables' answers have them, in the API's own form: text where it is UTF-8. */
+export function contentOfHex(hex) {
+  const bytes = Uint8Array.from(hex.match(/../g) ?? [], (byte) => parseInt(byte, 16));
+  const shown = bytes.subarray(0, SHOWN_BYTES_MAX);
+  const truncated = bytes.length > shown.length;
+  try {
+    return { content: new TextDecoder("utf-8", { fatal: true }).decode(shown, { stream: truncated }), truncated };
+  } catch {
+    return { content: btoa(String.fromCharCode(...shown)), encoding: "base64", truncated };
+  }
+}
+
+const inLines = (hex) => (hex.match(new RegExp(`.{1,${2 * BYTES_A_GROUP * GROUPS_A_LINE}}`, "g")) ?? [])
+  .map((line) => line.match(new RegExp(`.{1,${2 * BYTES_A_GROUP}}`, "g")).join(" ")).join("\n");
+
+/** Hex as people paste it, as base64; throws an Error for what is no hex. */
+export function base64OfHex(text) {
+  const digits = text.replaceAll(/0x|\\x|[\s:,-]/gi, "");
+  if (digits.length % 2 || /[^0-9a-f]/i.test(digits)) throw new Error("This is not hex: two digits make a byte.");
+  return btoa((digits.match(/../g) ?? []).map((byte) => String.fromCharCode(parseInt(byte, 16))).join(""));
+}

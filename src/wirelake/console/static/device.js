@@ -1,0 +1,138 @@
+// One device: what it is and was, what is on its way from it, and commands to it.
+
+import { ask, literal, query, repeat } from "./api.js";
+import { deviceTime, kindOf, readingsInWords, statusInWords, valueInWords } from "./device_words.js";
+import { fill, find, given, handle, make, tell } from "./dom.js";
+import { lines } from "./plot.js";
+import { Rows } from "./rows.js";
+import { number, size, time } from "./words.js";
+
+const EVERY_MS = 1500;
+const TABLES_EVERY_MS = 10_000;
+const POINTS_MAX = 5000;
+const PLOTS_MAX = 12;
+const COMMANDS_SHOWN = 25;
+const { serial, tables, type_names, command_names } = given();
+const path = `/api/devices/${encodeURIComponent(serial)}`;
+
+// ── now
+
+const underWay = new Rows(find("#under-way"), [
+  ["command", "n", (row) => row.command_no],
+  ["", "", (row) => (row.answer ? "an answer" : "a report")],
+  ["packets so far", "n", (row) => `${row.packets} of ${row.packets_in_all ?? "?"}`],
+  ["missing", "", (row) => row.missing.join(", ") || "those at the end"],
+  ["bytes", "n", (row) => size(row.bytes)],
+  ["since (UTC)", "", (row) => time(row.began_at_ms)],
+  ["given up (UTC)", "", (row) => time(row.expires_at_ms)],
+], (row) => `${row.command_no} ${row.answer}`);
+
+async function refresh() {
+  try {
+    const found = await ask("GET", path);
+    find("#heard").textContent = found.heard ? "heard" : "silent";
+    find("#heard").className = `figure ${found.heard ? "good" : "warn"}`;
+    find("#heard-at").textContent = found.heard_at_ms ? `last at ${time(found.heard_at_ms)} UTC` : "not since the gateway started";
+    find("#address").textContent = found.address || "–";
+    find("#kind").textContent = kindOf(found.type, type_names);
+    find("#key").textContent = found.added_at_ms ? (found.has_key ? "has a key: its commands are sealed" : "no key") : "not registered";
+    const link = find("#topic");
+    if (found.topic && !link.firstChild) link.append(make("a", { href: `/topics/${encodeURIComponent(found.topic)}` }, found.topic));
+    underWay.show(found.under_way);
+    find("#under-way").hidden = !found.under_way.length;
+    find("#whole").hidden = found.under_way.length > 0;
+    tell("");
+  } catch (error) {
+    tell(error.message, true);
+  }
+}
+
+// ── what the tables know
+
+async function readings() {
+  const rows = await query(`SELECT coalesce(device_time, at) AS t, type, value FROM silver.readings WHERE serial = ${literal(serial)} ORDER BY at DESC LIMIT ${POINTS_MAX}`, POINTS_MAX);
+  const byType = new Map();
+  for (const row of rows) if (row.value !== null) byType.set(row.type, [...(byType.get(row.type) ?? []), [Date.parse(row.t), row.value]]);
+  find("#no-readings").hidden = byType.size > 0;
+  const types = [...byType].sort((a, b) => a[0] - b[0]).slice(0, PLOTS_MAX);
+  const place = find("#plots");
+  types.forEach(([type, points], number) => {
+    const figure = place.children[number] ?? place.appendChild(make("div"));
+    lines(figure, [{ name: `reading ${type}: ${valueInWords(points[0][1])}`, points }], { height: 180, title: `Readings of type ${type} over time`, x: time, y: valueInWords });
+  });
+}
+
+async function latest() {
+  const [row] = await query(`SELECT * FROM gold.device_latest WHERE serial = ${literal(serial)}`);
+  find("#status").textContent = statusInWords(row?.status);
+  find("#status-at").textContent = row?.status_at ? `at ${time(Date.parse(row.status_at))} UTC` : "no status in the tables yet";
+}
+
+async function commands() {
+  const rows = await query(`SELECT at, direction, answer, command_no, command_type, packets, state, error, reason, fields, data FROM silver.device_commands WHERE serial = ${literal(serial)} ORDER BY at DESC LIMIT ${COMMANDS_SHOWN}`);
+  fill(find("#commands"), [
+    ["at (UTC)", "", (row) => time(Date.parse(row.at))],
+    ["", "", (row) => `${row.direction === "out" ? "to the device" : "from it"}${row.answer ? ", answer" : ""}`],
+    ["no", "n", (row) => row.command_no],
+    ["type", "", (row) => (row.command_type === null ? "–" : commandName(row.command_type))],
+    ["packets", "n", (row) => row.packets],
+    ["state", "wide", (row) => make("span", { class: row.state === "complete" ? null : "warn" }, row.reason ? `${row.state}: ${row.reason}` : row.state)],
+    ["error", "", (row) => row.error || "–"],
+    ["says", "wide mono", (row) => said(row)],
+  ], rows);
+  find("#no-commands").hidden = rows.length > 0;
+}
+
+const commandName = (type) => (command_names[type & 0x7f] ? `${type} (${command_names[type & 0x7f]})` : String(type));
+
+function said(row) {
+  const fields = row.fields ? JSON.parse(row.fields) : {};
+  if (fields.readings) return readingsInWords(fields.readings);
+  return fields.status ? statusInWords(fields.status) : row.data ?? "";
+}
+
+const ASKED = { "silver.readings": readings, "gold.device_latest": latest, "silver.device_commands": commands };
+
+async function refreshTables() {
+  try {
+    for (const name of tables) await ASKED[name](); // one after the other: few may ask at once
+  } catch (error) {
+    tell(error.message, true);
+  }
+}
+
+// ── commands to it
+
+async function send(form) {
+  const body = { type: Number(form.type.value), data: form.data.value.trim(), wait_ms: Number(form.wait.value) };
+  const place = find("#answer");
+  form.go.disabled = true;
+  place.replaceChildren(make("p", { class: "hint" }, "Waiting for the device …"));
+  try {
+    place.replaceChildren(answered(await ask("POST", `${path}/commands`, body)));
+  } catch (error) {
+    place.replaceChildren(make("p", { class: "bad" }, error.message));
+  } finally {
+    form.go.disabled = false;
+  }
+}
+
+function answered(answer) {
+  const facts = [["type", commandName(answer.type)], ["by its clock", deviceTime(answer.device_time)]];
+  if (answer.error) facts.push(["error", `${answer.error}: ${answer.error_text ?? ""}`]);
+  if (answer.status) facts.push(...Object.entries(answer.status).map(([name, value]) => [name.replaceAll("_", " "), name.endsWith("_at") ? deviceTime(value) : value]));
+  for (const each of answer.readings ?? []) facts.push([`reading ${each.type}`, valueInWords(each.value)]);
+  if (answer.data !== undefined) facts.push(["data", answer.data || "none"]);
+  return make("dl", { class: "facts" }, ...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", { class: answer.error && name === "error" ? "bad" : "mono" }, value)]));
+}
+
+find("#known").addEventListener("change", (event) => {
+  if (event.target.value) find("#type").value = event.target.value;
+});
+find("#type").addEventListener("input", (event) => {
+  find("#known").value = event.target.value;
+  if (find("#known").selectedIndex < 0) find("#known").selectedIndex = 0;
+});
+handle(find("#send"), send);
+repeat(refresh, EVERY_MS);
+if (tables.length) repeat(refreshTables, TABLES_EVERY_MS);

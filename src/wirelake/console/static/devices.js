@@ -1,0 +1,63 @@
+// The list of devices: who was heard, asked for again and again; and what the tables know of them.
+
+import { ask, query, repeat } from "./api.js";
+import { find, given, handle, make, tell } from "./dom.js";
+import { kindOf, readingsInWords, statusInWords } from "./device_words.js";
+import { Rows } from "./rows.js";
+import { number, time } from "./words.js";
+
+const EVERY_MS = 2000;
+const TABLES_EVERY_MS = 10_000;
+const ROWS_MAX = 200;
+const { tables, type_names } = given();
+let listed = [];
+let latest = new Map(); // serial → row of gold.device_latest
+
+const heardAt = (row) => row.heard_at_ms ?? (latest.has(row.serial) ? Date.parse(latest.get(row.serial).at) : null);
+
+const table = new Rows(find("#devices"), [
+  ["serial", "name", (row) => make("a", { href: `/devices/${encodeURIComponent(row.serial)}` }, row.serial)],
+  ["now", "", (row) => (row.heard ? "heard" : "silent")],
+  ["type", "", (row) => kindOf(row.type, type_names)],
+  ["key", "", (row) => (row.has_key ? "sealed" : "–")],
+  ["last heard (UTC)", "", (row) => time(heardAt(row))],
+  ["address", "", (row) => row.address || "–"],
+  ["assembling", "n", (row) => number(row.assembling)],
+  ...(tables.includes("gold.device_latest") ? [
+    ["newest status", "", (row) => statusInWords(latest.get(row.serial)?.status)],
+    ["newest readings", "", (row) => readingsInWords(latest.get(row.serial)?.readings)],
+  ] : []),
+], (row) => row.serial);
+
+async function refresh() {
+  const here = new URLSearchParams(location.search);
+  const wanted = new URLSearchParams({ limit: ROWS_MAX });
+  if (here.get("after")) wanted.set("after", here.get("after"));
+  try {
+    const found = await ask("GET", `/api/devices?${wanted}`);
+    listed = found.devices;
+    table.show(listed);
+    find("#none").hidden = listed.length > 0;
+    if (found.next) here.set("after", found.next);
+    Object.assign(find("#next"), { hidden: !found.next, href: `/devices?${here}` });
+    tell("");
+  } catch (error) {
+    tell(error.message, true);
+  }
+}
+
+async function refreshLatest() {
+  if (!listed.length) return;
+  try {
+    const rows = await query(`SELECT serial, at, status, readings FROM gold.device_latest ORDER BY serial LIMIT 10000`, 10_000);
+    latest = new Map(rows.map((row) => [row.serial, row]));
+    table.show(listed);
+  } catch (error) {
+    tell(error.message, true);
+  }
+}
+
+handle(find("#open"), (form) => location.assign(`/devices/${encodeURIComponent(form.serial.value)}`));
+await refresh();
+repeat(refresh, EVERY_MS);
+if (tables.includes("gold.device_latest")) repeat(refreshLatest, TABLES_EVERY_MS);

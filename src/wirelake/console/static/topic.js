@@ -1,0 +1,117 @@
+// One topic. A durable one is looked at again and again, which makes no subscription and acks nothing; a live name, of
+// which nothing is kept, is listened to. What the gateway no longer keeps is in the tables.
+
+import { ask, literal, query, repeat } from "./api.js";
+import { base64OfHex, contentOfHex, readable } from "./content.js";
+import { find, given, handle, make, tell } from "./dom.js";
+import { Rows } from "./rows.js";
+import { number, size, time } from "./words.js";
+
+const EVERY_MS = 1500;
+const SHOWN_MAX = 50;
+const { topic, durable, shown, in_tables } = given();
+const path = `/api/topics/${encodeURIComponent(topic)}`;
+let heard = 0; // so many of a live name: their places
+
+// ── what was said
+
+function item(each) {
+  const { kind, text } = readable(each);
+  const about = [time(each.ts), `type ${each.type}`, each.publisher ? `by ${each.publisher}` : "", each.bytes === undefined ? "" : size(each.bytes), kind];
+  return make("li", {},
+    make("p", { class: "hint" }, about.filter(Boolean).join(" · "), " · ", each.id ? trace(each.id) : "not kept"),
+    make("pre", { tabindex: 0, role: "region", "aria-label": `Content, ${time(each.ts)}` }, text || "(empty)"));
+}
+
+const trace = (id) => make("a", { href: `/trace?id=${encodeURIComponent(id)}` }, id);
+
+/** Those that are not shown yet, each where it belongs; the oldest make room. What somebody reads stays as it is. */
+function add(some) {
+  const list = find("#last");
+  for (const each of some) {
+    const place = each.position ?? ++heard;
+    const before = [...list.children].find((other) => Number(other.dataset.place) <= place);
+    if (Number(before?.dataset.place) === place) continue;
+    const element = item(each);
+    element.dataset.place = place;
+    list.insertBefore(element, before ?? null);
+  }
+  for (const element of [...list.children].slice(SHOWN_MAX)) element.remove();
+  find("#nothing").hidden = list.children.length > 0;
+}
+
+/** What the gateway does not keep any longer. */
+async function older() {
+  try {
+    const rows = await query(`SELECT id, at, position, type, publisher, content FROM silver.notifications WHERE topic = ${literal(topic)} ORDER BY position DESC LIMIT ${SHOWN_MAX}`);
+    add(rows.map((row) => ({ ...row, ...contentOfHex(row.content ?? ""), ts: Date.parse(row.at), bytes: (row.content ?? "").length / 2 })));
+  } catch (error) {
+    tell(error.message, true);
+  }
+}
+
+// ── who gets it
+
+const who = find("#who") && new Rows(find("#who"), [
+  ["identity", "", (row) => row.identity || "–"],
+  ["connected", "n", (row) => number(row.connected)],
+  ...(durable ? [
+    ["lag", "n", (row) => number(row.lag)],
+    ["acked", "n", (row) => number(row.acked)],
+    ["expired", "n", (row) => number(row.expired)],
+  ] : []),
+], (row) => row.identity);
+
+async function refresh() {
+  try {
+    const found = await ask("GET", path);
+    for (const field of durable ? ["subscribers", "connected", "head", "lag"] : ["subscribers", "connected"])
+      find(`#${field}`).textContent = number(found[field]);
+    who.show(found.who);
+    find("#nobody").hidden = found.who.length > 0;
+    add(found.last);
+    if (found.retained) retain(found.retained);
+    tell("");
+  } catch (error) {
+    tell(error.message, true);
+  }
+}
+
+function retain(value) {
+  const place = find("#retained");
+  if (place.dataset.id === value.id) return;
+  place.dataset.id = value.id;
+  place.hidden = false;
+  find("ul", place).replaceChildren(item(value));
+}
+
+function listen() {
+  const source = new EventSource(`/api/subscribe?${new URLSearchParams({ topic, keep: "false" })}`);
+  source.onopen = () => { find("#listening").textContent = "Listening."; };
+  source.onmessage = (event) => add([JSON.parse(event.data)]);
+  source.onerror = () => { find("#listening").textContent = "Not listening: trying again."; };
+  addEventListener("pagehide", () => source.close());
+}
+
+// ── saying something
+
+async function publish(form) {
+  const answer = find("#answer");
+  try {
+    const body = { content: form.content.value, type: Number(form.type.value), retain: form.retain?.checked ?? false };
+    if (form.as.value === "hex") Object.assign(body, { content: base64OfHex(form.content.value), encoding: "base64" });
+    const said = await ask("POST", `${path}/notifications`, body);
+    answer.className = "good";
+    const reached = said.receivers === undefined ? "on disk" : `it reached ${number(said.receivers)}`;
+    answer.replaceChildren(`Published, ${reached}: `, trace(said.id));
+    if (shown && durable) refresh();
+  } catch (error) {
+    answer.className = "bad";
+    answer.replaceChildren(error.message);
+  }
+}
+
+handle(find("#publish"), publish);
+if (shown) repeat(refresh, EVERY_MS);
+if (!durable) listen();
+if (in_tables) older();

@@ -1,0 +1,33 @@
+"""The topics; and one of them: who gets it, what was said last, what to say next."""
+
+from wirelake.broker.broker import check_topic
+from wirelake.console.page import Context, page
+from wirelake.errors import InputError
+from wirelake.gateway.http.errors import ApiError
+from wirelake.gateway.http.exchange import Exchange
+from wirelake.lake.query import is_written
+from wirelake.lake.tables import NOTIFICATIONS
+from wirelake.message import Topic
+
+
+async def view(exchange: Exchange) -> Context:
+    return {"prefix": exchange.query("prefix")}
+
+
+async def view_one(exchange: Exchange) -> Context:
+    name = exchange.path("topic")
+    try:
+        check_topic(name)
+    except InputError as error:
+        raise ApiError(400, str(error)) from error
+    durable = Topic(name).durable
+    own = exchange.gateway.state.topics.subscription(exchange.identity, name) is not None
+    in_tables = exchange.admin and durable and is_written(exchange.gateway.folder / "lake", NOTIFICATIONS)
+    data = {"topic": name, "durable": durable, "shown": exchange.admin or own, "in_tables": in_tables}
+    return {"data": data, "topic": name, "durable": durable, "shown": data["shown"]}
+
+
+ROUTES = (
+    page("/topics", "topics.html", view, admin=False),
+    page("/topics/{topic}", "topic.html", view_one, admin=False),
+)

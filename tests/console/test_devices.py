@@ -1,0 +1,140 @@
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import quote
+
+from browsing import Browser
+from gateway.running import HOST, Running
+from gateway.wire import Meter, report
+from lake.writing import write
+from playwright.async_api import Page, expect
+
+from console.visiting import NASTY, visit
+from wirelake.clients.apostol import ApostolDevice, Data, DeviceError, DeviceRequest
+from wirelake.lake.tables import DEVICE_COMMANDS, DEVICE_LATEST, READINGS
+from wirelake.protocols.apostol.commands import Reading, Status
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+SERIAL = "<b onclick='hit'>&1"  # as much of it as a serial holds
+
+
+async def answers(request: DeviceRequest) -> Data:
+    if request.command_type == 129:
+        return Status(3, 2, 1_700_000_000, 2, 1_700_000_100)
+    if request.command_type == 132:
+        return [Reading(1, 500), Reading(2, 21.5)]
+    if request.command_type == 130:
+        return bytes(reversed(request.data))
+    raise DeviceError(3)
+
+
+def fill_tables(running: Running, serial: str) -> None:
+    lake = running.gateway.folder / "lake"
+    rows = [
+        {"at": NOON + timedelta(minutes=n), "serial": serial, "type": kind, "value": value, "day": NOON.date()}
+        for n in range(40)
+        for kind, value in ((1, 500.0 + n), (2, 20 + (n % 7) / 2))
+    ]
+    write(lake, READINGS, *[row | {"device_time": row["at"]} for row in rows])
+    newest = {"status": json.dumps({"state": 3, "tariff": 2}), "readings": json.dumps({"1": 539, "2": 22.0})}
+    write(lake, DEVICE_LATEST, {"serial": serial, "at": NOON, "status_at": NOON, **newest})
+    command = {"at": NOON, "serial": serial, "command_no": 7, "direction": "in", "packets": 3, "day": NOON.date()}
+    write(
+        lake,
+        DEVICE_COMMANDS,
+        {**command, "state": "complete", "command_type": 2, "data": NASTY.encode(), "settled": True},
+        {**command, "state": "refused", "reason": NASTY, "settled": True},
+    )
+
+
+def test_the_list_a_device_and_commands_to_it(browser: Browser, tmp_path: Path) -> None:
+    async def story(page: Page, running: Running) -> None:
+        fill_tables(running, SERIAL)
+        port = running.port("apostol")
+        async with ApostolDevice(HOST, port, SERIAL, handler=answers) as device:
+            await device.readings({1: 500, 2: 21.5})
+            await page.get_by_role("link", name="Devices").click()
+            row = page.get_by_role("row", name=SERIAL)
+            await expect(row).to_contain_text("heard")
+            await expect(row).to_contain_text("state 3, tariff 2")
+            await expect(row).to_contain_text("1: 539, 2: 22")
+            await expect(page.get_by_role("row", name="quiet")).to_contain_text("silent")
+            await browser.screenshot(page, "devices")
+            await page.get_by_role("link", name=SERIAL).click()
+            await expect(page.get_by_role("heading", level=1)).to_contain_text(SERIAL)
+            await expect(page.locator("#heard")).to_have_text("heard")
+            await expect(page.locator("#status")).to_have_text("state 3, tariff 2")
+            await expect(page.locator("#plots svg path")).to_have_count(2)
+            await expect(page.locator("#commands")).to_contain_text(NASTY)
+
+            answer = page.locator("#answer")
+            await page.get_by_role("button", name="Send").click()
+            await expect(answer).to_contain_text("tariff")
+            await expect(answer).to_contain_text("2023-11-14 22:13:20")
+            await page.get_by_label("Known ones").select_option("readings")
+            await page.get_by_role("button", name="Send").click()
+            await expect(answer).to_contain_text("21.5")
+            await page.get_by_label("Type", exact=True).fill("130")
+            await page.get_by_label("Data, in hex").fill("0a0b0c")
+            await page.get_by_role("button", name="Send").click()
+            await expect(answer).to_contain_text("0c0b0a")
+            await browser.screenshot(page, "device")
+            await page.locator("#commands").scroll_into_view_if_needed()
+            await browser.screenshot(page, "device-readings")
+            await page.get_by_label("Type", exact=True).fill("200")
+            await page.get_by_role("button", name="Send").click()
+            await expect(answer).to_contain_text("bad format")
+            await page.locator("#topic a").click()
+            await expect(page.get_by_role("heading", level=1)).to_contain_text(f"@devices/{SERIAL}")
+            await expect(page.locator("#last")).to_contain_text("readings")
+
+    visit(browser, tmp_path, story, "apostol", devices=[(SERIAL, 6, None), ("quiet", 0, bytes(16))])
+
+
+def test_packets_that_wait_for_others(browser: Browser, tmp_path: Path) -> None:
+    async def story(page: Page, running: Running) -> None:
+        async with await Meter.call(running.port("apostol")) as meter:
+            packets = report("m1", 9, bytes(30), data_bytes=10)
+            for number in (0, 2, 3):
+                meter.send(packets[number])
+                await meter.hear()
+            await page.goto(f"http://{HOST}:{running.port('http')}/devices/m1")
+            row = page.locator("#under-way tbody tr")
+            await expect(row).to_contain_text("3 of 4")
+            await expect(row.locator("td").nth(3)).to_have_text("1")
+            wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert wide == 0
+            await browser.screenshot(page, "device-phone-dark")
+            meter.send(packets[1])
+            await expect(page.locator("#whole")).to_be_visible()
+            await page.get_by_label("Data, in hex").fill("zz")
+            await page.get_by_role("button", name="Send").click()
+            await expect(page.locator("#answer .bad")).to_contain_text("z")
+        await page.goto(f"http://{HOST}:{running.port('http')}/devices/{quote(NASTY, safe='')}")
+        await expect(page.get_by_role("alert")).to_contain_text("there is no device")
+
+    phone = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}
+    visit(browser, tmp_path, story, "apostol", devices=[("m1", 0, None)], forgiving=("400", "404"), context=phone)
+
+
+def test_an_identity_sends_commands_too_and_sees_no_tables(browser: Browser, tmp_path: Path) -> None:
+    async def story(page: Page, running: Running) -> None:
+        fill_tables(running, "m1")
+        async with ApostolDevice(HOST, running.port("apostol"), "m1", handler=answers) as device:
+            await device.status(3)
+            await page.get_by_role("link", name="Devices").click()
+            await page.get_by_role("link", name="m1").click()
+            await page.get_by_role("button", name="Send").click()
+            await expect(page.locator("#answer")).to_contain_text("tariff")
+            assert await page.locator("#commands").count() == 0
+
+    visit(
+        browser,
+        tmp_path,
+        story,
+        "apostol",
+        token="bob:bobs",
+        identities=[("bob", "bobs")],
+        devices=[("m1", 0, None)],
+        forgiving=("403",),
+    )
