@@ -15,6 +15,9 @@ JSON_DEPTH_MAX: Final = 128  # what was read can be written again, however deep 
 # The command line: hex or raw bytes on standard input.
 CLI_INPUT_BYTES_MAX: Final = 64 * MIB
 
+CLI_DEMO_START_S: Final = 30.0  # for the tour's gateway to be ready
+CLI_DEMO_PIPELINE_S: Final = 300.0  # for the tour's tables to have everything, and again for the job to end
+CLI_DEMO_LOOK_S: Final = 0.2
 CLI_PIPELINE_STOP_S: Final = 30.0  # for the pipeline beside `up` to end
 
 # The command line: talking to a gateway that runs.

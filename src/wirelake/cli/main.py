@@ -12,6 +12,7 @@ from wirelake.errors import WirelakeError
 # name → what it does, in one line. The module wirelake.cli.<name> holds it as `command`.
 COMMANDS: Final = {
     "up": "Run everything on this machine.",
+    "demo": "A tour of everything, in about two minutes.",
     "serve": "Run the gateway: every door, and the HTTP API.",
     "reload": "Let a running gateway read its settings again.",
     "identity": "Who may log in.",
