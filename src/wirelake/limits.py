@@ -194,6 +194,7 @@ CONSOLE_WATCHERS_MAX: Final = 100  # pages that follow them at once
 CONSOLE_FORM_BYTES_MAX: Final = 8 * KIB
 CONSOLE_QUARANTINE_RECORDS_MAX: Final = 500  # of the log, which the tables do not have yet
 CONSOLE_QUARANTINE_GROUPS_MAX: Final = 200  # protocol and reason
+CONSOLE_QUARANTINE_SHOWN: Final = 10  # of one group, the newest
 
 # trace: how far one question about a message looks
 TRACE_SEARCHED_MAX: Final = 200_000  # records of the log

@@ -59,6 +59,24 @@ def test_bounds_end_a_search_and_it_says_so(tmp_path: Path, monkeypatch: pytest.
     written.close()
 
 
+@pytest.mark.parametrize(
+    ("body", "content"),
+    [
+        (b'{"content":"a\\"b"}', b'a"b'),
+        (b'{"content":"/w==","encoding":"base64"}', b"\xff"),
+        (b'{"content":{"a": 1}}', b'{"a":1}'),
+    ],
+)
+def test_a_request_by_http_carries_its_content(body: bytes, content: bytes) -> None:
+    def frame(data: bytes) -> Record:
+        return Record(1, 1, "http", "frame", "in", "s", "anna", "", data, {})
+
+    assert search.carries(frame(body), content)
+    assert not search.carries(frame(body), content + b"x")
+    for odd in (b"", b"{", b"[]", b'{"content":"?","encoding":"base64"}'):
+        assert not search.carries(frame(odd), b"?")
+
+
 def test_the_frame_that_brought_it(tmp_path: Path) -> None:
     written = Written(tmp_path)
     hers = {"protocol": "resp", "direction": "in", "session": "s-1", "identity": "anna"}

@@ -2,7 +2,19 @@
 
 from typing import Final
 
-from wirelake.console import devices, files, inspector, live, login, overview, sessions, tables, topics
+from wirelake.console import (
+    devices,
+    files,
+    inspector,
+    live,
+    login,
+    overview,
+    quarantine,
+    sessions,
+    tables,
+    topics,
+    trace,
+)
 from wirelake.gateway.http.route import Route
 
 PAGES: Final[tuple[Route, ...]] = (
@@ -14,5 +26,7 @@ PAGES: Final[tuple[Route, ...]] = (
     *topics.ROUTES,
     *devices.ROUTES,
     *inspector.ROUTES,
+    *trace.ROUTES,
+    *quarantine.ROUTES,
     *tables.ROUTES,
 )

@@ -23,6 +23,11 @@ def time(ms: int | None) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S") if ms else "–"
 
 
+def moment(us: int) -> str:
+    """UTC, to the millisecond."""
+    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] if us else "–"
+
+
 def duration(seconds: float | None) -> str:
     if seconds is None:
         return "–"
@@ -36,5 +41,6 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "number": number,
     "size": size,
     "time": time,
+    "moment": moment,
     "duration": duration,
 }

@@ -1,5 +1,6 @@
 """Looking through the event log, within bounds: so many records, so many seconds."""
 
+import base64
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from wirelake.limits import (
 from wirelake.log.reader import Reader
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
+from wirelake.protocols.jsontext import read_json, write_json
 from wirelake.tracing.asked import Place
 from wirelake.tracing.record import Record, records
 
@@ -58,6 +60,17 @@ class Search:
         return self._gathered(
             lambda batch: records(batch.filter(pc.equal(batch["session"], session))), since_us, "open"
         )
+
+    def newest(self, events: set[str], from_seq: int, count_max: int) -> list[Record]:
+        """Records of these events from a place on, the newest first, so many of them."""
+        wanted = pa.array(sorted(events))
+        found: list[Record] = []
+        for part in self._backward(from_seq):
+            matching = [batch.filter(pc.is_in(batch["event"], value_set=wanted)) for batch in part]
+            found += reversed([record for batch in matching for record in records(batch)])
+            if len(found) >= count_max:
+                break
+        return found[:count_max]
 
     def bringing(self, published: Record) -> tuple[Record, bool] | None:
         """The frame that brought what was published, and whether its content was seen in it.
@@ -102,11 +115,11 @@ class Search:
         except GoneError:  # retention was faster
             self.complete = False
 
-    def _backward(self) -> Iterator[list[Any]]:
-        """Steps from the end to the beginning; within a step the batches are in order."""
+    def _backward(self, from_seq: int = 0) -> Iterator[list[Any]]:
+        """Steps from the end to the beginning, or to a place; within a step the batches are in order."""
         end = self.end_seq
-        while end > self.oldest_seq:
-            start = max(self.oldest_seq, end - TRACE_STEP_RECORDS)
+        while end > (first := max(from_seq, self.oldest_seq)):
+            start = max(first, end - TRACE_STEP_RECORDS)
             try:
                 yield list(self._reader.read(start, end))
             except GoneError:
@@ -135,10 +148,26 @@ def _about(batch: Any, place: Place) -> Any:
 def carries(frame: Record, content: bytes) -> bool:
     """Whether the frame's message has exactly this content."""
     try:
+        if frame.protocol == "http":
+            return _posted(frame.frame) == content
         protocol = registry.get(frame.protocol)
         return bool(protocol.to_message(protocol.decode(frame.frame, Sender.CLIENT), Sender.CLIENT).payload == content)
     except (ProtocolError, TranslationError, UnknownProtocolError):
         return False
+
+
+def _posted(body: bytes) -> bytes | None:
+    """The content that a request by HTTP is about: text, base64, or any JSON."""
+    asked = read_json(body) if body else None
+    if not isinstance(asked, dict) or "content" not in asked:
+        return None
+    value = asked["content"]
+    if not isinstance(value, str):
+        return write_json(value)
+    try:
+        return base64.b64decode(value, validate=True) if asked.get("encoding") == "base64" else value.encode()
+    except ValueError:
+        return None
 
 
 def holds(frame: Record, content: bytes) -> bool:

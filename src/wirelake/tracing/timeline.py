@@ -116,6 +116,7 @@ _SENTENCES: Final[dict[str, Callable[[Event, dict[str, Any]], str]]] = {
     "ack": _ack,
     "expire": _expire,
     "quarantine": _quarantine,
+    "fault": _quarantine,
     "login": _login,
 }
 

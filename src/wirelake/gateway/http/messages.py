@@ -12,7 +12,12 @@ from wirelake.tracing.trace import trace as put_together
 
 
 async def trace(exchange: Exchange, _: None) -> Trace:
-    api, wanted = exchange.api, exchange.path("id")
+    return await traced(exchange, exchange.path("id"))
+
+
+async def traced(exchange: Exchange, wanted: str) -> Trace:
+    """As far as whoever asks may know."""
+    api = exchange.api
     only = "" if exchange.admin else exchange.identity
     kept = find(exchange.gateway.state.topics, wanted, only)
     if api.traces >= HTTP_TRACES_MAX:

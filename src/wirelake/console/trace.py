@@ -1,0 +1,46 @@
+"""One message's way as a time line. Which message is in the page's address, so it can be shared."""
+
+from typing import Final
+
+from wirelake.console.page import Context, page
+from wirelake.gateway.http.errors import ApiError
+from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.messages import traced
+from wirelake.protocols import registry
+from wirelake.tracing.timeline import Event
+
+ICONS: Final = {
+    "publish": "✎",
+    "route": "⑂",
+    "deliver": "⇉",
+    "ack": "✓",
+    "expire": "⌛",
+    "open": "○",
+    "close": "●",
+    "login": "☺",
+    "refuse": "✗",
+    "fault": "✗",
+    "quarantine": "✗",
+}
+_OTHER: Final = "·"
+
+
+async def view(exchange: Exchange) -> Context:
+    wanted = exchange.query("id").strip()
+    protocols = {protocol.name for protocol in registry.all_protocols()}
+    context: Context = {"wanted": wanted, "found": None, "failed": "", "icon": _icon, "protocols": protocols}
+    if wanted:
+        try:
+            context["found"] = await traced(exchange, wanted)
+        except ApiError as error:
+            context["failed"] = error.detail
+    return context
+
+
+def _icon(event: Event) -> str:
+    if event.what == "frame":
+        return "→" if event.direction == "in" else "←"
+    return ICONS.get(event.what, _OTHER)
+
+
+ROUTES = (page("/trace", "trace.html", view, admin=False),)
