@@ -202,6 +202,7 @@ TRACE_SEARCH_S: Final = 5.0
 TRACE_STEP_RECORDS: Final = 16 * KIB  # going back from the end of the log, in steps of so many
 TRACE_NEAR_RECORDS: Final = 2048  # between a frame and what was published because of it
 TRACE_SLACK_US: Final = 2_000_000  # by how much the times of the log and of the state may differ
+TRACE_RECORDS_MAX: Final = 2000  # of the log, about one message or session
 TRACE_EVENTS_MAX: Final = 500  # on one time line
 TRACE_RECIPIENTS_MAX: Final = 100  # named, of one delivery
 TRACE_FRAME_BYTES_MAX: Final = 512  # shown, of one frame

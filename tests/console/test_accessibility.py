@@ -47,7 +47,7 @@ def test_nothing_serious(browser: Browser, tmp_path: Path, scheme: str) -> None:
         client = Redis(port=running.port("redis"), username="ann", password="anns")
         await client.ping()
         await running.gateway.state.topics.subscribe("ann", "@news")
-        await running.publish("@news", '{"a": 1}')
+        id_ = await running.publish("@news", '{"a": 1}')
         async with ApostolDevice(HOST, running.port("apostol"), SERIAL) as device:
             await device.status(3)
             found: list[str] = []
@@ -61,6 +61,9 @@ def test_nothing_serious(browser: Browser, tmp_path: Path, scheme: str) -> None:
             await page.goto(f"http://{HOST}:{running.port('http')}/inspector?hex={STATUS}")
             await page.locator("[data-field=serial]").wait_for()
             found += [f"bytes taken apart: {fault}" for fault in await serious(page)]
+            await page.goto(f"http://{HOST}:{running.port('http')}/trace?id={id_}")
+            await page.locator("[data-what=publish]").wait_for()
+            found += [f"a way: {fault}" for fault in await serious(page)]
         assert not found, "\n".join(found)
         await client.aclose()
 

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from tracing.writing import AT_US, ID, IDS, Written
+from wirelake.limits import TRACE_FRAME_BYTES_MAX
 from wirelake.protocols.resp.frames import Command
 from wirelake.tracing import search
 from wirelake.tracing.asked import Place
@@ -38,6 +39,21 @@ def test_what_the_log_has_about_a_notification(tmp_path: Path, since_us: int | N
     assert seqs(found) == wanted
 
 
+def test_of_very_many_the_ends_are_kept_and_of_long_frames_the_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "TRACE_RECORDS_MAX", 4)
+    written = Written(tmp_path)
+    all_seqs = [written.add("frame", b"x" * 9999, session="s-1") for _ in range(9)]
+    written.close()
+    for since_us in (None, AT_US):
+        looking = Search(tmp_path / "log")
+        found = looking.session("s-1", since_us)
+        assert seqs(found) == all_seqs[:2] + all_seqs[-2:]
+        assert looking.left_out == 5
+        assert {(record.bytes, len(record.frame)) for record in found} == {(9999, TRACE_FRAME_BYTES_MAX)}
+
+
 def test_bounds_end_a_search_and_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "TRACE_SEARCHED_MAX", 8)
     monkeypatch.setattr(search, "TRACE_STEP_RECORDS", 4)
@@ -69,7 +85,7 @@ def test_bounds_end_a_search_and_it_says_so(tmp_path: Path, monkeypatch: pytest.
 )
 def test_a_request_by_http_carries_its_content(body: bytes, content: bytes) -> None:
     def frame(data: bytes) -> Record:
-        return Record(1, 1, "http", "frame", "in", "s", "anna", "", data, {})
+        return Record(1, 1, "http", "frame", "in", "s", "anna", "", data, {}, len(data))
 
     assert search.carries(frame(body), content)
     assert not search.carries(frame(body), content + b"x")

@@ -4,7 +4,7 @@ from wirelake.tracing.timeline import Event, first_acks, in_order, of_one, of_re
 
 
 def record(event: str, seq: int = 1, frame: bytes = b"", direction: str = "", **note: object) -> Record:
-    return Record(seq, 1000 * seq, "comet", event, direction, "s-1", "", "127.0.0.1:9", frame, note)
+    return Record(seq, 1000 * seq, "comet", event, direction, "s-1", "", "127.0.0.1:9", frame, note, len(frame))
 
 
 def test_records_are_told_in_sentences() -> None:
@@ -12,7 +12,9 @@ def test_records_are_told_in_sentences() -> None:
         "comet frame from 127.0.0.1:9": record("frame", direction="in"),
         "comet frame to 127.0.0.1:9, GET /x": record("frame", direction="out", method="GET", path="/x"),
         "published on @a at position 2 by anna": record("publish", topic="@a", position=2, by="anna"),
-        "written to bob, eve, attempt 2": record("deliver", frame=b'[["s","bob"],["t","eve"],["u","bob"]]', attempt=2),
+        "written to bob, eve, attempt 2": record(
+            "deliver", frame=b'[["s","bob"],["t","eve","esnp"],["u","bob"]]', attempt=2
+        ),
         "acked by bob": record("ack", identity="bob", acked=["x"]),
         "acked by bob, with all before": record("ack", identity="bob", through=7),
         "could not be read: no (byte 3, bad)": record("quarantine", code="bad", offset=3, text="no"),

@@ -4,8 +4,10 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError
+from wirelake.limits import TRACE_FRAME_BYTES_MAX
 from wirelake.protocols.jsontext import read_json
 from wirelake.tracing.asked import Place
 
@@ -21,6 +23,7 @@ class Record(Struct, frozen=True):
     peer: str
     frame: bytes
     note: dict[str, Any]
+    bytes: int  # of the frame, also where `frame` holds no more than its beginning
 
     def concerns(self, place: Place, topic: str) -> bool:
         """Whether it is about this notification. An expiry names the topic alone; where that is not known, any may."""
@@ -34,6 +37,13 @@ class Record(Struct, frozen=True):
         else:
             is_of_topic = event in {"deliver", "ack"} and note.get("ids") == place.ids
         return is_of_topic and bool(note.get("first", 0) <= place.position <= note.get("last", note.get("through", 0)))
+
+
+def brief(record: Record) -> Record:
+    """Without bytes that are not shown: there may be thousands, each with the same megabyte."""
+    if record.event in {"publish", "deliver"} or record.bytes <= TRACE_FRAME_BYTES_MAX:
+        return record
+    return replace(record, frame=record.frame[:TRACE_FRAME_BYTES_MAX])
 
 
 def records(batch: Any) -> list[Record]:
@@ -54,6 +64,7 @@ def record(row: dict[str, Any], at_us: int, frame: bytes) -> Record:
         peer=row["peer"],
         frame=frame,
         note=_note(row["note"]),
+        bytes=len(frame),
     )
 
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from wirelake.errors import GoneError, ProtocolError, TranslationError, UnknownProtocolError
 from wirelake.limits import (
     TRACE_NEAR_RECORDS,
+    TRACE_RECORDS_MAX,
     TRACE_SEARCH_S,
     TRACE_SEARCHED_MAX,
     TRACE_SLACK_US,
@@ -22,7 +23,7 @@ from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.jsontext import read_json, write_json
 from wirelake.tracing.asked import Place
-from wirelake.tracing.record import Record, records
+from wirelake.tracing.record import Record, brief, records
 
 _RANGED = pa.array(["deliver", "ack"])
 About = Callable[[Any], list[Record]]  # those of a batch that are wanted
@@ -38,6 +39,7 @@ class Search:
         self._left = TRACE_SEARCHED_MAX
         self.end_seq = self._reader.next_seq
         self.complete = True
+        self.left_out = 0  # records that are about what was asked, and too many
 
     @property
     def oldest_seq(self) -> int:
@@ -51,15 +53,24 @@ class Search:
         """What the log has about it, oldest first. Without a time, from the newest record back to its publishing."""
 
         def about(batch: Any) -> list[Record]:
-            return [record for record in records(batch.filter(_about(batch, place))) if record.concerns(place, topic)]
+            maybe = records(batch.filter(_about(batch, place)))
+            return [brief(record) for record in maybe if record.concerns(place, topic)]
 
         return self._gathered(about, since_us, "publish")
 
     def session(self, session: str, since_us: int | None) -> list[Record]:
         """Its records, oldest first. Without a time, from the newest record back to its opening."""
-        return self._gathered(
-            lambda batch: records(batch.filter(pc.equal(batch["session"], session))), since_us, "open"
-        )
+
+        def about(batch: Any) -> list[Record]:
+            hers = batch.filter(pc.equal(batch["session"], session))
+            parts = [hers]
+            if hers.num_rows > TRACE_RECORDS_MAX:  # more than anybody looks at
+                half = TRACE_RECORDS_MAX // 2
+                parts = [hers.slice(0, half), hers.slice(hers.num_rows - half)]
+                self.left_out += hers.num_rows - 2 * half
+            return [brief(record) for part in parts for record in records(part)]
+
+        return self._gathered(about, since_us, "open")
 
     def newest(self, events: set[str], from_seq: int, count_max: int) -> list[Record]:
         """Records of these events from a place on, the newest first, so many of them."""
@@ -93,14 +104,25 @@ class Search:
         return [each for each in hers if carries(frame, each.frame) or holds(frame, each.frame)]
 
     def _gathered(self, about: About, since_us: int | None, first_event: str) -> list[Record]:
+        found: list[Record] = []
         if since_us is not None:
-            return [record for batch in self._forward(since_us - TRACE_SLACK_US) for record in about(batch)]
-        found: list[list[Record]] = []
+            for batch in self._forward(since_us - TRACE_SLACK_US):
+                found = self._ends(found + about(batch))
+            return found
         for part in self._backward():
-            found.append([record for batch in part for record in about(batch)])
-            if any(record.event == first_event for record in found[-1]):
+            earlier = [record for batch in part for record in about(batch)]
+            found = self._ends(earlier + found)
+            if any(record.event == first_event for record in earlier):
                 break
-        return [record for part in reversed(found) for record in part]
+        return found
+
+    def _ends(self, found: list[Record]) -> list[Record]:
+        """The first and the last: beginning and end tell the most."""
+        if len(found) <= TRACE_RECORDS_MAX:
+            return found
+        half = TRACE_RECORDS_MAX // 2
+        self.left_out += len(found) - 2 * half
+        return found[:half] + found[-half:]
 
     def _between(self, start: int, end: int) -> list[Record]:
         start, end = max(start, self.oldest_seq), min(end, self.end_seq)

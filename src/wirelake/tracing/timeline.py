@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from wirelake.limits import TRACE_EVENTS_MAX, TRACE_FRAME_BYTES_MAX, TRACE_RECIPIENTS_MAX
 from wirelake.tracing.record import Record, microseconds
 
-_recipients: Final = Decoder(list[tuple[str, str]]).decode
+_recipients: Final = Decoder(list[list[str]]).decode
 # Of things that happened in the same microsecond, what comes first.
 _ORDER: Final = ("open", "frame", "login", "publish", "route", "deliver", "ack", "expire", "close")
 _NAMED_MAX: Final = 5  # in a sentence
@@ -20,6 +20,7 @@ _NAMED_MAX: Final = 5  # in a sentence
 class Recipient(Struct, frozen=True):
     session: str
     identity: str
+    protocol: str = ""  # where that is known
 
 
 class Event(Struct, kw_only=True):
@@ -66,10 +67,10 @@ def of_record(record: Record) -> Event:
         attempt=int(note.get("attempt") or 0),
     )
     if record.event == "deliver":
-        event.to = [Recipient(session, identity) for session, identity in _recipients(record.frame)]
+        event.to = [Recipient(*whom[:3]) for whom in _recipients(record.frame)]
         event.recipients = len(event.to)
     else:
-        event.bytes, event.hex = len(record.frame), record.frame[:TRACE_FRAME_BYTES_MAX].hex()
+        event.bytes, event.hex = record.bytes, record.frame[:TRACE_FRAME_BYTES_MAX].hex()
     event.text = _SENTENCES.get(record.event, _other)(event, note)
     return event
 

@@ -189,6 +189,8 @@ class _Tracing:
             self._caveats.append(
                 "the log is long: not all of it was looked through (TRACE_SEARCHED_MAX, TRACE_SEARCH_S)"
             )
+        if self._search is not None and self._search.left_out:
+            self._caveats.append(f"{self._search.left_out} records in between are left out (TRACE_RECORDS_MAX)")
         return self._caveats
 
 
