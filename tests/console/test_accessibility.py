@@ -79,6 +79,35 @@ def test_nothing_serious(browser: Browser, tmp_path: Path, scheme: str) -> None:
     )
 
 
+def test_no_page_scrolls_sideways_on_a_phone(browser: Browser, tmp_path: Path) -> None:
+    async def story(page: Page, running: Running) -> None:
+        client = Redis(port=running.port("redis"), username="ann", password="anns")
+        await client.ping()
+        await running.publish("@news", "x" * 500)
+        async with ApostolDevice(HOST, running.port("apostol"), SERIAL) as device:
+            await device.status(3)
+            for path in PATHS:
+                await page.goto(f"http://{HOST}:{running.port('http')}{path}")
+                await page.locator(FILLED.get(path, "h1")).first.wait_for()
+                root = "document.documentElement"
+                assert await page.evaluate(f"{root}.scrollWidth - {root}.clientWidth") == 0, path
+            await page.goto(f"http://{HOST}:{running.port('http')}/sessions")
+            await page.locator(FILLED["/sessions"]).first.wait_for()
+            await browser.screenshot(page, "sessions-phone")
+        await client.aclose()
+
+    visit(
+        browser,
+        tmp_path,
+        story,
+        "redis",
+        "apostol",
+        identities=[("ann", "anns")],
+        devices=[(SERIAL, 6, None)],
+        context={"viewport": {"width": 390, "height": 844}},
+    )
+
+
 STATUS: Final = "1e0103060431323334f000a6530c5e010000000400000000029c530c5e3ec7"
 
 

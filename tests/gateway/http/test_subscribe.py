@@ -113,6 +113,25 @@ def test_a_subscription_need_not_outlast_the_stream(tmp_path: Path) -> None:
     run(tmp_path, test, identities=[BOB])
 
 
+def test_of_two_streams_in_passing_the_last_one_takes_the_subscription_with_it(tmp_path: Path) -> None:
+    """A page that is loaded again asks for its new stream before the old one is known to be over."""
+
+    async def test(caller: Calling) -> None:
+        topics = caller.gateway.state.topics
+        async with subscribed(caller, "topic=%40a&keep=false"):
+            async with subscribed(caller, "topic=%40a&keep=false"):
+                pass
+            await until(lambda: len(caller.api.subscribers) == 1)
+            assert topics.subscribed("bob") == ["@a"]
+        await until(lambda: topics.subscribed("bob") == [])
+        async with subscribed(caller, "topic=%40a&keep=false"), subscribed(caller, "topic=%40a"):
+            pass
+        await until(lambda: not caller.api.subscribers)
+        assert topics.subscribed("bob") == ["@a"], "one of them was to outlast its stream"
+
+    run(tmp_path, test, identities=[BOB])
+
+
 def test_a_client_that_goes_away_leaves_nothing_behind(tmp_path: Path) -> None:
     async def test(caller: Calling) -> None:
         async with subscribed(caller, "topic=b"):

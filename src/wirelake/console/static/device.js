@@ -96,8 +96,9 @@ const ASKED = { "silver.readings": readings, "gold.device_latest": latest, "silv
 async function refreshTables() {
   try {
     for (const name of tables) await ASKED[name](); // one after the other: few may ask at once
+    find("#trouble").hidden = true;
   } catch (error) {
-    tell(error.message, true);
+    Object.assign(find("#trouble"), { textContent: error.message, hidden: false });
   }
 }
 

@@ -1,6 +1,6 @@
 // The list of devices: who was heard, asked for again and again; and what the tables know of them.
 
-import { ask, query, repeat } from "./api.js";
+import { ask, literal, query, repeat } from "./api.js";
 import { find, given, handle, make, tell } from "./dom.js";
 import { kindOf, readingsInWords, statusInWords } from "./device_words.js";
 import { Rows } from "./rows.js";
@@ -49,7 +49,8 @@ async function refresh() {
 async function refreshLatest() {
   if (!listed.length) return;
   try {
-    const rows = await query(`SELECT serial, at, status, readings FROM gold.device_latest ORDER BY serial LIMIT 10000`, 10_000);
+    const [first, last] = [literal(listed[0].serial), literal(listed.at(-1).serial)];
+    const rows = await query(`SELECT serial, at, status, readings FROM gold.device_latest WHERE serial BETWEEN ${first} AND ${last}`);
     latest = new Map(rows.map((row) => [row.serial, row]));
     table.show(listed);
   } catch (error) {

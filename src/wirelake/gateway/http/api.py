@@ -37,6 +37,9 @@ class Api:
         self.loop_lag_s = Histogram(_LAG_BOUNDS_S)
         self._bodies_bytes = 0
 
+    def streams_of(self, identity: str) -> "list[Subscriber]":
+        return [subscriber for subscriber in self.subscribers.values() if subscriber.identity == identity]
+
     def end(self) -> None:
         """The gateway stops: nobody waits for an answer or a notification any more."""
         for peer in list(self.peers):

@@ -31,15 +31,21 @@ async def subscribe(exchange: Exchange, _: None) -> EventStream:
     connection = exchange.request.state.connection
     if not isinstance(connection, HttpConnection):
         raise TypeError("a stream needs the connection that it is written to")
-    before = set(exchange.gateway.state.topics.subscribed(exchange.identity))
-    forget = [] if keep == "true" else [name for name in topics if Topic(name).durable and name not in before]
+    durable = {name for name in topics if Topic(name).durable}
+    kept = set(exchange.gateway.state.topics.subscribed(exchange.identity))
+    for other in exchange.api.streams_of(exchange.identity):
+        if keep == "true":
+            other.passing -= durable
+        kept -= other.passing
     subscriber = Subscriber(exchange, connection)
+    if keep == "false":
+        subscriber.passing = durable - kept
     try:
         await subscriber.subscribe(topics)
     except BaseException:
-        subscriber.leave(forget)
+        subscriber.leave()
         raise
-    return EventStream(subscriber, forget)
+    return EventStream(subscriber)
 
 
 ROUTES = (

@@ -52,6 +52,7 @@ class Subscriber:
         self.frames_in, self.frames_out, self.bytes_in, self.bytes_out = 1, 0, 0, 0
         self.pending_bytes = 0
         self.congested = False
+        self.passing: set[str] = set()  # durable topics that it is subscribed to only while it listens
         self._pending_bytes_max = gateway.settings.limits.pending_bytes
         self._pieces: deque[bytes] = deque()  # bounded: a congested peer is not written to
         self._something = asyncio.Event()
@@ -137,16 +138,19 @@ class Subscriber:
             self.congested = False
             self._gateway.drained(self)
 
-    def leave(self, forget: list[str]) -> None:
-        """The stream is over. `forget`: durable topics it no longer wants to hear of."""
+    def leave(self) -> None:
+        """The stream is over, and so are the subscriptions that were made for it."""
         if self._left:
             return
         self._left = True
         gateway = self._gateway
         closing = self._closing = self._closing or Closing("peer_closed")
         del self._api.subscribers[self.id]
-        # A topic that another stream of this identity listens to is left alone.
-        forget = [name for name in forget if gateway.broker.durable.sessions(self.identity, name) <= 1]
+        # Of two streams that listen in passing, the last one takes the subscription with it; a session of another
+        # kind keeps it.
+        for other in self._api.streams_of(self.identity):
+            self.passing -= other.passing
+        forget = [name for name in self.passing if gateway.broker.durable.sessions(self.identity, name) <= 1]
         if forget:
             message = control(Op.UNSUBSCRIBE, correlation=self.id, fields={"topics": forget})
             gateway.broker.handle(self, message, gateway.now_s(), gateway.now_ms())
@@ -167,14 +171,13 @@ class Subscriber:
 
 
 class EventStream(StreamingResponse):
-    def __init__(self, subscriber: Subscriber, forget: list[str]) -> None:
+    def __init__(self, subscriber: Subscriber) -> None:
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         super().__init__(subscriber.events(), headers=headers, media_type="text/event-stream")
         self._subscriber = subscriber
-        self._forget = forget
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._subscriber.leave(self._forget)
+            self._subscriber.leave()
