@@ -1,5 +1,6 @@
 import json
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from urllib.parse import quote
 
@@ -64,6 +65,7 @@ def test_the_list_a_device_and_commands_to_it(browser: Browser, tmp_path: Path) 
             await expect(page.get_by_role("heading", level=1)).to_contain_text(SERIAL)
             await expect(page.locator("#heard")).to_have_text("heard")
             await expect(page.locator("#status")).to_have_text("state 3, tariff 2")
+            await expect(page.locator("#plots")).to_contain_text("2026-01-02 12:00:00")
             await expect(page.locator("#plots svg path")).to_have_count(2)
             await expect(page.locator("#commands")).to_contain_text(NASTY)
 
@@ -89,6 +91,25 @@ def test_the_list_a_device_and_commands_to_it(browser: Browser, tmp_path: Path) 
             await expect(page.locator("#last")).to_contain_text("readings")
 
     visit(browser, tmp_path, story, "apostol", devices=[(SERIAL, 6, None), ("quiet", 0, bytes(16))])
+
+
+def test_what_it_reports_is_plotted_at_once_without_the_tables(browser: Browser, tmp_path: Path) -> None:
+    async def story(page: Page, running: Running) -> None:
+        seconds = count(1_700_000_000)  # its clock, so that no two reports are of one moment
+        async with ApostolDevice(HOST, running.port("apostol"), "m1", time_s=lambda: next(seconds)) as device:
+            await device.readings({1: 500})
+            await page.goto(f"http://{HOST}:{running.port('http')}/devices/m1")
+            await expect(page.locator("#plots .dot")).to_have_count(1)
+            await expect(page.locator("#status")).to_have_text("–")
+            await device.readings({1: 501, 7: 2.5})
+            await device.status(4, tariff=1)
+            await running.publish("@devices/m1", "not of the device")
+            await expect(page.locator("#plots .dot")).to_have_count(3)
+            await expect(page.locator("#plots")).to_contain_text("reading 1: 501")
+            await expect(page.locator("#plots")).to_contain_text("reading 7: 2.5")
+            await expect(page.locator("#status")).to_have_text("state 4, tariff 1")
+
+    visit(browser, tmp_path, story, "apostol", devices=[("m1", 0, None)])
 
 
 def test_packets_that_wait_for_others(browser: Browser, tmp_path: Path) -> None:

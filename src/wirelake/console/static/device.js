@@ -3,14 +3,13 @@
 import { ask, literal, query, repeat } from "./api.js";
 import { deviceTime, kindOf, readingsInWords, statusInWords, valueInWords } from "./device_words.js";
 import { fill, find, given, handle, make, tell } from "./dom.js";
-import { lines } from "./plot.js";
+import { Readings } from "./readings.js";
 import { Rows } from "./rows.js";
 import { number, size, time } from "./words.js";
 
 const EVERY_MS = 1500;
 const TABLES_EVERY_MS = 10_000;
 const POINTS_MAX = 5000;
-const PLOTS_MAX = 12;
 const COMMANDS_SHOWN = 25;
 const { serial, tables, type_names, command_names } = given();
 const path = `/api/devices/${encodeURIComponent(serial)}`;
@@ -38,6 +37,7 @@ async function refresh() {
     find("#key").textContent = found.added_at_ms ? (found.has_key ? "has a key: its commands are sealed" : "no key") : "not registered";
     const link = find("#topic");
     if (found.topic && !link.firstChild) link.append(make("a", { href: `/topics/${encodeURIComponent(found.topic)}` }, found.topic));
+    if (find("#plots") && found.topic) await reported(found.topic);
     underWay.show(found.under_way);
     find("#under-way").hidden = !found.under_way.length;
     find("#whole").hidden = found.under_way.length > 0;
@@ -47,25 +47,58 @@ async function refresh() {
   }
 }
 
-// ── what the tables know
+// ── what it reported: the tables know all of it, the gateway the last of it, and at once
+
+/** None where it is no JSON, or cut off: anybody may publish there. */
+function asJson(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
+/** Its reports are published on its topic, as JSON. */
+async function reported(topic) {
+  const { last } = await ask("GET", `/api/topics/${encodeURIComponent(topic)}`);
+  for (const each of last) {
+    const report = each.position > readUpTo && each.publisher === serial ? asJson(each.content) : null;
+    if (!report) continue;
+    const atMs = report.device_time > 1 ? report.device_time * 1000 : each.ts;
+    if (report.status) showStatus(report.status, each.ts);
+    for (const { type, value } of report.readings ?? []) plots.add(type, atMs, value);
+  }
+  if (last.length && last[0].position > readUpTo) {
+    readUpTo = last[0].position;
+    draw();
+  }
+}
+
+const plots = new Readings(find("#plots"));
+let statusAtMs = -1;
+let readUpTo = 0; // the position of its topic
 
 async function readings() {
   const rows = await query(`SELECT coalesce(device_time, at) AS t, type, value FROM silver.readings WHERE serial = ${literal(serial)} ORDER BY at DESC LIMIT ${POINTS_MAX}`, POINTS_MAX);
-  const byType = new Map();
-  for (const row of rows) if (row.value !== null) byType.set(row.type, [...(byType.get(row.type) ?? []), [Date.parse(row.t), row.value]]);
-  find("#no-readings").hidden = byType.size > 0;
-  const types = [...byType].sort((a, b) => a[0] - b[0]).slice(0, PLOTS_MAX);
-  const place = find("#plots");
-  types.forEach(([type, points], number) => {
-    const figure = place.children[number] ?? place.appendChild(make("div"));
-    lines(figure, [{ name: `reading ${type}: ${valueInWords(points[0][1])}`, points }], { height: 180, title: `Readings of type ${type} over time`, x: time, y: valueInWords });
-  });
+  for (const row of rows) plots.add(row.type, Date.parse(row.t), row.value);
+  draw();
 }
 
 async function latest() {
   const [row] = await query(`SELECT * FROM gold.device_latest WHERE serial = ${literal(serial)}`);
-  find("#status").textContent = statusInWords(row?.status);
-  find("#status-at").textContent = row?.status_at ? `at ${time(Date.parse(row.status_at))} UTC` : "no status in the tables yet";
+  if (row?.status) showStatus(row.status, Date.parse(row.status_at ?? row.at));
+}
+
+function draw() {
+  find("#no-readings").hidden = !plots.empty;
+  plots.draw();
+}
+
+function showStatus(status, atMs) {
+  if (atMs <= statusAtMs) return;
+  statusAtMs = atMs;
+  find("#status").textContent = statusInWords(status);
+  find("#status-at").textContent = `at ${time(atMs)} UTC`;
 }
 
 async function commands() {
