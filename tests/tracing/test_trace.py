@@ -6,6 +6,7 @@ from lake.writing import write
 
 from tracing.writing import ID, IDS, Written
 from wirelake.lake.tables import DELIVERIES, FRAMES, MESSAGES, NOTIFICATIONS, SESSIONS, Table
+from wirelake.limits import TRACE_EVENTS_MAX
 from wirelake.tracing.trace import Trace, trace
 
 NOON = datetime(2030, 1, 2, 12, tzinfo=UTC)
@@ -98,6 +99,17 @@ def test_a_record_and_what_it_caused(tmp_path: Path) -> None:
 
 
 BOBS = {"session": "s-1", "identity": "bob", "peer": "127.0.0.1:9"}
+
+
+def test_a_long_session_says_that_it_is_cut(tmp_path: Path) -> None:
+    written = Written(tmp_path)
+    for _ in range(TRACE_EVENTS_MAX + 1):
+        written.add("frame", session="s-1")
+    written.close()
+    found = trace(tmp_path, "s-1")
+    assert found is not None
+    assert len(found.timeline) == TRACE_EVENTS_MAX
+    assert found.caveats == [f"of {TRACE_EVENTS_MAX + 1} events the first and the last are shown (TRACE_EVENTS_MAX)"]
 
 
 def test_a_session(tmp_path: Path) -> None:

@@ -107,7 +107,8 @@ class Search:
         found: list[Record] = []
         if since_us is not None:
             for batch in self._forward(since_us - TRACE_SLACK_US):
-                found = self._ends(found + about(batch))
+                more = about(batch)
+                found = self._ends(found + more) if more else found
             return found
         for part in self._backward():
             earlier = [record for batch in part for record in about(batch)]

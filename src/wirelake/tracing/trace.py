@@ -13,6 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from wirelake.errors import InputError
+from wirelake.limits import TRACE_EVENTS_MAX
 from wirelake.protocols.jsontext import Encoding, as_text
 from wirelake.tracing import rows as tables
 from wirelake.tracing.asked import Place, parse
@@ -125,7 +126,7 @@ class _Tracing:
             deliveries=deliveries,
             timeline=in_order(events),
             rows=tables.shortened(rows),
-            caveats=self._told(),
+            caveats=self._told(len(events)),
         )
 
     def record(self, seq: int) -> Trace | None:
@@ -164,7 +165,7 @@ class _Tracing:
 
     def _other(self, kind: Literal["record", "session"], name: str, events: list[Event], rows: Rows) -> Trace:
         shown = tables.shortened(rows)
-        return Trace(kind=kind, id=name, timeline=in_order(events), rows=shown, caveats=self._told())
+        return Trace(kind=kind, id=name, timeline=in_order(events), rows=shown, caveats=self._told(len(events)))
 
     def _line(self, published: Record | None, found: Sequence[Record]) -> list[Event]:
         events = [of_record(each) for each in found]
@@ -184,7 +185,9 @@ class _Tracing:
                 self._caveats.append(told)
             return {}
 
-    def _told(self) -> list[str]:
+    def _told(self, events: int) -> list[str]:
+        if events > TRACE_EVENTS_MAX:
+            self._caveats.append(f"of {events} events the first and the last are shown (TRACE_EVENTS_MAX)")
         if self._search is not None and not self._search.complete:
             self._caveats.append(
                 "the log is long: not all of it was looked through (TRACE_SEARCHED_MAX, TRACE_SEARCH_S)"
