@@ -4,9 +4,9 @@ const BYTES_A_GROUP = 2;
 const GROUPS_A_LINE = 16;
 const SHOWN_BYTES_MAX = 4096;
 
-export const hexOf = (bytes) => [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+const hexOf = (bytes) => [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 
-export const bytesOf = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+const bytesOf = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 
 /** What `content` and `encoding` of the API say, and which of the three it is. */
 export function readable({ content, encoding, truncated }) {

@@ -5,7 +5,7 @@ import { deviceTime, kindOf, readingsInWords, statusInWords, valueInWords } from
 import { fill, find, given, handle, make, tell } from "./dom.js";
 import { Readings } from "./readings.js";
 import { Rows } from "./rows.js";
-import { number, size, time } from "./words.js";
+import { size, time } from "./words.js";
 
 const EVERY_MS = 1500;
 const TABLES_EVERY_MS = 10_000;
