@@ -1,18 +1,26 @@
 """Writes the generated parts of docs/ anew, between `<!-- generated: … -->` and `<!-- end -->`. Run by `./dev docs`.
 
-State diagrams come from the tables that drive the sessions, and the tables of what does not cross from the examples
-that the tests run, so the docs cannot drift from the code; a test checks that they are up to date.
+State diagrams come from the tables that drive the sessions, the tables of what does not cross from the examples that
+the tests run, settings and columns from the lines that define them, so the docs cannot drift from the code; a test
+checks that they are up to date.
 """
 
 import re
 import sys
 from pathlib import Path
 
+from msgspec import Struct
+from remarks import remarks_on_columns, remarks_on_fields
+
+from wirelake import config
+from wirelake.lake import tables
 from wirelake.protocols import registry
+from wirelake.protocols.jsontext import write_json
 from wirelake.protocols.protocol import Protocol
 from wirelake.protocols.session import Session
 
-DOCS = Path(__file__).resolve().parent.parent / "docs" / "protocols"
+MANUAL = Path(__file__).resolve().parent.parent / "docs"
+DOCS = MANUAL / "protocols"
 PART = re.compile(r"(<!-- generated: (?P<what>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -34,10 +42,67 @@ def crossing(page: str) -> str:
     return PART.sub(lambda found: found[1] + "\n".join(lines) + "\n" + found[3], page)
 
 
+def settings(page: str) -> str:
+    """Every key, its default and its meaning, a table for each section."""
+    remarks = remarks_on_fields(Path(config.__file__))
+    lines = []
+    for name in config.Settings.__struct_fields__:
+        section = getattr(config.Settings(), name)
+        if not isinstance(section, Struct):
+            lines += [f"`{name}` is {_default(section)} by default: {remarks['Settings', name]}.", ""]
+            continue
+        lines += [f"| `[{name}]` | default | |", "| --- | --- | --- |"]
+        for key in section.__struct_fields__:
+            remark = remarks[type(section).__name__, key].replace("True", "`true`").replace("False", "`false`")
+            lines.append(f"| `{key}` | {_default(getattr(section, key))} | {remark} |")
+        lines.append("")
+    return PART.sub(lambda found: found[1] + "\n".join(lines) + found[3], page)
+
+
+def columns(page: str) -> str:
+    """Every table: what a row is, and its columns."""
+    remarks = remarks_on_columns(Path(tables.__file__))
+    lines = []
+    for table in tables.TABLES.values():
+        row = remarks[table.name, ""]
+        grouped = f" Files are grouped by {', '.join(table.grouped_by)}." if table.grouped_by else ""
+        lines += [
+            f"### {table.name}",
+            "",
+            f"A row is {row}.{grouped}",
+            "",
+            "| column | type | |",
+            "| --- | --- | --- |",
+        ]
+        for column in table.schema:
+            remark = remarks.get((table.name, column.name), "")
+            lines.append(f"| `{column.name}` | {_TYPES[str(column.type)]} | {remark} |")
+        lines.append("")
+    return PART.sub(lambda found: found[1] + "\n".join(lines) + found[3], page)
+
+
+_TYPES = {
+    "binary": "bytes",
+    "bool": "flag",
+    "date32[day]": "day",
+    "double": "number",
+    "int64": "integer",
+    "string": "text",
+    "timestamp[us, tz=UTC]": "time",
+}
+
+
+def _default(value: object) -> str:
+    """As it would stand in the file."""
+    return f"`{write_json(value).decode()}`"
+
+
 def pages() -> dict[Path, str]:
     """Every generated page as it should be."""
     path = DOCS / "crossing.md"
     wanted = {path: crossing(path.read_text())}
+    for path, write in ((MANUAL / "settings.md", settings), (MANUAL / "tables.md", columns)):
+        wanted[path] = write(path.read_text())
     for protocol in map(registry.get, registry.BUILT_IN):
         path = DOCS / f"{protocol.name}.md"
         wanted[path] = generated(protocol, path.read_text())

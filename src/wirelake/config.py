@@ -66,22 +66,22 @@ _Seconds = Annotated[float, Meta(gt=0)]
 class Listen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where each door is, as HOST:PORT, or "off"."""
 
-    comet: str = "127.0.0.1:7334"
-    magline: str = "127.0.0.1:9757"
+    comet: str = "127.0.0.1:7334"  # TCP
+    magline: str = "127.0.0.1:9757"  # TCP
     apostol: str = "127.0.0.1:7332"  # UDP and TCP
-    esnp: str = "127.0.0.1:1080"
+    esnp: str = "127.0.0.1:1080"  # TCP
     sisnet: str = "127.0.0.1:7329"  # WebSocket
-    sisnet_tcp: str = "127.0.0.1:7330"
-    redis: str = "127.0.0.1:6380"
+    sisnet_tcp: str = "127.0.0.1:7330"  # the same over plain TCP
+    redis: str = "127.0.0.1:6380"  # TCP
     http: str = "127.0.0.1:7080"  # API and console
 
 
 class Tls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Files in PEM form. With `cert` and `key`, every TCP and WebSocket door speaks TLS."""
 
-    cert: str = ""
-    key: str = ""
-    client_ca: str = ""
+    cert: str = ""  # the certificate, and those between it and the authority
+    key: str = ""  # its private key
+    client_ca: str = ""  # clients need a certificate of this authority
 
 
 class Auth(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,16 +89,16 @@ class Auth(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    fsync: bool = True
-    segment_mb: _Count = 64
-    keep_days: _Count = 30
+    fsync: bool = True  # False confirms what the operating system has: a power failure may take it
+    segment_mb: _Count = 64  # a file of the log is sealed at this size
+    keep_days: _Count = 30  # older segments go, once every consumer has read them
 
 
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    connections: _Count = GATEWAY_CONNECTIONS_MAX
-    connections_per_address: _Count = GATEWAY_CONNECTIONS_PER_ADDRESS_MAX
+    connections: _Count = GATEWAY_CONNECTIONS_MAX  # at all doors
+    connections_per_address: _Count = GATEWAY_CONNECTIONS_PER_ADDRESS_MAX  # of one peer's address
     frames_per_second: _Count = GATEWAY_FRAMES_PER_SECOND  # of one connection; beyond that it is read more slowly
-    bytes_per_second: _Count = GATEWAY_BYTES_PER_SECOND
+    bytes_per_second: _Count = GATEWAY_BYTES_PER_SECOND  # the same, in bytes
     pending_bytes: _Count = GATEWAY_PENDING_BYTES  # written to one connection and not taken by it: then it is slow
     failed_logins: _Count = GATEWAY_FAILED_LOGINS_MAX  # of one address; beyond that they are answered late
 
@@ -116,20 +116,20 @@ class Broker(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Comet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     require_key: bool = False  # content only for clients that exchanged a key
     second: Literal["replace", "refuse"] = "replace"  # when a client connects that is connected already
-    idle_s: _Seconds = COMET_IDLE_S
-    login_s: _Seconds = COMET_LOGIN_S
+    idle_s: _Seconds = COMET_IDLE_S  # a silent connection is closed
+    login_s: _Seconds = COMET_LOGIN_S  # from connecting to a decided login
 
 
 class Magline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    idle_s: _Seconds = MAGLINE_IDLE_S
-    login_s: _Seconds = MAGLINE_LOGIN_S
+    idle_s: _Seconds = MAGLINE_IDLE_S  # a silent connection is closed
+    login_s: _Seconds = MAGLINE_LOGIN_S  # from connecting to a decided login
     resume_s: _Seconds = MAGLINE_RESUME_S  # how long a lost session can be taken up again
     message_bytes_max: _Count = MAGLINE_MESSAGE_BYTES_MAX  # a frame's body
     header_bytes_max: _Count = MAGLINE_HEADER_BYTES_MAX  # a frame's message header
 
 
 class Esnp(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    login_s: _Seconds = ESNP_LOGIN_S
+    login_s: _Seconds = ESNP_LOGIN_S  # from connecting to a decided login
     frame_bytes_max: Annotated[int, Meta(ge=1, le=ESNP_FRAME_BYTES_MAX)] = ESNP_FRAME_BYTES_MAX  # after the login
 
 
@@ -137,11 +137,11 @@ class Apostol(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     open: bool = False  # True takes devices that are not registered
     require_seal: bool = False  # commands in clear from devices that have a key are refused
     receipt_s: _Seconds = APOSTOL_RECEIPT_S  # without a receipt for this long, a packet is sent again
-    resends_max: _Count = APOSTOL_RESENDS_MAX
+    resends_max: _Count = APOSTOL_RESENDS_MAX  # then it is given up
     request_s: _Seconds = APOSTOL_REQUEST_S  # for a device's answer
     assembly_s: _Seconds = APOSTOL_ASSEMBLY_S  # from a command's first packet to its last
     command_bytes_max: _Count = APOSTOL_COMMAND_BYTES_MAX  # the joined packets of one command
-    inflated_bytes_max: _Count = APOSTOL_INFLATED_BYTES_MAX
+    inflated_bytes_max: _Count = APOSTOL_INFLATED_BYTES_MAX  # the same, unzipped
     packet_data_bytes: _Count = APOSTOL_PACKET_DATA_BYTES  # of a command, in each packet sent
     idle_s: _Seconds = APOSTOL_IDLE_S  # a silent device is forgotten; its next packet begins anew
 
@@ -162,22 +162,22 @@ class Sisnet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     data_sets: tuple[str, ...] = ("sisdb",)  # each is a service that keeps records
     origins: tuple[str, ...] = ()  # pages of other sites that may connect, as https://HOST:PORT, or "*" for all
     keep_s: _Seconds = UPSTREAM_KEEP_S  # what an upstream sent is kept so long, for those who join later
-    upstreams: tuple[Upstream, ...] = ()
+    upstreams: tuple[Upstream, ...] = ()  # sisnet servers that serve some of our services
 
 
 class Fetch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What sisnet clients may have fetched for them by HTTP."""
 
     allow: tuple[str, ...] = ()  # base URLs: what lies below them; addresses of one's own only where written out
-    timeout_s: _Seconds = FETCH_S
+    timeout_s: _Seconds = FETCH_S  # for one request, its turn and redirects included
     bytes_max: _Count = FETCH_BYTES_MAX  # of an answer
     open_max: _Count = FETCH_OPEN_MAX  # at once
-    redirects_max: Annotated[int, Meta(ge=0)] = FETCH_REDIRECTS_MAX
+    redirects_max: Annotated[int, Meta(ge=0)] = FETCH_REDIRECTS_MAX  # each is held to `allow`
     ca: str = ""  # who is trusted, as a file in PEM form; the system's authorities if empty
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    data: str = "data"
+    data: str = "data"  # the data folder
     listen: Listen = Listen()
     tls: Tls = Tls()
     auth: Auth = Auth()

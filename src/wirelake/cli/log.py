@@ -55,7 +55,12 @@ def command() -> None:
     """Look into the event log."""
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  wirelake log tail -n 20
+  wirelake log tail --follow --protocol comet"""
+)
 @click.option("-n", "--lines", default=10, show_default=True, type=click.IntRange(0), help="How many records.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @click.option("--protocol", help="Only records of this protocol.")
@@ -98,7 +103,12 @@ def tail(
             end_seq = gone.oldest_seq
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  wirelake log cat --since 10m
+  wirelake log cat --protocol apostol --since 2026-01-31T12:30 --json"""
+)
 @click.option("--protocol", help="Only records of this protocol.")
 @click.option("--session", help="Only records of this session.")
 @click.option("--since", type=moment, metavar="TIME", help="From this time on: 2026-01-31T12:30, or 10m, 2h, 3d ago.")
@@ -133,7 +143,11 @@ def cat(
         click.echo(f"wirelake: skipped: {damage}", err=True)
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Example:
+  wirelake log verify"""
+)
 @settings_options
 def verify(config_file: Path | None, data_folder: Path | None) -> None:
     """Check every checksum. Exit code 1, and the places, if anything is damaged."""
@@ -148,7 +162,12 @@ def verify(config_file: Path | None, data_folder: Path | None) -> None:
         sys.exit(EXIT_BAD_INPUT)
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  wirelake log stats
+  wirelake log stats --json"""
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @settings_options
 def stats(as_json: bool, config_file: Path | None, data_folder: Path | None) -> None:

@@ -40,7 +40,13 @@ def command() -> None:
     """From the log to the tables, on Spark."""
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  wirelake pipeline run
+  wirelake pipeline run --once --data /var/lib/wirelake
+  wirelake pipeline run --master spark://10.0.0.5:7077"""
+)
 @click.option("--once", is_flag=True, help="End when all that is in the log now is in the tables.")
 @click.option("--master", default=None, metavar="URL", help="Spark's master, if not this machine: spark://HOST:PORT …")
 @click.option("--wheel", type=_FILE, help="Wirelake's own wheel, for a master that is elsewhere.")
@@ -117,7 +123,12 @@ def _ui(spark: Any) -> str:
     return spark.sparkContext.uiWebUrl or "no address"
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Examples:
+  wirelake pipeline status
+  wirelake pipeline status --json"""
+)
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @settings_options
 def status(as_json: bool, config_file: Path | None, data_folder: Path | None) -> None:
@@ -138,7 +149,11 @@ def status(as_json: bool, config_file: Path | None, data_folder: Path | None) ->
         click.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(fault.at_ms / 1000))} {fault.text}")
 
 
-@command.command()
+@command.command(
+    epilog="""\b
+Example:
+  wirelake pipeline compact"""
+)
 @settings_options
 def compact(config_file: Path | None, data_folder: Path | None) -> None:
     """Join small files, and remove those that no reader can need any more. A running job does so by itself."""

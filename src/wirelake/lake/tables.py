@@ -45,66 +45,66 @@ def _table(name: str, *columns: tuple[str, Any], grouped_by: tuple[str, ...] = (
 
 
 FRAMES: Final = _table(
-    "bronze.frames",
+    "bronze.frames",  # a record of the event log: a frame as it was on the wire, or something that happened
     *_PLACE,
-    ("event", TEXT),
-    ("direction", TEXT),
-    ("session", TEXT),
-    ("identity", TEXT),
-    ("peer", TEXT),
-    ("frame", BYTES),
-    ("note", TEXT),
+    ("event", TEXT),  # frame, open, login, refuse, close, quarantine, fault, publish, deliver, ack, expire, counters
+    ("direction", TEXT),  # in, out; empty where nothing travelled
+    ("session", TEXT),  # of the connection, or the device
+    ("identity", TEXT),  # who had logged in
+    ("peer", TEXT),  # HOST:PORT
+    ("frame", BYTES),  # the bytes of the wire (magline data opened)
+    ("note", TEXT),  # JSON: what else there is to say
     grouped_by=("day",),
 )
 MESSAGES: Final = _table(
-    "silver.messages",
+    "silver.messages",  # a decoded frame
     *_PLACE,
     ("direction", TEXT),
     ("session", TEXT),
     ("identity", TEXT),
-    ("kind", TEXT),
-    ("name", TEXT),
+    ("kind", TEXT),  # request, response, notification, telemetry, event, control
+    ("name", TEXT),  # what the protocol calls it
     ("topic", TEXT),
     ("service", TEXT),
     ("op", TEXT),
-    ("correlation", TEXT),
+    ("correlation", TEXT),  # what the answer is found by, within a session
     ("status", TEXT),  # "ok", or the failure's text; null where there is no such thing
     ("fields", TEXT),  # JSON
-    ("payload", BYTES),
+    ("payload", BYTES),  # bytes that are no fields
     ("more", INT),  # how many parts of the same answer still follow; null where it is no answer
     ("bytes", INT),  # of the frame
     ("decoder", TEXT),  # "comet/1"
     grouped_by=("protocol", "day"),
 )
 QUARANTINE: Final = _table(
-    "silver.quarantine",
+    "silver.quarantine",  # bytes that could not be decoded
     *_PLACE,
     ("direction", TEXT),
     ("session", TEXT),
     ("identity", TEXT),
     ("reason", TEXT),  # the stable code of a ProtocolError
-    ("text", TEXT),
-    ("offset", INT),
+    ("text", TEXT),  # the same in words
+    ("offset", INT),  # of the bad byte
     ("frame", BYTES),
-    ("decoder", TEXT),
+    ("decoder", TEXT),  # who refused it
     grouped_by=("protocol", "day"),
 )
 DEVICE_COMMANDS: Final = _table(
-    "silver.device_commands",
+    "silver.device_commands",  # an apostol command, put together from its packets
     *_PLACE,  # of the packet that settled it; of the first, while open
     ("serial", TEXT),
     ("device_type", INT),
     ("command_no", INT),
     ("direction", TEXT),
-    ("answer", FLAG),
+    ("answer", FLAG),  # whether it answers one of the other side
     ("packets", INT),
     ("repeats", INT),  # packets that came more than once
     ("first_at", TIME),
     ("done_at", TIME),
     ("state", TEXT),  # complete, expired, refused; open while packets are missing
     ("command_type", INT),
-    ("error", INT),
-    ("device_time", TIME),
+    ("error", INT),  # the device's error number
+    ("device_time", TIME),  # what the device's own clock said
     ("data", BYTES),
     ("fields", TEXT),  # JSON
     ("reason", TEXT),  # why refused
@@ -112,41 +112,41 @@ DEVICE_COMMANDS: Final = _table(
     grouped_by=("settled", "day"),
 )
 READINGS: Final = _table(
-    "silver.readings",
+    "silver.readings",  # one value of one reading of a device
     *_PLACE,
     ("serial", TEXT),
     ("device_time", TIME),
-    ("type", INT),
+    ("type", INT),  # which reading, in the device's numbers
     ("value", REAL),
     ("decoder", TEXT),
     grouped_by=("day",),
 )
 RECORDS: Final = _table(
-    "silver.records",
+    "silver.records",  # one sisdb record
     *_PLACE,
     ("identity", TEXT),
     ("service", TEXT),
     ("key", TEXT),
-    ("sdb", TEXT),
-    ("time", INT),
+    ("sdb", TEXT),  # the table within the data set
+    ("time", INT),  # as it was given
     ("recorded_at", TIME),  # what `time` says, where that can be seconds or milliseconds since 1970; else `at`
     ("fields", TEXT),  # JSON
     ("decoder", TEXT),
     grouped_by=("day",),  # of `recorded_at`
 )
 NOTIFICATIONS: Final = _table(
-    "silver.notifications",
+    "silver.notifications",  # a notification of a durable topic
     *_PLACE,
     ("id", TEXT),
     ("topic", TEXT),
-    ("position", INT),
+    ("position", INT),  # in its topic
     ("type", INT),
-    ("publisher", TEXT),
+    ("publisher", TEXT),  # whose publish it was
     ("content", BYTES),
     grouped_by=("day",),
 )
 DELIVERIES: Final = _table(
-    "silver.deliveries",
+    "silver.deliveries",  # one notification for one identity
     *_PLACE,  # of the first sending
     ("id", TEXT),
     ("topic", TEXT),
@@ -155,13 +155,13 @@ DELIVERIES: Final = _table(
     ("session", TEXT),  # the first it was sent on
     ("first_sent_at", TIME),
     ("acked_at", TIME),
-    ("attempts", INT),
+    ("attempts", INT),  # sendings
     ("state", TEXT),  # pending, acked, expired
-    ("latency_ms", REAL),
+    ("latency_ms", REAL),  # from the first sending to the ack
     grouped_by=("settled", "day"),
 )
 CALLS: Final = _table(
-    "silver.calls",
+    "silver.calls",  # a request to a service and its answer
     *_PLACE,  # of the request
     ("session", TEXT),
     ("requester", TEXT),
@@ -176,14 +176,14 @@ CALLS: Final = _table(
     grouped_by=("settled", "day"),
 )
 SESSIONS: Final = _table(
-    "silver.sessions",
+    "silver.sessions",  # one connection
     *_PLACE,  # of the opening
     ("session", TEXT),
     ("identity", TEXT),
     ("peer", TEXT),
     ("opened_at", TIME),
     ("closed_at", TIME),
-    ("reason", TEXT),
+    ("reason", TEXT),  # why it ended; null while it is open
     ("frames_in", INT),
     ("frames_out", INT),
     ("bytes_in", INT),
@@ -191,7 +191,7 @@ SESSIONS: Final = _table(
     grouped_by=("settled", "day"),
 )
 TALLIES: Final = _table(
-    "silver.tallies",  # what lies between two counters records of the log, as counted by both sides
+    "silver.tallies",  # a stretch between two counters records of the log, as counted by both sides
     ("node", TEXT),
     ("from_seq", INT),
     ("until_seq", INT),
@@ -206,7 +206,7 @@ TALLIES: Final = _table(
     grouped_by=("settled", "day"),
 )
 TRAFFIC_MINUTE: Final = _table(
-    "gold.traffic_minute",
+    "gold.traffic_minute",  # a minute of one protocol's frames of one name in one direction
     ("minute", TIME),
     ("protocol", TEXT),
     ("name", TEXT),
@@ -217,7 +217,7 @@ TRAFFIC_MINUTE: Final = _table(
     grouped_by=("day",),
 )
 DEVICE_LATEST: Final = _table(
-    "gold.device_latest",
+    "gold.device_latest",  # a device as it was last heard
     ("serial", TEXT),
     ("device_type", INT),
     ("at", TIME),
@@ -228,31 +228,31 @@ DEVICE_LATEST: Final = _table(
     ("readings_at", TIME),
 )
 DELIVERY_MINUTE: Final = _table(
-    "gold.delivery_minute",
+    "gold.delivery_minute",  # a minute of one topic's deliveries, by the first sending
     ("minute", TIME),
     ("topic", TEXT),
     ("deliveries", INT),
     ("acked", INT),
     ("pending", INT),
     ("expired", INT),
-    ("attempts", INT),
+    ("attempts", INT),  # sendings
     *_COUNTS,
     grouped_by=("day",),
 )
 CALL_MINUTE: Final = _table(
-    "gold.call_minute",
+    "gold.call_minute",  # a minute of one operation's calls, by the asking
     ("minute", TIME),
     ("protocol", TEXT),
     ("service", TEXT),
     ("op", TEXT),
     ("calls", INT),
     ("failed", INT),
-    ("open", INT),
+    ("open", INT),  # without an answer yet
     *_COUNTS,
     grouped_by=("day",),
 )
 BARS_MINUTE: Final = _table(
-    "gold.bars_minute",
+    "gold.bars_minute",  # a minute of one key's prices, from sisdb records with a `newp`
     ("minute", TIME),
     ("key", TEXT),
     ("sdb", TEXT),
@@ -260,11 +260,11 @@ BARS_MINUTE: Final = _table(
     ("high", REAL),
     ("low", REAL),
     ("close", REAL),
-    ("count", INT),
+    ("count", INT),  # of prices
     grouped_by=("day",),
 )
 LEDGER: Final = _table(
-    "gold.ledger",
+    "gold.ledger",  # an hour of one protocol: what came in, and what became of it
     ("hour", TIME),
     ("protocol", TEXT),
     ("counted", INT),  # by the gateway
