@@ -11,6 +11,8 @@ import sys
 # program → the Debian package that brings it
 FOR_TESTS = {
     "chromium": "chromium",
+    "curl": "curl",
+    "openssl": "openssl",
     "redis-cli": "redis-tools",
     "redis-benchmark": "redis-tools",
     "redis-server": "redis-server",

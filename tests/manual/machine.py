@@ -1,0 +1,150 @@
+"""A folder in which the commands of one page are run as they stand there, with ports of its own."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from cli.serving import clean_environment, free_ports
+
+from manual.blocks import ROOT, Block, Command, fits
+from wirelake.config import Listen
+
+COMMAND_S: Final = 180.0  # only a failing test waits so long; Spark starts in some of them
+_AGAIN_S: Final = 1.0
+_numbers = count()
+_STOPPED: Final = (0, -signal.SIGINT, 128 + signal.SIGINT)
+
+
+class Machine:
+    """Commands find what a clone has: ./dev, examples/ and .venv. `data` lies beside them, as the pages say."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("dev", "examples"):
+            (folder / name).symlink_to(ROOT / name)
+        (folder / ".venv").symlink_to(sys.prefix)
+        defaults = [str(address).rpartition(":")[2] for address in map(_default, Listen.__struct_fields__)]
+        self._ports = dict(zip(defaults, map(str, free_ports(len(defaults))), strict=True))
+        listen = {f"WIRELAKE_LISTEN_{name.upper()}": self.here(_default(name)) for name in Listen.__struct_fields__}
+        path = f"{Path(sys.prefix) / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        self._environment = clean_environment(**listen, PATH=path, COLUMNS="200")
+        self._gateway: Started | None = None
+        self._staying: list[Started] = []
+
+    def here(self, text: str) -> str:
+        """With this machine's ports for those of the manual."""
+        return _exchanged(text, self._ports)
+
+    def there(self, text: str) -> str:
+        return _exchanged(text, {port: default for default, port in self._ports.items()})
+
+    def run(self, block: Block) -> None:
+        if self._staying or "stopped" in block.manner or "stays" in block.manner:
+            self.stop_gateway()
+        elif self._gateway is None:
+            self._gateway = self.start("wirelake serve")
+            self._gateway.await_lines(["…", "The admin token is in …"])
+        commands = block.commands()
+        assert commands, f"{block.place}: no command"
+        for command in commands:
+            last = command is commands[-1]
+            if last and "stays" in block.manner:
+                self._staying.append(self.start(command.text))
+                self._staying[-1].await_lines(command.shown)
+            elif last and "ctrl-c" in block.manner:
+                started = self.start(command.text)
+                started.await_lines(command.shown)
+                assert started.interrupt() in _STOPPED, f"{block.place}: {started.text}"
+            else:
+                self._run(block, command, fails=last and "fails" in block.manner)
+
+    def _run(self, block: Block, command: Command, *, fails: bool) -> None:
+        until_s = time.monotonic() + COMMAND_S
+        while True:
+            done = self.start(command.text)
+            status = done.wait()
+            text = f"{block.place}: $ {command.text}\n{done.text}\nexit code {status}"
+            right = not command.shown or fits(command.shown, done.text.splitlines())
+            if "eventually" not in block.manner or right or time.monotonic() > until_s:
+                break
+            time.sleep(_AGAIN_S)
+        assert (status != 0) == fails, text
+        assert right, f"{text}\nbut the page shows:\n" + "\n".join(command.shown)
+
+    def start(self, command: str) -> "Started":
+        return Started(self, self.here(command), self._environment)
+
+    def stop_gateway(self) -> None:
+        if self._gateway is not None:
+            assert self._gateway.interrupt() == 0, self._gateway.text
+            self._gateway = None
+
+    def close(self) -> None:
+        self.stop_gateway()
+        for started in self._staying:
+            assert started.interrupt() == 0, started.text
+
+    def kill(self) -> None:
+        """Whatever happened: nothing runs on."""
+        for started in (*self._staying, *filter(None, [self._gateway])):
+            started.kill()
+
+
+class Started:
+    """A command in a process group of its own. Its output goes to a file, so that it never waits for a reader."""
+
+    def __init__(self, machine: Machine, command: str, environment: Mapping[str, str]) -> None:
+        self._machine = machine
+        self._output = machine.folder / f"output-{next(_numbers)}"
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(
+                ["bash", "-c", f"set -o pipefail; {command}"],
+                cwd=machine.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def text(self) -> str:
+        return self._machine.there(self._output.read_text(errors="replace"))
+
+    def await_lines(self, shown: list[str]) -> None:
+        until_s = time.monotonic() + COMMAND_S
+        while not fits([*shown, "…"], self.text.splitlines()):
+            assert self._process.poll() is None, f"it ended: {self.text}"
+            assert time.monotonic() < until_s, f"it printed\n{self.text}\nand not\n" + "\n".join(shown)
+            time.sleep(0.05)
+
+    def wait(self) -> int:
+        try:
+            return self._process.wait(COMMAND_S)
+        finally:
+            self.kill()
+
+    def interrupt(self) -> int:
+        """As Ctrl-C does on a terminal: to all of them."""
+        os.killpg(self._process.pid, signal.SIGINT)
+        return self.wait()
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+def _default(name: str) -> str:
+    return str(getattr(Listen(), name))
+
+
+def _exchanged(text: str, ports: Mapping[str, str]) -> str:
+    return re.sub(r"\b\d+\b", lambda found: ports.get(found[0], found[0]), text)
