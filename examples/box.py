@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=9757)
     parser.add_argument("--user", required=True, help="the name of an identity")
-    parser.add_argument("--token", default=os.environ.get("WIRELAKE_TOKEN", ""), help="or in WIRELAKE_TOKEN")
+    parser.add_argument("--token", default=os.environ.get("TOKEN", ""), help="or in TOKEN")
     parser.add_argument("--pin", metavar="HEX", help="the gateway's public key, as printed the last time")
     parser.add_argument("--publish", nargs=2, metavar=("TOPIC", "CONTENT"), help="publish, print the id, and end")
     parser.add_argument("--call", nargs=2, metavar=("NUMBER", "TEXT"), help="ask service magline/NUMBER, and end")

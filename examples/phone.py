@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=7334)
     parser.add_argument("--client", required=True, help="the name of an identity")
-    parser.add_argument("--token", default=os.environ.get("WIRELAKE_TOKEN", ""), help="or in WIRELAKE_TOKEN")
+    parser.add_argument("--token", default=os.environ.get("TOKEN", ""), help="or in TOKEN")
     parser.add_argument("--seal", type=int, choices=(0, 16, 32), default=0, help="bytes of the key that seals content")
     parser.add_argument("--once", action="store_true", help="show what waits, and end")
     parser.add_argument("--count", type=int, help="end after so many")

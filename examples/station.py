@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=1080)
     parser.add_argument("--user", required=True, help="the name of an identity")
-    parser.add_argument("--token", default=os.environ.get("WIRELAKE_TOKEN", ""), help="or in WIRELAKE_TOKEN")
+    parser.add_argument("--token", default=os.environ.get("TOKEN", ""), help="or in TOKEN")
     parser.add_argument("--serve", metavar="NAME", help="provide a service of this name, which adds numbers")
     parser.add_argument("--ask", nargs=2, metavar=("ADDRESS", "JSON"), help="ask a service, and end")
     parser.add_argument("--trace", nargs=2, metavar=("ADDRESS", "JSON"), help="ask, print every hop, and end")

@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="durable if it starts with @, else live")
     parser.add_argument("--url", default="ws://127.0.0.1:7329", help="or wss://, tcp://, tls://")
     parser.add_argument("--user", required=True, help="the name of an identity")
-    parser.add_argument("--token", default=os.environ.get("WIRELAKE_TOKEN", ""), help="or in WIRELAKE_TOKEN")
+    parser.add_argument("--token", default=os.environ.get("TOKEN", ""), help="or in TOKEN")
     parser.add_argument("--serve", metavar="NAME", help="provide a service of this name, which adds numbers")
     parser.add_argument("--ask", nargs=2, metavar=("SERVICE/OP", "JSON"), help="ask a service, and end")
     parser.add_argument("--count", type=int, help="end after so many notifications")

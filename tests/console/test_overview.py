@@ -8,6 +8,7 @@ from playwright.async_api import Page, expect
 from redis.asyncio import Redis
 
 from console.visiting import NASTY, visit
+from wirelake.lake.progress import Progress, write_progress
 from wirelake.lake.tables import LEDGER
 
 HOUR = datetime(2026, 1, 2, 3, tzinfo=UTC)
@@ -23,6 +24,9 @@ def test_figures_that_move_and_a_ledger(browser: Browser, tmp_path: Path) -> Non
         await expect(row.locator("td").nth(7)).to_have_text(str(running.gateway.counters.frames_in["resp"]))
         await expect(page.locator("#connections")).not_to_have_text("–")
         assert await page.locator("#frames-plot path.line").get_attribute("d")
+        await expect(page.locator("#lag")).to_have_text("–")
+        write_progress(running.gateway.folder, Progress(pid=1, next_seq=running.gateway.log.next_seq - 7))
+        await expect(page.locator("#lag")).to_have_text("7")
         lake = running.gateway.folder / "lake"
         sums = {"hour": HOUR, "received": 51, "decoded": 51}
         write(lake, LEDGER, {**sums, "protocol": "resp", "balanced": True})

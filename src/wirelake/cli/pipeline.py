@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wirelake.cli.logformat import start_logging
-from wirelake.cli.options import settings_options
+from wirelake.cli.options import pass_on, settings_options
 from wirelake.config import load
 from wirelake.errors import InputError
 from wirelake.lake.progress import Progress
@@ -36,8 +36,11 @@ Examples:
   wirelake pipeline status
   wirelake pipeline compact"""
 )
-def command() -> None:
+@settings_options
+@click.pass_context
+def command(context: click.Context, config_file: Path | None, data_folder: Path | None) -> None:
     """From the log to the tables, on Spark."""
+    pass_on(context, config_file, data_folder)
 
 
 @command.command(

@@ -40,6 +40,6 @@ def _data(exchange: Exchange) -> Context:
 
 
 ROUTES = (
-    page("/devices", "devices.html", view, admin=False),
-    page("/devices/{serial}", "device.html", view_one, admin=False),
+    page("/devices", "devices.html", view),
+    page("/devices/{serial}", "device.html", view_one),
 )

@@ -17,4 +17,4 @@ async def view(_: Exchange) -> Context:
     return {"data": {"protocols": protocols, "bytes_max": HTTP_DECODE_BYTES_MAX}, "protocols": protocols}
 
 
-ROUTES = (page("/inspector", "inspector.html", view, admin=False),)
+ROUTES = (page("/inspector", "inspector.html", view),)

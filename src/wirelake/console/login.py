@@ -32,7 +32,7 @@ async def enter(exchange: Exchange, _: None) -> Response:
     except ApiError as error:
         return rendered("login.html", exchange, error.status_code, to=to, failed=error.detail)
     key = doorkeeper.visits.begin(exchange.identity, exchange.admin, gateway.now_s())
-    answer = RedirectResponse(to, 303, HEADERS)
+    answer = RedirectResponse(to if exchange.admin or to != "/" else "/topics", 303, HEADERS)
     secure = gateway.tls is not None
     answer.set_cookie(COOKIE, key, int(HTTP_VISIT_S), httponly=True, samesite="strict", secure=secure)
     return answer

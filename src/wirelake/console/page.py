@@ -28,6 +28,7 @@ TITLES: Final = {
     "/quarantine": "Quarantine",
     "/tables": "Tables",
 }
+ADMINS: Final = {"/", "/sessions", "/quarantine", "/tables"}  # what is everybody's traffic
 _POLICY: Final = "; ".join(
     (
         "default-src 'none'",
@@ -70,7 +71,7 @@ _TEMPLATES.filters.update(FILTERS)
 def rendered(template: str, exchange: Exchange, status: int = 200, **context: Any) -> Response:
     data = context.get("data")
     html = _TEMPLATES.get_template(template).render(
-        titles=TITLES,
+        titles={path: title for path, title in TITLES.items() if exchange.admin or path not in ADMINS},
         path=exchange.request.url.path,
         identity=exchange.identity,
         admin=exchange.admin,
@@ -79,13 +80,13 @@ def rendered(template: str, exchange: Exchange, status: int = 200, **context: An
     return Response(html, status, HEADERS, media_type="text/html; charset=utf-8")
 
 
-def page(path: str, template: str, view: View, *, admin: bool = True) -> Route:
+def page(path: str, template: str, view: View) -> Route:
     """A page for those who logged in. `data` in the view's context reaches the page's JavaScript."""
     return Route(
         method="GET",
         path=path,
         summary=TITLES.get(path, ""),
-        handle=_shown(template, view, admin),
+        handle=_shown(template, view, path in ADMINS),
         access=Access.ANYBODY,
     )
 

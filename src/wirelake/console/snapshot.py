@@ -1,9 +1,13 @@
 """What goes on at this moment, as numbers. Rates are the difference of two, and the page's affair."""
 
+from pathlib import Path
+
 from msgspec import Struct
 
 from wirelake.gateway.http.api import Api
 from wirelake.gateway.http.traffic import Traffic
+from wirelake.lake.progress import read_progress
+from wirelake.limits import PIPELINE_FRESH_S
 
 
 class ProtocolNow(Struct):
@@ -14,6 +18,15 @@ class ProtocolNow(Struct):
     bytes_out: int
     errors: int
     quarantined: int
+
+
+class PipelineNow(Struct):
+    running: bool
+    next_seq: int  # of the first record that is not in the tables
+    batch: int
+    rows_s: float
+    batch_s: float
+    last_error: str
 
 
 class Snapshot(Struct):
@@ -27,6 +40,7 @@ class Snapshot(Struct):
     log_waiting_bytes: int
     loop_lag_s: float  # how late the event loop was, added up, and how often that was measured
     loop_lags: int
+    pipeline: PipelineNow | None  # None while none has run on this data folder
 
 
 def take(api: Api) -> Snapshot:
@@ -58,4 +72,19 @@ def take(api: Api) -> Snapshot:
         log_waiting_bytes=gateway.log.gathered_bytes,
         loop_lag_s=api.loop_lag_s.sum,
         loop_lags=api.loop_lag_s.count,
+        pipeline=_pipeline(gateway.folder, gateway.now_ms()),
+    )
+
+
+def _pipeline(data: Path, now_ms: int) -> PipelineNow | None:
+    progress = read_progress(data)
+    if progress is None:
+        return None
+    return PipelineNow(
+        running=progress.running and now_ms - progress.written_at_ms < PIPELINE_FRESH_S * 1000,
+        next_seq=progress.next_seq,
+        batch=progress.batch,
+        rows_s=progress.rows_s,
+        batch_s=progress.batch_s,
+        last_error=progress.errors[-1].text if progress.errors else "",
     )

@@ -28,6 +28,6 @@ async def view_one(exchange: Exchange) -> Context:
 
 
 ROUTES = (
-    page("/topics", "topics.html", view, admin=False),
-    page("/topics/{topic}", "topic.html", view_one, admin=False),
+    page("/topics", "topics.html", view),
+    page("/topics/{topic}", "topic.html", view_one),
 )

@@ -43,4 +43,4 @@ def _icon(event: Event) -> str:
     return ICONS.get(event.what, _OTHER)
 
 
-ROUTES = (page("/trace", "trace.html", view, admin=False),)
+ROUTES = (page("/trace", "trace.html", view),)
