@@ -25,10 +25,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> "Iterator[SparkSession]":
-    """Its Python workers know the protocol `brittle` of the folder plugin/."""
+def codec(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file that says which version of `mended` is installed."""
+    return tmp_path_factory.mktemp("codec") / "version"
+
+
+@pytest.fixture(scope="session")
+def spark(codec: Path) -> "Iterator[SparkSession]":
+    """Its Python workers know the protocols `brittle` and `mended` of the folder plugin/."""
     from wirelake.pipeline.session import open_session
 
+    os.environ["MENDED_CODEC"] = str(codec)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(PLUGIN), os.environ.get("PYTHONPATH", "")])
     session = open_session("local[2]", "tests", {"spark.ui.enabled": "false", "spark.driver.memory": "768m"})
     yield session

@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from wirelake.cli import redecode
 from wirelake.cli.logformat import start_logging
 from wirelake.cli.options import pass_on, settings_options
 from wirelake.config import load
@@ -34,13 +35,17 @@ _LINE_EVERY_S: Final = 5.0  # where the output is no terminal
 Examples:
   wirelake pipeline run --once
   wirelake pipeline status
-  wirelake pipeline compact"""
+  wirelake pipeline compact
+  wirelake pipeline redecode --protocol apostol --dry-run"""
 )
 @settings_options
 @click.pass_context
 def command(context: click.Context, config_file: Path | None, data_folder: Path | None) -> None:
     """From the log to the tables, on Spark."""
     pass_on(context, config_file, data_folder)
+
+
+command.add_command(redecode.command, "redecode")
 
 
 @command.command(

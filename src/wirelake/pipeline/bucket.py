@@ -17,7 +17,7 @@ from wirelake.log.files import Files
 from wirelake.pipeline.items import ITEMS
 from wirelake.pipeline.parquet import FileAction, write
 from wirelake.pipeline.reports import REPORT_KIND, SHUFFLED, Bucketed, Landed, Report, Tick, delivered, read_report
-from wirelake.pipeline.settling import Settled, settle
+from wirelake.pipeline.settling import settle
 
 
 class Bucketing(Struct, frozen=True):
@@ -53,7 +53,7 @@ class Bucketing(Struct, frozen=True):
         return delivered(passed_on)
 
     def _settled(self, bucket: int, items: Any, now_us: int) -> Bucketed:
-        carried = self._carried(bucket)
+        carried = read_carry(self.folder, self.carry.get(bucket))
         if carried is None and not items.num_rows:
             return Bucketed(bucket)
         settled = settle(items, carried, now_us, device_keys(self.state))
@@ -62,7 +62,7 @@ class Bucketing(Struct, frozen=True):
             return Bucketed(bucket)
         return Bucketed(
             bucket,
-            carry=self._keep(bucket, settled),
+            carry=write_carry(self.folder, bucket, settled.carry),
             final=[action for name, rows in settled.final.items() for action in self._write(name, rows, True)],
             open={name: self._write(name, settled.open.get(name), False) for name in sorted(changed)},
             dirty_us={name: sorted(minutes) for name, minutes in settled.dirty_us.items()},
@@ -72,20 +72,22 @@ class Bucketing(Struct, frozen=True):
     def _write(self, name: str, rows: Any, settled: bool) -> list[FileAction]:
         return [] if rows is None else write(TABLES[name], _complete(TABLES[name], rows, settled), self.lake)
 
-    def _carried(self, bucket: int) -> Any:
-        name = self.carry.get(bucket)
-        if name is None:
-            return None
-        with pa.memory_map(str(self.folder / name)) as source:
-            return pa.ipc.open_file(source).read_all()
 
-    def _keep(self, bucket: int, settled: Settled) -> str:
-        name = f"{bucket:04d}-{uuid.uuid4()}.arrow"
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, settled.carry.schema) as writer:
-            writer.write_table(settled.carry)
-        Files().replace_file(self.folder / name, sink.getvalue().to_pybytes())
-        return name
+def read_carry(folder: Path, name: str | None) -> Any:
+    if name is None:
+        return None
+    with pa.memory_map(str(folder / name)) as source:
+        return pa.ipc.open_file(source).read_all()
+
+
+def write_carry(folder: Path, bucket: int, carry: Any) -> str:
+    """The name of a new file in the folder."""
+    name = f"{bucket:04d}-{uuid.uuid4()}.arrow"
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, carry.schema) as writer:
+        writer.write_table(carry)
+    Files().replace_file(folder / name, sink.getvalue().to_pybytes())
+    return name
 
 
 def device_keys(state: Path) -> Callable[[str], bytes | None]:

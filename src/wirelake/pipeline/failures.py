@@ -4,6 +4,7 @@ from pathlib import Path
 
 from msgspec import DecodeError, Struct, json
 
+from wirelake.errors import StorageError
 from wirelake.limits import PIPELINE_RESTART_FIRST_S, PIPELINE_RESTART_MAX_S
 from wirelake.log.files import Files
 
@@ -38,3 +39,11 @@ class Failures:
 def pause_s(times: int) -> float:
     """Before the next try: it doubles with each failure, up to a limit."""
     return float(min(PIPELINE_RESTART_MAX_S, PIPELINE_RESTART_FIRST_S * 2 ** min(times - 1, 16)))
+
+
+def sentence(error: BaseException) -> str:
+    """The last thing said in Python, where Spark wraps it in pages of Java."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if "Error" in line or "Exception" in line]
+    text = (told or lines or [type(error).__name__])[-1] if not isinstance(error, StorageError) else str(error)
+    return text[:500]

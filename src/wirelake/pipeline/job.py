@@ -25,7 +25,7 @@ from wirelake.log.positions import Positions
 from wirelake.log.reader import Reader
 from wirelake.pipeline.batch import Batches
 from wirelake.pipeline.compaction import Compacting
-from wirelake.pipeline.failures import Failures, pause_s
+from wirelake.pipeline.failures import Failures, pause_s, sentence
 from wirelake.pipeline.intents import Intent
 from wirelake.pipeline.places import Places
 from wirelake.pipeline.poison import NotTheRecordsError, find_poison
@@ -159,7 +159,7 @@ class Job:
                 intent = self._computed(spans, batch)
             self._batches.commit(intent)
         except Exception as error:
-            self._reason = _sentence(error)  # Spark would wrap it in its own words
+            self._reason = sentence(error)  # Spark would wrap it in its own words
             self._failures.note(batch, self._reason)
             raise
         self._failures.clear()
@@ -192,7 +192,7 @@ class Job:
             try:
                 poison = find_poison(self.places.log, whole, self._batches.try_out)
             except NotTheRecordsError as reason:
-                raise StorageError(f"{reason}: {_sentence(error)}") from error
+                raise StorageError(f"{reason}: {sentence(error)}") from error
         return self._batches.compute(spans, batch, poison=frozenset(poison), isolate=True)
 
     def _recover(self, failure: BaseException) -> None:
@@ -200,7 +200,7 @@ class Job:
         self._failed += 1
         last = self._failures.last()  # of a batch, from this process or one before
         times = max(self._failed, last.times if last is not None else 0)
-        text, self._reason = self._reason or _sentence(failure), ""
+        text, self._reason = self._reason or sentence(failure), ""
         self.progress.restarts += 1
         self.progress.fail(time.time_ns() // 1_000_000, text)
         self._tell()
@@ -243,11 +243,3 @@ def is_alive(spark: Any) -> bool:
         return not spark.sparkContext._jsc.sc().isStopped()
     except Exception:  # noqa: BLE001 (py4j has many words for it)
         return False
-
-
-def _sentence(error: BaseException) -> str:
-    """The last thing said in Python, where Spark wraps it in pages of Java."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if "Error" in line or "Exception" in line]
-    text = (told or lines or [type(error).__name__])[-1] if not isinstance(error, StorageError) else str(error)
-    return text[:500]

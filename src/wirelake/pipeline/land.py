@@ -56,13 +56,13 @@ class Landing(Struct, frozen=True):
                 rows += batch.num_rows
                 decoded, items, bad = self._decoded(batch)
                 poison += bad["seq"].to_pylist()
-                quarantine = pa.concat_batches([decoded.quarantine, _poisoned(bad)])
+                quarantine = pa.concat_batches([decoded.quarantine, poisoned(bad)])
                 written.write(FRAMES, with_day(batch))
                 written.write(MESSAGES, decoded.messages)
                 written.write(QUARANTINE, quarantine)
                 written.write(NOTIFICATIONS, notifications_of(batch))
                 if items.num_rows:
-                    yield _as_shuffled(items)
+                    yield as_shuffled(items)
             files = written.close()
         except BaseException:
             written.discard()
@@ -79,23 +79,24 @@ class Landing(Struct, frozen=True):
             known = pc.is_in(batch["seq"], pa.array(sorted(self.poison), pa.int64()))
             batch, bad = batch.filter(pc.invert(known)), batch.filter(known)
         if self.isolate:
-            batch, found = self._isolated(batch)
+            batch, found = isolated(batch, lambda some: items_of(some, decode_batch(some), self.buckets))
             bad = pa.concat_batches([bad, found]).sort_by("seq")
         decoded = decode_batch(batch)
         return decoded, items_of(batch, decoded, self.buckets), bad
 
-    def _isolated(self, batch: Any) -> tuple[Any, Any]:
-        """The records that can be decoded, and those that cannot even be refused: found by halving."""
-        try:
-            items_of(batch, decode_batch(batch), self.buckets)
-        except Exception:  # noqa: BLE001 (whatever a codec that is not ours raises)
-            if batch.num_rows == 1:
-                return batch.slice(0, 0), batch
-            half = batch.num_rows // 2
-            parts = [self._isolated(part) for part in (batch.slice(0, half), batch.slice(half))]
-            fine, bad = zip(*parts, strict=True)
-            return pa.concat_batches(list(fine)), pa.concat_batches(list(bad))
-        return batch, batch.slice(0, 0)
+
+def isolated(batch: Any, attempt: Callable[[Any], object]) -> tuple[Any, Any]:
+    """The records that can be decoded, and those that cannot even be refused: found by halving."""
+    try:
+        attempt(batch)
+    except Exception:  # noqa: BLE001 (whatever a codec that is not ours raises)
+        if batch.num_rows == 1:
+            return batch.slice(0, 0), batch
+        half = batch.num_rows // 2
+        parts = [isolated(part, attempt) for part in (batch.slice(0, half), batch.slice(half))]
+        fine, bad = zip(*parts, strict=True)
+        return pa.concat_batches(list(fine)), pa.concat_batches(list(bad))
+    return batch, batch.slice(0, 0)
 
 
 class _Written:
@@ -137,7 +138,8 @@ def with_day(batch: Any) -> Any:
     return batch.append_column("day", batch["at"].cast(pa.date32()))
 
 
-def _poisoned(bad: Any) -> Any:
+def poisoned(bad: Any) -> Any:
+    """Such records, as rows of the quarantine."""
     rows = []
     for row in bad.to_pylist():
         kept = {name: row[name] for name in QUARANTINE.schema.names if name in row}
@@ -147,5 +149,5 @@ def _poisoned(bad: Any) -> Any:
     return pa.RecordBatch.from_pylist(rows, schema=QUARANTINE.schema)
 
 
-def _as_shuffled(items: Any) -> Any:
+def as_shuffled(items: Any) -> Any:
     return pa.record_batch([*items.columns, pa.nulls(items.num_rows, pa.string())], schema=SHUFFLED)

@@ -1,5 +1,6 @@
 """What tasks tell the driver, and each other: rows beside the items, with a text of JSON."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -46,7 +47,7 @@ Report = Tick | Landed | Bucketed
 _decoder = json.Decoder(Report)
 
 
-def shuffled(bucket_reports: list[tuple[int, Report]]) -> Any:
+def shuffled(bucket_reports: Sequence[tuple[int, Struct]]) -> Any:
     """Reports on their way to a bucket."""
     count = len(bucket_reports)
     known = {
@@ -60,7 +61,7 @@ def shuffled(bucket_reports: list[tuple[int, Report]]) -> Any:
     return pa.record_batch(columns, schema=SHUFFLED)
 
 
-def delivered(reports: list[Report]) -> Any:
+def delivered(reports: Sequence[Struct]) -> Any:
     """Reports on their way to the driver."""
     return pa.record_batch(
         [pa.array([json.encode(report).decode() for report in reports], pa.string())], schema=REPORTS

@@ -44,7 +44,7 @@ class StreamLock:
 
 def open_stream(places: Places) -> Stream:
     """Found, or begun. Refuses what would lose rows or have them twice: a checkpoint and tables that do not fit."""
-    path = places.checkpoint / "stream.json"
+    path = _path(places)
     places.carry.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         if Commits(places.lake, "").is_filled(FRAMES.name):
@@ -53,7 +53,7 @@ def open_stream(places: Places) -> Stream:
                 "from where to go on: bring back the checkpoint, or move the tables away too and fill them anew"
             )
         Files().replace_file(path, json.encode(Stream(f"wirelake-{uuid.uuid4()}", PIPELINE_BUCKETS)))
-    stream = json.decode(path.read_bytes(), type=Stream)
+    stream = _read(path)
     intents, commits = Intents(places.checkpoint), Commits(places.lake, stream.app)
     kept = intents.batches()
     if kept and not any(offsets_folder(places).glob("[0-9]*")):
@@ -67,6 +67,20 @@ def open_stream(places: Places) -> Stream:
             "back the tables, or move the checkpoint away too and fill them anew"
         )
     return stream
+
+
+def known_stream(places: Places) -> Stream | None:
+    """For those who only look; None if it has not begun."""
+    path = _path(places)
+    return _read(path) if path.exists() else None
+
+
+def _path(places: Places) -> Path:
+    return places.checkpoint / "stream.json"
+
+
+def _read(path: Path) -> Stream:
+    return json.decode(path.read_bytes(), type=Stream)
 
 
 def spark_checkpoint(places: Places) -> Path:

@@ -1,0 +1,84 @@
+"""`wirelake pipeline redecode`: history decoded once more, and what that changes."""
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from wirelake.cli.log import moment
+from wirelake.cli.logformat import start_logging
+from wirelake.cli.options import settings_options
+from wirelake.config import load
+
+if TYPE_CHECKING:
+    from wirelake.pipeline.redecode import Redecoded
+
+
+@click.command()
+@click.option("--protocol", required=True, metavar="NAME", help="Whose frames: comet, apostol, http, …")
+@click.option("--since", type=moment, metavar="TIME", help="Frames from this time on: 2026-01-31T12:30, or 2h, 3d ago.")
+@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@settings_options
+def command(
+    protocol: str,
+    since: int | None,
+    dry_run: bool,
+    as_json: bool,
+    config_file: Path | None,
+    data_folder: Path | None,
+) -> None:
+    """Decode history with the decoder of today, and let its rows take the place of the old ones. Runs beside a job."""
+    data = Path(load(config_file, data_folder).data)
+    start_logging("console", "warning")
+    from wirelake.pipeline.gold.refresh import GOLD  # noqa: PLC0415 (an extra)
+    from wirelake.pipeline.redecode import Redecoding, redecode  # noqa: PLC0415
+    from wirelake.pipeline.session import open_session  # noqa: PLC0415
+
+    asked = Redecoding(protocol=protocol, since_us=since or 0, dry=dry_run)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("starting Spark", total=None)
+        spark = open_session()
+        try:
+
+            def told(done: int, rows: int) -> None:
+                progress.update(task, description=f"{done} of {rows} rows of bronze", completed=done, total=rows)
+
+            done = redecode(spark, data, asked, [part.refresh for part in GOLD], told)
+        finally:
+            spark.stop()
+    if as_json:
+        click.echo(msgspec.json.encode(done).decode())
+        return
+    _show(done, dry_run)
+
+
+def _show(done: "Redecoded", dry_run: bool) -> None:
+    click.echo(f"{done.frames} frames in {done.seconds:.1f} s, {done.rows_s:.0f} a second.")
+    click.echo(f"{done.decoded} that could not be read can be now, {done.refused} that could cannot any more.")
+    table = Table("table", "the same", "another decoder", "changed", "new", "gone", "left alone", "by column", box=None)
+    for name, found in done.tables.items():
+        numbers = (found.same, found.relabelled, found.changed, found.new, found.gone, found.kept)
+        fields = ", ".join(f"{column} {count}" for column, count in sorted(found.fields.items()))
+        table.add_row(name, *map(str, numbers), fields)
+    Console(highlight=False, soft_wrap=True).print(table)
+    if done.waited_for:
+        click.echo(f"{done.waited_for} commands are left to the pipeline, which still waits for packets of them.")
+    if done.sealed:
+        click.echo(f"{done.sealed} commands stay as they are: the key of today does not open them.")
+    if dry_run:
+        click.echo("Nothing was changed.")
+    elif not done.swapped:
+        click.echo("All is as it was.")
+    for name, (before, after) in done.swapped.items():
+        click.echo(f"{name}: {after} files took the place of {before}.")
+
+
+logging.getLogger("py4j").setLevel(logging.ERROR)  # it logs what comes as an exception anyway

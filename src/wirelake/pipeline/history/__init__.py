@@ -1,0 +1,1 @@
+"""What is in the tables already, read and written once more: see `wirelake.pipeline.redecode`."""
