@@ -1,0 +1,63 @@
+from datetime import date
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from wirelake.lake.tables import CALLS, FRAMES
+from wirelake.pipeline.history import ranges
+from wirelake.pipeline.history.ranges import EVERYTHING, SEQ_END, Piece, Range, cut, pieces_of, read_range, within
+from wirelake.pipeline.parquet import FileAction, write
+
+DAY = date(2030, 1, 1)
+NOON_US = 1_893_499_200_000_000
+
+
+def piece(name: str, from_seq: int, until_seq: int) -> Piece:
+    return Piece(FileAction("bronze.frames", name, 1, 1), from_seq, until_seq, 0, until_seq - from_seq, 1)
+
+
+def frames(lake: Path, *seqs: int) -> list[FileAction]:
+    rows = [{"seq": seq, "at": NOON_US + seq, "frame": b"x", "day": DAY} for seq in seqs]
+    return write(FRAMES, pa.Table.from_pylist(rows, FRAMES.schema), lake)
+
+
+def test_ranges_are_everything_and_have_about_the_same_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "PIPELINE_PARTITION_ROWS", 100)
+    pieces = [piece(str(start), start, start + 60) for start in (120, 0, 180, 60)]
+    assert cut(pieces) == [Range(0, 60), Range(60, 120), Range(120, 180), Range(180, SEQ_END)]
+    monkeypatch.setattr(ranges, "PIPELINE_PARTITION_ROWS", 150)
+    assert cut(pieces) == [Range(0, 120), Range(120, SEQ_END)]
+    assert cut(pieces, at_least=4) == [Range(0, 60), Range(60, 120), Range(120, 180), Range(180, SEQ_END)]
+    assert cut([]) == [EVERYTHING]
+
+
+def test_rows_that_lie_over_each_other_are_not_cut_where_nothing_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "PIPELINE_PARTITION_ROWS", 10)
+    pieces = [piece("a", 0, 100), piece("b", 0, 100)]
+    assert cut(pieces) == [EVERYTHING]
+    found = [Range(0, 50), Range(50, SEQ_END)]
+    assert [[file.path for file in within(pieces, part)] for part in found] == [["a", "b"], ["a", "b"]]
+
+
+def test_a_file_says_where_its_rows_are(tmp_path: Path) -> None:
+    files = [*frames(tmp_path, 5, 3, 9), *frames(tmp_path, 20)]
+    found = pieces_of(tmp_path, FRAMES, files)
+    assert [(each.from_seq, each.until_seq, each.rows, each.at_max_us) for each in found] == [
+        (3, 10, 3, NOON_US + 9),
+        (20, 21, 1, NOON_US + 20),
+    ]
+    assert within(found, Range(10, 20)) == []
+    rows = read_range(tmp_path, FRAMES, files, Range(5, 21))
+    assert rows["seq"].to_pylist() == [5, 9, 20]
+    assert rows["day"].to_pylist() == [DAY] * 3  # which stands only in the path
+    assert read_range(tmp_path, FRAMES, files, EVERYTHING, lambda some: some.slice(1))["seq"].to_pylist() == [3, 9]
+
+
+def test_a_column_that_came_later_is_null(tmp_path: Path) -> None:
+    (file,) = write(CALLS, pa.Table.from_pylist([{"seq": 1, "settled": True, "day": DAY}], CALLS.schema), tmp_path)
+    path = tmp_path / CALLS.folder / file.path
+    pa.parquet.write_table(pa.parquet.ParquetFile(path).read().drop_columns("answers"), path)
+    rows = read_range(tmp_path, CALLS, [file], EVERYTHING)
+    assert rows.schema == CALLS.schema
+    assert rows.to_pylist()[0] | {"seq": 1, "settled": True, "answers": None, "day": DAY} == rows.to_pylist()[0]
