@@ -10,8 +10,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from pipeline.checking import check_tables
-from pipeline.traffic import fill, filled
+from pipeline.checking import check_tables, rows_of
+from pipeline.conftest import PLUGIN
+from pipeline.traffic import START_US, fill, filled
 
 from cli.serving import HOST, clean_environment, wirelake, write_settings
 from wirelake.lake.progress import read_progress
@@ -43,6 +44,39 @@ def test_once_status_and_compact(tmp_path: Path) -> None:
     compacted = wirelake("pipeline", "compact", "--data", str(data))
     assert "bronze.frames" in compacted.stdout, compacted.stderr
     check_tables(data)
+
+
+def test_redecode_says_what_changes_and_does_it(tmp_path: Path) -> None:
+    data, codec = tmp_path / "data", tmp_path / "codec"
+    log = Log(data / "log", LogSettings(fsync=False, keep_days=None))
+    for frame in (b"news=one", b"news:two", b"news!three"):
+        log.append(START_US, "mended", "frame", "in", "s", "me", "10.0.0.1:5", frame).wait(WAIT_S)
+    log.close()
+
+    def pipeline(*words: str) -> str:
+        environment = clean_environment(PYTHONPATH=str(PLUGIN), MENDED_CODEC=str(codec))
+        words = (sys.executable, "-m", "wirelake.cli.main", "pipeline", *words, "--data", str(data))
+        ran = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, env=environment, check=False)
+        assert (ran.returncode, ran.stderr) == (0, "")
+        return ran.stdout
+
+    pipeline("run", "--once")
+    codec.write_text("2")
+    told = pipeline("redecode", "--protocol", "mended", "--dry-run")
+    assert "1 that could not be read can be now, 1 that could cannot any more." in told
+    assert told.endswith("Nothing was changed.\n")
+    done = json.loads(pipeline("redecode", "--protocol", "mended", "--since", "2030-01-01", "--json"))
+    assert done["tables"]["silver.messages"]["fields"] == {"topic": 1}
+    assert rows_of(data, "silver.messages").sort("seq")["decoder"].to_list() == ["mended/2"] * 2
+    check_tables(data)
+
+
+def test_redecode_without_tables_says_so(tmp_path: Path) -> None:
+    ran = wirelake("pipeline", "redecode", "--protocol", "comet", "--data", str(tmp_path / "nowhere"))
+    assert ran.returncode == 1
+    assert "there are no tables in" in ran.stderr
+    ran = wirelake("pipeline", "redecode", "--protocol", "comett", "--data", str(tmp_path / "nowhere"))
+    assert "did you mean comet?" in ran.stderr
 
 
 def path_without_java(folder: Path) -> Path:

@@ -1,6 +1,5 @@
 """`wirelake pipeline redecode`: history decoded once more, and what that changes."""
 
-import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +19,12 @@ if TYPE_CHECKING:
     from wirelake.pipeline.redecode import Redecoded
 
 
-@click.command()
+@click.command(
+    epilog="""\b
+Examples:
+  wirelake pipeline redecode --protocol apostol --dry-run
+  wirelake pipeline redecode --protocol comet --since 2026-01-31"""
+)
 @click.option("--protocol", required=True, metavar="NAME", help="Whose frames: comet, apostol, http, …")
 @click.option("--since", type=moment, metavar="TIME", help="Frames from this time on: 2026-01-31T12:30, or 2h, 3d ago.")
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
@@ -38,10 +42,11 @@ def command(
     data = Path(load(config_file, data_folder).data)
     start_logging("console", "warning")
     from wirelake.pipeline.gold.refresh import GOLD  # noqa: PLC0415 (an extra)
-    from wirelake.pipeline.redecode import Redecoding, redecode  # noqa: PLC0415
+    from wirelake.pipeline.redecode import Redecoding, check, redecode  # noqa: PLC0415
     from wirelake.pipeline.session import open_session  # noqa: PLC0415
 
     asked = Redecoding(protocol=protocol, since_us=since or 0, dry=dry_run)
+    check(data, asked)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("starting Spark", total=None)
@@ -81,4 +86,3 @@ def _show(done: "Redecoded", dry_run: bool) -> None:
         click.echo(f"{name}: {after} files took the place of {before}.")
 
 
-logging.getLogger("py4j").setLevel(logging.ERROR)  # it logs what comes as an exception anyway

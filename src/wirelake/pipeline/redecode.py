@@ -35,7 +35,7 @@ from wirelake.pipeline.history.resettling import (
     Resettled,
     Resettling,
 )
-from wirelake.pipeline.history.snapshot import take_snapshot
+from wirelake.pipeline.history.snapshot import check_tables, take_snapshot
 from wirelake.pipeline.parquet import FileAction
 from wirelake.pipeline.places import Places
 from wirelake.pipeline.refreshing import Dirty, Refresh
@@ -86,8 +86,7 @@ def redecode(
     told: Told = lambda _done, _all: None,
 ) -> Redecoded:
     """Refuses while somebody else rewrites the tables."""
-    if asked.protocol not in (*registry.names(), HTTP):
-        registry.get(asked.protocol)  # raises, with a hint
+    check(data, asked)
     places = Places.of(data)
     started_s = time.monotonic()
     with rewriting(places.lake):
@@ -102,6 +101,13 @@ def redecode(
             shutil.rmtree(work.scratch, ignore_errors=True)
     work.done.seconds = time.monotonic() - started_s
     return work.done
+
+
+def check(data: Path, asked: Redecoding) -> None:
+    """Refuses what cannot be done, without looking further: before it takes seconds to start Spark."""
+    if asked.protocol != HTTP:
+        registry.get(asked.protocol)
+    check_tables(Places.of(data))
 
 
 class _Work:

@@ -14,7 +14,7 @@ from wirelake.pipeline.commits import live_files
 from wirelake.pipeline.intents import Intent, Intents
 from wirelake.pipeline.parquet import FileAction
 from wirelake.pipeline.places import Places
-from wirelake.pipeline.stream import known_stream
+from wirelake.pipeline.stream import Stream, known_stream
 
 _LOOK_S: Final = 0.05
 
@@ -25,11 +25,17 @@ class Snapshot(Struct, frozen=True):
     files: dict[str, list[FileAction]]  # by table
 
 
-def take_snapshot(places: Places, tables: Sequence[Table]) -> Snapshot:
-    """Waits for a batch that is under way to be in all of them."""
+def check_tables(places: Places) -> Stream:
+    """Whose they are."""
     stream = known_stream(places)
     if stream is None or not _is_there(places, FRAMES):
         raise InputError(f"there are no tables in {places.lake}: run `wirelake pipeline run --once` first")
+    return stream
+
+
+def take_snapshot(places: Places, tables: Sequence[Table]) -> Snapshot:
+    """Waits for a batch that is under way to be in all of them."""
+    stream = check_tables(places)
     intents = Intents(places.checkpoint)
     deadline_s = time.monotonic() + PIPELINE_SNAPSHOT_S
     while True:
