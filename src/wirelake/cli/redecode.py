@@ -84,5 +84,3 @@ def _show(done: "Redecoded", dry_run: bool) -> None:
         click.echo("All is as it was.")
     for name, (before, after) in done.swapped.items():
         click.echo(f"{name}: {after} files took the place of {before}.")
-
-
