@@ -51,7 +51,7 @@ _SHOWN: Final = {
     "sum(frames) AS frames, sum(bytes) AS bytes, sum(errors) AS errors FROM gold.traffic_minute "
     "GROUP BY ALL ORDER BY minute, protocol LIMIT 16",
     "The newest of each device (gold.device_latest)": "SELECT serial, strftime(at, '%H:%M:%S') AS at, "
-    "status->>'$.status.state' AS state, round((readings->>'$.1')::DOUBLE, 1) AS volts, "
+    "status->>'$.state' AS state, round((readings->>'$.1')::DOUBLE, 1) AS volts, "
     "round((readings->>'$.3')::DOUBLE, 2) AS hertz FROM gold.device_latest ORDER BY serial LIMIT 5",
     "Questions and answers (gold.call_minute)": "SELECT protocol, service, op, sum(calls) AS calls, "
     "sum(failed) AS failed, round(max(p95_ms), 2) AS p95_ms FROM gold.call_minute "

@@ -16,7 +16,7 @@ def status(seq: int, seconds: float, told_state: int, **rest: Any) -> dict[str, 
         "direction": "in",
         "answer": False,
         "state": "complete",
-        "fields": f'{{"state":{told_state}}}',
+        "fields": f'{{"status":{{"state":{told_state}}}}}',
         **rest,
     }
 

@@ -70,7 +70,7 @@ def test_the_newest_of_a_device_is_kept_from_one_time_to_the_next(spark: SparkSe
         "answer": False,
         "settled": True,
     }
-    status = {"state": "complete", "command_type": 1, "error": 0, "fields": '{"state":3}'}
+    status = {"state": "complete", "command_type": 1, "error": 0, "fields": '{"status":{"state":3}}'}
     put(tmp_path, DEVICE_COMMANDS, {**command, **status})
     refresh_minutes(spark, tmp_path, dirty(DEVICE_COMMANDS, after(1)))
     put(tmp_path, READINGS, {"at": after(61), "seq": 2, "serial": "m", "type": 1, "value": 230.5})

@@ -2,6 +2,7 @@
 
 const SPACE = "http://www.w3.org/2000/svg";
 const WIDTH = 300;
+const STEPS_MIN = 20;
 
 function svg(name, attributes) {
   const element = document.createElementNS(SPACE, name);
@@ -26,7 +27,7 @@ export class Moving {
     this.values.push(value);
     if (this.values.length > this.kept) this.values.shift();
     const top = Math.max(...this.values, 1e-9);
-    const step = WIDTH / (this.kept - 1);
+    const step = WIDTH / (Math.max(this.values.length, STEPS_MIN) - 1); // at first the line is stretched
     const start = WIDTH - (this.values.length - 1) * step;
     const points = this.values.map((each, place) => `${(start + place * step).toFixed(1)},${(this.height - 2 - (each / top) * (this.height - 6)).toFixed(1)}`);
     this.line.setAttribute("d", `M${points.join("L")}`);

@@ -29,7 +29,7 @@ def device_latest(before: DataFrame, commands: DataFrame, readings: DataFrame) -
 
 def _statuses(before: DataFrame, told: DataFrame) -> DataFrame:
     new = told.where((f.col("command_type") == STATUS) & (f.col("error") == 0)).select(
-        "serial", f.col("fields").alias("status"), _measured_at().alias("status_at"), "seq"
+        "serial", f.get_json_object("fields", "$.status").alias("status"), _measured_at().alias("status_at"), "seq"
     )
     known = before.where("status IS NOT NULL").select("serial", "status", "status_at", f.lit(-1).alias("seq"))
     place = f.struct("status_at", "seq")
