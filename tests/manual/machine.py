@@ -19,7 +19,6 @@ from wirelake.config import Listen
 COMMAND_S: Final = 180.0  # only a failing test waits so long; Spark starts in some of them
 _AGAIN_S: Final = 1.0
 _numbers = count()
-_STOPPED: Final = (0, -signal.SIGINT, 128 + signal.SIGINT)
 
 
 class Machine:
@@ -46,6 +45,7 @@ class Machine:
         return _exchanged(text, {port: default for default, port in self._ports.items()})
 
     def run(self, block: Block) -> None:
+        assert not (self._staying and "stopped" in block.manner), f"{block.place}: the page's own gateway stays"
         if self._staying or "stopped" in block.manner or "stays" in block.manner:
             self.stop_gateway()
         elif self._gateway is None:
@@ -58,10 +58,6 @@ class Machine:
             if last and "stays" in block.manner:
                 self._staying.append(self.start(command.text))
                 self._staying[-1].await_lines(command.shown)
-            elif last and "ctrl-c" in block.manner:
-                started = self.start(command.text)
-                started.await_lines(command.shown)
-                assert started.interrupt() in _STOPPED, f"{block.place}: {started.text}"
             else:
                 self._run(block, command, fails=last and "fails" in block.manner)
 

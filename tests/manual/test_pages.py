@@ -14,7 +14,7 @@ from wirelake.lake.query import query
 
 PICTURES: Final = {"", "mermaid"}  # languages of blocks that are nothing to run
 RUN: Final = {"console", "python", "toml", "sql"}
-MANNERS: Final = {"stopped", "fails", "eventually", "stays", "ctrl-c", "pyproject"}
+MANNERS: Final = {"stopped", "fails", "eventually", "stays", "pyproject"}
 NOT_RUN_MAX: Final = 5
 
 
@@ -40,8 +40,9 @@ def run_toml(block: Block, machine: Machine) -> None:
 
 
 def run_sql(block: Block, machine: Machine) -> None:
-    """With nothing written yet, every table is there, and empty."""
-    query(machine.folder / "no lake", block.text)
+    """With nothing written yet, every table is there, and empty; and with what the page has had written."""
+    for lake in ("no lake", "data/lake"):
+        query(machine.folder / lake, block.text)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
