@@ -18,6 +18,7 @@ from wirelake.lake import tables
 from wirelake.lake.progress import Progress
 from wirelake.lake.tables import MESSAGES, TABLES
 from wirelake.log.log import Log
+from wirelake.pipeline import job as job_module
 from wirelake.pipeline import redecode as redecode_module
 from wirelake.pipeline.commits import live_files, open_table, rewriting, swap
 from wirelake.pipeline.compaction import compact
@@ -252,10 +253,13 @@ def test_what_was_quarantined_at_the_door_and_what_has_no_frame_any_more_stays(
     assert done.tables["silver.quarantine"].kept == 1
 
 
-def test_records_that_break_the_decoder_stay_quarantined(spark: "SparkSession", log: Log, data: Path) -> None:
-    seqs = say(log, (b"fine", b"raise", b"fine too"), protocol="brittle")
-    job = Job(spark, data, JobSettings(once=True))
-    job.run()
+@pytest.mark.parametrize("frame", [b"raise", b"die"])
+def test_records_that_break_the_decoder_stay_quarantined(
+    spark: "SparkSession", log: Log, data: Path, frame: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_module, "pause_s", lambda _: 0.01)
+    seqs = say(log, (b"fine", frame, b"fine too"), protocol="brittle")
+    once(spark, data)
     done = again(spark, data, "brittle")
     assert seqs_of(data, "silver.quarantine") == [seqs[1]]
     assert done.swapped == {}
