@@ -90,12 +90,12 @@ def write_log(folder: Path, make: Callable[[int], bytes], rows: int) -> None:
     log.close()
 
 
-def write_parquet(folder: Path, log_folder: Path) -> None:
+def write_parquet(folder: Path, log_folder: Path, files: int = _PARQUET_FILES) -> None:
     """The same records, as Spark's own reader likes them."""
     table = pa.Table.from_batches(list(Reader(log_folder / "log").read()))
     folder.mkdir()
-    rows = -(-table.num_rows // _PARQUET_FILES)
-    for number in range(_PARQUET_FILES):
+    rows = -(-table.num_rows // files)
+    for number in range(files):
         pq.write_table(table.slice(number * rows, rows), folder / f"{number}.parquet", coerce_timestamps="us")
 
 

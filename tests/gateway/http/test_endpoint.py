@@ -18,8 +18,9 @@ PUBLISH = "/api/topics/%40news/notifications"
 
 def test_unknown_paths_and_methods(tmp_path: Path) -> None:
     async def test(caller: Calling) -> None:
-        for path in ("/nothing", "/api", "/api/nothing", "/healthz/", "/api/topics/"):
+        for path in ("/nothing", "/api", "/api/nothing", "/healthz/", "/api/ledger/"):
             assert "/api/openapi.json" in await caller.refused(404, "not_found", "GET", path)
+        assert "topic in the path is empty" in await caller.refused(404, "not_found", "GET", "/api/topics/")
         response = await caller.call("PUT", "/api/identities", {})
         assert (response.status_code, response.headers["allow"]) == (405, "POST, GET, HEAD")
         await caller.refused(405, "method_not_allowed", "DELETE", "/healthz")
