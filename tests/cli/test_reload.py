@@ -1,11 +1,12 @@
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
-from cli.serving import serving, wirelake, write_settings
-from wirelake.cli import pidfile
+from cli.serving import WAIT_S, serving, wirelake, write_settings
+from wirelake.cli import pidfile, reloads
 from wirelake.cli.reloads import Outcome
 from wirelake.errors import InUseError
 
@@ -40,6 +41,10 @@ def test_the_signal_alone_does_the_same(tmp_path: Path) -> None:
     with serving(tmp_path, "comet") as running:
         running.settings.write_text(running.settings.read_text() + "[comet]\nidle_s = 7\n")
         running.process.send_signal(signal.SIGHUP)
+        until_s = time.monotonic() + WAIT_S
+        while not reloads.read(tmp_path / "data", running.process.pid).count:
+            assert time.monotonic() < until_s
+            time.sleep(0.02)
         assert running.run("reload").stdout == "No setting has changed.\n", "it was applied by the signal before"
         assert running.end() == 0
         assert "reload: applied: comet.idle_s: 120.0 → 7.0" in running.errors
