@@ -85,7 +85,7 @@ def test_by_protocol_from_the_overview_and_a_slow_one_says_why(browser: Browser,
 
 def test_an_identity_does_not_see_them(browser: Browser, tmp_path: Path) -> None:
     async def story(page: Page, running: Running) -> None:
-        await page.get_by_role("link", name="Sessions").click()
+        await page.goto(f"http://127.0.0.1:{running.port('http')}/sessions")
         await expect(page.get_by_role("alert")).to_contain_text("admin")
 
     visit(browser, tmp_path, story, token="bob:bobs", identities=[("bob", "bobs")], forgiving=("403",))

@@ -229,7 +229,8 @@ def test_reports_are_skimmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             await settled(running)
             assert read == sent[:2]
             assert len(packets_in(b"".join(wire.written))) == 200
-            assert len(wire.written) <= 6, "many receipts go together"
+            # One write for each block of the log that held some of them: how many those are is the disk's affair.
+            assert len(wire.written) <= len(sent) // 10, "many receipts go together"
 
     asyncio.run(story())
 
