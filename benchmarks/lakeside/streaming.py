@@ -39,4 +39,4 @@ def _drain(bench: Bench, read: Any) -> None:
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     batches = [each for each in query.recentProgress if each["numInputRows"]]
-    assert len(batches) == BATCHES, len(batches)
+    assert BATCHES <= len(batches) <= BATCHES + 1, len(batches)  # the log is cut at whole blocks

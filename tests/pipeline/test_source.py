@@ -166,3 +166,14 @@ def test_a_reader_believes_a_place_only_if_a_block_is_there(log: Log, data: Path
         assert check(reader.read(near.seq + 1, near=place)) == list(range(near.seq + 1, 300))
     assert check(reader.read(5, near=near)) == list(range(5, 300))  # it is after what is asked for
     assert reader.damages == []
+
+
+def test_only_the_columns_that_are_asked_for(spark: "SparkSession", log: Log, data: Path) -> None:
+    fill(log, 50)
+    read = spark.read.format("wirelake").option("columns", "protocol, seq").load(str(data))
+    assert read.columns == ["protocol", "seq"]
+    assert sorted(row.seq for row in read.collect()) == list(range(50))
+    decoded = spark.read.format("wirelake").option("view", "messages").option("columns", "name").load(str(data))
+    assert decoded.columns == ["name"]
+    with pytest.raises(Exception, match="no columns to choose called colour"):
+        spark.read.format("wirelake").option("columns", "seq,colour").load(str(data)).count()

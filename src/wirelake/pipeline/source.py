@@ -6,6 +6,7 @@
 | option | |
 | --- | --- |
 | `view` | `frames` (the default; records as they are), `messages` (decoded), `packets` (of apostol), `spans` |
+| `columns` | names of the view's columns, by commas: the others are not handed over, which is what costs |
 | `from_seq`, `until` | the first record, and the one before which it ends; a stream has no end |
 | `gone` | `fail` (the default), or `oldest`: what to do when retention has removed the record to begin with |
 | `maxRows`, `maxBytes` | how much a stream takes in one batch, in whole blocks of the log |
@@ -46,6 +47,7 @@ class Options:
         folder = Path(path)
         self.folder = folder / "log" if (folder / "log").is_dir() else folder
         self.view = _choice(options, "view", VIEWS)
+        self.columns = [name.strip() for name in options.get("columns", "").split(",") if name.strip()]
         self.gone = _choice(options, "gone", GONE)
         first = _number(options, "from_seq")
         self.from_seq = _number(options, "startingOffset") if first is None else first
@@ -72,7 +74,17 @@ class Options:
             return
         look: Callable[[Any], Any] = (lambda batch: batch) if self.view == "frames" else decoded_view(self.view)
         for batch in read_span(self.folder, span):
-            yield look(batch)
+            yield look(batch).select(self.columns) if self.columns else look(batch)
+
+    @property
+    def schema(self) -> Any:
+        whole = {"frames": SCHEMA, "spans": SPANS}.get(self.view) or decoded_schema(self.view)
+        unknown = [name for name in self.columns if name not in whole.names]
+        if unknown or (self.columns and self.view == "spans"):
+            raise InputError(
+                f"the view {self.view} has no columns to choose called {', '.join(unknown or self.columns)}"
+            )
+        return pa.schema([whole.field(name) for name in self.columns]) if self.columns else whole
 
 
 class WirelakeSource(DataSource):
@@ -81,9 +93,7 @@ class WirelakeSource(DataSource):
         return "wirelake"
 
     def schema(self) -> StructType:
-        view = Options(self.options).view
-        schema = {"frames": SCHEMA, "spans": SPANS}.get(view) or decoded_schema(view)
-        return from_arrow_schema(schema)
+        return from_arrow_schema(Options(self.options).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return WirelakeReader(Options(self.options))
