@@ -72,7 +72,6 @@ class CometClient(StreamClient):
         self._secret_bytes = secret_bytes
         self._settings = settings
         self._random = random
-        self._topics: dict[str, None] = {}  # to subscribe to again
         self._missed = False  # something may wait for get_message_list
         self._acks = Acks(self._ack, COMET_WRITE_COUNT_MAX)
 

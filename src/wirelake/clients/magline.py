@@ -10,7 +10,7 @@ from typing import Any, Final
 from wirelake.backoff import Backoff
 from wirelake.clients.acks import Acks
 from wirelake.clients.notification import Notification
-from wirelake.clients.stream import StreamClient
+from wirelake.clients.topics import TopicClient
 from wirelake.errors import InputError, RefusedError
 from wirelake.limits import CLIENT_ANSWER_S, CLIENT_CONNECT_S, CLIENT_INBOX_MAX, HTTP_COMMAND_MS
 from wirelake.message import (
@@ -22,7 +22,6 @@ from wirelake.message import (
     Message,
     Op,
     Operation,
-    Topic,
     control,
 )
 from wirelake.protocols.magline.client import REKEY, ClientSession
@@ -37,7 +36,7 @@ _IDS_PER_ACK_MAX: Final = 512
 _NO_SECOND_TRY: Final = frozenset({"wrong_server", "fin_replaced"})  # closings that calling again would not mend
 
 
-class MaglineClient(StreamClient):
+class MaglineClient(TopicClient):
     """`pinned` is the gateway's public key, 32 bytes: another one's answer ends the client with RefusedError. Without
     it, `server_public` says after the first login what to pin. `random` gives that many fresh random bytes.
 
@@ -86,7 +85,6 @@ class MaglineClient(StreamClient):
         self._sid = b""
         self._resuming = False
         self._logging_in = False
-        self._topics: dict[str, None] = {}  # to subscribe to again
         self._acks = Acks(self._ack, _IDS_PER_ACK_MAX)
 
     # For users
@@ -113,21 +111,7 @@ class MaglineClient(StreamClient):
 
     async def publish(self, topic: str, content: bytes | str) -> str:
         """A durable topic: on disk when this returns; answers its id. A live name: answers nothing."""
-        payload = content.encode() if isinstance(content, str) else content
-        answer = await self.request(Message(kind=Kind.NOTIFICATION, target=Topic(topic), payload=payload))
-        return str(answer.fields.get("id", ""))
-
-    async def subscribe(self, *topics: str) -> None:
-        """Durable topics (`@…`) bring what was missed; live names bring what is published from now on."""
-        if topics:
-            await self.request(control(Op.SUBSCRIBE, fields={"topics": list(topics)}))
-            self._topics.update(dict.fromkeys(topics))
-
-    async def unsubscribe(self, *topics: str) -> None:
-        if topics:
-            for name in topics:
-                self._topics.pop(name, None)
-            await self.request(control(Op.UNSUBSCRIBE, fields={"topics": list(topics)}))
+        return await self._publish(topic, content)
 
     async def notifications(self, *, ack: bool = True) -> AsyncGenerator[Notification, None]:
         """What is pushed, as it comes.
@@ -173,8 +157,8 @@ class MaglineClient(StreamClient):
             self._sid, self.server_public = session.sid, session.server_public
         if self._resuming:
             self.resumed += 1  # with the subscriptions that it had
-        elif self._topics:
-            await self._ask(control(Op.SUBSCRIBE, fields={"topics": list(self._topics)}))
+        else:
+            await self._subscribe_again()
 
     async def _last_words(self) -> None:
         await self._acks.finish()

@@ -11,7 +11,7 @@ from wirelake.backoff import Backoff
 from wirelake.clients.inbox import Inbox
 from wirelake.clients.notification import Notification
 from wirelake.clients.serving import Handler, Services
-from wirelake.clients.stream import StreamClient
+from wirelake.clients.topics import TopicClient
 from wirelake.clients.values import value_of
 from wirelake.errors import ClientError, StateError
 from wirelake.limits import (
@@ -29,7 +29,7 @@ _WILL_PASS: Final = ("try again", "shutting down", "in time")  # in the reason o
 _PUSHES_PER_READ_MAX: Final = CLIENT_READ_BYTES // 8  # no message of use is shorter
 
 
-class ServiceClient(StreamClient):
+class ServiceClient(TopicClient):
     """What is pushed counts as delivered once it was written to us, so nothing is left out here: with a full inbox
     nothing more is read, and after `CLIENT_INBOX_OVERDRAFT` times that much not even for an answer.
     """
@@ -62,7 +62,6 @@ class ServiceClient(StreamClient):
         self._inbox: Inbox[Notification] = Inbox(self._pushes_max)
         self._credentials = Credentials(user, token)
         self._logging_in = False
-        self._topics: dict[str, None] = {}
         self._services = Services(self._say)
         self._packets: dict[str, list[Message]] = {}
 
@@ -70,22 +69,7 @@ class ServiceClient(StreamClient):
 
     async def publish(self, topic: str, content: bytes | str, *, type: int = 0) -> str:  # noqa: A002 (its name)
         """A durable topic: on disk when this returns; answers its id. A live name: answers nothing."""
-        payload = content.encode() if isinstance(content, str) else content
-        message = Message(kind=Kind.NOTIFICATION, target=Topic(topic), payload=payload, type=type)
-        answer = await self.request(message)
-        return str(answer.fields.get("id", ""))
-
-    async def subscribe(self, *topics: str) -> None:
-        """Durable topics (`@…`) bring what was missed; live names bring what is published from now on."""
-        if topics:
-            await self.request(control(Op.SUBSCRIBE, fields={"topics": list(topics)}))
-            self._topics.update(dict.fromkeys(topics))
-
-    async def unsubscribe(self, *topics: str) -> None:
-        if topics:
-            for name in topics:
-                self._topics.pop(name, None)
-            await self.request(control(Op.UNSUBSCRIBE, fields={"topics": list(topics)}))
+        return await self._publish(topic, content, type)
 
     async def register(self, service: str, handler: Handler) -> None:
         """Provide a service. The handler gets a `ServiceRequest` and returns a value, or `Packets` of several.
@@ -121,8 +105,7 @@ class ServiceClient(StreamClient):
         self._logging_in = False
         for service in self._services.names:
             await self._ask(control(Op.REGISTER, fields={"service": service}))
-        if self._topics:
-            await self._ask(control(Op.SUBSCRIBE, fields={"topics": list(self._topics)}))
+        await self._subscribe_again()
 
     def _final(self, failure: Failure) -> bool:
         return self._logging_in and not any(words in failure.text for words in _WILL_PASS)

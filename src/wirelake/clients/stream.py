@@ -68,6 +68,7 @@ class StreamClient:
         self._caller = Caller(host, port, tls, backoff or Backoff(), clock, self._new_line)
         self._inbox: Inbox[Notification] = Inbox(inbox_max * CLIENT_INBOX_OVERDRAFT)
         self._answers: dict[str, asyncio.Future[Message]] = {}
+        self._topics: dict[str, None] = {}  # to subscribe to again
         self._number = 0
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
