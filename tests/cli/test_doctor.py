@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from wirelake.cli import doctor
+from wirelake.cli import doctor, needs
 from wirelake.cli.main import wirelake
 from wirelake.errors import InputError
 
@@ -59,7 +59,7 @@ def test_a_data_folder_without_the_right_to_write() -> None:
 def test_too_little_room_too_few_files_too_old_a_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_FREE_BYTES_MIN", 2**62)
     monkeypatch.setattr(doctor, "_PYTHON_MIN", (99, 0))
-    monkeypatch.setattr(doctor, "_MODULES", ("no_such_module",))
+    monkeypatch.setattr(doctor, "missing", lambda: ["no_such_module"])
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
     try:
@@ -90,6 +90,6 @@ def test_what_the_pipeline_would_run_on(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(doctor, "find_java", no_java)
     assert not told().fine
     assert "Spark needs Java 17" in told().text
-    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "pyspark" else True)
+    monkeypatch.setattr(needs, "find_spec", lambda name: None if name == "pyspark" else True)
     assert told().fine  # a gateway needs none
     assert "pip install wirelake[pipeline]" in told().text

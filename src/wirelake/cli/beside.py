@@ -1,4 +1,4 @@
-"""A process of this program that runs beside a command, with its output in a file."""
+"""A process of this program that runs beside a command."""
 
 import signal
 import subprocess
@@ -6,52 +6,56 @@ import sys
 from pathlib import Path
 from typing import IO, Final
 
-from wirelake.errors import InputError
-
 _TAIL_LINES: Final = 20
 
 
 class Beside:
-    """`wirelake WORDS`, in a session of its own: Ctrl-C is for the command, which ends it when it is done."""
+    """`wirelake WORDS`, in a session of its own: Ctrl-C is for the command, which ends it when it is done.
 
-    def __init__(self, output: Path, *words: str) -> None:
-        self._words = [sys.executable, "-m", "wirelake.cli.main", *words]
+    Its standard input is a pipe of ours, so it can tell when we are gone. `output` is a file for what it says.
+    """
+
+    def __init__(self, *words: str, output: Path | None = None) -> None:
+        self.words = f"wirelake {' '.join(words)}"
+        self._command = [sys.executable, "-m", "wirelake.cli.main", *words]
         self._output = output
         self._file: IO[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> "Beside":
-        self._file = self._output.open("wb")
+    def start(self) -> None:
+        if self._output is not None:
+            self._file = self._output.open("wb")
         self._process = subprocess.Popen(
-            self._words, stdin=subprocess.PIPE, stdout=self._file, stderr=self._file, start_new_session=True
+            self._command, stdin=subprocess.PIPE, stdout=self._file, stderr=self._file, start_new_session=True
         )
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def stop(self, timeout_s: float) -> int | None:
+        """Tell it to end: its exit code, or None if it did not end in time and was killed. 0 if it never started."""
+        if self._process is None:
+            return 0
+        if self.is_running:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
         """Whatever happened: it does not outlive the command."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
+        if self._process is not None and self._process.stdin is not None:
+            self._process.kill()  # nothing, if it has ended
             self._process.wait()
+            self._process.stdin.close()
         if self._file is not None:
             self._file.close()
 
-    def check(self) -> None:
-        """It should be running."""
-        if self._process is None or self._process.poll() is not None:
-            raise InputError(f"`{' '.join(self._words[3:])}` has ended:\n{self.tail()}")
-
-    def end(self, timeout_s: float) -> None:
-        """By its own way of ending, in time and without a fault."""
-        assert self._process is not None  # noqa: S101 (inside the with)
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            code = self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired as error:
-            words = " ".join(self._words[3:])
-            raise InputError(f"`{words}` did not end within {timeout_s:g} s:\n{self.tail()}") from error
-        if code:
-            raise InputError(f"`{' '.join(self._words[3:])}` ended with exit code {code}:\n{self.tail()}")
-
     def tail(self) -> str:
-        lines = self._output.read_text(errors="replace").splitlines() if self._output.exists() else []
+        """The last lines of its output."""
+        lines = self._output.read_text(errors="replace").splitlines() if self._output is not None else []
         return "\n".join(f"  {line}" for line in lines[-_TAIL_LINES:])

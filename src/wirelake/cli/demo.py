@@ -6,7 +6,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -17,6 +16,7 @@ from rich.table import Table
 
 from wirelake.cli.api import Api
 from wirelake.cli.beside import Beside
+from wirelake.cli.needs import missing_for_pipeline
 from wirelake.cli.options import settings_options
 from wirelake.cli.simulate import shown_progress, world_at
 from wirelake.config import Listen, Settings, load
@@ -35,7 +35,6 @@ from wirelake.simulator.report import Report
 from wirelake.simulator.simulation import Plan, simulate
 from wirelake.simulator.world import NetworkFaults
 
-_NEEDED: Final = ("deltalake", "duckdb", "numba", "pyspark")
 _FAULTS: Final = NetworkFaults(loss=0.02, reorder=0.02, duplicate=0.02, corrupt=0.005)
 _HOST: Final = "127.0.0.1"
 _WIDE: Final = 1000  # no column is squeezed: a terminal breaks long lines
@@ -87,7 +86,7 @@ def command(
     sockets, has Spark fill the tables, and prints the ledger and the gold tables. Exit code 0 only if the ledger
     balances.
     """
-    missing = [name for name in _NEEDED if find_spec(name) is None]
+    missing = missing_for_pipeline()
     if missing:
         raise InputError(f"the tour needs {', '.join(missing)}: pip install wirelake[pipeline]")
     with _place(keep or data_folder) as folder:
@@ -109,16 +108,19 @@ class Tour:
         self._console = Console(highlight=False, markup=False, soft_wrap=True)
         self._wide = Console(highlight=False, markup=False, soft_wrap=True, width=_WIDE)
         words = ["--config", str(settings_file), "--data", settings.data]
-        self._gateway = Beside(folder / "gateway.txt", "serve", *words)
-        self._pipeline = Beside(folder / "pipeline.txt", "pipeline", "run", "--beside", *words)
+        self._gateway = Beside("serve", *words, output=folder / "gateway.txt")
+        self._pipeline = Beside("pipeline", "run", "--beside", *words, output=folder / "pipeline.txt")
 
     def run(self, plan: Plan) -> bool:
         """Answers whether the ledger balances."""
         started_s = time.monotonic()
-        with self._gateway, contextlib.ExitStack() as later:
+        with contextlib.ExitStack() as ending:
+            for each in (self._gateway, self._pipeline):
+                ending.callback(each.kill)
             self.say("1. The gateway, with a door for every protocol, and beside it the pipeline, on Spark.")
+            self._gateway.start()
             api = self._opened()
-            later.enter_context(self._pipeline)
+            self._pipeline.start()
             self.say(
                 f"2. {plan.devices} clients talk to it over real sockets for {plan.seconds:g} s, on a bad network."
             )
@@ -127,9 +129,9 @@ class Tour:
                 report = uvloop.run(simulate(world, plan, progress))
             self._tell(report)
             self.say("3. The gateway says goodbye, and the pipeline takes in the rest of its log.")
-            self._gateway.end(GATEWAY_STOP_S)
+            _end(self._gateway, GATEWAY_STOP_S)
             records = self._caught_up()
-            self._pipeline.end(CLI_DEMO_PIPELINE_S)
+            _end(self._pipeline, CLI_DEMO_PIPELINE_S)
         self.say(f"4. What {records} records of the log became, asked with SQL:")
         for title, sql in _SHOWN.items():
             self._print(title, sql)
@@ -142,7 +144,7 @@ class Tour:
 
     def _opened(self) -> Api:
         def is_ready() -> Api | None:
-            self._gateway.check()
+            _check(self._gateway)
             with contextlib.suppress(WirelakeError):  # its token file, its door: it is not there yet
                 api = Api(self._settings)
                 api.ask("GET", "/readyz")
@@ -170,7 +172,7 @@ class Tour:
         end = Reader(data / "log").next_seq
 
         def is_done() -> int | None:
-            self._pipeline.check()
+            _check(self._pipeline)
             progress = read_progress(data)
             return end if progress is not None and progress.next_seq >= end else None
 
@@ -198,6 +200,20 @@ class Tour:
         for (why,) in query(self._lake, "SELECT why FROM gold.ledger WHERE NOT balanced").rows:
             self._console.print(f"   {why}")
         return balanced
+
+
+def _check(beside: Beside) -> None:
+    if not beside.is_running:
+        raise InputError(f"`{beside.words}` has ended:\n{beside.tail()}")
+
+
+def _end(beside: Beside, timeout_s: float) -> None:
+    """In time and without a fault."""
+    code = beside.stop(timeout_s)
+    if code is None:
+        raise InputError(f"`{beside.words}` did not end within {timeout_s:g} s:\n{beside.tail()}")
+    if code:
+        raise InputError(f"`{beside.words}` ended with exit code {code}:\n{beside.tail()}")
 
 
 @contextlib.contextmanager

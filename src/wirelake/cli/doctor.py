@@ -7,7 +7,6 @@ import socket
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -15,6 +14,7 @@ from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
 
+from wirelake.cli.needs import missing, missing_for_pipeline
 from wirelake.cli.options import settings_options
 from wirelake.config import Listen, Settings, load, parse_address
 from wirelake.errors import WirelakeError
@@ -25,8 +25,6 @@ from wirelake.protocols import registry
 _PYTHON_MIN = (3, 11)
 _FREE_BYTES_MIN = 1024 * MIB
 _OPEN_FILES_MIN = 4096
-_MODULES = ("click", "cramjam", "cryptography", "fastcrc", "msgspec", "pyarrow", "rich")
-_PIPELINE_MODULES = ("deltalake", "numba", "pyspark")
 
 
 class Finding(Struct, frozen=True):
@@ -75,17 +73,17 @@ def _python() -> Finding:
 
 
 def _modules() -> Finding:
-    missing = [name for name in _MODULES if find_spec(name) is None]
-    if missing:
-        return Finding(False, f"Missing packages: {', '.join(missing)}. Run `pip install wirelake` again.")
+    gone = missing()
+    if gone:
+        return Finding(False, f"Missing packages: {', '.join(gone)}. Run `pip install wirelake` again.")
     return Finding(True, "All packages that the gateway needs are installed.")
 
 
 def _pipeline() -> Finding:
     """Without it a gateway works as well: that it is not installed is not wrong."""
-    missing = [name for name in _PIPELINE_MODULES if find_spec(name) is None]
-    if missing:
-        return Finding(True, f"No pipeline (without {', '.join(missing)}): `pip install wirelake[pipeline]` brings it.")
+    gone = missing_for_pipeline()
+    if gone:
+        return Finding(True, f"No pipeline (without {', '.join(gone)}): `pip install wirelake[pipeline]` brings it.")
     try:
         java = find_java()
     except WirelakeError as error:

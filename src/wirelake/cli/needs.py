@@ -1,0 +1,28 @@
+"""Which packages are not there: those that the gateway needs, and those that the pipeline needs on top."""
+
+import re
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
+from typing import Final
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+_PIPELINE: Final = ("deltalake", "duckdb", "numba", "pyspark")
+
+
+def missing() -> list[str]:
+    """Of what the package itself asks for."""
+    needs = [_NAME.match(need) for need in requires("wirelake") or () if "extra ==" not in need]
+    return [name.group() for name in needs if name is not None and not _is_there(name.group())]
+
+
+def missing_for_pipeline() -> list[str]:
+    """`pip install wirelake[pipeline]` brings them. Looked for and not imported: that takes seconds."""
+    return [name for name in _PIPELINE if find_spec(name) is None]
+
+
+def _is_there(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
