@@ -27,8 +27,8 @@ from playwright.async_api import Browser as Chromium
 from playwright.async_api import BrowserContext, ConsoleMessage, Error, Page, Playwright, Request, async_playwright
 
 SCREENSHOTS = Path(__file__).parent.parent / "build" / "screenshots"
-STORY_S = 60.0  # only a failing test takes so long
-PAGE_MS = 15_000.0  # for what a page should do at once
+STORY_S = 180.0  # only a failing test takes so long
+PAGE_MS = 60_000.0  # for what a page should do at once; only a failing test waits so long
 ARGUMENTS = (
     "--headless",
     "--no-sandbox",

@@ -12,7 +12,7 @@ from typing import Any
 
 from wirelake.config import Listen
 
-WAIT_S = 30.0  # only a failing test waits so long
+WAIT_S = 60.0  # only a failing test waits so long
 HOST = "127.0.0.1"
 
 

@@ -12,6 +12,7 @@ from gateway.wire import Phone
 from wirelake.protocols.comet import frames
 
 BEATS = 300_000
+PATIENT = {"login_s": 10 * WAIT_S}  # the flood comes from a stranger, who is shown out when the machine is slow
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -20,7 +21,7 @@ def test_every_frame_of_a_flood_is_answered(tmp_path: Path, secure: bool) -> Non
 
     async def story() -> None:
         tls = make_certificate(tmp_path / "tls", "gateway") if secure else {}
-        async with running_gateway(tmp_path, "comet", tls=tls) as running:
+        async with running_gateway(tmp_path, "comet", tls=tls, comet=PATIENT) as running:
             context = trusting() if secure else None
             reader, writer = await asyncio.open_connection(HOST, running.port("comet"), ssl=context)
             writer.write(frames.Heartbeat().encode() * BEATS)
@@ -33,7 +34,10 @@ def test_every_frame_of_a_flood_is_answered(tmp_path: Path, secure: bool) -> Non
 
 def test_others_have_their_turn_during_a_flood(tmp_path: Path) -> None:
     async def story() -> None:
-        async with running_gateway(tmp_path, "comet") as running, await Phone.call(running.port("comet")) as other:
+        async with (
+            running_gateway(tmp_path, "comet", comet=PATIENT) as running,
+            await Phone.call(running.port("comet")) as other,
+        ):
             reader, writer = await asyncio.open_connection(HOST, running.port("comet"))
             writer.write(frames.Heartbeat().encode() * BEATS)
             await reader.readexactly(3)

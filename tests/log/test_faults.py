@@ -14,7 +14,7 @@ from wirelake.errors import BusyError, LogWriteError, StateError, StorageError
 from wirelake.log.log import Log
 from wirelake.log.settings import LogSettings
 
-SETTLE_S = 10.0
+SETTLE_S = 60.0  # only a failing test waits so long
 SETTINGS = LogSettings(segment_bytes=64 * 1024, retry_first_s=0.005, retry_max_s=0.02)
 
 

@@ -12,7 +12,7 @@ from wirelake.protocols.jsontext import write_json
 
 CAPTURES = Path(__file__).parent.parent / "captures"
 START_US = 1_900_000_000_000_000  # in 2030: no retention by age
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @cache

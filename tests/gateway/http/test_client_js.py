@@ -353,7 +353,7 @@ def test_who_says_nothing_is_called_anew(browser: Browser, tmp_path: Path) -> No
             assert len(calls) > 1
             await page.evaluate("client.close()")
 
-    browser.run(story)
+    browser.run(story, forgiving=LOST)  # the call that is given up may be one that was not answered yet
 
 
 def test_a_page_of_another_site_may_not_connect(browser: Browser, tmp_path: Path) -> None:
