@@ -377,6 +377,7 @@ PIPELINE_RESTART_MAX_S: Final = 60.0
 PIPELINE_ONCE_ATTEMPTS_MAX: Final = 4  # of a batch that fails, where the job is to end by itself
 PIPELINE_POISON_MAX: Final = 64  # records of one batch that may break the job; beyond, the fault lies elsewhere
 PIPELINE_ERRORS_SHOWN: Final = 5  # of the last failures
+PIPELINE_SENTENCE_MAX: Final = 500  # characters that say what went wrong
 PIPELINE_FRESH_S: Final = 60.0  # figures of a job that are older are not shown as metrics
 PIPELINE_SNAPSHOT_S: Final = 60.0  # for a batch under way to be in every table, before history is read
 PIPELINE_REDECODE_UNITS: Final = 2  # of each core, in one job of a redecode

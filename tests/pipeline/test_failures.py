@@ -1,7 +1,10 @@
 from pathlib import Path
 
-from wirelake.limits import PIPELINE_RESTART_FIRST_S, PIPELINE_RESTART_MAX_S
-from wirelake.pipeline.failures import Failures, pause_s
+import pytest
+
+from wirelake.errors import StorageError
+from wirelake.limits import PIPELINE_RESTART_FIRST_S, PIPELINE_RESTART_MAX_S, PIPELINE_SENTENCE_MAX
+from wirelake.pipeline.failures import Failures, pause_s, sentence
 
 
 def test_failures_of_one_batch_are_counted_across_processes(tmp_path: Path) -> None:
@@ -25,3 +28,25 @@ def test_pauses_grow_up_to_a_limit() -> None:
     assert pauses == sorted(pauses)
     assert pauses[3] == 8 * PIPELINE_RESTART_FIRST_S
     assert pauses[-1] == PIPELINE_RESTART_MAX_S
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (StorageError("the disk is full\nreally"), "the disk is full\nreally"),
+        (
+            RuntimeError(
+                "[STREAM_FAILED] Query terminated with exception: no such thing SQLSTATE: XXKST\n=== Plan ===\nScan x"
+            ),
+            "[STREAM_FAILED] Query terminated with exception: no such thing SQLSTATE: XXKST",
+        ),
+        (
+            RuntimeError("Job aborted\njava.lang.Thread\n  ValueError: the frame is too long\n\tat java.base"),
+            "ValueError: the frame is too long",
+        ),
+        (KeyError(), "KeyError"),
+        (RuntimeError("x" * 9_999), "x" * PIPELINE_SENTENCE_MAX),
+    ],
+)
+def test_one_sentence_says_what_went_wrong(error: Exception, said: str) -> None:
+    assert sentence(error) == said

@@ -5,19 +5,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from wirelake.gateway.http.api import Api
+from wirelake.gateway.http.counts import ProtocolCounts, counts_by_protocol
 from wirelake.gateway.http.traffic import Traffic
 from wirelake.lake.progress import read_progress
 from wirelake.limits import PIPELINE_FRESH_S
-
-
-class ProtocolNow(Struct):
-    connections: int
-    frames_in: int
-    frames_out: int
-    bytes_in: int
-    bytes_out: int
-    errors: int
-    quarantined: int
 
 
 class PipelineNow(Struct):
@@ -31,7 +22,7 @@ class PipelineNow(Struct):
 
 class Snapshot(Struct):
     at_ms: int
-    protocols: dict[str, ProtocolNow]
+    protocols: dict[str, ProtocolCounts]
     delivered: int  # notifications times subscribers
     resent: int
     calls_open: int
@@ -45,25 +36,10 @@ class Snapshot(Struct):
 
 def take(api: Api) -> Snapshot:
     gateway, traffic = api.gateway, Traffic(api)
-    counters, broker = gateway.counters, gateway.broker
-    names = sorted({*counters.accepted, *traffic.frames_in, *(name for name, _ in counters.errors)} - {""})
-    errors: dict[str, int] = {}
-    for (name, _), count in counters.errors.items():
-        errors[name] = errors.get(name, 0) + count
+    broker = gateway.broker
     return Snapshot(
         at_ms=gateway.now_ms(),
-        protocols={
-            name: ProtocolNow(
-                connections=counters.connections[name],
-                frames_in=traffic.frames_in[name],
-                frames_out=traffic.frames_out[name],
-                bytes_in=traffic.bytes_in[name],
-                bytes_out=traffic.bytes_out[name],
-                errors=errors.get(name, 0),
-                quarantined=counters.quarantined[name],
-            )
-            for name in names
-        },
+        protocols=counts_by_protocol(api, traffic),
         delivered=broker.live.delivered + broker.durable.delivered,
         resent=broker.durable.resent,
         calls_open=broker.services.open,

@@ -5,7 +5,7 @@ from pathlib import Path
 from msgspec import DecodeError, Struct, json
 
 from wirelake.errors import StorageError
-from wirelake.limits import PIPELINE_RESTART_FIRST_S, PIPELINE_RESTART_MAX_S
+from wirelake.limits import PIPELINE_RESTART_FIRST_S, PIPELINE_RESTART_MAX_S, PIPELINE_SENTENCE_MAX
 from wirelake.log.files import Files
 
 
@@ -42,8 +42,9 @@ def pause_s(times: int) -> float:
 
 
 def sentence(error: BaseException) -> str:
-    """The last thing said in Python, where Spark wraps it in pages of Java."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """The last thing said in Python, where Spark wraps it in pages of Java, or else what Spark says first of all."""
+    if isinstance(error, StorageError):
+        return str(error)[:PIPELINE_SENTENCE_MAX]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     told = [line for line in lines if "Error" in line or "Exception" in line]
-    text = (told or lines or [type(error).__name__])[-1] if not isinstance(error, StorageError) else str(error)
-    return text[:500]
+    return (told[-1] if told else lines[0])[:PIPELINE_SENTENCE_MAX]

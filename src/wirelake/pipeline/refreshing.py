@@ -57,9 +57,10 @@ class Refreshing:
     @property
     def mark(self) -> Mark:
         """Of the part that is furthest behind."""
+        if self._parts:
+            return min((part.mark for part in self._parts), key=lambda mark: mark.batch)
         last = self._intents.last()
-        here = Mark() if last is None else Mark(last.batch, last.until_seq, last.now_us)
-        return min((part.mark for part in self._parts), key=lambda mark: mark.batch, default=here)
+        return Mark() if last is None else Mark(last.batch, last.until_seq, last.now_us)
 
     def after_batch(self) -> None:
         self._wanted.set()

@@ -2,23 +2,10 @@
 
 from msgspec import Struct
 
+from wirelake.gateway.http.counts import ProtocolCounts, counts_by_protocol
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Access, Route
 from wirelake.gateway.http.traffic import Traffic
-
-
-class ProtocolCounts(Struct):
-    """Of one protocol, since the start. `frames_in` are those in the log, whether they could be read or not."""
-
-    connections: int  # open now
-    accepted: int
-    refused: int
-    frames_in: int
-    frames_out: int
-    bytes_in: int
-    bytes_out: int
-    quarantined: int
-    errors: int
 
 
 class FanOut(Struct):
@@ -50,27 +37,12 @@ class Ledger(Struct):
 
 
 async def ledger(exchange: Exchange, _: None) -> Ledger:
-    gateway, traffic = exchange.gateway, Traffic(exchange.api)
-    counters, broker, log = gateway.counters, gateway.broker, gateway.log
-    names = {*counters.accepted, *traffic.frames_in, *(name for name, _ in counters.refused)} - {""}
-    protocols = {
-        name: ProtocolCounts(
-            connections=counters.connections[name],
-            accepted=counters.accepted[name],
-            refused=sum(count for (protocol, _), count in counters.refused.items() if protocol == name),
-            frames_in=traffic.frames_in[name],
-            frames_out=traffic.frames_out[name],
-            bytes_in=traffic.bytes_in[name],
-            bytes_out=traffic.bytes_out[name],
-            quarantined=counters.quarantined[name],
-            errors=sum(count for (protocol, _), count in counters.errors.items() if protocol == name),
-        )
-        for name in sorted(names)
-    }
+    gateway = exchange.gateway
+    broker, log = gateway.broker, gateway.log
     return Ledger(
         since_ms=gateway.started_ms,
         at_ms=gateway.now_ms(),
-        protocols=protocols,
+        protocols=counts_by_protocol(exchange.api, Traffic(exchange.api)),
         deliveries=FanOut(
             live=broker.live.delivered,
             durable=broker.durable.delivered,
