@@ -2,9 +2,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from browsing import Browser
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+settings.register_profile(
+    "untimed",
+    settings.get_profile(settings.get_current_profile_name()),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

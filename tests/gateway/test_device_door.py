@@ -144,7 +144,7 @@ async def streamed(folder: Path, data: bytes, cuts: list[int]) -> dict[str, Any]
         return outcome(running, wire)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     sent=st.lists(packets(), min_size=1, max_size=12),
     times=st.lists(st.sampled_from([1, 1, 2, 30]), min_size=12, max_size=12),
@@ -174,7 +174,7 @@ async def sent_as_datagrams(folder: Path, turns: list[list[bytes]]) -> dict[str,
         return outcome(running, wire)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     sent=st.lists(packets(), min_size=1, max_size=12),
     times=st.lists(st.sampled_from([1, 1, 2, 30]), min_size=12, max_size=12),

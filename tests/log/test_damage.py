@@ -20,7 +20,7 @@ from wirelake.log.settings import LogSettings
 
 ROWS = 400
 BLOCK_ROWS_MAX = 30
-EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+EXAMPLES = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.fixture(scope="module")

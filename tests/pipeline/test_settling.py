@@ -20,7 +20,7 @@ def cut(records: list[Record], chance: Random, pieces: int) -> list[list[Record]
 
 
 @given(st.integers(0, 2**32), st.integers(1, 250), st.integers(1, 12))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_any_cut_gives_the_same_tables(seed: int, steps: int, batches: int) -> None:
     records = history(seed, steps)
     whole = Bucketed(BUCKETS, KEYS)
@@ -36,7 +36,7 @@ def test_any_cut_gives_the_same_tables(seed: int, steps: int, batches: int) -> N
 
 
 @given(st.integers(0, 2**32), st.integers(50, 200))
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 def test_clocks_gone_wild_lose_nothing(seed: int, steps: int) -> None:
     """Who timed out may then depend on the cut, but everything that was begun has one row."""
     chance = Random(seed)

@@ -1,6 +1,6 @@
 import sqlite3
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from wirelake.commit import Commit
@@ -28,7 +28,6 @@ def written(batch: Batch) -> dict[str, int]:
     return pairs
 
 
-@settings(deadline=None)
 @given(st.lists(steps, max_size=30))
 def test_a_lane_ends_as_if_each_step_had_been_written_by_itself(parts: list[tuple[str, str, int]]) -> None:
     batch = Batch(Commit())

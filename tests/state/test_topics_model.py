@@ -4,7 +4,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -153,6 +153,4 @@ class TopicsModel(RuleBasedStateMachine):
 
 
 TestTopics = TopicsModel.TestCase
-TestTopics.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestTopics.settings = settings(max_examples=60, stateful_step_count=40)

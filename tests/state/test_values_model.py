@@ -4,7 +4,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -97,6 +97,4 @@ class ValuesModel(RuleBasedStateMachine):
 
 
 TestValues = ValuesModel.TestCase
-TestValues.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestValues.settings = settings(max_examples=60, stateful_step_count=40)

@@ -69,7 +69,7 @@ def test_captures(name: str) -> None:
     assert_as_the_codec_says(records, decoded)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32))
 def test_damaged_captures_of_all_protocols_in_one_batch(seed: int) -> None:
     random = Random(seed)
@@ -92,7 +92,7 @@ def test_damaged_captures_of_all_protocols_in_one_batch(seed: int) -> None:
         ("sisnet", sisnet_strategies.any_frames),
     ],
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_random_frames(name: str, frames: st.SearchStrategy[Any], data: st.DataObject) -> None:
     random = Random(data.draw(st.integers(0, 2**32)))

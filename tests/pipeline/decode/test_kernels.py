@@ -93,7 +93,7 @@ def bulk(name: str, seed: int) -> list[Sent]:
 
 
 @pytest.mark.parametrize("name", ["apostol", "comet"])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=seeds)
 def test_kernel_and_codec_agree_on_damaged_frames(name: str, seed: int) -> None:
     assert_same(name, bulk(name, seed))
@@ -104,7 +104,7 @@ packets = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(frames=st.lists(packets, max_size=40), seed=seeds)
 def test_kernel_and_codec_agree_on_apostol(frames: list[Packet], seed: int) -> None:
     random = Random(seed)
@@ -113,7 +113,7 @@ def test_kernel_and_codec_agree_on_apostol(frames: list[Packet], seed: int) -> N
     assert_same("apostol", [(damaged(frame, random, inputs.repair_apostol), sender) for frame, sender in whole])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(frames=st.lists(comet_strategies.any_frames, max_size=40), seed=seeds)
 def test_kernel_and_codec_agree_on_comet(frames: list[Any], seed: int) -> None:
     random = Random(seed)
@@ -133,7 +133,6 @@ def test_the_faults_of_both_are_all_reached() -> None:
         assert len(part.rows) > len(sent) // 10
 
 
-@settings(deadline=None)
 @given(data=st.binary(max_size=200), start=st.integers(0, 20), size=st.integers(0, 200))
 def test_crc(data: bytes, start: int, size: int) -> None:
     part = data[start : start + size]
@@ -141,7 +140,6 @@ def test_crc(data: bytes, start: int, size: int) -> None:
     assert primitives.crc16(np.frombuffer(data, np.uint8), min(start, end), end) == modbus(part)
 
 
-@settings(deadline=None)
 @given(data=st.one_of(st.binary(max_size=12), st.text(max_size=6).map(str.encode)), cut=st.integers(0, 12))
 def test_utf8(data: bytes, cut: int) -> None:
     """Every place where a text may be cut off or broken."""
@@ -178,7 +176,6 @@ def test_numbers(number: int) -> None:
     assert out[:end].tobytes() == str(number).encode()
 
 
-@settings(deadline=None)
 @given(text=st.text(max_size=30))
 def test_texts(text: str) -> None:
     data = np.frombuffer(text.encode(), np.uint8)

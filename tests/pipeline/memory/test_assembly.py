@@ -85,7 +85,7 @@ def by_the_pipeline(sent: list[tuple[int, Packet]], until: int, puts_away: bool)
 
 
 @given(st.lists(st.tuples(pauses, packets), max_size=60), pauses, st.booleans())
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_the_same_fate_as_in_the_gateway(steps: list[tuple[int, Packet]], rest: int, puts_away: bool) -> None:
     at, sent = 1000 * SECOND, list[tuple[int, Packet]]()
     for pause, packet in steps:

@@ -1,0 +1,30 @@
+"""A gateway with a magline door, and a box that is logged in there."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from gateway.box import Box
+from gateway.running import Running, running_gateway
+from wirelake.message import Credentials, Op, control
+
+BOX = ("box", "t0ken")
+LOGIN = control(Op.LOGIN, credentials=Credentials(*BOX), correlation="in")
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+@asynccontextmanager
+async def gateway(folder: Path, *doors: str, **settings: Any) -> AsyncIterator[Running]:
+    async with running_gateway(folder, "magline", *doors, identities=[BOX], **settings) as running:
+        yield running
+
+
+@asynccontextmanager
+async def logged_in(folder: Path, *, little: bool = False, **settings: Any) -> AsyncIterator[tuple[Running, Box]]:
+    async with gateway(folder, **settings) as running, await Box.call(running, *BOX, little=little) as box:
+        yield running, box
