@@ -40,7 +40,7 @@ class Op(StrEnum):
     UNSUBSCRIBE = "unsubscribe"  # topics: list of names
     ACK = "ack"  # ids: list of message ids
     TOPICS = "topics"  # answered with topics: list of names
-    BACKLOG = "backlog"  # answered with one message holding `parts`
+    BACKLOG = "backlog"  # a session says in the fields what it has room for; answered with one message holding `parts`
     REGISTER = "register"  # service: name
     UNREGISTER = "unregister"  # service: name
     PUBLISH = "publish"  # the target is the topic, the kind NOTIFICATION

@@ -7,7 +7,8 @@ import pytest
 
 from broker.conftest import Records
 from broker.peers import COMET, ESNP, MAGLINE, SEALED_COMET, UNSAYABLE, FakePeer
-from wirelake.broker.durable import DurableTopics, Record
+from wirelake.broker.delivery_notes import Record
+from wirelake.broker.durable import DurableTopics
 from wirelake.errors import BusyError, StorageError
 from wirelake.limits import BROKER_CATCH_UP_ROWS, BROKER_SETTLE_S
 from wirelake.state.store import StateStore
@@ -256,7 +257,9 @@ def test_unsubscribing_holds_for_every_session_of_the_identity(tell: Callable[[S
 
 
 @pytest.mark.parametrize("habits", [COMET, SEALED_COMET, MAGLINE, ESNP])
-def test_what_a_protocol_cannot_carry_does_not_hold_up_the_rest(tell: Callable[[Story], None], habits: Any) -> None:
+def test_what_a_protocol_cannot_carry_does_not_hold_up_the_rest(
+    tell: Callable[[Story], None], records: Records, habits: Any
+) -> None:
     async def story(topics: DurableTopics) -> None:
         peer = FakePeer("1", habits, "ann")
         subscribe(topics, peer)
@@ -268,6 +271,18 @@ def test_what_a_protocol_cannot_carry_does_not_hold_up_the_rest(tell: Callable[[
         await flushed(topics)
         assert peer.contents() == [b"a", b"b", b"c"]
         assert not topics.waiting
+        noted = [(event, note["first"], note["last"]) for event, _, _, note in records if event != "ack"]
+        assert noted == [
+            ("deliver", 1, 1),
+            ("deliver", 3, 3),
+            ("unsayable", 2, 2),
+            ("unsayable", 4, 4),
+            ("deliver", 5, 5),
+        ]
+        topics.tick(RESEND_S + 1)
+        again = [b"a", b"b", b"c"] if habits.acknowledges else []
+        assert peer.contents() == [b"a", b"b", b"c", *again]
+        assert sum(event == "unsayable" for event, *_ in records) == 2, "told once"
 
     tell(story)
 

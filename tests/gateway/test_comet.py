@@ -445,6 +445,61 @@ def test_a_backlog_comes_in_lists_that_fit_a_frame(tmp_path: Path) -> None:
     run(work())
 
 
+def test_what_is_too_long_does_not_hide_what_waits_behind_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with gateway(tmp_path) as running:
+            topics = running.gateway.state.topics
+            for topic in ("@a", "@b"):
+                await topics.subscribe("phone", topic)
+            long = [await running.publish("@a", bytes(100_000)) for _ in range(3)]
+            fits = await running.publish("@b", "fits")
+            async with await Phone.call(caller(running), "phone") as phone:
+                assert [each.msg_id for each in await backlog(phone)] == [fits]
+                assert await phone.ask(frames.MessageAck((fits,))) == frames.Ok()
+                assert await backlog(phone) == ()
+                long.append(await running.publish("@a", bytes(100_000)))
+                pushed = await running.publish("@a", "pushed")
+                assert (await told(phone)).msg_id == pushed
+            untold = await running.recorded("unsayable", 4)
+            assert [f"{row['note']['ids']}{row['note']['first']:x}" for row in untold] == long, "each once"
+            assert {row["note"]["reason"].split(" bytes")[0] for row in untold} == {"a content of 100000"}
+            assert {row["frame"].split(b",", 1)[1] for row in untold} == {b'"phone","comet"]]'}
+            delivered = [
+                f"{row['note']['ids']}{row['note']['first']:x}" for row in await running.recorded("deliver", 2)
+            ]
+            assert delivered == [fits, pushed]
+            assert [each.id for each in running.waiting("phone")] == [*long, pushed]
+
+    run(work())
+
+
+def test_only_what_a_list_holds_is_delivered(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with gateway(tmp_path) as running:
+            await running.gateway.state.topics.subscribe("phone", "@a")
+            for _ in range(10):
+                await running.publish("@a", bytes(9000))
+            async with await Phone.call(caller(running), "phone") as phone:
+                assert len(await backlog(phone)) == 3
+            (deliver,) = await running.recorded("deliver")
+            assert (deliver["note"]["first"], deliver["note"]["last"]) == (1, 3)
+
+    run(work())
+
+
+def test_more_topics_than_a_list_holds(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:
+            for part in range(2):
+                names = tuple(f"@{part}/{number}" for number in range(100))
+                assert await phone.ask(frames.Subscribe(names)) == frames.Ok()
+            phone.say(frames.GetTopicList())
+            assert await phone.error() == 3
+            assert await phone.ask(frames.Heartbeat()) == frames.Ok()
+
+    run(work())
+
+
 def test_one_too_long_for_comet_does_not_stop_the_others(tmp_path: Path) -> None:
     async def work() -> None:
         async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:

@@ -17,6 +17,7 @@ def test_records_are_told_in_sentences() -> None:
         ),
         "acked by bob": record("ack", identity="bob", acked=["x"]),
         "acked by bob, with all before": record("ack", identity="bob", through=7),
+        "cannot be said to ann: too long": record("unsayable", frame=b'[["s-1","ann","comet"]]', reason="too long"),
         "could not be read: no (byte 3, bad)": record("quarantine", code="bad", offset=3, text="no"),
         "close: reason peer_closed, bytes_in 0": record("close", reason="peer_closed", text="", bytes_in=0),
     }

@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
+from msgspec import ValidationError, convert
 from msgspec.structs import replace
 
-from wirelake.broker.durable import DurableTopics, Record
+from wirelake.broker.delivery_notes import Record
+from wirelake.broker.durable import DurableTopics
 from wirelake.broker.feed import as_message
 from wirelake.broker.live import LiveNames
 from wirelake.broker.peer import Peer, Watcher
@@ -31,6 +33,7 @@ from wirelake.message import Device, Fault, Kind, Message, Op, Operation, Topic,
 from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.session import Closing
 from wirelake.protocols.sisnet.request import HTTP_FORMAT
+from wirelake.state.backlog import Room
 from wirelake.state.notification import Notification
 from wirelake.state.store import StateStore
 
@@ -263,8 +266,8 @@ class Broker:
             case Op.TOPICS:
                 self._answer(peer, answered(message, fields={"topics": self._state.topics.subscribed(peer.identity)}))
             case Op.BACKLOG:
-                waiting = self._state.topics.backlog(peer.identity, None, BROKER_BACKLOG_ROWS, BROKER_BACKLOG_BYTES)
-                parts = tuple(as_message(notification) for notification in waiting)
+                waiting = self._state.topics.fitting(peer.identity, _room(message))
+                parts = tuple(as_message(notification) for notification in waiting.rows)
                 self._answer(peer, answered(message, name="message_list", parts=parts))
                 self.durable.listed(peer, waiting)
             case Op.REGISTER:
@@ -382,6 +385,16 @@ def _texts(message: Message, field: str) -> list[str]:
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise InputError(f"{field} is a list of texts")
     return list(texts)
+
+
+def _room(message: Message) -> Room:
+    """What whoever asks for a backlog has room for, within our own bounds."""
+    try:
+        room = convert(message.fields, Room)
+    except ValidationError as error:
+        raise InputError(f"no such room for a backlog: {error}") from error
+    rows_max, bytes_max = min(room.rows_max, BROKER_BACKLOG_ROWS), min(room.bytes_max, BROKER_BACKLOG_BYTES)
+    return replace(room, rows_max=rows_max, bytes_max=bytes_max)
 
 
 def _service(message: Message) -> str:

@@ -12,11 +12,10 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from msgspec import json
-
+from wirelake.broker.delivery_notes import DeliveryNotes, Record
 from wirelake.broker.feed import Feed, as_message, in_a_row
 from wirelake.broker.peer import Peer
-from wirelake.broker.telling import Telling
+from wirelake.broker.telling import Refusals, Telling
 from wirelake.broker.unacked import Run, Unacked
 from wirelake.commit import Commit
 from wirelake.errors import StorageError
@@ -28,12 +27,11 @@ from wirelake.limits import (
 )
 from wirelake.message import Message
 from wirelake.protocols.session import Closing
+from wirelake.state.backlog import Backlog
 from wirelake.state.notification import Notification
 from wirelake.state.topics import Topics
 
 _log = logging.getLogger(__name__)
-
-Record = Callable[[str, str, bytes, dict[str, object]], None]  # event, topic, bytes, note
 
 
 class DurableTopics:
@@ -44,10 +42,9 @@ class DurableTopics:
         self.resend_s = resend_s
         self.delivered = 0
         self.resent = 0
-        self.unrecorded = 0  # deliveries that the log had no room for
         self.wake: Callable[[], None] = _nobody  # called when something was released
         self._telling = telling or Telling()
-        self._record = record
+        self._notes = DeliveryNotes(topics, record)
         self._feeds: dict[str, dict[str, Feed]] = {}  # topic → peer id → feed
         self._of_peer: dict[str, dict[str, Feed]] = {}  # peer id → topic → feed
         self._sessions: Counter[str] = Counter()  # identity → its peers that are fed
@@ -154,6 +151,11 @@ class DurableTopics:
             self._unreleased[notification.topic] = min(first, notification.position)
 
     @property
+    def unrecorded(self) -> int:
+        """Deliveries and acks that the log had no room for."""
+        return self._notes.unrecorded
+
+    @property
     def waiting(self) -> bool:
         """Whether `flush` has something to do."""
         return bool(self._released or self._behind)
@@ -223,22 +225,28 @@ class DurableTopics:
             self.topics.ack_through(identity, name, position)
         del self._written[identity, name]
         if subscribed:
-            self._note("ack", name, {"ids": self.topics.ids(name), "identity": identity, "through": position})
+            self._notes.acked_through(identity, name, position)
 
     def acked(self, identity: str, ids: Sequence[str]) -> Commit:
         """By its own word."""
         commit = self.topics.ack(identity, ids)
-        self._note("ack", "", {"identity": identity, "acked": ids})
+        self._notes.acked(identity, ids)
         return commit
 
-    def listed(self, peer: Peer, rows: list[Notification]) -> None:
-        """The peer asked what waits for it, and these are the answer."""
+    def listed(self, peer: Peer, backlog: Backlog) -> None:
+        """The peer asked what waits for it, and this is the answer."""
         of_topic: dict[str, list[Notification]] = {}
-        for row in rows:
+        for row in backlog.rows:
             of_topic.setdefault(row.topic, []).append(row)
         for name, waiting in of_topic.items():
             for run in in_a_row(waiting):
-                self._note_delivered([peer], name, run[0].position, run[-1].position, 1)
+                self._notes.delivered([peer], name, run[0].position, run[-1].position, 1)
+        feeds = self._of_peer.get(peer.id, {})
+        for passed in backlog.passed_over:
+            feed = feeds.get(passed.topic)
+            if feed is not None:
+                why = f"a content of {passed.content_bytes} bytes is too long for {peer.protocol}"
+                self._notes.unsayable(feed, passed.position, why)
 
     def _detach(self, feed: Feed) -> None:
         peer, name = feed.peer, feed.topic
@@ -270,7 +278,7 @@ class DurableTopics:
     def _feed(self, feeds: Iterable[Feed], run: list[Notification], now_s: float) -> None:
         """A run of consecutive positions, from memory."""
         first, last = run[0].position, run[-1].position
-        encoded: dict[object, bytes] = {}
+        encoded: dict[object, tuple[bytes, Refusals]] = {}
         reached: list[Feed] = []
         messages = [as_message(notification) for notification in run]
         for feed in feeds:
@@ -282,15 +290,17 @@ class DurableTopics:
                 continue
             audience = peer.audience
             if audience is None:
-                for message in messages:
-                    self._telling.say(peer, message)
+                refusals = self._say(peer, messages)
             else:
-                data = encoded.get(audience)
-                if data is None:
-                    data = encoded[audience] = self._joined(peer, messages)
+                if audience not in encoded:
+                    encoded[audience] = self._joined(peer, messages)
+                data, refusals = encoded[audience]
                 if data:
                     peer.write(data)
-            reached.append(feed)
+            if refusals:
+                self._told(feed, run, refusals, now_s)
+            else:
+                reached.append(feed)
         self._delivered(reached, first, last, now_s)
 
     def _lag(self, feed: Feed) -> None:
@@ -305,9 +315,8 @@ class DurableTopics:
         head = self._released_head(feed.topic)
         read = self.topics.after(feed.topic, feed.position, BROKER_CATCH_UP_ROWS, BROKER_CATCH_UP_BYTES)
         read = [row for row in read if row.position <= head]
-        for rows in in_a_row(self._wanted(feed, read)):
-            self._tell(peer, rows)
-            self._delivered([feed], rows[0].position, rows[-1].position, now_s)
+        wanted = self._wanted(feed, read)
+        self._told(feed, wanted, self._tell(peer, wanted), now_s)
         feed.position = read[-1].position if read else max(feed.position, head)
         if feed.position >= head:
             feed.behind = False
@@ -320,16 +329,36 @@ class DurableTopics:
             return rows
         return [row for row in rows if row.position > feed.begun or subscription.waits_for(row.position)]
 
-    def _tell(self, peer: Peer, rows: Sequence[Notification]) -> None:
+    def _tell(self, peer: Peer, rows: Sequence[Notification]) -> Refusals:
+        """With one write, if there is anything to say. Answers what cannot be said."""
         messages = [as_message(row) for row in rows]
         if peer.audience is None:
-            for message in messages:
-                self._telling.say(peer, message)
-        elif data := self._joined(peer, messages):
+            return self._say(peer, messages)
+        data, refusals = self._joined(peer, messages)
+        if data:
             peer.write(data)
+        return refusals
 
-    def _joined(self, peer: Peer, messages: list[Message]) -> bytes:
-        return b"".join([self._telling.encoded(peer, message) for message in messages])
+    def _say(self, peer: Peer, messages: list[Message]) -> Refusals:
+        refusals: Refusals = {}
+        for message in messages:
+            self._telling.say(peer, message, refusals)
+        return refusals
+
+    def _joined(self, peer: Peer, messages: list[Message]) -> tuple[bytes, Refusals]:
+        refusals: Refusals = {}
+        return b"".join([self._telling.encoded(peer, message, refusals) for message in messages]), refusals
+
+    def _told(self, feed: Feed, rows: list[Notification], refusals: Refusals, now_s: float) -> None:
+        """These were written for the first time, but for those that cannot be said."""
+        for told in in_a_row([row for row in rows if row.id not in refusals]):
+            self._delivered([feed], told[0].position, told[-1].position, now_s)
+        for row in rows:
+            if row.id in refusals:
+                self._notes.unsayable(feed, row.position, refusals[row.id])
+        if rows:
+            feed.position = max(feed.position, rows[-1].position)
+            self._count_written(feed, now_s)
 
     def _resend(self, feed: Feed, now_s: float) -> None:
         """A slice of what is due; the rest of it at the next tick."""
@@ -350,11 +379,12 @@ class DurableTopics:
         first = max(run.first, subscription.cursor + 1)
         read = self.topics.after(feed.topic, first - 1, rows_max, BROKER_CATCH_UP_BYTES)
         rows = [row for row in read if row.position <= run.last and subscription.waits_for(row.position)]
+        refusals = self._tell(feed.peer, rows)
+        rows = [row for row in rows if row.id not in refusals]
         for told in in_a_row(rows):
-            self._tell(feed.peer, told)
             self.resent += len(told)
             first, last = told[0].position, told[-1].position
-            self._note_delivered([feed.peer], feed.topic, first, last, run.attempts + 1)
+            self._notes.delivered([feed.peer], feed.topic, first, last, run.attempts + 1)
         bounds = (rows[0].position, rows[-1].position) if rows else None
         feed.unacked.resent(run, read[-1].position if read else run.last, bounds, now_s)
         return len(read)
@@ -384,25 +414,17 @@ class DurableTopics:
                 if not feed.timed:
                     self._watch(feed)
             else:
-                if not self._written:
-                    self._settle_due_s = now_s + BROKER_SETTLE_S
-                place = (feed.peer.identity, feed.topic)
-                self._written[place] = max(feed.position, self._written.get(place, 0))
-        self._note_delivered([feed.peer for feed in feeds], feeds[0].topic, first, last, 1)
+                self._count_written(feed, now_s)
+        self._notes.delivered([feed.peer for feed in feeds], feeds[0].topic, first, last, 1)
 
-    def _note_delivered(self, peers: list[Peer], topic: str, first: int, last: int, attempt: int) -> None:
-        """Who got them, as JSON: a delivery is one of a session, and counts for an identity."""
-        to = json.encode([(peer.id, peer.identity, peer.protocol) for peer in peers])
-        note = {"ids": self.topics.ids(topic), "first": first, "last": last, "attempt": attempt}
-        self._note("deliver", topic, note, to)
-
-    def _note(self, event: str, topic: str, note: dict[str, object], data: bytes = b"") -> None:
-        """What has happened has happened, also when the log cannot be written; the log says itself that it cannot."""
-        try:
-            self._record(event, topic, data, note)
-        except StorageError as error:
-            self.unrecorded += 1
-            _log.debug("%s of %s is not in the log: %s", event, topic, error)
+    def _count_written(self, feed: Feed, now_s: float) -> None:
+        """To a peer without acks: what it could not be told is over for it like the rest."""
+        if feed.peer.acknowledges:
+            return
+        if not self._written:
+            self._settle_due_s = now_s + BROKER_SETTLE_S
+        place = (feed.peer.identity, feed.topic)
+        self._written[place] = max(feed.position, self._written.get(place, 0))
 
 
 class _Reading:

@@ -16,6 +16,7 @@ class Feed(Struct, eq=False):
     behind: bool = False  # catches up from disk, in slices
     timed: bool = False  # has its place among those that may have to be written to again
     unacked: Unacked = field(default_factory=Unacked)
+    unsayable: int = 0  # up to here, what the peer's protocol cannot carry is recorded
 
 
 def as_message(notification: Notification) -> Message:

@@ -13,6 +13,7 @@ ICONS: Final = {
     "publish": "✎",
     "route": "⑂",
     "deliver": "⇉",
+    "unsayable": "✗",
     "ack": "✓",
     "expire": "⌛",
     "open": "○",

@@ -10,6 +10,7 @@
 | login | | | whether it resumed |
 | publish | | content | topic, id, position, type, by whom |
 | deliver | out | JSON: [[session, identity, protocol], …] | topic, first, last, attempt, what their ids begin with |
+| unsayable | | the same, of one | the same, and why its protocol has no words for it: nothing was written |
 | ack | | | identity, and the ids acked, or topic and position up to which all are |
 | expire | | | topic, first and last position |
 | counters | | | what was recorded since the counters before, by hour and protocol; `start` for a gateway's first |

@@ -47,7 +47,7 @@ def _table(name: str, *columns: tuple[str, Any], grouped_by: tuple[str, ...] = (
 FRAMES: Final = _table(
     "bronze.frames",  # a record of the event log: a frame as it was on the wire, or something that happened
     *_PLACE,
-    ("event", TEXT),  # frame, open, login, refuse, close, quarantine, fault, publish, deliver, ack, expire, counters
+    ("event", TEXT),  # frame, open, login, refuse, close, quarantine, fault, publish, deliver, ack, expire, counters …
     ("direction", TEXT),  # in, out; empty where nothing travelled
     ("session", TEXT),  # of the connection, or the device
     ("identity", TEXT),  # who had logged in

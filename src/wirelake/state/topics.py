@@ -21,6 +21,7 @@ from wirelake.limits import (
     STATE_TOPICS_PER_IDENTITY_MAX,
 )
 from wirelake.state import acks
+from wirelake.state.backlog import Backlog, Room, TooLong, within
 from wirelake.state.batch import OneByOne, Statement
 from wirelake.state.bounds import check_content, check_integer, check_name
 from wirelake.state.notification import (
@@ -64,6 +65,10 @@ _UNSUBSCRIBE: Final = Statement(
     "subscriptions", "DELETE FROM subscriptions WHERE (topic, identity) IN (VALUES ", "(?,?)", ")"
 )
 _READ: Final = "SELECT key, at_ms, type, publisher, content FROM notifications WHERE key > ? AND key <= ? ORDER BY key"
+_READ_SHORT: Final = (
+    "SELECT key, at_ms, type, publisher, CASE WHEN length(content) <= ? THEN content END, length(content)"
+    " FROM notifications WHERE key > ? AND key <= ? ORDER BY key"
+)
 
 
 class Topics:
@@ -301,7 +306,7 @@ class Topics:
         if found:
             return found
         with closing(self._read(topic, position, topic.head)) as rows:
-            return _within(rows, rows_max, bytes_max)
+            return within(rows, Room(rows_max=rows_max, bytes_max=bytes_max)).rows
 
     def newest(self, name: str, after: int, rows_max: int, bytes_max: int) -> list[Notification]:
         """The last ones behind a position, newest first, as far as they are known: kept, or still in memory.
@@ -335,15 +340,21 @@ class Topics:
         bytes_max: int = STATE_READ_BYTES_MAX,
     ) -> list[Notification]:
         """What waits for this identity in these topics (or all of its own), oldest first; at least one, if any."""
+        return self.fitting(identity, Room(rows_max=rows_max, bytes_max=bytes_max), names).rows
+
+    def fitting(self, identity: str, room: Room, names: Iterable[str] | None = None) -> Backlog:
+        """The same, of those that fit an answer; and what is passed over because it fits none."""
         self._writer.fresh()
         wanted = None if names is None else set(names)
         with ExitStack() as stack:
             sources = [
-                stack.enter_context(closing(self._pending(topic, topic.subscriptions[identity])))
+                stack.enter_context(
+                    closing(self._pending(topic, topic.subscriptions[identity], room.content_bytes_max))
+                )
                 for topic in self._of_identity.get(identity, ())
                 if wanted is None or topic.name in wanted
             ]
-            return _within(heapq.merge(*sources, key=lambda waiting: waiting.at_ms), rows_max, bytes_max)
+            return within(heapq.merge(*sources, key=lambda waiting: waiting.at_ms), room)
 
     def retained(self, name: str) -> Notification | None:
         """The last one published with `retain`, also when it was acked by all or has expired."""
@@ -434,12 +445,17 @@ class Topics:
         row = subscription.row(topic.number, identity)
         return self._writer.submit(_SUBSCRIBE, row, key=(topic.number, identity), content_bytes=len(row[-1]))
 
-    def _pending(self, topic: Topic, subscription: Subscription) -> Generator[Notification, None, None]:
+    def _pending(
+        self, topic: Topic, subscription: Subscription, content_bytes_max: int | None
+    ) -> Generator[Notification | TooLong, None, None]:
         """The gaps between runs of acks, so that what is acked is not even read."""
         current = subscription.caught_up(topic.floor)
         bounds = (current.cursor + 1, *current.acks, topic.head + 1)
         for first, end in zip(bounds[::2], bounds[1::2], strict=True):
-            yield from self._read(topic, first - 1, end - 1)
+            if content_bytes_max is None:
+                yield from self._read(topic, first - 1, end - 1)
+            else:
+                yield from self._read_short(topic, first - 1, end - 1, content_bytes_max)
 
     def _read(self, topic: Topic, after: int, last: int) -> Generator[Notification, None, None]:
         keys = (key_of(topic.number, after), key_of(topic.number, last))
@@ -449,13 +465,16 @@ class Topics:
                 position = row[0] & POSITION_MAX
                 yield Notification(id_of(self._epoch, topic.number, position), topic.name, position, *row[1:])
 
-
-def _within(rows: Iterable[Notification], rows_max: int, bytes_max: int) -> list[Notification]:
-    found: list[Notification] = []
-    size = 0
-    for notification in rows:
-        size += len(notification.content)
-        if len(found) >= rows_max or (found and size > bytes_max):
-            break
-        found.append(notification)
-    return found
+    def _read_short(
+        self, topic: Topic, after: int, last: int, content_bytes_max: int
+    ) -> Generator[Notification | TooLong, None, None]:
+        """Without reading the contents of those that are too long."""
+        keys = (content_bytes_max, key_of(topic.number, after), key_of(topic.number, last))
+        with closing(self._reader.rows(_READ_SHORT, keys)) as rows:
+            for key, at_ms, kind, publisher, content, content_bytes in rows:
+                position = key & POSITION_MAX
+                id_ = id_of(self._epoch, topic.number, position)
+                if content is None:
+                    yield TooLong(id_, topic.name, position, at_ms, content_bytes)
+                else:
+                    yield Notification(id_, topic.name, position, at_ms, kind, publisher, content)

@@ -35,13 +35,13 @@ class Record(Struct, frozen=True):
         if event == "expire":
             is_of_topic = topic in {"", note.get("topic")}
         else:
-            is_of_topic = event in {"deliver", "ack"} and note.get("ids") == place.ids
+            is_of_topic = event in {"deliver", "unsayable", "ack"} and note.get("ids") == place.ids
         return is_of_topic and bool(note.get("first", 0) <= place.position <= note.get("last", note.get("through", 0)))
 
 
 def brief(record: Record) -> Record:
     """Without bytes that are not shown: there may be thousands, each with the same megabyte."""
-    if record.event in {"publish", "deliver"} or record.bytes <= TRACE_FRAME_BYTES_MAX:
+    if record.event in {"publish", "deliver", "unsayable"} or record.bytes <= TRACE_FRAME_BYTES_MAX:
         return record
     return replace(record, frame=record.frame[:TRACE_FRAME_BYTES_MAX])
 

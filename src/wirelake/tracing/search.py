@@ -25,7 +25,7 @@ from wirelake.protocols.jsontext import read_json, write_json
 from wirelake.tracing.asked import Place
 from wirelake.tracing.record import Record, brief, records
 
-_RANGED = pa.array(["deliver", "ack"])
+_RANGED = pa.array(["deliver", "unsayable", "ack"])
 About = Callable[[Any], list[Record]]  # those of a batch that are wanted
 
 

@@ -13,7 +13,7 @@ from wirelake.tracing.record import Record, microseconds
 
 _recipients: Final = Decoder(list[list[str]]).decode
 # Of things that happened in the same microsecond, what comes first.
-_ORDER: Final = ("open", "frame", "login", "publish", "route", "deliver", "ack", "expire", "close")
+_ORDER: Final = ("open", "frame", "login", "publish", "route", "deliver", "unsayable", "ack", "expire", "close")
 _NAMED_MAX: Final = 5  # in a sentence
 
 
@@ -66,7 +66,7 @@ def of_record(record: Record) -> Event:
         id=str(note.get("id") or ""),
         attempt=int(note.get("attempt") or 0),
     )
-    if record.event == "deliver":
+    if record.event in {"deliver", "unsayable"}:
         event.to = [Recipient(*whom[:3]) for whom in _recipients(record.frame)]
         event.recipients = len(event.to)
     else:
@@ -87,6 +87,10 @@ def _publish(event: Event, note: dict[str, Any]) -> str:
 def _deliver(event: Event, _: dict[str, Any]) -> str:
     again = f", attempt {event.attempt}" if event.attempt > 1 else ""
     return f"written to {_some([each.identity for each in event.to])}{again}"
+
+
+def _unsayable(event: Event, note: dict[str, Any]) -> str:
+    return f"cannot be said to {_some([each.identity for each in event.to])}: {note.get('reason')}"
 
 
 def _ack(event: Event, note: dict[str, Any]) -> str:
@@ -114,6 +118,7 @@ _SENTENCES: Final[dict[str, Callable[[Event, dict[str, Any]], str]]] = {
     "frame": _frame,
     "publish": _publish,
     "deliver": _deliver,
+    "unsayable": _unsayable,
     "ack": _ack,
     "expire": _expire,
     "quarantine": _quarantine,
@@ -213,6 +218,8 @@ def of_one(events: Iterable[Event], identity: str) -> list[Event]:
         elif event.what == "deliver" and (own := [each for each in event.to if each.identity == identity]):
             text = event.text if event.attempt > 1 and event.recipients == 1 else f"written to {identity}"
             seen.append(replace(event, to=own, recipients=len(own), text=text))
+        elif event.what == "unsayable" and event.to[0].identity == identity:  # recorded for each by itself
+            seen.append(event)
     return seen
 
 

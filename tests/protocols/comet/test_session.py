@@ -5,7 +5,12 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from protocols.conversation import Conversation
 from wirelake.errors import ProtocolError, StateError, TranslationError
-from wirelake.limits import COMET_ANSWERS_WAITING_MAX, COMET_HELD_FRAMES_MAX, COMET_REQUESTS_OPEN_MAX
+from wirelake.limits import (
+    COMET_ANSWERS_WAITING_MAX,
+    COMET_CONTENT_BYTES_MAX,
+    COMET_HELD_FRAMES_MAX,
+    COMET_REQUESTS_OPEN_MAX,
+)
 from wirelake.message import Credentials, Failure, Kind, Message, Op, control, control_op
 from wirelake.protocols.comet import crypto, frames
 from wirelake.protocols.comet.client import ClientSession
@@ -23,6 +28,9 @@ OK = Message(kind=Kind.RESPONSE)
 @pytest.fixture(scope="module")
 def private() -> rsa.RSAPrivateKey:
     return rsa.generate_private_key(crypto.RSA_EXPONENT, crypto.RSA_BITS)
+
+
+ROOM = {"rows_max": 127, "bytes_max": 32765, "each_bytes": 41, "content_bytes_max": 32640}  # of one message_list
 
 
 def random(size: int) -> bytes:
@@ -116,7 +124,7 @@ def test_no_login_in_time_closes(private: rsa.RSAPrivateKey) -> None:
         (control(Op.UNSUBSCRIBE, fields={"topics": ["@a"]}), Op.UNSUBSCRIBE, {"topics": ["@a"]}),
         (control(Op.ACK, fields={"ids": ["1", "2"]}), Op.ACK, {"ids": ["1", "2"]}),
         (control(Op.TOPICS), Op.TOPICS, {}),
-        (control(Op.BACKLOG), Op.BACKLOG, {}),
+        (control(Op.BACKLOG), Op.BACKLOG, ROOM),
     ],
 )
 def test_requests_go_up_and_their_answers_come_back(
@@ -202,6 +210,28 @@ def test_a_listener_can_require_a_key(private: rsa.RSAPrivateKey) -> None:
         talking.server_says(Message(kind=Kind.NOTIFICATION, id="n1"))
     sealing = logged_in(private, require_key=True, secret_bytes=32)
     assert sealing.sessions[Sender.SERVER].state is ServerState.READY
+
+
+@pytest.mark.parametrize("secret_bytes", [0, 32])
+def test_the_longest_content_fits_with_any_id_and_seal(private: rsa.RSAPrivateKey, secret_bytes: int) -> None:
+    talking = logged_in(private, secret_bytes=secret_bytes)
+    longest = Message(kind=Kind.NOTIFICATION, id="i" * 60, payload=bytes(COMET_CONTENT_BYTES_MAX))
+    (pushed,) = talking.server_says(longest)
+    assert len(pushed.payload) == COMET_CONTENT_BYTES_MAX
+    (question,) = talking.client_says(control(Op.BACKLOG))
+    (listed,) = talking.server_says(answer_to(question, parts=(longest,)))
+    assert len(listed.parts[0].payload) == COMET_CONTENT_BYTES_MAX
+    with pytest.raises(TranslationError, match="bytes: comet carries"):
+        talking.server_says(Message(kind=Kind.NOTIFICATION, id="n", payload=bytes(COMET_CONTENT_BYTES_MAX + 1)))
+
+
+def test_an_answer_that_fits_no_frame_says_so(private: rsa.RSAPrivateKey) -> None:
+    talking = logged_in(private)
+    (question,) = talking.client_says(control(Op.TOPICS))
+    (answer,) = talking.server_says(answer_to(question, fields={"topics": [f"@{n}" for n in range(128)]}))
+    assert answer.failure is not None
+    assert (answer.failure.code, "128" in answer.failure.text) == (ErrorCode.SERVER_ERROR, True)
+    assert not talking.closings
 
 
 def test_a_key_behind_open_requests_seals_from_its_ok_on(private: rsa.RSAPrivateKey) -> None:

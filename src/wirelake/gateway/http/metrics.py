@@ -78,6 +78,9 @@ class GatewayCollector(Collector):
             family.add_metric([kind], count)
         yield family
         yield _count("wirelake_subscribers_cut", "Slow subscribers of live names cut off.", broker.live.cut)
+        yield _by_protocol(
+            "wirelake_unsayable", "Notifications that a subscriber's protocol cannot carry.", broker.telling.unsayable
+        )
         yield _count("wirelake_conflated", "Notifications that a slow subscriber never gets.", broker.live.conflated)
         gauge = GaugeMetricFamily("wirelake_topics", "Names.", labels=["kind"])
         gauge.add_metric(["durable"], len(topics.names()))

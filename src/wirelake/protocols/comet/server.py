@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from wirelake.errors import EncodeError, ProtocolError, TranslationError
 from wirelake.limits import (
     COMET_ANSWERS_WAITING_MAX,
+    COMET_CONTENT_BYTES_MAX,
     COMET_HELD_FRAMES_MAX,
     COMET_REQUESTS_OPEN_MAX,
     COMET_TOPIC_CHARS_MAX,
@@ -27,6 +28,13 @@ from wirelake.protocols.session import Closing, Session, Step
 
 _TOPIC = re.compile(r"@[A-Za-z0-9/_\-@$.]*")
 _LIST_HEAD_BYTES = 2  # type and count
+_EACH_BYTES = 1 + 2 + 2 + 8 + crypto.NONCE_BYTES + crypto.TAG_BYTES  # of a listed one beside its id and content
+_ROOM = {
+    "rows_max": COMET_WRITE_COUNT_MAX,
+    "bytes_max": COMET_WRITE_LENGTH_MAX - _LIST_HEAD_BYTES,
+    "each_bytes": _EACH_BYTES,
+    "content_bytes_max": COMET_CONTENT_BYTES_MAX,
+}
 
 
 class ServerSession(Session):
@@ -65,7 +73,7 @@ class ServerSession(Session):
         return "comet" if self._secret is None and self.state is ServerState.READY else None
 
     def encoded(self, message: Common) -> bytes:
-        return notification(message).encode()
+        return _sayable(message).encode()
 
     def _login(self, frame: frames.Auth, _now_s: float, step: Step) -> None:
         step.messages.append(replace(to_message(frame, Sender.CLIENT), correlation="login"))
@@ -128,7 +136,10 @@ class ServerSession(Session):
             return
         self._asked += 1
         self._open.append(_Question(str(self._asked), self._secret_behind))
-        step.messages.append(replace(to_message(frame, Sender.CLIENT), correlation=str(self._asked)))
+        asked = replace(to_message(frame, Sender.CLIENT), correlation=str(self._asked))
+        if isinstance(frame, frames.GetMessageList):
+            asked = replace(asked, fields={**_ROOM})  # those above are told how much one list holds
+        step.messages.append(asked)
 
     def _answer(self, message: Common, _now_s: float, step: Step) -> None:
         question = next((each for each in self._open if each.correlation == message.correlation), None)
@@ -137,7 +148,7 @@ class ServerSession(Session):
         if message.parts:
             question.answer = self._fitting(message, question.secret)
         else:
-            question.answer = from_message(message, Sender.SERVER)
+            question.answer = _writable(from_message(message, Sender.SERVER))
         self._release(step)
 
     def _answer_now(self, frame: frames.CometFrame, step: Step) -> None:
@@ -158,34 +169,25 @@ class ServerSession(Session):
         return self._open[-1].secret if self._open else self._secret
 
     def _fitting(self, message: Common, secret: bytes | None) -> frames.MessageList:
-        """As many of the waiting notifications as one frame holds, oldest first.
-
-        One that is too long for any frame is left out: it must not keep those behind it from the client for ever.
-        """
+        """As many of the waiting notifications as one frame holds, oldest first, without those that fit none."""
         room = COMET_WRITE_LENGTH_MAX - _LIST_HEAD_BYTES
         fitting: list[frames.Message] = []
         for part in message.parts:
-            notified = self._sealed(part, secret)
             try:
-                size = len(notified.body())
-            except EncodeError:  # beyond what its length or type can say
+                notified = self._sealed(part, secret)
+            except TranslationError:
                 continue
-            if size > COMET_WRITE_LENGTH_MAX - _LIST_HEAD_BYTES:
-                continue
-            room -= size
+            room -= len(notified.body())
             if room < 0 or len(fitting) == COMET_WRITE_COUNT_MAX:
                 break
             fitting.append(notified)
         return frames.MessageList(tuple(fitting))
 
     def _push(self, message: Common, _now_s: float, step: Step) -> None:
-        notified = self._sealed(message, self._secret)
-        if len(notified.body()) >= COMET_WRITE_LENGTH_MAX:
-            raise TranslationError("a notification that is too long for a comet frame")
-        step.frames.append(notified)
+        step.frames.append(self._sealed(message, self._secret))
 
     def _sealed(self, message: Common, secret: bytes | None) -> frames.Message:
-        plain = notification(message)
+        plain = _sayable(message)
         if secret is None:
             return plain
         nonce = self._random(crypto.NONCE_BYTES)
@@ -222,3 +224,20 @@ class _Question(Struct):
 
 def topic_allowed(topic: str) -> bool:
     return len(topic) <= COMET_TOPIC_CHARS_MAX and _TOPIC.fullmatch(topic) is not None
+
+
+def _sayable(message: Common) -> frames.Message:
+    """A notification that fits a frame, by itself or in a list, sealed or not."""
+    told = notification(message)
+    if len(told.content) > COMET_CONTENT_BYTES_MAX:
+        raise TranslationError(f"a content of {len(told.content)} bytes: comet carries {COMET_CONTENT_BYTES_MAX}")
+    return told
+
+
+def _writable(answer: frames.CometFrame) -> frames.CometFrame:
+    """An answer that fits no frame (a hundred topics and more) becomes one that says so."""
+    try:
+        answer.encode()
+    except EncodeError as error:
+        return frames.Error(ErrorCode.SERVER_ERROR, str(error))
+    return answer
