@@ -2,14 +2,10 @@
 
 import asyncio
 import ssl
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from gateway.certificates import make_certificate
 from gateway.running import HOST, running_gateway
 
 from wirelake.backoff import Backoff
@@ -23,26 +19,7 @@ from wirelake.errors import LateError
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "gateway")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(HOST))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    folder = tmp_path_factory.mktemp("tls")
-    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    (folder / "key.pem").write_bytes(key.private_bytes(encoding, form, serialization.NoEncryption()))
-    return folder / "cert.pem", folder / "key.pem"
+    return make_certificate(tmp_path_factory.mktemp("tls"), HOST)
 
 
 def test_they_speak_tls(tmp_path: Path, certificate: tuple[Path, Path]) -> None:

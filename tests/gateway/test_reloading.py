@@ -2,16 +2,14 @@
 
 import asyncio
 import ssl
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
+from gateway.certificates import make_certificate
 from gateway.running import HOST, Running, running_gateway, until
 from gateway.wire import Phone
 from wirelake.config import Settings
@@ -27,25 +25,9 @@ def changed(running: Running, **sections: Any) -> Settings:
     return msgspec.convert(now, Settings)
 
 
-def make_certificate(folder: Path, name: str) -> dict[str, str]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    folder.mkdir(exist_ok=True)
-    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    (folder / "key.pem").write_bytes(key.private_bytes(encoding, form, serialization.NoEncryption()))
-    return {"cert": str(folder / "cert.pem"), "key": str(folder / "key.pem")}
+def tls_files(folder: Path, name: str) -> dict[str, str]:
+    cert, key = make_certificate(folder, name)
+    return {"cert": str(cert), "key": str(key)}
 
 
 async def certificate_name(port: int) -> str:
@@ -133,15 +115,15 @@ def test_what_takes_a_restart_is_named_and_left_as_it_is(tmp_path: Path) -> None
 
 def test_tls_files_are_read_again(tmp_path: Path) -> None:
     async def story() -> None:
-        tls = make_certificate(tmp_path / "tls", "first")
+        tls = tls_files(tmp_path / "tls", "first")
         async with running_gateway(tmp_path, "comet", "http", tls=tls) as running:
             assert await certificate_name(running.port("comet")) == "first"
-            make_certificate(tmp_path / "tls", "second")
+            tls_files(tmp_path / "tls", "second")
             told = reload(running.gateway, running.gateway.settings)
             assert (told.tls, told.applied, told.kept) == (True, [], [])
             for door in ("comet", "http"):
                 assert await certificate_name(running.port(door)) == "second"
-            elsewhere = make_certificate(tmp_path / "other", "third")
+            elsewhere = tls_files(tmp_path / "other", "third")
             assert len(reload(running.gateway, changed(running, tls=elsewhere)).applied) == 2
             assert await certificate_name(running.port("comet")) == "third"
 
@@ -150,9 +132,9 @@ def test_tls_files_are_read_again(tmp_path: Path) -> None:
 
 def test_files_that_cannot_be_used_change_nothing(tmp_path: Path) -> None:
     async def story() -> None:
-        tls = make_certificate(tmp_path / "tls", "first")
+        tls = tls_files(tmp_path / "tls", "first")
         async with running_gateway(tmp_path, "comet", tls=tls) as running:
-            other = make_certificate(tmp_path / "other", "second")
+            other = tls_files(tmp_path / "other", "second")
             mixed = {"cert": tls["cert"], "key": other["key"]}
             with pytest.raises(InputError, match=r"\[tls\] cannot be used"):
                 reload(running.gateway, changed(running, tls=mixed, limits={"connections": 1}))
@@ -164,7 +146,7 @@ def test_files_that_cannot_be_used_change_nothing(tmp_path: Path) -> None:
 
 def test_tls_is_neither_begun_nor_ended_by_a_reload(tmp_path: Path) -> None:
     async def story() -> None:
-        tls = make_certificate(tmp_path / "tls", "first")
+        tls = tls_files(tmp_path / "tls", "first")
         async with running_gateway(tmp_path, "comet") as running:
             told = reload(running.gateway, changed(running, tls=tls))
             assert [change.partition(":")[0] for change in told.kept] == ["tls.cert", "tls.key"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.certificates import make_certificate
 from gateway.running import HOST, WAIT_S, running_gateway
-from gateway.test_reloading import make_certificate
 from gateway.wire import Phone
 from wirelake.protocols.comet import frames
 
@@ -20,7 +20,10 @@ def test_every_frame_of_a_flood_is_answered(tmp_path: Path, secure: bool) -> Non
     """What comes faster than the log can take is read more slowly, not dropped."""
 
     async def story() -> None:
-        tls = make_certificate(tmp_path / "tls", "gateway") if secure else {}
+        tls = {}
+        if secure:
+            cert, key = make_certificate(tmp_path / "tls", "gateway")
+            tls = {"cert": str(cert), "key": str(key)}
         async with running_gateway(tmp_path, "comet", tls=tls, comet=PATIENT) as running:
             context = trusting() if secure else None
             reader, writer = await asyncio.open_connection(HOST, running.port("comet"), ssl=context)
