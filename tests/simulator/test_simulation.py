@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from gateway.running import HOST, Running, running_gateway
+from gateway.running import HOST, Running, running_gateway, until
 
 from wirelake.cli.api import Api
 from wirelake.errors import AnswerError, InputError
@@ -21,6 +21,12 @@ from wirelake.simulator.world import NetworkFaults, World
 
 ALL_DOORS = (*DOORS.values(), "sisnet_tcp", "http")
 BAD_WEATHER = NetworkFaults(loss=0.1, reorder=0.1, duplicate=0.1, corrupt=0.03)
+
+
+class Unwatched:
+    def phase(self, name: str, total: int) -> None: ...
+
+    def step(self) -> None: ...
 
 
 class Watched:
@@ -128,6 +134,29 @@ def test_what_it_made_is_taken_away_and_made_anew(tmp_path: Path) -> None:
                 names = {identity.name for identity in state.identities.list()}
                 assert names == {"somebody"} | ({"sim-phone-0000"} if keep else set())
                 assert len(state.devices.list()) == (3 if keep else 0)
+
+    asyncio.run(story())
+
+
+def test_two_fleets_at_once_need_two_names(tmp_path: Path) -> None:
+    plan = Plan(devices=4, rate=20, seconds=600, protocols=("apostol", "resp"), seed=1)
+    short = msgspec.structs.replace(plan, seconds=0.5)
+
+    async def story() -> None:
+        async with running_gateway(tmp_path, "apostol", "redis", "http") as running:
+            first = asyncio.create_task(simulate(world_of(running), plan, Unwatched()))
+            try:
+                await until(lambda: any(each.identity == "sim-redis" for each in running.gateway.connections.values()))
+                with pytest.raises(InputError, match="sim-redis is connected: a fleet of this name is at work already"):
+                    await simulate(world_of(running), short, Watched())
+                other = await simulate(world_of(running), msgspec.structs.replace(short, name="other"), Watched())
+                assert other.total().failed == 0, other.reasons
+                names = {identity.name for identity in running.gateway.state.identities.list()}
+                assert names == {"sim-redis"}, "it is as it was"
+                assert not first.done()
+            finally:
+                first.cancel()
+                await asyncio.gather(first, return_exceptions=True)
 
     asyncio.run(story())
 

@@ -1,5 +1,6 @@
 """`wirelake simulate`: a fleet of real clients against a running gateway."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from wirelake.cli.options import settings_options
 from wirelake.config import Settings, load, parse_address
 from wirelake.errors import InputError
 from wirelake.limits import SIMULATOR_DEVICES_MAX
+from wirelake.simulator.fleet import FLEET
 from wirelake.simulator.report import Report
 from wirelake.simulator.simulation import MEMBERS, Plan, simulate
 from wirelake.simulator.world import NetworkFaults, World
@@ -33,6 +35,7 @@ _CHANCE: Final = click.FloatRange(0, 1, max_open=True)
     epilog="""\b
 Examples:
   wirelake simulate --devices 200 --rate 500 --seconds 30
+  wirelake simulate --fleet other --seconds 600
   wirelake simulate --protocol apostol --loss 0.1 --reorder 0.1 --seed 7
   wirelake simulate --url http://127.0.0.1:7080 --token "$(cat data/keys/admin.token)" --json"""
 )
@@ -52,7 +55,14 @@ Examples:
 @click.option(
     "--slow-readers", type=click.FloatRange(0, 1), default=0.0, help="Of phones and desks, how many are slow."
 )
-@click.option("--keep", is_flag=True, help="Leave the identities and devices there; their names begin with sim-.")
+@click.option(
+    "--fleet",
+    default=FLEET,
+    show_default=True,
+    callback=lambda _context, _option, name: checked(name),
+    help="What the names of its identities and devices begin with. Two fleets at once need two names.",
+)
+@click.option("--keep", is_flag=True, help="Leave the identities and devices there.")
 @click.option("--url", help="Of the gateway's HTTP door, instead of the settings'.")
 @click.option("--token", default="", help="The admin token, instead of the data folder's.")
 @click.option("--json", "as_json", is_flag=True, help="The counts as JSON instead of a table.")
@@ -68,6 +78,7 @@ def command(
     duplicate: float,
     corrupt: float,
     slow_readers: float,
+    fleet: str,
     keep: bool,
     url: str | None,
     token: str,
@@ -92,6 +103,7 @@ def command(
         slow_readers=slow_readers,
         seed=seed,
         keep=keep,
+        name=fleet,
     )
     with shown_progress() as progress:
         report = uvloop.run(simulate(world, plan, progress))
@@ -99,6 +111,12 @@ def command(
         click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
     else:
         print_report(Console(highlight=False, soft_wrap=True), report)
+
+
+def checked(fleet: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", fleet):
+        raise click.BadParameter("a fleet's name has 1 to 32 letters, digits, - and _")
+    return fleet
 
 
 def at_url(settings: Settings, url: str) -> Settings:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from wirelake.errors import InputError
 
-PREFIX: Final = "sim-"  # of every identity and device that a simulation makes
+FLEET: Final = "sim"  # begins the name of every identity and device that a simulation makes
 KEY_BYTES: Final = 16
 
 # protocol → its share of a fleet. Each phone needs an identity of its own, and tokens are slow to check.
@@ -32,13 +32,14 @@ class Place(Struct, frozen=True):
     stream: bool = False  # TCP, where the protocol has another way too
     key: bytes | None = None  # a meter that seals
     slow: bool = False  # reads slowly
+    fleet: str = FLEET
 
     @property
     def identity(self) -> str:
         """Phones have one each, meters none; the others share one of their protocol."""
         if self.protocol == "apostol":
             return ""
-        return self.name if self.protocol == "comet" else f"{PREFIX}{NAMES[self.protocol]}"
+        return self.name if self.protocol == "comet" else f"{self.fleet}-{NAMES[self.protocol]}"
 
 
 def sizes(devices: int, protocols: Sequence[str]) -> dict[str, int]:
@@ -56,16 +57,19 @@ def sizes(devices: int, protocols: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def fleet(devices: int, protocols: Sequence[str], seed: int, slow_readers: float = 0.0) -> list[Place]:
+def fleet(
+    devices: int, protocols: Sequence[str], seed: int, slow_readers: float = 0.0, name: str = FLEET
+) -> list[Place]:
     random = Random(f"fleet {seed}")  # noqa: S311 (repeatable, not secret)
     return [
         Place(
             protocol=protocol,
             number=number,
-            name=f"{PREFIX}{NAMES[protocol]}-{number:04}",
+            name=f"{name}-{NAMES[protocol]}-{number:04}",
             stream=random.random() < (0.1 if protocol == "apostol" else 0.5),
             key=random.randbytes(KEY_BYTES) if random.random() < 0.5 else None,
             slow=random.random() < slow_readers,
+            fleet=name,
         )
         for protocol, count in sizes(devices, protocols).items()
         for number in range(count)

@@ -5,7 +5,8 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from wirelake.errors import AnswerError
+from wirelake.errors import AnswerError, InputError
+from wirelake.limits import HTTP_LIST_ROWS_MAX, SIMULATOR_FREE_LOOK_S, SIMULATOR_FREE_S
 from wirelake.simulator.fleet import Place
 from wirelake.simulator.world import World
 
@@ -13,6 +14,27 @@ _CONFLICT: Final = 409
 _NOT_FOUND: Final = 404
 _TOKEN_BYTES: Final = 24
 Step = Callable[[], object]
+
+
+async def check_free(world: World, places: Sequence[Place]) -> None:
+    """Refuses while another fleet has these names. One that has just ended gets a moment to be gone."""
+    wanted = set(identities(places))
+    for _ in range(round(SIMULATOR_FREE_S / SIMULATOR_FREE_LOOK_S)):
+        taken = wanted & await _connected(world)
+        if not taken:
+            return
+        await asyncio.sleep(SIMULATOR_FREE_LOOK_S)
+    raise InputError(f"{min(taken)} is connected: a fleet of this name is at work already. --fleet gives another name")
+
+
+async def _connected(world: World) -> set[str]:
+    names: set[str] = set()
+    after: str | None = ""
+    while after is not None:
+        page = await world.ask("GET", f"/api/sessions?limit={HTTP_LIST_ROWS_MAX}&after={after}")
+        names |= {session["identity"] for session in page["sessions"] if session["protocol"] != "apostol"}
+        after = page["next"]
+    return names
 
 
 async def provide(world: World, places: Sequence[Place], step: Step) -> None:

@@ -16,13 +16,13 @@ from wirelake.limits import (
     SIMULATOR_RATE_MAX,
 )
 from wirelake.simulator.desk import Desk
-from wirelake.simulator.fleet import Place, fleet
+from wirelake.simulator.fleet import FLEET, Place, fleet
 from wirelake.simulator.habits import acts
 from wirelake.simulator.member import Member
 from wirelake.simulator.meter import Meter
 from wirelake.simulator.pacing import Pacer
 from wirelake.simulator.phone import Phone
-from wirelake.simulator.provisioning import identities, meters, provide, remove
+from wirelake.simulator.provisioning import check_free, identities, meters, provide, remove
 from wirelake.simulator.publisher import Publisher
 from wirelake.simulator.report import Report
 from wirelake.simulator.station import Station
@@ -56,6 +56,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     slow_readers: float = 0.0
     seed: int = 0
     keep: bool = False  # identities and devices stay
+    name: str = FLEET  # two fleets at one gateway have different ones
 
 
 class Progress(Protocol):
@@ -73,7 +74,7 @@ async def simulate(world: World, plan: Plan, progress: Progress) -> Report:
         raise InputError(f"the rate is above 0 and at most {SIMULATOR_RATE_MAX:g} a second")
     for protocol in plan.protocols:
         world.door(DOORS.get(protocol, protocol))
-    places = fleet(plan.devices, plan.protocols, plan.seed, plan.slow_readers)
+    places = fleet(plan.devices, plan.protocols, plan.seed, plan.slow_readers, plan.name)
     report = world.report
     report.seed = plan.seed
     for place in places:
@@ -89,6 +90,7 @@ async def simulate(world: World, plan: Plan, progress: Progress) -> Report:
 
 @asynccontextmanager
 async def _provided(world: World, places: Sequence[Place], plan: Plan, progress: Progress) -> AsyncIterator[None]:
+    await check_free(world, places)
     many = len(meters(places)) + len(identities(places))
     progress.phase("making identities and devices", many)
     try:
