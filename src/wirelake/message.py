@@ -134,6 +134,11 @@ def control(op: Op, /, **rest: Any) -> Message:
     return Message(kind=Kind.CONTROL, target=Operation(GATEWAY_SERVICE, op), **rest)
 
 
+def anonymous_login(protocol: str, correlation: str) -> Message:
+    """Of a peer that goes on without logging in, where everybody is let in."""
+    return control(Op.LOGIN, protocol=protocol, correlation=correlation, credentials=Credentials("", ""))
+
+
 def control_op(message: Message) -> Op | None:
     """Which operation of the gateway this asks for, if it asks for one."""
     target = message.target

@@ -105,11 +105,11 @@ def test_a_refused_login_says_why_and_closes(tmp_path: Path) -> None:
 
 def test_before_the_login_nothing_but_ping_is_served(tmp_path: Path) -> None:
     async def work() -> None:
-        async with gateway(tmp_path) as running, await Station.call(running.port("esnp")) as caller:
+        async with gateway(tmp_path, identities=[ANN]) as running, await Station.call(running.port("esnp")) as caller:
             for service, op in (("sums", "add"), ("wirelake", "subscribe"), ("wirelake", "register")):
                 assert (await caller.ask(*to(service, op), *data_lines(topic="@a"))).error == "not logged in"
-            assert (await caller.ask_gateway("login", user="ann")).error is None
-            assert (await caller.ask_gateway("login", user="ann")).error == "already logged in"
+            assert (await caller.ask_gateway("login", user="ann", token="t0ken")).error is None
+            assert (await caller.ask_gateway("login", user="ann", token="t0ken")).error == "already logged in"
             assert (await caller.ask_gateway("ping")).error is None
 
     run(work())
@@ -151,10 +151,10 @@ def test_no_login_in_time_closes(tmp_path: Path) -> None:
 
 def test_messages_are_short_before_the_login_and_long_after_it(tmp_path: Path) -> None:
     async def work() -> None:
-        async with gateway(tmp_path) as running:
+        async with gateway(tmp_path, identities=[ANN]) as running:
             head = EsnpMessage(tuple(to("wirelake", "ping"))).encode()[:-4]
-            for user, limit in (("", ESNP_LOGIN_FRAME_BYTES_MAX), ("ann", ESNP_FRAME_BYTES_MAX)):
-                async with await Station.call(running.port("esnp"), user) as caller:
+            for user, limit in (((), ESNP_LOGIN_FRAME_BYTES_MAX), (ANN, ESNP_FRAME_BYTES_MAX)):
+                async with await Station.call(running.port("esnp"), *user) as caller:
                     room = limit - len(head) - 2 * 4
                     body = b"\x16" + room.to_bytes(3) + bytes(room)
                     caller.write(head + body + bytes(4))

@@ -56,7 +56,7 @@ async def ask(line: Terminal, name: bytes, command: bytes) -> bytes:
 def test_every_command_and_refusal(tmp_path: Path) -> None:
     async def story() -> None:
         async with (
-            running_gateway(tmp_path, "sisnet_tcp", auth={"open": True}) as running,
+            running_gateway(tmp_path, "sisnet_tcp", identities=[("x", "y")]) as running,
             await Terminal.call(running) as stranger,
             await Terminal.call(running, "x", "y") as line,
         ):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from wirelake.config import Address
 from wirelake.errors import InputError
 from wirelake.gateway.connection import Connection
+from wirelake.gateway.logins import ANONYMOUS
 from wirelake.gateway.websocket import MessageSplitter, ServedWebSocket
 from wirelake.message import Message
 from wirelake.protocols.comet.server import ServerSession as CometSession
@@ -23,6 +24,8 @@ from wirelake.protocols.protocol import Carrier, Protocol
 from wirelake.protocols.resp.server import ServerSession as RespSession
 from wirelake.protocols.resp.session import Settings as RespSettings
 from wirelake.protocols.session import Session
+from wirelake.protocols.sisnet.server import ServerSession as SisnetSession
+from wirelake.protocols.sisnet.session import Settings as SisnetSettings
 from wirelake.protocols.splitter import Splitter
 
 if TYPE_CHECKING:
@@ -57,7 +60,9 @@ class Door:
         return self.gateway.admission.enter(connection.address)
 
     def begun(self, connection: Connection) -> None:
-        """It is the peer who begins."""
+        """It is the peer who begins. Where everybody is let in, redis clients need not say who they are."""
+        if self.protocol.name == "resp" and self.gateway.settings.auth.open:
+            connection.identity = ANONYMOUS
 
     def heard(self, connection: Connection, message: Message) -> None:
         self.gateway.heard(connection, message)
@@ -99,6 +104,8 @@ def session_maker(gateway: "Gateway", protocol: Protocol) -> Callable[[float], S
             return lambda now_s: MaglineSession(now_s, own, os.urandom, _magline_settings(gateway))
         case "esnp":
             return lambda now_s: EsnpSession(now_s, _esnp_settings(gateway))
+        case "sisnet":
+            return lambda now_s: SisnetSession(now_s, SisnetSettings(open=gateway.settings.auth.open))
         case "resp":
             settings = RespSettings(open=gateway.settings.auth.open)
             return lambda now_s: RespSession(now_s, next(gateway.numbers), settings)
@@ -116,12 +123,13 @@ def _magline_settings(gateway: "Gateway") -> MaglineSettings:
         resume_s=chosen.resume_s,
         message_bytes_max=chosen.message_bytes_max,
         header_bytes_max=chosen.header_bytes_max,
+        open=gateway.settings.auth.open,
     )
 
 
 def _esnp_settings(gateway: "Gateway") -> EsnpSettings:
     chosen = gateway.settings.esnp
-    return EsnpSettings(login_s=chosen.login_s, frame_bytes_max=chosen.frame_bytes_max)
+    return EsnpSettings(login_s=chosen.login_s, frame_bytes_max=chosen.frame_bytes_max, open=gateway.settings.auth.open)
 
 
 def _comet_settings(gateway: "Gateway") -> CometSettings:

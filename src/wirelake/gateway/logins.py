@@ -5,6 +5,7 @@ logins costs the event loop nothing; an address that fails too often is answered
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Final
 
 from msgspec import Struct
 
@@ -19,6 +20,8 @@ from wirelake.limits import (
 )
 from wirelake.message import Credentials
 from wirelake.state.identities import Identities, matches, unmatched
+
+ANONYMOUS: Final = "anonymous"  # who gives no name where everybody is let in
 
 
 class Verdict(Struct, frozen=True):
@@ -50,7 +53,7 @@ class Logins:
     def known(self, credentials: Credentials) -> Verdict | None:
         """The verdict, where it needs no slow check."""
         if self.open_to_all:
-            return Verdict(credentials.user or "anonymous")
+            return Verdict(credentials.user or ANONYMOUS)
         if self._identities.knows(credentials.user, credentials.token):
             return Verdict(credentials.user)
         return None

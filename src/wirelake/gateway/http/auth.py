@@ -27,13 +27,13 @@ from wirelake.gateway.http.errors import AGAIN, ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Access
 from wirelake.gateway.http.visits import COOKIE, Visit, Visits, is_own_page
+from wirelake.gateway.logins import ANONYMOUS
 from wirelake.message import Credentials
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway
 
 ADMIN: Final = "admin"
-ANONYMOUS: Final = "anonymous"
 _CHALLENGE: Final = {"www-authenticate": 'Bearer realm="wirelake"'}
 
 

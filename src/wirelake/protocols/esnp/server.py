@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError
 from wirelake.limits import ESNP_HELD_FRAMES_MAX
-from wirelake.message import GATEWAY_SERVICE, Kind, Op, Operation, Topic, control_op
+from wirelake.message import GATEWAY_SERVICE, Kind, Op, Operation, Topic, anonymous_login, control_op
 from wirelake.message import Message as Common
 from wirelake.protocols.esnp import lines as making
 from wirelake.protocols.esnp.address import not_found_text
@@ -38,7 +38,7 @@ class ServerSession(Peer):
 
     @property
     def frame_bytes_max(self) -> int:
-        ready = self.state is ServerState.READY
+        ready = self.state is ServerState.READY or self.settings.open
         return self.settings.frame_bytes_max if ready else self.settings.login_frame_bytes_max
 
     @property
@@ -104,8 +104,13 @@ class ServerSession(Peer):
         if not is_one_way(contents):
             step.frames += self._questions.answer_now(contents)
 
-    def _not_logged_in(self, contents: Contents, _now_s: float, step: Step) -> None:
-        self._answer_error(contents, "not logged in", step)
+    def _not_logged_in(self, contents: Contents, now_s: float, step: Step) -> None:
+        if not self.settings.open:
+            self._answer_error(contents, "not logged in", step)
+            return
+        self.state = ServerState.CHECKING
+        self._hold(contents, now_s, step)
+        step.messages.append(anonymous_login("esnp", self._questions.correlate()))
 
     def _second_login(self, contents: Contents, _now_s: float, step: Step) -> None:
         self._answer_error(contents, "already logged in", step)

@@ -37,6 +37,7 @@ class Settings(Struct, frozen=True):
     login_frame_bytes_max: int = ESNP_LOGIN_FRAME_BYTES_MAX
     login_s: float = ESNP_LOGIN_S
     reply_s: float = ESNP_REPLY_S  # for the peer's answer, where the request has no `timeout_ms`
+    open: bool = False  # everybody is let in: who does not log in is nobody in particular
     idle_s: float | None = None  # esnp has no heartbeat of its own: silence is allowed unless set
 
 
@@ -48,7 +49,13 @@ SERVER_TABLE = Table(
         Row(S.NEW, "unreadable", "_refuse", (S.NEW,), "ERROR"),
         Row(S.NEW, "response", "_ignore", (S.NEW,), "nothing was asked"),
         Row(S.NEW, "trace", "_ignore", (S.NEW,), "nothing was asked"),
-        Row(S.NEW, ANY_FRAME, "_not_logged_in", (S.NEW,), "ERROR `not logged in`"),
+        Row(
+            S.NEW,
+            ANY_FRAME,
+            "_not_logged_in",
+            (S.NEW, S.CHECKING),
+            "ERROR `not logged in`; where everybody is let in, held behind a login without a name",
+        ),
         Row(S.NEW, "clock login", "_too_late", (S.CLOSED,), "ERROR, close"),
         Row(
             S.CHECKING,

@@ -14,7 +14,7 @@ from wirelake.limits import (
     MAGLINE_REQUESTS_OPEN_MAX,
     MAGLINE_SEQ_MAX,
 )
-from wirelake.message import Kind, Op, control
+from wirelake.message import Kind, Op, anonymous_login, control
 from wirelake.message import Message as Common
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import crypto, frames
@@ -23,6 +23,8 @@ from wirelake.protocols.magline.sealed import SealedSession
 from wirelake.protocols.magline.session import SERVER_TABLE, ServerState, Settings
 from wirelake.protocols.magline.translation import RESUME, answer_frame, error_number, from_message, read_request
 from wirelake.protocols.session import Closing, Step
+
+_ANONYMOUS = "anonymous"  # correlation of a login that is not the client's own: no REQ has it
 
 
 class ServerSession(SealedSession):
@@ -136,7 +138,12 @@ class ServerSession(SealedSession):
         if req is None:
             return
         if req.business_cmd != Business.LOGIN.value:
-            step.frames.append(self._error_to(req, ErrorNumber.NOT_LOGGED_IN))
+            if not self.settings.open:
+                step.frames.append(self._error_to(req, ErrorNumber.NOT_LOGGED_IN))
+                return
+            self.state = ServerState.CHECKING
+            self._held.append(req)
+            step.messages.append(anonymous_login("magline", _ANONYMOUS))
             return
         self._serve(req, now_s, step)
         if step.messages:
@@ -153,7 +160,10 @@ class ServerSession(SealedSession):
         self._held.append(req)
 
     def _decide(self, message: Common, now_s: float, step: Step) -> None:
-        self._answer(message, now_s, step)
+        if message.correlation == _ANONYMOUS:
+            self._logged_in = message.failure is None
+        else:
+            self._answer(message, now_s, step)
         if not self._logged_in:
             return  # an answer to something else, or a failure
         self.deadlines.pop("login", None)

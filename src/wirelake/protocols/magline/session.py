@@ -50,6 +50,7 @@ class Settings(Struct, frozen=True):
     resume_s: float = MAGLINE_RESUME_S  # kept to by the gateway, which remembers sessions
     ping_s: float = MAGLINE_PING_S  # how often our own client sends a PIN
     require_login: bool = True
+    open: bool = False  # everybody is let in: who does not log in is nobody in particular
     message_bytes_max: int = MAGLINE_MESSAGE_BYTES_MAX
     header_bytes_max: int = MAGLINE_HEADER_BYTES_MAX
 
@@ -77,7 +78,8 @@ SERVER_TABLE = Table(
             "REQ",
             "_login",
             (S.CONNECTED, S.CHECKING, S.CLOSED),
-            "LOGIN goes up to be decided; any other gets ERR 6",
+            "LOGIN goes up to be decided; any other gets ERR 6, or where everybody is let in is held behind a login "
+            "without a name",
         ),
         Row(S.CONNECTED, "app response", "_answer", (S.CONNECTED,), "dropped: it answers the session before a new SYN"),
         Row(

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError
 from wirelake.limits import SISNET_HELD_FRAMES_MAX
-from wirelake.message import Kind, Message, Op, Topic, control
+from wirelake.message import Kind, Message, Op, Topic, anonymous_login, control
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.resp.translation import PATTERN
 from wirelake.protocols.session import Closing, Step
@@ -43,7 +43,7 @@ class ServerSession(Peer):
         super().__init__(now_s, settings)
         self.deadlines["login"] = now_s + settings.login_s
         self._held: list[Frame] = []
-        self._login_question = Question("", Dialect.NEW)
+        self._login_question: Question | None = None  # None: the login was not the client's own
         self._subscriptions: Subscriptions[Question] = Subscriptions()
         self._redis: RedisForm | None = None  # once a message of that form came
 
@@ -77,11 +77,13 @@ class ServerSession(Peer):
         self.deadlines.pop("login", None)
         if message.failure is not None:
             self.state = ServerState.CLOSED
-            self._say_login(self._login_question, failed(message.failure.text), step)
+            if self._login_question is not None:
+                self._say_login(self._login_question, failed(message.failure.text), step)
             step.closing = Closing("login_refused", message.failure.text)
             return
         self.state = ServerState.READY
-        self._say_login(self._login_question, OK, step)
+        if self._login_question is not None:
+            self._say_login(self._login_question, OK, step)
         held, self._held = self._held, []
         for frame in held:
             self._take_up(frame, now_s, step)
@@ -110,8 +112,14 @@ class ServerSession(Peer):
             return
         self._held.append(frame)
 
-    def _not_logged_in(self, heard: Heard, _now_s: float, step: Step) -> None:
-        self._reply(self._question(heard), failed("log in first"), step)
+    def _not_logged_in(self, heard: Heard, now_s: float, step: Step) -> None:
+        if not self.settings.open:
+            self._reply(self._question(heard), failed("log in first"), step)
+            return
+        self.state = ServerState.CHECKING
+        self._dialect = heard.request.dialect
+        self._hold(heard.frame, now_s, step)
+        step.messages.append(anonymous_login("sisnet", "login"))
 
     def _second_login(self, heard: Heard, _now_s: float, step: Step) -> None:
         self._reply(self._question(heard), failed("already logged in"), step)

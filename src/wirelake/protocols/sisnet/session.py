@@ -40,6 +40,7 @@ class Settings(Struct, frozen=True):
     answer_s: float = SISNET_ANSWER_S
     ping_s: float = SISNET_PING_S  # how often our own client sends one
     inflated_bytes_max: int = SISNET_INFLATED_BYTES_MAX
+    open: bool = False  # everybody is let in: who does not log in is nobody in particular
 
 
 S = ServerState
@@ -55,7 +56,13 @@ SERVER_TABLE = Table(
         Row(S.NEW, "ping", "_pong", (S.NEW,), "ok"),
         Row(S.NEW, "logout", "_logged_out", (S.CLOSED,), "ok, close"),
         Row(S.NEW, "answer", "_ignore", (S.NEW,), "ignored: nothing was asked"),
-        Row(S.NEW, ANY_FRAME, "_not_logged_in", (S.NEW,), "ans -1: log in first"),
+        Row(
+            S.NEW,
+            ANY_FRAME,
+            "_not_logged_in",
+            (S.NEW, S.CHECKING),
+            "ans -1: log in first; where everybody is let in, held behind a login without a name",
+        ),
         Row(S.NEW, "clock login", "_too_late", (S.CLOSED,), "logout, close"),
         Row(
             S.CHECKING,
