@@ -1,3 +1,4 @@
+import os
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from wirelake.errors import InUseError, StorageError
 from wirelake.lake import tables
 from wirelake.lake.query import query
 from wirelake.lake.tables import CALLS, QUARANTINE, Table
+from wirelake.limits import LAKE_CHECKPOINT_COMMITS
 from wirelake.pipeline.commits import Commits, ReplacedError, live_files, open_table, rewriting, swap
 from wirelake.pipeline.parquet import FileAction, write
 
@@ -124,3 +126,19 @@ def test_files_know_their_groups_again(commits: Commits, tmp_path: Path) -> None
     assert commits.is_filled("silver.quarantine")
     assert not commits.is_filled("silver.calls")
     assert DeltaTable(tmp_path / "silver" / "quarantine").metadata().configuration["delta.checkpointInterval"]
+
+
+def test_old_versions_are_forgotten_when_the_log_is_summed_up(tmp_path: Path) -> None:
+    """Every commit lists the versions that are kept: a stream that runs for months must not keep them all."""
+    commits = Commits(tmp_path, "app")
+    log = tmp_path / "silver" / "quarantine" / "_delta_log"
+    for batch in range(2 * LAKE_CHECKPOINT_COMMITS + 5):
+        commits.commit("silver.quarantine", batch, [], [])
+        if batch == LAKE_CHECKPOINT_COMMITS + 5:
+            assert len(list(log.glob("*.json"))) == batch + 2  # none of them is old enough
+            for path in log.glob("*.json"):
+                os.utime(path, (0, 0))
+    kept = sorted(int(path.stem) for path in log.glob("*.json"))
+    assert LAKE_CHECKPOINT_COMMITS - 2 <= kept[0] <= LAKE_CHECKPOINT_COMMITS + 7
+    assert commits.version("silver.quarantine") == 2 * LAKE_CHECKPOINT_COMMITS + 4
+    assert Commits(tmp_path, "app").version("silver.quarantine") == 2 * LAKE_CHECKPOINT_COMMITS + 4

@@ -44,6 +44,15 @@ def test_small_files_of_a_day_become_one(commits: Commits, tmp_path: Path) -> No
     assert commits.version("bronze.frames") == 5  # the batches are still known
 
 
+def test_of_a_day_that_is_over_a_running_job_leaves_one_file(commits: Commits, tmp_path: Path) -> None:
+    for batch, day in enumerate((1, 1, 1, 2, 3, 3, 3)):
+        commits.commit("bronze.frames", batch, write(FRAMES, frames(batch, day=date(2030, 1, day)), tmp_path), [])
+    compact_table(tmp_path, FRAMES, files_min=8)
+    files = live_files(DeltaTable(tmp_path / "bronze" / "frames"), "bronze.frames")
+    assert sorted(file.groups["day"] or "" for file in files) == ["2030-01-01", "2030-01-02", *["2030-01-03"] * 3]
+    assert seqs(tmp_path, FRAMES) == list(range(7))
+
+
 def test_open_rows_are_left_alone(commits: Commits, tmp_path: Path) -> None:
     opened = []
     for batch in range(4):

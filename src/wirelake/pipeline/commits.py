@@ -3,13 +3,15 @@
 import fcntl
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
 from deltalake.exceptions import CommitFailedError
 from deltalake.schema import Field
 from deltalake.transaction import AddAction, RemoveAction, Transaction
@@ -45,22 +47,26 @@ class Commits:
         """The last batch that is in the table; -1 if none of this checkpoint's is."""
         if name not in self._tables and not DeltaTable.is_deltatable(str(self._folder(name))):
             return -1
-        found = self.table(name).transaction_version(self._app)
-        return -1 if found is None else found
+        return self._version(self.table(name))
 
     def table(self, name: str) -> DeltaTable:
-        """Open, made if need be, with the columns of today."""
+        """As it is now, made if need be, with the columns of today."""
         opened = self._tables.get(name)
         if opened is None:
             opened = self._tables[name] = open_table(self._lake, TABLES[name])
+        else:
+            opened.update_incremental()
         return opened
+
+    def _version(self, table: DeltaTable) -> int:
+        found = table.transaction_version(self._app)
+        return -1 if found is None else found
 
     def commit(self, name: str, batch: int, adds: Sequence[FileAction], removes: Sequence[FileAction]) -> bool:
         """Whether it was this call that did it. Another process may commit beside us: a compaction, a redecode."""
         for attempt in range(1, LAKE_COMMIT_ATTEMPTS_MAX + 1):
             table = self.table(name)
-            table.update_incremental()
-            if self.version(name) >= batch:
+            if self._version(table) >= batch:
                 return False
             transaction = CommitProperties(app_transactions=[Transaction(self._app, batch)])
             try:
@@ -69,7 +75,6 @@ class Commits:
                 if attempt == LAKE_COMMIT_ATTEMPTS_MAX:
                     raise
                 continue
-            table.update_incremental()
             return True
         raise AssertionError("the last attempt returns or raises")
 
@@ -113,8 +118,15 @@ def open_table(lake: Path, table: Table) -> DeltaTable:
 
 
 def write_actions(table: DeltaTable, actions: list[AddAction | RemoveAction], properties: CommitProperties) -> None:
+    """Old versions are forgotten now and then only: to look for them is to list them all."""
+    forget = table.version() % LAKE_CHECKPOINT_COMMITS == 0
     table.create_write_transaction(
-        actions, "append", table.schema(), table.metadata().partition_columns, commit_properties=properties
+        actions,
+        "append",
+        table.schema(),
+        table.metadata().partition_columns,
+        commit_properties=properties,
+        post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=forget),
     )
 
 
@@ -148,7 +160,9 @@ def swap(
     actions: list[AddAction | RemoveAction] = [*_adds(adds, data_change), *_removes(removes, data_change)]
     for attempt in range(1, LAKE_COMMIT_ATTEMPTS_MAX + 1):
         table.update_incremental()
-        gone = {file.path for file in removes} - {file.path for file in live_files(table, name)}
+        paths = pa.array([file.path for file in removes], pa.string())
+        there = pc.is_in(paths, pa.table(table.get_add_actions())["path"].combine_chunks().cast(pa.string()))
+        gone = paths.filter(pc.invert(there)).to_pylist()
         if gone:
             raise ReplacedError(f"{name}: {len(gone)} files were replaced meanwhile, {min(gone)} among them")
         try:
@@ -161,12 +175,14 @@ def swap(
             return
 
 
-def live_files(table: DeltaTable, name: str) -> list[FileAction]:
-    """The files that the table consists of."""
-    rows = pa.table(table.get_add_actions(flatten=False)).to_pylist()
+def live_files(table: DeltaTable, name: str, days: Collection[date] | None = None) -> list[FileAction]:
+    """The files that the table consists of; those of these days, where its files are grouped by day."""
+    rows = pa.table(table.get_add_actions(flatten=False))
+    if days is not None:
+        rows = rows.filter(pc.is_in(pc.struct_field(rows["partition"], "day"), pa.array(days, pa.date32())))
     return [
         FileAction(name, row["path"], row["size_bytes"], row["num_records"], _groups(row.get("partition")))
-        for row in rows
+        for row in rows.to_pylist()
     ]
 
 

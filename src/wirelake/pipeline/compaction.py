@@ -136,7 +136,12 @@ def vacuum_table(lake: Path, table: Table) -> int:
 
 
 def _to_join(files: list[FileAction], files_min: int) -> Iterator[list[FileAction]]:
-    """Runs of small files of one group, each about as large together as a file should be."""
+    """Runs of small files of one group, each about as large together as a file should be.
+
+    A day that is over gets few more: what is left of it is joined to the last file, because every commit costs by the
+    files that the table has.
+    """
+    today = max((_day(file) for file in files), default="")
     small = [file for file in files if file.bytes < LAKE_FILE_BYTES // 2 and not _OPEN.items() <= file.groups.items()]
 
     def group(file: FileAction) -> list[tuple[str, str]]:
@@ -145,13 +150,18 @@ def _to_join(files: list[FileAction], files_min: int) -> Iterator[list[FileActio
     for _, members in groupby(sorted(small, key=group), group):
         some: list[FileAction] = []
         for file in members:
+            enough = files_min if _day(file) == today else min(files_min, 2)
             if some and sum(each.bytes for each in some) + file.bytes > LAKE_FILE_BYTES:
-                if len(some) >= files_min:
+                if len(some) >= enough:
                     yield some
                 some = []
             some.append(file)
-        if len(some) >= files_min:
+        if len(some) >= enough:
             yield some
+
+
+def _day(file: FileAction) -> str:
+    return file.groups.get("day") or ""
 
 
 def _join(lake: Path, table: Table, files: list[FileAction]) -> FileAction:

@@ -10,7 +10,7 @@ rest.
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +25,7 @@ from wirelake.pipeline.commits import ReplacedError, open_table, rewriting, swap
 from wirelake.pipeline.decode.http import NAME as HTTP
 from wirelake.pipeline.failures import sentence
 from wirelake.pipeline.history.difference import Difference
-from wirelake.pipeline.history.ranges import Piece, cut, pieces_of, within
+from wirelake.pipeline.history.ranges import Piece, cut, files_of, pieces_of, placed
 from wirelake.pipeline.history.rereading import Reread, Rereading, Unit
 from wirelake.pipeline.history.resettling import (
     REPLAYS,
@@ -159,26 +159,30 @@ class _Work:
         self._told(0, rows)
         for start in range(0, len(units), size):
             wave = units[start : start + size]
-            now_us = max(now_us, *(piece.at_max_us for unit in wave for piece in self._frames_in(unit)), 0)
+            now_us = max(now_us, *(unit.at_max_us for unit in wave))
             carry = self._wave(wave, carry, now_us)
             done += sum(unit.rows for unit in wave)
             self._told(done, rows)
         if carry:  # what is open in the end never ends
             self._wave([], carry, _NEVER_US)
 
-    def _frames_in(self, unit: Unit) -> Iterator[Piece]:
-        return (piece for piece in self._pieces[FRAMES.name] if unit.part.has(piece))
-
     def _units(self) -> list[Unit]:
         frames = self._pieces[FRAMES.name]
         if not frames:
             return []
-        units = []
-        for part in cut(frames, self._parallel):
-            files = {name: within(self._pieces.get(name, ()), part) for name in (FRAMES.name, *_DECODED)}
-            rows = sum(piece.rows for piece in frames if part.from_seq <= piece.from_seq < part.until_seq)
-            units.append(Unit(part, rows, files[FRAMES.name], files[MESSAGES.name], files[QUARANTINE.name]))
-        return units
+        parts = cut(frames, self._parallel)
+        lying = [placed(self._pieces.get(name, ()), parts) for name in (FRAMES.name, *_DECODED)]
+        return [
+            Unit(
+                part,
+                rows=sum(piece.rows for piece in mine if piece.from_seq >= part.from_seq),
+                at_max_us=max((piece.at_max_us for piece in mine), default=0),
+                frames=files_of(mine),
+                messages=files_of(messages),
+                quarantine=files_of(quarantine),
+            )
+            for part, mine, messages, quarantine in zip(parts, *lying, strict=True)
+        ]
 
     def _wave(self, units: list[Unit], carry: dict[int, str], now_us: int) -> dict[int, str]:
         """Answers what is carried on."""
@@ -245,13 +249,15 @@ class _Work:
         names = tuple(table.name for table in self._replayed)
         old = {name: self._pieces.get(name, []) for name in names}
         new = {name: pieces_of(self.scratch, TABLES[name], _of(name, self._waiting)) for name in names}
+        parts = cut([piece for pieces in (*old.values(), *new.values()) for piece in pieces], self._parallel)
+        old_in, new_in = ({name: placed(pieces, parts) for name, pieces in each.items()} for each in (old, new))
         ranges = [
             Comparison(
                 part,
-                {name: within(old[name], part) for name in names},
-                {name: within(new[name], part) for name in names},
+                {name: files_of(old_in[name][number]) for name in names},
+                {name: files_of(new_in[name][number]) for name in names},
             )
-            for part in cut([piece for pieces in (*old.values(), *new.values()) for piece in pieces], self._parallel)
+            for number, part in enumerate(parts)
         ]
         opened = [
             file for file in self._snapshot.files.get(DEVICE_COMMANDS.name, ()) if _OPEN.items() <= file.groups.items()

@@ -6,7 +6,17 @@ import pytest
 
 from wirelake.lake.tables import CALLS, FRAMES
 from wirelake.pipeline.history import ranges
-from wirelake.pipeline.history.ranges import EVERYTHING, SEQ_END, Piece, Range, cut, pieces_of, read_range, within
+from wirelake.pipeline.history.ranges import (
+    EVERYTHING,
+    SEQ_END,
+    Piece,
+    Range,
+    cut,
+    files_of,
+    pieces_of,
+    placed,
+    read_range,
+)
 from wirelake.pipeline.parquet import FileAction, write
 
 DAY = date(2030, 1, 1)
@@ -37,7 +47,17 @@ def test_rows_that_lie_over_each_other_are_not_cut_where_nothing_can_be(monkeypa
     pieces = [piece("a", 0, 100), piece("b", 0, 100)]
     assert cut(pieces) == [EVERYTHING]
     found = [Range(0, 50), Range(50, SEQ_END)]
-    assert [[file.path for file in within(pieces, part)] for part in found] == [["a", "b"], ["a", "b"]]
+    assert [[file.path for file in files_of(mine)] for mine in placed(pieces, found)] == [["a", "b"], ["a", "b"]]
+
+
+def test_a_piece_lies_in_every_range_that_it_has_rows_of() -> None:
+    parts = [Range(0, 10), Range(10, 20), Range(20, SEQ_END)]
+    pieces = [piece("a", 0, 10), piece("a", 10, 11), piece("b", 9, 21), piece("c", 19, 20), piece("d", 20, SEQ_END)]
+    found = placed(pieces, parts)
+    assert [[each.file.path for each in mine] for mine in found] == [["a", "b"], ["a", "b", "c"], ["b", "d"]]
+    for part, mine in zip(parts, found, strict=True):
+        assert mine == [each for each in pieces if each.from_seq < part.until_seq and each.until_seq > part.from_seq]
+    assert files_of([pieces[0], pieces[1], pieces[2]]) == [pieces[0].file, pieces[2].file]
 
 
 def test_a_file_says_where_its_rows_are(tmp_path: Path) -> None:
@@ -47,7 +67,7 @@ def test_a_file_says_where_its_rows_are(tmp_path: Path) -> None:
         (3, 10, 3, NOON_US + 9),
         (20, 21, 1, NOON_US + 20),
     ]
-    assert within(found, Range(10, 20)) == []
+    assert placed(found, [Range(0, 10), Range(10, 20), Range(20, SEQ_END)]) == [found[:1], [], found[1:]]
     rows = read_range(tmp_path, FRAMES, files, Range(5, 21))
     assert rows["seq"].to_pylist() == [5, 9, 20]
     assert rows["day"].to_pylist() == [DAY] * 3  # which stands only in the path

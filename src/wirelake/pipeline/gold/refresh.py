@@ -111,9 +111,7 @@ def rows_of(spark: "SparkSession", lake: Path, table: Table, column: str, when: 
     """The table's rows of these times, out of the files that may have some."""
     from pyspark.sql import functions as f  # noqa: PLC0415 (half a gigabyte)
 
-    wanted = {day.isoformat() for day in days(when)}
-    files = [file for file in _files(lake, table) if file.groups.get("day", "") in wanted]
-    return _read(spark, lake, table, files).where(within(f.col(column), when))
+    return _read(spark, lake, table, _files(lake, table, when)).where(within(f.col(column), when))
 
 
 def _devices(spark: "SparkSession", lake: Path, dirty: Dirty) -> None:
@@ -133,8 +131,7 @@ def _devices(spark: "SparkSession", lake: Path, dirty: Dirty) -> None:
 def _replace(lake: Path, recipe: Recipe, made: Any, when: Sequence[Stretch]) -> None:
     """Rows of other times in the files concerned stay as they are."""
     table = recipe.table
-    wanted = {day.isoformat() for day in days(when)}
-    old = [file for file in _files(lake, table) if file.groups.get("day", "") in wanted]
+    old = _files(lake, table, when)
     kept = [_outside(_contents(lake, table, file), recipe.time, when) for file in old]
     rows = pa.concat_tables([*kept, made]).sort_by([(name, "ascending") for name in table.schema.names[:3]])
     swap(open_table(lake, table), table.name, write(table, rows, lake), old, data_change=True)
@@ -162,8 +159,11 @@ def _contents(lake: Path, table: Table, file: FileAction) -> Any:
     return pa.table(columns, schema=table.schema)
 
 
-def _files(lake: Path, table: Table) -> list[FileAction]:
-    return live_files(open_table(lake, table), table.name) if is_written(lake, table) else []
+def _files(lake: Path, table: Table, when: Sequence[Stretch] | None = None) -> list[FileAction]:
+    """All of them, or those of the days that these times touch."""
+    if not is_written(lake, table):
+        return []
+    return live_files(open_table(lake, table), table.name, None if when is None else days(when))
 
 
 def _read(spark: "SparkSession", lake: Path, table: Table, files: Sequence[FileAction]) -> "DataFrame":

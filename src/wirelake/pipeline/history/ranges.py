@@ -1,5 +1,6 @@
 """Files of tables by the seqs of their rows: what lies in a range of them, and ranges of about the same size."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -30,9 +31,6 @@ class Piece(Struct, frozen=True):
 class Range(Struct, frozen=True):
     from_seq: int
     until_seq: int
-
-    def has(self, piece: Piece) -> bool:
-        return piece.from_seq < self.until_seq and piece.until_seq > self.from_seq
 
 
 EVERYTHING: Final = Range(0, SEQ_END)
@@ -69,9 +67,19 @@ def cut(pieces: Iterable[Piece], at_least: int = 1) -> list[Range]:
     return [*ranges, Range(start, SEQ_END)]
 
 
-def within(pieces: Iterable[Piece], part: Range) -> list[FileAction]:
-    """The files that have rows in it."""
-    return list({piece.file.path: piece.file for piece in pieces if part.has(piece)}.values())
+def placed(pieces: Iterable[Piece], ranges: Sequence[Range]) -> list[list[Piece]]:
+    """For each of the ranges, which follow one another, the pieces that have rows in it."""
+    starts = [part.from_seq for part in ranges]
+    found: list[list[Piece]] = [[] for _ in ranges]
+    for piece in pieces:
+        first = max(0, bisect_right(starts, piece.from_seq) - 1)
+        for number in range(first, bisect_left(starts, piece.until_seq)):
+            found[number].append(piece)
+    return found
+
+
+def files_of(pieces: Iterable[Piece]) -> list[FileAction]:
+    return list({piece.file.path: piece.file for piece in pieces}.values())
 
 
 def read_range(

@@ -28,6 +28,7 @@ class Unit(Struct, frozen=True):
 
     part: Range
     rows: int  # of bronze, about
+    at_max_us: int
     frames: list[FileAction]
     messages: list[FileAction]
     quarantine: list[FileAction]
