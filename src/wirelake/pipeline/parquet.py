@@ -7,16 +7,16 @@ import os
 import re
 import uuid
 from collections.abc import Iterator
-from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
 from wirelake.lake.tables import Table
+from wirelake.limits import PIPELINE_CHUNK_ROWS
 from wirelake.log.files import NEW_SUFFIX, Files
 
 # zstd at level 1 takes a quarter longer to write than snappy, and a quarter less room. Dictionaries for text only:
@@ -60,7 +60,7 @@ class GroupFile:
             else pa.nulls(rows.num_rows, field.type)
             for field in self._schema
         ]
-        self._writer.write_table(pa.table(columns, schema=self._schema))
+        self._writer.write_table(pa.table(columns, schema=self._schema), row_group_size=PIPELINE_CHUNK_ROWS)
         self._rows += rows.num_rows
 
     def close(self) -> FileAction:
@@ -123,13 +123,29 @@ class TableWriter:
         if not names:
             yield (), rows
             return
-        keys = pa.table({name: rows.column(name) for name in names}).group_by(list(names)).aggregate([]).to_pylist()
-        for key in keys:
-            part = rows
-            if len(keys) > 1:
-                mask = reduce(pc.and_, [_same(rows.column(name), key[name]) for name in names])
-                part = rows.filter(mask)
-            yield tuple(delta_text(key[name]) for name in names), part
+        keys, codes = _coded([rows.column(name) for name in names])
+        if len(keys) > 1 and (np.diff(codes) < 0).any():  # by time, mostly they lie one after the other already
+            order = np.argsort(codes, kind="stable")
+            rows, codes = rows.take(pa.array(order)), codes[order]
+        starts = np.searchsorted(codes, np.arange(len(keys) + 1))
+        for key, start, end in zip(keys, starts, starts[1:], strict=False):
+            yield tuple(map(delta_text, key)), rows.slice(start, end - start)
+
+
+def _coded(columns: list[Any]) -> tuple[list[tuple[Any, ...]], Any]:
+    """The combinations of values that there are, in the order in which they come, and the number of each row's."""
+    keys: list[tuple[Any, ...]] = [()]
+    codes = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        values = whole.dictionary_encode("encode")
+        pairs = codes * len(values.dictionary) + values.indices.to_numpy(zero_copy_only=False)
+        found, first, codes = np.unique(pairs, return_index=True, return_inverse=True)
+        listed, before = values.dictionary.to_pylist(), keys
+        keys = [(*before[pair // len(listed)], listed[pair % len(listed)]) for pair in found.tolist()]
+        come = np.argsort(first)
+        codes, keys = np.argsort(come)[codes], [keys[number] for number in come.tolist()]
+    return keys, codes
 
 
 def write(table: Table, rows: Any, lake: Path, fsync: bool = True) -> list[FileAction]:
@@ -146,10 +162,6 @@ def write(table: Table, rows: Any, lake: Path, fsync: bool = True) -> list[FileA
 def _folder(group: tuple[str, str | None]) -> str:
     name, value = group
     return f"{name}={_NO_VALUE if value is None else _NOT_IN_A_PATH.sub('_', value)}"
-
-
-def _same(column: Any, value: Any) -> Any:
-    return pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, pa.scalar(value, column.type)), False)
 
 
 def delta_text(value: Any) -> str | None:

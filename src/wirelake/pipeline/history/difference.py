@@ -57,7 +57,7 @@ def compared(table: Table, old: Any, new: Any) -> Difference:
     """Rows that are known by their place in the log. A row that is there twice was once too often."""
     found = Difference()
     was, is_now = matched(old, new)
-    before, after = old.take(pa.array(was)), new.take(pa.array(is_now))
+    before, after = _taken(old, was), _taken(new, is_now)
     changed, relabelled = np.zeros(len(was), bool), np.zeros(len(was), bool)
     for column in table.schema.names:
         if column in (*_KEY, *table.grouped_by):
@@ -71,9 +71,9 @@ def compared(table: Table, old: Any, new: Any) -> Difference:
     relabelled &= ~changed
     found.changed, found.relabelled = int(changed.sum()), int(relabelled.sum())
     found.same = len(was) - found.changed - found.relabelled
-    found.touch(table, before.filter(pa.array(changed)))
-    found.touch(table, after.filter(pa.array(changed)))
-    found.touch(table, after.filter(pa.array(relabelled)), dirty=False)
+    found.touch(table, chosen(before, changed))
+    found.touch(table, chosen(after, changed))
+    found.touch(table, chosen(after, relabelled), dirty=False)
     gone, came = _others(old, was), _others(new, is_now)
     found.gone, found.new = len(gone), len(came)
     found.touch(table, gone)
@@ -132,7 +132,23 @@ def _seqs(rows: Any) -> Any:
 def _others(rows: Any, places: Any) -> Any:
     left = np.ones(len(rows), bool)
     left[places] = False
-    return rows.filter(pa.array(left))
+    return chosen(rows, left)
+
+
+def chosen(rows: Any, which: Any) -> Any:
+    """A copy only where it must be: mostly all of the rows are meant, or none."""
+    if which.all():
+        return rows
+    return rows.filter(pa.array(which)) if which.any() else rows.slice(0, 0)
+
+
+def in_order(rows: Any) -> Any:
+    """By seq, as they mostly are."""
+    return rows.sort_by("seq") if (np.diff(_seqs(rows)) < 0).any() else rows
+
+
+def _taken(rows: Any, places: Any) -> Any:
+    return rows if np.array_equal(places, np.arange(len(rows))) else rows.take(pa.array(places))
 
 
 def _differs(one: Any, other: Any) -> Any:

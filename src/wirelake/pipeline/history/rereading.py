@@ -13,7 +13,7 @@ from wirelake.limits import PIPELINE_CHUNK_ROWS
 from wirelake.log.schema import SCHEMA
 from wirelake.pipeline.decode.batch import decode_batch
 from wirelake.pipeline.decode.decoded import Decoded
-from wirelake.pipeline.history.difference import Difference, compared, known
+from wirelake.pipeline.history.difference import Difference, chosen, compared, in_order, known
 from wirelake.pipeline.history.ranges import Range, read_range
 from wirelake.pipeline.items import items_of
 from wirelake.pipeline.land import POISON, as_shuffled, isolated, poisoned
@@ -77,8 +77,7 @@ class Rereading(Struct, frozen=True):
             messages.append(self._since(_table(decoded.messages)))
             quarantine.append(self._since(_table(pa.concat_batches([decoded.quarantine, poisoned(bad)]))))
             if self.replayed is not None:
-                items = items_of(batch, decoded, self.buckets)
-                yield as_shuffled(items.filter(pc.equal(items["kind"], self.replayed)))
+                yield as_shuffled(items_of(batch, decoded, self.buckets, self.replayed))
         report = self._compared(old_messages, old_quarantine, pa.concat_tables(messages), pa.concat_tables(quarantine))
         yield shuffled([(0, report)])
 
@@ -86,7 +85,7 @@ class Rereading(Struct, frozen=True):
         """In the order of the log."""
         rows = read_range(self.lake, FRAMES, unit.frames, unit.part, self._concerned)
         columns = [rows[field.name].cast(field.type) for field in SCHEMA]
-        ordered = pa.table(columns, schema=SCHEMA).sort_by("seq").combine_chunks()
+        ordered = in_order(pa.table(columns, schema=SCHEMA)).combine_chunks()
         yield from ordered.to_batches(PIPELINE_CHUNK_ROWS)
 
     def _concerned(self, rows: Any) -> Any:
@@ -115,9 +114,9 @@ class Rereading(Struct, frozen=True):
         read = pa.concat_tables(places)
         found, files = {}, []
         for table, old, new in ((MESSAGES, old_messages, messages), (QUARANTINE, old_quarantine, quarantine)):
-            again = pa.array(known(old, read))
-            found[table.name] = compared(table, old.filter(again), new)
-            kept = old.filter(pc.invert(again))
+            again = known(old, read)
+            found[table.name] = compared(table, chosen(old, again), new)
+            kept = chosen(old, ~again)
             found[table.name].kept = len(kept)
             if not self.dry:
                 files += written(table, self.lake, new, kept)

@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
+from msgspec.structs import replace
 
 from wirelake.lake.tables import DEVICE_COMMANDS, READINGS, RECORDS, TABLES, TIME, Table
 from wirelake.limits import APOSTOL_ASSEMBLY_S, PIPELINE_CLOCK_STEP_S
 from wirelake.pipeline.bucket import device_keys, read_carry, write_carry
-from wirelake.pipeline.history.difference import Difference, compared_whole, known
+from wirelake.pipeline.history.difference import Difference, compared_whole, in_order, known
 from wirelake.pipeline.history.ranges import EVERYTHING, Range, read_range
 from wirelake.pipeline.history.rereading import written
 from wirelake.pipeline.items import ITEMS
@@ -87,7 +88,8 @@ class Resettling(Struct, frozen=True):
         files = []
         for name in self.tables:
             if name in settled.final:
-                files += write(TABLES[name], settled.final[name], self.scratch, fsync=False)
+                whole = replace(TABLES[name], grouped_by=())  # nobody looks for days here
+                files += write(whole, in_order(settled.final[name]), self.scratch, fsync=False)
         return Resettled(bucket, write_carry(self.scratch, bucket, settled.carry), files)
 
 
@@ -178,8 +180,11 @@ class Comparing(Struct, frozen=True):
 
 def _near(commands: Any, begun_us: dict[tuple[Any, ...], int]) -> Any:
     """Those that are, or may be, one with a command that is open."""
-    found = np.zeros(len(commands), bool)
-    for place, (*whose, first_at) in enumerate(zip(*_lists(commands, (*_WHOSE, "first_at")), strict=True)):
+    oldest = pa.scalar(min(begun_us.values()) - 2 * _TIMEOUT_US, TIME)
+    found = pc.greater_equal(commands["first_at"], oldest).to_numpy()
+    places = np.flatnonzero(found)
+    late = commands.take(pa.array(places))
+    for place, *whose, first_at in zip(places, *_lists(late, (*_WHOSE, "first_at")), strict=True):
         begun = begun_us.get(tuple(whose))
         found[place] = begun is not None and first_at >= begun - 2 * _TIMEOUT_US
     return pa.array(found)
