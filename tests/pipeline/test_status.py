@@ -12,10 +12,15 @@ NOW_MS = START_US // 1000 + 5000
 
 
 def test_before_a_job_ever_ran_everything_is_behind(log: Log, data: Path) -> None:
-    fill(log, 100)
+    fill(log, 100, step_us=1_000_000)
     status = status_of(data, NOW_MS)
     assert not status.running
-    assert [(stage.name, stage.behind_rows) for stage in status.stages] == [("bronze, silver", 100), ("gold", 100)]
+    stages = [(stage.name, stage.behind_rows, stage.behind_s) for stage in status.stages]
+    assert stages == [("bronze, silver", 100, 99.0), ("gold", 100, 99.0)]
+
+
+def test_a_log_without_records(log: Log, data: Path) -> None:
+    assert [(stage.behind_rows, stage.behind_s) for stage in status_of(data, NOW_MS).stages] == [(0, 0.0), (0, 0.0)]
 
 
 def test_each_stage_is_behind_by_rows_and_seconds(log: Log, data: Path) -> None:

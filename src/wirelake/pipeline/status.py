@@ -16,7 +16,7 @@ class Stage(Struct, frozen=True):
     name: str
     next_seq: int  # the first record that it has not taken in
     behind_rows: int
-    behind_s: float  # between the newest record of the log and the newest that it has taken in
+    behind_s: float  # between the newest record of the log and the newest that it has taken in, or else the oldest
 
 
 class Status(Struct, frozen=True):
@@ -34,9 +34,10 @@ def status_of(data: Path, now_ms: int) -> Status:
     progress = read_progress(data) or Progress(pid=0, running=False)
     running = progress.running and is_there(progress.pid)
     next_seq, newest_us = newest(places.log)
+    begun_us = oldest_us(places.log)
     stages = [
-        _stage("bronze, silver", progress.next_seq, progress.at_us, next_seq, newest_us),
-        _stage("gold", progress.gold_seq, progress.gold_at_us, next_seq, newest_us),
+        _stage("bronze, silver", progress.next_seq, progress.at_us or begun_us, next_seq, newest_us),
+        _stage("gold", progress.gold_seq, progress.gold_at_us or begun_us, next_seq, newest_us),
     ]
     fresh = running and now_ms - progress.written_at_ms < PIPELINE_FRESH_S * 1000
     return Status(
@@ -58,6 +59,13 @@ def newest(log: Path) -> tuple[int, int]:
     return end, at_us
 
 
+def oldest_us(log: Path) -> int:
+    """When the oldest record that the log still has was seen; 0 if it has none."""
+    reader = Reader(log)
+    first = reader.oldest_seq
+    return next((batch["at"].cast("int64")[0].as_py() for batch in reader.read(first, first + 1)), 0)
+
+
 def is_there(pid: int) -> bool:
     """Whether there is a process of this number."""
     if pid <= 0:
@@ -73,5 +81,5 @@ def is_there(pid: int) -> bool:
 
 def _stage(name: str, done_seq: int, done_us: int, next_seq: int, newest_us: int) -> Stage:
     behind_rows = max(0, next_seq - done_seq)
-    behind_s = max(0.0, (newest_us - done_us) / 1e6) if behind_rows and done_us else 0.0
+    behind_s = max(0.0, (newest_us - done_us) / 1e6) if behind_rows else 0.0
     return Stage(name, done_seq, behind_rows, behind_s)
