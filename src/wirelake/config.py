@@ -47,6 +47,12 @@ from wirelake.limits import (
     MAGLINE_LOGIN_S,
     MAGLINE_MESSAGE_BYTES_MAX,
     MAGLINE_RESUME_S,
+    RESP_FRAME_BYTES_MAX,
+    RESP_LOGIN_S,
+    SISNET_IDLE_S,
+    SISNET_INFLATED_BYTES_MAX,
+    SISNET_LOGIN_S,
+    SISNET_MESSAGE_BYTES_MAX,
     STATE_KEEP_S,
     UPSTREAM_KEEP_S,
 )
@@ -61,6 +67,7 @@ _OWN_SERVICE: Final = "wirelake"
 _UPSTREAM_PORTS: Final = {"ws": 80, "wss": 443, "tcp": 7330, "tls": 7330}
 _Count = Annotated[int, Meta(ge=1)]
 _Seconds = Annotated[float, Meta(gt=0)]
+_SecondsOrNever = Annotated[float, Meta(ge=0)]
 
 
 class Listen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -130,6 +137,7 @@ class Magline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class Esnp(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     login_s: _Seconds = ESNP_LOGIN_S  # from connecting to a decided login
+    idle_s: _SecondsOrNever = 0.0  # a silent connection is closed; 0: never
     frame_bytes_max: Annotated[int, Meta(ge=1, le=ESNP_FRAME_BYTES_MAX)] = ESNP_FRAME_BYTES_MAX  # after the login
 
 
@@ -157,7 +165,17 @@ class Upstream(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ca: str = ""  # with wss and tls, who is trusted, as a file in PEM form; the system's authorities if empty
 
 
+class Redis(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    login_s: _Seconds = RESP_LOGIN_S  # from connecting to a decided login
+    idle_s: _SecondsOrNever = 0.0  # a silent connection is closed; 0: never
+    frame_bytes_max: Annotated[int, Meta(ge=1, le=RESP_FRAME_BYTES_MAX)] = RESP_FRAME_BYTES_MAX  # a command
+
+
 class Sisnet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    login_s: _Seconds = SISNET_LOGIN_S  # from connecting to a decided login
+    idle_s: _Seconds = SISNET_IDLE_S  # a silent connection is closed
+    message_bytes_max: Annotated[int, Meta(ge=1, le=SISNET_MESSAGE_BYTES_MAX)] = SISNET_MESSAGE_BYTES_MAX  # a message
+    inflated_bytes_max: _Count = SISNET_INFLATED_BYTES_MAX  # the same, with snappy, unpacked
     lenient: bool = False  # True takes WebSocket clients that send no Host header or do not mask their frames
     data_sets: tuple[str, ...] = ("sisdb",)  # each is a service that keeps records
     origins: tuple[str, ...] = ()  # pages of other sites that may connect, as https://HOST:PORT, or "*" for all
@@ -189,6 +207,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     esnp: Esnp = Esnp()
     apostol: Apostol = Apostol()
     sisnet: Sisnet = Sisnet()
+    redis: Redis = Redis()
     fetch: Fetch = Fetch()
 
 

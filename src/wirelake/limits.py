@@ -41,7 +41,7 @@ COMET_TOPIC_CHARS_MAX: Final = 256
 COMET_REQUESTS_OPEN_MAX: Final = 256
 COMET_HELD_FRAMES_MAX: Final = 64  # frames that came while the login was being checked
 COMET_ANSWERS_WAITING_MAX: Final = 1024  # answers held back behind an unanswered question
-COMET_HEARTBEAT_S: Final = 40.0  # (setting) how often a client of ours says that it is there
+COMET_HEARTBEAT_S: Final = 40.0  # how often a client of ours says that it is there
 COMET_IDLE_S: Final = 120.0  # (setting)
 COMET_LOGIN_S: Final = 10.0  # (setting) from connecting to a decided login
 
@@ -52,7 +52,7 @@ MAGLINE_SEQ_MAX: Final = 0xFFFF_0000  # from here on new keys are asked for: a s
 MAGLINE_REQUESTS_OPEN_MAX: Final = 256
 MAGLINE_HELD_FRAMES_MAX: Final = 64  # requests that wait for a login to be decided, or for new keys
 MAGLINE_HELD_BYTES_MAX: Final = MIB  # the data of those, together
-MAGLINE_PING_S: Final = 20.0  # (setting) how often a client of ours says that it is there
+MAGLINE_PING_S: Final = 20.0  # how often a client of ours says that it is there
 MAGLINE_IDLE_S: Final = 60.0  # (setting)
 MAGLINE_LOGIN_S: Final = 10.0  # (setting) from connecting to a decided login
 MAGLINE_RESUME_S: Final = 120.0  # (setting) how long a lost session can be taken up again
@@ -68,10 +68,10 @@ SISNET_LINE_VALUES_MAX: Final = 1024 * 1024  # in the records of one data line
 SISNET_REQUESTS_OPEN_MAX: Final = 256  # for each direction
 SISNET_SUBSCRIPTIONS_MAX: Final = 1024  # on one connection, and the topics in them together
 SISNET_HELD_FRAMES_MAX: Final = 64  # frames that came while the login was being checked
-SISNET_PING_S: Final = 40.0  # (setting) how often a client of ours says that it is there
+SISNET_PING_S: Final = 40.0  # how often a client of ours says that it is there
 SISNET_IDLE_S: Final = 120.0  # (setting)
 SISNET_LOGIN_S: Final = 10.0  # (setting) from connecting to a decided login
-SISNET_ANSWER_S: Final = 30.0  # (setting) how long a peer may take to answer what it was asked
+SISNET_ANSWER_S: Final = 30.0  # how long a peer may take to answer what it was asked
 
 # sisdb, the service
 SISDB_SERIES_PER_REQUEST_MAX: Final = 4096  # that one get, sub or set may name
@@ -98,7 +98,7 @@ APOSTOL_RECEIPT_S: Final = 5.0  # (setting) without a receipt for this long, a p
 APOSTOL_RESENDS_MAX: Final = 3  # (setting)
 APOSTOL_UNRECEIPTED_PACKETS_MAX: Final = 1024  # sent and kept, to be sent again
 APOSTOL_REQUEST_S: Final = 30.0  # (setting) for the device's answer
-APOSTOL_CHECK_S: Final = 10.0  # (setting) from a device's first packet to a decision about it
+APOSTOL_CHECK_S: Final = 10.0  # from a device's first packet to a decision about it
 APOSTOL_IDLE_S: Final = 3600.0  # (setting) a silent device is forgotten; its next packet begins anew
 
 # esnp
@@ -110,12 +110,12 @@ ESNP_ITEMS_MAX: Final = 65_536  # values inside all Maps and Lists of one messag
 ESNP_REQUESTS_OPEN_MAX: Final = 1024  # in each direction
 ESNP_HELD_FRAMES_MAX: Final = 64  # messages that came while the login was being checked
 ESNP_ANSWERS_WAITING_MAX: Final = 2048  # answers held back behind an unanswered request without a number
-ESNP_LOGIN_S: Final = 5.0  # from connecting to a decided login
-ESNP_REPLY_S: Final = 5.0  # (setting) for an answer, where the request names no time of its own
+ESNP_LOGIN_S: Final = 5.0  # (setting) from connecting to a decided login
+ESNP_REPLY_S: Final = 5.0  # for an answer, where the request names no time of its own
 ESNP_REPLY_S_MAX: Final = 600.0  # for an answer, whatever the request names
 
 # resp
-RESP_FRAME_BYTES_MAX: Final = 32 * MIB  # (setting)
+RESP_FRAME_BYTES_MAX: Final = 32 * MIB  # (setting) a command
 RESP_LOGIN_FRAME_BYTES_MAX: Final = 16 * KIB  # what a splitter is set to before the login
 RESP_BULK_BYTES_MAX: Final = 16 * MIB
 RESP_LINE_BYTES_MAX: Final = 64 * KIB  # an inline command, a simple string or an error
@@ -131,8 +131,8 @@ RESP_HELD_BYTES_MAX: Final = 1 * MIB
 RESP_SKIMMED_BYTES_MAX: Final = MIB  # a longer command is read by itself
 RESP_SUBSCRIPTIONS_MAX: Final = 10_000  # channels and patterns of one connection
 RESP_LOGIN_S: Final = 10.0  # (setting) from connecting to a decided login
-RESP_LEAVE_S: Final = 5.0  # (setting) how long the last answers may take before the connection is closed
-RESP_PING_S: Final = 60.0  # (setting) how often a client of ours says that it is there
+RESP_LEAVE_S: Final = 5.0  # how long the last answers may take before the connection is closed
+RESP_PING_S: Final = 60.0  # how often a client of ours says that it is there
 
 # state
 STATE_WAITING_OPERATIONS_MAX: Final = 65_536  # gathered for the next commit; beyond, work is refused

@@ -11,10 +11,11 @@ from cryptography import x509
 
 from gateway.certificates import make_certificate
 from gateway.running import HOST, Running, running_gateway, until
-from gateway.wire import Phone
+from gateway.wire import Meter, Phone, report
 from wirelake.config import Settings
 from wirelake.errors import InputError
 from wirelake.gateway.reloading import Reloaded, reload
+from wirelake.protocols.apostol.opcodes import SEALED
 from wirelake.protocols.comet import frames
 
 
@@ -79,6 +80,27 @@ def test_new_sessions_are_made_with_the_new_settings(tmp_path: Path) -> None:
             reload(running.gateway, changed(running, comet={"require_key": False}, auth={"open": True}))
             async with await Phone.call(port, "anybody", "at all") as phone:
                 assert await phone.ask(frames.GetTopicList()) == frames.TopicList(())
+
+    asyncio.run(story())
+
+
+def test_devices_heard_from_then_on_are_met_with_the_new_settings(tmp_path: Path) -> None:
+    key = bytes(range(16))
+
+    async def story() -> None:
+        async with (
+            running_gateway(tmp_path, "apostol", devices=[("1234", 0, key)]) as running,
+            await Meter.call(running.port("apostol")) as meter,
+        ):
+            assert reload(running.gateway, changed(running, apostol={"require_seal": True})).applied
+            (packet,) = report("1234", 1, b"in clear")
+            meter.send(packet)
+            await meter.hear()
+            await running.recorded("frame", 2, protocol="apostol")
+            assert not running.records("publish"), "a command in clear is refused now"
+            (sealed,) = report("1234", 2, b"sealed", params=SEALED, seal_with=(key, bytes(12)))
+            meter.send(sealed)
+            await running.recorded("publish")
 
     asyncio.run(story())
 

@@ -269,8 +269,12 @@ class Devices:
         self.assembling_bytes = 0  # of all devices' packets that wait for others
         self.streams: set[asyncio.Transport] = set()  # TCP connections that carry packets
         self._gateway = gateway
-        chosen = gateway.settings.apostol
-        self.session_settings = SessionSettings(
+
+    @property
+    def session_settings(self) -> SessionSettings:
+        """Looked up for each device: a reload holds for those that are heard from then on."""
+        chosen = self._gateway.settings.apostol
+        return SessionSettings(
             idle_s=chosen.idle_s,
             request_s=chosen.request_s,
             receipt_s=chosen.receipt_s,

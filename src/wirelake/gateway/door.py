@@ -24,6 +24,7 @@ from wirelake.protocols.protocol import Carrier, Protocol
 from wirelake.protocols.resp.server import ServerSession as RespSession
 from wirelake.protocols.resp.session import Settings as RespSettings
 from wirelake.protocols.session import Session
+from wirelake.protocols.sisnet.frames import SisnetTcpSplitter
 from wirelake.protocols.sisnet.server import ServerSession as SisnetSession
 from wirelake.protocols.sisnet.session import Settings as SisnetSettings
 from wirelake.protocols.splitter import Splitter
@@ -49,8 +50,9 @@ class Door:
         self._server: asyncio.Server | None = None
 
     def new_splitter(self) -> Splitter:
-        if self.carrier is Carrier.WEBSOCKET:
-            return MessageSplitter()
+        if self.protocol.name == "sisnet":
+            bytes_max = self.gateway.settings.sisnet.message_bytes_max
+            return MessageSplitter(bytes_max) if self.carrier is Carrier.WEBSOCKET else SisnetTcpSplitter(bytes_max)
         if self.protocol.name == "magline":
             chosen = self.gateway.settings.magline
             return MaglineSplitter(chosen.message_bytes_max, chosen.header_bytes_max)
@@ -105,10 +107,9 @@ def session_maker(gateway: "Gateway", protocol: Protocol) -> Callable[[float], S
         case "esnp":
             return lambda now_s: EsnpSession(now_s, _esnp_settings(gateway))
         case "sisnet":
-            return lambda now_s: SisnetSession(now_s, SisnetSettings(open=gateway.settings.auth.open))
+            return lambda now_s: SisnetSession(now_s, _sisnet_settings(gateway))
         case "resp":
-            settings = RespSettings(open=gateway.settings.auth.open)
-            return lambda now_s: RespSession(now_s, next(gateway.numbers), settings)
+            return lambda now_s: RespSession(now_s, next(gateway.numbers), _resp_settings(gateway))
     made = protocol.server_session
     if made is None:
         raise InputError(f"{protocol.name} can be decoded, but has no session to serve it with")
@@ -129,7 +130,32 @@ def _magline_settings(gateway: "Gateway") -> MaglineSettings:
 
 def _esnp_settings(gateway: "Gateway") -> EsnpSettings:
     chosen = gateway.settings.esnp
-    return EsnpSettings(login_s=chosen.login_s, frame_bytes_max=chosen.frame_bytes_max, open=gateway.settings.auth.open)
+    return EsnpSettings(
+        login_s=chosen.login_s,
+        idle_s=chosen.idle_s or None,
+        frame_bytes_max=chosen.frame_bytes_max,
+        open=gateway.settings.auth.open,
+    )
+
+
+def _sisnet_settings(gateway: "Gateway") -> SisnetSettings:
+    chosen = gateway.settings.sisnet
+    return SisnetSettings(
+        login_s=chosen.login_s,
+        idle_s=chosen.idle_s,
+        inflated_bytes_max=chosen.inflated_bytes_max,
+        open=gateway.settings.auth.open,
+    )
+
+
+def _resp_settings(gateway: "Gateway") -> RespSettings:
+    chosen = gateway.settings.redis
+    return RespSettings(
+        login_s=chosen.login_s,
+        idle_s=chosen.idle_s or None,
+        frame_bytes_max=chosen.frame_bytes_max,
+        open=gateway.settings.auth.open,
+    )
 
 
 def _comet_settings(gateway: "Gateway") -> CometSettings:

@@ -128,7 +128,7 @@ class ServedWebSocket(WebSocketConnection):
     __slots__ = ("_accepting", "_lenient", "_masking")
 
     def __init__(self, door: Entrance) -> None:
-        self._accepting = ServerProtocol(max_size=SISNET_MESSAGE_BYTES_MAX, logger=_quiet)
+        self._accepting = ServerProtocol(max_size=door.gateway.settings.sisnet.message_bytes_max, logger=_quiet)
         super().__init__(door, self._accepting)
         self._lenient = door.gateway.settings.sisnet.lenient
         self._masking = Masking() if self._lenient else None

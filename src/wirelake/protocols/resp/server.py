@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError
 from wirelake.limits import (
-    RESP_FRAME_BYTES_MAX,
     RESP_HELD_BYTES_MAX,
     RESP_HELD_FRAMES_MAX,
     RESP_LOGIN_FRAME_BYTES_MAX,
@@ -89,7 +88,7 @@ class ServerSession(Session):
 
     @property
     def frame_bytes_max(self) -> int:
-        return RESP_FRAME_BYTES_MAX if self._logged_in else RESP_LOGIN_FRAME_BYTES_MAX
+        return self.settings.frame_bytes_max if self._logged_in else RESP_LOGIN_FRAME_BYTES_MAX
 
     @property
     def audience(self) -> str | None:

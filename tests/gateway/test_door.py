@@ -1,0 +1,65 @@
+"""What a door's own settings do: time to log in, silence, the longest frame."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosedError
+
+from gateway.running import HOST, WAIT_S, running_gateway
+from gateway.web_terminal import WebTerminal
+from wirelake.protocols.resp.frames import Command
+from wirelake.protocols.sisnet.sizes import sized
+
+SECTIONS = {"esnp": "esnp", "sisnet_tcp": "sisnet", "redis": "redis"}
+PROTOCOLS = {"esnp": "esnp", "sisnet_tcp": "sisnet", "redis": "resp"}
+OPEN: dict[str, Any] = {"auth": {"open": True}}
+
+
+async def closed(folder: Path, door: str, said: bytes, **settings: Any) -> tuple[str, list[str]]:
+    """Why a connection ends that says this and no more; and what is in quarantine."""
+    async with running_gateway(folder, door, **settings) as running:
+        reader, writer = await asyncio.open_connection(HOST, running.port(door))
+        writer.write(said)
+        async with asyncio.timeout(WAIT_S):
+            await reader.read()
+        writer.close()
+        (row,) = await running.recorded("close", protocol=PROTOCOLS[door])
+        return row["note"]["reason"], [each["note"]["code"] for each in running.records("quarantine")]
+
+
+@pytest.mark.parametrize("door", SECTIONS)
+def test_no_login_in_time(tmp_path: Path, door: str) -> None:
+    why, _ = asyncio.run(closed(tmp_path, door, b"", **{SECTIONS[door]: {"login_s": 0.05}}))
+    assert why == "login_timeout"
+
+
+@pytest.mark.parametrize("door", SECTIONS)
+def test_silence(tmp_path: Path, door: str) -> None:
+    why, _ = asyncio.run(closed(tmp_path, door, b"", **OPEN, **{SECTIONS[door]: {"idle_s": 0.05}}))
+    assert why == "idle"
+
+
+def test_the_longest_redis_command(tmp_path: Path) -> None:
+    said = Command((b"SET", b"k", bytes(2000))).encode()
+    why, codes = asyncio.run(closed(tmp_path, "redis", said, **OPEN, redis={"frame_bytes_max": 1000}))
+    assert (why, codes) == ("resp_frame_bytes_max", ["resp_frame_bytes_max"])
+
+
+def test_the_longest_sisnet_message(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {**OPEN, "sisnet": {"message_bytes_max": 1000}}
+    why, codes = asyncio.run(closed(tmp_path, "sisnet_tcp", sized(bytes(2000)), **settings))
+    assert (why, codes) == ("sisnet_message_bytes_max", ["sisnet_message_bytes_max"])
+
+    async def over_websocket() -> None:
+        async with running_gateway(tmp_path, "sisnet", **settings) as running:
+            terminal = await WebTerminal.call(running.port("sisnet"))
+            assert await terminal.ask("a", command="ping", ask={"x": "x" * 900}) == {"ans": 0}
+            await terminal.send("a:" + "x" * 2000)
+            with pytest.raises(ConnectionClosedError) as raised:
+                await terminal.next()
+            assert raised.value.rcvd is not None
+            assert raised.value.rcvd.code == 1009
+
+    asyncio.run(over_websocket())
