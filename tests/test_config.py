@@ -58,6 +58,24 @@ def test_a_bad_setting_is_refused_by_name(tmp_path: Path, text: str, named: str)
         load(written(tmp_path, text), environment={})
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("dta = 1", "there is no setting dta; did you mean data?"),
+        ("[listen]\ncornet = 'off'", "there is no setting listen.cornet; did you mean listen.comet?"),
+        ("[lgo]\nfsync = true", "there is no setting lgo; did you mean log?"),
+        ("[listen]\ncomet = 1", "listen.comet: expected `str`, got `int`"),
+        ("[log]\nkeep_days = -1", "log.keep_days: expected `int` >= 1"),
+        ("log = 1", "log: expected `object`, got `int`"),
+    ],
+)
+def test_a_bad_setting_is_told_as_one_would_look_for_it(tmp_path: Path, text: str, told: str) -> None:
+    file = written(tmp_path, text)
+    with pytest.raises(InputError) as raised:
+        load(file, environment={})
+    assert str(raised.value) == f"settings: {file}: {told}"
+
+
 def test_an_unknown_variable_is_refused_by_name() -> None:
     with pytest.raises(InputError, match="WIRELAKE_LISTEN_CORNET"):
         load(environment={"WIRELAKE_LISTEN_CORNET": "off"})

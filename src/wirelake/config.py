@@ -4,7 +4,9 @@
 names it: a misspelt setting must not be silently the default.
 """
 
+import difflib
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from functools import reduce
@@ -60,6 +62,7 @@ from wirelake.limits import (
 DEFAULT_FILE: Final = Path("wirelake.toml")
 ENVIRONMENT_PREFIX: Final = "WIRELAKE_"
 OFF: Final = "off"
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`")
 _PORT_MAX: Final = 65535
 _TAKEN: Final = frozenset({"wirelake", "redis", "devices"})  # services of the gateway's own
 _NOT_IN_NAMES: Final = frozenset("{}():,* ")
@@ -288,7 +291,20 @@ def _convert(values: dict[str, Any], place: str) -> Settings:
     try:
         return msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise InputError(f"settings: {place}: {error}") from error
+        raise InputError(f"settings: {place}: {_in_words(str(error))}") from error
+
+
+def _in_words(text: str) -> str:
+    """msgspec's `Expected … - at `$.section.key`` and unknown fields, as one writes and looks for them in the file."""
+    fault, _, path = text.partition(" - at `")
+    where = path.removesuffix("`").removeprefix("$").removeprefix(".")
+    if (unknown := _UNKNOWN.fullmatch(fault)) is None:
+        return f"{where}: {fault[0].lower()}{fault[1:]}" if where else text
+    name = f"{where}.{unknown[1]}".removeprefix(".")
+    keys = [".".join(path) for path in _keys().values()]
+    sections = {key.partition(".")[0] for key in keys}
+    near = difflib.get_close_matches(name, [*keys, *sections], n=1)
+    return f"there is no setting {name}" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def _merge(values: dict[str, Any], environment: Mapping[str, str]) -> None:

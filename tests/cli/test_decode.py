@@ -103,3 +103,10 @@ def test_output_into_a_closed_pipe_is_quiet() -> None:
         process.stdout.readline()
         process.stdout.close()
         assert "Traceback" not in process.stderr.read()
+
+
+def test_nothing_and_what_is_no_hex() -> None:
+    assert str(run("comet", "").exception) == "there are no bytes to look at"
+    assert str(run("comet", "-", stdin=b"").exception) == "there are no bytes to look at"
+    told = str(run("comet", "-", stdin=b"00\x07").exception)
+    assert told == r"'\x07' (character 3) is not a hex digit; if standard input holds the bytes themselves, use --raw"

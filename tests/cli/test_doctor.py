@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from cli.serving import serving
 from wirelake.cli import doctor, needs
 from wirelake.cli.main import wirelake
 from wirelake.errors import InputError
@@ -93,3 +94,20 @@ def test_what_the_pipeline_would_run_on(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(needs, "find_spec", lambda name: None if name == "pyspark" else True)
     assert told().fine  # a gateway needs none
     assert "pip install wirelake[pipeline]" in told().text
+
+
+def test_a_gateway_that_runs_is_no_fault(tmp_path: Path) -> None:
+    with serving(tmp_path, "comet") as served:
+        result = served.run("doctor")
+    assert result.returncode == 0, result.stdout
+    assert f"The gateway of this data folder runs, in process {served.process.pid}." in result.stdout
+
+
+def test_a_folder_that_others_can_look_into(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o750)
+    assert run(tmp_path, data=folder).exit_code == 0
+    folder.chmod(0o755)
+    result = run(tmp_path, data=folder)
+    assert result.exit_code == 1
+    assert f"chmod 700 {folder}" in result.output

@@ -149,3 +149,13 @@ def test_an_empty_log_and_no_log(tmp_path: Path) -> None:
     assert json.loads(run(tmp_path, "stats", "--json").stdout)["newest_at_us"] is None
     nothing = run(tmp_path / "elsewhere", "stats")
     assert isinstance(nothing.exception, InputError)
+
+
+@pytest.mark.parametrize("words", [("tail",), ("tail", "--follow"), ("cat",)])
+def test_a_protocol_that_nobody_knows_is_an_error_and_no_empty_answer(data: Path, words: tuple[str, ...]) -> None:
+    result = run(data, *words, "--protocol", "redis")
+    assert isinstance(result.exception, InputError)
+    assert "no protocol is called 'redis'" in str(result.exception)
+    assert "did you mean resp?" in str(result.exception)
+    assert run(data, "cat", "--protocol", "magline").exit_code == 0, "known, and there is nothing of it"
+    assert run(data, "cat", "--protocol", "http").exit_code == 0

@@ -81,12 +81,14 @@ def test_a_folder_given_to_the_group_holds_for_its_commands(tmp_path: Path) -> N
     result = wirelake("identity", "--data", str(tmp_path / "one"), "add", "ann")
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "one" / "state.db").exists()
+    (tmp_path / "two").mkdir()
     result = wirelake("identity", "--data", str(tmp_path / "one"), "list", "--json", "--data", str(tmp_path / "two"))
     assert result.stdout == "[]\n"
 
 
 def test_a_list_without_anything_says_so(tmp_path: Path) -> None:
     settings = write_settings(tmp_path)
+    (tmp_path / "data").mkdir()
     assert run(settings, "identity", "list")[1] == "Nobody may log in yet.\n"
     assert run(settings, "device", "list")[1] == "No device is known yet.\n"
 

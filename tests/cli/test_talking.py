@@ -185,7 +185,7 @@ def test_request_prints_the_answer(tmp_path: Path) -> None:
         assert (result.returncode, result.stderr) == (1, "wirelake: no tea (error 418)\n")
         result = await command("request", "nobody/there")
         assert result.returncode == 1
-        assert "not found ServiceHandler" in result.stderr
+        assert result.stderr == "wirelake: nobody provides the service 'nobody' with 'there' (error 404)\n"
         assert (await command("request", "wirelake/ping")).stdout == "{}\n"
         for words in (["sums", "{}"], ["sums/add", "[1]"], ["sums/add", "{"]):
             result = await command("request", *words)

@@ -256,7 +256,7 @@ def test_every_asker_and_every_provider(tmp_path: Path) -> None:
             "ERROR Address[20=call,30=magline/17] not found ServiceHandler",
             "ans -1 Address[20=call,30=magline/17] not found ServiceHandler",
             "ERR 7",
-            "404 Address[20=call,30=magline/17] not found ServiceHandler",
+            "404 nobody provides the service 'magline/17' with 'call'",
         ]
         for name in providers:
             assert rows[f"{name}: its own error"] == ["ERROR no luck", "ans -1 no luck", "ERR 0", "502 no luck"]

@@ -1,3 +1,5 @@
+import threading
+from _thread import interrupt_main
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -61,7 +63,7 @@ def test_more_rows_than_wanted_are_cut_and_said_to_be(lake: Path) -> None:
         ("ATTACH 'x.db'", "SELECT, not ATTACH"),
         ("INSTALL httpfs", "SELECT, not"),
         ("SELECT 1; SELECT 2", "one statement at a time; this is 2"),
-        ("", "one statement at a time; this is 0"),
+        ("", "there is nothing to ask"),
         ("SELECT nothing FROM silver.readings", "nothing"),
         ("SELEC 1", "syntax error"),
         ("SELECT * FROM read_text('/etc/hostname')", "file system operations are disabled"),
@@ -97,3 +99,19 @@ def test_the_list_of_tables(lake: Path) -> None:
     assert readings.bytes > 0
     assert readings.changed_at_ms > 1_700_000_000_000
     assert found["gold.ledger"].version == -1
+
+
+def test_a_name_that_no_table_has_is_answered_with_those_that_there_are(lake: Path) -> None:
+    for name in ("mesages", "silver.nosuch", "zzz", "nosuch.readings"):
+        with pytest.raises(InputError, match=r"does not exist.* The tables are bronze\.frames, .*gold\.ledger") as told:
+            query(lake, f"SELECT * FROM {name}")
+        assert "Did you mean" not in str(told.value), "which may be a table of DuckDB's own"
+    with pytest.raises(InputError, match="nothing to ask"):
+        query(lake, " -- ")
+
+
+def test_ctrl_c_is_passed_on(lake: Path) -> None:
+    timer = threading.Timer(0.2, interrupt_main)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        query(lake, "SELECT count(*) FROM range(10000000000000)")

@@ -25,6 +25,7 @@ from wirelake.message import Failure, Fault, Kind, Message, Operation
 Hop = Callable[[Peer, str, str, str], None]  # who asked, its correlation, what happened, to or by whom
 ROUTED: Final = "routed to"
 ANSWERED: Final = "answered by"
+TIMED_OUT: Final = "timeout"
 
 _log = logging.getLogger(__name__)
 
@@ -174,7 +175,7 @@ class Services:
         while (due_s := self.due_s) is not None and due_s <= now_s:
             call = self._calls[heapq.heappop(self._due)[1]]
             self.timeouts += 1
-            self._finish(call, failed("", "timeout", Fault.TIMEOUT))
+            self._finish(call, failed("", TIMED_OUT, Fault.TIMEOUT))
 
     def leave(self, peer: Peer) -> None:
         """The peer is gone, with what it provided and asked."""

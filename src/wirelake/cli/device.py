@@ -49,7 +49,7 @@ Examples:
 def add(serial: str, device_type: int, key_hex: str | None, config_file: Path | None, data_folder: Path | None) -> None:
     """Let the device SERIAL in."""
     key = None if key_hex is None else parse_hex(key_hex)
-    with registry(load(config_file, data_folder)) as place:
+    with registry(load(config_file, data_folder), make=True) as place:
         if isinstance(place, Api):
             given = {"serial": serial, "type": device_type} | ({} if key is None else {"key": key.hex()})
             place.ask("POST", "/api/devices", given)

@@ -4,6 +4,7 @@ import platform
 import resource
 import shutil
 import socket
+import stat
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -16,6 +17,7 @@ from rich.text import Text
 
 from wirelake.cli.needs import missing, missing_for_pipeline
 from wirelake.cli.options import settings_options
+from wirelake.cli.pidfile import running
 from wirelake.config import Listen, Settings, load, parse_address
 from wirelake.errors import WirelakeError
 from wirelake.limits import MIB
@@ -109,6 +111,9 @@ def _folder(folder: Path) -> Finding:
         return Finding(False, f"The data folder {folder} cannot be written: give this user the right, or use --data.")
     if free < _FREE_BYTES_MIN:
         return Finding(False, f"Only {free // MIB} MiB are free for the data folder {folder}; make room.")
+    if folder.exists() and folder.stat().st_mode & stat.S_IRWXO:
+        text = f"Other users of this machine can look into the data folder {folder}, where tokens are in clear"
+        return Finding(False, f"{text}: `chmod 700 {folder}`.")
     return Finding(True, f"The data folder {folder} can be written, {free // MIB} MiB are free.")
 
 
@@ -131,13 +136,20 @@ def _open_files() -> Finding:
 
 
 def _doors(settings: Settings) -> Iterator[Finding]:
+    try:
+        own = running(Path(settings.data))
+    except PermissionError:  # the folder is another user's, which was told above
+        own = None
+    if own is not None:
+        yield Finding(True, f"The gateway of this data folder runs, in process {own}.")
+        return
     taken = []
     for name in Listen.__struct_fields__:
         address = parse_address(getattr(settings.listen, name), f"listen.{name}")
         if address is not None and not _free(address.host, address.port):
             taken.append(f"{name} ({address})")
     if taken:
-        yield Finding(False, f"Already in use or not ours: {', '.join(taken)}. Is a gateway running? Or set [listen].")
+        yield Finding(False, f"Already in use or not ours: {', '.join(taken)}. End what listens there or set [listen].")
     else:
         yield Finding(True, "The addresses to listen on are free.")
 

@@ -49,7 +49,7 @@ Examples:
 @settings_options
 def add(name: str, token: str | None, config_file: Path | None, data_folder: Path | None) -> None:
     """Let NAME log in. The token is printed, as the last line, this once."""
-    with registry(load(config_file, data_folder)) as place:
+    with registry(load(config_file, data_folder), make=True) as place:
         if isinstance(place, Api):
             made = place.ask("POST", "/api/identities", {"name": name} | ({} if token is None else {"token": token}))
             token = made["token"]

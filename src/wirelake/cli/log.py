@@ -21,11 +21,13 @@ from wirelake.errors import GoneError
 from wirelake.log.reader import Reader
 from wirelake.log.stats import LogStats, read_stats
 from wirelake.log.verify import verify as verify_log
+from wirelake.protocols import registry
 
 _HEX_BYTES_SHOWN: Final = 16
 _FOLLOW_S: Final = 1.0  # how long one wait at the end of the log lasts before the next begins
 _AGO: Final = re.compile(r"(\d+)([smhd])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_HTTP: Final = "http"  # has records, and no codec
 _MB: Final = 1_000_000
 
 
@@ -92,7 +94,9 @@ def tail(
     shown = [row for batch in rows for row in batch.to_pylist()][-lines:] if lines else []
     for row in shown:
         click.echo(_line(row, full, as_json))
-    while follow:
+    if not last:
+        _check(protocol)
+    while follow:  # until Ctrl-C
         try:
             for batch in reader.read(end_seq, wait_s=_FOLLOW_S):
                 end_seq = batch.column("seq")[-1].as_py() + 1
@@ -131,14 +135,18 @@ def cat(
     """Print records, oldest first."""
     reader = Reader(_folder(config_file, data_folder))
     left = limit
+    matched = False
     batches = reader.read(until_seq=reader.next_seq, since_us=since, until_us=until)
     for batch in _matching(batches, {"protocol": protocol, "session": session}):
+        matched = True
         part = batch if left is None else batch.slice(0, left)
         _print(part, full, as_json)
         if left is not None:
             left -= part.num_rows
             if left <= 0:
                 break
+    if not matched:
+        _check(protocol)
     for damage in reader.damages:
         click.echo(f"wirelake: skipped: {damage}", err=True)
 
@@ -156,8 +164,9 @@ def verify(config_file: Path | None, data_folder: Path | None) -> None:
         click.echo(f"wirelake: {damage}", err=True)
     if found.rows_lost_before:
         click.echo(f"{found.rows_lost_before:,} records were lost earlier; their bytes are in the quarantine")
-    size = f"{found.segments:,} segments, {found.blocks:,} blocks, {found.rows:,} records, {found.bytes / _MB:,.1f} MB"
-    click.echo(f"{size}: {f'{len(found.damages)} damaged places' if found.damages else 'all whole'}")
+    counts = (_counted(found.segments, "segment"), _counted(found.blocks, "block"), _counted(found.rows, "record"))
+    size = f"{', '.join(counts)}, {found.bytes / _MB:,.1f} MB"
+    click.echo(f"{size}: {_counted(len(found.damages), 'damaged place') if found.damages else 'all whole'}")
     if found.damages:
         sys.exit(EXIT_BAD_INPUT)
 
@@ -193,6 +202,12 @@ def _matching(batches: Iterator[Any], wanted: dict[str, str | None]) -> Iterator
             yield rows
 
 
+def _check(protocol: str | None) -> None:
+    """Nothing was found: perhaps because of a name that no protocol has. A log may hold those of others, too."""
+    if protocol not in (None, _HTTP):
+        registry.get(str(protocol))
+
+
 def _print(batch: Any, full: bool, as_json: bool) -> None:
     for row in batch.to_pylist():
         click.echo(_line(row, full, as_json))
@@ -217,6 +232,10 @@ def _line(row: dict[str, Any], full: bool, as_json: bool) -> str:
     return f"{row['seq']:>8}  {'  '.join(cell for cell in cells if cell)}"
 
 
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def _time(at_us: int | None) -> str:
     return "-" if not at_us else datetime.fromtimestamp(at_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
@@ -225,7 +244,7 @@ def _show(found: LogStats, console: Console) -> None:
     rows = found.next_seq - found.oldest_seq
     console.print(f"records     {rows:,}, from {found.oldest_seq:,} to before {found.next_seq:,}")
     console.print(f"time        {_time(found.oldest_at_us)} to {_time(found.newest_at_us)} UTC")
-    console.print(f"on disk     {found.bytes / _MB:,.1f} MB in {found.segments:,} segments")
+    console.print(f"on disk     {found.bytes / _MB:,.1f} MB in {_counted(found.segments, 'segment')}")
     for name, rate in found.rates.items():
         console.print(f"last {name:<6} {rate.rows_s:,.1f} records/s, {rate.bytes_s / _MB:,.3f} MB/s")
     kept = found.quarantine
@@ -238,7 +257,7 @@ def _show(found: LogStats, console: Console) -> None:
             f"            {gone.forced_rows:,} of them unread, because the disk limit was reached (last {when})"
         )
     if found.consumers:
-        table = Table("consumer", "needs from", "behind", "said so at (UTC)")
+        table = Table("consumer", "needs from", "behind", "said so at (UTC)", box=None, pad_edge=False)
         for name, consumer in found.consumers.items():
             table.add_row(name, f"{consumer.seq:,}", f"{consumer.behind_rows:,}", _time(consumer.committed_at_us))
         console.print(table)

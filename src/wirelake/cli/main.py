@@ -1,9 +1,11 @@
 """The program `wirelake`. Commands are imported only when called, so that each starts fast."""
 
+import errno
+import os
 import sys
 from importlib import import_module
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -32,6 +34,11 @@ COMMANDS: Final = {
     "doctor": "What is missing or wrong on this machine, in sentences.",
 }
 EXIT_BAD_INPUT: Final = 1
+EXIT_INTERRUPTED: Final = 130  # as shells say it: 128 and the signal's number
+# What a disk or the rights on it can do to any command; whatever else an OSError may be is a bug, and shown as one.
+_OF_THE_MACHINE: Final = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE}
+)
 
 
 class LazyCommands(click.Group):
@@ -43,6 +50,12 @@ class LazyCommands(click.Group):
             return None
         command: click.Command = import_module(f"wirelake.cli.{cmd_name}").command
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # whoever pressed Ctrl-C knows
+            ctx.exit(EXIT_INTERRUPTED)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -63,6 +76,13 @@ def main() -> None:
         sys.exit(EXIT_BAD_INPUT)
     except BrokenPipeError:  # `wirelake … | head` closed our output: not an error
         sys.stderr.close()
+    except OSError as error:
+        if error.errno not in _OF_THE_MACHINE:
+            raise
+        place = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+        click.echo(f"wirelake: {place}{os.strerror(error.errno)}", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left for a full disk would fail again at the end
+        sys.exit(EXIT_BAD_INPUT)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Final
 from wirelake.errors import InUseError, StorageError
 
 NAME: Final = "gateway.pid"
+FOLDER_MODE: Final = 0o700  # of a data folder that is made: the bytes of the wire are in it, tokens of logins included
 _PID_BYTES_MAX: Final = 32
 
 
@@ -21,7 +22,7 @@ class PidFile:
     def __init__(self, folder: Path) -> None:
         path = folder / NAME
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise StorageError(f"the data folder {folder} cannot be used: {error}") from error
@@ -44,7 +45,7 @@ def running(folder: Path) -> int | None:
     """The process of the gateway that runs on this data folder, if one does."""
     try:
         descriptor = os.open(folder / NAME, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -93,9 +93,12 @@ def run(
     from wirelake.pipeline.cluster import cluster_settings  # noqa: PLC0415
     from wirelake.pipeline.gold.refresh import GOLD  # noqa: PLC0415
     from wirelake.pipeline.job import Job, JobSettings, SparkLostError  # noqa: PLC0415 (an extra)
+    from wirelake.pipeline.places import Places  # noqa: PLC0415
     from wirelake.pipeline.session import LOCAL, open_session  # noqa: PLC0415
+    from wirelake.pipeline.stream import StreamLock  # noqa: PLC0415
 
-    with Shown(sys.stdout.isatty()) as shown:
+    StreamLock(Places.of(data)).release()  # Spark takes its time to start: refuse before, not after
+    with Shown(sys.stdout.isatty(), once=beside) as shown:
         started_s = time.monotonic()
         shown.say("starting Spark …")
         master = master or LOCAL
@@ -151,8 +154,12 @@ def status(as_json: bool, config_file: Path | None, data_folder: Path | None) ->
     table = Table("stage", "up to record", "records behind", "seconds behind", box=None)
     for stage in found.stages:
         table.add_row(stage.name, str(stage.next_seq), str(stage.behind_rows), f"{stage.behind_s:.1f}")
-    Console(highlight=False).print(table)
-    click.echo(f"{found.rows_s:.0f} records/s over the last batches, the last of which took {found.batch_s:.2f} s.")
+    Console(highlight=False, soft_wrap=True).print(table)
+    if found.batch_s:
+        click.echo(f"{found.rows_s:.0f} records/s over the last batches, the last of which took {found.batch_s:.2f} s.")
+    else:
+        hint = "" if found.running else ": `wirelake up` and `wirelake pipeline run` fill the tables"
+        click.echo(f"No batch is done yet{hint}.")
     for fault in found.errors:
         click.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(fault.at_ms / 1000))} {fault.text}")
 
@@ -174,12 +181,16 @@ def compact(config_file: Path | None, data_folder: Path | None) -> None:
 
 
 class Shown:
-    """What is said while the job runs: one line that moves on a terminal, a line now and then elsewhere."""
+    """What is said while the job runs: one line that moves on a terminal, a line now and then elsewhere.
 
-    def __init__(self, terminal: bool) -> None:
-        self._terminal = terminal
+    With `once`, of the first batch only: the terminal is shared with the gateway, whose lines would run into ours.
+    """
+
+    def __init__(self, terminal: bool, *, once: bool = False) -> None:
+        self._once = once
         self._console = Console(highlight=False, soft_wrap=True)
-        self._live = Live(console=self._console, auto_refresh=False, transient=True) if terminal else None
+        live = terminal and not once
+        self._live = Live(console=self._console, auto_refresh=False, transient=True) if live else None
         self._said_s = 0.0
 
     def __enter__(self) -> "Shown":
@@ -198,6 +209,8 @@ class Shown:
             click.echo(text)
 
     def progress(self, progress: Progress) -> None:
+        if progress.batch < 0 or (self._once and self._said_s):  # none is done yet, or enough was said
+            return
         if self._live is not None:
             self._live.update(Text(_line(progress), "cyan"), refresh=True)
         elif time.monotonic() - self._said_s >= _LINE_EVERY_S and progress.batches:

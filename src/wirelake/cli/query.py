@@ -11,7 +11,8 @@ from rich.table import Table
 
 from wirelake.cli.options import settings_options
 from wirelake.config import load
-from wirelake.lake.query import Answer, query
+from wirelake.lake.query import Answer, is_written, query
+from wirelake.lake.tables import TABLES
 from wirelake.limits import CLI_CELL_CHARS_MAX, LAKE_QUERY_S, LAKE_ROWS, LAKE_ROWS_MAX
 from wirelake.protocols.jsontext import write_json
 
@@ -43,10 +44,13 @@ def command(
 
     Reads the data folder, whether or not a gateway or a pipeline runs on it.
     """
-    answer = query(Path(load(config_file, data_folder).data) / "lake", sql, rows, timeout_s)
+    lake = Path(load(config_file, data_folder).data) / "lake"
+    answer = query(lake, sql, rows, timeout_s)
     {"table": _table, "json": _json, "csv": _csv}[form](answer)
     if answer.truncated:
         click.echo(f"There are more rows: the first {len(answer.rows)} are shown (--rows).", err=True)
+    if not answer.rows and not any(is_written(lake, table) for table in TABLES.values()):
+        click.echo(f"No table is there yet in {lake}: the pipeline fills them (`wirelake pipeline status`).", err=True)
 
 
 def _table(answer: Answer) -> None:

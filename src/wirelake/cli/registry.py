@@ -5,16 +5,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from wirelake.cli.api import Api
+from wirelake.cli.pidfile import FOLDER_MODE
 from wirelake.config import Settings
-from wirelake.errors import InUseError
+from wirelake.errors import InputError, InUseError
 from wirelake.state.store import StateStore
 
 
 @contextmanager
-def registry(settings: Settings) -> Iterator[StateStore | Api]:
-    """The data folder itself where nobody has it open; otherwise the API of the gateway that has."""
+def registry(settings: Settings, *, make: bool = False) -> Iterator[StateStore | Api]:
+    """The data folder itself where nobody has it open; otherwise the API of the gateway that has.
+
+    One that is not there is made only where something is added: elsewhere its name is a mistake.
+    """
     folder = Path(settings.data)
-    folder.mkdir(parents=True, exist_ok=True)
+    if make:
+        folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    elif not folder.is_dir():
+        raise InputError(f"there is no data folder {folder} (see --data)")
     try:
         store = StateStore(folder / "state.db")
     except InUseError:

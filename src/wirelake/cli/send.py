@@ -15,6 +15,8 @@ from wirelake.limits import CLI_ANSWER_S, HTTP_COMMAND_MS
 from wirelake.protocols.hextext import parse_hex
 from wirelake.protocols.jsontext import write_json
 
+_TYPES = range(128, 256)  # bit 7 is set in all that goes to a device
+
 
 @click.command(
     epilog="""\b
@@ -45,6 +47,8 @@ def command(
         number = int(command_type, 0)
     except ValueError as error:
         raise InputError(f"{command_type!r} is not a number: 130 or 0x82") from error
+    if number not in _TYPES:
+        raise InputError(f"a command's type is from {_TYPES[0]} to {_TYPES[-1]}, not {number}")
     body = {"type": number, "data": parse_hex(data_hex).hex(), "wait_ms": wait_ms}
     api = Api(load(config_file, data_folder), token_file)
     answer = api.ask("POST", quoted("api", "devices", serial, "commands"), body, wait_s=wait_ms / 1000 + CLI_ANSWER_S)

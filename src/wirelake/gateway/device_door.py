@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Struct
 
 from wirelake.config import Address
-from wirelake.errors import InputError, ProtocolError, StorageError
+from wirelake.errors import ProtocolError, StorageError
 from wirelake.gateway.devices import Devices, Origin
 from wirelake.gateway.outbox import Outbox
 from wirelake.gateway.turns import Turns
+from wirelake.gateway.unopened import unopened
 from wirelake.limits import APOSTOL_SKIMMED_MIN
 from wirelake.protocols.apostol.frames import ApostolSplitter, decode
 from wirelake.protocols.apostol.skimming import next_reach
@@ -208,7 +209,7 @@ class DeviceDoor:
                 lambda: Datagrams(devices), local_addr=(host, port)
             )
         except OSError as error:
-            raise InputError(f"listen.apostol: {self.address} cannot be opened: {error.strerror}") from error
+            raise unopened("apostol", self.address, error) from error
         self.address = Address(host, port)
 
     @property

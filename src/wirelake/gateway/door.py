@@ -10,6 +10,7 @@ from wirelake.config import Address
 from wirelake.errors import InputError
 from wirelake.gateway.connection import Connection
 from wirelake.gateway.logins import ANONYMOUS
+from wirelake.gateway.unopened import unopened
 from wirelake.gateway.websocket import MessageSplitter, ServedWebSocket
 from wirelake.message import Message
 from wirelake.protocols.comet.server import ServerSession as CometSession
@@ -80,7 +81,7 @@ class Door:
                 lambda: connection(self), self.address.host, self.address.port, ssl=tls, backlog=_BACKLOG
             )
         except OSError as error:
-            raise InputError(f"listen.{self.setting}: {self.address} cannot be opened: {error.strerror}") from error
+            raise unopened(self.setting, self.address, error) from error
         name = self._server.sockets[0].getsockname()
         self.address = Address(name[0], name[1])  # with port 0 in the settings, the one that was given
 

@@ -6,6 +6,7 @@ run. What the pipeline has not written yet is an empty table with the right colu
 """
 
 import math
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 NOT_INSTALLED: Final = "reading the tables needs duckdb, deltalake and the Delta extension: install wirelake[lake]"
+_GUESS: Final = re.compile(r"(Table with name .* does not exist.*)(\nDid you mean .*)?")  # one of DuckDB's own
 _TYPES: Final = {
     pa.int64(): "BIGINT",
     pa.float64(): "DOUBLE",
@@ -59,7 +61,7 @@ def queries(lake: Path, questions: Sequence[str], rows_max: int, timeout_s: floa
     """Several in one database, because to open it takes longer than a small question. The time is for all of them."""
     started_s = time.monotonic()
     answers: list[Answer] = []
-    with closing(_opened(lake)) as database, _limited(database, timeout_s), _explained():
+    with _explained(), closing(_opened(lake)) as database, _limited(database, timeout_s):
         for question in questions:
             sql = with_quotes(question)
             _only_reads(database, sql)
@@ -75,11 +77,9 @@ def is_written(lake: Path, table: Table) -> bool:
 
 
 def _opened(lake: Path) -> "DuckDBPyConnection":
-    try:
-        import duckdb  # noqa: PLC0415 an extra, and slow to import
-        import duckdb_extension_delta  # noqa: PLC0415
-    except ImportError as error:
-        raise InputError(NOT_INSTALLED) from error
+    import duckdb  # noqa: PLC0415
+    import duckdb_extension_delta  # noqa: PLC0415
+
     found = [file for place in duckdb_extension_delta.__path__ for file in Path(place).rglob("*.duckdb_extension")]
     if not found:
         raise InputError(NOT_INSTALLED)
@@ -118,6 +118,8 @@ def quoted(text: str) -> str:
 
 def _only_reads(database: "DuckDBPyConnection", sql: str) -> None:
     statements = database.extract_statements(sql)
+    if not statements:
+        raise InputError("there is nothing to ask: give one SELECT")
     if len(statements) != 1:
         raise InputError(f"one statement at a time; this is {len(statements)}")
     kind = str(statements[0].type).rpartition(".")[2]
@@ -150,12 +152,23 @@ def _limited(database: "DuckDBPyConnection", timeout_s: float) -> Iterator[None]
 @contextmanager
 def _explained() -> Iterator[None]:
     """DuckDB's own words, which point at the place in the SQL."""
-    import duckdb  # noqa: PLC0415
-
+    try:
+        import duckdb  # noqa: PLC0415 an extra, and slow to import
+    except ImportError as error:
+        raise InputError(NOT_INSTALLED) from error
     try:
         yield
+    except ImportError as error:
+        raise InputError(NOT_INSTALLED) from error
     except duckdb.InterruptException:
         raise
+    except RuntimeError as error:  # how DuckDB passes on a Ctrl-C
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise KeyboardInterrupt from error
+        raise
+    except duckdb.CatalogException as error:
+        known = f"The tables are {', '.join(TABLES)}."
+        raise InputError(_GUESS.sub(lambda found: f"{found[1]} {known}", str(error))) from error
     except duckdb.Error as error:
         raise InputError(str(error)) from error
 

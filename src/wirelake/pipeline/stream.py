@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct, json
 
 from wirelake.errors import InputError, InUseError, StorageError
+from wirelake.lake.progress import read_progress
 from wirelake.lake.tables import FRAMES
 from wirelake.limits import PIPELINE_BUCKETS
 from wirelake.log.files import Files
@@ -36,7 +37,9 @@ class StreamLock:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(self._fd)
-            raise InUseError(f"another pipeline is at work on {places.data}") from error
+            progress = read_progress(places.data)
+            who = f", in process {progress.pid}" if progress is not None and progress.running else ""
+            raise InUseError(f"another pipeline is at work on {places.data}{who}") from error
 
     def release(self) -> None:
         os.close(self._fd)

@@ -13,7 +13,7 @@ def parse_hex(text: str) -> bytes:
     bad = _NOT_HEX.search(digits)
     if bad is not None:
         place = text.find(bad[0]) + 1
-        raise InputError(f"'{bad[0]}' (character {place}) is not a hex digit")
+        raise InputError(f"{bad[0]!a} (character {place}) is not a hex digit")
     if len(digits) % 2:
         raise InputError(f"{len(digits)} hex digits are not a whole number of bytes")
     return bytes.fromhex(digits)

@@ -26,7 +26,7 @@ def get(name: str) -> Protocol:
     elif name in (added := _added()):
         found = _load(added[name])
     else:
-        near = difflib.get_close_matches(name, names(), n=1)
+        near = ["resp"] if name == "redis" else difflib.get_close_matches(name, names(), n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UnknownProtocolError(f"no protocol is called '{name}': there are {', '.join(names())}{hint}")
     return found

@@ -62,7 +62,7 @@ class Devices:
         if key is not None and len(key) != _KEY_BYTES:
             raise InputError(f"a device's key has {_KEY_BYTES} bytes, not {len(key)}")
         if serial in self._by_serial:
-            raise ConflictError(f"there is a device {serial!r} already")
+            raise ConflictError(f"there is a device {serial!r} already; for another type or key, remove it first")
         if len(self._by_serial) >= STATE_DEVICES_MAX:
             raise FullError(f"there are {STATE_DEVICES_MAX} devices already")
         self._by_serial[serial] = Device(serial, type, key, now_ms)

@@ -121,7 +121,7 @@ class Identities:
         self._writer.ready()
         check_name(name, "an identity's name")
         if name in self._by_name:
-            raise ConflictError(f"there is an identity {name!r} already")
+            raise ConflictError(f"there is an identity {name!r} already; for another token, remove it first")
         if len(self._by_name) >= STATE_IDENTITIES_MAX:
             raise FullError(f"there are {STATE_IDENTITIES_MAX} identities already")
         self._by_name[name] = Identity(name, secret, now_ms)

@@ -104,7 +104,8 @@ def test_unknown_not_heard_and_silent_devices(tmp_path: Path) -> None:
         assert "not been heard" in await caller.refused(409, "not_heard", "POST", COMMANDS, body)
         async with await Meter.call(caller.port("apostol")) as meter:
             await heard(caller, meter)
-            await caller.refused(504, "timeout", "POST", COMMANDS, body)
+            message = await caller.refused(504, "timeout", "POST", COMMANDS, body)
+            assert message == "device 'm1' did not answer within 50 ms"
         assert caller.gateway.broker.services.open == 0
 
     run(tmp_path, test, "apostol", devices=[("m1", 0, None)])

@@ -56,9 +56,10 @@ def test_a_services_error_is_the_status_where_it_can_be(tmp_path: Path, code: in
 def test_nobody_there_nobody_answers_and_bad_questions(tmp_path: Path) -> None:
     async def test(caller: Calling) -> None:
         message = await caller.refused(404, "not_found", "POST", "/api/services/none/op", {})
-        assert message == "Address[20=op,30=none] not found ServiceHandler"
+        assert message == "nobody provides the service 'none' with 'op'"
         Provider(caller, "mute", lambda _: [])
-        await caller.refused(504, "timeout", "POST", "/api/services/mute/op?timeout_ms=20", {})
+        message = await caller.refused(504, "timeout", "POST", "/api/services/mute/op?timeout_ms=20", {})
+        assert message == "'mute' did not answer 'op' within 20 ms"
         await caller.refused(504, "timeout", "POST", "/api/services/mute/op", {}, headers={"x-timeout-ms": "20"})
         assert caller.gateway.broker.services.timeouts == 2
         assert caller.gateway.broker.services.open == 0

@@ -10,6 +10,7 @@ from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.peer import HttpPeer
 from wirelake.gateway.http.route import Access, Parameter, Route
+from wirelake.message import Fault
 from wirelake.protocols.hextext import parse_hex
 from wirelake.protocols.session import Closing
 
@@ -151,8 +152,9 @@ async def command(exchange: Exchange, new: NewCommand) -> DeviceAnswer:
     said = device_answer(serial, answer)
     if said is None:
         failure = answer.failure
-        status = failure.code if failure is not None and 400 <= failure.code < 600 else 504
-        raise ApiError(status, failure.text if failure is not None else "no answer")
+        if failure is None or failure.code == Fault.TIMEOUT:
+            raise ApiError(504, f"device {serial[:64]!r} did not answer within {new.wait_ms} ms")
+        raise ApiError(failure.code if 400 <= failure.code < 600 else 504, failure.text)
     return said
 
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from wirelake.config import Address
-from wirelake.errors import InputError
 from wirelake.gateway.http.api import Api
 from wirelake.gateway.http.app import build
 from wirelake.gateway.http.connection import HttpConnection
+from wirelake.gateway.unopened import unopened
 from wirelake.limits import HTTP_KEEP_ALIVE_S, HTTP_STOP_S, HTTP_TICK_S
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class HttpDoor:
             family = socket.AF_INET6 if ":" in self.address.host else socket.AF_INET
             self._socket = socket.create_server((self.address.host, self.address.port), family=family)
         except OSError as error:
-            raise InputError(f"listen.http: {self.address} cannot be opened: {error.strerror}") from error
+            raise unopened("http", self.address, error) from error
         name = self._socket.getsockname()
         self.address = Address(name[0], name[1])  # with port 0 in the settings, the one that was given
         self.api = Api(gateway, self.address)

@@ -40,7 +40,7 @@ async def add(exchange: Exchange, new: NewIdentity) -> Made:
     if new.name == ADMIN:
         raise ConflictError(f"{ADMIN!r} is the name under which the admin token acts")
     if identities.find(new.name) is not None:
-        raise ConflictError(f"there is an identity {new.name!r} already")
+        raise ConflictError(f"there is an identity {new.name!r} already; for another token, remove it first")
     token = new_token() if new.token is None else new.token
     async with exchange.api.hashing:
         secret = await asyncio.to_thread(hash_token, token)

@@ -8,13 +8,14 @@ can be one, else 502.
 import base64
 from typing import Any, Final
 
+from wirelake.broker.services import TIMED_OUT, not_found
 from wirelake.gateway.http.content import from_base64
 from wirelake.gateway.http.errors import ApiError, failed
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.peer import HttpPeer
 from wirelake.gateway.http.route import Parameter, Route
 from wirelake.limits import HTTP_CALL_MS_MAX
-from wirelake.message import GATEWAY_SERVICE, Kind, Message, Op, Operation
+from wirelake.message import GATEWAY_SERVICE, Failure, Fault, Kind, Message, Op, Operation
 
 _PAYLOAD: Final = "payload"
 _TIMEOUT_HEADER: Final = "x-timeout-ms"
@@ -37,13 +38,18 @@ async def ask(exchange: Exchange, body: dict[str, Any]) -> dict[str, Any]:
         payload=payload,
     )
     parts = await HttpPeer(exchange).ask(request, timeout_ms / 1000)
-    values = [_values(part) for part in parts]
+    own: dict[tuple[int, str], str] = {  # the gateway's own words, which are those of esnp, and what they mean
+        (Fault.NOT_FOUND, not_found(Operation(service, op))): f"nobody provides the service {service!r} with {op!r}",
+        (Fault.TIMEOUT, TIMED_OUT): f"{service!r} did not answer {op!r} within {timeout_ms} ms",
+    }
+    values = [_values(part, own) for part in parts]
     return values[0] if len(values) == 1 else {"parts": values}
 
 
-def _values(answer: Message) -> dict[str, Any]:
-    if answer.failure is not None:
-        raise failed(answer.failure)
+def _values(answer: Message, own: dict[tuple[int, str], str]) -> dict[str, Any]:
+    failure = answer.failure
+    if failure is not None:
+        raise failed(Failure(own.get((failure.code, failure.text), failure.text), failure.code))
     values = dict(answer.fields)
     if answer.payload:
         values[_PAYLOAD] = base64.b64encode(answer.payload).decode()
