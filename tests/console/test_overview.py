@@ -1,8 +1,9 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from browsing import Browser
-from gateway.running import Running
+from gateway.running import HOST, Running, running_gateway
 from lake.writing import write
 from playwright.async_api import Page, expect
 from redis.asyncio import Redis
@@ -25,8 +26,10 @@ def test_figures_that_move_and_a_ledger(browser: Browser, tmp_path: Path) -> Non
         await expect(page.locator("#connections")).not_to_have_text("–")
         assert await page.locator("#frames-plot path.line").get_attribute("d")
         await expect(page.locator("#lag")).to_have_text("–")
+        await expect(page.locator("#lag-note")).to_have_text("No pipeline has run yet.")
         write_progress(running.gateway.folder, Progress(pid=1, next_seq=running.gateway.log.next_seq - 7))
         await expect(page.locator("#lag")).to_have_text("7")
+        await expect(page.locator("#lag-note")).to_have_text("The pipeline does not run.")
         lake = running.gateway.folder / "lake"
         sums = {"hour": HOUR, "received": 51, "decoded": 51}
         write(lake, LEDGER, {**sums, "protocol": "resp", "balanced": True})
@@ -44,6 +47,28 @@ def test_figures_that_move_and_a_ledger(browser: Browser, tmp_path: Path) -> Non
         await client.aclose()
 
     visit(browser, tmp_path, story, "redis", identities=[("ann", "anns")])
+
+
+@pytest.mark.parametrize("path", ["/", "/tables", "/topics"])
+def test_a_page_left_open_while_the_gateway_is_started_anew(browser: Browser, tmp_path: Path, path: str) -> None:
+    async def story(page: Page) -> None:
+        async with running_gateway(tmp_path, "http") as running:
+            port, token = running.port("http"), running.gateway.keys.admin_token()
+            await page.goto(f"http://{HOST}:{port}{path}")
+            await log_in(page, token)
+        await expect(page.locator("#told")).to_contain_text("does not answer")
+        async with running_gateway(tmp_path, "http", ports={"http": port}):
+            await log_in(page, token)  # it asks by itself who is there, and comes back
+            assert page.url == f"http://{HOST}:{port}{path}"
+            await page.goto("about:blank")
+
+    browser.run(story, forgiving=("net::ERR_", "401"))
+
+
+async def log_in(page: Page, token: str) -> None:
+    await page.get_by_label("Token").fill(token)
+    await page.get_by_role("button", name="Log in").click()
+    await page.get_by_role("button", name="Log out").wait_for()
 
 
 def test_dark_and_at_phone_width(browser: Browser, tmp_path: Path) -> None:

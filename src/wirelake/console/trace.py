@@ -11,7 +11,7 @@ from wirelake.tracing.timeline import Event
 
 ICONS: Final = {
     "publish": "✎",
-    "route": "⑂",
+    "route": "⇢",
     "deliver": "⇉",
     "unsayable": "✗",
     "ack": "✓",

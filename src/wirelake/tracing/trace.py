@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from wirelake.errors import InputError
-from wirelake.limits import TRACE_EVENTS_MAX
+from wirelake.limits import TRACE_EVENTS_MAX, TRACE_SEARCH_S, TRACE_SEARCHED_MAX
 from wirelake.protocols.jsontext import Encoding, as_text
 from wirelake.tracing import rows as tables
 from wirelake.tracing.asked import Place, parse
@@ -189,9 +189,8 @@ class _Tracing:
         if events > TRACE_EVENTS_MAX:
             self._caveats.append(f"of {events} events the first and the last are shown (TRACE_EVENTS_MAX)")
         if self._search is not None and not self._search.complete:
-            self._caveats.append(
-                "the log is long: not all of it was looked through (TRACE_SEARCHED_MAX, TRACE_SEARCH_S)"
-            )
+            bounds = f"at most {TRACE_SEARCHED_MAX:,} records, for {TRACE_SEARCH_S:g} s"
+            self._caveats.append(f"the log is long: not all of it was looked through ({bounds})")
         if self._search is not None and self._search.left_out:
             self._caveats.append(f"{self._search.left_out} records in between are left out (TRACE_RECORDS_MAX)")
         return self._caveats

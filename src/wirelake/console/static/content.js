@@ -14,12 +14,35 @@ export function readable({ content, encoding, truncated }) {
   if (encoding === "base64") return { kind: "hex", text: inLines(hexOf(bytesOf(content))) + more };
   if (!truncated && /^\s*[[{]/.test(content)) {
     try {
-      return { kind: "JSON", text: JSON.stringify(JSON.parse(content), null, 2) };
+      JSON.parse(content);
+      return { kind: "JSON", text: inBlocks(content) };
     } catch {
       // only looks like it
     }
   }
   return { kind: "text", text: content + more };
+}
+
+/** JSON with its lines broken, and no value touched: a number may have more digits than JavaScript keeps. */
+function inBlocks(json) {
+  let depth = 0;
+  const line = () => `\n${"  ".repeat(depth)}`;
+  const tokens = json.match(/"(?:[^"\\]|\\.)*"|[[\]{},:]|[^\s[\]{},:"]+/g);
+  return tokens.map((token, place) => {
+    if (token === ":") return ": ";
+    if (token === ",") return `,${line()}`;
+    if (token === "{" || token === "[") {
+      if ("]}".includes(tokens[place + 1])) return token;
+      depth++;
+      return token + line();
+    }
+    if (token === "}" || token === "]") {
+      if ("[{".includes(tokens[place - 1])) return token;
+      depth--;
+      return line() + token;
+    }
+    return token;
+  }).join("");
 }
 
 /** Bytes in hex, as the tables' answers have them, in the API's own form: text where it is UTF-8. */

@@ -25,7 +25,7 @@ const table = new Rows(find("#devices"), [
   ["assembling", "n", (row) => number(row.assembling)],
   ...(tables.includes("gold.device_latest") ? [
     ["newest status", "", (row) => statusInWords(latest.get(row.serial)?.status)],
-    ["newest readings", "", (row) => readingsInWords(latest.get(row.serial)?.readings)],
+    ["newest readings", "wide", (row) => readingsInWords(latest.get(row.serial)?.readings)],
   ] : []),
 ], (row) => row.serial);
 

@@ -14,6 +14,7 @@ function transports() {
   const names = protocols[find("#protocol").value]?.transports ?? [];
   find("#transport").replaceChildren(...names.map((name) => make("option", {}, name)));
   find("#transport").disabled = names.length < 2;
+  find("#transport").parentElement.hidden = !names.length;
 }
 
 async function guess(hex) {
@@ -101,7 +102,7 @@ function branch(field, light, owners, level) {
   const label = make("span", { class: "field" },
     make("span", { class: "name" }, field.name), value === "" ? null : make("span", { class: "value mono" }, value),
     field.note ? make("span", { class: "hint" }, field.note) : null,
-    make("span", { class: "where hint" }, field.size ? `${field.offset}…${field.offset + field.size - 1}` : `${field.offset}`));
+    make("span", { class: "where hint" }, field.size > 1 ? `${field.offset}…${field.offset + field.size - 1}` : `${field.offset}`));
   const item = make("li", { role: "treeitem", tabindex: -1, "aria-level": level, "aria-expanded": children.length ? "true" : null, "data-field": field.name, "data-offset": field.offset, "data-size": field.size }, label);
   for (let place = field.offset; place < field.offset + field.size; place++) owners[place] = item;
   if (children.length) item.append(make("ul", { role: "group" }, ...children.map((child) => branch(child, light, owners, level + 1))));
@@ -146,12 +147,14 @@ async function records(event) {
       ["seq", "n", (record) => record.seq],
       ["at (UTC)", "", (record) => time(record.at_ms)],
       ["protocol", "", (record) => record.protocol],
-      ["", "", (record) => `${record.event} ${record.direction}`],
+      ["event", "", (record) => `${record.event} ${record.direction}`],
       ["session", "", (record) => record.session],
       ["identity", "", (record) => record.identity],
       ["bytes", "n", (record) => record.bytes],
       ["", "", (record) => make("button", { type: "button", onclick: () => open(record) }, "Open")],
     ], rows);
+    find("#records").hidden = !rows.length;
+    find("#no-records").hidden = rows.length > 0;
   } catch (error) {
     tell(error.message, true);
   }

@@ -35,6 +35,8 @@ function seen(now) {
   show("errors", perSecond("errors"));
   show("log", now.log_waiting_bytes);
   show("lag", now.pipeline ? Math.max(0, now.log_next_seq - now.pipeline.next_seq) : null);
+  find("#lag-note").textContent = now.pipeline ? "The pipeline does not run." : "No pipeline has run yet.";
+  find("#lag-note").hidden = now.pipeline?.running ?? false;
   protocols(now, seconds);
   before = now;
   tell("");
@@ -64,6 +66,7 @@ async function ledger() {
   try {
     rows = await query("SELECT * FROM gold.ledger ORDER BY hour DESC, protocol LIMIT 50");
   } catch (error) {
+    verdict.className = "verdict bad";
     verdict.textContent = error.message;
     return;
   }

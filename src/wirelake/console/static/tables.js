@@ -10,6 +10,7 @@ const SERIES_MAX = 6;
 const isTime = (column) => column.type.startsWith("TIMESTAMP") || column.type === "DATE";
 const isNumber = (column) => /INT|DOUBLE|FLOAT|DECIMAL/.test(column.type);
 let answer = null;
+let lost = false; // the gateway, for the moment
 
 async function run(event) {
   event?.preventDefault();
@@ -51,6 +52,8 @@ function plot() {
 }
 
 function stream(now) {
+  if (lost) tell("");
+  lost = false;
   const place = find("#stream");
   const { pipeline } = now;
   if (!pipeline) {
@@ -58,7 +61,7 @@ function stream(now) {
     return;
   }
   const behind = Math.max(0, now.log_next_seq - pipeline.next_seq);
-  const state = pipeline.running ? "Running" : "Not running";
+  const state = pipeline.running ? "Running" : "Not running (wirelake up, or wirelake pipeline run)";
   place.textContent = `${state}: batch ${number(pipeline.batch)}, ${number(pipeline.rows_s)} records a second, ${number(behind)} records behind the log`
     + `, last batch took ${duration(pipeline.batch_s)}${pipeline.last_error ? `; last error: ${pipeline.last_error}` : ""}.`;
 }
@@ -77,5 +80,8 @@ for (const button of document.querySelectorAll(".look")) button.addEventListener
 find("#sql").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run();
 });
-live(stream);
+live(stream, () => {
+  lost = true;
+  tell("The gateway does not answer; trying again.", true);
+});
 if (new URLSearchParams(location.search).has("sql")) run();

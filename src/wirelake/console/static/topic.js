@@ -69,6 +69,7 @@ async function refresh() {
       find(`#${field}`).textContent = number(found[field]);
     who.show(found.who);
     find("#nobody").hidden = found.who.length > 0;
+    find("#who").hidden = !found.who.length;
     add(found.last);
     if (found.retained) retain(found.retained);
     tell("");
