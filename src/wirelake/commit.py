@@ -21,9 +21,11 @@ class Commit:
     one turn of it; others are called by the thread that writes, and must be quick.
     """
 
-    __slots__ = ("_callbacks", "_done", "_error", "_lock", "_seqs")
+    __slots__ = ("_callbacks", "_done", "_error", "_lock", "_seqs", "_wanted")
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Callable[[], None] | None = None) -> None:
+        """`wanted` is called when somebody begins to wait for it."""
+        self._wanted = wanted
         self._lock = Lock()
         self._done = False
         self._seqs = range(0)
@@ -41,6 +43,11 @@ class Commit:
     def done(self) -> bool:
         """Whether it is decided: on disk, or failed."""
         return self._done
+
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for it."""
+        return bool(self._callbacks)
 
     @property
     def durable(self) -> bool:
@@ -64,10 +71,8 @@ class Commit:
     def add_done_callback(self, callback: Callback) -> None:
         """Call `callback(commit)` once the outcome is known: soon, if it is known already."""
         loop = asyncio._get_running_loop()
-        with self._lock:
-            if not self._done:
-                self._callbacks.append((loop, callback))
-                return
+        if self._add(loop, callback):
+            return
         if loop is None:
             self._call([callback])
         else:
@@ -77,11 +82,7 @@ class Commit:
         """For threads: blocks until the outcome is known. TimeoutError after `timeout_s`."""
         if not self._done:
             known = Event()
-            with self._lock:
-                pending = not self._done
-                if pending:
-                    self._callbacks.append((None, lambda _: known.set()))
-            if pending and not known.wait(timeout_s):
+            if self._add(None, lambda _: known.set()) and not known.wait(timeout_s):
                 raise TimeoutError(f"not on disk after {timeout_s} s")
         return self.result()
 
@@ -92,6 +93,16 @@ class Commit:
             self.add_done_callback(lambda _: None if future.done() else future.set_result(None))
             yield from future
         return self.result()
+
+    def _add(self, loop: asyncio.AbstractEventLoop | None, callback: Callback) -> bool:
+        """Whether there is something to wait for."""
+        with self._lock:
+            if self._done:
+                return False
+            self._callbacks.append((loop, callback))
+        if self._wanted is not None:
+            self._wanted()
+        return True
 
     def resolve(self, error: StorageError | None = None, seqs: range = range(0)) -> None:
         """The writer's word, given once."""

@@ -180,6 +180,7 @@ LOG_RETRY_MAX_S: Final = 5.0
 LOG_POLL_S: Final = 0.02  # how often a reader at the end of the log looks for more
 LOG_CLOSE_S: Final = 30.0  # for the last blocks to reach the disk
 LOG_KEEP_DAYS: Final = 30.0  # (setting)
+LOG_LINGER_S: Final = 0.005  # a record that nobody waits for is written with the next that somebody does, or after this
 LOG_RETENTION_EVERY_S: Final = 60.0
 LOG_SCRUB_BYTES_MAX: Final = 1024 * MIB  # newest sealed segments checked in full after an unclean end
 LOG_CONSUMERS_MAX: Final = 256

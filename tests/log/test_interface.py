@@ -8,6 +8,7 @@ import pytest
 
 from log.records import AT_US, append, append_many, check, fill
 from wirelake.errors import EncodeError, InputError, StateError
+from wirelake.log.alike import Alike
 from wirelake.log.interface import EventLog
 from wirelake.log.log import Log
 from wirelake.log.schema import SCHEMA
@@ -101,6 +102,25 @@ def test_frames_of_several_sessions_are_rows_like_any_other(log: EventLog) -> No
         assert [row["note"] for row in found] == ["note", *[""] * (2 * count + 2)]
     with pytest.raises(EncodeError):
         log.append_rows(AT_US, "apostol", "frame", "in", ("s",), ("i",), ("p", "q"), (b"x",))
+
+
+def test_frames_of_one_length_need_not_be_cut(log: EventLog) -> None:
+    """Few and many of them, beside others, and with texts for each of them or one for all."""
+    for count in (1, 5, 16, 127, 300, 5000):
+        start = log.next_seq
+        sessions = tuple(f"s{place % 3}" for place in range(count))
+        ins, outs = [b"%08d" % place for place in range(count)], [b"%03d" % (place % 1000) for place in range(count)]
+        log.append(AT_US, "esnp", "frame", "in", "s", "i", "p", b"before", "note")
+        log.append_rows(AT_US, "apostol", "frame", "in", sessions, "é", "p", Alike(b"".join(ins), 8))
+        log.append_rows(AT_US, "apostol", "frame", "out", sessions, "é", "p", Alike(b"".join(outs), 3), "told")
+        log.append_rows(AT_US + 1, "", "publish", "", "", "", "", tuple(outs), sessions).wait(10)
+        found = [row for batch in log.read(start) for row in batch.to_pylist()]
+        assert [row["frame"] for row in found] == [b"before", *ins, *outs, *outs]
+        assert [row["session"] for row in found] == ["s", *sessions, *sessions, *[""] * count]
+        assert [row["identity"] for row in found] == ["i", *["é"] * 2 * count, *[""] * count]
+        assert [row["note"] for row in found] == ["note", *[""] * count, *["told"] * count, *sessions]
+        assert [row["direction"] for row in found] == ["in", *["in"] * count, *["out"] * count, *[""] * count]
+        assert [row["seq"] for row in found] == list(range(start, log.next_seq))
 
 
 def test_reading_from_the_middle_and_up_to_a_seq(log: EventLog) -> None:

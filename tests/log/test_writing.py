@@ -179,3 +179,26 @@ def test_check_sees_what_it_should() -> None:
     batch = pa.table({"seq": [1], "session": ["session-1"], "note": ["1"], "frame": [b"?"]}).to_batches()
     with pytest.raises(AssertionError):
         check(batch)
+
+
+def test_what_nobody_waits_for_goes_with_what_somebody_does(folder: Path) -> None:
+    log = Log(folder, LogSettings(linger_s=3600))
+    for _ in range(3):
+        before = log.blocks
+        for _ in range(10):
+            append(log)
+        append(log).wait(60)
+        assert log.blocks == before + 1
+    append(log)
+    log.close()  # waits for everything
+    assert seqs_in(folder) == list(range(34))
+
+
+def test_what_nobody_waits_for_lingers_no_longer_than_it_may(folder: Path) -> None:
+    log = Log(folder, LogSettings(linger_s=0.001))
+    for count in range(1, 20):
+        append(log)
+        for _ in log.read(count - 1, wait_s=60):
+            break
+        assert seqs_in(folder) == list(range(count))
+    log.close()

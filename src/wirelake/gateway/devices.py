@@ -7,9 +7,7 @@ devices. So packets are sorted by serial here, and what is sent to a device goes
 import asyncio
 import logging
 import os
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from itertools import compress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -23,6 +21,7 @@ from wirelake.limits import (
     GATEWAY_DEVICES_MAX,
     QUARANTINE_BYTES_MAX,
 )
+from wirelake.log.alike import Alike
 from wirelake.message import Kind, Message, Op, control_op
 from wirelake.protocols.apostol.assembly import Assembling
 from wirelake.protocols.apostol.frames import Packet
@@ -311,18 +310,19 @@ class Devices:
         run = skim(frames, start, reach, self.lines)
         if run is None:
             return 0
-        recorder, count = self._gateway.recorder, len(run.frames)
+        recorder, count = self._gateway.recorder, len(run.of)
         sessions, identities = tuple([line.id for line in run.of]), tuple([line.identity for line in run.of])
         came_from = origins[start : start + count]
-        addresses = tuple([origin.address for origin in came_from])
-        receipts = run.receipts()
+        one = came_from.count(came_from[0]) == count  # a stream has one origin, datagrams each their own
+        addresses = came_from[0].address if one else tuple([origin.address for origin in came_from])
+        receipts = Alike(run.receipts(), run.receipt_bytes)
         # Both before anything is changed: what the log refuses has not come.
-        recorder.rows("apostol", "in", sessions, identities, addresses, run.frames)
+        recorder.rows("apostol", "in", sessions, identities, addresses, Alike(run.joined, run.frame_bytes))
         commit = recorder.rows("apostol", "out", sessions, identities, addresses, receipts)
         if together is not None:
-            together.hold(b"".join(receipts), commit)
+            together.hold(receipts.joined, commit)
         else:
-            for line, receipt in zip(run.of, receipts, strict=True):
+            for line, receipt in zip(run.of, receipts.cut(), strict=True):
                 line.peer.hold(receipt, commit)
         self._count(run, came_from, sent=together is not None)
         return count
@@ -330,19 +330,20 @@ class Devices:
     def _count(self, run: Run[Line], came_from: Sequence[Origin], *, sent: bool) -> None:
         """They are in the log, and their receipts on the way."""
         gateway = self._gateway
-        gateway.counters.frames_in["apostol"] += len(run.frames)
-        now_s, frame_bytes = gateway.now_s(), len(run.frames[0])
-        fresh = run.finish(now_s)
+        gateway.counters.frames_in["apostol"] += len(run.of)
+        now_s, frame_bytes = gateway.now_s(), run.frame_bytes
+        repeats = set(run.finish(now_s))
         last = dict(zip(run.of, came_from, strict=True))
-        for line, count in Counter(run.of).items():
-            bytes_out = count * line.receipt_bytes if sent else 0
+        for line, count in run.counts.items():
+            bytes_out = count * run.receipt_bytes if sent else 0
             line.peer.skimmed(count, count * frame_bytes, bytes_out, last[line], now_s)
         if gateway.broker.devices_topic:
-            reports = compress(zip(run.of, run.numbers, run.contents, strict=True), fresh)
+            reports = zip(range(len(run.of)), run.of, run.numbers, run.contents, strict=True)
             gateway.heard_reports(
                 [
                     (line.peer, message)
-                    for line, command_no, content in reports
+                    for place, line, command_no, content in reports
+                    if place not in repeats
                     for message in line.peer.reported(line, command_no, content, now_s)
                 ]
             )

@@ -40,6 +40,7 @@ from wirelake.limits import (
     GATEWAY_LOG_BEHIND,
     GATEWAY_STOP_S,
     LOG_GATHERED_BYTES_MAX,
+    LOG_LINGER_S,
     MIB,
 )
 from wirelake.log.log import Log
@@ -100,7 +101,10 @@ class Gateway:
         self.keys = Keys(self.folder / "keys")
         chosen = self.settings.log
         self.log_settings = LogSettings(
-            fsync=chosen.fsync, segment_bytes=chosen.segment_mb * MIB, keep_days=float(chosen.keep_days)
+            fsync=chosen.fsync,
+            segment_bytes=chosen.segment_mb * MIB,
+            keep_days=float(chosen.keep_days),
+            linger_s=LOG_LINGER_S,
         )
         self.log = Log(self.folder / "log", self.log_settings)
         try:

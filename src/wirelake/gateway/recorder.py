@@ -20,7 +20,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from wirelake.commit import Commit
-from wirelake.log.interface import EventLog
+from wirelake.log.alike import Alike
+from wirelake.log.interface import EventLog, Texts
 from wirelake.protocols.jsontext import write_json
 from wirelake.state.notification import Notification
 
@@ -57,10 +58,10 @@ class Recorder:
         self,
         protocol: str,
         direction: str,
-        sessions: tuple[str, ...],
-        identities: tuple[str, ...],
-        addresses: tuple[str, ...],
-        frames: tuple[bytes, ...],
+        sessions: Texts,
+        identities: Texts,
+        addresses: Texts,
+        frames: Alike,
     ) -> Commit:
         """Frames of several sessions, in their order."""
         at_us = self._now_us()
@@ -90,8 +91,7 @@ class Recorder:
                 head = write_json({"topic": topic}).decode()[:-1]
             notes.append(f'{head},"id":"{each.id}","position":{each.position},"type":{each.type},{by}}}')
         contents = tuple([each.content for each in notifications])
-        nobody = ("",) * len(contents)
-        self._log.append_rows(self._now_us(), "", "publish", "", nobody, nobody, nobody, contents, tuple(notes))
+        self._log.append_rows(self._now_us(), "", "publish", "", "", "", "", contents, tuple(notes))
 
     def topic(self, event: str, topic: str, data: bytes, note: dict[str, Any]) -> None:
         """Something about a topic, whoever caused it."""

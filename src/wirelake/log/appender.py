@@ -1,7 +1,8 @@
 """The thread that puts records on disk, a block at a time.
 
 While a block is being synced the next one gathers, so one sync covers all that came during the one before: the busier
-the log, the larger the blocks, up to a size. Nothing is delayed on purpose.
+the log, the larger the blocks, up to a size. What somebody waits for is never delayed on purpose; what nobody waits for
+may linger a moment (by setting), and then goes with the next block that somebody does wait for.
 """
 
 import logging
@@ -35,7 +36,7 @@ class Appender:
         salt: int,
         now_us: Callable[[], int],
     ) -> None:
-        self.gathering = Gathering(mark.seq, settings.gathered_bytes_max, self._wake)
+        self.gathering = Gathering(mark.seq, settings.gathered_bytes_max, self._wake, self._hurry)
         self.failures = 0  # writes and syncs that failed since the start
         self.blocks = 0  # put on disk since the start
         self._segments = segments
@@ -51,6 +52,8 @@ class Appender:
         self._trouble = ""  # why nothing can be written at the moment
         self._retained_us = 0
         self._closing = False
+        self._asleep = False
+        self._lingered = not settings.linger_s  # what has gathered has waited long enough for others to join it
         self._signal: SimpleQueue[None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="wirelake-log", daemon=True)
         self._thread.start()
@@ -77,6 +80,10 @@ class Appender:
         self.gathering.resting = False
         self._signal.put(None)
 
+    def _hurry(self) -> None:
+        if self._asleep:
+            self._signal.put(None)
+
     # From here on: the writer's thread.
 
     def _run(self) -> None:
@@ -97,11 +104,13 @@ class Appender:
     def _write_until_closed(self) -> None:
         while not self._kept:  # there is something left here only if closing had to give up
             closing = self._closing
-            rows = self._take()
-            if rows is not None:
-                self._store(rows)
-                continue
-            self._writing.resolve(None, range(self._seq, self._seq))
+            if closing or self._lingered or self.gathering.awaited:
+                self._lingered = not self._settings.linger_s
+                rows = self._take()
+                if rows is not None:
+                    self._store(rows)
+                    continue
+                self._writing.resolve(None, range(self._seq, self._seq))
             if closing:
                 self._segments.close()
                 self._mark.flush()
@@ -115,10 +124,15 @@ class Appender:
 
     def _rest(self) -> None:
         gathering = self.gathering
-        gathering.resting = True
-        if not gathering.waiting and not self._closing:  # looked at again, now that an append would wake us
-            self._pause(self._settings.retention_every_s)
-        gathering.resting = False
+        gathering.resting = self._asleep = True
+        if not self._closing and not gathering.awaited:  # looked at again, now that whoever waits would wake us
+            if not gathering.waiting:
+                self._pause(self._settings.retention_every_s)
+            elif not self._lingered:
+                gathering.resting = False
+                self._pause(self._settings.linger_s)
+                self._lingered = True
+        gathering.resting = self._asleep = False
 
     def _pause(self, timeout_s: float) -> None:
         try:

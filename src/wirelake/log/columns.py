@@ -1,12 +1,13 @@
 """From what callers handed over to one Arrow record batch.
 
 Callers' values lie in one flat list of cells, `CELLS_PER_RUN` for each run: a run is one record, or several frames that
-share all other fields (with a negative count, all but session, identity, peer and note). A flat list costs a caller one
-C call for each run and leaves no object behind; a column is a slice of it with a stride.
+share all other fields (with a negative count, session, identity, peer and note may be tuples with a value for each). A
+flat list costs a caller one C call for each run and leaves no object behind; a column is a slice of it with a stride.
 """
 
 import logging
 from array import array
+from collections.abc import Callable, Sequence
 from itertools import accumulate, chain, repeat
 from typing import Any, Final
 
@@ -14,17 +15,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from wirelake.log.alike import Alike
 from wirelake.log.schema import AT, BYTES, SCHEMA, SEQ, TEXT
 
 # count, at_us, protocol, event, direction, session, identity, peer, note, frame(s), and how many bytes the caller has
 # handed over up to and with this run
 CELLS_PER_RUN: Final = 11
+_AT: Final = 1
+_TEXTS: Final = range(2, 9)
 _FRAMES: Final = 9
 _ENDS: Final = pa.int32()
 _AT_LIMIT_US: Final = 2**63 - 1
 _OF_EACH: Final = (5, 6, 7, 8)  # the cells session, identity, peer and note
 _FEW_VALUES: Final = {2, 3, 4, 8}  # the cells protocol, event, direction and note: few different values, ever
 _START_ROWS: Final = 4096
+_LONG_RUN: Final = 128  # from here on a run's own column pays
+_LONG_ALIKE: Final = 16  # the same for frames that need no converting
 _SMALL_ROWS: Final = 512  # up to here plain Python is faster than the calls into Arrow that would replace it
 # Columns of one value that are kept: their number, and the size of each.
 _REPEATED_MAX: Final = 64
@@ -54,38 +60,20 @@ class Columns:
         self._node = node
         self._numbers = pa.array(range(_START_ROWS), SEQ)  # 0, 1, 2 …
         self._repeated: dict[str, Any] = {}
+        self._bounds: dict[int, Any] = {}  # where frames of one length begin and end
 
     def build(self, cells: list[Any], first_seq: int) -> Rows:
-        counts = cells[::CELLS_PER_RUN]
-        lists = [cells[cell::CELLS_PER_RUN] for cell in range(1, _FRAMES)]
-        frames = cells[_FRAMES::CELLS_PER_RUN]
-        rows: dict[int, list[Any]] = {}  # cells that have a value for each record
-        if min(counts) < 0:
-            rows = {cell: _each(counts, lists[cell - 1]) for cell in _OF_EACH}
-            counts = list(map(abs, counts))
+        counts = list(map(abs, cells[::CELLS_PER_RUN]))
         count = sum(counts)
-        spread = count != len(counts)
-        if spread or rows:
-            frames = _flat(frames)
-        if spread and count <= _SMALL_ROWS:
-            lists = [list(chain.from_iterable(map(repeat, values, counts))) for values in lists]
-            spread = False
-        at, at_us = _at_column(lists[0])
-        texts = [
-            _rows_column(rows[cell]) if cell in rows else self._text_column(values, cell)
-            for cell, values in enumerate(lists[1:], 2)
-        ]
-        if spread:
-            ends = pa.array(accumulate(counts), _ENDS, size=len(counts))
-            at = _spread(at, ends, count)
-            texts = [column if cell in rows else _spread(column, ends, count) for cell, column in enumerate(texts, 2)]
-        note = texts.pop()
+        spread = _Spread(counts, count)
+        at, at_us = _at_column(cells[_AT::CELLS_PER_RUN], spread)
+        *texts, note = [self._texts(cells[cell::CELLS_PER_RUN], cell, spread) for cell in _TEXTS]
         arrays = [
             self._seqs(first_seq, count),
             at,
             self._repeat(self._node, count),
             *texts,
-            _bytes_column(frames),
+            self._frames(cells[_FRAMES::CELLS_PER_RUN], count),
             note,
         ]
         return Rows(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), first_seq, count, at_us)
@@ -97,12 +85,43 @@ class Columns:
             self._numbers = pa.array(range(2 * count), SEQ)
         return pc.add(self._numbers.slice(0, count), pa.scalar(first_seq, SEQ))
 
-    def _text_column(self, values: list[Any], cell: int) -> Any:
+    def _frames(self, frames: list[Any], count: int) -> Any:
+        if count == len(frames) and set(map(type, frames)) == {bytes}:
+            return _bytes_column(frames)
+        pieces = _Pieces(_bytes_column)
+        for frame in frames:
+            if type(frame) is tuple:
+                pieces.each += frame
+            elif type(frame) is not Alike:
+                pieces.each.append(frame)
+            elif len(frame) < _LONG_ALIKE:
+                pieces.each += frame.cut()
+            else:
+                pieces.add(self._alike(frame))
+        return pieces.joined()
+
+    def _alike(self, frames: Alike) -> Any:
+        count, size = len(frames), frames.frame_bytes
+        bounds = self._bounds.get(size)
+        if bounds is None or bounds.size < (count + 1) * _ENDS.byte_width:
+            if len(self._bounds) >= _REPEATED_MAX:
+                self._bounds.clear()
+            bounds = self._bounds[size] = pa.py_buffer(array("i", range(0, (2 * count + 1) * size, size)))
+        return pa.Array.from_buffers(BYTES, count, [None, bounds, pa.py_buffer(frames.joined)])
+
+    def _texts(self, values: list[Any], cell: int, spread: "_Spread") -> Any:
         """Most columns of most blocks hold one value, and to see that is far cheaper than to convert each."""
         first = values[0]
-        if cell in _FEW_VALUES and type(first) is str and values.count(first) == len(values):
-            return self._repeat(first, len(values))
-        return _text_column(values)
+        if type(first) is str and values.count(first) == len(values):
+            if cell in _FEW_VALUES:
+                return self._repeat(first, spread.count)
+            if first.isascii():
+                return pa.repeat(pa.scalar(first, TEXT), spread.count)
+        if cell in _OF_EACH and tuple in set(map(type, values)):
+            return _of_rows(values, spread.counts)
+        if spread.few:
+            return _text_column(spread.values(values))
+        return spread.column(_text_column(values))
 
     def _repeat(self, value: str, count: int) -> Any:
         column = self._repeated.get(value)
@@ -115,55 +134,95 @@ class Columns:
         return column.slice(0, count)
 
 
-def _flat(frames: list[Any]) -> list[bytes]:
-    flat: list[bytes] = []
-    for frame in frames:
-        if type(frame) is tuple:
-            flat += frame
-        else:
-            flat.append(frame)
-    return flat
-
-
-def _each(counts: list[int], values: list[Any]) -> list[Any]:
-    """A value for each record, where some runs have one and others as many as they have records."""
-    each: list[Any] = []
-    for count, value in zip(counts, values, strict=True):
-        each += value if count < 0 else [value] * count
-    return each
-
-
-def _spread(column: Any, ends: Any, count: int) -> Any:
+class _Spread:
     """A value for each run → a value for each record."""
-    runs = pa.run_end_encoded(_ENDS, column.type)
-    return pc.run_end_decode(pa.RunEndEncodedArray.from_buffers(runs, count, [None], 0, 0, [ends, column]))
+
+    def __init__(self, counts: list[int], count: int) -> None:
+        self.counts = counts
+        self.count = count
+        self.few = count <= _SMALL_ROWS
+        self._ends: Any = None
+
+    def values(self, values: list[Any]) -> list[Any]:
+        if self.count == len(values):
+            return values
+        return list(chain.from_iterable(map(repeat, values, self.counts)))
+
+    def column(self, column: Any) -> Any:
+        if self.count == len(column):
+            return column
+        if self._ends is None:
+            self._ends = pa.array(accumulate(self.counts), _ENDS, size=len(self.counts))
+        kind, children = pa.run_end_encoded(_ENDS, column.type), [self._ends, column]
+        return pc.run_end_decode(pa.RunEndEncodedArray.from_buffers(kind, self.count, [None], 0, 0, children))
+
+
+class _Pieces:
+    """A column put together from columns, and from values that are converted together."""
+
+    def __init__(self, column: Callable[[list[Any]], Any]) -> None:
+        self.each: list[Any] = []
+        self._column = column
+        self._pieces: list[Any] = []
+
+    def add(self, piece: Any) -> None:
+        if self.each:
+            self._pieces.append(self._column(self.each))
+            self.each = []
+        self._pieces.append(piece)
+
+    def joined(self) -> Any:
+        if not self._pieces:
+            return self._column(self.each)
+        if self.each:
+            self._pieces.append(self._column(self.each))
+        return pa.concat_arrays(self._pieces)
+
+
+def _of_rows(values: list[Any], counts: list[int]) -> Any:
+    """Where some runs have one value and others as many as they have records.
+
+    A long run's column is made once where it comes twice, as of packets and of their receipts.
+    """
+    made: dict[int, Any] = {}
+    pieces = _Pieces(_text_column)
+    for value, count in zip(values, counts, strict=True):
+        if type(value) is not tuple:
+            pieces.each += [value] * count
+        elif count < _LONG_RUN:
+            pieces.each += value
+        else:
+            if id(value) not in made:
+                made[id(value)] = _text_column(value)
+            pieces.add(made[id(value)])
+    return pieces.joined()
 
 
 # A value that no column can hold (a lone surrogate from a peer's name, a None where the types were not minded) must not
 # cost the other records of the block their place: it is written as close to what it was as the column can say.
 
 
-def _at_column(values: list[Any]) -> tuple[Any, tuple[int, int]]:
+def _at_column(values: list[Any], spread: _Spread) -> tuple[Any, tuple[int, int]]:
     """The column, and the smallest and largest in it."""
     first = values[0]
     try:
-        same = values.count(first) == len(values)  # all from one turn of the event loop
-        raw = array("q", (first,)) * len(values) if same else array("q", values)
+        if values.count(first) == len(values):  # all from one turn of the event loop
+            return _from_array(array("q", (first,)) * spread.count, AT), (first, first)
+        raw = array("q", values)
     except (TypeError, OverflowError):
         _warn("at", values)
         raw = array("q", [_as_time(value) for value in values])
-    column = _from_array(raw, AT)
-    if len(raw) <= _SMALL_ROWS:
-        return column, (min(raw), max(raw))
+    if spread.few:
+        return _from_array(array("q", spread.values(raw.tolist())), AT), (min(raw), max(raw))
     bounds = pc.min_max(_from_array(raw, SEQ))
-    return column, (bounds["min"].as_py(), bounds["max"].as_py())
+    return spread.column(_from_array(raw, AT)), (bounds["min"].as_py(), bounds["max"].as_py())
 
 
 def _from_array(raw: "array[int]", kind: Any) -> Any:
     return pa.Array.from_buffers(kind, len(raw), [None, pa.py_buffer(raw)])
 
 
-def _text_column(values: list[Any]) -> Any:
+def _text_column(values: Sequence[Any]) -> Any:
     try:
         column = pa.array(values, TEXT)
     except (TypeError, ValueError):  # Arrow's own errors are both, and Unicode's is the second
@@ -172,14 +231,6 @@ def _text_column(values: list[Any]) -> Any:
         _warn("text", values)
         column = pa.array([_as_text(value) for value in values], TEXT)
     return column
-
-
-def _rows_column(values: list[Any]) -> Any:
-    """One value is likely for all: what came over one connection."""
-    first = values[0]
-    if type(first) is str and first.isascii() and values.count(first) == len(values):
-        return pa.repeat(pa.scalar(first, TEXT), len(values))
-    return _text_column(values)
 
 
 def _bytes_column(values: list[Any]) -> Any:
@@ -193,7 +244,7 @@ def _bytes_column(values: list[Any]) -> Any:
     return column
 
 
-def _warn(column: str, values: list[Any]) -> None:
+def _warn(column: str, values: Sequence[Any]) -> None:
     text = "log: among %d values for a column %s, one is not of its type; written as near as can be"
     _log.warning(text, len(values), column)
 

@@ -18,6 +18,8 @@ from typing import Any, Final
 from wirelake.commit import Commit
 from wirelake.errors import BusyError, EncodeError, LogWriteError, StateError
 from wirelake.limits import LOG_BLOCK_BYTES, LOG_CALL_BYTES_MAX, LOG_RECORD_OVERHEAD_BYTES
+from wirelake.log.alike import Alike
+from wirelake.log.interface import Texts
 
 CLOSED: Final = "the log is closed"
 
@@ -25,14 +27,17 @@ CLOSED: Final = "the log is closed"
 class Gathering:
     """`append` and `append_many` belong to one thread, the event loop's; the rest to the writer."""
 
-    def __init__(self, next_seq: int, bytes_max: int, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, next_seq: int, bytes_max: int, wake: Callable[[], None], wanted: Callable[[], None] | None = None
+    ) -> None:
         self.next_seq = next_seq  # that the next record will have
         self.resting = False  # the writer waits to be woken
         self._wake = wake
+        self._wanted = wanted  # called when somebody begins to wait for what has gathered
         self._bytes_max = bytes_max
         self._lock = Lock()
         self._cells: list[Any] = []
-        self._commit = Commit()
+        self._commit = Commit(wanted)
         self._full: deque[tuple[Commit, list[Any]]] = deque()  # set aside, older than `_cells`
         self._bytes_in = 0  # handed over by callers, ever
         self._bytes_out = 0  # of these, taken by the writer
@@ -99,24 +104,24 @@ class Gathering:
         protocol: str,
         event: str,
         direction: str,
-        sessions: tuple[str, ...],
-        identities: tuple[str, ...],
-        peers: tuple[str, ...],
-        frames: tuple[bytes, ...],
-        notes: tuple[str, ...] | None = None,
+        sessions: Texts,
+        identities: Texts,
+        peers: Texts,
+        frames: tuple[bytes, ...] | Alike,
+        notes: Texts = "",
     ) -> Commit:
         """A record for each frame, of several sessions. All in one block."""
         count = len(frames)
-        if notes is None:
-            notes = ("",) * count
-        if not count or not count == len(sessions) == len(identities) == len(peers) == len(notes):
+        texts = (sessions, identities, peers, notes)
+        if not count or any(type(each) is tuple and len(each) != count for each in texts):
             raise EncodeError("rows need a frame, and for each a session, an identity, a peer and a note")
-        size = self._bytes_in + sum(map(len, frames)) + count * LOG_RECORD_OVERHEAD_BYTES
+        frame_bytes = len(frames.joined) if isinstance(frames, Alike) else sum(map(len, frames))
+        size = self._bytes_in + frame_bytes + count * LOG_RECORD_OVERHEAD_BYTES
         if size > self._look_at:
             self._decide(size)
         self._bytes_in = size
         self.next_seq += count
-        # A negative count says that these four have a value for each record.
+        # A negative count says that these four may have a value for each record.
         self._cells.extend(
             (-count, at_us, protocol, event, direction, sessions, identities, peers, notes, frames, size)
         )
@@ -134,6 +139,11 @@ class Gathering:
         return bool(self._cells or self._full)
 
     @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for what has gathered, or a whole block of it has."""
+        return bool(self._full) or self._commit.awaited
+
+    @property
     def refusal(self) -> str:
         """Why nothing is accepted at the moment, or nothing."""
         return self._refusal
@@ -144,7 +154,7 @@ class Gathering:
             if self._full:
                 commit, cells = self._full.popleft()
             else:
-                commit, self._commit = self._commit, Commit()  # before the cells are taken: see above
+                commit, self._commit = self._commit, Commit(self._wanted)  # before the cells are taken: see above
                 count = len(self._cells)
                 cells = self._cells[:count]
                 del self._cells[:count]
@@ -182,6 +192,6 @@ class Gathering:
                 if self._cells:
                     self._full.append((self._commit, self._cells))
                     self._cells = []
-                    self._commit = Commit()
+                    self._commit = Commit(self._wanted)
                 self._block_end = self._bytes_in + max(LOG_BLOCK_BYTES, added)
             self._set_limits()

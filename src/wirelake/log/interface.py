@@ -4,6 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from wirelake.commit import Commit
+from wirelake.log.alike import Alike
+
+Texts = tuple[str, ...] | str  # one for each record, or one for all
 
 
 class EventLog(Protocol):
@@ -50,11 +53,11 @@ class EventLog(Protocol):
         protocol: str,
         event: str,
         direction: str,
-        sessions: tuple[str, ...],
-        identities: tuple[str, ...],
-        peers: tuple[str, ...],
-        frames: tuple[bytes, ...],
-        notes: tuple[str, ...] | None = None,
+        sessions: Texts,
+        identities: Texts,
+        peers: Texts,
+        frames: tuple[bytes, ...] | Alike,
+        notes: Texts = "",
     ) -> Commit:
         """A record for each frame, each of a session of its own; durable together."""
         ...

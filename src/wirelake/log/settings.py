@@ -18,6 +18,7 @@ class LogSettings(Struct, frozen=True, kw_only=True):
     fsync: bool = True  # False: a commit means "handed to the operating system"
     segment_bytes: int = LOG_SEGMENT_BYTES
     segment_age_s: float = LOG_SEGMENT_AGE_S
+    linger_s: float = 0.0  # how long a record that nobody waits for may wait for others
     gathered_bytes_max: int = LOG_GATHERED_BYTES_MAX
     keep_days: float | None = LOG_KEEP_DAYS
     keep_bytes: int | None = None  # older segments go when the log is larger, once every consumer has read them

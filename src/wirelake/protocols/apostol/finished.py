@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Final
 
 from wirelake.protocols.apostol.frames import Packet
+from wirelake.protocols.apostol.opcodes import FIRST, LAST
 
 DeviceKey = tuple[int, str]  # device_type, serial
 # The print of packet 0, or the prints of several by packet_no; when it was done with; whether it was completed.
@@ -17,7 +18,8 @@ BITS_SHIFT: Final = 8  # a command's place is its number, and above it the bits 
 
 
 def print_of(params: int, data: bytes) -> int:
-    return hash(data) ^ params
+    """Of a plain command in one packet, which most are, it is the hash as it is."""
+    return hash(data) ^ params ^ (FIRST | LAST)
 
 
 class Finished:

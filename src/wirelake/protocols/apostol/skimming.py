@@ -12,9 +12,10 @@ be skimmed, and whatever is not (another version, other params, a device not yet
 A CRC is linear: how a receipt's depends on the command_no is the same for every device, and one table says it.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import islice, takewhile
+from itertools import repeat, takewhile
 from struct import Struct as Layout
 from typing import Final, Generic, TypeVar
 
@@ -22,6 +23,7 @@ from fastcrc.crc16 import modbus
 
 from wirelake.limits import APOSTOL_SKIMMED_MAX, APOSTOL_SKIMMED_MIN
 from wirelake.protocols.apostol.assembly import Assembler
+from wirelake.protocols.apostol.finished import print_of
 from wirelake.protocols.apostol.frames import Packet, receipt_for
 from wirelake.protocols.apostol.opcodes import FIRST, LAST, VERSION
 
@@ -30,89 +32,98 @@ _PLAIN: Final = bytes((VERSION, PARAMS))
 _LONG: Final = 0x80  # in the first byte of a length: a second one follows
 _HEAD_BYTES: Final = 4  # version, params, device_type, n
 _END_BYTES: Final = 4  # command_no, packet_no and crc
-_NUMBER_MASKS: Final = [
-    number | (modbus(bytes((number, 0))) ^ modbus(bytes(2))) << 16 for number in range(256)
-]  # what a receipt's last four bytes are changed by
+_TOGETHER: Final = 64  # frames that are taken apart with one call
+# What a receipt's crc is changed by, low and high byte, for each command_no.
+_CRC_MASKS: Final = [modbus(bytes((number, 0))) ^ modbus(bytes(2)) for number in range(256)]
+_CRC_LOW: Final = bytes(mask & 0xFF for mask in _CRC_MASKS)
+_CRC_HIGH: Final = bytes(mask >> 8 for mask in _CRC_MASKS)
 
 
 class Reports:
     """One device of one type: what is needed to know its reports, and to answer them."""
 
-    __slots__ = (
-        "assembler",
-        "device_type",
-        "head",
-        "memories",
-        "open",
-        "purge_s",
-        "receipt_bytes",
-        "receipt_end",
-        "receipt_start",
-    )
+    __slots__ = ("assembler", "device_type", "head", "memories", "open", "purge_s", "receipt")
 
     def __init__(self, device_type: int, serial: str, assembler: Assembler) -> None:
         name = serial.encode()
         self.device_type = device_type
         self.head = _PLAIN + bytes((device_type, len(name))) + name
         self.open = assembler.open  # while there are some, every packet is read
-        receipt = receipt_for(Packet(VERSION, PARAMS, device_type, serial, 0, 0, b"")).encode()
-        self.receipt_bytes = len(receipt)
-        self.receipt_start = receipt[:-_END_BYTES]
-        self.receipt_end = int.from_bytes(receipt[-_END_BYTES:], "little")
+        self.receipt = receipt_for(Packet(VERSION, PARAMS, device_type, serial, 0, 0, b"")).encode()  # of command_no 0
         self.assembler = assembler
         self.memories = assembler.finished.of((device_type, serial))
         self.purge_s = 0.0  # when to look for memories whose time is over
+
+    def purge(self, now_s: float) -> None:
+        if now_s >= self.purge_s:
+            self.assembler.finished.purge(self.memories, now_s)
+            self.purge_s = now_s + self.assembler.bounds.timeout_s
+
+    def repeated(self, number: int, content: bytes, now_s: float) -> bool:
+        """Whether this is the report that is remembered under its number; if not, that one is forgotten."""
+        prints, done_s, _ = self.memories[number]
+        known = prints if isinstance(prints, int) else prints.get(0)
+        if known == print_of(PARAMS, content) and done_s > now_s - self.assembler.bounds.timeout_s:
+            self.assembler.duplicates += 1
+            return True
+        del self.memories[number]
+        return False
 
 
 Each = TypeVar("Each", bound=Reports)
 
 
 class Run(Generic[Each]):
-    """Reports that follow each other. `of`, `numbers` and `contents` have one item for each frame."""
+    """Reports of one length that follow each other.
 
-    __slots__ = ("contents", "frames", "numbers", "of")
+    `of`, `numbers` and `contents` have one item for each; `joined` are their frames, one behind the other.
+    """
 
-    def __init__(self, frames: tuple[bytes, ...], of: list[Each], numbers: list[int], contents: list[bytes]) -> None:
-        self.frames = frames
+    __slots__ = ("contents", "counts", "frame_bytes", "joined", "numbers", "of")
+
+    def __init__(self, joined: bytes, frame_bytes: int, of: list[Each], numbers: bytes, contents: list[bytes]) -> None:
+        self.joined = joined
+        self.frame_bytes = frame_bytes
         self.of = of
         self.numbers = numbers
         self.contents = contents
+        self.counts = Counter(of)
 
-    def receipts(self) -> tuple[bytes, ...]:
-        masks, size = _NUMBER_MASKS, _END_BYTES
-        return tuple(
-            [
-                reports.receipt_start + (reports.receipt_end ^ masks[number]).to_bytes(size, "little")
-                for reports, number in zip(self.of, self.numbers, strict=True)
-            ]
-        )
+    @property
+    def receipt_bytes(self) -> int:
+        return len(self.of[0].receipt)  # their serials are of one length too
 
-    def finish(self, now_s: float) -> list[bool]:
-        """These are done with; for each, whether it is none that was before. The same as `Assembler.add` does."""
-        fresh: list[bool] = []
-        add = fresh.append
-        bounds = self.of[0].assembler.bounds
-        over_s, device_max = now_s - bounds.timeout_s, self.of[0].assembler.finished.device_max
-        for reports, number, content in zip(self.of, self.numbers, self.contents, strict=True):
+    def receipts(self) -> bytes:
+        """One behind the other: column by column, the bytes in which receipts of a device differ are put in."""
+        numbers, size = self.numbers, self.receipt_bytes
+        joined = bytearray(b"".join([reports.receipt for reports in self.of]))
+        joined[size - 4 :: size] = numbers
+        joined[size - 2 :: size] = _xor(joined[size - 2 :: size], numbers.translate(_CRC_LOW))
+        joined[size - 1 :: size] = _xor(joined[size - 1 :: size], numbers.translate(_CRC_HIGH))
+        return bytes(joined)
+
+    def finish(self, now_s: float) -> list[int]:
+        """These are done with. Answers the places of those that were before. The same as `Assembler.add` does."""
+        repeats: list[int] = []
+        for reports in self.counts:
+            reports.purge(now_s)
+        device_max = self.of[0].assembler.finished.device_max
+        # Their print is the hash itself: see `print_of`.
+        memories_of_these = zip(map(hash, self.contents), repeat(now_s), repeat(True))
+        places = range(len(self.of))
+        for place, reports, number, memory in zip(places, self.of, self.numbers, memories_of_these, strict=True):
             memories = reports.memories
-            if now_s >= reports.purge_s:
-                reports.assembler.finished.purge(memories, now_s)
-                reports.purge_s = now_s + bounds.timeout_s
-            before = memories.get(number)
-            if before is not None:
-                known = before[0] if isinstance(before[0], int) else before[0].get(0)
-                if known == hash(content) ^ PARAMS and before[1] > over_s:
-                    reports.assembler.duplicates += 1
-                    add(False)
+            if number in memories:
+                reports.assembler.finished.count -= 1
+                if reports.repeated(number, self.contents[place], now_s):
+                    repeats.append(place)
                     continue
-                del memories[number]
-            else:
-                if len(memories) >= device_max:
-                    reports.assembler.finished.make_room(memories)
-                reports.assembler.finished.count += 1
-            memories[number] = (hash(content) ^ PARAMS, now_s, True)
-            add(True)
-        return fresh
+            elif len(memories) >= device_max:
+                reports.assembler.finished.make_room(memories)
+            memories[number] = memory
+        for reports, count in self.counts.items():
+            reports.assembler.finished.count += count
+        return repeats
 
 
 def skim(frames: Sequence[bytes], start: int, reach: int, known: Mapping[bytes, Each]) -> Run[Each] | None:
@@ -124,30 +135,30 @@ def skim(frames: Sequence[bytes], start: int, reach: int, known: Mapping[bytes, 
     at = 1 if first[0] < _LONG else 2
     if first[at : at + 2] != _PLAIN:
         return None
-    size, serial_bytes = len(first), first[at + 3]
-    data_bytes = size - at - _HEAD_BYTES - serial_bytes - _END_BYTES
-    if data_bytes < 0 or first[at : at + _HEAD_BYTES + serial_bytes] not in known:
+    size, end = len(first), at + _HEAD_BYTES + first[at + 3]
+    if end + _END_BYTES > size or first[at:end] not in known:
         return None
-    alike = tuple(frames[start : start + reach])
+    alike = frames[start : start + reach]
     if set(map(len, alike)) != {size}:
-        alike = tuple(takewhile(lambda frame: len(frame) == size, alike))
-    of: list[Each] = []
-    numbers: list[int] = []
-    contents: list[bytes] = []
-    find = known.get
-    for head, number, packet_no, content in _layout(at, serial_bytes, data_bytes).iter_unpack(b"".join(alike)):
-        reports = find(head)
-        if reports is None or packet_no or reports.open:
-            break
-        of.append(reports)
-        numbers.append(number)
-        contents.append(content)
-    crcs = list(map(modbus, islice(alike, len(of))))
-    good = len(of)
-    if any(crcs):
-        good = next(place for place, crc in enumerate(crcs) if crc)
-        del of[good:], numbers[good:], contents[good:]
-    return Run(alike[:good], of, numbers, contents) if good else None
+        alike = list(takewhile(lambda frame: len(frame) == size, alike))
+    joined = b"".join(alike)
+    parts = _parts(joined, at, end, size)
+    heads = parts[::2]
+    try:
+        of = list(map(known.__getitem__, heads))
+    except KeyError:
+        of = list(map(known.__getitem__, takewhile(known.__contains__, heads)))
+    packet_nos = joined[end + 1 :: size]
+    good = min(len(of), len(packet_nos) - len(packet_nos.lstrip(b"\0")))
+    if any(reports.open for reports in set(of)):
+        good = min(good, next(place for place, reports in enumerate(of) if reports.open))
+    if any(map(modbus, alike)):
+        good = min(good, next(place for place, frame in enumerate(alike) if modbus(frame)))
+    if not good:
+        return None
+    if good < len(alike):
+        joined, of = joined[: good * size], of[:good]
+    return Run(joined, size, of, joined[end::size], parts[1 : 2 * good : 2])
 
 
 def next_reach(reach: int, taken: int, there: int) -> int:
@@ -157,6 +168,20 @@ def next_reach(reach: int, taken: int, there: int) -> int:
     return min(reach * 2, APOSTOL_SKIMMED_MAX) if taken == reach else reach
 
 
+def _parts(joined: bytes, at: int, end: int, size: int) -> list[bytes]:
+    """Of each frame what it is known by, and its content."""
+    parts: list[bytes] = []
+    many, start = _layout(at, end, size, _TOGETHER), 0
+    for start in range(0, len(joined) - many.size + 1, many.size):
+        parts += many.unpack_from(joined, start)
+    left = len(joined) // size % _TOGETHER
+    return parts + list(_layout(at, end, size, left).unpack_from(joined, len(joined) - left * size))
+
+
 @lru_cache(maxsize=1024)
-def _layout(at: int, serial_bytes: int, data_bytes: int) -> Layout:
-    return Layout(f"{at}x{_HEAD_BYTES + serial_bytes}sBB{data_bytes}s2x")
+def _layout(at: int, end: int, size: int, frames: int) -> Layout:
+    return Layout(f"{at}x{end - at}s2x{size - end - _END_BYTES}s2x" * frames)
+
+
+def _xor(one: bytearray, other: bytes) -> bytes:
+    return (int.from_bytes(one, "little") ^ int.from_bytes(other, "little")).to_bytes(len(one), "little")
