@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Literal
 
 import pytest
-from gateway.running import HOST, Running, running_gateway, until
+from gateway.running import HOST, WAIT_S, Running, running_gateway, until
 
 from wirelake.backoff import Backoff
 from wirelake.clients.apostol import ApostolDevice, Data, DeviceError, DeviceRequest
@@ -177,7 +177,7 @@ def test_a_bad_network(tmp_path: Path, transport: Transport, seed: int) -> None:
             return request.data[::-1]
 
         # On TCP nothing that the gateway sends is lost; long times there keep a repeat from looking like a new command.
-        settings = Settings(receipt_s=0.05, resends_max=12, packet_data_bytes=100)
+        settings = Settings(receipt_s=0.1, resends_max=60, packet_data_bytes=100)
         async with gateway(tmp_path) as running:
             async with device(running, transport=transport, settings=settings, mangle=faults, handler=handler) as meter:
                 contents = [bytes([number]) * 350 for number in range(20)]
@@ -204,7 +204,7 @@ def test_nobody_confirms(tmp_path: Path) -> None:
             async with device(running, "stranger", settings=settings) as meter:
                 with pytest.raises(LateError, match="no receipt after 2 repeats"):
                     await meter.status(1)
-                assert len(running.records("refuse")) == 3
+                assert len(await running.recorded("refuse", 3)) == 3
             async with device(running, settings=settings, mangle=lose) as meter:
                 with pytest.raises(LateError):
                     await meter.status(1)
@@ -218,7 +218,7 @@ def test_a_gateway_that_comes_back(tmp_path: Path, transport: Transport) -> None
     """A report that began while nobody was there is confirmed by the next gateway on that port."""
 
     async def work() -> None:
-        settings = Settings(receipt_s=0.1, resends_max=100)
+        settings = Settings(receipt_s=0.1, resends_max=600)
         async with gateway(tmp_path) as running:
             port = running.port("apostol")
             meter = device(running, transport=transport, settings=settings)
@@ -230,7 +230,7 @@ def test_a_gateway_that_comes_back(tmp_path: Path, transport: Transport) -> None
         await asyncio.sleep(0.02)
         assert not waiting.done()
         async with gateway(tmp_path, ports={"apostol": port}) as running:
-            await asyncio.wait_for(waiting, 10)
+            await asyncio.wait_for(waiting, WAIT_S)
             assert len(published(running)) == 2
             await meter.close()
 

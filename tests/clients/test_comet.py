@@ -329,11 +329,11 @@ def test_the_environment_is_reported(tmp_path: Path) -> None:
 
 def test_heartbeats_keep_a_quiet_client_connected(tmp_path: Path) -> None:
     async def work() -> None:
-        async with gateway(tmp_path, comet={"idle_s": 0.3}) as running:
-            settings = Settings(heartbeat_s=0.05)
+        async with gateway(tmp_path, comet={"idle_s": 3.0}) as running:
+            settings = Settings(heartbeat_s=0.3)
             async with phone(running, settings=settings) as client:
                 before = running.gateway.counters.frames_in["comet"]
-                await until(lambda: running.gateway.counters.frames_in["comet"] > before + 10)
+                await until(lambda: running.gateway.counters.frames_in["comet"] > before + 12)
                 assert client.connections == 1
 
     run(work())

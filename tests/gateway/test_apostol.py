@@ -22,7 +22,7 @@ METER = ("m1", 6, None)
 KEY = bytes(range(16))
 SAFE = ("safe", 6, KEY)
 BOTH = pytest.mark.parametrize("kind", [Meter, StreamMeter])
-QUICK = {"receipt_s": 0.05, "resends_max": 3, "request_s": 2.0}
+QUICK = {"receipt_s": 0.5, "resends_max": 5, "request_s": 20.0}
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -239,7 +239,7 @@ def test_a_command_is_sent_again_until_its_receipt_and_the_answer_is_matched(tmp
             assert again == [first, second], "no receipt, so the same packets once more"
             for packet in (first, second):
                 meter.send(receipt_for(packet).encode())
-            assert await meter.silent(0.15), "the receipts came"
+            assert await meter.silent(2 * QUICK["receipt_s"]), "the receipts came"
             for packet, data in ((second, b"two"), (first, b"one")):
                 kind_of = packet.data[0] & 0x7F
                 meter.send(report("m1", packet.command_no, data, params=ANSWER, command_type=kind_of)[0])
@@ -296,7 +296,7 @@ def test_errors_of_a_device(tmp_path: Path, error: int, text: str) -> None:
 
 def test_a_device_that_never_answers(tmp_path: Path) -> None:
     async def work() -> None:
-        quick = {"receipt_s": 0.02, "resends_max": 2, "request_s": 0.2}
+        quick = {"receipt_s": 0.4, "resends_max": 2, "request_s": 1.5}
         async with gateway(tmp_path, apostol=quick) as running, await Meter.call(running.port("apostol")) as meter:
             meter.send(report("m1", 1, b"x")[0])
             await meter.hear()
@@ -309,7 +309,7 @@ def test_a_device_that_never_answers(tmp_path: Path) -> None:
             meter.send(receipt_for(await meter.hear()).encode())
             failure = (await asked).failure
             assert failure is not None
-            assert "no answer within 0.2 s" in failure.text
+            assert "no answer within 1.5 s" in failure.text
             failure = (await running.command("never", 0x82)).failure
             assert failure is not None
             assert "not heard" in failure.text
@@ -372,7 +372,7 @@ def test_a_broadcast_reaches_every_device_and_gets_no_receipt(tmp_path: Path) ->
                     assert packet.broadcast
                     assert not packet.sealed
                     assert packet.data == b"\x85all"
-                    assert await meter.silent(), "it is not sent again"
+                    assert await meter.silent(1.5 * QUICK["receipt_s"]), "it is not sent again"
 
     run(work())
 

@@ -353,10 +353,10 @@ def test_error_6_for_too_much_before_the_login_is_decided(tmp_path: Path) -> Non
 
 def test_silence_ends_a_connection(tmp_path: Path) -> None:
     async def work() -> None:
-        async with gateway(tmp_path, comet={"idle_s": 0.2}) as running:
+        async with gateway(tmp_path, comet={"idle_s": 2.0}) as running:
             async with await Phone.call(caller(running), "phone") as phone:
                 for _ in range(6):
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(0.4)
                     assert await phone.ask(frames.Heartbeat()) == frames.Ok()
                 assert await phone.hear() is None
             (row,) = await running.recorded("close")
@@ -367,7 +367,7 @@ def test_silence_ends_a_connection(tmp_path: Path) -> None:
 
 def test_what_is_not_acked_is_sent_again(tmp_path: Path) -> None:
     async def work() -> None:
-        async with gateway(tmp_path, broker={"resend_s": 0.1}) as running:
+        async with gateway(tmp_path, broker={"resend_s": 1.0}) as running:
             async with await Phone.call(caller(running), "phone") as phone:
                 assert await phone.ask(frames.Subscribe(("@a",))) == frames.Ok()
                 for content in ("one", "two"):
@@ -413,7 +413,7 @@ def test_what_nobody_acks_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     async def work() -> None:
         async with (
-            gateway(tmp_path, broker={"expire_s": 0.3}) as running,
+            gateway(tmp_path, broker={"expire_s": 3.0}) as running,
             await Phone.call(caller(running), "phone") as phone,
         ):
             assert await phone.ask(frames.Subscribe(("@a",))) == frames.Ok()

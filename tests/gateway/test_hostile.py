@@ -46,7 +46,7 @@ async def still_served(running: Running) -> None:
 
 def test_half_open_and_trickling_connections_are_ended_by_the_login_deadline(tmp_path: Path) -> None:
     async def attack() -> None:
-        async with running_gateway(tmp_path, "comet", identities=[PHONE], comet={"login_s": 0.5}) as running:
+        async with running_gateway(tmp_path, "comet", identities=[PHONE], comet={"login_s": 4.0}) as running:
             silent = [await open_comet(running) for _ in range(100)]
             trickling = [await open_comet(running) for _ in range(100)]
             auth = frames.Auth("nobody", "x" * 200).encode()
@@ -92,11 +92,12 @@ def test_lengths_that_promise_too_much_cost_nothing(tmp_path: Path) -> None:
 
 def test_a_thousand_wrong_logins_do_not_keep_the_right_one_out(tmp_path: Path) -> None:
     async def attack() -> None:
-        comet, limits = {"login_s": 2.0}, {"failed_logins": 3}
+        comet, limits = {"login_s": 4.0}, {"failed_logins": 3}
         async with running_gateway(tmp_path, "comet", identities=[PHONE], comet=comet, limits=limits) as running:
-            peers = [await open_comet(running) for _ in range(1000)]
-            for number, (_, writer) in enumerate(peers):
-                writer.write(frames.Auth("phone", f"guess {number}").encode())
+            peers = []
+            for number in range(1000):
+                peers.append(await open_comet(running))
+                peers[-1][1].write(frames.Auth("phone", f"guess {number}").encode())
             await still_served(running)
             for reader, writer in peers:
                 told = await closed(reader)

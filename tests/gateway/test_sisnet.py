@@ -243,13 +243,13 @@ def test_a_packet_gives_the_next_one_time(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with (
-            gateway(tmp_path, broker={"call_s": 0.5}) as running,
+            gateway(tmp_path, broker={"call_s": 2.0}) as running,
             asker_and_provider(running) as (asker, provider),
         ):
             asker.say("s", service="calc", command="x")
             name = await asked(provider)
             for more in (3, 2, 1):
-                await asyncio.sleep(0.3)
+                await asyncio.sleep(0.8)
                 provider.say(name, ans=1, msg=more, fuc=more)
                 assert (await asker.hear_json("s"))["fuc"] == more
             assert await asker.hear_json("s") == {"ans": -1, "msg": "timeout"}

@@ -33,7 +33,7 @@ class Member:
         raise NotImplementedError
 
     async def settle(self) -> None:
-        """The acts are over: take what is still on its way."""
+        """The acts of all are over: take what is still on its way."""
 
     async def disconnect(self) -> None:
         raise NotImplementedError
@@ -55,10 +55,14 @@ class Member:
         except asyncio.QueueFull:
             self.world.report.skipped += 1
 
-    async def done(self) -> None:
+    async def finish(self) -> None:
         """Until all that was offered is done; at once where it never connected."""
         if self._tasks:
             await self._acts.join()
+
+    async def take_the_rest(self) -> None:
+        """When all have finished: nobody says anything more."""
+        if self._tasks:
             try:
                 await self.settle()
             except WirelakeError as error:

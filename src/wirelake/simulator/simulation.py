@@ -119,13 +119,17 @@ async def _run(world: World, places: Sequence[Place], plan: Plan, progress: Prog
             members[act.member].offer(act)
             progress.step()
         world.report.behind_s = pacer.behind_s
-        progress.phase("waiting for the last answers", len(members))
-        settled = _each(members, Member.done, progress, together=len(members))
-        await _within(SIMULATOR_DRAIN_S, "what was under way", settled, world.report)
+        progress.phase("waiting for the last answers", 2 * len(members))
+        await _within(SIMULATOR_DRAIN_S, "what was under way", _drain(members, progress), world.report)
         world.report.seconds = loop.time() - begun_s
     finally:
         progress.phase("saying goodbye", len(members))
         await _within(SIMULATOR_LEAVE_S, "a goodbye", _each(members, Member.leave, progress), world.report)
+
+
+async def _drain(members: Sequence[Member], progress: Progress) -> None:
+    for do in (Member.finish, Member.take_the_rest):
+        await _each(members, do, progress, together=len(members))
 
 
 async def _each(
