@@ -12,6 +12,7 @@ from wirelake.log.schema import SCHEMA
 from wirelake.message import Message
 from wirelake.pipeline.decode.batch import decode_batch
 from wirelake.pipeline.items import items_of
+from wirelake.pipeline.memory.assembly import RULES, Rules
 from wirelake.pipeline.memory.commands import Keys
 from wirelake.pipeline.memory.item import ITEMS
 from wirelake.pipeline.settling import Settled, settle
@@ -75,11 +76,12 @@ def spans_to_items(spans: Sequence[Sequence[Record]], buckets: int) -> pa.Table:
 class Bucketed:
     """All buckets, batch after batch: what the engine does, without Spark."""
 
-    def __init__(self, buckets: int = 1, keys: Keys | None = None) -> None:
+    def __init__(self, buckets: int = 1, keys: Keys | None = None, rules: Rules = RULES) -> None:
         self.final: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
         self.counts: dict[str, int] = {}
         self._buckets = buckets
         self._keys = keys or {}
+        self._rules = rules
         self.carries: list[pa.Table | None] = [None] * buckets
         self._open: list[dict[str, pa.Table]] = [{} for _ in range(buckets)]
 
@@ -92,7 +94,7 @@ class Bucketed:
         every = []
         for bucket in range(self._buckets):
             mine = items.filter(pa.compute.equal(items["bucket"], bucket))
-            settled = settle(mine, self.carries[bucket], now_us, self._keys)
+            settled = settle(mine, self.carries[bucket], now_us, self._keys, self._rules)
             every.append(settled)
             self.carries[bucket] = settled.carry
             self._open[bucket] = settled.open
@@ -109,8 +111,10 @@ class Bucketed:
         return sorted(rows, key=repr)
 
 
-def settled_rows(records: Sequence[Record], table: str, keys: Keys | None = None) -> list[dict[str, Any]]:
+def settled_rows(
+    records: Sequence[Record], table: str, keys: Keys | None = None, rules: Rules = RULES
+) -> list[dict[str, Any]]:
     """One batch, one bucket."""
-    bucketed = Bucketed(1, keys)
+    bucketed = Bucketed(1, keys, rules)
     bucketed.batch(numbered(records))
     return bucketed.rows(table)

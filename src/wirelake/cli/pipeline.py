@@ -18,6 +18,7 @@ from rich.text import Text
 from wirelake.cli import redecode
 from wirelake.cli.logformat import start_logging
 from wirelake.cli.options import pass_on, settings_options
+from wirelake.cli.rules import rules_of
 from wirelake.config import load
 from wirelake.errors import InputError
 from wirelake.lake.progress import Progress
@@ -86,7 +87,8 @@ def run(
     data_folder: Path | None,
 ) -> None:
     """Fill the tables from the log, until Ctrl-C or, with --once, until it is done."""
-    data = Path(load(config_file, data_folder).data)
+    settings = load(config_file, data_folder)
+    data = Path(settings.data)
     start_logging("console", "warning")
     if not (data / "log").exists():
         raise InputError(f"there is no log in {data}: start the gateway first, or use --data")
@@ -104,7 +106,8 @@ def run(
         master = master or LOCAL
         spark = open_session(master, "wirelake", cluster_settings(master, wheel))
         shown.say(f"Spark is up after {time.monotonic() - started_s:.1f} s, its own pages are at {_ui(spark)}")
-        job = Job(spark, data, JobSettings(once=once, trigger_s=trigger_s, gone=gone), GOLD, shown.progress)
+        job_settings = JobSettings(once=once, trigger_s=trigger_s, gone=gone, rules=rules_of(settings.apostol))
+        job = Job(spark, data, job_settings, GOLD, shown.progress)
         for name in (signal.SIGINT, signal.SIGTERM):
             signal.signal(name, lambda *_: job.stop())
         if beside:

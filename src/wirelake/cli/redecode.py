@@ -13,6 +13,7 @@ from rich.table import Table
 from wirelake.cli.log import moment
 from wirelake.cli.logformat import start_logging
 from wirelake.cli.options import settings_options
+from wirelake.cli.rules import rules_of
 from wirelake.config import load
 
 if TYPE_CHECKING:
@@ -39,13 +40,14 @@ def command(
     data_folder: Path | None,
 ) -> None:
     """Decode history with the decoder of today, and let its rows take the place of the old ones. Runs beside a job."""
-    data = Path(load(config_file, data_folder).data)
+    settings = load(config_file, data_folder)
+    data = Path(settings.data)
     start_logging("console", "warning")
     from wirelake.pipeline.gold.refresh import GOLD  # noqa: PLC0415 (an extra)
     from wirelake.pipeline.redecode import Redecoding, check, redecode  # noqa: PLC0415
     from wirelake.pipeline.session import open_session  # noqa: PLC0415
 
-    asked = Redecoding(protocol=protocol, since_us=since or 0, dry=dry_run)
+    asked = Redecoding(protocol=protocol, since_us=since or 0, dry=dry_run, rules=rules_of(settings.apostol))
     check(data, asked)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:

@@ -17,6 +17,7 @@ from wirelake.pipeline.bucket import Bucketing
 from wirelake.pipeline.commits import Commits
 from wirelake.pipeline.intents import Intent, Intents
 from wirelake.pipeline.land import Landing
+from wirelake.pipeline.memory.assembly import RULES, Rules
 from wirelake.pipeline.parquet import FileAction
 from wirelake.pipeline.places import Places
 from wirelake.pipeline.reports import REPORTS, SHUFFLED, Bucketed, Landed, Report, read_report
@@ -33,8 +34,9 @@ _SPANS: Final = ", ".join(f"{name} long" for name in Span.__struct_fields__)
 class Batches:
     """Computes batches and puts them into the tables. What is written of a batch that fails is never seen."""
 
-    def __init__(self, spark: "SparkSession", places: Places, stream: Stream) -> None:
+    def __init__(self, spark: "SparkSession", places: Places, stream: Stream, rules: Rules = RULES) -> None:
         self._spark = spark
+        self._rules = rules
         self._places = places
         self._stream = stream
         self._positions = Positions(places.log, Files())
@@ -84,7 +86,9 @@ class Batches:
 
         before = self.intents.last()
         carry = dict(before.carry) if before is not None else {}
-        bucketing = Bucketing(self._places.lake, self._places.state, self._places.carry, carry, landing.dry)
+        bucketing = Bucketing(
+            self._places.lake, self._places.state, self._places.carry, carry, landing.dry, self._rules
+        )
         landed = spans.mapInArrow(landing.task(), from_arrow_schema(SHUFFLED))
         sorted_items = landed.repartitionById(landing.buckets, "bucket").sortWithinPartitions("kind", "key", "seq")
         rows = sorted_items.mapInArrow(bucketing.task(), from_arrow_schema(REPORTS)).collect()

@@ -15,6 +15,7 @@ from msgspec import Struct
 from wirelake.lake.tables import TABLES, Table
 from wirelake.log.files import Files
 from wirelake.pipeline.items import ITEMS
+from wirelake.pipeline.memory.assembly import RULES, Rules
 from wirelake.pipeline.parquet import FileAction, write
 from wirelake.pipeline.reports import REPORT_KIND, SHUFFLED, Bucketed, Landed, Report, Tick, delivered, read_report
 from wirelake.pipeline.settling import settle
@@ -28,6 +29,7 @@ class Bucketing(Struct, frozen=True):
     folder: Path  # of what is carried
     carry: dict[int, str]  # bucket → file, from the batch before
     dry: bool = False  # write nothing
+    rules: Rules = RULES
 
     def task(self) -> Callable[[Iterator[Any]], Iterator[Any]]:
         """For mapInArrow over what was shuffled, each partition a bucket."""
@@ -56,7 +58,7 @@ class Bucketing(Struct, frozen=True):
         carried = read_carry(self.folder, self.carry.get(bucket))
         if carried is None and not items.num_rows:
             return Bucketed(bucket)
-        settled = settle(items, carried, now_us, device_keys(self.state))
+        settled = settle(items, carried, now_us, device_keys(self.state), self.rules)
         changed = {name for name in (*settled.final, *settled.dirty_us) if TABLES[name].settles}
         if self.dry or not (items.num_rows or settled.final or changed):  # nothing came, nothing ran out: all stays
             return Bucketed(bucket)

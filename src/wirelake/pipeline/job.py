@@ -27,6 +27,7 @@ from wirelake.pipeline.batch import Batches
 from wirelake.pipeline.compaction import Compacting
 from wirelake.pipeline.failures import Failures, pause_s, sentence
 from wirelake.pipeline.intents import Intent
+from wirelake.pipeline.memory.assembly import RULES, Rules
 from wirelake.pipeline.places import Places
 from wirelake.pipeline.poison import NotTheRecordsError, find_poison
 from wirelake.pipeline.refreshing import Part, Refreshing
@@ -48,6 +49,7 @@ class JobSettings(Struct, frozen=True, kw_only=True):
     gone: str = "fail"  # or "oldest": what retention removed before it was read is left out
     batch_rows: int | None = None
     compact_every: int = LAKE_COMPACT_EVERY_BATCHES  # batches; 0 is never
+    rules: Rules = RULES
 
 
 class Job:
@@ -71,7 +73,7 @@ class Job:
         except BaseException:
             self._lock.release()
             raise
-        self._batches = Batches(spark, self.places, self._stream)
+        self._batches = Batches(spark, self.places, self._stream, settings.rules)
         self._failures = Failures(self.places.checkpoint)
         self._refreshing = Refreshing(spark, self.places.lake, self.places.checkpoint, self._batches.intents, gold)
         every = settings.compact_every

@@ -34,8 +34,10 @@ from wirelake.pipeline.history.resettling import (
     Comparison,
     Resettled,
     Resettling,
+    before_us,
 )
 from wirelake.pipeline.history.snapshot import check_tables, take_snapshot
+from wirelake.pipeline.memory.assembly import RULES, Rules
 from wirelake.pipeline.parquet import FileAction
 from wirelake.pipeline.places import Places
 from wirelake.pipeline.refreshing import Dirty, Refresh
@@ -56,6 +58,7 @@ class Redecoding(Struct, frozen=True, kw_only=True):
     protocol: str
     since_us: int = 0  # frames from this time on
     dry: bool = False  # only say what would change
+    rules: Rules = RULES
 
 
 class Redecoded(Struct):
@@ -132,8 +135,8 @@ class _Work:
         pieces = pieces_of(self._places.lake, TABLES[name], files)
         since_us = self._asked.since_us
         if name == FRAMES.name:
-            before_us = self._replay.before_us if self._replay is not None else 0
-            since_us = 0 if before_us is None else since_us - before_us
+            if self._replay is not None:
+                since_us = since_us - before_us(self._asked.rules) if self._replay.ends else 0
             return [piece for piece in pieces if piece.at_max_us >= since_us]
         concerned = {piece.file.path for piece in pieces if piece.at_max_us >= since_us}
         return [piece for piece in pieces if piece.file.path in concerned]
@@ -221,7 +224,7 @@ class _Work:
         rows = self._numbers(len(units)).mapInArrow(rereading.task(), from_arrow_schema(SHUFFLED))
         if replay is not None:
             names = tuple(table.name for table in replay.tables)
-            resettling = Resettling(self.scratch, self._places.state, names, carry, now_us)
+            resettling = Resettling(self.scratch, self._places.state, names, carry, now_us, asked.rules)
             placed = rows.repartitionById(self._snapshot.buckets, "bucket").sortWithinPartitions("kind", "key", "seq")
             rows = placed.mapInArrow(resettling.task(), from_arrow_schema(REPORTS))
         return _read(rows)
@@ -271,6 +274,7 @@ class _Work:
             open=opened,
             ranges=ranges,
             dry=self._asked.dry,
+            rules=self._asked.rules,
         )
         rows = self._numbers(len(ranges)).mapInArrow(comparing.task(), from_arrow_schema(REPORTS))
         for report in _read(rows):

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from wirelake.lake.tables import TABLES
 from wirelake.limits import PIPELINE_CLOCK_STEP_S
+from wirelake.pipeline.memory.assembly import RULES, Rules
 from wirelake.pipeline.memory.calls import settle_calls
 from wirelake.pipeline.memory.carry import CARRY, clock_of, clock_row, of_kind
 from wirelake.pipeline.memory.commands import Keys, settle_commands
@@ -47,7 +48,7 @@ class Settled(Struct):
     counts: Counter[str] = field(default_factory=Counter)  # what is worth knowing and has no row
 
 
-def settle(items: pa.Table, carry: pa.Table | None, now_us: int, keys: Keys) -> Settled:
+def settle(items: pa.Table, carry: pa.Table | None, now_us: int, keys: Keys, rules: Rules = RULES) -> Settled:
     """`items` are of one bucket, sorted by kind, key and seq; `keys` give a device's key by its serial."""
     clock_us = clock_of(carry, now_us)
     sure_us = clock_us - _STEP_US  # what is over by then stays so, even if a clock steps back
@@ -57,7 +58,7 @@ def settle(items: pa.Table, carry: pa.Table | None, now_us: int, keys: Keys) -> 
         if not len(mine) and not len(carried):
             continue
         if kind == FRAGMENT:
-            outcomes.append(settle_commands(mine, carried, clock_us, keys))
+            outcomes.append(settle_commands(mine, carried, clock_us, keys, rules))
         else:
             outcomes.append(_SETTLE[kind](mine, carried, sure_us))
     settled = Settled({}, {}, CARRY.empty_table(), {})

@@ -4,14 +4,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from wirelake.limits import APOSTOL_ASSEMBLING_PER_DEVICE_BYTES_MAX, APOSTOL_COMMAND_BYTES_MAX
-from wirelake.pipeline.memory.assembly import Assembly, Done, pack, unpack
-from wirelake.protocols.apostol.assembly import Assembled, Assembler, Bounds
+from wirelake.limits import APOSTOL_COMMAND_BYTES_MAX
+from wirelake.pipeline.memory.assembly import RULES, Assembly, Done, Rules, pack, unpack
+from wirelake.protocols.apostol.assembly import Assembled
 from wirelake.protocols.apostol.frames import Packet
 from wirelake.protocols.apostol.opcodes import ANSWER, FIRST, LAST, SEALED, TO_DEVICE, VERSION, ZIPPED
+from wirelake.protocols.apostol.server import ServerSession
+from wirelake.protocols.apostol.session import Settings
 
 SECOND = 1_000_000
-BOUNDS = Bounds(assembling_bytes_max=APOSTOL_ASSEMBLING_PER_DEVICE_BYTES_MAX)
+CHOSEN = Rules(timeout_us=5 * SECOND, command_bytes_max=2)  # as settings
 
 LONG = b"long"  # stands for much more
 numbers = st.integers(0, 3) | st.integers(0, 255)
@@ -32,9 +34,10 @@ pauses = st.sampled_from((0, 0, SECOND // 64, SECOND, 10 * SECOND, 29 * SECOND, 
 Fate = tuple[str, int, int, int, int, float, float, bytes, str]
 
 
-def by_the_gateway(sent: list[tuple[int, Packet]], until: int) -> tuple[list[Fate], int, int]:
+def by_the_gateway(sent: list[tuple[int, Packet]], until: int, rules: Rules = RULES) -> tuple[list[Fate], int, int]:
     """With its timers: what expires does so at its deadline, whether or not a packet comes."""
-    assembler, done = Assembler(BOUNDS), list[Assembled]()
+    settings = Settings(assembly_s=rules.timeout_us / SECOND, command_bytes_max=rules.command_bytes_max)
+    assembler, done = ServerSession(0.0, bytes, settings).assembler, list[Assembled]()
     for at, packet in [*sent, (until, None)]:
         while (due_s := assembler.deadline_s) is not None and due_s <= at / SECOND:
             done += assembler.expire(due_s)
@@ -57,16 +60,18 @@ def by_the_gateway(sent: list[tuple[int, Packet]], until: int) -> tuple[list[Fat
     return fates, assembler.duplicates, assembler.late
 
 
-def by_the_pipeline(sent: list[tuple[int, Packet]], until: int, puts_away: bool) -> tuple[list[Fate], int, int]:
+def by_the_pipeline(
+    sent: list[tuple[int, Packet]], until: int, puts_away: bool, rules: Rules = RULES
+) -> tuple[list[Fate], int, int]:
     assembly, done = Assembly(), list[Done]()
     repeats = late = 0
     for seq, (at, packet) in enumerate(sent):
         number = packet.command_no << 8 | packet.packet_no
-        assembly.add(seq, at, "n", packet.params, number, packet.data, done)
+        assembly.add(seq, at, "n", packet.params, number, packet.data, done, rules)
         if puts_away:
             repeats, late = repeats + assembly.repeats, late + assembly.late
             assembly = unpack(pack(assembly))
-    done += assembly.overdue(until)
+    done += assembly.overdue(until, rules)
     fates = [
         (
             each.state,
@@ -84,14 +89,16 @@ def by_the_pipeline(sent: list[tuple[int, Packet]], until: int, puts_away: bool)
     return fates, repeats + assembly.repeats, late + assembly.late
 
 
-@given(st.lists(st.tuples(pauses, packets), max_size=60), pauses, st.booleans())
+@given(st.lists(st.tuples(pauses, packets), max_size=60), pauses, st.booleans(), st.sampled_from((RULES, CHOSEN)))
 @settings(max_examples=200)
-def test_the_same_fate_as_in_the_gateway(steps: list[tuple[int, Packet]], rest: int, puts_away: bool) -> None:
+def test_the_same_fate_as_in_the_gateway(
+    steps: list[tuple[int, Packet]], rest: int, puts_away: bool, rules: Rules
+) -> None:
     at, sent = 1000 * SECOND, list[tuple[int, Packet]]()
     for pause, packet in steps:
         at += pause
         sent.append((at, replace(packet, data=bytes(700_000)) if packet.data == LONG else packet))
-    assert by_the_pipeline(sent, at + rest, puts_away) == by_the_gateway(sent, at + rest)
+    assert by_the_pipeline(sent, at + rest, puts_away, rules) == by_the_gateway(sent, at + rest, rules)
 
 
 def test_many_commands_under_assembly_and_many_finished_ones() -> None:

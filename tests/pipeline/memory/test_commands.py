@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from pipeline.histories import NODE, SECOND, T0, Bucketed, Record, frame, numbered, settled_rows
 
 from wirelake.pipeline.memory import commands
+from wirelake.pipeline.memory.assembly import Rules
 from wirelake.pipeline.memory.commands import DECODER
 from wirelake.pipeline.memory.item import ITEMS
 from wirelake.protocols.apostol.commands import DeviceCommand, Reading, ServerCommand, Status
@@ -164,6 +165,26 @@ def test_refused(data: bytes, params: int, reason: str) -> None:
     steps = [sent(replace(packet, params=packet.params | params)) for packet in packets(data, size=1000)]
     (row,) = settled_rows(steps, COMMANDS)
     assert only(row, "state", "reason", "command_type", "data", "fields") == ("refused", reason, None, None, None)
+
+
+def test_the_gateways_settings_are_those_of_the_tables() -> None:
+    body = DeviceCommand(DEVICE_TIME, 2, 0, bytes(2000)).encode()
+    zipped = [sent(packet) for packet in packets(body, ZIPPED)]
+    (row,) = settled_rows(zipped, COMMANDS, rules=Rules(inflated_bytes_max=1000))
+    assert only(row, "state", "reason") == ("refused", "inflated_bytes_max")
+    clear = [sent(packet) for packet in packets(body, size=5000)]
+    asked = [sent(packet, direction="out") for packet in packets(ServerCommand(0x82, b"x").encode(), TO_DEVICE)]
+    for keys, expected in (({"A1": KEY}, ("refused", "unsealed")), ({}, ("complete", None))):
+        rows = settled_rows([*clear, *asked], COMMANDS, keys, Rules(require_seal=True))
+        assert {row["direction"]: only(row, "state", "reason") for row in rows} == {
+            "in": expected,
+            "out": ("complete", None),
+        }
+    first, second = packets(body, size=1100)
+    slow = [sent(first), sent(second, T0 + 60 * SECOND)]
+    assert {row["state"] for row in settled_rows(slow, COMMANDS)} == {"expired", "open"}
+    (row,) = settled_rows(slow, COMMANDS, rules=Rules(timeout_us=120 * SECOND))
+    assert row["state"] == "complete"
 
 
 def test_a_broadcast_is_one_command_for_each_device_it_was_sent_to() -> None:

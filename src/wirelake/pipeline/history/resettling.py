@@ -15,13 +15,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wirelake.lake.tables import DEVICE_COMMANDS, READINGS, RECORDS, TABLES, TIME, Table
-from wirelake.limits import APOSTOL_ASSEMBLY_S, PIPELINE_CLOCK_STEP_S
+from wirelake.limits import PIPELINE_CLOCK_STEP_S
 from wirelake.pipeline.bucket import device_keys, read_carry, write_carry
 from wirelake.pipeline.history.difference import Difference, compared_whole, in_order, known
 from wirelake.pipeline.history.ranges import EVERYTHING, Range, read_range
 from wirelake.pipeline.history.rereading import written
 from wirelake.pipeline.items import ITEMS
-from wirelake.pipeline.memory.assembly import COMPLETE
+from wirelake.pipeline.memory.assembly import COMPLETE, RULES, Rules
 from wirelake.pipeline.memory.item import FRAGMENT, RECORD
 from wirelake.pipeline.parquet import FileAction, write
 from wirelake.pipeline.reports import REPORT_KIND, REPORTS, SHUFFLED, delivered
@@ -29,23 +29,28 @@ from wirelake.pipeline.settling import settle
 from wirelake.protocols.apostol.protocol import PROTOCOL as APOSTOL
 from wirelake.protocols.sisnet.protocol import PROTOCOL as SISNET
 
-_TIMEOUT_US: Final = int((APOSTOL_ASSEMBLY_S + PIPELINE_CLOCK_STEP_S) * 1_000_000)
+_STEP_US: Final = int(PIPELINE_CLOCK_STEP_S * 1_000_000)
 _SHUT: Final = ("no_key", "bad_seal")  # reasons that a key is to blame for
 _WHOSE: Final = ("node", "serial", "device_type", "direction", "answer", "command_no")
 
 
 class Replay(Struct, frozen=True):
-    """What a protocol has that takes time: the kind of items, the tables, and how long before a time it may begin."""
+    """What a protocol has that takes time: the kind of items, the tables, and whether it has a time-out."""
 
     kind: str
     tables: tuple[Table, ...]
-    before_us: int | None  # None: at any time before
+    ends: bool  # or else it may have begun at any time before
 
 
 REPLAYS: Final = {
-    APOSTOL.name: Replay(FRAGMENT, (DEVICE_COMMANDS, READINGS), 2 * _TIMEOUT_US),
-    SISNET.name: Replay(RECORD, (RECORDS,), None),  # by a layout that was given whenever
+    APOSTOL.name: Replay(FRAGMENT, (DEVICE_COMMANDS, READINGS), ends=True),
+    SISNET.name: Replay(RECORD, (RECORDS,), ends=False),  # by a layout that was given whenever
 }
+
+
+def before_us(rules: Rules) -> int:
+    """How long before a time a command may have begun that is still open then; and one before it, with its number."""
+    return 2 * (rules.timeout_us + _STEP_US)
 
 
 class Resettled(Struct, frozen=True, tag="resettled"):
@@ -64,6 +69,7 @@ class Resettling(Struct, frozen=True):
     tables: tuple[str, ...]
     carry: dict[int, str]
     now_us: int
+    rules: Rules = RULES
 
     def task(self) -> Callable[[Iterator[Any]], Iterator[Any]]:
         """For mapInArrow over what was shuffled, each partition a bucket."""
@@ -84,7 +90,7 @@ class Resettling(Struct, frozen=True):
 
     def settle(self, bucket: int, items: Any) -> Resettled:
         carried = read_carry(self.scratch, self.carry.get(bucket))
-        settled = settle(items, carried, self.now_us, device_keys(self.state))
+        settled = settle(items, carried, self.now_us, device_keys(self.state), self.rules)
         files = []
         for name in self.tables:
             if name in settled.final:
@@ -119,6 +125,7 @@ class Comparing(Struct, frozen=True):
     open: list[FileAction]  # the stream's own, of commands that it still waits for
     ranges: list[Comparison]
     dry: bool
+    rules: Rules = RULES
 
     def task(self) -> Callable[[Iterator[Any]], Iterator[Any]]:
         """For mapInArrow over the numbers of ranges."""
@@ -165,7 +172,7 @@ class Comparing(Struct, frozen=True):
             return 0
         for rows in (new, old):
             commands, readings = rows[DEVICE_COMMANDS.name], rows[READINGS.name]
-            near = _near(commands, begun_us)
+            near = _near(commands, begun_us, before_us(self.rules))
             theirs = commands.filter(near)
             of_theirs = pa.array(known(readings, theirs))
             rows[DEVICE_COMMANDS.name] = commands.filter(pc.invert(near))
@@ -178,15 +185,15 @@ class Comparing(Struct, frozen=True):
         return left
 
 
-def _near(commands: Any, begun_us: dict[tuple[Any, ...], int]) -> Any:
+def _near(commands: Any, begun_us: dict[tuple[Any, ...], int], within_us: int) -> Any:
     """Those that are, or may be, one with a command that is open."""
-    oldest = pa.scalar(min(begun_us.values()) - 2 * _TIMEOUT_US, TIME)
+    oldest = pa.scalar(min(begun_us.values()) - within_us, TIME)
     found = pc.greater_equal(commands["first_at"], oldest).to_numpy()
     places = np.flatnonzero(found)
     late = commands.take(pa.array(places))
     for place, *whose, first_at in zip(places, *_lists(late, (*_WHOSE, "first_at")), strict=True):
         begun = begun_us.get(tuple(whose))
-        found[place] = begun is not None and first_at >= begun - 2 * _TIMEOUT_US
+        found[place] = begun is not None and first_at >= begun - within_us
     return pa.array(found)
 
 

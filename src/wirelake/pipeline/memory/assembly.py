@@ -17,6 +17,7 @@ from wirelake.limits import (
     APOSTOL_ASSEMBLY_S,
     APOSTOL_COMMAND_BYTES_MAX,
     APOSTOL_FINISHED_PER_DEVICE_MAX,
+    APOSTOL_INFLATED_BYTES_MAX,
 )
 from wirelake.protocols.apostol.envelope import join
 from wirelake.protocols.apostol.opcodes import ANSWER, COMMAND_BITS, LAST, TO_DEVICE
@@ -24,10 +25,25 @@ from wirelake.protocols.apostol.opcodes import ANSWER, COMMAND_BITS, LAST, TO_DE
 COMPLETE: Final = "complete"
 EXPIRED: Final = "expired"
 REFUSED: Final = "refused"
-TIMEOUT_US: Final = int(APOSTOL_ASSEMBLY_S * 1_000_000)
-
 _COUNTER: Final = TO_DEVICE | ANSWER  # each has command numbers of its own
 _crc = crc64.xz
+
+
+class Rules(Struct, frozen=True):
+    """What the gateway judges commands by, where that is a setting."""
+
+    timeout_us: int = int(APOSTOL_ASSEMBLY_S * 1_000_000)
+    command_bytes_max: int = APOSTOL_COMMAND_BYTES_MAX
+    inflated_bytes_max: int = APOSTOL_INFLATED_BYTES_MAX
+    require_seal: bool = False  # of devices that have a key
+
+    @property
+    def assembling_bytes_max(self) -> int:
+        """Of one device's open commands together."""
+        return max(APOSTOL_ASSEMBLING_PER_DEVICE_BYTES_MAX, self.command_bytes_max)
+
+
+RULES: Final = Rules()
 
 
 class Partial(Struct, array_like=True, gc=False):
@@ -99,14 +115,24 @@ class Assembly(Struct, array_like=True):
     repeats: int = 0  # packets of finished commands that came again, since the state was unpacked
     late: int = 0  # packets of commands that were given up
 
-    def add(self, seq: int, at: int, node: str, params: int, number: int, data: bytes, done: list[Done]) -> None:
+    def add(
+        self,
+        seq: int,
+        at: int,
+        node: str,
+        params: int,
+        number: int,
+        data: bytes,
+        done: list[Done],
+        rules: Rules = RULES,
+    ) -> None:
         """`number` is command_no << 8 | packet_no."""
         opened, finished = self.open, self.finished
         if opened:
-            self._expire(at, done)
+            self._expire(at, done, rules)
         while finished:
             oldest = next(iter(finished))
-            if finished[oldest].done_at + TIMEOUT_US > at:
+            if finished[oldest].done_at + rules.timeout_us > at:
                 break
             del finished[oldest]
         packet_no = number & 0xFF
@@ -116,7 +142,7 @@ class Assembly(Struct, array_like=True):
             memory = finished.get(slot)
             if memory is not None and self._is_known(memory, params, packet_no, data):
                 return
-            if params & LAST and not packet_no and len(data) <= APOSTOL_COMMAND_BYTES_MAX:
+            if params & LAST and not packet_no and len(data) <= rules.command_bytes_max:
                 self._remember(slot, Memory(True, at, {0: _crc(data) ^ params}))
                 done.append(Done(seq, at, node, params & COMMAND_BITS, slot & 0xFF, 1, 0, at, at, COMPLETE, data))
                 return
@@ -126,17 +152,17 @@ class Assembly(Struct, array_like=True):
         held = partial.size
         partial.add(params, packet_no, data)
         self.size += partial.size - held
-        if partial.size > APOSTOL_COMMAND_BYTES_MAX:
+        if partial.size > rules.command_bytes_max:
             done.append(self._end(slot, REFUSED, seq, at, "command_bytes_max"))
         elif partial.last is not None and len(partial.parts) == partial.last + 1:
             done.append(self._end(slot, COMPLETE, seq, at))
-        while self.size > APOSTOL_ASSEMBLING_PER_DEVICE_BYTES_MAX and opened:
+        while self.size > rules.assembling_bytes_max and opened:
             done.append(self._end(next(iter(opened)), REFUSED, seq, at, "assembling_bytes_max"))
 
-    def overdue(self, clock_us: int) -> list[Done]:
+    def overdue(self, clock_us: int, rules: Rules = RULES) -> list[Done]:
         """Commands whose time is over by a clock that no packet of theirs brought."""
         done: list[Done] = []
-        self._expire(clock_us, done)
+        self._expire(clock_us, done, rules)
         return done
 
     def give_up(self, slot: int, reason: str) -> Done:
@@ -144,27 +170,27 @@ class Assembly(Struct, array_like=True):
         partial = self.open[slot]
         return self._end(slot, REFUSED, partial.first_seq, partial.first_at, reason)
 
-    def forget(self, sure_us: int) -> bool:
+    def forget(self, sure_us: int, rules: Rules) -> bool:
         """What cannot matter any more; answers whether anything is left."""
         finished = self.finished
         while finished:
             oldest = next(iter(finished))
-            if finished[oldest].done_at + TIMEOUT_US > sure_us:
+            if finished[oldest].done_at + rules.timeout_us > sure_us:
                 return True
             del finished[oldest]
         return bool(self.open)
 
-    def waiting(self, clock_us: int) -> Iterator[tuple[int, Partial, bool]]:
+    def waiting(self, clock_us: int, rules: Rules) -> Iterator[tuple[int, Partial, bool]]:
         """The open ones, and whether their time is over."""
         for slot, partial in self.open.items():
-            yield slot, partial, partial.first_at + TIMEOUT_US <= clock_us
+            yield slot, partial, partial.first_at + rules.timeout_us <= clock_us
 
-    def _expire(self, now_us: int, done: list[Done]) -> None:
+    def _expire(self, now_us: int, done: list[Done], rules: Rules) -> None:
         opened = self.open
         while opened:
             slot = next(iter(opened))
             partial = opened[slot]
-            deadline = partial.first_at + TIMEOUT_US
+            deadline = partial.first_at + rules.timeout_us
             if deadline > now_us:
                 return
             done.append(self._end(slot, EXPIRED, partial.first_seq, deadline))

@@ -6,17 +6,18 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wirelake.errors import ProtocolError
+from wirelake.errors import ProtocolError, SealError
 from wirelake.lake.tables import DEVICE_COMMANDS, READINGS
 from wirelake.limits import PIPELINE_CLOCK_STEP_S, PIPELINE_COMMANDS_OPEN_BYTES_MAX, PIPELINE_COMMANDS_OPEN_MAX
 from wirelake.pipeline.memory.assembly import (
     COMPLETE,
     EXPIRED,
     REFUSED,
-    TIMEOUT_US,
+    RULES,
     Assembly,
     Done,
     Partial,
+    Rules,
     counted,
     pack,
     unpack,
@@ -81,22 +82,22 @@ def fragment_items(packets: pa.RecordBatch) -> pa.Table:
     )
 
 
-def settle_commands(items: pa.Table, carried: pa.Table, clock_us: int, keys: Keys) -> Outcome:
+def settle_commands(items: pa.Table, carried: pa.Table, clock_us: int, keys: Keys, rules: Rules = RULES) -> Outcome:
     key_of = keys.get if isinstance(keys, Mapping) else keys
     spoken_of = items["key"].combine_chunks().dictionary_encode()
     touched, rest = split(carried, spoken_of.dictionary, clock_us)
     states = states_of(touched, unpack)
-    out = _Settling(key_of)
+    out = _Settling(key_of, rules)
     _take(items, spoken_of, states, out)
     carry = kept()
     for key, assembly in states.items():
         place = _Place(key)
-        out.add(place, assembly.overdue(clock_us - _STEP_US))
+        out.add(place, assembly.overdue(clock_us - _STEP_US, rules))
         out.count(assembly)
-        if assembly.forget(clock_us - _STEP_US):
+        if assembly.forget(clock_us - _STEP_US, rules):
             out.show(place, assembly, clock_us)
-            carry.put(key, _due_us(assembly), len(assembly.open), pack(assembly))
-    still = _Settling(key_of)
+            carry.put(key, _due_us(assembly, rules), len(assembly.open), pack(assembly))
+    still = _Settling(key_of, rules)
     showing = rest.filter(pc.greater(rest["shows"], 0))
     for key, assembly in states_of(showing, unpack).items():
         still.show(_Place(key), assembly, clock_us)
@@ -114,7 +115,7 @@ def _take(items: pa.Table, keys: pa.DictionaryArray, states: dict[str, Assembly]
         items[column].to_pylist() for column in ("seq", "node", "flags", "number", "data")
     )
     ats = items["at"].cast(pa.int64()).to_pylist()
-    current, add, place = -1, None, None
+    current, add, place, rules = -1, None, None, out.rules
     done: list[Done] = []
     for index, seq, at, node, params, number, data in zip(
         keys.indices.to_pylist(), seqs, ats, nodes, flags, numbers, pieces, strict=True
@@ -128,7 +129,7 @@ def _take(items: pa.Table, keys: pa.DictionaryArray, states: dict[str, Assembly]
             if assembly is None:
                 assembly = states[names[index]] = Assembly()
             add = assembly.add
-        add(seq, at, node, params, number, data, done)  # type: ignore[misc]
+        add(seq, at, node, params, number, data, done, rules)  # type: ignore[misc]
     if place is not None:
         out.add(place, done)
 
@@ -153,15 +154,15 @@ def _made_room(carried: pa.Table, out: "_Settling", clock_us: int) -> Outcome:
     carry = kept()
     for key, assembly in states.items():
         out.show(_Place(key), assembly, clock_us)
-        carry.put(key, _due_us(assembly), len(assembly.open), pack(assembly))
-    return out.outcome([carry.table(FRAGMENT)], _Settling(out.key_of))
+        carry.put(key, _due_us(assembly, out.rules), len(assembly.open), pack(assembly))
+    return out.outcome([carry.table(FRAGMENT)], _Settling(out.key_of, out.rules))
 
 
-def _due_us(assembly: Assembly) -> int:
+def _due_us(assembly: Assembly, rules: Rules) -> int:
     """When its oldest command expires for good; with none, when nothing in it can matter any more."""
     if assembly.open:
-        return min(partial.first_at for partial in assembly.open.values()) + TIMEOUT_US + _STEP_US
-    return max(memory.done_at for memory in assembly.finished.values()) + TIMEOUT_US + _STEP_US
+        return min(partial.first_at for partial in assembly.open.values()) + rules.timeout_us + _STEP_US
+    return max(memory.done_at for memory in assembly.finished.values()) + rules.timeout_us + _STEP_US
 
 
 class _Place:
@@ -178,8 +179,9 @@ class _Place:
 class _Settling:
     """Gathers rows, column by column: there may be very many."""
 
-    def __init__(self, key_of: Callable[[str], bytes | None]) -> None:
+    def __init__(self, key_of: Callable[[str], bytes | None], rules: Rules) -> None:
         self.key_of = key_of
+        self.rules = rules
         self.open: list[_Row] = []
         self.open_bytes = 0
         self.counts = Outcome([]).counts
@@ -208,9 +210,12 @@ class _Settling:
     def _opened(self, place: _Place, done: Done) -> _Said:
         """What a complete command says. Raises ProtocolError, whose code is the reason why it is refused."""
         data, params = done.data, done.params
+        if self.rules.require_seal and not params & (SEALED | TO_DEVICE) and self.key_of(place.serial) is not None:
+            raise SealError("unsealed", "this device has a key, and its commands have to be sealed", 0)
         if params & (SEALED | ZIPPED):
             key = self.key_of(place.serial) if params & SEALED else None
-            data = open_command(data, params, place.device_type, place.serial, done.command_no, key)
+            inflated_max = self.rules.inflated_bytes_max
+            data = open_command(data, params, place.device_type, place.serial, done.command_no, key, inflated_max)
         command = parse_command(data, to_device=params & TO_DEVICE != 0)
         if not isinstance(command, DeviceCommand):
             return command.command_type, None, None, command.data, None
@@ -260,8 +265,8 @@ class _Settling:
 
     def show(self, place: _Place, assembly: Assembly, clock_us: int) -> None:
         """Those that are open. One whose time is over is shown so, and final when no clock can undo it."""
-        for slot, partial, is_over in assembly.waiting(clock_us):
-            self.open.append(_open_row(place, slot, partial, is_over=is_over))
+        for slot, partial, is_over in assembly.waiting(clock_us, self.rules):
+            self.open.append(_open_row(place, slot, partial, self.rules.timeout_us if is_over else None))
             self.open_bytes += partial.size
 
     def outcome(self, carry: list[pa.Table], still: "_Settling") -> Outcome:
@@ -277,7 +282,8 @@ class _Settling:
         )
 
 
-def _open_row(place: _Place, slot: int, partial: Partial, *, is_over: bool) -> _Row:
+def _open_row(place: _Place, slot: int, partial: Partial, over_us: int | None) -> _Row:
+    """`over_us`: how long it had, where its time is over."""
     return (
         partial.first_seq,
         partial.first_at,
@@ -291,8 +297,8 @@ def _open_row(place: _Place, slot: int, partial: Partial, *, is_over: bool) -> _
         len(partial.parts),
         partial.repeats,
         partial.first_at,
-        partial.first_at + TIMEOUT_US if is_over else None,
-        EXPIRED if is_over else OPEN,
+        None if over_us is None else partial.first_at + over_us,
+        OPEN if over_us is None else EXPIRED,
         None,
         None,
         None,

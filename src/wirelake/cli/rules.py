@@ -1,0 +1,19 @@
+"""What commands of devices are judged by in the tables: the settings that the gateway judges them by."""
+
+from typing import TYPE_CHECKING
+
+from wirelake.config import Apostol
+
+if TYPE_CHECKING:
+    from wirelake.pipeline.memory.assembly import Rules
+
+
+def rules_of(apostol: Apostol) -> "Rules":
+    from wirelake.pipeline.memory.assembly import Rules  # noqa: PLC0415 (an extra)
+
+    return Rules(
+        timeout_us=int(apostol.assembly_s * 1_000_000),
+        command_bytes_max=apostol.command_bytes_max,
+        inflated_bytes_max=apostol.inflated_bytes_max,
+        require_seal=apostol.require_seal,
+    )

@@ -1,0 +1,9 @@
+from wirelake.cli.rules import rules_of
+from wirelake.config import Apostol
+from wirelake.pipeline.memory.assembly import RULES, Rules
+
+
+def test_the_tables_judge_by_the_settings() -> None:
+    assert rules_of(Apostol()) == RULES
+    chosen = Apostol(assembly_s=1.5, command_bytes_max=2, inflated_bytes_max=3, require_seal=True)
+    assert rules_of(chosen) == Rules(1_500_000, 2, 3, require_seal=True)
