@@ -19,6 +19,8 @@ from msgspec import Meta, Struct
 
 from wirelake.errors import InputError
 from wirelake.limits import (
+    APOSTOL_ASSEMBLING_BYTES_MAX,
+    APOSTOL_ASSEMBLING_PER_DEVICE_MAX,
     APOSTOL_ASSEMBLY_S,
     APOSTOL_COMMAND_BYTES_MAX,
     APOSTOL_IDLE_S,
@@ -153,6 +155,8 @@ class Apostol(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     assembly_s: _Seconds = APOSTOL_ASSEMBLY_S  # from a command's first packet to its last
     command_bytes_max: _Count = APOSTOL_COMMAND_BYTES_MAX  # the joined packets of one command
     inflated_bytes_max: _Count = APOSTOL_INFLATED_BYTES_MAX  # the same, unzipped
+    assembling_per_device: _Count = APOSTOL_ASSEMBLING_PER_DEVICE_MAX  # commands of which packets are missing
+    assembling_bytes: _Count = APOSTOL_ASSEMBLING_BYTES_MAX  # of such commands, of all devices together
     packet_data_bytes: _Count = APOSTOL_PACKET_DATA_BYTES  # of a command, in each packet sent
     idle_s: _Seconds = APOSTOL_IDLE_S  # a silent device is forgotten; its next packet begins anew
 

@@ -5,6 +5,8 @@ import os
 import zlib
 from pathlib import Path
 
+import pytest
+
 from gateway.running import HOST, WAIT_S, Running, running_gateway
 from wirelake.clients.comet import CometClient
 from wirelake.limits import APOSTOL_ASSEMBLING_PER_DEVICE_MAX, MIB
@@ -189,6 +191,26 @@ def test_fragments_that_never_finish_stay_within_their_bound(tmp_path: Path) -> 
             await asyncio.sleep(0)
 
     asyncio.run(attack())
+
+
+@pytest.mark.parametrize(
+    ("limit", "open_at_last"), [({"assembling_per_device": 2}, [1, 2]), ({"assembling_bytes": 1000}, [2])]
+)
+def test_commands_under_assembly_have_limits_as_settings(
+    tmp_path: Path, limit: dict[str, int], open_at_last: list[int]
+) -> None:
+    async def story() -> None:
+        async with running_gateway(tmp_path, "apostol", devices=[("1234", 6, None)], apostol=limit) as running:
+            transport, heard = await device_socket(running)
+            for command_no in range(3):
+                transport.sendto(Packet(1, FIRST, 6, "1234", command_no, 0, bytes(600)).encode())
+                await receipts(heard, command_no + 1)
+            peer = running.gateway.devices.peers["1234"]
+            assert [each.command_no for each in peer.under_way()] == open_at_last
+            transport.close()
+            await asyncio.sleep(0)
+
+    asyncio.run(story())
 
 
 def test_receipts_for_nothing_and_noise_are_counted_and_ignored(tmp_path: Path) -> None:

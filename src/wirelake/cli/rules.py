@@ -15,5 +15,6 @@ def rules_of(apostol: Apostol) -> "Rules":
         timeout_us=int(apostol.assembly_s * 1_000_000),
         command_bytes_max=apostol.command_bytes_max,
         inflated_bytes_max=apostol.inflated_bytes_max,
+        assembling_max=apostol.assembling_per_device,
         require_seal=apostol.require_seal,
     )

@@ -16,7 +16,6 @@ from wirelake.commit import Commit
 from wirelake.errors import ProtocolError, StateError, StorageError
 from wirelake.gateway.outbox import Outbox
 from wirelake.limits import (
-    APOSTOL_ASSEMBLING_BYTES_MAX,
     GATEWAY_DATAGRAM_BYTES,
     GATEWAY_DEVICES_MAX,
     QUARANTINE_BYTES_MAX,
@@ -281,6 +280,7 @@ class Devices:
             assembly_s=chosen.assembly_s,
             command_bytes_max=chosen.command_bytes_max,
             inflated_bytes_max=chosen.inflated_bytes_max,
+            assembling_max=chosen.assembling_per_device,
             packet_data_bytes=chosen.packet_data_bytes,
             require_seal=chosen.require_seal,
         )
@@ -288,7 +288,7 @@ class Devices:
     def assembling(self, more_bytes: int) -> bool:
         """So many more bytes wait for the rest of their commands; whether that is now too much in all."""
         self.assembling_bytes += more_bytes
-        return self.assembling_bytes > APOSTOL_ASSEMBLING_BYTES_MAX
+        return self.assembling_bytes > self._gateway.settings.apostol.assembling_bytes
 
     def receive(self, raw: bytes, packet: Packet, origin: Origin) -> None:
         gateway = self._gateway

@@ -13,7 +13,7 @@ from wirelake.protocols.apostol.server import ServerSession
 from wirelake.protocols.apostol.session import Settings
 
 SECOND = 1_000_000
-CHOSEN = Rules(timeout_us=5 * SECOND, command_bytes_max=2)  # as settings
+CHOSEN = Rules(timeout_us=5 * SECOND, command_bytes_max=2, assembling_max=2)  # as settings
 
 LONG = b"long"  # stands for much more
 numbers = st.integers(0, 3) | st.integers(0, 255)
@@ -36,7 +36,11 @@ Fate = tuple[str, int, int, int, int, float, float, bytes, str]
 
 def by_the_gateway(sent: list[tuple[int, Packet]], until: int, rules: Rules = RULES) -> tuple[list[Fate], int, int]:
     """With its timers: what expires does so at its deadline, whether or not a packet comes."""
-    settings = Settings(assembly_s=rules.timeout_us / SECOND, command_bytes_max=rules.command_bytes_max)
+    settings = Settings(
+        assembly_s=rules.timeout_us / SECOND,
+        command_bytes_max=rules.command_bytes_max,
+        assembling_max=rules.assembling_max,
+    )
     assembler, done = ServerSession(0.0, bytes, settings).assembler, list[Assembled]()
     for at, packet in [*sent, (until, None)]:
         while (due_s := assembler.deadline_s) is not None and due_s <= at / SECOND:

@@ -35,6 +35,7 @@ class Rules(Struct, frozen=True):
     timeout_us: int = int(APOSTOL_ASSEMBLY_S * 1_000_000)
     command_bytes_max: int = APOSTOL_COMMAND_BYTES_MAX
     inflated_bytes_max: int = APOSTOL_INFLATED_BYTES_MAX
+    assembling_max: int = APOSTOL_ASSEMBLING_PER_DEVICE_MAX  # commands of one device
     require_seal: bool = False  # of devices that have a key
 
     @property
@@ -146,7 +147,7 @@ class Assembly(Struct, array_like=True):
                 self._remember(slot, Memory(True, at, {0: _crc(data) ^ params}))
                 done.append(Done(seq, at, node, params & COMMAND_BITS, slot & 0xFF, 1, 0, at, at, COMPLETE, data))
                 return
-            if len(opened) >= APOSTOL_ASSEMBLING_PER_DEVICE_MAX:
+            if len(opened) >= rules.assembling_max:
                 done.append(self._end(next(iter(opened)), REFUSED, seq, at, "assembling_per_device_max"))
             partial = opened[slot] = Partial(params & COMMAND_BITS, seq, at, node)
         held = partial.size

@@ -53,6 +53,7 @@ class Peer(Session):
             Bounds(
                 timeout_s=settings.assembly_s,
                 command_bytes_max=settings.command_bytes_max,
+                assembling_per_device_max=settings.assembling_max,
                 assembling_bytes_max=max(APOSTOL_ASSEMBLING_PER_DEVICE_BYTES_MAX, settings.command_bytes_max),
             )
         )

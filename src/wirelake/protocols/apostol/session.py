@@ -14,6 +14,7 @@ from enum import Enum, auto
 from msgspec import Struct
 
 from wirelake.limits import (
+    APOSTOL_ASSEMBLING_PER_DEVICE_MAX,
     APOSTOL_ASSEMBLY_S,
     APOSTOL_CHECK_S,
     APOSTOL_COMMAND_BYTES_MAX,
@@ -48,6 +49,7 @@ class Settings(Struct, frozen=True):
     assembly_s: float = APOSTOL_ASSEMBLY_S
     command_bytes_max: int = APOSTOL_COMMAND_BYTES_MAX
     inflated_bytes_max: int = APOSTOL_INFLATED_BYTES_MAX
+    assembling_max: int = APOSTOL_ASSEMBLING_PER_DEVICE_MAX  # commands of which packets are missing
     packet_data_bytes: int = APOSTOL_PACKET_DATA_BYTES
     require_seal: bool = False  # from a device with a key, commands in clear are refused
 
