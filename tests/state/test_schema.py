@@ -33,14 +33,18 @@ ROWS = (
     """
     INSERT INTO retained VALUES (2, 7, 70, 1, 'bob', CAST('kept' AS BLOB));
     """,
+    """
+    INSERT INTO topics VALUES (3, '@many', 0);
+    INSERT INTO notifications VALUES (3 * {topic} + 1, 10, 0, 'bob', CAST('onetwo' AS BLOB), x'0300000003000000');
+    """,
 )
 
 
 def make(path: Path, version: int) -> None:
     """A database as that version left it."""
     connection = sqlite3.connect(path, isolation_level=None)
-    migrate(connection, version)
-    for rows in ROWS[:version]:
+    for step, rows in enumerate(ROWS[:version], 1):
+        migrate(connection, step)
         connection.executescript(rows.format(topic=TOPIC))
     secret = hash_token("token")
     row = ("ann", secret.salt, secret.digest, secret.cost, secret.block, secret.lanes, 9)
@@ -69,6 +73,8 @@ def test_a_database_of_every_version_opens_with_all_it_held(path: Path, version:
     assert store.values.get(b"k", 0) == b"v"
     assert (store.sessions.find(b"\1", 0) is not None) is (version >= 2)
     assert (store.topics.retained("@old") is not None) is (version >= 3)
+    assert [each.content for each in store.topics.after("@many", 0)] == ([b"one", b"two"] if version >= 4 else [])
+    assert store.topics.head("@many") == (2 if version >= 4 else 0)
     # And what later versions brought works here too.
     store.sessions.save(Session(b"\2", "magline", "ann", 60, ())).wait(WAIT_S)
     store.topics.publish("@news", b"four", 40, retain=True)[1].wait(WAIT_S)

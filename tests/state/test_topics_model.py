@@ -16,6 +16,7 @@ WAIT_S = 30
 KEEP_MS = 10
 names = st.sampled_from(["ann", "bob", "cat"])
 topics = st.sampled_from(["@a", "@b"])
+contents = st.lists(st.binary(max_size=3), min_size=1, max_size=5)
 
 
 class Waiting:
@@ -46,12 +47,23 @@ class TopicsModel(RuleBasedStateMachine):
     @rule(topic=topics, number=st.integers(min_value=1, max_value=4))
     def publish(self, topic: str, number: int) -> None:
         for _ in range(number):
-            notification, _ = self.store.topics.publish(topic, b"%d" % self.now_ms, self.now_ms)
-            assert notification.position == len(self.published[topic]) + 1
-            self.published[topic].append(notification)
-            for (_, subscribed), waiting in self.subscriptions.items():
-                if subscribed == topic:
-                    waiting.pending[notification.position] = notification
+            self._published(self.store.topics.publish(topic, b"%d" % self.now_ms, self.now_ms)[0])
+
+    @rule(runs=st.lists(st.tuples(topics, contents, st.sampled_from(["", "ann"])), max_size=3))
+    def publish_together(self, runs: list[tuple[str, list[bytes], str]]) -> None:
+        notifications, _ = self.store.topics.publish_many(runs, self.now_ms)
+        wanted = [(topic, content, publisher) for topic, several, publisher in runs for content in several]
+        assert [(each.topic, each.content, each.publisher) for each in notifications] == wanted
+        for notification in notifications:
+            self._published(notification)
+
+    def _published(self, notification: Notification) -> None:
+        topic = notification.topic
+        assert notification.position == len(self.published[topic]) + 1
+        self.published[topic].append(notification)
+        for (_, subscribed), waiting in self.subscriptions.items():
+            if subscribed == topic:
+                waiting.pending[notification.position] = notification
 
     @rule(name=names, topic=topics)
     def subscribe(self, name: str, topic: str) -> None:

@@ -36,6 +36,7 @@ from wirelake.protocols.sisnet.request import HTTP_FORMAT
 from wirelake.state.backlog import Room
 from wirelake.state.notification import Notification
 from wirelake.state.store import StateStore
+from wirelake.state.topics import Run
 
 _log = logging.getLogger(__name__)
 
@@ -162,10 +163,8 @@ class Broker:
 
     def publish_bundle(self, peer: Peer, correlation: str, bundle: Bundle, now_ms: int) -> None:
         """Many on one durable topic; the answer is for each of them."""
-        publisher = peer.identity
-        items = [(bundle.topic, content, publisher) for content in bundle.contents()]
         try:
-            kept, commit = self.durable.publish_many(items, now_ms)
+            kept, commit = self.durable.publish_many([(bundle.topic, bundle.contents(), peer.identity)], now_ms)
             self._record_published(kept)
         except InputError as error:
             peer.say(failed(correlation, str(error), Fault.BAD_REQUEST))
@@ -240,19 +239,19 @@ class Broker:
 
     def telemetry_many(self, reports: Sequence[tuple[str, Message]], now_ms: int) -> None:
         """What devices, by their serials, report: the same for many at once, where their topics are durable."""
-        items = []
+        runs: list[Run] = []
         for serial, message in reports:
             topic = f"{self.devices_topic}/{serial}"
             with suppress(InputError):  # a serial that cannot be part of a name
                 check_topic(topic)
-                items.append((topic, content_of(_as_report(message)), serial))
-        if not items:
+                runs.append((topic, [content_of(_as_report(message))], serial))
+        if not runs:
             return
         try:
-            kept, _ = self.durable.publish_many(items, now_ms)
+            kept, _ = self.durable.publish_many(runs, now_ms)
             self._record_published(kept)
         except (InputError, StorageError) as error:
-            _log.warning("%d reports of devices are in the log, but not published: %s", len(items), error)
+            _log.warning("%d reports of devices are in the log, but not published: %s", len(runs), error)
 
     def _control(self, peer: Peer, message: Message, op: Op) -> None:
         match op:

@@ -11,6 +11,8 @@ import heapq
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 
 from wirelake.broker.delivery_notes import DeliveryNotes, Record
 from wirelake.broker.feed import Feed, as_message, in_a_row
@@ -29,6 +31,7 @@ from wirelake.message import Message
 from wirelake.protocols.session import Closing
 from wirelake.state.backlog import Backlog
 from wirelake.state.notification import Notification
+from wirelake.state.topics import Run as Published
 from wirelake.state.topics import Topics
 
 _log = logging.getLogger(__name__)
@@ -77,11 +80,13 @@ class DurableTopics:
             commit.add_done_callback(self._decided)
         return notification, commit
 
-    def publish_many(self, items: Sequence[tuple[str, bytes, str]], now_ms: int) -> tuple[list[Notification], Commit]:
-        """Each a topic, a content and who publishes it; durable together."""
-        notifications, commit = self.topics.publish_many(items, now_ms)
-        for notification in notifications:
-            self._unreleased.setdefault(notification.topic, notification.position)
+    def publish_many(self, runs: Sequence[Published], now_ms: int) -> tuple[list[Notification], Commit]:
+        """Durable together."""
+        notifications, commit = self.topics.publish_many(runs, now_ms)
+        place = 0
+        for name, contents, _ in runs:
+            self._unreleased.setdefault(name, notifications[place].position)
+            place += len(contents)
         waiting = self._waiting.get(commit)
         if waiting is not None:
             waiting += notifications
@@ -164,8 +169,8 @@ class DurableTopics:
         """Write what was released to those who stand right before it, and one slice to those who lag."""
         released, self._released = self._released, []
         by_topic: dict[str, list[Notification]] = {}
-        for notification in released:
-            by_topic.setdefault(notification.topic, []).append(notification)
+        for name, together in groupby(released, attrgetter("topic")):
+            by_topic.setdefault(name, []).extend(together)
         for name, run in by_topic.items():
             feeds = self._feeds.get(name)
             if feeds:

@@ -17,6 +17,8 @@
 """
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, Protocol
 
 from wirelake.commit import Commit
@@ -81,15 +83,10 @@ class Recorder:
     def published(self, notifications: Sequence[Notification]) -> None:
         """Notifications of durable topics, in their order."""
         notes: list[str] = []
-        topic, head, publisher, by = "", "", None, ""
-        for each in notifications:
-            if each.publisher != publisher:
-                publisher = each.publisher
-                by = write_json({"by": publisher}).decode()[1:-1]
-            if each.topic != topic or not head:
-                topic = each.topic
-                head = write_json({"topic": topic}).decode()[:-1]
-            notes.append(f'{head},"id":"{each.id}","position":{each.position},"type":{each.type},{by}}}')
+        for (topic, kind, publisher), run in groupby(notifications, attrgetter("topic", "type", "publisher")):
+            head = write_json({"topic": topic}).decode()[:-1] + ',"id":"'
+            end = f',"type":{kind},' + write_json({"by": publisher}).decode()[1:]
+            notes += [f'{head}{each.id}","position":{each.position}{end}' for each in run]
         contents = tuple([each.content for each in notifications])
         self._log.append_rows(self._now_us(), "", "publish", "", "", "", "", contents, tuple(notes))
 

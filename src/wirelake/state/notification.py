@@ -14,8 +14,6 @@ from msgspec import Struct
 POSITION_BITS: Final = 40
 POSITION_MAX: Final = (1 << POSITION_BITS) - 1
 
-Columns = tuple[int, int, int, str, bytes]  # key, at_ms, type, publisher, content
-
 
 class Notification(Struct, frozen=True, gc=False):
     id: str

@@ -1,8 +1,8 @@
 """The tables, as the steps that made them. A step, once released, is never changed: the next one changes its work.
 
 A notification's key is one integer, `topic << 40 | position`: a topic is a range of keys, an ack's id leads to its row
-without an index, and a publish appends one row whatever the number of subscribers. A topic's head is the last key in
-its range, or its floor where all were removed.
+without an index, and a publish appends one row whatever the number of subscribers; many at once are one row too, see
+`stretch.py`. A topic's head is the last key in its range, or its floor where all were removed.
 """
 
 import sqlite3
@@ -64,6 +64,10 @@ STEPS: Final[tuple[str, ...]] = (
         topic INTEGER PRIMARY KEY, position INTEGER NOT NULL, at_ms INTEGER NOT NULL, type INTEGER NOT NULL,
         publisher TEXT NOT NULL, content BLOB NOT NULL
     );
+    """,
+    # 4: notifications that were published together are one row
+    """
+    ALTER TABLE notifications ADD COLUMN sizes BLOB;
     """,
 )
 VERSION: Final = len(STEPS)

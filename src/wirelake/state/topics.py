@@ -20,13 +20,12 @@ from wirelake.limits import (
     STATE_TOPICS_MAX,
     STATE_TOPICS_PER_IDENTITY_MAX,
 )
-from wirelake.state import acks
+from wirelake.state import acks, stretch
 from wirelake.state.backlog import Backlog, Room, TooLong, within
-from wirelake.state.batch import OneByOne, Statement
+from wirelake.state.batch import Statement
 from wirelake.state.bounds import check_content, check_integer, check_name
 from wirelake.state.notification import (
     POSITION_MAX,
-    Columns,
     Notification,
     id_of,
     id_runs,
@@ -39,10 +38,6 @@ from wirelake.state.subscription import Deliveries, Subscription
 from wirelake.state.topic import Expired, Swept, Topic
 from wirelake.state.writer import Writer
 
-_PUBLISH: Final = Statement(
-    "notifications", "INSERT INTO notifications (key, at_ms, type, publisher, content) VALUES ", "(?,?,?,?,?)"
-)
-_REMOVE: Final = OneByOne("notifications", "DELETE FROM notifications WHERE key BETWEEN ? AND ?")
 _RETAIN: Final = Statement(
     "retained",
     "INSERT OR REPLACE INTO retained (topic, position, at_ms, type, publisher, content) VALUES ",
@@ -64,11 +59,8 @@ _SUBSCRIBE: Final = Statement(
 _UNSUBSCRIBE: Final = Statement(
     "subscriptions", "DELETE FROM subscriptions WHERE (topic, identity) IN (VALUES ", "(?,?)", ")"
 )
-_READ: Final = "SELECT key, at_ms, type, publisher, content FROM notifications WHERE key > ? AND key <= ? ORDER BY key"
-_READ_SHORT: Final = (
-    "SELECT key, at_ms, type, publisher, CASE WHEN length(content) <= ? THEN content END, length(content)"
-    " FROM notifications WHERE key > ? AND key <= ? ORDER BY key"
-)
+
+Run = tuple[str, Sequence[bytes], str]  # a topic, contents, and who publishes them
 
 
 class Topics:
@@ -88,11 +80,7 @@ class Topics:
         self._by_number = []
         self._of_identity = {}
         self._sweep_next = 0
-        last = (
-            "SELECT key FROM notifications WHERE key > number << 40 AND key < number + 1 << 40"
-            " ORDER BY key DESC LIMIT 1"
-        )
-        query = f"SELECT number, name, floor, ({last}) FROM topics ORDER BY number"  # noqa: S608 all ours
+        query = f"SELECT number, name, floor, ({stretch.LAST}) FROM topics ORDER BY number"  # noqa: S608 all ours
         for number, name, floor, key in self._reader.rows(query):
             self._enter(Topic(number, name, max(floor, (key or 0) & POSITION_MAX), floor))
         query = "SELECT topic, identity, start, cursor, expired, acks FROM subscriptions"
@@ -180,41 +168,42 @@ class Topics:
         notification = Notification(
             id_of(self._epoch, number, position), name, position, now_ms, type, publisher, content
         )
-        row = (key_of(number, position), now_ms, type, publisher, content)
+        row = (key_of(number, position), now_ms, type, publisher, content, None)
         if retain:
             with self._writer.whole():
-                self._writer.submit(_RETAIN, (number, position, *row[1:]), key=name, content_bytes=len(content))
-                commit = self._writer.submit(_PUBLISH, row, content_bytes=len(content))
+                self._writer.submit(_RETAIN, (number, position, *row[1:5]), key=name, content_bytes=len(content))
+                commit = self._writer.submit(stretch.PUBLISH, row, content_bytes=len(content))
         else:
-            commit = self._writer.submit(_PUBLISH, row, content_bytes=len(content))
+            commit = self._writer.submit(stretch.PUBLISH, row, content_bytes=len(content))
         self._recent.add_many(commit, {row[0]: notification})
         return notification, commit
 
-    def publish_many(self, items: Sequence[tuple[str, bytes, str]], now_ms: int) -> tuple[list[Notification], Commit]:
-        """The same for many at once: each a topic, a content and a publisher. All of them, or none."""
+    def publish_many(self, runs: Sequence[Run], now_ms: int) -> tuple[list[Notification], Commit]:
+        """The same for many at once: all of them, or none."""
         self._writer.ready()
-        for _, content, publisher in items:
-            check_content(content, "a notification")
+        for _, contents, publisher in runs:
+            check_content(max(contents, key=len, default=b""), "a notification")
             if publisher:
                 check_name(publisher, "a publisher")
         with self._writer.whole():
-            for name in {item[0] for item in items} - self._by_name.keys():
+            for name in {run[0] for run in runs} - self._by_name.keys():
                 self._make(name)  # before any position is given: it may fail
-            notifications: list[Notification] = []
-            rows: list[tuple[int, int, int, str, bytes]] = []
-            topic, prefix, first_key = None, "", 0
-            for name, content, publisher in items:
-                if topic is None or topic.name != name:
-                    topic = self._by_name[name]
-                    prefix, first_key = id_of(self._epoch, topic.number, 0)[:-1], key_of(topic.number, 0)
-                position = topic.head = topic.head + 1
-                notifications.append(
+            by_key: dict[int, Notification] = {}
+            rows: list[stretch.Row] = []
+            for name, contents, publisher in runs:
+                topic = self._by_name[name]
+                prefix, first = id_of(self._epoch, topic.number, 0)[:-1], topic.head + 1
+                kept = [
                     Notification(f"{prefix}{position:x}", name, position, now_ms, 0, publisher, content)
-                )
-                rows.append((first_key | position, now_ms, 0, publisher, content))
-            commit = self._writer.submit_many(_PUBLISH, rows, sum([len(content) for _, content, _ in items]))
-        self._recent.add_many(commit, {row[0]: kept for row, kept in zip(rows, notifications, strict=True)})
-        return notifications, commit
+                    for position, content in enumerate(contents, first)
+                ]
+                topic.head += len(kept)
+                first_key = key_of(topic.number, first)
+                by_key.update(zip(range(first_key, first_key + len(kept)), kept, strict=True))
+                rows += stretch.stretches(first_key, now_ms, publisher, contents)
+            commit = self._writer.submit_many(stretch.PUBLISH, rows, sum([len(row[4]) for row in rows]))
+        self._recent.add_many(commit, by_key)
+        return list(by_key.values()), commit
 
     def subscribe(self, identity: str, name: str) -> Commit:
         """From the topic's end on. Nothing changes for one who is subscribed."""
@@ -389,21 +378,19 @@ class Topics:
         while settled < last and settled not in topic.standing:
             settled += 1
         floor = settled
-        query = "SELECT key, at_ms FROM notifications WHERE key > ? AND key <= ? ORDER BY key"
-        keys = (key_of(topic.number, settled), key_of(topic.number, last))
-        with closing(self._reader.rows(query, keys)) as rows:
-            for key, at_ms in rows:
+        with closing(stretch.times(self._reader, topic.number, settled, last)) as rows:
+            for end_key, at_ms in rows:
                 if at_ms > expired_ms:
                     break
-                floor = key & POSITION_MAX
+                floor = max(floor, min(end_key & POSITION_MAX, last))
         if floor == topic.floor:
             return
         if floor > settled:
             swept.expired.append(Expired(topic.name, settled + 1, floor))
         swept.removed += floor - topic.floor
         with self._writer.whole():
-            keys = (key_of(topic.number, topic.floor + 1), key_of(topic.number, floor))
-            self._writer.submit(_REMOVE, keys)
+            last_key = key_of(topic.number, floor)
+            self._writer.submit(stretch.REMOVE, (key_of(topic.number, 1), last_key, last_key))
             topic.rise(floor)
             self._writer.submit(_TOPIC, (topic.number, topic.name, floor), key=topic.name)
 
@@ -458,19 +445,17 @@ class Topics:
                 yield from self._read_short(topic, first - 1, end - 1, content_bytes_max)
 
     def _read(self, topic: Topic, after: int, last: int) -> Generator[Notification, None, None]:
-        keys = (key_of(topic.number, after), key_of(topic.number, last))
-        row: Columns
-        with closing(self._reader.rows(_READ, keys)) as rows:
+        with closing(stretch.read(self._reader, topic.number, max(after, topic.floor), last)) as rows:
             for row in rows:
                 position = row[0] & POSITION_MAX
-                yield Notification(id_of(self._epoch, topic.number, position), topic.name, position, *row[1:])
+                yield Notification(id_of(self._epoch, topic.number, position), topic.name, position, *row[1:5])
 
     def _read_short(
         self, topic: Topic, after: int, last: int, content_bytes_max: int
     ) -> Generator[Notification | TooLong, None, None]:
-        """Without reading the contents of those that are too long."""
-        keys = (content_bytes_max, key_of(topic.number, after), key_of(topic.number, last))
-        with closing(self._reader.rows(_READ_SHORT, keys)) as rows:
+        """Without the contents of those that are too long."""
+        after = max(after, topic.floor)
+        with closing(stretch.read(self._reader, topic.number, after, last, content_bytes_max)) as rows:
             for key, at_ms, kind, publisher, content, content_bytes in rows:
                 position = key & POSITION_MAX
                 id_ = id_of(self._epoch, topic.number, position)

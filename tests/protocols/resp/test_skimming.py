@@ -42,6 +42,22 @@ def test_a_durable_topic_is_skimmed_for_its_contents() -> None:
     assert (bundle.topic, bundle.durable, bundle.contents()) == ("@a", True, contents)
 
 
+def test_contents_of_one_length_are_cut_together_and_are_the_same() -> None:
+    """Also where a content looks like the end of one command and the head of the next."""
+    inside = b"\r\n" + publish(b"@a", b"x" * 100)[:-102]
+    for odd in (b"y" * 100, b"", b"z" * 99, inside + b"y" * (100 - len(inside)), b"\r\n" * 50):
+        for place in (0, 1, 7, 8, 9, 41, 199):
+            contents = [b"%0100d" % number for number in range(200)]
+            contents[place] = odd
+            bundle = skim([publish(b"@a", content) for content in contents], 0)
+            assert bundle is not None
+            assert bundle.contents() == contents
+            other = [publish(b"@a", content) for content in contents[:place]] + [publish(b"@b", odd)]
+            bundle = skim(other, 0)
+            assert bundle is not None
+            assert bundle.contents() == (contents[:place] or [odd])
+
+
 def test_a_name_that_only_begins_the_same_is_another() -> None:
     bundle = skim([publish(b"a", b"1"), publish(b"ab", b"1")], 0)
     assert bundle is not None

@@ -31,15 +31,18 @@ _OUT: Final[dict[Hashable, bytes]] = {
 
 
 class RespBundle(Bundle):
-    """`_head_bytes` is how long the frames are up to the content's length."""
+    """`_head_bytes` is how long the frames are up to the content's length. `contents` may be known already."""
 
-    __slots__ = ("_head_bytes",)
+    __slots__ = ("_contents", "_head_bytes")
 
-    def __init__(self, topic: str, frames: list[bytes], head_bytes: int) -> None:
+    def __init__(self, topic: str, frames: list[bytes], head_bytes: int, contents: list[bytes] | None = None) -> None:
         super().__init__(topic, frames)
         self._head_bytes = head_bytes
+        self._contents = contents
 
     def contents(self) -> list[bytes]:
+        if self._contents is not None:
+            return self._contents
         head_bytes = self._head_bytes
         return [frame[frame.index(CRLF, head_bytes) + 2 : -2] for frame in self.frames]
 
@@ -70,20 +73,41 @@ def skim(frames: list[bytes], start: int) -> RespBundle | None:
     if not 0 < len(topic) <= BROKER_TOPIC_CHARS_MAX or not topic.isprintable() or len(first) > RESP_SKIMMED_BYTES_MAX:
         return None
     head = first[: first.index(b"\r\n", _SKIP) + 2 + len(args[1]) + 2]  # up to the content's length
-    return RespBundle(topic, frames[start : _end(frames, start + 1, head)], len(head))
+    end, contents = _run(frames, start, head, first[: -len(args[2]) - len(CRLF)])
+    return RespBundle(topic, frames[start:end], len(head), contents)
 
 
-def _end(frames: list[bytes], place: int, head: bytes) -> int:
-    """Where the frames from `place` on end that publish on the same name. Looks further the longer that goes well."""
+def _run(frames: list[bytes], place: int, head: bytes, whole_head: bytes) -> tuple[int, list[bytes] | None]:
+    """Where the frames from `place` on end that publish on the same name; and their contents, if all have one length.
+
+    Looks further the longer that goes well.
+    """
     begins, reach = methodcaller("startswith", head), _REACH
+    contents: list[bytes] | None = []
     while place < len(frames):
         some = frames[place : place + reach]
-        if not (all(map(begins, some)) and all(map(_ends, some)) and max(map(len, some)) <= RESP_SKIMMED_BYTES_MAX):
-            bad = (not (begins(each) and _ends(each) and len(each) <= RESP_SKIMMED_BYTES_MAX) for each in some)
-            return place + list(bad).index(True)
+        alike = _alike(some, whole_head)
+        if alike is None:
+            contents = None
+            if not (all(map(begins, some)) and all(map(_ends, some)) and max(map(len, some)) <= RESP_SKIMMED_BYTES_MAX):
+                bad = (not (begins(each) and _ends(each) and len(each) <= RESP_SKIMMED_BYTES_MAX) for each in some)
+                return place + list(bad).index(True), None
+        elif contents is not None:
+            contents += alike
         place += len(some)
         reach *= 4
-    return place
+    return place, contents
+
+
+def _alike(frames: list[bytes], head: bytes) -> list[bytes] | None:
+    """The contents, if each frame is this head, up to the content, a content of one length, and an end."""
+    together = b"".join(frames)
+    content_bytes = len(frames[0]) - len(head) - len(CRLF)
+    if not together.startswith(head) or not together.endswith(CRLF):
+        return None
+    # Between two contents lie an end and a head, and nowhere else: a content that looks so makes one piece too many.
+    contents = together[len(head) : -len(CRLF)].split(CRLF + head)
+    return contents if list(map(len, contents)) == [content_bytes] * len(frames) else None
 
 
 def _args(frame: bytes) -> tuple[bytes, ...]:
