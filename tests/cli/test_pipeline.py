@@ -151,6 +151,32 @@ def test_a_job_whose_spark_is_killed_starts_anew_and_ends_on_ctrl_c(tmp_path: Pa
     check_tables(data)
 
 
+def test_ctrl_c_while_spark_starts_leaves_no_java_behind(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    filled(data, 1)
+    words = [sys.executable, "-m", "wirelake.cli.main", "pipeline", "run", "--data", str(data)]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, env=clean_environment())
+    with process:
+        try:
+            deadline_s = time.monotonic() + WAIT_S
+            while not is_starting(process.pid):
+                assert process.poll() is None
+                assert time.monotonic() < deadline_s
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            output, errors = process.communicate(timeout=WAIT_S)  # ends when whoever has our pipes does: Java too
+        finally:
+            process.kill()
+    assert (process.returncode, output, errors) == (130, "starting Spark …\n", "")
+
+
+def is_starting(pid: int) -> bool:
+    """Whether it has begun to start Spark's JVM."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return any(b"SparkSubmit" in Path(f"/proc/{child}/cmdline").read_bytes() for child in children)
+
+
 def java_of(pid: int) -> int:
     """The JVM that the process started."""
     for line in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():

@@ -249,6 +249,13 @@ def test_another_gateways_token_is_told(tmp_path: Path) -> None:
         assert result.returncode == 1
         assert f"that of the data folder {tmp_path / 'other'}?" in result.stderr
         assert "t0ken" not in result.stderr
+        file = tmp_path / "bob.token"
+        file.write_text("bob:t0ken")
+        result = await command("publish", "@a", "x", "--token-file", str(file))
+        assert f"the one that the NAME:TOKEN in {file} is for?" in result.stderr
+        file.write_text("\n")
+        result = await command("publish", "@a", "x", "--token-file", str(file))
+        assert result.stderr == f"wirelake: the token in {file} is empty\n"
 
     beside(tmp_path, story)
 

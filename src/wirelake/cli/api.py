@@ -31,6 +31,7 @@ class Api:
             raise InputError('listen.http is "off": commands have no way to ask the gateway')
         self.address = address
         self._settings = settings
+        self._token_file = token_file
         self._token = token or _read_token(token_file or Path(settings.data) / "keys" / "admin.token")
 
     def ask(
@@ -130,7 +131,10 @@ class Api:
         except (TypeError, KeyError):
             return ClientError(f"what answers at {self.address} is not a gateway: it says {status}")
         if status == http.client.UNAUTHORIZED:
-            text += f"; is the gateway at {self.address} that of the data folder {self._settings.data}?"
+            whose = f"that of the data folder {self._settings.data}"
+            if self._token_file is not None:
+                whose = f"the one that the NAME:TOKEN in {self._token_file} is for"
+            text += f"; is the gateway at {self.address} {whose}?"
         return AnswerError(text, status)
 
 
@@ -146,7 +150,9 @@ def quoted(*parts: str) -> str:
 
 def _read_token(path: Path) -> str:
     try:
-        return path.read_text().strip()
+        if token := path.read_text().strip():
+            return token
+        raise InputError(f"the token in {path} is empty")
     except FileNotFoundError as error:
         raise InputError(f"{path} is not there: no gateway has run with this data folder yet (see --data)") from error
     except (OSError, UnicodeDecodeError) as error:

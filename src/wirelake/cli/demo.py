@@ -16,7 +16,7 @@ from rich.table import Table
 
 from wirelake.cli.api import Api
 from wirelake.cli.beside import Beside
-from wirelake.cli.needs import missing_for_pipeline
+from wirelake.cli.needs import need_pipeline
 from wirelake.cli.options import settings_options
 from wirelake.cli.simulate import shown_progress, world_at
 from wirelake.config import Listen, Settings, load
@@ -86,9 +86,7 @@ def command(
     sockets, has Spark fill the tables, and prints the ledger and the gold tables. Exit code 0 only if the ledger
     balances.
     """
-    missing = missing_for_pipeline()
-    if missing:
-        raise InputError(f"the tour needs {', '.join(missing)}: pip install wirelake[pipeline]")
+    need_pipeline("the tour")
     with _place(keep or data_folder) as folder:
         settings_file = config_file or _settings_file(folder)
         data = folder / "data"

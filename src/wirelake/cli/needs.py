@@ -5,6 +5,8 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from typing import Final
 
+from wirelake.errors import InputError
+
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _PIPELINE: Final = ("deltalake", "duckdb", "numba", "pyspark")
 
@@ -18,6 +20,13 @@ def missing() -> list[str]:
 def missing_for_pipeline() -> list[str]:
     """`pip install wirelake[pipeline]` brings them. Looked for and not imported: that takes seconds."""
     return [name for name in _PIPELINE if find_spec(name) is None]
+
+
+def need_pipeline(what: str) -> None:
+    """InputError in place of an import that fails."""
+    gone = missing_for_pipeline()
+    if gone:
+        raise InputError(f"{what} needs {', '.join(gone)}: pip install wirelake[pipeline]")
 
 
 def _is_there(package: str) -> bool:

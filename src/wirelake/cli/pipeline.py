@@ -17,6 +17,7 @@ from rich.text import Text
 
 from wirelake.cli import redecode
 from wirelake.cli.logformat import start_logging
+from wirelake.cli.needs import need_pipeline
 from wirelake.cli.options import pass_on, settings_options
 from wirelake.cli.rules import rules_of
 from wirelake.config import load
@@ -92,6 +93,7 @@ def run(
     start_logging("console", "warning")
     if not (data / "log").exists():
         raise InputError(f"there is no log in {data}: start the gateway first, or use --data")
+    need_pipeline("the pipeline")
     from wirelake.pipeline.cluster import cluster_settings  # noqa: PLC0415
     from wirelake.pipeline.gold.refresh import GOLD  # noqa: PLC0415
     from wirelake.pipeline.job import Job, JobSettings, SparkLostError  # noqa: PLC0415 (an extra)
@@ -175,6 +177,7 @@ Example:
 @settings_options
 def compact(config_file: Path | None, data_folder: Path | None) -> None:
     """Join small files, and remove those that no reader can need any more. A running job does so by itself."""
+    need_pipeline("joining files")
     from wirelake.pipeline.compaction import compact as compact_lake  # noqa: PLC0415 (an extra)
 
     table = Table("table", "files before", "after", "removed from disk", box=None)

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from wirelake.cli.log import moment
 from wirelake.cli.logformat import start_logging
+from wirelake.cli.needs import need_pipeline
 from wirelake.cli.options import settings_options
 from wirelake.cli.rules import rules_of
 from wirelake.config import load
@@ -43,6 +44,7 @@ def command(
     settings = load(config_file, data_folder)
     data = Path(settings.data)
     start_logging("console", "warning")
+    need_pipeline("redecoding")
     from wirelake.pipeline.gold.refresh import GOLD  # noqa: PLC0415 (an extra)
     from wirelake.pipeline.redecode import Redecoding, check, redecode  # noqa: PLC0415
     from wirelake.pipeline.session import open_session  # noqa: PLC0415

@@ -2,8 +2,12 @@
 
 import logging
 import os
+import signal
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -73,10 +77,27 @@ def open_session(master: str = LOCAL, name: str = "wirelake", settings: dict[str
         builder = SparkSession.builder.master(master).appName(name)
         for key, value in {**_SETTINGS, "spark.driver.extraJavaOptions": java_options, **(settings or {})}.items():
             builder = builder.config(key, value)
-        session = builder.getOrCreate()
+        with _uninterrupted():
+            session = builder.getOrCreate()
     session.dataSource.register(WirelakeSource)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it logs comes as an exception too
     return session
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """A Ctrl-C waits until Spark is up: one in between would leave a JVM behind that waits for ever."""
+    if threading.current_thread() is not threading.main_thread():  # which alone is interrupted
+        yield
+        return
+    came = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: came.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came.is_set():
+        raise KeyboardInterrupt
 
 
 def _logging_file(folder: Path) -> Path:
