@@ -15,7 +15,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from wirelake.broker.delivery_notes import DeliveryNotes, Record
-from wirelake.broker.feed import Feed, as_message, in_a_row
+from wirelake.broker.feed import Feed, as_messages, in_a_row
 from wirelake.broker.peer import Peer
 from wirelake.broker.telling import Refusals, Telling
 from wirelake.broker.unacked import Run, Unacked
@@ -285,7 +285,7 @@ class DurableTopics:
         first, last = run[0].position, run[-1].position
         encoded: dict[object, tuple[bytes, Refusals]] = {}
         reached: list[Feed] = []
-        messages = [as_message(notification) for notification in run]
+        messages = as_messages(run)
         for feed in feeds:
             peer = feed.peer
             if feed.behind or feed.position >= last:
@@ -336,7 +336,7 @@ class DurableTopics:
 
     def _tell(self, peer: Peer, rows: Sequence[Notification]) -> Refusals:
         """With one write, if there is anything to say. Answers what cannot be said."""
-        messages = [as_message(row) for row in rows]
+        messages = as_messages(rows)
         if peer.audience is None:
             return self._say(peer, messages)
         data, refusals = self._joined(peer, messages)

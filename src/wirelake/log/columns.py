@@ -31,7 +31,7 @@ _FEW_VALUES: Final = {2, 3, 4, 8}  # the cells protocol, event, direction and no
 _START_ROWS: Final = 4096
 _LONG_RUN: Final = 128  # from here on a run's own column pays
 _LONG_ALIKE: Final = 16  # the same for frames that need no converting
-_SMALL_ROWS: Final = 512  # up to here plain Python is faster than the calls into Arrow that would replace it
+_SMALL_ROWS: Final = 192  # up to here plain Python is faster than the calls into Arrow that would replace it
 # Columns of one value that are kept: their number, and the size of each.
 _REPEATED_MAX: Final = 64
 _REPEATED_CHARS_MAX: Final = 64
@@ -212,10 +212,15 @@ def _at_column(values: list[Any], spread: _Spread) -> tuple[Any, tuple[int, int]
     except (TypeError, OverflowError):
         _warn("at", values)
         raw = array("q", [_as_time(value) for value in values])
+    if len(raw) <= _SMALL_ROWS:
+        at_us = min(raw), max(raw)
+    else:
+        bounds = pc.min_max(_from_array(raw, SEQ))
+        at_us = bounds["min"].as_py(), bounds["max"].as_py()
     if spread.few:
-        return _from_array(array("q", spread.values(raw.tolist())), AT), (min(raw), max(raw))
-    bounds = pc.min_max(_from_array(raw, SEQ))
-    return spread.column(_from_array(raw, AT)), (bounds["min"].as_py(), bounds["max"].as_py())
+        raw = array("q", spread.values(raw.tolist()))
+        return _from_array(raw, AT), at_us
+    return spread.column(_from_array(raw, AT)), at_us
 
 
 def _from_array(raw: "array[int]", kind: Any) -> Any:
