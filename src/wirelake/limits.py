@@ -261,6 +261,7 @@ GATEWAY_TURN_FRAMES: Final = 2048  # about; the last read says how long a frame 
 GATEWAY_TURN_BYTES_MAX: Final = 256 * KIB
 GATEWAY_TURN_BYTES_MIN: Final = 4 * KIB
 GATEWAY_LOG_BEHIND: Final = 0.75  # reading stops when this much of what may wait for the disk does
+GATEWAY_LINGER_S: Final = 1.0  # for a peer whose bytes cannot be read to take our last word
 GATEWAY_STOP_S: Final = 10.0  # from the signal to the end
 GATEWAY_CONNECTIONS_MAX: Final = 20_000  # (setting)
 GATEWAY_CONNECTIONS_PER_ADDRESS_MAX: Final = 20_000  # (setting)

@@ -223,6 +223,18 @@ def test_error_4_for_bytes_that_are_no_frame(tmp_path: Path, wire: str, code: st
     run(work())
 
 
+def test_error_4_also_for_a_client_that_goes_on_sending(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with gateway(tmp_path) as running:
+            for _ in range(20):  # a connection closed with bytes on it that nobody read is reset, now and then
+                async with await Phone.call(caller(running)) as phone:
+                    phone.write(b"\x00\x01\xff" + bytes(2_000_000))
+                    assert await phone.error() == 4
+                    assert await phone.hear() is None
+
+    run(work())
+
+
 def test_error_4_for_topics_and_a_second_login(tmp_path: Path) -> None:
     async def work() -> None:
         async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:

@@ -10,7 +10,7 @@ from wirelake.errors import EncodeError, ProtocolError, StateError, StorageError
 from wirelake.gateway.entrance import Entrance
 from wirelake.gateway.outbox import Outbox
 from wirelake.gateway.turns import Turns
-from wirelake.limits import QUARANTINE_BYTES_MAX
+from wirelake.limits import GATEWAY_LINGER_S, QUARANTINE_BYTES_MAX
 from wirelake.message import Kind, Message
 from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.frame import Frame
@@ -27,6 +27,8 @@ class Connection(asyncio.Protocol):
         "_closing",
         "_door",
         "_due_s",
+        "_gone",
+        "_lingers",
         "_outbox",
         "_session",
         "_splitter",
@@ -55,6 +57,8 @@ class Connection(asyncio.Protocol):
         self.opened_at_ms = 0
         self._closing: Closing | None = None
         self._due_s = float("inf")
+        self._gone = False  # nothing more is written
+        self._lingers = False  # it is told why it cannot be read, and may not have stopped sending
         self._transport: asyncio.Transport | None = None
 
     # The broker's view
@@ -298,6 +302,7 @@ class Connection(asyncio.Protocol):
     def _unreadable(self, error: ProtocolError, raw: bytes, now_s: float, *, recorded: bool = False) -> None:
         """`recorded`: they were a whole frame, which is in the log as it came."""
         self._door.gateway.quarantine(self, raw[:QUARANTINE_BYTES_MAX], error, recorded=recorded)
+        self._lingers = True
         self._take(self._session.fail(error, now_s))
         if not self._session.leaving:
             self._finish(Closing(error.code, str(error)))
@@ -316,13 +321,23 @@ class Connection(asyncio.Protocol):
             self._hang_up()
 
     def _hang_up(self) -> None:
-        """Everything was said."""
-        if self._transport is not None:
-            self._transport.close()
+        """Everything was said. To close a connection with bytes on it that nobody read would take our last word from
+        the peer: so what it still sends is thrown away for a moment.
+        """
+        transport = self._transport
+        if transport is None:
+            return
+        if not self._lingers or transport.is_closing() or not transport.can_write_eof():
+            transport.close()
+        elif not self._gone:
+            self._gone = True
+            self._door.gateway.broker.left(self)
+            transport.write_eof()
+            self._door.gateway.later(GATEWAY_LINGER_S, transport.close)
 
     def _send(self, data: bytes) -> None:
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None or transport.is_closing() or self._gone:
             return
         self.bytes_out += len(data)
         transport.write(data)
