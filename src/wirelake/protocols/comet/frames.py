@@ -245,9 +245,10 @@ def _read_bytes(frame: bytes, start: int) -> tuple[bytes, int]:
 def _read_texts(frame: bytes, start: int) -> tuple[tuple[str, ...], int]:
     texts = []
     end = start + 1
-    for _ in range(frame[start]):
-        text, end = _read_text(frame, end)
-        texts.append(text)
+    for _ in range(frame[start]):  # not by `_read_text`: an ack has up to 255, and a busy client many acks
+        begin = end + 2
+        end = begin + (frame[end] << 8 | frame[end + 1])
+        texts.append(frame[begin:end].decode())
     return tuple(texts), end
 
 
