@@ -81,6 +81,11 @@ async def run(options: argparse.Namespace) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(options.seconds):
                 await report(device, meter, None if options.once else options.every)
+    if not meter.reports:
+        sys.exit(
+            f"meter: no report was confirmed. Is a gateway at {options.host}:{options.port}, and does it know "
+            f"{options.serial} (wirelake device add {options.serial})?"
+        )
 
 
 def main() -> None:

@@ -84,6 +84,10 @@ def test_a_meter_reports_and_answers(tmp_path: Path, transport: str) -> None:
             await end(meter)
             once = await end(await start("meter.py", *words, "--key", KEY.hex(), "--once"))
             assert once == (0, "report 1 is on disk\n", "")
+            status, out, err = await end(await start("meter.py", *words[:5], "m2", "--seconds", 0.5))
+            assert (status, out) == (1, "")
+            assert err.startswith("meter: no report was confirmed.")
+            assert "wirelake device add m2" in err
 
     run(work())
 
