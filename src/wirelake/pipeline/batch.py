@@ -14,7 +14,7 @@ from wirelake.lake.tables import TABLES
 from wirelake.log.files import Files
 from wirelake.log.positions import Positions
 from wirelake.pipeline.bucket import Bucketing
-from wirelake.pipeline.commits import Commits
+from wirelake.pipeline.commits import Commits, committing
 from wirelake.pipeline.intents import Intent, Intents
 from wirelake.pipeline.land import Landing
 from wirelake.pipeline.memory.assembly import RULES, Rules
@@ -42,6 +42,7 @@ class Batches:
         self._positions = Positions(places.log, Files())
         self.commits = Commits(places.lake, stream.app)
         self.intents = Intents(places.checkpoint)
+        self.committed = -1  # the newest batch that is known to be in every table
 
     def heal(self) -> None:
         """Finish what was begun: by a process that ended too early, or before the power went."""
@@ -64,8 +65,10 @@ class Batches:
         self._positions.commit(CONSUMER, intent.until_seq, time.time_ns() // 1000)
 
     def _into_tables(self, intent: Intent) -> None:
-        for name in intent.tables:
-            self.commits.commit(name, intent.batch, intent.adds.get(name, ()), intent.removes.get(name, ()))
+        with committing(self._places.lake):
+            for name in intent.tables:
+                self.commits.commit(name, intent.batch, intent.adds.get(name, ()), intent.removes.get(name, ()))
+        self.committed = max(self.committed, intent.batch)
 
     def compute(
         self, spans: "DataFrame", batch: int, poison: frozenset[int] = frozenset(), isolate: bool = False

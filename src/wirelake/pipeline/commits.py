@@ -21,6 +21,7 @@ from wirelake.lake.tables import TABLES, Table
 from wirelake.limits import LAKE_CHECKPOINT_COMMITS, LAKE_COMMIT_ATTEMPTS_MAX, LAKE_KEEP_LOG_H, LAKE_KEEP_REMOVED_H
 from wirelake.pipeline.parquet import FileAction, delta_text
 
+_BATCH_LOCK: Final = "batch.lock"  # held for as long as a batch's commits, or a listing, take
 _SETTINGS: Final = {
     # Statistics for some columns only would make filters on the others find nothing; Parquet's own are in the files.
     "delta.dataSkippingNumIndexedCols": "0",
@@ -151,6 +152,31 @@ def rewriting(lake: Path) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+@contextmanager
+def committing(lake: Path) -> Iterator[None]:
+    """While a batch is put into one table after the other."""
+    with _locked(lake, fcntl.LOCK_EX):
+        yield
+
+
+@contextmanager
+def between_batches(lake: Path) -> Iterator[None]:
+    """No batch is in some of the tables and not yet in others: what is listed now belongs together."""
+    with _locked(lake, fcntl.LOCK_SH):
+        yield
+
+
+@contextmanager
+def _locked(lake: Path, how: int) -> Iterator[None]:
+    lake.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(lake / _BATCH_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        fcntl.flock(descriptor, how)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def swap(

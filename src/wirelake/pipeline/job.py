@@ -75,7 +75,7 @@ class Job:
             raise
         self._batches = Batches(spark, self.places, self._stream, settings.rules)
         self._failures = Failures(self.places.checkpoint)
-        self._refreshing = Refreshing(spark, self.places.lake, self.places.checkpoint, self._batches.intents, gold)
+        self._refreshing = Refreshing(spark, self.places.lake, self.places.checkpoint, self._batches, gold)
         every = settings.compact_every
         self._compacting = Compacting(self.places.lake, every) if every else None
         self._stopping = threading.Event()

@@ -19,6 +19,8 @@ from wirelake.pipeline.intents import Intents
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from wirelake.pipeline.batch import Batches
+
 _log = logging.getLogger(__name__)
 
 Dirty = dict[str, set[int]]  # table → minutes, in microseconds since 1970, in which rows were added or changed
@@ -43,10 +45,11 @@ class Mark(Struct, frozen=True):
 
 class Refreshing:
     def __init__(
-        self, spark: "SparkSession", lake: Path, checkpoint: Path, intents: Intents, parts: Sequence[Part]
+        self, spark: "SparkSession", lake: Path, checkpoint: Path, batches: "Batches", parts: Sequence[Part]
     ) -> None:
         self._lake = lake
-        self._intents = intents
+        self._batches = batches
+        self._intents = batches.intents
         self._spark = spark
         self._parts = [_Progress(part, checkpoint / f"refreshed-{part.name}.json") for part in parts]
         self._wanted = threading.Event()
@@ -74,7 +77,7 @@ class Refreshing:
     def finish(self) -> None:
         """Everything that the other tables have is in the gold tables when this returns."""
         for part in self._parts:
-            part.catch_up(self._spark, self._lake, self._intents)
+            part.catch_up(self._spark, self._lake, self._intents, self._batches.committed)
         self._prune()
 
     def _run(self) -> None:
@@ -90,7 +93,7 @@ class Refreshing:
 
     def _try(self, part: "_Progress") -> None:
         try:
-            part.catch_up(self._spark, self._lake, self._intents)
+            part.catch_up(self._spark, self._lake, self._intents, self._batches.committed)
         except Exception as error:  # noqa: BLE001 (whatever it is: the tables below are whole, and it is tried again)
             _log.warning("the gold tables (%s) could not be brought up to date: %s", part.name, error)
 
@@ -112,9 +115,10 @@ class _Progress:
     def is_due(self) -> bool:
         return time.monotonic() - self._done_s >= self._part.every_s
 
-    def catch_up(self, spark: "SparkSession", lake: Path, intents: Intents) -> None:
+    def catch_up(self, spark: "SparkSession", lake: Path, intents: Intents, committed: int) -> None:
+        """An intent is written before its rows are in the tables: those after `committed` have to wait."""
         self._done_s = time.monotonic()
-        waiting = intents.since(self.mark.batch)
+        waiting = [intent for intent in intents.since(self.mark.batch) if intent.batch <= committed]
         dirty: Dirty = {}
         for intent in waiting:
             for name, minutes in intent.dirty_us.items():

@@ -1,5 +1,6 @@
 """Gold tables are brought up to date where silver changed, and nowhere else; doing it twice does no harm."""
 
+import fcntl
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,17 @@ from wirelake.lake.query import query
 from wirelake.lake.tables import (
     DEVICE_COMMANDS,
     FRAMES,
+    LEDGER,
     MESSAGES,
     READINGS,
     RECORDS,
     TALLIES,
     Table,
 )
-from wirelake.pipeline.commits import live_files, open_table, swap
+from wirelake.pipeline.commits import committing, live_files, open_table, swap
+from wirelake.pipeline.gold import refresh
 from wirelake.pipeline.gold.refresh import refresh_ledger, refresh_minutes
-from wirelake.pipeline.parquet import write
+from wirelake.pipeline.parquet import FileAction, write
 from wirelake.pipeline.refreshing import Dirty
 
 
@@ -88,6 +91,30 @@ def test_bars_are_where_the_records_say_not_where_they_came(spark: SparkSession,
     assert query(tmp_path, "SELECT minute, open, count FROM gold.bars_minute").rows == [
         ["2026-01-02T12:00:00Z", 5.0, 1]
     ]
+
+
+def test_what_a_table_is_made_of_is_listed_between_two_batches(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch is in one table after the other; of some with it and some without, no ledger adds up."""
+    row = {"at": after(0), "seq": 0, "protocol": "comet", "direction": "in"}
+    put(tmp_path, FRAMES, {**row, "event": "frame"})
+    put(tmp_path, MESSAGES, row)
+    inputs: list[str] = []
+
+    def files(lake: Path, table: Table, when: Any = None) -> list[FileAction]:
+        if table is not LEDGER:
+            with (lake / "batch.lock").open() as lock, pytest.raises(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as a batch would want it
+            inputs.append(table.name)
+        return listed(lake, table, when)
+
+    listed = refresh._files
+    monkeypatch.setattr(refresh, "_files", files)
+    refresh_ledger(spark, tmp_path, dirty(MESSAGES, after(0)))
+    assert len(inputs) == 6
+    with committing(tmp_path), (tmp_path / "batch.lock").open() as lock, pytest.raises(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 @pytest.mark.parametrize("lost", [False, True])

@@ -33,7 +33,7 @@ from wirelake.lake.tables import (
     Table,
 )
 from wirelake.limits import GOLD_LEDGER_EVERY_S, GOLD_MINUTES_EVERY_S
-from wirelake.pipeline.commits import live_files, open_table, swap
+from wirelake.pipeline.commits import between_batches, live_files, open_table, swap
 from wirelake.pipeline.gold.bars import bars_minute
 from wirelake.pipeline.gold.calls import call_minute
 from wirelake.pipeline.gold.deliveries import delivery_minute
@@ -102,16 +102,25 @@ def _cook(spark: "SparkSession", lake: Path, recipe: Recipe, dirty: Dirty) -> No
     if not minutes:
         return
     when = stretches((minute - minute % recipe.unit_us for minute in minutes), recipe.unit_us)
-    inputs = [rows_of(spark, lake, table, column, when) for table, column in recipe.made_of]
+    with between_batches(lake):
+        listed = [_files(lake, table, when) for table, _ in recipe.made_of]
+    inputs = [
+        _within(_read(spark, lake, table, files), column, when)
+        for (table, column), files in zip(recipe.made_of, listed, strict=True)
+    ]
     made = recipe.make(*inputs).toArrow().select(recipe.table.schema.names).cast(recipe.table.schema)
     _replace(lake, recipe, made, when)
 
 
 def rows_of(spark: "SparkSession", lake: Path, table: Table, column: str, when: Sequence[Stretch]) -> "DataFrame":
     """The table's rows of these times, out of the files that may have some."""
+    return _within(_read(spark, lake, table, _files(lake, table, when)), column, when)
+
+
+def _within(rows: "DataFrame", column: str, when: Sequence[Stretch]) -> "DataFrame":
     from pyspark.sql import functions as f  # noqa: PLC0415 (half a gigabyte)
 
-    return _read(spark, lake, table, _files(lake, table, when)).where(within(f.col(column), when))
+    return rows.where(within(f.col(column), when))
 
 
 def _devices(spark: "SparkSession", lake: Path, dirty: Dirty) -> None:
