@@ -375,6 +375,7 @@ PIPELINE_BATCH_ROWS: Final = 1_000_000  # (option) records that a stream takes i
 PIPELINE_BATCH_BYTES: Final = 256 * MIB  # (option) the same, in bytes on disk
 PIPELINE_CHUNK_ROWS: Final = 64 * KIB  # records decoded in one call, about
 PIPELINE_CHUNK_BYTES: Final = 16 * MIB
+PIPELINE_HANDED_ROWS: Final = 4 * KIB  # records handed to Spark in one batch, at least: small blocks are joined
 PIPELINE_INTENTS_KEPT: Final = 64  # newest batches whose commits can be done again
 PIPELINE_TRIGGER_S: Final = 1.0  # (option) between the beginnings of two batches, when there is little to do
 PIPELINE_TRIGGER_S_MIN: Final = 0.1

@@ -10,7 +10,7 @@ def warm() -> None:
     for name in ("pyarrow.compute", "pyarrow.parquet", "wirelake.pipeline.land", "wirelake.pipeline.bucket"):
         importlib.import_module(name)
     warm_kernels()
-    # A worker collects garbage after every task. What is here stays: to look through it each time takes 80 ms of a core.
+    # A worker collects garbage after every task. What is here stays: looking through it would take 80 ms of a core.
     gc.collect()
     gc.freeze()
 

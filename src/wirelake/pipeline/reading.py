@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from wirelake.limits import PIPELINE_CHUNK_BYTES, PIPELINE_CHUNK_ROWS
+from wirelake.limits import PIPELINE_CHUNK_BYTES, PIPELINE_CHUNK_ROWS, PIPELINE_HANDED_ROWS
 from wirelake.log.reader import Reader
 from wirelake.pipeline.spans import Span
 
@@ -16,15 +16,21 @@ def read_span(folder: Path, span: Span) -> Iterator[Any]:
     return gathered(Reader(folder).read(span.from_seq, span.until_seq, near=span.near))
 
 
-def gathered(batches: Iterable[Any]) -> Iterator[Any]:
-    """The same rows in the same order, in batches of about PIPELINE_CHUNK_ROWS or PIPELINE_CHUNK_BYTES."""
+def read_columns(folder: Path, span: Span, columns: list[str]) -> Iterator[Any]:
+    """To be handed over as they are: no column is joined that is not asked for, and no block that is large enough."""
+    batches = Reader(folder).read(span.from_seq, span.until_seq, near=span.near)
+    return gathered((batch.select(columns) for batch in batches) if columns else batches, PIPELINE_HANDED_ROWS)
+
+
+def gathered(batches: Iterable[Any], rows_max: int = PIPELINE_CHUNK_ROWS) -> Iterator[Any]:
+    """The same rows in the same order, in batches of about so many rows or PIPELINE_CHUNK_BYTES."""
     waiting: list[Any] = []
     rows = size = 0
     for batch in batches:
         waiting.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-        if rows >= PIPELINE_CHUNK_ROWS or size >= PIPELINE_CHUNK_BYTES:
+        if rows >= rows_max or size >= PIPELINE_CHUNK_BYTES:
             yield _joined(waiting)
             waiting, rows, size = [], 0, 0
     if waiting:

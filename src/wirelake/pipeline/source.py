@@ -13,7 +13,7 @@
 | `partitionRows` | about how many records one task reads |
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ from wirelake.errors import GoneError, InputError
 from wirelake.limits import PIPELINE_BATCH_BYTES, PIPELINE_BATCH_ROWS
 from wirelake.log.schema import SCHEMA
 from wirelake.log.survey import Survey
-from wirelake.pipeline.reading import read_span
+from wirelake.pipeline.reading import read_columns, read_span
 from wirelake.pipeline.spans import Span, batch_end, cut
 from wirelake.pipeline.views import DECODED_VIEWS, decoded_schema, decoded_view
 
@@ -72,7 +72,10 @@ class Options:
         if self.view == "spans":
             yield pa.record_batch([pa.array([value], pa.int64()) for value in astuple(span)], schema=SPANS)
             return
-        look: Callable[[Any], Any] = (lambda batch: batch) if self.view == "frames" else decoded_view(self.view)
+        if self.view == "frames":
+            yield from read_columns(self.folder, span, self.columns)
+            return
+        look = decoded_view(self.view)
         for batch in read_span(self.folder, span):
             yield look(batch).select(self.columns) if self.columns else look(batch)
 
