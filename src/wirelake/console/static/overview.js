@@ -83,7 +83,7 @@ async function ledger() {
   fill(find("#ledger"), [
     ["hour (UTC)", "", (row) => time(Date.parse(row.hour)).slice(0, 16)],
     ["protocol", "", (row) => row.protocol],
-    ...["counted", "received", "decoded", "quarantined", "waiting", "commands", "deliveries"].map(figure),
+    ...["counted", "uncounted", "received", "decoded", "quarantined", "waiting", "commands", "deliveries"].map(figure),
     ["", "", (row) => make("span", { class: row.balanced ? "good" : "bad" }, row.balanced ? "balanced" : "not balanced")],
   ], rows);
 }
