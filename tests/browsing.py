@@ -24,7 +24,16 @@ from pathlib import Path
 from typing import Any
 
 from playwright.async_api import Browser as Chromium
-from playwright.async_api import BrowserContext, ConsoleMessage, Error, Page, Playwright, Request, async_playwright
+from playwright.async_api import (
+    BrowserContext,
+    ConsoleMessage,
+    Error,
+    Page,
+    Playwright,
+    Request,
+    async_playwright,
+    expect,
+)
 
 SCREENSHOTS = Path(__file__).parent.parent / "build" / "screenshots"
 STORY_S = 180.0  # only a failing test takes so long
@@ -39,6 +48,8 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
+
+expect.set_options(timeout=PAGE_MS)  # it has a patience of its own otherwise
 
 Story = Callable[[Page], Awaitable[None]]
 
