@@ -79,6 +79,7 @@ class Traffic:
             protocol, direction, frames = self._mix[number % len(self._mix)]
             session = f"{self._sessions:016x}"
             if number % every == 0:
+                self._event("counters", "", "", '{"hours":{}}')  # as a gateway does; hours without them stay open
                 self._event("close", protocol, session, '{"reason":"bye"}')
                 self._sessions += 1
                 session = f"{self._sessions:016x}"
