@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pipeline.test_commits import calls, seqs
@@ -131,7 +132,7 @@ def test_files_that_nobody_needs_go_after_a_while(commits: Commits, tmp_path: Pa
     assert not half.exists()
     assert (tmp_path / FRAMES.folder / young.path).exists()
     assert seqs(tmp_path, FRAMES) == [0, 1, 2]
-    DeltaTable(tmp_path / FRAMES.folder, version=3).to_pyarrow_table()  # a reader of the version before is not broken
+    pq.read_table(DeltaTable(tmp_path / FRAMES.folder, version=3).file_uris())  # a reader of it is not broken
 
 
 def test_a_running_job_compacts_by_itself(commits: Commits, tmp_path: Path) -> None:

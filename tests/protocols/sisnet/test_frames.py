@@ -214,6 +214,7 @@ def test_a_relay_puts_its_own_name_before_the_askers(own: str, asked: str, name:
         Http("é" * 65, b""),
         DataLine("n", "Buy", "k", "s", b""),
         DataLine("n", "set", "[k", "s", b""),
+        DataLine("n", "set", "k", "[s", b""),
         DataLine("n", "set", "k", "s:", b""),
         BinaryRequest(message_name="n", ask=b"x", data=b"y"),
         BinaryRequest(message_name="n", extensions=(Extension(b"a", b"b"),)),

@@ -29,7 +29,7 @@ class DataLine(SisnetFrame, frozen=True):
                 raise EncodeError(f"a data line cannot name {section[:64]!r}: no {{ }} ( ) or : inside")
             head += written
         if head[0] in FORMS or RELAYED_NAME.match(head):
-            raise EncodeError(f"a data line's command cannot begin like another form: {self.command[:64]!r}")
+            raise EncodeError(f"a data line cannot begin like another form: {head[:64].decode(errors='replace')!r}")
         return head + self.data
 
 
