@@ -1,3 +1,4 @@
+import re
 import time
 
 import pytest
@@ -20,6 +21,11 @@ tails = st.one_of(
     st.binary(max_size=5),
     st.sampled_from([b"*2\r\n$1\r\na\r\n$", b"$5\r\nab", b"*1\r\n:1", b"+\r", b"*1\r\n$x\r\n", b"%1\r\n?"]),
 )
+
+
+def _promises_little(text: str) -> bool:
+    """No length or count in it is beyond the smaller limit."""
+    return not re.search(r"[0-9]{3}", text)
 
 
 @given(st.lists(client_frames, max_size=5), tails, laws.cuts)
@@ -54,7 +60,7 @@ def test_any_split_breaks_the_same_limit(
     assert all(len(frame) <= limit for frame in whole[0])
 
 
-@given(st.text("+:$*_,>0123456\r\na", max_size=60), laws.senders)
+@given(st.text("+:$*_,>0123456\r\na", max_size=60).filter(_promises_little), laws.senders)
 def test_the_short_way_and_the_long_way_cut_alike(text: str, sender: Sender) -> None:
     """Below SMALL_BYTES_MAX a splitter does without the regular expressions; these streams fit either way."""
     stream = text.encode().replace(b"a", b"\r\n")

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from protocols.sisnet.strategies import json_values, words
 from wirelake.errors import TranslationError
@@ -363,6 +363,7 @@ def test_what_an_answer_holds_comes_back(value: Any, name: str) -> None:
 @pytest.mark.parametrize("dialect", Dialect)
 @pytest.mark.parametrize("binary", [False, True])
 @given(value=json_values)
+@example(value=10**18)
 def test_every_dialect_and_form_of_an_answer_says_the_same(dialect: Dialect, binary: bool, value: Any) -> None:
     fields = value if isinstance(value, dict) else {"msg": value}
     message = Message(kind=Kind.RESPONSE, fields=fields)

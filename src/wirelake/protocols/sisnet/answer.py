@@ -1,5 +1,6 @@
 """What an answer says, whichever form and dialect it came in, and how to write one."""
 
+import re
 from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from wirelake.protocols.sisnet.texts import from_base64, text_of, word_of
 
 _ANSWER_KEYS = frozenset({"ans", "msg", "fuc", "login", "logout"})
 _MORE_MAX = 2**31
+_INTEGER = re.compile(rb"-?[0-9]+")
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -169,7 +171,7 @@ def _read_binary_msg(ans: int | None, msg: bytes | None) -> tuple[Any, bytes]:
         return None, msg
     if ans <= 0 or ans == Ans.STRING:
         return text_of(msg), b""
-    if ans == Ans.INTEGER and NUMBER.fullmatch(msg) is None:
+    if ans == Ans.INTEGER and _INTEGER.fullmatch(msg) is None:
         return text_of(msg), b""
     return read_value(msg)
 
