@@ -26,6 +26,7 @@ PATHS: Final = sorted(
     if route.method == "GET" and route.path not in FILES
 )
 
+KNOWN: Final[dict[str, Any]] = {"identities": [("ann", "anns")], "devices": [(SERIAL, 6, None)]}
 FILLED: Final = {  # what is there once the page's own script has done its part
     "/": "#protocols tbody tr",
     "/sessions": "#sessions tbody tr",
@@ -67,16 +68,7 @@ def test_nothing_serious(browser: Browser, tmp_path: Path, scheme: str) -> None:
         assert not found, "\n".join(found)
         await client.aclose()
 
-    visit(
-        browser,
-        tmp_path,
-        story,
-        "redis",
-        "apostol",
-        identities=[("ann", "anns")],
-        devices=[(SERIAL, 6, None)],
-        context={"color_scheme": scheme},
-    )
+    visit(browser, tmp_path, story, "redis", "apostol", context={"color_scheme": scheme}, **KNOWN)
 
 
 def test_no_page_scrolls_sideways_on_a_phone(browser: Browser, tmp_path: Path) -> None:
@@ -96,16 +88,7 @@ def test_no_page_scrolls_sideways_on_a_phone(browser: Browser, tmp_path: Path) -
             await browser.screenshot(page, "sessions-phone")
         await client.aclose()
 
-    visit(
-        browser,
-        tmp_path,
-        story,
-        "redis",
-        "apostol",
-        identities=[("ann", "anns")],
-        devices=[(SERIAL, 6, None)],
-        context={"viewport": {"width": 390, "height": 844}},
-    )
+    visit(browser, tmp_path, story, "redis", "apostol", context={"viewport": {"width": 390, "height": 844}}, **KNOWN)
 
 
 STATUS: Final = "1e0103060431323334f000a6530c5e010000000400000000029c530c5e3ec7"
