@@ -136,6 +136,7 @@ class Magline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     idle_s: _Seconds = MAGLINE_IDLE_S  # a silent connection is closed
     login_s: _Seconds = MAGLINE_LOGIN_S  # from connecting to a decided login
     resume_s: _Seconds = MAGLINE_RESUME_S  # how long a lost session can be taken up again
+    resume_without_proof: Literal["never", "tls", "always"] = "never"  # when its sid alone is enough
     message_bytes_max: _Count = MAGLINE_MESSAGE_BYTES_MAX  # a frame's body
     header_bytes_max: _Count = MAGLINE_HEADER_BYTES_MAX  # a frame's message header
 

@@ -218,6 +218,9 @@ def test_new_keys(tmp_path: Path) -> None:
             assert all(await asyncio.gather(*asked))
             assert sorted(each.text for each in await take(client, 3)) == ["0", "1", "2"]
             assert client.connections == 1
+            client.drop()
+            await client.ping()
+            assert (client.connections, client.resumed) == (2, 1), "the session of the new keys"
 
     run(work())
 
@@ -247,7 +250,7 @@ def test_who_is_refused_or_replaced_stays_away(tmp_path: Path) -> None:
             async with box(running) as first:
                 taking = asyncio.create_task(first.next_notification())
                 thief = box(running)
-                thief._sid = first._sid
+                thief._session_to_resume = first._session_to_resume
                 await thief.open()
                 with pytest.raises(RefusedError, match="FIN 5"):
                     await asyncio.wait_for(taking, WAIT_S)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import ssl
 from typing import Any, Self
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -29,9 +30,17 @@ class Box:
         self.keys: crypto.Keys | None = None
 
     @classmethod
-    async def call(cls, running: Running, user: str = "", token: str = "", *, little: bool = False) -> Self:
+    async def call(
+        cls,
+        running: Running,
+        user: str = "",
+        token: str = "",
+        *,
+        little: bool = False,
+        tls: ssl.SSLContext | None = None,
+    ) -> Self:
         """With a user: connected and logged in. Without: a socket and no more."""
-        box = cls(*await asyncio.open_connection(HOST, running.port("magline")), little=little)
+        box = cls(*await asyncio.open_connection(HOST, running.port("magline"), ssl=tls), little=little)
         if user:
             await box.connect()
             assert await box.ask(1, user=user, token=token) == {"ok": True}
@@ -53,10 +62,25 @@ class Box:
         self.seq += 1
         return self.seq
 
-    async def connect(self, sid: bytes = b"") -> None:
+    def syn(self, sid: bytes = b"", secret: bytes = b"") -> frames.Syn:
+        """A SYN with a key of its own; with a secret, it proves that the session of this sid was ours."""
+        self._private = X25519PrivateKey.generate()
+        public = crypto.public_bytes(self._private)
+        syn = frames.Syn(os.urandom(32), public, sid, seq=self.next_seq(), little=self.little)
+        if secret:
+            syn = replace(syn, head_optional=1, header=crypto.resume_proof(secret, syn))
+        return syn
+
+    @property
+    def secret(self) -> bytes:
+        """What a proof of this session is made of."""
+        assert self.keys is not None
+        return self.keys.resume
+
+    async def connect(self, sid: bytes = b"", secret: bytes = b"") -> None:
         """SYN and ACK: new keys from here on."""
-        private = X25519PrivateKey.generate()
-        syn = frames.Syn(os.urandom(32), crypto.public_bytes(private), sid, seq=self.next_seq(), little=self.little)
+        syn = self.syn(sid, secret)
+        private = self._private
         self.say(syn)
         ack = await self.hear()
         assert isinstance(ack, frames.Ack), ack

@@ -8,10 +8,15 @@ from typing import Any
 
 from gateway.box import Box
 from gateway.running import Running, running_gateway
-from wirelake.message import Credentials, Op, control
+from wirelake.message import Credentials, Kind, Message, Op, control
 
 BOX = ("box", "t0ken")
 LOGIN = control(Op.LOGIN, credentials=Credentials(*BOX), correlation="in")
+
+
+def resume(sid: bytes, secret: bytes) -> Message:
+    """What a client session is told to resume the session of this sid and resume secret."""
+    return Message(kind=Kind.CONTROL, name="resume", fields={"sid": sid.hex(), "secret": secret.hex()})
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.box import Box
-from gateway.boxes import BOX, LOGIN, gateway, logged_in, run
+from gateway.boxes import BOX, LOGIN, gateway, logged_in, resume, run
 from gateway.running import HOST, WAIT_S, Running, running_gateway, until
 from gateway.wire import Station, data_lines, values
 from wirelake.message import Kind, Message, Op, control
@@ -89,18 +89,18 @@ def test_a_lost_line_is_resumed_with_what_waited(tmp_path: Path) -> None:
             line = await Line.call(running)
             await line.ask(LOGIN)
             await line.ask(control(Op.SUBSCRIBE, fields={"topics": ["@boxes"]}, correlation="s"))
-            sid = line.session.sid
+            old = line.session
             line.hang_up()
             await running.recorded("close", 1, protocol="magline")
             await running.publish("@boxes", "while away")
             again = await Line.call(running)
-            resumed = await again.ask(Message(kind=Kind.CONTROL, name="resume", fields={"sid": sid.hex()}))
+            resumed = await again.ask(resume(old.sid, old.resume_secret))
             assert resumed.failure is None
+            assert again.session.sid != old.sid, "each sid serves once"
             assert (await again.hear()).payload == b"while away"
             again.hang_up()
             stranger = await Line.call(running)
-            unknown = Message(kind=Kind.CONTROL, name="resume", fields={"sid": os.urandom(16).hex()})
-            refused = await stranger.ask(unknown)
+            refused = await stranger.ask(resume(os.urandom(16), os.urandom(32)))
             assert refused.failure is not None
             assert refused.failure.code == 5
             stranger.hang_up()
@@ -208,8 +208,8 @@ def test_new_keys_on_a_live_connection(tmp_path: Path) -> None:
         async with logged_in(tmp_path) as (running, box):
             await box.ask(2, topics=["@a"])
             sid, old = box.sid, box.keys
-            await box.connect(sid)
-            assert (box.sid, box.keys != old) == (sid, True)
+            await box.connect(sid, box.secret)
+            assert (box.sid != sid, box.keys != old) == (True, True)
             await running.publish("@a", "sealed with the new keys")
             assert (await box.push())["content"] == "sealed with the new keys"
             assert await box.ask(2, topics=["@b"]) == {"ok": True}, "and still logged in"
@@ -224,7 +224,7 @@ def test_a_syn_without_a_sid_on_a_live_connection_is_somebody_else(tmp_path: Pat
     async def work() -> None:
         async with logged_in(tmp_path) as (running, box):
             await box.ask(2, topics=["@a"])
-            sid = box.sid
+            sid, secret = box.sid, box.secret
             await box.connect()
             assert box.sid != sid
             await running.publish("@a", "for whoever logs in")
@@ -234,7 +234,7 @@ def test_a_syn_without_a_sid_on_a_live_connection_is_somebody_else(tmp_path: Pat
             heard = [await box.hear(), await box.hear()]
             assert sorted(type(each).__name__ for each in heard) == ["Psh", "Rep"], "what waited comes to the identity"
             async with await Box.call(running) as other:
-                other.say(frames.Syn(os.urandom(32), os.urandom(32), sid, seq=1))
+                other.say(other.syn(sid, secret))
                 assert await other.refused() == 5, "the session before it is over"
 
     run(work())
@@ -249,8 +249,8 @@ def test_a_session_moves_to_the_newer_connection(tmp_path: Path) -> None:
             await running.publish("@a", "not acked")
             await old.push()
             async with await Box.call(running) as new:
-                await new.connect(old.sid)
-                assert new.sid == old.sid
+                await new.connect(old.sid, old.secret)
+                assert new.sid != old.sid
                 assert await old.ended() == 5
                 assert (await new.push())["content"] == "not acked", "it comes again"
                 for topic in ("@a", "live"):
@@ -265,18 +265,19 @@ def test_a_session_that_ended_in_peace_or_long_ago_is_not_resumed(tmp_path: Path
     async def work() -> None:
         async with logged_in(tmp_path, magline={"resume_s": 0.001}) as (running, box):
             sid = box.sid
+            in_peace = sid, box.secret
             box.say(frames.Fin(0, seq=box.next_seq()))
             assert await box.hear() is None
             await running.recorded("close", protocol="magline")
             assert running.gateway.state.sessions.find(sid, running.gateway.now_ms() - 10_000) is None
             async with await Box.call(running, *BOX) as again:
-                late = again.sid
+                late = again.sid, again.secret
             await running.recorded("close", 2, protocol="magline")
             now_ms = running.gateway.now_ms()
             await until(lambda: running.gateway.now_ms() > now_ms + 1)
-            for gone in (sid, late):
+            for gone in (in_peace, late):
                 async with await Box.call(running) as stranger:
-                    stranger.say(frames.Syn(os.urandom(32), os.urandom(32), gone, seq=1))
+                    stranger.say(stranger.syn(*gone))
                     assert await stranger.refused() == 5
 
     run(work())

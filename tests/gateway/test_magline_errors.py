@@ -278,7 +278,7 @@ def test_fin_3_when_the_seqs_are_used_up_and_the_session_goes_on_elsewhere(tmp_p
             assert await box.ended() == 3
             await running.recorded("close", protocol="magline")
             async with await Box.call(running) as again:
-                await again.connect(box.sid)
+                await again.connect(box.sid, box.secret)
                 await running.publish("@a", "on")
                 assert (await again.push())["content"] == "on"
 

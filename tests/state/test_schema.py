@@ -37,6 +37,9 @@ ROWS = (
     INSERT INTO topics VALUES (3, '@many', 0);
     INSERT INTO notifications VALUES (3 * {topic} + 1, 10, 0, 'bob', CAST('onetwo' AS BLOB), x'0300000003000000');
     """,
+    """
+    INSERT INTO sessions VALUES (x'03', 'magline', 'ann', 50, '[]', x'0a');
+    """,
 )
 
 
@@ -75,6 +78,9 @@ def test_a_database_of_every_version_opens_with_all_it_held(path: Path, version:
     assert (store.topics.retained("@old") is not None) is (version >= 3)
     assert [each.content for each in store.topics.after("@many", 0)] == ([b"one", b"two"] if version >= 4 else [])
     assert store.topics.head("@many") == (2 if version >= 4 else 0)
+    for sid, since, secret in ((b"\1", 2, b""), (b"\3", 5, b"\n")):
+        session = store.sessions.find(sid, 0)
+        assert (session is not None and session.resume_secret == secret) is (version >= since)
     # And what later versions brought works here too.
     store.sessions.save(Session(b"\2", "magline", "ann", 60, ())).wait(WAIT_S)
     store.topics.publish("@news", b"four", 40, retain=True)[1].wait(WAIT_S)

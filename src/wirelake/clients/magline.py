@@ -24,11 +24,11 @@ from wirelake.message import (
     Operation,
     control,
 )
-from wirelake.protocols.magline.client import REKEY, ClientSession
+from wirelake.protocols.magline.client import ClientSession
 from wirelake.protocols.magline.opcodes import USERS_FIRST, ErrorNumber
 from wirelake.protocols.magline.protocol import PROTOCOL
 from wirelake.protocols.magline.session import Settings
-from wirelake.protocols.magline.translation import CALL, RESUME
+from wirelake.protocols.magline.translation import CALL, REKEY, RESUME
 from wirelake.protocols.session import Closing, Session
 
 _log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class MaglineClient(TopicClient):
         self._little = little
         self._settings = settings
         self._random = random
-        self._sid = b""
+        self._session_to_resume: tuple[bytes, bytes] | None = None  # its sid and its resume secret
         self._resuming = False
         self._logging_in = False
         self._acks = Acks(self._ack, _IDS_PER_ACK_MAX)
@@ -134,6 +134,7 @@ class MaglineClient(TopicClient):
     async def rekey(self) -> None:
         """New keys from here on, on the same connection."""
         await self.request(Message(kind=Kind.CONTROL, name=REKEY))
+        self._remember_session()
 
     async def ping(self) -> None:
         """A ping of your own, answered."""
@@ -145,16 +146,15 @@ class MaglineClient(TopicClient):
         return ClientSession(now_s, self._random, self._pinned, self._settings, little=self._little)
 
     def _login(self) -> Message:
-        self._logging_in, self._resuming = True, bool(self._sid)
-        if self._resuming:
-            return Message(kind=Kind.CONTROL, name=RESUME, fields={"sid": self._sid.hex()})
+        self._logging_in, self._resuming = True, self._session_to_resume is not None
+        if self._session_to_resume is not None:
+            sid, secret = self._session_to_resume
+            return Message(kind=Kind.CONTROL, name=RESUME, fields={"sid": sid.hex(), "secret": secret.hex()})
         return control(Op.LOGIN, credentials=self._credentials)
 
     async def _restore(self) -> None:
         self._logging_in = False
-        session = self._pump.session if self._pump is not None else None
-        if isinstance(session, ClientSession):
-            self._sid, self.server_public = session.sid, session.server_public
+        self._remember_session()
         if self._resuming:
             self.resumed += 1  # with the subscriptions that it had
         else:
@@ -166,7 +166,7 @@ class MaglineClient(TopicClient):
     def _final(self, failure: Failure) -> bool:
         if self._resuming and failure.code == ErrorNumber.UNKNOWN_SESSION:
             _log.info("the session is not known any more: logging in anew")
-            self._sid = b""
+            self._session_to_resume = None
         return self._logging_in and failure.code == ErrorNumber.NOT_LOGGED_IN
 
     def _notified(self, notification: Notification) -> None:
@@ -179,6 +179,12 @@ class MaglineClient(TopicClient):
         super()._ended(closing)
 
     # Inside
+
+    def _remember_session(self) -> None:
+        session = self._pump.session if self._pump is not None else None
+        if isinstance(session, ClientSession):
+            self._session_to_resume = (session.sid, session.resume_secret)
+            self.server_public = session.server_public
 
     async def _ack(self, ids: list[str]) -> None:
         await self.request(control(Op.ACK, fields={"ids": ids}))

@@ -123,6 +123,8 @@ def _magline_settings(gateway: "Gateway") -> MaglineSettings:
         idle_s=chosen.idle_s,
         login_s=chosen.login_s,
         resume_s=chosen.resume_s,
+        resume_without_proof=chosen.resume_without_proof == "always"
+        or (chosen.resume_without_proof == "tls" and gateway.tls is not None),
         message_bytes_max=chosen.message_bytes_max,
         header_bytes_max=chosen.header_bytes_max,
         open=gateway.settings.auth.open,

@@ -31,7 +31,7 @@ from wirelake.gateway.http.route import Route
 from wirelake.gateway.keys import Keys
 from wirelake.gateway.logins import Logins
 from wirelake.gateway.recorder import Recorded, Recorder
-from wirelake.gateway.resuming import RESUME, Resuming
+from wirelake.gateway.resuming import Resuming
 from wirelake.gateway.timers import Timers
 from wirelake.gateway.tls import tls_context
 from wirelake.gateway.upstreams import Upstreams
@@ -271,11 +271,7 @@ class Gateway:
         if op is Op.LOGIN and message.credentials is not None:
             self._login(peer, message)
             return
-        if op is Op.LOGOUT and peer.protocol == "magline":
-            self.resuming.start_anew(peer)
-            return
-        if message.name == RESUME:
-            self.resuming.resume(peer, message)
+        if peer.protocol == "magline" and self.resuming.handle(peer, message):
             return
         self.broker.handle(peer, message, self.now_s(), self.now_ms())
         self.flush_soon()

@@ -1,24 +1,30 @@
-"""magline sessions: for a while after its connection is gone, the sid alone brings identity and subscriptions back.
+"""Resume magline sessions: a client that lost its connection goes on for a while with its identity and subscriptions.
 
-A session whose old connection is still open, because nobody noticed yet that the line is dead, moves to the new one.
+The sid of a SYN goes over the line in clear, so it only says which session is meant. A proof, made with a secret of the
+old session's keys, says that the session is the client's own. Nothing happens to the old session before the proof was
+found to hold. Only then a session whose old connection is still open, because nobody noticed yet that the line is dead,
+moves to the new one. Each sid serves once: who resumes gets a new one.
 """
 
 import logging
+import os
 from typing import TYPE_CHECKING, Final
 
 from wirelake.broker.services import failed
+from wirelake.commit import Commit
 from wirelake.errors import StorageError
 from wirelake.gateway.connection import Connection
-from wirelake.message import Kind, Message
+from wirelake.message import Kind, Message, Op, control_op
+from wirelake.protocols.magline.frames import PROOF_BYTES
 from wirelake.protocols.magline.opcodes import ErrorNumber
 from wirelake.protocols.magline.server import ServerSession
+from wirelake.protocols.magline.translation import REKEY, RESUME
 from wirelake.protocols.session import Closing
 from wirelake.state.sessions import Session as Kept
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway
 
-RESUME: Final = "resume"
 _OVER: Final = frozenset({"fin_normal", "replaced"})  # closings after which nobody comes back for the session
 
 _log = logging.getLogger(__name__)
@@ -29,6 +35,20 @@ class Resuming:
         self._gateway = gateway
         self._live: dict[bytes, Connection] = {}  # by sid
         self._sids: dict[str, bytes] = {}  # by the connection's id: its session may have begun anew meanwhile
+        self._no_secret = os.urandom(PROOF_BYTES)  # so that an unknown sid takes as long as a wrong proof
+
+    def handle(self, connection: Connection, message: Message) -> bool:
+        """Take what is about sessions; return whether it was."""
+        if control_op(message) is Op.LOGOUT:
+            self._start_anew(connection)
+        elif message.kind is Kind.CONTROL and message.name == RESUME:
+            self._resume(connection, message)
+        elif message.kind is Kind.CONTROL and message.name == REKEY:
+            if self._forget(connection):  # else it is not logged in yet
+                self.logged_in(connection)
+        else:
+            return False
+        return True
 
     def logged_in(self, connection: Connection) -> None:
         if isinstance(connection.session, ServerSession):
@@ -41,9 +61,12 @@ class Resuming:
         session, had_one = connection.session, self._forget(connection)
         over = closing.code in _OVER or self._gateway.stopping
         if had_one and not over and isinstance(session, ServerSession):
-            self._keep(connection, session)
+            try:
+                self._gateway.state.sessions.save(self._to_keep(connection, session))
+            except StorageError as error:  # then it logs in anew, and its durable subscriptions are its identity's
+                _log.warning("session %s cannot be kept for a resume: %s", connection.id, error)
 
-    def start_anew(self, connection: Connection) -> None:
+    def _start_anew(self, connection: Connection) -> None:
         """A SYN without a sid on a live connection: whoever it is, it is nobody until it logs in."""
         gateway = self._gateway
         self._forget(connection)
@@ -52,45 +75,64 @@ class Resuming:
         connection.identity = ""
         gateway.flush_soon()
 
-    def resume(self, connection: Connection, message: Message) -> None:
-        gateway = self._gateway
+    def _resume(self, connection: Connection, message: Message) -> None:
+        gateway, session = self._gateway, connection.session
+        if not isinstance(session, ServerSession):
+            raise AssertionError("only magline sessions ask to be resumed")
         sid = bytes.fromhex(message.fields["sid"])
-        self._take_from_live(sid)
-        kept = gateway.state.sessions.find(sid, gateway.now_ms())
-        if kept is None or kept.protocol != connection.protocol:
-            gateway.recorder.event(connection, "refuse", {"reason": "unknown_session"})
-            connection.say(failed(message.correlation, "no such session", ErrorNumber.UNKNOWN_SESSION))
+        live = self._live.get(sid)
+        kept = self._find(sid, live, connection.protocol)
+        if not session.may_resume(self._no_secret if kept is None else kept.resume_secret) or kept is None:
+            reason = "unknown_session" if kept is None else "wrong_proof"
+            gateway.counters.logins[connection.protocol, reason] += 1
+            gateway.recorder.event(connection, "refuse", {"reason": reason})
+            about = {"session": connection.id, "address": connection.address, "reason": reason}
+            _log.info("resume refused", extra=about)
+            self._refuse(connection, message)  # in the same words for both
             return
-        gateway.state.sessions.remove(sid)
+        if live is not None:
+            self._forget(live)
+            gateway.broker.left(live)
+            live.end(Closing("replaced", "the session was taken up by another connection"))
         connection.identity = kept.identity
         gateway.recorder.event(connection, "login", {"resumed": True})
+        used_up = gateway.state.sessions.remove(sid)
+        used_up.add_done_callback(lambda commit: self._resumed(connection, message, kept, commit))
+
+    def _resumed(self, connection: Connection, message: Message, kept: Kept, used_up: Commit) -> None:
+        """The old sid is used up for good: not even a crash lets the same SYN be played again."""
+        gateway = self._gateway
+        if connection.closing is not None or connection.id not in gateway.connections:
+            return
+        if used_up.error is not None:
+            connection.identity = ""
+            self._refuse(connection, message)
+            return
         connection.say(Message(kind=Kind.RESPONSE, correlation=message.correlation))
         self.logged_in(connection)
         for topic in kept.topics:
             gateway.broker.rejoin(connection, topic)
         gateway.flush_soon()
 
-    def _take_from_live(self, sid: bytes) -> None:
-        connection = self._live.get(sid)
-        if connection is None or not isinstance(connection.session, ServerSession):
-            return
-        self._forget(connection)
-        self._keep(connection, connection.session)
-        self._gateway.broker.left(connection)
-        connection.end(Closing("replaced", "the session was taken up by another connection"))
+    def _refuse(self, connection: Connection, message: Message) -> None:
+        connection.say(failed(message.correlation, "no such session", ErrorNumber.UNKNOWN_SESSION))
+
+    def _find(self, sid: bytes, live: Connection | None, protocol: str) -> Kept | None:
+        """What is known of the session; changes nothing."""
+        if live is not None and isinstance(live.session, ServerSession):
+            return self._to_keep(live, live.session)
+        kept = self._gateway.state.sessions.find(sid, self._gateway.now_ms())
+        return kept if kept is not None and kept.protocol == protocol else None
 
     def _forget(self, connection: Connection) -> bool:
         """Whether it had a session."""
         sid = self._sids.pop(connection.id, None)
         return sid is not None and self._live.pop(sid, None) is not None
 
-    def _keep(self, connection: Connection, session: ServerSession) -> None:
+    def _to_keep(self, connection: Connection, session: ServerSession) -> Kept:
         gateway = self._gateway
         until_ms = gateway.now_ms() + int(session.settings.resume_s * 1000)
-        topics = gateway.broker.topics_of(connection)
-        try:
-            gateway.state.sessions.save(
-                Kept(session.sid, connection.protocol, connection.identity, until_ms, tuple(topics))
-            )
-        except StorageError as error:  # then it logs in anew, and its durable subscriptions are its identity's
-            _log.warning("session %s cannot be kept for a resume: %s", connection.id, error)
+        topics = tuple(gateway.broker.topics_of(connection))
+        return Kept(
+            session.sid, connection.protocol, connection.identity, until_ms, topics, resume_secret=session.resume_secret
+        )

@@ -52,7 +52,7 @@ FRAMES: Final = _table(
     ("session", TEXT),  # of the connection, or the device
     ("identity", TEXT),  # who had logged in
     ("peer", TEXT),  # HOST:PORT
-    ("frame", BYTES),  # the bytes of the wire (magline data opened)
+    ("frame", BYTES),  # the bytes of the wire (magline: data opened, sids zero)
     ("note", TEXT),  # JSON: what else there is to say
     grouped_by=("day",),
 )

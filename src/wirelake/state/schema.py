@@ -69,6 +69,10 @@ STEPS: Final[tuple[str, ...]] = (
     """
     ALTER TABLE notifications ADD COLUMN sizes BLOB;
     """,
+    # 5: a session is resumed by whoever proves to have had its keys
+    """
+    ALTER TABLE sessions ADD COLUMN resume_secret BLOB NOT NULL DEFAULT x'';
+    """,
 )
 VERSION: Final = len(STEPS)
 

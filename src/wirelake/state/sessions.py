@@ -1,4 +1,4 @@
-"""Sessions that may be resumed: a peer that comes back in time with its session id goes on where it was."""
+"""Sessions that may be resumed: a peer that comes back in time and proves that it had its keys goes on where it was."""
 
 from typing import Final
 
@@ -13,7 +13,9 @@ from wirelake.state.reader import Reader
 from wirelake.state.writer import Writer
 
 _SAVE: Final = Statement(
-    "sessions", "INSERT OR REPLACE INTO sessions (sid, protocol, identity, until_ms, topics) VALUES ", "(?,?,?,?,?)"
+    "sessions",
+    "INSERT OR REPLACE INTO sessions (sid, protocol, identity, until_ms, topics, resume_secret) VALUES ",
+    "(?,?,?,?,?,?)",
 )
 _REMOVE: Final = Statement("sessions", "DELETE FROM sessions WHERE sid IN (", "?", ")")
 _TOPICS: Final = json.Decoder(tuple[str, ...])
@@ -25,6 +27,10 @@ class Session(Struct, frozen=True):
     identity: str  # empty before the login
     until_ms: int
     topics: tuple[str, ...]  # subscribed on this session, durable or live
+    resume_secret: bytes = b""  # what a proof is made of; empty for sessions kept before there were proofs
+
+    def __repr__(self) -> str:
+        return f"Session(protocol={self.protocol!r}, identity={self.identity!r}, until_ms={self.until_ms})"
 
 
 class Sessions:
@@ -36,10 +42,10 @@ class Sessions:
         self._by_sid: dict[bytes, Session] = {}
 
     def load(self) -> None:
-        rows = self._reader.rows("SELECT sid, protocol, identity, until_ms, topics FROM sessions")
+        rows = self._reader.rows("SELECT sid, protocol, identity, until_ms, topics, resume_secret FROM sessions")
         self._by_sid = {
-            sid: Session(sid, protocol, identity, until_ms, _TOPICS.decode(topics))
-            for sid, protocol, identity, until_ms, topics in rows
+            sid: Session(sid, protocol, identity, until_ms, _TOPICS.decode(topics), secret)
+            for sid, protocol, identity, until_ms, topics, secret in rows
         }
 
     def find(self, sid: bytes, now_ms: int) -> Session | None:
@@ -56,7 +62,7 @@ class Sessions:
             raise FullError(f"{STATE_SESSIONS_MAX} sessions wait to be resumed already")
         self._by_sid[session.sid] = session
         topics = json.encode(session.topics)
-        row = (session.sid, session.protocol, session.identity, session.until_ms, topics)
+        row = (session.sid, session.protocol, session.identity, session.until_ms, topics, session.resume_secret)
         return self._writer.submit(_SAVE, row, key=session.sid, content_bytes=len(topics))
 
     def remove(self, sid: bytes) -> Commit:
@@ -88,6 +94,8 @@ class Sessions:
 def _check(session: Session) -> None:
     if not 0 < len(session.sid) <= STATE_NAME_BYTES_MAX:
         raise InputError(f"a session id has 1 to {STATE_NAME_BYTES_MAX} bytes, not {len(session.sid)}")
+    if len(session.resume_secret) > STATE_NAME_BYTES_MAX:
+        raise InputError(f"a resume secret has at most {STATE_NAME_BYTES_MAX} bytes, not {len(session.resume_secret)}")
     check_name(session.protocol, "a session's protocol")
     if session.identity:
         check_name(session.identity, "an identity's name")

@@ -58,8 +58,9 @@ def answer_to(question: Message, **rest: Any) -> Message:
     return Message(kind=Kind.RESPONSE, correlation=question.correlation, **rest)
 
 
-def resume(sid: bytes) -> Message:
-    return Message(kind=Kind.CONTROL, name="resume", correlation="again", fields={"sid": sid.hex()})
+def resume(sid: bytes, secret: bytes = bytes(32)) -> Message:
+    fields = {"sid": sid.hex(), "secret": secret.hex()}
+    return Message(kind=Kind.CONTROL, name="resume", correlation="again", fields=fields)
 
 
 def said_by(talking: Conversation, sender: Sender) -> list[frames.MaglineFrame]:
@@ -89,10 +90,14 @@ class Peer:
         self.keys = crypto.Keys(crypto.DirectionKeys(b"", b""), crypto.DirectionKeys(b"", b""))
         self.sid = sid
 
-    def syn(self, sid: bytes = b"", seq: int | None = None) -> frames.Syn:
+    def syn(self, sid: bytes = b"", seq: int | None = None, *, proof: bool = True) -> frames.Syn:
+        """With a sid, it proves that it knows the keys in use."""
         self.seq = self.seq + 1 if seq is None else seq
         public = crypto.public_bytes(self.private)
-        return frames.Syn(bytes([self.seq % 256] * 32), public, sid, seq=self.seq, little=self.little)
+        syn = frames.Syn(bytes([self.seq % 256] * 32), public, sid, seq=self.seq, little=self.little)
+        if not sid or not proof:
+            return syn
+        return replace(syn, head_optional=1, header=crypto.resume_proof(self.keys.resume, syn))
 
     def connect(self, sid: bytes = b"", now_s: float = 0.0) -> None:
         syn = self.syn(sid)

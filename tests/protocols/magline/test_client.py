@@ -103,10 +103,16 @@ def test_an_ack_to_another_syn_is_refused() -> None:
     assert closes(step, "unexpected_frame") == (2, 1)
 
 
-def test_another_session_than_the_old_one_is_refused() -> None:
+def test_to_resume_proves_that_the_session_was_ours() -> None:
+    secret = bytes(range(32))
     host = Host()
-    syn = host.begin(resume(bytes(16)))
-    assert closes(host.session.receive(host.ack(syn), 0.0), "wrong_session") == (2, 1)
+    syn = host.begin(resume(bytes(16), secret))
+    assert (syn.head_optional, syn.header) == (1, crypto.resume_proof(secret, syn))
+    host.session.receive(host.ack(syn), 0.0)
+    assert host.session.sid == SID, "a new one"
+    again = host.begin(REKEY)
+    assert (again.sid, again.header) == (SID, crypto.resume_proof(host.session.resume_secret, again))
+    assert Host().begin(CONNECT).header == b""
 
 
 def test_an_ack_after_an_err_is_refused() -> None:
@@ -118,7 +124,9 @@ def test_an_ack_after_an_err_is_refused() -> None:
     assert closes(host.session.receive(host.ack(syn), 0.0), "unexpected_frame") == (2, 1)
 
 
-@pytest.mark.parametrize("message", [resume(b"short"), Message(kind=Kind.CONTROL, name="resume")])
+@pytest.mark.parametrize(
+    "message", [resume(b"short"), resume(bytes(16), b"short"), Message(kind=Kind.CONTROL, name="resume")]
+)
 def test_to_resume_takes_a_sid(message: Message) -> None:
     host = Host()
     with pytest.raises(StateError, match="sid"):

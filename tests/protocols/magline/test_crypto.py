@@ -8,6 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from protocols.magline.strategies import u32
 from wirelake.errors import ProtocolError, SealError
@@ -108,6 +109,28 @@ def test_data_is_sealed_as_written(little: bool) -> None:
     assert wire[: len(before)] == before
     assert sealed.hmac == hmac.new(keys.mac, before + sealed.data, hashlib.sha256).digest()[:16]
     assert crypto.open_data(sealed, keys) == plain
+
+
+def test_a_resume_proof_as_written() -> None:
+    """Computed by hand from the rule, for implementations to compare with."""
+    base = hashlib.sha256(CLIENT_RANDOM + SERVER_RANDOM + SHARED).digest()
+    secret = hmac.new(base, b"resume", hashlib.sha256).digest()
+    assert KEYS.resume == secret
+    syn = frames.Syn(bytes(range(1, 33)), bytes(range(2, 34)), SID, seq=1)
+    covered = b"resume" + syn.client_random + syn.client_public + SID
+    proof = hmac.new(secret, covered, hashlib.sha256).digest()
+    assert crypto.resume_proof(secret, syn) == proof
+    assert proof.hex() == "83822f223aae39ad8132c72efa535f73a3ec344144e76994718090b3f7ce4ee7"
+    assert crypto.proves(secret, replace(syn, head_optional=1, header=proof))
+    for other in (
+        replace(syn, head_optional=1, header=proof, sid=bytes(16)),
+        replace(syn, head_optional=1, header=proof, client_random=bytes(32)),
+        replace(syn, head_optional=1, header=proof, client_public=bytes(32)),
+        replace(syn, head_optional=1, header=proof[:16]),
+        replace(syn, header=proof),
+    ):
+        assert not crypto.proves(secret, other)
+    assert secret.hex() not in repr(KEYS)
 
 
 @given(st.sampled_from([frames.Req, frames.Rep, frames.Psh]), u32, u32, st.binary(max_size=100), st.booleans())

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from protocols.magline.talking import Peer, answer_to, ends, peer, ready
 from wirelake.errors import LimitError, ProtocolError, SealError, StateError, TranslationError
@@ -15,7 +16,7 @@ from wirelake.limits import (
 )
 from wirelake.message import Credentials, Failure, Fault, Kind, Message, Op, Operation, Topic, control_op
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.magline import frames
+from wirelake.protocols.magline import crypto, frames
 from wirelake.protocols.magline.session import ServerState
 from wirelake.protocols.session import Closing, Step
 
@@ -90,7 +91,9 @@ def test_a_key_of_low_order_is_refused() -> None:
     made = ready()
     for sid in (b"", made.sid):
         made = ready()
-        step = made.session.receive(frames.Syn(bytes(32), bytes(32), sid, seq=9), 0.0)
+        syn = frames.Syn(bytes(32), bytes(32), sid, seq=9)
+        proof = crypto.resume_proof(made.keys.resume, syn)
+        step = made.session.receive(replace(syn, head_optional=1, header=proof), 0.0)
         assert closes(step, "bad_key") == (2, 1)
 
 
@@ -381,7 +384,7 @@ def test_an_old_session_is_resumed_when_the_app_allows_it() -> None:
     assert made.session.receive(frames.Pin(1, seq=2), 0.0).frames == [frames.Pon(1, seq=2)]
     (ack,) = made.session.send(answer_to(question), 0.0).frames
     made.take(syn, ack)
-    assert made.sid == made.session.sid == sid
+    assert made.sid == made.session.sid != sid
     assert made.session.state is ServerState.READY
     assert made.open(made.session.send(NEWS, 0.0).frames[0]).business_cmd == 5
     assert number(made.session.receive(made.req(1, LOGIN), 0.0)) == 2
@@ -408,9 +411,12 @@ def test_a_second_syn_with_the_own_sid_changes_the_keys_and_nothing_else() -> No
     made = ready()
     (question,) = made.session.receive(made.req(17), 0.0).messages
     old_keys, old_sid = made.keys, made.sid
-    made.connect(made.sid)
+    syn = made.syn(made.sid)
+    step = made.session.receive(syn, 0.0)
+    assert [(message.kind, message.name) for message in step.messages] == [(Kind.CONTROL, "rekey")]
+    made.take(syn, step.frames[0])
     assert made.keys != old_keys
-    assert made.sid == old_sid
+    assert made.sid != old_sid
     (rep,) = made.session.send(answer_to(question, payload=b"late"), 0.0).frames
     assert made.open(rep) == frames.Rep(17, frames.OPENED, b"late", seq=2)
     assert len(made.session.receive(made.req(16), 0.0).messages) == 1
@@ -431,6 +437,56 @@ def test_the_seqs_run_on_through_a_second_syn() -> None:
 def test_a_second_syn_with_another_sid_gets_err_5() -> None:
     made = ready()
     assert closes(made.session.receive(made.syn(bytes(16)), 0.0), "unknown_session") == (5, 1)
+
+
+def test_a_second_syn_without_the_proof_gets_err_5() -> None:
+    made = ready()
+    assert closes(made.session.receive(made.syn(made.sid, proof=False), 0.0), "unknown_session") == (5, 1)
+    for change in ("client_random", "client_public", "header"):
+        made = ready()
+        syn = replace(made.syn(made.sid), **{change: bytes(range(32))})
+        assert closes(made.session.receive(syn, 0.0), "unknown_session") == (5, 1)
+    made = ready(resume_without_proof=True)
+    assert [f.name for f in made.session.receive(made.syn(made.sid, proof=False), 0.0).frames] == ["ACK"]
+    wrong = replace(made.syn(made.session.sid), header=bytes(32))
+    assert closes(made.session.receive(wrong, 0.0), "unknown_session") == (5, 1), "one that is there must hold"
+
+
+def test_a_proof_is_checked_with_the_secret_that_the_app_brings() -> None:
+    secret, sid = bytes(range(32)), bytes(range(16))
+    made = peer()
+    syn = made.syn(sid, proof=False)
+    proof = crypto.resume_proof(secret, syn)
+    cases = [
+        (replace(syn, head_optional=1, header=proof), True),
+        (replace(syn, head_optional=0x8001, header=proof + b"what a later version adds"), True),
+        (replace(syn, header=proof), False),  # the bit is not set
+        (replace(syn, head_optional=2, header=proof), False),
+        (replace(syn, head_optional=1, header=proof[:31]), False),
+        (replace(syn, head_optional=1), False),
+        (replace(syn, head_optional=1, header=crypto.resume_proof(bytes(32), syn)), False),
+        (syn, False),
+    ]
+    for given, right in cases:
+        made = peer()
+        made.session.receive(given, 0.0)
+        assert made.session.may_resume(secret) is right
+    made = peer()
+    nothing = crypto.resume_proof(b"", syn)
+    made.session.receive(replace(syn, head_optional=1, header=nothing), 0.0)
+    assert not made.session.may_resume(b""), "a session without a secret has no proof"
+
+
+def test_the_log_has_no_sid() -> None:
+    for made in (peer(), ready()):
+        sid = made.sid or bytes(range(1, 17))
+        syn = made.syn(sid)
+        wire = syn.encode()
+        made.session.receive(syn, 0.0)
+        kept = made.session.kept(wire, Sender.CLIENT)
+        assert kept == replace(syn, sid=bytes(16)).encode()
+    first = made.syn()
+    assert made.session.kept(first.encode(), Sender.CLIENT) == first.encode()
 
 
 def test_a_second_syn_without_a_sid_is_a_new_session_without_a_login() -> None:

@@ -24,6 +24,7 @@ from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import frames
 from wirelake.protocols.magline.protocol import PROTOCOL
 from wirelake.protocols.magline.sealed import SealedSession
+from wirelake.protocols.magline.server import ServerSession
 from wirelake.protocols.magline.session import ClientState, ServerState
 from wirelake.protocols.session import Closing
 
@@ -150,10 +151,14 @@ def test_a_session_is_taken_up_on_another_connection() -> None:
     before = logged_in().sessions[Sender.CLIENT]
     assert isinstance(before, SealedSession)
     talking = talk(pinned=PUBLIC)
-    (question,) = talking.client_says(resume(before.sid))
+    (question,) = talking.client_says(resume(before.sid, before.resume_secret))
     assert question.fields == {"sid": before.sid.hex()}
+    server = talking.sessions[Sender.SERVER]
+    assert isinstance(server, ServerSession)
+    assert server.may_resume(before.resume_secret)
+    assert not server.may_resume(bytes(32))
     (answer,) = talking.server_says(answer_to(question))
-    assert (answer.correlation, answer.fields) == ("again", {"sid": before.sid.hex()})
+    assert (answer.correlation, answer.fields) == ("again", {"sid": server.sid.hex()})
     (heard,) = talking.server_says(Message(kind=Kind.NOTIFICATION, id="waited"))
     assert heard.id == "waited"
 

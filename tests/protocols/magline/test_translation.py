@@ -161,10 +161,13 @@ def test_any_content_crosses(content: bytes) -> None:
     assert to_message(from_message(news, Sender.CLIENT), Sender.CLIENT).payload == content
 
 
-def test_a_syn_names_the_session_to_resume() -> None:
+def test_a_syn_says_whether_it_resumes_and_not_what() -> None:
     syn = frames.Syn(bytes(32), bytes(32), bytes(range(16)), seq=1)
     message = to_message(syn, Sender.CLIENT)
-    assert (message.kind, message.name, message.fields) == (Kind.CONTROL, "SYN", {"sid": syn.sid.hex()})
+    said = {"resume": True, "proof": False}
+    assert (message.kind, message.name, message.fields) == (Kind.CONTROL, "SYN", said)
+    proving = frames.Syn(bytes(32), bytes(32), bytes(range(16)), seq=1, head_optional=1, header=bytes(32))
+    assert to_message(proving, Sender.CLIENT).fields == {"resume": True, "proof": True}
     assert to_message(frames.Syn(bytes(32), bytes(32)), Sender.CLIENT).fields == {}
 
 

@@ -1,7 +1,8 @@
 """A user's end of a magline connection.
 
 To begin, send one of: a login (SYN, then LOGIN), or a control message called `connect` (SYN alone, for a server
-that wants no login) or `resume` with the old `sid` in hex. A control message called `rekey` asks for new keys later.
+that wants no login) or `resume` with the old session's `sid` and `secret` in hex, which a session has as `sid` and
+`resume_secret`. A control message called `rekey` asks for new keys later.
 """
 
 from collections.abc import Callable
@@ -17,14 +18,13 @@ from wirelake.message import Failure, Kind, Op, control_op
 from wirelake.message import Message as Common
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import crypto, frames
-from wirelake.protocols.magline.opcodes import ErrorNumber, Reason
+from wirelake.protocols.magline.opcodes import RESUME_PROOF, ErrorNumber, Reason
 from wirelake.protocols.magline.sealed import SealedSession
 from wirelake.protocols.magline.session import CLIENT_TABLE, ClientState, Settings
 from wirelake.protocols.magline.translation import RESUME, from_message, read_push, to_message
 from wirelake.protocols.session import Closing, Step
 
 CONNECT = "connect"
-REKEY = "rekey"
 
 _OWN_PING = None  # as a correlation: nobody above waits for its answer
 
@@ -67,16 +67,18 @@ class ClientSession(SealedSession):
 
     def _connect(self, message: Common, now_s: float, step: Step) -> None:
         self.state = ClientState.NEW  # until it is sure that the message can be said
-        sid = _sid(message) if message.name == RESUME else b""
+        sid, secret = _resumed_session(message) if message.name == RESUME else (b"", b"")
         if control_op(message) is Op.LOGIN:
             self._frame_for(message)
         self.state = ClientState.CONNECTING
-        self._send_syn(message, sid, now_s, step)
+        self._send_syn(message, sid, secret, now_s, step)
 
-    def _send_syn(self, message: Common, sid: bytes, now_s: float, step: Step) -> None:
+    def _send_syn(self, message: Common, sid: bytes, secret: bytes, now_s: float, step: Step) -> None:
         private = X25519PrivateKey.from_private_bytes(self._random(frames.KEY_BYTES))
         client_random, public = self._random(frames.RANDOM_BYTES), crypto.public_bytes(private)
         syn = frames.Syn(client_random, public, sid, seq=self._next_seq(), little=self._little)
+        if secret:
+            syn = replace(syn, head_optional=RESUME_PROOF, header=crypto.resume_proof(secret, syn))
         self._begun = message
         self._syn = (syn, private)
         self.deadlines["login"] = now_s + self.settings.login_s
@@ -105,8 +107,6 @@ class ClientSession(SealedSession):
                 raise ProtocolError("wrong_server", "the server's key is not the pinned one", 48)
             shared = crypto.shared_secret(private, ack.server_public)
             sid = crypto.open_sid(ack.sealed_sid, shared, syn.client_random, ack.server_random)
-            if syn.sid and sid != syn.sid:
-                raise ProtocolError("wrong_session", "the server resumed another session", 80)
         except ProtocolError as error:
             self._refuse_error(ack, error, step)
             return None
@@ -140,7 +140,7 @@ class ClientSession(SealedSession):
             return
         self.state = ClientState.REKEYING
         self.deadlines.pop("ping", None)
-        self._send_syn(message, self.sid, now_s, step)
+        self._send_syn(message, self.sid, self.resume_secret, now_s, step)
 
     def _hold(self, message: Common, _now_s: float, _step: Step) -> None:
         if len(self._held) >= MAGLINE_HELD_FRAMES_MAX:
@@ -261,12 +261,13 @@ class _Question(Struct, frozen=True):
     business: int | None = None  # None for a PIN
 
 
-def _sid(message: Common) -> bytes:
-    """The session to resume, from the fields of a `resume`."""
+def _resumed_session(message: Common) -> tuple[bytes, bytes]:
+    """The sid and the resume secret of the session to resume, from the fields of a `resume`."""
     try:
-        sid = bytes.fromhex(message.fields["sid"])
+        sid, secret = bytes.fromhex(message.fields["sid"]), bytes.fromhex(message.fields["secret"])
     except (KeyError, TypeError, ValueError) as error:
-        raise StateError("to resume takes the old sid in hex") from error
-    if len(sid) != frames.SID_BYTES:
-        raise StateError(f"a sid has {frames.SID_BYTES} bytes, this has {len(sid)}")
-    return sid
+        raise StateError("to resume takes the old session's sid and secret in hex") from error
+    if len(sid) != frames.SID_BYTES or len(secret) != frames.PROOF_BYTES:
+        sizes = f"a sid of {frames.SID_BYTES} bytes and a secret of {frames.PROOF_BYTES}"
+        raise StateError(f"to resume takes {sizes}, not {len(sid)} and {len(secret)}")
+    return sid, secret

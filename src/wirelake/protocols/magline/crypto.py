@@ -2,6 +2,7 @@
 
     K  = X25519 shared secret                            NK = SHA256(client_random | server_random | K)
     enc = HMAC-SHA256(NK, "enc " + direction)            mac = HMAC-SHA256(NK, "mac " + direction)
+    RS = HMAC-SHA256(NK, "resume")                       proof = HMAC-SHA256(RS, "resume" | random | public | sid)
 
 What goes into a cipher is big-endian whatever the frame's byte order; the hmac covers the bytes as on the wire.
 """
@@ -22,9 +23,10 @@ from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, SealError
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.magline.frames import HEAD_BYTES, HMAC_BYTES, OPENED, SealedFrame, decode
+from wirelake.protocols.magline.frames import HEAD_BYTES, HMAC_BYTES, OPENED, SealedFrame, Syn, decode
 
 NONCE_BYTES = 12
+_RESUME = b"resume"
 _COUNTER = Layout(">II8x")  # seq | cmd | zero, so that no two frames of one direction share a counter
 _Sealed = TypeVar("_Sealed", bound=SealedFrame)
 
@@ -42,6 +44,10 @@ class Keys(Struct, frozen=True):
 
     c2s: DirectionKeys
     s2c: DirectionKeys
+    resume: bytes = b""  # RS: proves later that one had the keys of this session, and gives none of them away
+
+    def __repr__(self) -> str:
+        return "Keys(…)"
 
     def of(self, sender: Sender) -> DirectionKeys:
         return self.c2s if sender is Sender.CLIENT else self.s2c
@@ -66,7 +72,17 @@ def derive(shared: bytes, client_random: bytes, server_random: bytes) -> Keys:
     def direction(name: bytes) -> DirectionKeys:
         return DirectionKeys(hmac.digest(base, b"enc " + name, "sha256"), hmac.digest(base, b"mac " + name, "sha256"))
 
-    return Keys(direction(b"c2s"), direction(b"s2c"))
+    return Keys(direction(b"c2s"), direction(b"s2c"), hmac.digest(base, _RESUME, "sha256"))
+
+
+def resume_proof(secret: bytes, syn: Syn) -> bytes:
+    """Prove knowledge of the old session's keys. The proof holds for this SYN alone, its new key included."""
+    return hmac.digest(secret, _RESUME + syn.client_random + syn.client_public + syn.sid, "sha256")
+
+
+def proves(secret: bytes, syn: Syn) -> bool:
+    """Check the proof that a SYN carries, in constant time."""
+    return hmac.compare_digest(resume_proof(secret, syn), syn.proof or b"")
 
 
 def seal_sid(sid: bytes, shared: bytes, client_random: bytes, server_random: bytes) -> bytes:

@@ -4,13 +4,13 @@
 ├───────┼───────┼───────┴───────┤
 │ magic │version│      cmd      │   magic: 7F control, 7E data    version: 1    cmd: 1 to 9
 ├───────┴───────┼───────────────┤
-│ head optional │  head length  │   no optional bit is defined yet
+│ head optional │  head length  │   bit 0 of a SYN: its message header begins with a resume proof
 ├───────────────┴───────────────┤
 │              seq              │   the sender's count; in ACK, ERR, PON and REP that of what they answer
 ├───────────────────────────────┤
 │         message length        │
 ├───────────────────────────────┤
-│ message header (head length)  │   nothing is defined in it yet
+│ message header (head length)  │   proof[32] where bit 0 of a SYN says so; all else is ignored
 ├───────────────────────────────┤
 │ body (message length)         │
 └───────────────────────────────┘
@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Final
 
 from wirelake.errors import EncodeError
 from wirelake.protocols.frame import Frame, Sender
-from wirelake.protocols.magline.opcodes import MAGICS, VERSION, Cmd
+from wirelake.protocols.magline.opcodes import MAGICS, RESUME_PROOF, VERSION, Cmd
 from wirelake.protocols.magline.tree import dissect
 
 HEAD_BYTES: Final = 16
@@ -38,6 +38,7 @@ RANDOM_BYTES: Final = 32
 SID_BYTES: Final = 16
 SEALED_SID_BYTES: Final = 32
 HMAC_BYTES: Final = 16
+PROOF_BYTES: Final = 32
 SEALED_HEAD_BYTES: Final = 4 + HMAC_BYTES  # what stands before the data of a REQ, REP or PSH
 OPENED: Final = bytes(HMAC_BYTES)  # the hmac of a frame whose data is in clear, as the log keeps it
 
@@ -76,13 +77,18 @@ class MaglineFrame(Frame, frozen=True, kw_only=True):
 
 
 class Syn(MaglineFrame, frozen=True):
-    """Asks for a connection; with a sid, for the old session on it."""
+    """Asks for a connection; with a sid, for the old session on it, and `header` then begins with the proof."""
 
     name = "SYN"
     cmd = Cmd.SYN
     client_random: bytes
     client_public: bytes
     sid: bytes = b""
+
+    @property
+    def proof(self) -> bytes | None:
+        """The resume proof, or what stands in its place; None where the SYN says that it has none."""
+        return self.header[:PROOF_BYTES] if self.head_optional & RESUME_PROOF else None
 
     def _body(self) -> bytes:
         sid = _sized(self.sid, SID_BYTES) if self.sid else b""

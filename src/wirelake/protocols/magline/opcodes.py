@@ -57,6 +57,7 @@ class Reason(IntEnum):
 
 
 USERS_FIRST: Final = 16
+RESUME_PROOF: Final = 0x0001  # in the head_optional of a SYN
 CMDS: Mapping[int, Cmd] = {cmd.value: cmd for cmd in Cmd}
 MAGICS: Mapping[Cmd, int] = {cmd: MAGIC_DATA if cmd in (Cmd.REQ, Cmd.REP, Cmd.PSH) else MAGIC_CONTROL for cmd in Cmd}
 BUSINESS_NAMES: Mapping[int, str] = {business.value: business.name.lower() for business in Business}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline.client import ClientSession
 from wirelake.protocols.magline.frames import SealedFrame, decode
-from wirelake.protocols.magline.opcodes import Cmd
+from wirelake.protocols.magline.opcodes import RESUME_PROOF, Cmd
 from wirelake.protocols.magline.server import ServerSession
 from wirelake.protocols.magline.splitter import MaglineSplitter
 from wirelake.protocols.magline.translation import LOSSES, from_message, to_message
@@ -24,8 +24,8 @@ def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
     yield Clue(20, "the message length fits to the byte")
     if not isinstance(found, SealedFrame):
         yield Clue(8, f"a body as long as that of a {found.name}")
-    if not found.head_optional:
-        yield Clue(8, "no optional bit is set")
+    if not found.head_optional & ~(RESUME_PROOF if found.cmd is Cmd.SYN else 0):
+        yield Clue(8, "no unknown optional bit is set")
     if found.cmd in _SAID_BY[sender]:
         yield Clue(2, f"{found.name} is what a {sender} says")
     elif found.cmd in _SAID_BY[sender.other]:
@@ -36,7 +36,7 @@ PROTOCOL = Protocol(
     name="magline",
     title="magline: sealed requests, answers and pushes",
     transports=(Transport(Carrier.TCP, 9757, "magline"),),
-    decoder_version=2,
+    decoder_version=3,
     splitter=lambda _sender, _carrier: MaglineSplitter(),
     decode=decode,
     dissect=dissect,

@@ -17,7 +17,7 @@ _Sealed = TypeVar("_Sealed", bound=frames.SealedFrame)
 
 
 class SealedSession(Session):
-    """`sid` names the session, and is all that is needed to resume it on another connection."""
+    """`sid` names the session; with a proof made of `resume_secret` it is resumed on another connection."""
 
     sender: ClassVar[Sender]
     closed: ClassVar[Enum]
@@ -33,17 +33,25 @@ class SealedSession(Session):
         self._heard_seq = 0  # of the peer's last frame that had to grow
 
     def kept(self, raw_frame: bytes, sender: Sender) -> bytes:
-        """A frame of this connection as the log keeps it: opened, if its seal holds under the keys in use.
+        """A frame of this connection as the log keeps it: opened, if its seal holds under the keys in use; the sid of
+        a SYN is zero.
 
         To be asked after the step that the frame came in or went out with.
         """
         frame = frames.decode(raw_frame, sender)
+        if isinstance(frame, frames.Syn) and frame.sid:
+            return raw_frame[: -frames.SID_BYTES] + bytes(frames.SID_BYTES)
         if self._keys is None or not isinstance(frame, frames.SealedFrame):
             return raw_frame
         try:
             return crypto.opened(raw_frame, crypto.open_data(frame, self._keys.of(sender)))
         except SealError:
             return raw_frame
+
+    @property
+    def resume_secret(self) -> bytes:
+        """What proves, when the session is to be resumed, that one had its keys."""
+        return b"" if self._keys is None else self._keys.resume
 
     def _next_seq(self) -> int:
         self._seq += 1

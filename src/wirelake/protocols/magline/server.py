@@ -21,7 +21,14 @@ from wirelake.protocols.magline import crypto, frames
 from wirelake.protocols.magline.opcodes import ERROR_NAMES, Business, ErrorNumber, Reason
 from wirelake.protocols.magline.sealed import SealedSession
 from wirelake.protocols.magline.session import SERVER_TABLE, ServerState, Settings
-from wirelake.protocols.magline.translation import RESUME, answer_frame, error_number, from_message, read_request
+from wirelake.protocols.magline.translation import (
+    REKEY,
+    RESUME,
+    answer_frame,
+    error_number,
+    from_message,
+    read_request,
+)
 from wirelake.protocols.session import Closing, Step
 
 _ANONYMOUS = "anonymous"  # correlation of a login that is not the client's own: no REQ has it
@@ -78,18 +85,33 @@ class ServerSession(SealedSession):
             self._refuse(syn, ErrorNumber.UNKNOWN_SESSION, Closing("unknown_session", message.failure.text), step)
             return
         self._logged_in = True
-        self._accept(syn, shared, syn.sid, ServerState.READY, step)
+        self._accept(syn, shared, self._random(frames.SID_BYTES), ServerState.READY, step)
+
+    def may_resume(self, secret: bytes) -> bool:
+        """Whether the SYN that waits may resume the session with this resume secret.
+
+        A proof that is there must hold. Where the settings ask for none, it may be left out.
+        """
+        if self._syn_waiting is None:
+            raise AssertionError("no SYN waits for a resume")
+        return self._proves(self._syn_waiting[0], secret)
+
+    def _proves(self, syn: frames.Syn, secret: bytes) -> bool:
+        if syn.proof is None and self.settings.resume_without_proof:
+            return True
+        return crypto.proves(secret, syn) and bool(secret)
 
     def _syn_again(self, frame: frames.Syn, now_s: float, step: Step) -> None:
         if frame.seq <= self._heard_seq:
             self._replayed(frame, step)
         elif not frame.sid:
             self._start_anew(frame, now_s, step)
-        elif not compare_digest(frame.sid, self.sid):
-            closing = Closing("unknown_session", "a second SYN names a session that is not this one")
+        elif not (compare_digest(frame.sid, self.sid) & self._proves(frame, self.resume_secret)):
+            closing = Closing("unknown_session", "a second SYN does not prove that it is of this session")
             self._refuse(frame, ErrorNumber.UNKNOWN_SESSION, closing, step)
         elif (shared := self._agreed(frame, step)) is not None:
-            self._accept(frame, shared, self.sid, self.state, step)
+            self._accept(frame, shared, self._random(frames.SID_BYTES), self.state, step)
+            step.messages.append(Common(kind=Kind.CONTROL, name=REKEY, protocol="magline"))
 
     def _start_anew(self, frame: frames.Syn, now_s: float, step: Step) -> None:
         """Whoever does not know the sid is taken for somebody else, who has not logged in and asked nothing."""

@@ -8,7 +8,8 @@ An ERR answers one frame. The connection ends with a FIN, so whoever gets an ERR
 A client may send on without waiting for its login to be decided; those requests are held until it is.
 
 The gateway decides what takes knowledge beyond one connection: logins, and whether an old session may be resumed. It
-allows a session to be resumed only where that session had been served, for a resumed one needs no login.
+allows a session to be resumed only where that session had been served, for a resumed one needs no login, and only to a
+SYN that proves to know the old session's keys: a sid goes over the line in clear. Each sid serves once.
 """
 
 from enum import Enum, auto
@@ -49,6 +50,7 @@ class Settings(Struct, frozen=True):
     login_s: float = MAGLINE_LOGIN_S
     resume_s: float = MAGLINE_RESUME_S  # kept to by the gateway, which remembers sessions
     ping_s: float = MAGLINE_PING_S  # how often our own client sends a PIN
+    resume_without_proof: bool = False  # whether a sid alone is enough to resume a session
     require_login: bool = True
     open: bool = False  # everybody is let in: who does not log in is nobody in particular
     message_bytes_max: int = MAGLINE_MESSAGE_BYTES_MAX
@@ -71,7 +73,7 @@ SERVER_TABLE = Table(
             "app response",
             "_resumed",
             (S.READY, S.CLOSED),
-            "ACK with new keys and the same sid; for a failure ERR 5, FIN 1, close",
+            "ACK with new keys and a new sid; for a failure ERR 5, FIN 1, close",
         ),
         Row(
             S.CONNECTED,
@@ -105,8 +107,9 @@ SERVER_TABLE = Table(
                 "SYN",
                 "_syn_again",
                 then,
-                "ACK with new keys: with its own sid it goes on, without a sid it is a new session (while a login is "
-                "being decided: ERR 2, FIN 1, close); with another sid ERR 5, FIN 1, close",
+                "ACK with new keys and a new sid: with its own sid and a proof it goes on, without a sid it is a new "
+                "session (while a login is being decided: ERR 2, FIN 1, close); with another sid, or without a proof "
+                "that holds, ERR 5, FIN 1, close",
             )
             for state, then in (
                 (S.CONNECTED, (S.CONNECTED, S.CLOSED)),
@@ -151,7 +154,7 @@ CLIENT_TABLE = Table(
     [
         Row(C.NEW, "app login", "_connect", (C.CONNECTING,), "SYN; the login waits for its ACK"),
         Row(C.NEW, "app connect", "_connect", (C.CONNECTING,), "SYN, for servers that want no login"),
-        Row(C.NEW, "app resume", "_connect", (C.CONNECTING,), "SYN with the old sid"),
+        Row(C.NEW, "app resume", "_connect", (C.CONNECTING,), "SYN with the old sid and a proof"),
         Row(C.NEW, "ERR", "_told", (C.NEW,), "nothing: a FIN follows"),
         Row(
             C.CONNECTING,
@@ -164,7 +167,7 @@ CLIENT_TABLE = Table(
         Row(C.LOGGING_IN, "REP", "_logged_in", (C.READY, C.CLOSED), "the login is answered"),
         Row(C.LOGGING_IN, "ERR", "_error", (C.LOGGING_IN,), "the login is answered with the failure; a FIN follows"),
         *(Row(C.READY, f"app {event}", "_ask", (C.READY, C.CLOSED), says) for event, says in _QUESTIONS),
-        Row(C.READY, "app rekey", "_rekey", (C.REKEYING, C.CLOSED), "SYN with our own sid"),
+        Row(C.READY, "app rekey", "_rekey", (C.REKEYING, C.CLOSED), "SYN with our own sid and a proof"),
         Row(C.READY, "clock ping", "_ping", (C.READY, C.CLOSED), "PIN"),
         *(
             Row(C.REKEYING, f"app {event}", "_hold", (C.REKEYING,), "held until there are new keys")

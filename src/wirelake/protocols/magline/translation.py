@@ -44,6 +44,7 @@ from wirelake.protocols.translation import Loss
 
 CALL: Final = "call"  # the one operation that a numbered service has
 RESUME: Final = "resume"  # a SYN that names its old session
+REKEY: Final = "rekey"  # a SYN that names the session of its own connection
 
 _DEVICES: Final = Operation(DEVICES_SERVICE, COMMAND)
 _SERVICE = re.compile(r"magline/([1-9][0-9]{1,9})")
@@ -243,7 +244,9 @@ def _control(frame: frames.MaglineFrame, op: Op, **rest: Any) -> Common:
 
 
 def _from_syn(frame: frames.Syn, _sender: Sender) -> Common:
-    return _said(frame, Kind.CONTROL, fields={"sid": frame.sid.hex()} if frame.sid else {})
+    """The sid itself is for the gateway alone: it is in no message, and blank in the log."""
+    fields = {"resume": True, "proof": frame.proof is not None} if frame.sid else {}
+    return _said(frame, Kind.CONTROL, fields=fields)
 
 
 def _from_req(frame: frames.Req, _sender: Sender) -> Common:

@@ -10,6 +10,7 @@ from wirelake.protocols.magline.opcodes import (
     MAGIC_DATA,
     MAGICS,
     REASON_NAMES,
+    RESUME_PROOF,
     USERS_FIRST,
     VERSION,
     Cmd,
@@ -20,6 +21,7 @@ _MAGIC_NAMES = {MAGIC_CONTROL: "control", MAGIC_DATA: "data"}
 _KEY_BYTES = 32
 _SID_BYTES = 16
 _HMAC_BYTES = 16
+_PROOF_BYTES = 32
 
 
 def dissect(frame: bytes, _sender: Sender) -> Tree:
@@ -33,16 +35,26 @@ def dissect(frame: bytes, _sender: Sender) -> Tree:
 
 def _walk(d: Dissector) -> None:
     with d.group("frame head"):
-        cmd, header_size = _head(d)
+        cmd, proof, header_size = _head(d)
     d.root.name = f"magline {cmd.name}"
     if header_size:
-        d.raw("message header", header_size, "nothing is defined in it yet: ignored")
+        with d.group("message header"):
+            _message_header(d, proof, header_size)
     with d.group("body"):
         _body(d, cmd)
     d.finish()
 
 
-def _head(d: Dissector) -> tuple[Cmd, int]:
+def _message_header(d: Dissector, proof: bool, size: int) -> None:
+    if proof and size >= _PROOF_BYTES:
+        d.raw("resume proof", _PROOF_BYTES, "HMAC-SHA256 with the resume secret of the old session")
+        size -= _PROOF_BYTES
+    if size:
+        d.raw("unknown", size, "too short for a resume proof" if proof and size < _PROOF_BYTES else "ignored")
+
+
+def _head(d: Dissector) -> tuple[Cmd, bool, int]:
+    """The cmd, whether the message header begins with a resume proof, and how long it is."""
     magic = d.u8("magic")
     if magic not in _MAGIC_NAMES:
         raise ProtocolError("bad_magic", f"magic {magic:#04x} is neither control (0x7f) nor data (0x7e)", 0)
@@ -54,14 +66,16 @@ def _head(d: Dissector) -> tuple[Cmd, int]:
     if magic != MAGICS[cmd]:
         raise ProtocolError("bad_magic", f"{cmd.name} is not a {_MAGIC_NAMES[magic]} frame", 0)
     d.note(note)
-    d.u16("head optional", "no bit is defined yet: ignored")
+    optional = d.u16("head optional")
+    proof = cmd is Cmd.SYN and bool(optional & RESUME_PROOF)
+    d.note("bit 0: a resume proof in the message header" if proof else "no bit that is known here: ignored")
     header_size = d.u16("head length", "bytes of message header after this head")
     d.u32("seq")
     size = d.u32("message length", "bytes of body after the message header")
     if header_size + size != d.left:
         text = f"{header_size} bytes of header and {size} of body are announced, {d.left} are there"
         raise ProtocolError("length", text, 12)
-    return cmd, header_size
+    return cmd, proof, header_size
 
 
 def _cmd(d: Dissector) -> tuple[Cmd, str]:
