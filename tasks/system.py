@@ -10,6 +10,7 @@ import sys
 
 # program → the Debian package that brings it
 FOR_TESTS = {
+    "cc": "gcc",
     "chromium": "chromium",
     "curl": "curl",
     "openssl": "openssl",
@@ -17,6 +18,7 @@ FOR_TESTS = {
     "redis-benchmark": "redis-tools",
     "redis-server": "redis-server",
 }
+FOR_CHAOS = {"cc": "gcc"}
 FOR_BENCHMARKS = {"redis-server": "redis-server", "mosquitto": "mosquitto"}
 INSTALL_TIMEOUT_S = 600
 

@@ -1,7 +1,7 @@
 """Every test. Run by `./dev test`.
 
 ./dev test                     lint, types, then all tests with branch coverage
-./dev test --long              the same, then each fuzz target for a minute
+./dev test --long              the same, then each fuzz target for a minute and live sessions for five
 ./dev test tests/log -k crash  only these tests, without lint and coverage
 """
 
@@ -15,6 +15,7 @@ from check import check
 
 BIN = Path(sys.executable).parent
 FUZZ_SECONDS = 60
+SEQUENCES_SECONDS = 300
 PROTOCOLS_COVERAGE_MIN = 95
 
 
@@ -42,7 +43,9 @@ def main() -> int:
     if long:
         print(f"── fuzz, {FUZZ_SECONDS} s a target", flush=True)
         fuzzed = subprocess.run([sys.executable, "fuzz/run.py", str(FUZZ_SECONDS)], check=False)
-        fine = fine and fuzzed.returncode == 0
+        print(f"── fuzz live sessions, {SEQUENCES_SECONDS} s", flush=True)
+        lived = subprocess.run([sys.executable, "fuzz/sequences.py", str(SEQUENCES_SECONDS)], check=False)
+        fine = fine and fuzzed.returncode == 0 and lived.returncode == 0
     return 0 if fine else 1
 
 

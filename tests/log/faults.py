@@ -104,21 +104,27 @@ class Snapshot(Struct, frozen=True):
     def restore(self, source: Path, target: Path, random: Random) -> None:
         """Make the files anew. Sectors that were waiting may have reached the platter or not, in any mixture."""
         for path, (durable, pending) in self.files.items():
-            content = bytearray(durable)
-            for place, piece in pending:
-                if piece is None:
-                    if random.random() < 0.5:
-                        apply(content, place, None)
-                    continue
-                for start in range(0, len(piece), SECTOR_BYTES):
-                    if random.random() < 0.5:
-                        apply(content, place + start, piece[start : start + SECTOR_BYTES])
+            content = torn(durable, pending, random)
             new = target / path.relative_to(source)
             new.parent.mkdir(parents=True, exist_ok=True)
             if path.name == mark.NAME:
                 # Written through a map: any value it ever had may be the one on the platter.
                 content[8:16] = random.randint(0, self.committed_seq).to_bytes(8, "little")
             new.write_bytes(content)
+
+
+def torn(durable: bytes | bytearray, pending: Sequence[tuple[int, bytes | None]], random: Random) -> bytearray:
+    """What a power failure leaves of a file: of what was not synced, any mixture of sectors and sizes."""
+    content = bytearray(durable)
+    for place, piece in pending:
+        if not piece:
+            if random.random() < 0.5:
+                apply(content, place, piece)
+            continue
+        for start in range(0, len(piece), SECTOR_BYTES):
+            if random.random() < 0.5:
+                apply(content, place + start, piece[start : start + SECTOR_BYTES])
+    return content
 
 
 def apply(content: bytearray, place: int, piece: bytes | None) -> None:
