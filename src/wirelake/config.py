@@ -112,7 +112,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     frames_per_second: _Count = GATEWAY_FRAMES_PER_SECOND  # of one connection; beyond that it is read more slowly
     bytes_per_second: _Count = GATEWAY_BYTES_PER_SECOND  # the same, in bytes
     pending_bytes: _Count = GATEWAY_PENDING_BYTES  # written to one connection and not taken by it: then it is slow
-    failed_logins: _Count = GATEWAY_FAILED_LOGINS_MAX  # of one address; beyond that they are answered late
+    failed_logins: _Count = GATEWAY_FAILED_LOGINS_MAX  # of one name from one address; beyond, answers are delayed
 
 
 class Broker(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

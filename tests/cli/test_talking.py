@@ -99,7 +99,7 @@ def test_publish_as_an_identity(tmp_path: Path) -> None:
         (tmp_path / "token").write_text("erp:wrong\n")
         result = await command("publish", "@a", "x", "--token-file", str(tmp_path / "token"))
         assert result.returncode == 1
-        assert "nobody is known by this token" in result.stderr
+        assert "invalid token" in result.stderr
         assert "wrong" not in result.stderr
 
     beside(tmp_path, story, identities=[("erp", "secret")])

@@ -316,7 +316,7 @@ def test_wrong_credentials_end_it(tmp_path: Path, scheme: str) -> None:
     async def work() -> None:
         async with gateway(tmp_path) as running:
             url = f"{scheme}://{HOST}:{running.port(DOORS[scheme])}"
-            for user, token, why in (("terminal", "wrong", "token is wrong"), ("nobody", "x", "nobody of that name")):
+            for user, token, why in (("terminal", "wrong", "invalid token"), ("nobody", "x", "invalid token")):
                 with pytest.raises(RefusedError, match=why):
                     await SisnetClient(url, user, token).open()
 

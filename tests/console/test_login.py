@@ -19,7 +19,7 @@ def test_in_and_out(browser: Browser, tmp_path: Path) -> None:
         assert page.url.endswith("/login")
         await page.get_by_label("Token").fill("wrong")
         await page.get_by_role("button", name="Log in").click()
-        await expect(page.get_by_role("alert")).to_contain_text("nobody is known by this token")
+        await expect(page.get_by_role("alert")).to_contain_text("invalid token")
         await browser.screenshot(page, "login")
 
     visit(browser, tmp_path, story, forgiving=("401",))

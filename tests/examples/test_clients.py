@@ -62,7 +62,7 @@ def test_a_phone_prints_and_acks(tmp_path: Path) -> None:
             assert not running.waiting("alice")
             status, _, err = await end(await start("phone.py", *words[:-1], "wrong", "--once", "@news"))
             assert status == 1
-            assert err.startswith("phone: the token is wrong")
+            assert err.startswith("phone: invalid token")
 
     run(work())
 

@@ -63,7 +63,7 @@ def test_limits_hold_at_once(tmp_path: Path) -> None:
             ]
             async with await Phone.call(running.port("comet")):
                 await until(lambda: running.gateway.counters.refused["comet", "connections_max"])
-            assert running.gateway.logins.failed_max == 2
+            assert running.gateway.logins.failures.failed_max == 2
             assert await phone.ask(frames.Heartbeat()) == frames.Ok(), "who was there stays"
 
     asyncio.run(story())

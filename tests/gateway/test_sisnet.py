@@ -74,7 +74,7 @@ def test_logging_in_in_both_dialects(tmp_path: Path, login: dict[str, Any], ok: 
             async with await Terminal.call(running) as terminal:
                 wrong = json.loads(json.dumps(login).replace("t0ken", "wrong"))
                 answer = await terminal.ask("3", **wrong)
-                text = "the token is wrong or has expired"
+                text = "invalid token"
                 assert answer == ({"ans": -1, "msg": text} if refused == "ans" else {"logout": text})
                 with pytest.raises(AssertionError, match="closed"):
                     await terminal.hear()

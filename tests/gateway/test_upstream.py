@@ -126,7 +126,7 @@ def test_a_login_that_is_refused_is_told_to_whoever_asks(tmp_path: Path) -> None
                 await until(lambda: "refused the login" in there.trouble)
                 answer = await terminal.ask("x", service="quotes", command="get")
                 assert answer["ans"] == -1
-                assert "it refused the login: nobody of that name is known here" in answer["msg"]
+                assert "it refused the login: invalid token" in answer["msg"]
                 await until(lambda: there.calls > 1)
 
     asyncio.run(story())

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from wirelake.errors import StorageError, VersionError
-from wirelake.state.identities import hash_token, matches
+from wirelake.state.identities import KEYED, Secret, hash_token, matches
 from wirelake.state.records import Record
 from wirelake.state.schema import VERSION, migrate, version_of
 from wirelake.state.sessions import Session
@@ -40,6 +40,9 @@ ROWS = (
     """
     INSERT INTO sessions VALUES (x'03', 'magline', 'ann', 50, '[]', x'0a');
     """,
+    """
+    INSERT INTO identities VALUES ('bob', x'0102', x'0304', 0, 0, 0, 8, 'blake2b');
+    """,
 )
 
 
@@ -51,7 +54,8 @@ def make(path: Path, version: int) -> None:
         connection.executescript(rows.format(topic=TOPIC))
     secret = hash_token("token")
     row = ("ann", secret.salt, secret.digest, secret.cost, secret.block, secret.lanes, 9)
-    connection.execute("INSERT INTO identities VALUES (?,?,?,?,?,?,?)", row)
+    columns = "name, salt, digest, cost, block, lanes, added_at_ms"
+    connection.execute(f"INSERT INTO identities ({columns}) VALUES (?,?,?,?,?,?,?)", row)
     connection.close()
 
 
@@ -66,6 +70,8 @@ def test_a_database_of_every_version_opens_with_all_it_held(path: Path, version:
     identity = store.identities.find("ann")
     assert identity is not None
     assert matches(identity.secret, "token")
+    keyed = store.identities.find("bob")
+    assert (keyed is not None and keyed.secret == Secret(b"\1\2", b"\3\4", 0, 0, 0, KEYED)) is (version >= 6)
     device = store.devices.find("meter")
     assert device is not None
     assert (device.type, device.key, device.added_at_ms) == (6, bytes(range(16)), 11)

@@ -14,9 +14,10 @@ from wirelake.cli.registry import registry
 from wirelake.cli.times import shown
 from wirelake.config import load
 from wirelake.errors import ConflictError, InputError
+from wirelake.gateway.keys import Keys
 from wirelake.limits import STATE_CLOSE_S
 from wirelake.protocols.jsontext import write_json
-from wirelake.state.identities import hash_token, new_token
+from wirelake.state.identities import new_token
 from wirelake.state.store import StateStore
 
 _ADMIN = "admin"  # the name under which the admin token acts
@@ -49,12 +50,13 @@ Examples:
 @settings_options
 def add(name: str, token: str | None, config_file: Path | None, data_folder: Path | None) -> None:
     """Let NAME log in. The token is printed, as the last line, this once."""
-    with registry(load(config_file, data_folder), make=True) as place:
+    settings = load(config_file, data_folder)
+    with registry(settings, make=True) as place:
         if isinstance(place, Api):
             made = place.ask("POST", "/api/identities", {"name": name} | ({} if token is None else {"token": token}))
             token = made["token"]
         else:
-            token = _add(place, name, token)
+            token = _add(place, Keys(Path(settings.data) / "keys"), name, token)
     click.echo(f"{name} may log in with this token, which is not kept and not shown again:", err=True)
     click.echo(token)
 
@@ -100,11 +102,12 @@ def remove(name: str, config_file: Path | None, data_folder: Path | None) -> Non
     click.echo(f"{name} may no longer log in.", err=True)
 
 
-def _add(store: StateStore, name: str, token: str | None) -> str:
+def _add(store: StateStore, keys: Keys, name: str, token: str | None) -> str:
     if name == _ADMIN:
         raise ConflictError(f"{_ADMIN!r} is the name under which the admin token acts")
     token = new_token() if token is None else token
-    store.identities.add(name, hash_token(token), time.time_ns() // 1_000_000).wait(STATE_CLOSE_S)
+    secret = keys.token_key(store.identities).hash(token)
+    store.identities.add(name, secret, time.time_ns() // 1_000_000).wait(STATE_CLOSE_S)
     return token
 
 

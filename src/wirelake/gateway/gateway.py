@@ -38,6 +38,7 @@ from wirelake.gateway.upstreams import Upstreams
 from wirelake.limits import (
     GATEWAY_COUNTERS_EVERY_S,
     GATEWAY_LOG_BEHIND,
+    GATEWAY_LOGIN_DELAY_MAX_S,
     GATEWAY_STOP_S,
     LOG_GATHERED_BYTES_MAX,
     LOG_LINGER_S,
@@ -50,7 +51,7 @@ from wirelake.protocols import registry
 from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.comet.opcodes import ErrorCode
 from wirelake.protocols.protocol import Carrier
-from wirelake.protocols.session import Closing
+from wirelake.protocols.session import LOGIN, Closing
 from wirelake.state.store import StateStore
 from wirelake.state.sweep import Sweep
 from wirelake.state.topic import Swept
@@ -66,9 +67,11 @@ DOORS: Final = {
     "sisnet_tcp": ("sisnet", Carrier.TCP),
     "redis": ("resp", Carrier.TCP),
 }
+_INVALID: Final = (ErrorCode.TOKEN_WRONG, "invalid token")  # one answer: peers must not find out which names there are
 REFUSALS: Final = {
-    "unknown": (ErrorCode.CLIENT_UNKNOWN, "nobody of that name is known here"),
-    "wrong_token": (ErrorCode.TOKEN_WRONG, "the token is wrong or has expired"),
+    "unknown": _INVALID,
+    "wrong_token": _INVALID,
+    "key_lost": _INVALID,
     "busy": (ErrorCode.SERVER_ERROR, "too many logins at once; try again"),
     "connected": (ErrorCode.CONNECTED_ELSEWHERE, "this client is connected already"),
 }
@@ -93,6 +96,7 @@ class Gateway:
         self._broker_due_s = float("inf")
         self._phones: dict[str, Connection] = {}  # comet clients, by name
         self._tasks: set[asyncio.Task[None]] = set()
+        self._login_checks: dict[str, set[asyncio.Task[None]]] = {}  # under way, by session
         self.stopping = False
 
     async def open(self) -> None:
@@ -120,8 +124,10 @@ class Gateway:
         self.timers = Timers(self._loop)
         self.recorder = Recorder(self.log, lambda: time.time_ns() // 1000)
         self.admission = Admission(settings.limits.connections, settings.limits.connections_per_address)
-        self.logins = Logins(self.state.identities, self.now_s, open_to_all=settings.auth.open)
-        self.logins.failed_max = settings.limits.failed_logins
+        identities = self.state.identities
+        token_key = self.keys.token_key(identities)
+        self.logins = Logins(identities, token_key, self.now_s, open_to_all=settings.auth.open)
+        self.logins.failures.failed_max = settings.limits.failed_logins
         self.broker = Broker(
             self.state,
             self.recorder.topic,
@@ -234,6 +240,8 @@ class Gateway:
 
     def closed(self, connection: Connection, closing: Closing) -> None:
         self.connections.pop(connection.id, None)
+        for check in self._login_checks.pop(connection.id, ()):
+            check.cancel()
         self.counters.connections[connection.protocol] -= 1
         self.counters.closed[connection.protocol, closing.code] += 1
         self.counters.frames_out[connection.protocol] += connection.frames_out
@@ -323,11 +331,15 @@ class Gateway:
         if verdict is not None:
             self._decide(peer, message, verdict.identity, verdict.reason)
         else:
-            self.spawn(self._check(peer, message))
+            checks = self._login_checks.setdefault(peer.id, set())
+            checks.add(check := self.spawn(self._check(peer, message)))
+            check.add_done_callback(checks.discard)
 
     async def _check(self, peer: Connection, message: Message) -> None:
+        """Cancelled when the connection ends: a check that nobody waits for is not computed."""
         assert message.credentials is not None  # noqa: S101 (looked at by the caller)
-        verdict = await self.logins.check(message.credentials, host_of(peer.address))
+        left_s = peer.session.deadlines.get(LOGIN, self.now_s() + GATEWAY_LOGIN_DELAY_MAX_S) - self.now_s()
+        verdict = await self.logins.check(message.credentials, host_of(peer.address), max(left_s, 0.0))
         self._decide(peer, message, verdict.identity, verdict.reason)
 
     def _decide(self, peer: Connection, message: Message, identity: str, reason: str) -> None:

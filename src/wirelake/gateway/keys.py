@@ -1,5 +1,6 @@
 """The gateway's own secrets, in data/keys, readable by nobody else. Made when they are first needed."""
 
+import logging
 import os
 import secrets
 from collections.abc import Callable
@@ -11,8 +12,13 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from wirelake.errors import InputError
 from wirelake.protocols.comet.crypto import RSA_BITS, RSA_EXPONENT
+from wirelake.state.identities import Identities, TokenKey
+
+_log = logging.getLogger(__name__)
 
 _TOKEN_BYTES = 24
+_TOKEN_KEY_BYTES = 32
+_NAMES_SHOWN = 10
 
 
 class Keys:
@@ -38,6 +44,37 @@ class Keys:
         if not isinstance(key, X25519PrivateKey):
             raise InputError(f"{self.folder / 'magline.pem'} is not an X25519 key")
         return key
+
+    def token_key(self, identities: Identities) -> TokenKey:
+        """The key that generated tokens are hashed with. A new one is made only where no token needs the old one.
+
+        Raises InputError if the file is missing but needed. An empty file in its place says that the old key is gone
+        for good: a new one is written, and the identities whose tokens needed the old one are named in the log.
+        """
+        path = self.folder / "tokens.key"
+        keyed = identities.keyed()
+        if not path.exists() and keyed:
+            raise InputError(
+                f"{path} is missing, and the tokens of {len(keyed)} identities cannot be checked without it. Restore"
+                f" it from a backup of the data folder. If there is none, create an empty file of that name: a new key"
+                f" is written to it, and those identities have to be removed and added again"
+            )
+        if path.exists() and not path.stat().st_size:
+            path.unlink()
+        key = self._kept("tokens.key", lambda: secrets.token_bytes(_TOKEN_KEY_BYTES))
+        if len(key) != _TOKEN_KEY_BYTES:
+            raise InputError(f"{path} has {len(key)} bytes instead of {_TOKEN_KEY_BYTES}: restore it from a backup")
+        token_key = TokenKey(key)
+        lost = [each.name for each in keyed if token_key.is_foreign(each.secret)]
+        if lost:
+            _log.error(
+                "%d identities cannot log in, because their tokens were hashed with another key than the one in %s:"
+                " restore the old file, or remove and add them again (%s)",
+                len(lost),
+                path,
+                ", ".join(lost[:_NAMES_SHOWN]) + (" …" if len(lost) > _NAMES_SHOWN else ""),
+            )
+        return token_key
 
     def _private(self, name: str, make: Callable[[], rsa.RSAPrivateKey | X25519PrivateKey]) -> object:
         pem = self._kept(

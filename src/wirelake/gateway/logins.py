@@ -1,102 +1,221 @@
-"""Who may log in. A token is checked against its scrypt hash in a thread, a few at a time, so that a storm of wrong
-logins costs the event loop nothing; an address that fails too often is answered later and later.
+"""Decide who may log in.
+
+A generated token is checked at once, with the keyed hash. Everything else takes a slow check in a thread: tokens that
+people chose, and every login that is refused. So an unknown name takes as long as a wrong token, of whatever kind the
+identity's token is. Identical checks under way are one; one that nobody waits for any more is dropped; and who failed
+often is answered later (see `login_failures.py`), but before the login's own time is up.
 """
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable
+import contextlib
+import hashlib
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
 
+from wirelake.errors import BusyError, StorageError
+from wirelake.gateway.login_failures import LoginFailures
+from wirelake.gateway.slow_checks import SlowChecks
 from wirelake.limits import (
-    GATEWAY_ADDRESSES_MAX,
-    GATEWAY_FAILED_LOGINS_MAX,
-    GATEWAY_LOGIN_DELAY_MAX_S,
-    GATEWAY_LOGIN_DELAY_S,
-    GATEWAY_LOGIN_FORGET_S,
-    GATEWAY_LOGINS_CHECKED_MAX,
-    GATEWAY_LOGINS_WAITING_MAX,
+    GATEWAY_LOGIN_DELAY_SHARE,
+    GATEWAY_LOGINS_PER_NAME_MAX,
+    HTTP_BARE_TOKENS_KNOWN_MAX,
+    HTTP_BARE_TOKENS_MAX,
 )
 from wirelake.message import Credentials
-from wirelake.state.identities import Identities, matches, unmatched
+from wirelake.state.identities import (
+    KEYED,
+    Identities,
+    Identity,
+    TokenKey,
+    is_generated,
+    matches,
+    unmatched,
+)
+
+_log = logging.getLogger(__name__)
 
 ANONYMOUS: Final = "anonymous"  # who gives no name where everybody is let in
 
 
 class Verdict(Struct, frozen=True):
     identity: str  # empty when refused
-    reason: str = ""
+    reason: str = ""  # for the log and the metrics; peers are not told an unknown name from a wrong token
 
 
 UNKNOWN = Verdict("", "unknown")
 WRONG = Verdict("", "wrong_token")
+KEY_LOST = Verdict("", "key_lost")  # the token was hashed with another key than the one in keys/
 BUSY = Verdict("", "busy")
 
 
-class _Failures(Struct):
-    count: int
-    last_s: float
+class _Check(Struct):
+    """A check under way, and how many wait for it."""
+
+    task: asyncio.Task[Verdict]
+    waiters: int = 0
 
 
 class Logins:
-    def __init__(self, identities: Identities, now_s: Callable[[], float], *, open_to_all: bool) -> None:
+    def __init__(
+        self, identities: Identities, token_key: TokenKey, now_s: Callable[[], float], *, open_to_all: bool
+    ) -> None:
         self.open_to_all = open_to_all
-        self.failed_max = GATEWAY_FAILED_LOGINS_MAX
+        self.failures = LoginFailures(now_s)
+        self.slow = SlowChecks()
+        self.token_key = token_key
         self._identities = identities
-        self._now_s = now_s
-        self._failures: OrderedDict[str, _Failures] = OrderedDict()
-        self._room = asyncio.Semaphore(GATEWAY_LOGINS_CHECKED_MAX)
-        self._waiting = 0
+        self._checks: dict[bytes, _Check] = {}  # by name and token
+        self._under_way: Counter[bytes] = Counter()  # by address and name
+        self._key = secrets.token_bytes(32)  # of this process: the digests are worth nothing elsewhere
+        self._bare: dict[bytes, str] = {}  # whose a token without a name was found to be, the oldest first
         self._nobody = unmatched()
 
     def known(self, credentials: Credentials) -> Verdict | None:
-        """The verdict, where it needs no slow check."""
+        """Return the verdict, where it needs no slow check."""
         if self.open_to_all:
             return Verdict(credentials.user or ANONYMOUS)
+        identity = self._identities.find(credentials.user)
+        if identity is not None and self.token_key.matches(identity.secret, credentials.token):
+            return Verdict(identity.name)
         if self._identities.knows(credentials.user, credentials.token):
             return Verdict(credentials.user)
         return None
 
-    async def check(self, credentials: Credentials, host: str) -> Verdict:
+    async def check(self, credentials: Credentials, host: str, login_s: float) -> Verdict:
+        """Decide within `login_s`, delays included, unless the checks themselves take longer. Cancel to give up."""
         quick = self.known(credentials)
         if quick is not None:
             return quick
-        if self._waiting >= GATEWAY_LOGINS_WAITING_MAX:
-            return BUSY
-        self._waiting += 1
-        try:
-            await asyncio.sleep(self._delay_s(host))
-            async with self._room:
-                return await self._check(credentials, host)
-        finally:
-            self._waiting -= 1
+        return await self._join(self._digest(credentials), self._check(credentials, host, login_s))
 
-    async def _check(self, credentials: Credentials, host: str) -> Verdict:
-        identity = self._identities.find(credentials.user)
-        secret = self._nobody if identity is None else identity.secret
-        right = await asyncio.to_thread(matches, secret, credentials.token)
-        if identity is not None and right and self._identities.find(credentials.user) is identity:
-            self._identities.remember(identity, credentials.token)
-            self._failures.pop(host, None)
+    def known_bare(self, token: str) -> Verdict | None:
+        """The same, for a token without a name."""
+        identity = self._identities.find_token(self.token_key, token)
+        if identity is not None:
             return Verdict(identity.name)
-        self._failed(host)
-        return UNKNOWN if identity is None else WRONG
+        name = self._bare.get(self._digest(Credentials("", token)))
+        return Verdict(name) if name is not None and self._identities.knows(name, token) else None
 
-    def _failed(self, host: str) -> None:
-        failures = self._failures.setdefault(host, _Failures(0, 0.0))
-        failures.count += 1
-        failures.last_s = self._now_s()
-        self._failures.move_to_end(host)
-        if len(self._failures) > GATEWAY_ADDRESSES_MAX:
-            self._failures.popitem(last=False)
+    async def check_bare(self, token: str, host: str, login_s: float) -> Verdict:
+        """The same, for a token without a name: one that a person chose is tried against the newest of such."""
+        quick = self.known_bare(token)
+        if quick is not None:
+            return quick
+        credentials = Credentials("", token)
+        return await self._join(b"bare" + self._digest(credentials), self._check_bare(credentials, host, login_s))
 
-    def _delay_s(self, host: str) -> float:
-        failures = self._failures.get(host)
-        if failures is None or failures.count < self.failed_max:
-            return 0.0
-        if self._now_s() - failures.last_s > GATEWAY_LOGIN_FORGET_S:
-            del self._failures[host]
-            return 0.0
-        doublings = min(failures.count - self.failed_max, 16)
-        return float(min(GATEWAY_LOGIN_DELAY_S * 2**doublings, GATEWAY_LOGIN_DELAY_MAX_S))
+    async def _join(self, key: bytes, work: Coroutine[None, None, Verdict]) -> Verdict:
+        check = self._checks.get(key)
+        if check is None:
+            check = self._checks[key] = _Check(asyncio.get_running_loop().create_task(work))
+            check.task.add_done_callback(partial(self._done, key))
+        else:
+            work.close()
+        check.waiters += 1
+        try:
+            return await asyncio.shield(check.task)
+        finally:
+            check.waiters -= 1
+            if not check.waiters and not check.task.done():
+                self._done(key, check.task)  # whoever asks the same from now on does not get one that is cancelled
+                check.task.cancel()
+
+    def _done(self, key: bytes, task: asyncio.Task[Verdict]) -> None:
+        check = self._checks.get(key)
+        if check is not None and check.task is task:
+            del self._checks[key]
+
+    async def _check(self, credentials: Credentials, host: str, login_s: float) -> Verdict:
+        name, token = credentials.user, credentials.token
+        failing = self.failures.key(host, name)
+        with self._counted(failing) as delay_s:
+            if delay_s is None:
+                return BUSY
+            await asyncio.sleep(delay_s(login_s))
+            identity = self._identities.find(name)
+            try:
+                is_right = await self._is_right(identity, token, host)
+            except BusyError:
+                return BUSY
+        if identity is not None and is_right and self._identities.find(name) is identity:
+            self._accept(identity, token)
+            self.failures.clear(failing)
+            return Verdict(name)
+        self.failures.add(failing)
+        if identity is None:
+            return UNKNOWN
+        return KEY_LOST if self.token_key.is_foreign(identity.secret) else WRONG
+
+    async def _check_bare(self, credentials: Credentials, host: str, login_s: float) -> Verdict:
+        token = credentials.token
+        failing = self.failures.key(host, "")
+        with self._counted(failing) as delay_s:
+            if delay_s is None:
+                return BUSY
+            await asyncio.sleep(delay_s(login_s))
+            try:
+                identity = await self._whose(token, host)
+            except BusyError:
+                return BUSY
+        if identity is not None and self._identities.find(identity.name) is identity:
+            self._accept(identity, token)
+            self._remember_bare(token, identity.name)
+            self.failures.clear(failing)
+            return Verdict(identity.name)
+        self.failures.add(failing)
+        return UNKNOWN
+
+    async def _whose(self, token: str, host: str) -> Identity | None:
+        candidates = self._identities.newest_slow(HTTP_BARE_TOKENS_MAX)
+        if not candidates:
+            await self._is_right(None, token, host)
+        for identity in candidates:
+            if await self._is_right(identity, token, host):
+                return identity
+        return None
+
+    @contextlib.contextmanager
+    def _counted(self, failing: bytes) -> Iterator[Callable[[float], float] | None]:
+        """Count a check of an address and a name as under way. None: there are too many of them already."""
+        under_way = self._under_way[failing]
+        if under_way >= GATEWAY_LOGINS_PER_NAME_MAX:
+            yield None
+            return
+        self._under_way[failing] += 1
+        try:
+            yield lambda login_s: self.failures.delay_s(failing, under_way, login_s * GATEWAY_LOGIN_DELAY_SHARE)
+        finally:
+            self._under_way[failing] -= 1
+            if not self._under_way[failing]:
+                del self._under_way[failing]
+
+    async def _is_right(self, identity: Identity | None, token: str, host: str) -> bool:
+        """Check with scrypt, also where the answer is known to be no: every refusal takes the same time."""
+        slow = self._nobody if identity is None or identity.secret.kind == KEYED else identity.secret
+        return await self.slow.run(host, partial(matches, slow, token))
+
+    def _accept(self, identity: Identity, token: str) -> None:
+        """Make the next check of this token a fast one: for good where it is a generated one, else until the end."""
+        if not is_generated(token):
+            self._identities.remember(identity, token)
+            return
+        try:
+            self._identities.rehash(identity, self.token_key.hash(token))
+        except StorageError as error:
+            self._identities.remember(identity, token)
+            _log.warning("the token of %s keeps its slow hash for now: %s", identity.name, error)
+
+    def _remember_bare(self, token: str, name: str) -> None:
+        self._bare[self._digest(Credentials("", token))] = name
+        if len(self._bare) > HTTP_BARE_TOKENS_KNOWN_MAX:
+            del self._bare[next(iter(self._bare))]
+
+    def _digest(self, credentials: Credentials) -> bytes:
+        both = f"{len(credentials.user)}:{credentials.user}{credentials.token}".encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(both, key=self._key, digest_size=32).digest()

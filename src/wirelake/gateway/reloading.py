@@ -51,7 +51,7 @@ def _hand_on(gateway: "Gateway") -> None:
     settings = gateway.settings
     gateway.admission.connections_max = settings.limits.connections
     gateway.admission.per_address_max = settings.limits.connections_per_address
-    gateway.logins.failed_max = settings.limits.failed_logins
+    gateway.logins.failures.failed_max = settings.limits.failed_logins
     gateway.logins.open_to_all = settings.auth.open
     gateway.broker.live.conflate = settings.broker.slow == "conflate"
     gateway.broker.call_s = settings.broker.call_s

@@ -18,6 +18,7 @@ from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.table import Row, Table
 
 SILENCE = "silence"
+LOGIN = "login"
 
 
 class Closing(Struct, frozen=True):

@@ -1,17 +1,22 @@
-"""Who may log in: names, and scrypt hashes of their tokens. The token itself is never kept.
+"""Who may log in: names, and hashes of their tokens. The token itself is never kept.
 
-`hash_token` and `matches` take tens of milliseconds by design and touch no state: run them in a thread. A login is
+A generated token has 192 random bits that nobody can guess, so a keyed BLAKE2b protects it (`TokenKey`): checking one
+takes microseconds, also after a restart. A token that a person chose may be guessed from a stolen database, so it is
+hashed with scrypt. `hash_token` and `matches` are scrypt's: they take tens of milliseconds by design and touch no
+state, so run them in a thread. A login is
 
     identity = identities.find(name)
-    if not identities.knows(name, token):
+    if not (token_key.matches(identity.secret, token) or identities.knows(name, token)):
         if not await asyncio.to_thread(matches, identity.secret, token): refuse
         identities.remember(identity, token)
 """
 
 import hashlib
 import hmac
+import re
 import secrets
 from collections import OrderedDict
+from itertools import islice
 from typing import Final
 
 from msgspec import Struct
@@ -19,15 +24,18 @@ from msgspec import Struct
 from wirelake.commit import Commit
 from wirelake.errors import ConflictError, FullError, InputError
 from wirelake.limits import STATE_IDENTITIES_MAX, STATE_TOKEN_BYTES_MAX, STATE_TOKENS_KNOWN_MAX
-from wirelake.state.batch import Statement
+from wirelake.state.batch import OneByOne, Statement
 from wirelake.state.bounds import check_name
 from wirelake.state.reader import Reader
 from wirelake.state.writer import Writer
 
 _ADD: Final = Statement(
     "identities",
-    "INSERT INTO identities (name, salt, digest, cost, block, lanes, added_at_ms) VALUES ",
-    "(?,?,?,?,?,?,?)",
+    "INSERT INTO identities (name, salt, digest, cost, block, lanes, added_at_ms, kind) VALUES ",
+    "(?,?,?,?,?,?,?,?)",
+)
+_REHASH: Final = OneByOne(
+    "identities", "UPDATE identities SET salt = ?, digest = ?, cost = ?, block = ?, lanes = ?, kind = ? WHERE name = ?"
 )
 _REMOVE: Final = Statement("identities", "DELETE FROM identities WHERE name IN (", "?", ")")
 
@@ -37,6 +45,12 @@ _TOKEN_BYTES: Final = 24
 _COST: Final = 2**14
 _BLOCK: Final = 8
 _LANES: Final = 1
+_KEY_ID_BYTES: Final = 8
+_GENERATED: Final = re.compile(r"t[A-Za-z0-9_-]{32}")
+_GENERATED_CHARS_MIN: Final = 12  # different ones in it; 32 random ones have fewer once in 10**15
+
+SCRYPT: Final = "scrypt"
+KEYED: Final = "blake2b"  # the salt is then the id of the key
 
 
 class Secret(Struct, frozen=True):
@@ -47,6 +61,7 @@ class Secret(Struct, frozen=True):
     cost: int
     block: int
     lanes: int
+    kind: str = SCRYPT
 
     def __repr__(self) -> str:
         return "Secret(…)"
@@ -61,6 +76,36 @@ class Identity(Struct, frozen=True):
 def new_token() -> str:
     """Random, printable, safe in a URL and on a command line."""
     return "t" + secrets.token_urlsafe(_TOKEN_BYTES)  # never a leading dash
+
+
+def is_generated(token: str) -> bool:
+    """Return whether the token looks like one that `new_token` made, and not like one that a person typed."""
+    return _GENERATED.fullmatch(token) is not None and len(set(token)) >= _GENERATED_CHARS_MIN
+
+
+class TokenKey:
+    """Hash and check generated tokens with a key that is kept beside the database, in a file of its own."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self.id = hashlib.blake2b(b"id", key=key, digest_size=_KEY_ID_BYTES).digest()
+
+    def digest(self, token: str) -> bytes:
+        return hashlib.blake2b(_token_bytes(token), key=self._key, digest_size=_DIGEST_BYTES).digest()
+
+    def hash(self, token: str) -> Secret:
+        """Hash a token: fast if it is a generated one, else with scrypt. InputError if it is empty or too long."""
+        return Secret(self.id, self.digest(token), 0, 0, 0, KEYED) if is_generated(token) else hash_token(token)
+
+    def is_foreign(self, secret: Secret) -> bool:
+        """Return whether the secret was made with another key: then its token cannot be checked."""
+        return secret.kind == KEYED and secret.salt != self.id
+
+    def matches(self, secret: Secret, token: str) -> bool:
+        """Compare in constant time. A secret of scrypt, or of another key, matches nothing here."""
+        if secret.kind != KEYED or secret.salt != self.id:
+            return False
+        return hmac.compare_digest(self.digest(token), secret.digest)
 
 
 def hash_token(token: str) -> Secret:
@@ -78,7 +123,9 @@ def unmatched() -> Secret:
 
 
 def matches(secret: Secret, token: str) -> bool:
-    """Slow by design; compares in constant time."""
+    """Slow by design; compares in constant time. A secret of another kind than scrypt matches nothing here."""
+    if secret.kind != SCRYPT:
+        return False
     if len(_token_bytes(token)) > STATE_TOKEN_BYTES_MAX:
         return False
     digest = _scrypt(token, secret.salt, secret.cost, secret.block, secret.lanes, len(secret.digest))
@@ -101,16 +148,38 @@ class Identities:
         self._writer = writer
         self._reader = reader
         self._by_name: dict[str, Identity] = {}
+        self._by_digest: dict[bytes, str] = {}  # of generated tokens
+        self._slow: dict[str, None] = {}  # names whose tokens take scrypt, the newest last
         self._fast_key = secrets.token_bytes(32)  # of this process: the fast hashes are worth nothing elsewhere
         self._known: OrderedDict[str, tuple[Secret, bytes]] = OrderedDict()
 
     def load(self) -> None:
-        rows = self._reader.rows("SELECT name, salt, digest, cost, block, lanes, added_at_ms FROM identities")
-        self._by_name = {row[0]: Identity(row[0], Secret(*row[1:6]), row[6]) for row in rows}
+        rows = self._reader.rows(
+            "SELECT name, salt, digest, cost, block, lanes, kind, added_at_ms FROM identities ORDER BY added_at_ms"
+        )
+        self._by_name, self._by_digest, self._slow = {}, {}, {}
+        for row in rows:
+            self._keep(Identity(row[0], Secret(*row[1:7]), row[7]))
 
     def find(self, name: str) -> Identity | None:
         self._writer.fresh()
         return self._by_name.get(name)
+
+    def find_token(self, token_key: TokenKey, token: str) -> Identity | None:
+        """Find whose generated token this is."""
+        self._writer.fresh()
+        identity = self._by_name.get(self._by_digest.get(token_key.digest(token), ""))
+        return identity if identity is not None and token_key.matches(identity.secret, token) else None
+
+    def newest_slow(self, count: int) -> list[Identity]:
+        """Return the newest identities whose tokens take scrypt."""
+        self._writer.fresh()
+        return [self._by_name[name] for name in islice(reversed(self._slow), count)]
+
+    def keyed(self) -> list[Identity]:
+        """Return those whose tokens are hashed with a key."""
+        self._writer.fresh()
+        return [self._by_name[name] for name in self._by_digest.values()]
 
     def list(self) -> list[Identity]:
         """By name."""
@@ -124,17 +193,44 @@ class Identities:
             raise ConflictError(f"there is an identity {name!r} already; for another token, remove it first")
         if len(self._by_name) >= STATE_IDENTITIES_MAX:
             raise FullError(f"there are {STATE_IDENTITIES_MAX} identities already")
-        self._by_name[name] = Identity(name, secret, now_ms)
-        row = (name, secret.salt, secret.digest, secret.cost, secret.block, secret.lanes, now_ms)
+        self._keep(Identity(name, secret, now_ms))
+        row = (name, secret.salt, secret.digest, secret.cost, secret.block, secret.lanes, now_ms, secret.kind)
         return self._writer.submit(_ADD, row)
+
+    def rehash(self, identity: Identity, secret: Secret) -> Commit | None:
+        """Replace the hash of the same token by one of another kind. None if the identity has changed meanwhile."""
+        self._writer.ready()
+        name = identity.name
+        if self._by_name.get(name) is not identity:
+            return None
+        self._forget(identity)
+        self._keep(Identity(name, secret, identity.added_at_ms))
+        row = (secret.salt, secret.digest, secret.cost, secret.block, secret.lanes, secret.kind, name)
+        return self._writer.submit(_REHASH, row)
 
     def remove(self, name: str) -> Commit | None:
         """None where there was none. What belongs to it is removed by `StateStore.remove_identity`."""
         self._writer.ready()
-        if self._by_name.pop(name, None) is None:
+        identity = self._by_name.get(name)
+        if identity is None:
             return None
-        self._known.pop(name, None)
+        self._forget(identity)
         return self._writer.submit(_REMOVE, (name,))
+
+    def _keep(self, identity: Identity) -> None:
+        self._by_name[identity.name] = identity
+        if identity.secret.kind == KEYED:
+            self._by_digest[identity.secret.digest] = identity.name
+        else:
+            self._slow[identity.name] = None
+
+    def _forget(self, identity: Identity) -> None:
+        name = identity.name
+        del self._by_name[name]
+        self._known.pop(name, None)
+        self._slow.pop(name, None)
+        if self._by_digest.get(identity.secret.digest) == name:
+            del self._by_digest[identity.secret.digest]
 
     def knows(self, name: str, token: str) -> bool:
         """Whether this token was found right lately. False says nothing: check with `matches`."""

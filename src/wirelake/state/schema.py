@@ -73,6 +73,10 @@ STEPS: Final[tuple[str, ...]] = (
     """
     ALTER TABLE sessions ADD COLUMN resume_secret BLOB NOT NULL DEFAULT x'';
     """,
+    # 6: tokens are hashed with scrypt, or with a key
+    """
+    ALTER TABLE identities ADD COLUMN kind TEXT NOT NULL DEFAULT 'scrypt';
+    """,
 )
 VERSION: Final = len(STEPS)
 

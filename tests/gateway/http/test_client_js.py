@@ -307,7 +307,7 @@ def test_a_wrong_token_ends_it(browser: Browser, tmp_path: Path) -> None:
         async with gateway(tmp_path) as running:
             await visit(page, running)
             found = await page.evaluate("failure(() => start('desk', 'wrong'))")
-            assert found == "refused: the token is wrong or has expired"
+            assert found == "refused: invalid token"
             assert (await page.evaluate("failure(() => client.ping())")).startswith("refused: ")
             assert running.gateway.counters.logins["sisnet", "wrong_token"] == 1
 

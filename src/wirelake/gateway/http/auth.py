@@ -2,8 +2,9 @@
 
     TOKEN         the admin token (data/keys/admin.token): may do everything, and acts under the name `admin`
     NAME:TOKEN    an identity's name and token; what a header cannot hold, and a colon, as %XX in the name
-    TOKEN         an identity's token alone. Tokens are kept as salted hashes, so this one has to be tried against the
-                  newest identities (`HTTP_BARE_TOKENS_MAX`) when it is first seen: with more of them, give the name
+    TOKEN         an identity's token alone. Generated ones are looked up; one that a person chose is kept as a salted
+                  hash, so it is tried against the newest of those (`HTTP_BARE_TOKENS_MAX`) when it is first seen:
+                  with more of them, give the name
 
 A browser that logged in at /login brings a cookie instead, from the console's own pages only.
 
@@ -22,12 +23,12 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from wirelake.config import Address
-from wirelake.gateway.http.bare_tokens import BareTokens
 from wirelake.gateway.http.errors import AGAIN, ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Access
 from wirelake.gateway.http.visits import COOKIE, Visit, Visits, is_own_page
 from wirelake.gateway.logins import ANONYMOUS
+from wirelake.limits import HTTP_LOGIN_S
 from wirelake.message import Credentials
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ class Doorkeeper:
         self._gateway = gateway
         self._admin_token = gateway.keys.admin_token().encode()
         self._is_local = is_loopback(address.host)
-        self._bare = BareTokens(gateway.state.identities)
         self.visits = Visits()
 
     async def admit(self, exchange: Exchange, access: Access) -> None:
@@ -76,12 +76,14 @@ class Doorkeeper:
             exchange.identity, exchange.admin = ADMIN, True
             return
         name, colon, secret = token.partition(":")
-        credentials = Credentials(unquote(name), secret) if colon else Credentials(await self._bare.whose(token), token)
-        if not colon and not credentials.user and self._gateway.settings.auth.open:
-            self._refuse(exchange, "", "unknown")  # a mistyped admin token must not turn into just anybody
-        verdict = await self._gateway.logins.check(credentials, exchange.host)
+        logins, user = self._gateway.logins, unquote(name) if colon else ""
+        if colon:
+            check = logins.check(Credentials(user, secret), exchange.host, HTTP_LOGIN_S)
+        else:  # also with auth.open: a mistyped admin token must not turn into just anybody
+            check = logins.check_bare(token, exchange.host, HTTP_LOGIN_S)
+        verdict = await exchange.connection.while_open(check)
         if not verdict.identity:
-            self._refuse(exchange, credentials.user, verdict.reason)
+            self._refuse(exchange, user, verdict.reason)
         exchange.identity = verdict.identity
 
     def _refuse(self, exchange: Exchange, user: str, reason: str) -> NoReturn:
@@ -90,7 +92,7 @@ class Doorkeeper:
         gateway.recorder.event(exchange, "refuse", {"reason": reason, "user": user})
         if reason == "busy":
             raise ApiError(429, "too many logins at once; try again", headers=AGAIN)
-        raise ApiError(401, "nobody is known by this token", headers=_CHALLENGE)
+        raise ApiError(401, "invalid token", headers=_CHALLENGE)
 
 
 def is_loopback(host: str) -> bool:

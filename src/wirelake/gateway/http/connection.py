@@ -1,8 +1,10 @@
 """A connection of the HTTP door: uvicorn's, with the limits that every door of the gateway has."""
 
 import asyncio
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from wirelake.config import Address
@@ -11,6 +13,8 @@ from wirelake.limits import HTTP_DRAIN_S, HTTP_HEAD_BYTES_MAX, HTTP_REQUEST_S
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway
+
+T = TypeVar("T")
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -23,6 +27,7 @@ class HttpConnection(HttpToolsProtocol):
     _head_bytes = 0
     _in_head = True
     _patience: asyncio.TimerHandle | None = None
+    _abandonable: asyncio.Task[Any] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -41,6 +46,8 @@ class HttpConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._stop_waiting()
+        if self._abandonable is not None:
+            self._abandonable.cancel()
         if self._let_in:
             self._let_in = False
             self.gateway.admission.leave(self.address)
@@ -57,6 +64,21 @@ class HttpConnection(HttpToolsProtocol):
         super().data_received(data)
         if self._in_head and self._head_bytes > HTTP_HEAD_BYTES_MAX:
             self._refuse(ApiError(431, f"the head is over the limit of {HTTP_HEAD_BYTES_MAX} bytes"))
+
+    async def while_open(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do this work for the request under way; ClientDisconnect if the connection ends meanwhile."""
+        self._abandonable = task = self.loop.create_task(work)
+        if self.transport.is_closing():
+            task.cancel()
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.cancelled():  # it is this request that ends, with the gateway
+                task.cancel()
+                raise
+            raise ClientDisconnect from None
+        finally:
+            self._abandonable = None
 
     def on_message_begin(self) -> None:
         super().on_message_begin()

@@ -7,6 +7,7 @@ from starlette.requests import Request
 
 from wirelake.config import Address
 from wirelake.gateway.admission import host_of
+from wirelake.gateway.http.connection import HttpConnection
 from wirelake.gateway.http.errors import ApiError
 from wirelake.limits import HTTP_LIST_ROWS, HTTP_LIST_ROWS_MAX
 
@@ -36,6 +37,14 @@ class Exchange:
     @property
     def request(self) -> Request:
         return self._request
+
+    @property
+    def connection(self) -> HttpConnection:
+        """The connection that it came by."""
+        connection = self._request.state.connection
+        if not isinstance(connection, HttpConnection):
+            raise TypeError("a request comes by a connection of the HTTP door")
+        return connection
 
     @property
     def host(self) -> str:

@@ -11,7 +11,7 @@ from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Access, Parameter, Route
 from wirelake.gateway.http.sessions import end_all_of
 from wirelake.protocols.session import Closing
-from wirelake.state.identities import hash_token, new_token
+from wirelake.state.identities import new_token
 
 
 class NewIdentity(Struct, forbid_unknown_fields=True):
@@ -43,7 +43,7 @@ async def add(exchange: Exchange, new: NewIdentity) -> Made:
         raise ConflictError(f"there is an identity {new.name!r} already; for another token, remove it first")
     token = new_token() if new.token is None else new.token
     async with exchange.api.hashing:
-        secret = await asyncio.to_thread(hash_token, token)
+        secret = await asyncio.to_thread(exchange.gateway.logins.token_key.hash, token)
     await identities.add(new.name, secret, exchange.gateway.now_ms())
     return Made(new.name, token)
 

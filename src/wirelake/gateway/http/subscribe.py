@@ -7,7 +7,6 @@ The answer's status comes once the subscription is durable. What waits in a dura
 """
 
 from wirelake.broker.broker import check_topic
-from wirelake.gateway.http.connection import HttpConnection
 from wirelake.gateway.http.errors import AGAIN, ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Access, Parameter, Route
@@ -28,16 +27,13 @@ async def subscribe(exchange: Exchange, _: None) -> EventStream:
     if exchange.gateway.stopping or len(exchange.api.subscribers) >= HTTP_STREAMS_MAX:
         text = "the gateway is shutting down" if exchange.gateway.stopping else f"{HTTP_STREAMS_MAX} streams are open"
         raise ApiError(503, text, headers=AGAIN)
-    connection = exchange.request.state.connection
-    if not isinstance(connection, HttpConnection):
-        raise TypeError("a stream needs the connection that it is written to")
     durable = {name for name in topics if Topic(name).durable}
     kept = set(exchange.gateway.state.topics.subscribed(exchange.identity))
     for other in exchange.api.streams_of(exchange.identity):
         if keep == "true":
             other.passing -= durable
         kept -= other.passing
-    subscriber = Subscriber(exchange, connection)
+    subscriber = Subscriber(exchange, exchange.connection)
     if keep == "false":
         subscriber.passing = durable - kept
     try:

@@ -1,0 +1,299 @@
+"""Logins: fast for generated tokens, also after a restart; joined, dropped, and in turn where they are slow."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.http.calling import Calling, calling
+from gateway.running import Running, hashed, running_gateway, until
+from gateway.wire import Phone
+from wirelake.errors import BusyError, InputError
+from wirelake.gateway import logins as logins_module
+from wirelake.gateway.login_failures import LoginFailures
+from wirelake.gateway.logins import Verdict
+from wirelake.gateway.slow_checks import SlowChecks
+from wirelake.limits import (
+    GATEWAY_LOGIN_FORGET_S,
+    GATEWAY_LOGINS_PER_NAME_MAX,
+    GATEWAY_LOGINS_WAITING_PER_ADDRESS_MAX,
+)
+from wirelake.message import Credentials
+from wirelake.protocols.comet import frames
+from wirelake.state.identities import KEYED, SCRYPT, Secret, matches, new_token
+
+HERE, THERE = "192.0.2.1", "192.0.2.2"
+LOGIN_S = 10.0
+TOKEN = new_token()
+
+
+def kind_of(running: Running, name: str) -> str:
+    identity = running.gateway.state.identities.find(name)
+    assert identity is not None
+    return identity.secret.kind
+
+
+async def logs_in(running: Running, name: str, token: str) -> bool:
+    async with await Phone.call(running.port("comet")) as phone:
+        phone.say(frames.Auth(name, token))
+        return isinstance(await phone.hear(), frames.AuthSuccess)
+
+
+class Gate:
+    """A slow check that ends when it is let go."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self._open = threading.Event()
+
+    def check(self, name: str) -> Callable[[], bool]:
+        def run() -> bool:
+            self.begun.append(name)
+            self._open.wait(60)
+            return True
+
+        return run
+
+    def open(self) -> None:
+        self._open.set()
+
+
+def test_a_generated_token_needs_no_slow_check_also_after_a_restart(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running_gateway(tmp_path, "comet") as running:
+            await running.gateway.state.identities.add("ann", running.gateway.logins.token_key.hash(TOKEN), 1)
+            assert await logs_in(running, "ann", TOKEN)
+        key = tmp_path / "data" / "keys" / "tokens.key"
+        assert key.stat().st_mode & 0o777 == 0o600
+        async with running_gateway(tmp_path, "comet") as running:
+            assert await logs_in(running, "ann", TOKEN)
+            assert running.gateway.logins.slow.computed == 0
+            assert not await logs_in(running, "ann", new_token())
+            assert running.gateway.logins.slow.computed == 1, "a refusal takes as long as that of a chosen token"
+
+    asyncio.run(work())
+
+
+def test_a_generated_token_with_a_slow_hash_gets_a_fast_one_when_it_is_used(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running_gateway(tmp_path, "comet") as running:
+            await running.add_identity("ann", TOKEN, at_once=False)
+            await running.add_identity("bob", "chosen by bob", at_once=False)
+            assert not await logs_in(running, "ann", new_token())
+            assert kind_of(running, "ann") == SCRYPT
+            for name, token in (("ann", TOKEN), ("bob", "chosen by bob")):
+                assert await logs_in(running, name, token)
+            assert [kind_of(running, name) for name in ("ann", "bob")] == [KEYED, SCRYPT]
+        async with running_gateway(tmp_path, "comet") as running:
+            assert [kind_of(running, name) for name in ("ann", "bob")] == [KEYED, SCRYPT]
+            assert await logs_in(running, "ann", TOKEN)
+            assert running.gateway.logins.slow.computed == 0
+            assert await logs_in(running, "bob", "chosen by bob")
+            assert running.gateway.logins.slow.computed == 1
+
+    asyncio.run(work())
+
+
+def test_a_lost_key_is_told_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        async with running_gateway(tmp_path, "comet") as running:
+            await running.gateway.state.identities.add("ann", running.gateway.logins.token_key.hash(TOKEN), 1)
+        key = tmp_path / "data" / "keys" / "tokens.key"
+        saved = key.read_bytes()
+        key.unlink()
+        with pytest.raises(InputError, match=r"tokens\.key is missing, and the tokens of 1 identities.*backup"):
+            async with running_gateway(tmp_path, "comet"):
+                pass
+        assert not key.exists(), "a new one would hide it"
+        key.touch()
+        async with running_gateway(tmp_path, "comet") as running:
+            assert "1 identities cannot log in" in caplog.text
+            assert not await logs_in(running, "ann", TOKEN)
+            assert running.gateway.counters.logins["comet", "key_lost"] == 1
+        key.write_bytes(saved)
+        async with running_gateway(tmp_path, "comet") as running:
+            assert await logs_in(running, "ann", TOKEN)
+
+    asyncio.run(work())
+
+
+def test_identical_checks_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate()
+    monkeypatch.setattr(logins_module, "matches", lambda _secret, token: gate.check(token)())
+
+    async def work() -> None:
+        async with running_gateway(tmp_path, "comet") as running:
+            await running.add_identity("ann", "chosen", at_once=False)
+            logins = running.gateway.logins
+            checks = [asyncio.create_task(logins.check(Credentials("ann", "chosen"), HERE, LOGIN_S)) for _ in range(50)]
+            await until(lambda: bool(gate.begun))
+            gate.open()
+            assert await asyncio.gather(*checks) == [Verdict("ann")] * 50
+            assert gate.begun == ["chosen"]
+
+    asyncio.run(work())
+
+
+def test_a_check_is_dropped_when_its_connection_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate()
+    monkeypatch.setattr(logins_module, "matches", lambda _secret, token: gate.check(token)())
+
+    async def work(running: Running, caller: Calling) -> None:
+        for name in ("a", "b"):
+            await running.add_identity(name, "chosen", at_once=False)
+        slow = running.gateway.logins.slow
+        busy = [asyncio.create_task(slow.run(THERE, gate.check(f"busy {number}"))) for number in range(2)]
+        await until(lambda: len(gate.begun) == 2)
+        async with await Phone.call(running.port("comet")) as gone, await Phone.call(running.port("comet")) as stays:
+            gone.say(frames.Auth("a", "guess of a"))
+            stays.say(frames.Auth("b", "guess of b"))
+            reader, writer = await asyncio.open_connection("127.0.0.1", running.port("http"))
+            writer.write(b"GET /api/topics HTTP/1.1\r\nhost: x\r\nauthorization: Bearer c:guess of c\r\n\r\n")
+            await until(lambda: slow.waiting == 3)
+            writer.close()
+            await gone.__aexit__()
+            await until(lambda: slow.waiting == 1)
+            gate.open()
+            await asyncio.gather(*busy)
+            assert isinstance(await stays.hear(), frames.AuthSuccess)
+        assert sorted(gate.begun) == ["busy 0", "busy 1", "guess of b"]
+        assert reader is not None
+        await until(lambda: not caller.api.open)
+
+    async def whole() -> None:
+        async with calling(tmp_path, "comet") as caller:
+            await work(caller, caller)
+
+    asyncio.run(whole())
+
+
+def test_addresses_take_turns_and_have_a_bound_of_their_own() -> None:
+    async def work() -> None:
+        gate, slow = Gate(), SlowChecks()
+        busy = [asyncio.create_task(slow.run(THERE, gate.check("busy"))) for _ in range(2)]
+        await until(lambda: len(gate.begun) == 2)
+        many = [
+            asyncio.create_task(slow.run(HERE, gate.check("flood")))
+            for _ in range(GATEWAY_LOGINS_WAITING_PER_ADDRESS_MAX)
+        ]
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError):
+            await slow.run(HERE, gate.check("one too many"))
+        other = asyncio.create_task(slow.run(THERE, gate.check("other")))
+        await asyncio.sleep(0)
+        gate.open()
+        await asyncio.gather(*busy, *many, other)
+        assert gate.begun.index("other") <= 4, "it waits for no more than those that had begun and one turn"
+        assert "one too many" not in gate.begun
+        assert slow.waiting == 0
+
+    asyncio.run(work())
+
+
+def test_failures_delay_one_name_from_one_address() -> None:
+    now_s = 1000.0
+    failures = LoginFailures(lambda: now_s)
+    bad, neighbour, owner = (failures.key(*each) for each in ((HERE, "ann"), (HERE, "bob"), (THERE, "ann")))
+    for _ in range(failures.failed_max):
+        assert failures.delay_s(bad) == 0
+        failures.add(bad)
+    assert failures.delay_s(bad) > 0
+    assert failures.delay_s(neighbour) == 0
+    assert failures.delay_s(owner) == 0
+    for _ in range(20):
+        failures.add(bad)
+    assert failures.delay_s(bad, delay_max_s=LOGIN_S / 2) == LOGIN_S / 2
+    assert failures.delay_s(owner, under_way=failures.failed_max) > 0, "guesses at once are counted before they fail"
+    now_s += GATEWAY_LOGIN_FORGET_S + 1
+    assert failures.delay_s(bad) == 0
+    assert len(failures) == 0
+
+
+def test_failures_are_bounded_however_long_names_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wirelake.gateway.login_failures.GATEWAY_FAILED_LOGINS_KEPT_MAX", 100)
+    failures = LoginFailures(lambda: 0.0)
+    for number in range(1000):
+        key = failures.key(HERE, f"{number}" * 10_000)
+        failures.add(key)
+        assert len(key) == 16
+    assert len(failures) == 100
+
+
+def test_a_delayed_answer_comes_before_the_login_times_out(tmp_path: Path) -> None:
+    async def work() -> None:
+        comet, limits = {"login_s": 2.0}, {"failed_logins": 1}
+        async with running_gateway(tmp_path, "comet", comet=comet, limits=limits) as running:
+            failures = running.gateway.logins.failures
+            for _ in range(20):
+                failures.add(failures.key("127.0.0.1", "nobody"))
+            async with await Phone.call(running.port("comet")) as phone:
+                phone.say(frames.Auth("nobody", "x"))
+                assert await phone.error() == 0, "and not 5, which says that the time is up"
+            (row,) = await running.recorded("refuse")
+            assert row["note"]["reason"] == "unknown"
+
+    asyncio.run(work())
+
+
+def test_one_bad_client_does_not_lock_out_others_of_its_address(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running_gateway(tmp_path, "comet") as running:
+            for name in ("ann", "bob"):
+                await running.add_identity(name, f"{name}s own", at_once=False)
+            bad = [await Phone.call(running.port("comet")) for _ in range(100)]
+            async with contextlib.AsyncExitStack() as stack:
+                for number, phone in enumerate(bad):
+                    await stack.enter_async_context(phone)
+                    phone.say(frames.Auth("ann", f"guess {number}"))
+                logins = running.gateway.logins
+                await until(lambda: running.gateway.counters.logins["comet", "busy"] > 0)
+                assert logins.slow.waiting <= GATEWAY_LOGINS_PER_NAME_MAX
+                assert await logs_in(running, "bob", "bobs own")
+
+    asyncio.run(work())
+
+
+def test_every_refusal_takes_one_slow_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the time tells nobody which names there are."""
+    asked: list[Secret] = []
+
+    def counted(secret: Secret, token: str) -> bool:
+        asked.append(secret)
+        return matches(secret, token)
+
+    monkeypatch.setattr(logins_module, "matches", counted)
+
+    async def work() -> None:
+        async with running_gateway(tmp_path, "comet") as running:
+            logins = running.gateway.logins
+            await running.add_identity("chosen", "chosen", at_once=False)
+            await running.gateway.state.identities.add("made", logins.token_key.hash(TOKEN), 1)
+            for name in ("chosen", "made", "nobody", ""):
+                for token in ("wrong", new_token(), ""):
+                    asked.clear()
+                    verdict = await logins.check(Credentials(name, token), name, LOGIN_S)
+                    assert not verdict.identity
+                    assert [(secret.cost, secret.block) for secret in asked] == [(2**14, 8)], (name, token)
+
+    asyncio.run(work())
+
+
+def test_a_bare_token_is_looked_up(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with calling(tmp_path) as caller:
+            identities, logins = caller.gateway.state.identities, caller.gateway.logins
+            for number in range(200):
+                await identities.add(f"other {number}", hashed("other"), number)
+            await identities.add("ann", logins.token_key.hash(TOKEN), 0)
+            assert (await caller.call("GET", "/api/topics", bearer=TOKEN)).status_code == 200
+            assert logins.slow.computed == 0
+            made = (await caller.call("POST", "/api/identities", {"name": "new"})).json()
+            assert (await caller.call("GET", "/api/topics", bearer=made["token"])).status_code == 200
+            await caller.call("DELETE", "/api/identities/new")
+            assert (await caller.call("GET", "/api/topics", bearer=f"new:{made['token']}")).status_code == 401
+            assert logins.known_bare(made["token"]) is None
+
+    asyncio.run(work())
