@@ -30,6 +30,7 @@ from wirelake.limits import (
     APOSTOL_REQUEST_S,
     APOSTOL_RESENDS_MAX,
     BROKER_CALL_S,
+    BROKER_IMPLICIT_ACK_S,
     BROKER_RESEND_S,
     BROKER_SERVICES_PER_PEER_MAX,
     COMET_IDLE_S,
@@ -118,6 +119,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Broker(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     slow: Literal["cut", "conflate"] = "cut"  # what happens to a slow subscriber of a live name
     resend_s: _Seconds = BROKER_RESEND_S  # until an unacked notification is sent again
+    implicit_ack_s: _Seconds = BROKER_IMPLICIT_ACK_S  # until one counts as acked by a silent subscriber without acks
     call_s: _Seconds = BROKER_CALL_S  # for a service's answer, where the request names no time of its own
     expire_s: _Seconds = STATE_KEEP_S  # until one that nobody acked is given up
     devices_topic: str = (

@@ -1,5 +1,7 @@
 """What durable topics must do, in dicts and lists: the model that the simulation holds the broker against."""
 
+from itertools import count
+
 from msgspec import Struct, field
 
 from broker.peers import UNSAYABLE, Told
@@ -8,6 +10,8 @@ from wirelake.state.topics import Topics
 
 RESEND_S = 30.0
 RESEND_LATEST_S = 2 * RESEND_S + RESEND_S / BROKER_SENT_RUNS  # in a steady flow, the second time
+IMPLICIT_ACK_S = 20.0
+IMPLICIT_ACK_LATEST_S = IMPLICIT_ACK_S * (1 + 1 / BROKER_SENT_RUNS) + 4 * BROKER_SETTLE_S
 KEEP_MS = 100_000
 
 
@@ -22,7 +26,6 @@ class Subscribed(Struct):
 
     start: int
     acked: set[int] = field(default_factory=set)
-    written: set[int] = field(default_factory=set)  # to a peer without acks; counts as acked a little later
 
 
 class Fed(Struct):
@@ -32,6 +35,7 @@ class Fed(Struct):
     missed: set[int]  # what it must get of the time before
     highest: int = 0
     got: dict[int, float] = field(default_factory=dict)  # position → when last
+    drained: dict[int, tuple[int, float]] = field(default_factory=dict)  # position → when it left the machine
 
 
 class Session(Struct):
@@ -42,6 +46,8 @@ class Session(Struct):
     fed: dict[str, Fed] = field(default_factory=dict)
     slow: bool = False
     slow_s: float = -1e9  # when it last was
+    stalled: bool = False  # what is written to it stays in the machine
+    spoke: int = 0  # when it last sent something, in the order of events
 
 
 class DurableModel:
@@ -53,7 +59,7 @@ class DurableModel:
         self.flushed: dict[str, int] = {}
         self.subscribed: dict[tuple[str, str], Subscribed] = {}
         self.sessions: dict[str, Session] = {}
-        self.settle_due_s = 0.0
+        self._order = count(1)  # of events: two may happen at the same time
 
     # What is done
 
@@ -73,11 +79,9 @@ class DurableModel:
     def attach(self, session: Session, topic: str) -> None:
         if topic in session.fed:
             return
-        subscribed = self.subscribed[session.identity, topic]
         begun = self.flushed.get(topic, 0)
         missed: set[int] = set()
         if not session.fetches:
-            self._settle(subscribed)
             missed = {position for position in self.pending(session.identity, topic) if position <= begun}
         session.fed[topic] = Fed(begun, missed)
 
@@ -92,10 +96,24 @@ class DurableModel:
         if subscribed is not None and position > max(subscribed.start, self.topics.floor(topic)):
             subscribed.acked.add(position)
 
-    def ticked(self) -> None:
-        if any(each.written for each in self.subscribed.values()) and self.settle_due_s <= self.now_s:
-            for subscribed in self.subscribed.values():
-                self._settle(subscribed)
+    def acked_through(self, identity: str, topic: str, through: int) -> None:
+        """The broker acked for a peer without acks: was that right?"""
+        subscribed = self.subscribed[identity, topic]
+        of_identity = [each for each in self.sessions.values() if each.identity == identity and not each.acknowledges]
+        for position in self.sayable(identity, topic):
+            if position <= through:
+                assert any(self._has(session, topic, position) for session in of_identity), (
+                    f"{topic} {position} is acked for {identity}, which may not have it"
+                )
+        subscribed.acked |= set(range(subscribed.start + 1, through + 1))
+
+    def speak(self, session: Session) -> None:
+        session.spoke = next(self._order)
+
+    def unstall(self, session: Session) -> None:
+        session.stalled = False
+        for fed in session.fed.values():
+            self._drain(fed)
 
     def told(self, session: Session, told: Told) -> None:
         """A notification came to a session: was that right?"""
@@ -113,8 +131,8 @@ class DurableModel:
         else:
             self._first(session, fed, subscribed, topic, position)
         fed.got[position] = self.now_s
-        if not session.acknowledges:
-            self._written(session.identity, topic, position)
+        if not session.stalled:
+            self._drain(fed)
 
     # What must be
 
@@ -125,7 +143,7 @@ class DurableModel:
         return [position for position in range(first, last + 1) if position not in subscribed.acked]
 
     def sayable(self, identity: str, topic: str) -> list[int]:
-        """What a protocol has no room for is passed over, and counts as written where there are no acks."""
+        """What a protocol has no room for is passed over, and acked with the rest where there are no acks."""
         waiting = self.pending(identity, topic)
         return [position for position in waiting if self.published[topic][position - 1].content != UNSAYABLE]
 
@@ -144,10 +162,17 @@ class DurableModel:
                 continue
             for topic, fed in session.fed.items():
                 waiting = set(self.pending(session.identity, topic))
-                waiting -= self.subscribed[session.identity, topic].written
                 for position, at_s in fed.got.items():
                     waited_s = self.now_s - max(at_s, session.slow_s)
                     assert position not in waiting or waited_s <= RESEND_LATEST_S, f"{topic} {position} is forgotten"
+
+    def check_all_is_acked(self) -> None:
+        """For those without acks that are still there, when their time is over."""
+        for session in self.sessions.values():
+            for topic in session.fed:
+                if not session.acknowledges:
+                    waiting = self.sayable(session.identity, topic)
+                    assert waiting == [], f"{topic} {waiting} is never acked for {session.id}"
 
     def check_backlogs(self) -> None:
         for identity, topic in self.subscribed:
@@ -173,12 +198,13 @@ class DurableModel:
             settled = position <= fed.begun and position in subscribed.acked
             assert position in fed.got or removed or settled, f"{topic} {position} never came to {session.id}"
 
-    def _written(self, identity: str, topic: str, through: int) -> None:
-        if not any(each.written for each in self.subscribed.values()):
-            self.settle_due_s = self.now_s + BROKER_SETTLE_S
-        waiting = {position for position in self.pending(identity, topic) if position <= through}
-        self.subscribed[identity, topic].written |= waiting
+    def _drain(self, fed: Fed) -> None:
+        for position in fed.got.keys() - fed.drained.keys():
+            fed.drained[position] = (next(self._order), self.now_s)
 
-    def _settle(self, subscribed: Subscribed) -> None:
-        subscribed.acked |= subscribed.written
-        subscribed.written.clear()
+    def _has(self, session: Session, topic: str, position: int) -> bool:
+        fed = session.fed.get(topic)
+        if fed is None or position not in fed.drained:
+            return False
+        place, at_s = fed.drained[position]
+        return place < session.spoke or self.now_s - at_s >= IMPLICIT_ACK_S - 1e-6

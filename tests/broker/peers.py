@@ -39,7 +39,7 @@ class Told(Struct, frozen=True):
 
 
 class FakePeer:
-    """Whatever is written to it is read at once."""
+    """Whatever is written to it is read at once, and has left the machine unless it is `stalled`."""
 
     def __init__(self, id: str, habits: Habits, identity: str = "") -> None:  # noqa: A002 the field's name
         self.id = id
@@ -49,6 +49,8 @@ class FakePeer:
         self.fetches = habits.fetches
         self.audience: Hashable | None = habits.protocol if habits.shared else None
         self.congested = False
+        self.stalled = False  # what is written stays in the machine's buffers
+        self.bytes_in = self.bytes_written = self.bytes_drained = 0
         self.told: list[Told] = []
         self.heard: list[Message] = []  # answers and requests
         self.writes: list[bytes] = []
@@ -65,6 +67,9 @@ class FakePeer:
         assert not self.congested, "a slow reader is not written to"
         assert data, "one write, with something in it"
         self.writes.append(data)
+        self.bytes_written += len(data)
+        if not self.stalled:
+            self.bytes_drained = self.bytes_written
         for line in data.splitlines():
             self.note(msgspec.json.decode(line, type=Told))
 

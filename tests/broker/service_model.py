@@ -10,6 +10,7 @@ class Asked(Struct):
     asker: FakePeer
     correlation: str
     due_s: float
+    timeout_s: float
     provider: FakePeer | None = None
     number: str = ""  # what the provider knows it by
     answered: bool = False
@@ -21,9 +22,11 @@ class ServiceModel:
         self.providers: dict[str, dict[str, FakePeer]] = {}
         self.calls: list[Asked] = []
 
-    def asked(self, asker: FakePeer, service: str, correlation: str, due_s: float, before: dict[str, int]) -> None:
+    def asked(
+        self, asker: FakePeer, service: str, correlation: str, now_s: float, timeout_s: float, before: dict[str, int]
+    ) -> None:
         """A request was handled: one provider heard of it, or the asker was told that there is none."""
-        call = Asked(asker, correlation, due_s)
+        call = Asked(asker, correlation, now_s + timeout_s, timeout_s)
         self.calls.append(call)
         providers = self.providers.get(service, {})
         if not providers:
@@ -37,9 +40,11 @@ class ServiceModel:
     def open(self) -> list[Asked]:
         return [call for call in self.calls if not call.answered]
 
-    def answered(self, call: Asked, *, more: bool) -> None:
+    def answered(self, call: Asked, *, more: bool, now_s: float) -> None:
+        """With each part of an answer, the time for the next one begins."""
         if more:
             call.parts += 1
+            call.due_s = max(call.due_s, now_s + call.timeout_s)
         else:
             call.answered = True
 

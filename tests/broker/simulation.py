@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from broker.durable_model import KEEP_MS, RESEND_S, DurableModel, Session
+from broker.durable_model import IMPLICIT_ACK_LATEST_S, IMPLICIT_ACK_S, KEEP_MS, RESEND_S, DurableModel, Session
 from broker.live_model import LiveModel
 from broker.peers import (
     COMET,
@@ -63,7 +63,7 @@ class World:
         self.random = random.Random(seed)
         self.store = store
         conflate = self.random.random() < 0.5
-        self.broker = Broker(store, self._record, conflate=conflate, resend_s=RESEND_S)
+        self.broker = Broker(store, self._record, conflate=conflate, resend_s=RESEND_S, implicit_ack_s=IMPLICIT_ACK_S)
         self.broker.durable.wake = self._wake
         self.durable = DurableModel(store.topics)
         self.live = LiveModel(conflate=conflate)
@@ -98,7 +98,7 @@ class World:
             operations += [(self.subscribe, 5), (self.unsubscribe, 1), (self.ack, 6), (self.fetch, 2), (self.leave, 2)]
             operations += [(self.slow_down, 2), (self.drain, 3), (self.subscribe_live, 4), (self.unsubscribe_live, 2)]
             operations += [(self.register, 2), (self.unregister, 0.5), (self.ask, 4), (self.answer, 4)]
-            operations += [(self.change_form, 0.5)]
+            operations += [(self.change_form, 0.5), (self.speak, 3), (self.stall, 2), (self.unstall, 2)]
         return operations
 
     # Peers
@@ -127,11 +127,37 @@ class World:
 
     def _gone(self, peer: SimulatedPeer) -> None:
         self.note(f"{peer.id} goes")
-        del self.peers[peer.id], self.durable.sessions[peer.id]
+        del self.peers[peer.id]
         self.live.left(peer)
         self.broker.left(peer)
+        del self.durable.sessions[peer.id]
         self.services.left(peer)
         peer.gone = True
+
+    def speak(self) -> None:
+        """Something that needs no answer."""
+        peer = self._peer()
+        self.note(f"{peer.id} speaks")
+        self._speaks(peer)
+
+    def _speaks(self, peer: SimulatedPeer) -> None:
+        peer.bytes_in += 1
+        self.durable.speak(peer.session)
+
+    def stall(self) -> None:
+        """Its network takes nothing more, but the buffers do."""
+        peer = self._peer()
+        self.note(f"{peer.id} stalls")
+        peer.stalled = peer.session.stalled = True
+
+    def unstall(self) -> None:
+        self._unstall(self._peer())
+
+    def _unstall(self, peer: SimulatedPeer) -> None:
+        peer.stalled = False
+        peer.bytes_drained = peer.bytes_written
+        self.durable.now_s = self.now_s
+        self.durable.unstall(peer.session)
 
     def slow_down(self) -> None:
         peer = self._peer()
@@ -263,7 +289,7 @@ class World:
         timeout_ms = self.random.choice((100, 5000, 20_000))
         before = {other.id: len(other.asked()) for other in self.peers.values()}
         self._handle(peer, request(service, correlation, headers={"timeout_ms": timeout_ms}))
-        self.services.asked(peer, service, correlation, self.now_s + timeout_ms / 1000, before)
+        self.services.asked(peer, service, correlation, self.now_s, timeout_ms / 1000, before)
 
     def answer(self) -> None:
         """An answer to an open request, a part of one, or one that nobody asked for."""
@@ -279,13 +305,16 @@ class World:
         more = self.random.random() < 0.3
         payload = UNSAYABLE if not more and self.random.random() < 0.1 else b"answer"
         self._handle(call.provider, Message(kind=Kind.RESPONSE, correlation=call.number, payload=payload, more=more))
-        self.services.answered(call, more=more)
+        self.services.answered(call, more=more, now_s=self.now_s)
 
     # Time
 
     def time_passes(self) -> None:
         """The broker is called whenever it asked to be, and then at the end."""
-        until_s = self.now_s + self.random.choice((0.01, 0.1, 0.3, 2.0, 20.0, 40.0, 200.0))
+        self._pass(self.random.choice((0.01, 0.1, 0.3, 2.0, 20.0, 40.0, 200.0)))
+
+    def _pass(self, seconds: float) -> None:
+        until_s = self.now_s + seconds
         for _ in range(TICKS_MAX):
             due_s = self.broker.due_s
             if due_s is None or due_s > until_s:
@@ -300,7 +329,6 @@ class World:
     def _tick(self) -> None:
         self.durable.now_s = self.now_s
         self.broker.tick(self.now_s)
-        self.durable.ticked()
         self.services.ticked(self.now_s)
         self.durable.check_nothing_is_forgotten()
 
@@ -344,6 +372,12 @@ class World:
         self.durable.check_backlogs()
         self.live.check()
         self.services.check()
+        for peer in self.peers.values():
+            self._unstall(peer)
+        self._pass(IMPLICIT_ACK_LATEST_S)
+        self.durable.check_all_is_acked()
+        await self.decide()
+        self.durable.check_backlogs()
 
     # Small things
 
@@ -362,7 +396,10 @@ class World:
         return f"{letter}{self.count}"
 
     def _handle(self, peer: FakePeer, message: Message) -> None:
+        """A peer asks: bytes of its came, which counts like any others."""
         self.durable.now_s = self.now_s
+        if isinstance(peer, SimulatedPeer):
+            self._speaks(peer)
         self.broker.handle(peer, message, self.now_s, self._now_ms)
 
     def _ask_broker(self, peer: SimulatedPeer, op: Op, **fields: object) -> None:
@@ -372,6 +409,10 @@ class World:
 
     def _record(self, event: str, topic: str, data: bytes, note: dict[str, object]) -> None:
         self.records.append((event, topic, note))
+        if event == "ack" and "through" in note:
+            through = note["through"]
+            assert isinstance(through, int)
+            self.durable.acked_through(str(note["identity"]), topic, through)
 
     def _wake(self) -> None:
         self.woken = True

@@ -10,10 +10,11 @@ from broker.peers import COMET, ESNP, MAGLINE, SEALED_COMET, UNSAYABLE, FakePeer
 from wirelake.broker.delivery_notes import Record
 from wirelake.broker.durable import DurableTopics
 from wirelake.errors import BusyError, StorageError
-from wirelake.limits import BROKER_CATCH_UP_ROWS, BROKER_SETTLE_S
+from wirelake.limits import BROKER_CATCH_UP_ROWS, BROKER_SENT_RUNS, BROKER_SETTLE_S
 from wirelake.state.store import StateStore
 
 RESEND_S = 30.0
+IMPLICIT_ACK_S = 20.0
 Story = Callable[[DurableTopics], Awaitable[None]]
 
 
@@ -22,7 +23,7 @@ def tell(store: StateStore, record: Record) -> Callable[[Story], None]:
     """Runs a test inside an event loop, where commits are heard of."""
 
     async def run(story: Story) -> None:
-        await story(DurableTopics(store.topics, record, resend_s=RESEND_S))
+        await story(DurableTopics(store.topics, record, resend_s=RESEND_S, implicit_ack_s=IMPLICIT_ACK_S))
 
     return lambda story: asyncio.run(run(story))
 
@@ -138,32 +139,118 @@ def test_what_was_acked_out_of_order_is_not_offered_again(tell: Callable[[Story]
     tell(story)
 
 
-def test_what_was_written_to_a_peer_without_acks_does_not_come_again(
-    tell: Callable[[Story], None], records: Records
-) -> None:
+def pending(topics: DurableTopics, identity: str = "ann") -> list[bytes]:
+    return [notification.content for notification in topics.topics.backlog(identity)]
+
+
+def test_who_sends_something_after_the_bytes_drained_has_them(tell: Callable[[Story], None], records: Records) -> None:
     async def story(topics: DurableTopics) -> None:
         peer = FakePeer("1", ESNP, "ann")
         subscribe(topics, peer)
-        publish(topics, b"a")
+        publish(topics, b"a", b"b")
         await flushed(topics, 100.0)
+        peer.bytes_in += 1  # on its way while we wrote: says nothing about what was written
         assert topics.due_s == 100.0 + BROKER_SETTLE_S
-        topics.leave(peer)
-        publish(topics, b"b")
-        await flushed(topics, 100.1)
-        again = FakePeer("2", ESNP, "ann")
-        topics.attach(again, "@a")
-        await flushed(topics, 100.1)
-        assert again.contents() == [b"b"]
         topics.tick(101.0)
-        assert topics.topics.backlog("ann") == []
+        topics.tick(102.0)
+        assert pending(topics) == [b"a", b"b"]
+        peer.bytes_in += 1
+        topics.tick(103.0)
+        assert pending(topics) == []
         acks = [note for event, _, _, note in records if event == "ack"]
-        ids = topics.topics.ids("@a")
-        assert acks == [{"ids": ids, "identity": "ann", "through": position} for position in (1, 2)]
+        assert acks == [{"ids": topics.topics.ids("@a"), "identity": "ann", "through": 2}]
 
     tell(story)
 
 
-def test_a_session_that_lags_does_not_take_back_what_another_was_written(tell: Callable[[Story], None]) -> None:
+def test_who_stays_without_a_word_has_them_after_a_while(tell: Callable[[Story], None]) -> None:
+    async def story(topics: DurableTopics) -> None:
+        peer = FakePeer("1", ESNP, "ann")
+        subscribe(topics, peer)
+        publish(topics, b"a")
+        await flushed(topics, 0.0)
+        topics.tick(1.0)
+        publish(topics, b"b")
+        await flushed(topics, 10.0)
+        topics.tick(10.0)
+        topics.tick(IMPLICIT_ACK_S)
+        assert pending(topics) == [b"a", b"b"]
+        topics.tick(1.0 + IMPLICIT_ACK_S)
+        assert pending(topics) == [b"b"]
+        topics.tick(10.0 + IMPLICIT_ACK_S)
+        assert pending(topics) == []
+
+    tell(story)
+
+
+def test_what_stays_in_our_buffers_is_never_acked(tell: Callable[[Story], None]) -> None:
+    async def story(topics: DurableTopics) -> None:
+        peer = FakePeer("1", ESNP, "ann")
+        subscribe(topics, peer)
+        peer.stalled = True
+        publish(topics, b"a")
+        await flushed(topics, 0.0)
+        for now_s in range(1, 1000):
+            peer.bytes_in += 1
+            topics.tick(float(now_s))
+        assert pending(topics) == [b"a"]
+
+    tell(story)
+
+
+def test_a_steady_flow_is_acked_all_along(tell: Callable[[Story], None]) -> None:
+    async def story(topics: DurableTopics) -> None:
+        peer = FakePeer("1", ESNP, "ann")
+        subscribe(topics, peer)
+        for second in range(100):
+            publish(topics, b"%d" % second)
+            await flushed(topics, float(second))
+            topics.tick(second + 0.5)
+            assert len(pending(topics)) <= IMPLICIT_ACK_S * (1 + 1 / BROKER_SENT_RUNS) + 2
+        (of_peer,) = topics.implicit_acks._open.values()
+        assert len(of_peer.drained) <= BROKER_SENT_RUNS + 2
+
+    tell(story)
+
+
+@pytest.mark.parametrize("drained", [True, False])
+def test_who_goes_away_gets_it_again(tell: Callable[[Story], None], *, drained: bool) -> None:
+    async def story(topics: DurableTopics) -> None:
+        peer = FakePeer("1", ESNP, "ann")
+        subscribe(topics, peer)
+        peer.stalled = not drained
+        publish(topics, b"a")
+        await flushed(topics, 0.0)
+        topics.tick(1.0)
+        topics.leave(peer)
+        publish(topics, b"b")
+        await flushed(topics, 2.0)
+        assert topics.due_s is None, "nobody is there whose acks could be waited for"
+        again = FakePeer("2", ESNP, "ann")
+        topics.attach(again, "@a")
+        await flushed(topics, 3.0)
+        assert again.contents() == [b"a", b"b"]
+
+    tell(story)
+
+
+def test_the_last_word_of_who_goes_away_counts(tell: Callable[[Story], None]) -> None:
+    async def story(topics: DurableTopics) -> None:
+        peer = FakePeer("1", ESNP, "ann")
+        subscribe(topics, peer)
+        publish(topics, b"a")
+        await flushed(topics, 0.0)
+        topics.tick(1.0)
+        publish(topics, b"b")
+        await flushed(topics, 1.0)
+        peer.bytes_in += 1
+        topics.leave(peer)
+        assert pending(topics) == [b"b"], "nobody saw this one drain"
+
+    tell(story)
+
+
+def test_of_an_identitys_sessions_one_is_enough(tell: Callable[[Story], None]) -> None:
     async def story(topics: DurableTopics) -> None:
         fast, slow = FakePeer("1", ESNP, "ann"), FakePeer("2", ESNP, "ann")
         subscribe(topics, fast)
@@ -174,10 +261,54 @@ def test_a_session_that_lags_does_not_take_back_what_another_was_written(tell: C
         slow.congested = False
         topics.drained(slow)
         topics.flush(0.0)
-        topics.settle()
-        assert topics.topics.backlog("ann") == [], "the ack of one counts for all"
+        topics.tick(1.0)
+        fast.bytes_in += 1
+        topics.tick(2.0)
+        assert pending(topics) == [], "the ack of one counts for all"
         await flushed(topics)
         assert slow.contents() == fast.contents(), "and yet each session gets everything"
+
+    tell(story)
+
+
+def test_who_unsubscribes_acks_nothing_any_more(tell: Callable[[Story], None], records: Records) -> None:
+    async def story(topics: DurableTopics) -> None:
+        peer = FakePeer("1", ESNP, "ann")
+        subscribe(topics, peer, "@a")
+        subscribe(topics, peer, "@b")
+        publish(topics, b"a", name="@a")
+        publish(topics, b"b", name="@b")
+        await flushed(topics, 0.0)
+        topics.tick(1.0)
+        topics.topics.unsubscribe("ann", "@a")
+        topics.unsubscribed("ann", "@a")
+        peer.bytes_in += 1
+        topics.tick(2.0)
+        assert [topic for event, topic, _, _ in records if event == "ack"] == ["@b"]
+
+    tell(story)
+
+
+def test_only_so_many_peers_are_looked_at_in_one_tick(
+    tell: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wirelake.broker.implicit_acks.BROKER_SETTLE_PEERS", 3)
+
+    async def story(topics: DurableTopics) -> None:
+        peers = [FakePeer(str(number), ESNP, f"p{number}") for number in range(10)]
+        for peer in peers:
+            subscribe(topics, peer)
+        publish(topics, b"a")
+        await flushed(topics, 0.0)
+        for tick in range(1, 5):  # all have drained by then
+            topics.tick(float(tick))
+        for peer in peers:
+            peer.bytes_in += 1
+        topics.tick(5.0)
+        assert sum(not pending(topics, peer.identity) for peer in peers) == 3
+        for tick in range(6, 10):
+            topics.tick(float(tick))
+        assert not any(pending(topics, peer.identity) for peer in peers)
 
     tell(story)
 
@@ -337,7 +468,7 @@ def test_a_failed_commit_is_told_to_nobody_and_its_positions_are_given_again(
         publish(topics, b"after")
         await flushed(topics)
         assert peer.contents() == [b"kept", b"after"]
-        assert late.contents() == [b"after"], "the first was written to the other session"
+        assert late.contents() == [b"kept", b"after"], "the other session has not answered for the first"
         assert other.contents() == []
 
     tell(story)
@@ -351,11 +482,13 @@ def test_acks_wait_while_the_state_cannot_be_written(
         subscribe(topics, peer)
         publish(topics, b"a")
         await flushed(topics, 0.0)
+        topics.tick(1.0)
+        peer.bytes_in += 1
         with monkeypatch.context() as trouble:
             trouble.setattr(topics.topics, "ack_through", _full)
-            topics.tick(1.0)
-        assert topics.due_s == 1.0 + BROKER_SETTLE_S
-        topics.tick(2.0)
+            topics.tick(2.0)
+        assert topics.due_s == 2.0 + BROKER_SETTLE_S
+        topics.tick(3.0)
         assert topics.topics.backlog("ann") == []
 
     tell(story)

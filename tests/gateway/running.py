@@ -34,6 +34,7 @@ class Asker:
     fetches = False
     audience = None
     congested = False
+    bytes_in = bytes_written = bytes_drained = 0
 
     def __init__(self, gateway: Gateway) -> None:
         self.id = gateway.new_id()

@@ -1,10 +1,11 @@
 """esnp over real sockets: logging in, notifications, and the end."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from gateway.running import until
+from gateway.running import WAIT_S, until
 from gateway.stations import ANN, closed, gateway, run, station
 from gateway.wire import Station, data_lines, to, values
 from wirelake.limits import (
@@ -151,6 +152,10 @@ def test_what_was_published_while_away_comes_with_the_next_subscription(tmp_path
                 assert (await caller.ask_gateway("subscribe", topic="@a")).error is None
                 await running.publish("@a", "seen")
                 assert (await caller.message()).payload == b"seen"
+                async with asyncio.timeout(WAIT_S):
+                    while running.waiting("ann"):
+                        assert (await caller.ask_gateway("ping")).error is None
+                        await asyncio.sleep(0.05)
             await running.recorded("close", protocol="esnp")
             for content in ("one", "two"):
                 await running.publish("@a", content)
@@ -158,7 +163,6 @@ def test_what_was_published_while_away_comes_with_the_next_subscription(tmp_path
                 caller.say(*to("wirelake", "subscribe", number=1), *data_lines(topic="@a"))
                 heard = [await caller.message() for _ in range(3)]
                 assert [each.payload for each in heard if each.flags == (6,)] == [b"one", b"two"]
-            await until(lambda: not running.waiting("ann"))
 
     run(work())
 

@@ -25,6 +25,7 @@ from wirelake.limits import (
     BROKER_BACKLOG_ROWS,
     BROKER_CALL_MS_MAX,
     BROKER_CALL_S,
+    BROKER_IMPLICIT_ACK_S,
     BROKER_RESEND_S,
     BROKER_TOPIC_CHARS_MAX,
     BROKER_TOPICS_PER_REQUEST_MAX,
@@ -57,12 +58,13 @@ class Broker:
         conflate: bool = False,
         devices_topic: str = "",
         resend_s: float = BROKER_RESEND_S,
+        implicit_ack_s: float = BROKER_IMPLICIT_ACK_S,
         call_s: float = BROKER_CALL_S,
         record_published: RecordPublished | None = None,
     ) -> None:
         self.telling = Telling()
         self.live = LiveNames(self.telling, conflate=conflate)
-        self.durable = DurableTopics(state.topics, record, self.telling, resend_s)
+        self.durable = DurableTopics(state.topics, record, self.telling, resend_s, implicit_ack_s)
         self.services = Services()
         self.builtin: dict[str, Builtin] = {}
         self.fetch: Builtin | None = None  # serves what is to be fetched by HTTP, whatever its service

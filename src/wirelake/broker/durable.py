@@ -16,6 +16,7 @@ from operator import attrgetter
 
 from wirelake.broker.delivery_notes import DeliveryNotes, Record
 from wirelake.broker.feed import Feed, as_messages, in_a_row
+from wirelake.broker.implicit_acks import ImplicitAcks
 from wirelake.broker.peer import Peer
 from wirelake.broker.telling import Refusals, Telling
 from wirelake.broker.unacked import Run, Unacked
@@ -24,8 +25,8 @@ from wirelake.errors import StorageError
 from wirelake.limits import (
     BROKER_CATCH_UP_BYTES,
     BROKER_CATCH_UP_ROWS,
+    BROKER_IMPLICIT_ACK_S,
     BROKER_RESEND_S,
-    BROKER_SETTLE_S,
 )
 from wirelake.message import Message
 from wirelake.protocols.session import Closing
@@ -39,9 +40,15 @@ _log = logging.getLogger(__name__)
 
 class DurableTopics:
     def __init__(
-        self, topics: Topics, record: Record, telling: Telling | None = None, resend_s: float = BROKER_RESEND_S
+        self,
+        topics: Topics,
+        record: Record,
+        telling: Telling | None = None,
+        resend_s: float = BROKER_RESEND_S,
+        implicit_ack_s: float = BROKER_IMPLICIT_ACK_S,
     ) -> None:
         self.topics = topics
+        self.implicit_acks = ImplicitAcks(self._ack_through, implicit_ack_s)
         self.resend_s = resend_s
         self.delivered = 0
         self.resent = 0
@@ -57,8 +64,6 @@ class DurableTopics:
         self._behind: dict[Feed, None] = {}
         self._due: list[tuple[float, int, Feed]] = []  # a heap: when a feed has to be looked at for sending again
         self._pushed = 0
-        self._written: dict[tuple[str, str], int] = {}  # (identity, topic) → position to be acked for it
-        self._settle_due_s = 0.0
 
     def publish(
         self,
@@ -98,14 +103,14 @@ class DurableTopics:
     def attach(self, peer: Peer, name: str) -> None:
         """The peer's session subscribed, or logged in with this subscription: feed it from here on.
 
-        A peer that fetches (comet) asks for what it missed itself; others get it now.
+        A peer that fetches (comet) asks for what it missed itself; others get it now, and with it what was written to
+        an earlier session of the identity and is not acked.
         """
         if name in self._of_peer.get(peer.id, {}) or self.topics.subscription(peer.identity, name) is None:
             return
         head = self._released_head(name)
         feed = Feed(peer, name, head, head)
         if not peer.fetches:
-            self._settle(peer.identity, name)  # what was written to its last connection does not wait for it
             missed = self.topics.backlog(peer.identity, [name], 1)
             if missed and missed[0].position <= head:
                 feed.position = missed[0].position - 1
@@ -124,6 +129,7 @@ class DurableTopics:
                     self._detach(feed)
 
     def leave(self, peer: Peer) -> None:
+        self.implicit_acks.leave(peer)
         for feed in list(self._of_peer.get(peer.id, {}).values()):
             self._detach(feed)
 
@@ -193,13 +199,11 @@ class DurableTopics:
     @property
     def due_s(self) -> float | None:
         """When `tick` next has something to do."""
-        resend_s = self._resend_due_s
-        if not self._written:
-            return resend_s
-        return self._settle_due_s if resend_s is None else min(self._settle_due_s, resend_s)
+        dues = (self._resend_due_s, self.implicit_acks.due_s)
+        return min((due_s for due_s in dues if due_s is not None), default=None)
 
     def tick(self, now_s: float) -> None:
-        """Send again what was not acked in time; settle what counts as acked by being written."""
+        """Send again what was not acked in time; ack what peers without acks have got."""
         seen: list[Feed] = []
         while (due_s := self._resend_due_s) is not None and due_s <= now_s:
             feed = heapq.heappop(self._due)[2]
@@ -209,27 +213,16 @@ class DurableTopics:
                 self._resend(feed, now_s)
         for feed in seen:
             self._watch(feed)
-        if self._written and self._settle_due_s <= now_s:
-            self.settle(now_s)
+        self.implicit_acks.tick(now_s)
 
-    def settle(self, now_s: float = 0.0) -> None:
-        """What was written to peers without acks is acked."""
-        try:
-            for identity, name in list(self._written):
-                self._settle(identity, name)
-        except StorageError as error:
-            _log.warning("what was written cannot be counted as acked yet: %s", error)
-            self._settle_due_s = now_s + BROKER_SETTLE_S
-
-    def _settle(self, identity: str, name: str) -> None:
-        position = self._written.get((identity, name))
-        if position is None:
-            return
-        subscribed = self.topics.subscription(identity, name) is not None
-        if subscribed:
+    def _ack_through(self, feed: Feed, position: int) -> None:
+        """Ack all of a topic up to the position, for a peer without acks."""
+        identity, name = feed.peer.identity, feed.topic
+        if self._of_peer.get(feed.peer.id, {}).get(name) is not feed:
+            return  # unsubscribed meanwhile
+        subscription = self.topics.subscription(identity, name)
+        if subscription is not None and subscription.cursor < position:
             self.topics.ack_through(identity, name, position)
-        del self._written[identity, name]
-        if subscribed:
             self._notes.acked_through(identity, name, position)
 
     def acked(self, identity: str, ids: Sequence[str]) -> Commit:
@@ -363,7 +356,8 @@ class DurableTopics:
                 self._notes.unsayable(feed, row.position, refusals[row.id])
         if rows:
             feed.position = max(feed.position, rows[-1].position)
-            self._count_written(feed, now_s)
+            if not feed.peer.acknowledges:  # what its protocol cannot carry is over for it like the rest
+                self.implicit_acks.wrote(feed, now_s)
 
     def _resend(self, feed: Feed, now_s: float) -> None:
         """A slice of what is due; the rest of it at the next tick."""
@@ -419,17 +413,8 @@ class DurableTopics:
                 if not feed.timed:
                     self._watch(feed)
             else:
-                self._count_written(feed, now_s)
+                self.implicit_acks.wrote(feed, now_s)
         self._notes.delivered([feed.peer for feed in feeds], feeds[0].topic, first, last, 1)
-
-    def _count_written(self, feed: Feed, now_s: float) -> None:
-        """To a peer without acks: what it could not be told is over for it like the rest."""
-        if feed.peer.acknowledges:
-            return
-        if not self._written:
-            self._settle_due_s = now_s + BROKER_SETTLE_S
-        place = (feed.peer.identity, feed.topic)
-        self._written[place] = max(feed.position, self._written.get(place, 0))
 
 
 class _Reading:

@@ -16,7 +16,22 @@ class Peer(Protocol):
 
     @property
     def acknowledges(self) -> bool:
-        """Whether its protocol has acks; otherwise what was written to it counts as acked."""
+        """Whether its protocol has acks; otherwise notifications are acked for it: see `implicit_acks`."""
+        ...
+
+    @property
+    def bytes_in(self) -> int:
+        """Count the bytes received from it so far."""
+        ...
+
+    @property
+    def bytes_written(self) -> int:
+        """Count the bytes handed over for it so far, those that still wait included."""
+        ...
+
+    @property
+    def bytes_drained(self) -> int:
+        """Count those of them that left this machine, as far as it can tell; 0 once the connection is closing."""
         ...
 
     @property

@@ -30,8 +30,10 @@ _PUSHES_PER_READ_MAX: Final = CLIENT_READ_BYTES // 8  # no message of use is sho
 
 
 class ServiceClient(TopicClient):
-    """What is pushed counts as delivered once it was written to us, so nothing is left out here: with a full inbox
-    nothing more is read, and after `CLIENT_INBOX_OVERDRAFT` times that much not even for an answer.
+    """What is pushed counts as delivered some time after it was written to us, whatever became of it here.
+
+    So nothing is left out: with a full inbox nothing more is read, and after `CLIENT_INBOX_OVERDRAFT` times that much
+    not even for an answer.
     """
 
     def __init__(

@@ -9,8 +9,9 @@ from wirelake.broker.services import failed
 from wirelake.errors import EncodeError, ProtocolError, StateError, StorageError, TranslationError
 from wirelake.gateway.entrance import Entrance
 from wirelake.gateway.outbox import Outbox
+from wirelake.gateway.send_queue import undelivered_bytes
 from wirelake.gateway.turns import Turns
-from wirelake.limits import GATEWAY_LINGER_S, QUARANTINE_BYTES_MAX
+from wirelake.limits import GATEWAY_LINGER_S, GATEWAY_TLS_BUFFERS, QUARANTINE_BYTES_MAX
 from wirelake.message import Kind, Message
 from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.frame import Frame
@@ -89,6 +90,18 @@ class Connection(asyncio.Protocol):
         """Written, but not yet taken by the network; and held back until durable."""
         buffered = 0 if self._transport is None else self._transport.get_write_buffer_size()
         return buffered + self._outbox.bytes
+
+    @property
+    def bytes_written(self) -> int:
+        return self.bytes_out + self._outbox.bytes
+
+    @property
+    def bytes_drained(self) -> int:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return 0
+        tls_buffer_bytes_max = GATEWAY_TLS_BUFFERS * self._door.gateway.settings.limits.pending_bytes
+        return self.bytes_out - undelivered_bytes(transport, tls_buffer_bytes_max)
 
     def encoded(self, message: Message) -> bytes:
         return self._splitter.wrap(self._session.encoded(message))

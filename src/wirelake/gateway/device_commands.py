@@ -137,6 +137,18 @@ class _Asker:
     def congested(self) -> bool:
         return self._peer.congested
 
+    @property
+    def bytes_in(self) -> int:
+        return self._peer.bytes_in
+
+    @property
+    def bytes_written(self) -> int:
+        return self._peer.bytes_written
+
+    @property
+    def bytes_drained(self) -> int:
+        return self._peer.bytes_drained
+
     def encoded(self, message: Message) -> bytes:
         return self._peer.encoded(message)
 

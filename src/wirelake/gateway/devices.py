@@ -144,6 +144,14 @@ class DevicePeer:
         return self._outbox.bytes
 
     @property
+    def bytes_written(self) -> int:
+        return self.bytes_out + self._outbox.bytes
+
+    @property
+    def bytes_drained(self) -> int:
+        return self.bytes_out
+
+    @property
     def assembling_bytes(self) -> int:
         return self._session.assembling_bytes
 

@@ -134,6 +134,7 @@ class Gateway:
             conflate=settings.broker.slow == "conflate",
             devices_topic=settings.broker.devices_topic,
             resend_s=settings.broker.resend_s,
+            implicit_ack_s=settings.broker.implicit_ack_s,
             call_s=settings.broker.call_s,
             record_published=self.recorder.published,
         )
@@ -189,7 +190,6 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if hasattr(self, "broker"):
-            self.broker.durable.settle()
             self.timers.close()
         if hasattr(self, "state"):
             await asyncio.to_thread(self.state.close)

@@ -56,6 +56,7 @@ def _hand_on(gateway: "Gateway") -> None:
     gateway.broker.live.conflate = settings.broker.slow == "conflate"
     gateway.broker.call_s = settings.broker.call_s
     gateway.broker.durable.resend_s = settings.broker.resend_s
+    gateway.broker.durable.implicit_acks.implicit_ack_s = settings.broker.implicit_ack_s
     gateway.broker.devices_topic = settings.broker.devices_topic
     gateway.sweep.keep_ms = int(settings.broker.expire_s * 1000)
     gateway.builtin.apply()

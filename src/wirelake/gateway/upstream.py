@@ -59,6 +59,9 @@ class Upstream:
     fetches: Final = False
     audience: Final = None
     congested: Final = False
+    bytes_in: Final = 0
+    bytes_written: Final = 0
+    bytes_drained: Final = 0
 
     def __init__(self, gateway: "Gateway", settings: Settings) -> None:
         self.settings = settings

@@ -28,6 +28,7 @@ from wirelake.protocols.splitter import DatagramSplitter
 
 _GOING_AWAY: Final = 1001
 _NORMAL: Final = 1000
+_CONTROL_HEAD_BYTES: Final = 6  # with the mask
 _REASON_BYTES_MAX: Final = 123  # what a close frame has room for
 _AS_TEXT: Final = re.compile(rb"(?:[^{}():]*:)(?:(?![BHR])[^{}():]*:){0,2}[{\[]")
 _quiet: Final = logging.getLogger("websockets.server")
@@ -72,6 +73,8 @@ class WebSocketConnection(Connection):
             if isinstance(event, Frame):
                 if event.opcode in DATA_OPCODES:
                     self._gather(event)
+                else:
+                    self.bytes_in += _CONTROL_HEAD_BYTES + len(event.data)
             else:
                 self._shaken(event)
         self._answer()

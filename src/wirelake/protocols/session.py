@@ -44,7 +44,7 @@ class Session:
 
     __slots__ = ("deadlines", "heard_s", "idle_s", "state")
     table: ClassVar[Table]
-    acknowledges: ClassVar[bool] = False  # whether the peer acks notifications; else being written counts as that
+    acknowledges: ClassVar[bool] = False  # whether the peer acks notifications; else the broker does it for the peer
     fetches: ClassVar[bool] = False  # whether it asks for what it missed; else that is sent when it subscribes
     keeps_wire: ClassVar[bool] = True  # whether the log has frames as on the wire; else as `kept` gives them
 

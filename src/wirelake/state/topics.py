@@ -255,7 +255,7 @@ class Topics:
         return self._acked(identity, changed)
 
     def ack_through(self, identity: str, name: str, position: int) -> Commit:
-        """Everything up to the position: for protocols where written to the connection counts as acked."""
+        """Everything up to the position: for protocols without acks."""
         self._writer.ready()
         topic = self._by_name.get(name)
         subscription = None if topic is None else topic.subscriptions.get(identity)

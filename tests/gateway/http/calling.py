@@ -93,6 +93,7 @@ class Provider:
     fetches = False
     audience = None
     congested = False
+    bytes_in = bytes_written = bytes_drained = 0
 
     def __init__(self, caller: Calling, service: str, answer: Callable[[Message], list[Message]]) -> None:
         self.id = caller.gateway.new_id()

@@ -65,7 +65,7 @@ def test_durable_and_live_notifications_as_events(tmp_path: Path) -> None:
     run(tmp_path, test, identities=[BOB])
 
 
-def test_what_was_written_counts_as_acked_and_what_was_missed_comes_first(tmp_path: Path) -> None:
+def test_what_a_stream_had_for_a_while_is_acked_and_what_was_missed_comes_first(tmp_path: Path) -> None:
     async def test(caller: Calling) -> None:
         async with subscribed(caller, "topic=%40a") as stream:
             await caller.publish("@a", "1")
@@ -79,6 +79,18 @@ def test_what_was_written_counts_as_acked_and_what_was_missed_comes_first(tmp_pa
             assert [(await stream.data())["content"] for _ in range(2)] == ["2", "3"]
         (ack, *_) = await caller.recorded("ack")
         assert ack["note"]["identity"] == "bob"
+
+    run(tmp_path, test, identities=[BOB], broker={"implicit_ack_s": 0.3})
+
+
+def test_what_a_stream_that_ended_at_once_may_not_have_read_comes_again(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        async with subscribed(caller, "topic=%40a"):
+            await caller.publish("@a", "1")
+            await until(lambda: not caller.gateway.broker.waiting)
+        await until(lambda: not caller.api.subscribers)
+        async with subscribed(caller, "topic=%40a") as stream:
+            assert (await stream.data())["content"] == "1"
 
     run(tmp_path, test, identities=[BOB])
 

@@ -18,6 +18,9 @@ class HttpPeer:
     fetches: Final = False
     audience: Final = None
     congested: Final = False
+    bytes_in: Final = 0
+    bytes_written: Final = 0
+    bytes_drained: Final = 0
 
     def __init__(self, exchange: Exchange) -> None:
         self.protocol = exchange.protocol

@@ -14,7 +14,8 @@ from wirelake.errors import StorageError
 from wirelake.gateway.http.connection import HttpConnection
 from wirelake.gateway.http.errors import failed
 from wirelake.gateway.http.exchange import Exchange
-from wirelake.limits import HTTP_STREAM_PING_S
+from wirelake.gateway.send_queue import undelivered_bytes
+from wirelake.limits import GATEWAY_TLS_BUFFERS, HTTP_STREAM_PING_S
 from wirelake.message import Kind, Message, Op, Topic, control
 from wirelake.protocols.jsontext import as_text, write_json
 from wirelake.protocols.session import Closing
@@ -34,7 +35,7 @@ class Event(Struct):
 
 
 class Subscriber:
-    """The broker's `Peer` for as long as the stream is read. What was written to it counts as acked."""
+    """The broker's `Peer` for as long as the stream is read. It has no acks, and says nothing once it listens."""
 
     acknowledges: Final = False
     fetches: Final = False
@@ -79,6 +80,17 @@ class Subscriber:
         await commit
 
     # The broker's view
+
+    @property
+    def bytes_written(self) -> int:
+        return self.bytes_out + self.pending_bytes
+
+    @property
+    def bytes_drained(self) -> int:
+        transport = self._connection.transport
+        if transport.is_closing():
+            return 0
+        return self.bytes_out - undelivered_bytes(transport, GATEWAY_TLS_BUFFERS * self._pending_bytes_max)
 
     def encoded(self, message: Message) -> bytes:
         name = message.target.name if isinstance(message.target, Topic) else ""

@@ -66,7 +66,7 @@ LOSSES = (
     ),
     Loss(
         "acks, topic lists, backlogs, logouts",
-        "are refused: to be written to a live connection is the ack, and what waited comes with the subscription",
+        "are refused: the gateway acks for the subscriber, and what waited comes with the subscription",
         control(Op.ACK, fields={"ids": ["7"]}),
         None,
         Sender.CLIENT,

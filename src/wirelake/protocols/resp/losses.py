@@ -96,7 +96,7 @@ LOSSES = (
     ),
     Loss(
         "acknowledgements, backlogs and registrations",
-        "are refused: what is written to a subscriber counts as acknowledged",
+        "are refused: the gateway acknowledges for the subscriber",
         control(Op.ACK, fields={"ids": ["7"]}),
         None,
         Sender.CLIENT,
