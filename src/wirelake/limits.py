@@ -344,6 +344,7 @@ HTTP_DRAIN_S: Final = 30.0  # for a peer to take the last bytes of a connection 
 HTTP_STOP_S: Final = 3  # for requests under way when the gateway stops
 HTTP_REQUESTS_OPEN_MAX: Final = 1024
 HTTP_STREAMS_MAX: Final = 1000  # subscriptions by HTTP, open at once
+HTTP_ACKS_MAX: Final = 1000  # ids in one request
 HTTP_STREAM_PING_S: Final = 15.0  # silence on a stream, before a sign of life is sent
 HTTP_LIST_ROWS: Final = 1000  # in one answer, where the request names no number
 HTTP_LIST_ROWS_MAX: Final = 10_000

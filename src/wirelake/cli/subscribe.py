@@ -8,6 +8,7 @@ import click
 from wirelake.cli.api import Api
 from wirelake.cli.options import settings_options, token_option
 from wirelake.config import load
+from wirelake.limits import HTTP_ACKS_MAX
 from wirelake.protocols.jsontext import write_json
 
 
@@ -34,12 +35,20 @@ def command(
 ) -> None:
     """Print what is published on each TOPIC, a line each: the topic, a tab, the content. Until Ctrl-C.
 
-    Content that is not text is printed in base64.
+    Content that is not text is printed in base64. With --keep, what was printed does not come again.
     """
     api = Api(load(config_file, data_folder), token_file)
     query = [("topic", topic) for topic in topics] + [("keep", "true" if keep else "false")]
+    printed: list[str] = []
     try:
         for event in islice(api.events("/api/subscribe", query), count):
             click.echo(write_json(event) if as_json else f"{event['topic']}\t{event['content']}")
+            if keep and event["id"]:
+                printed.append(event["id"])
+            if len(printed) == HTTP_ACKS_MAX:
+                api.ask("POST", "/api/acks", {"ids": printed})
+                printed.clear()
     except KeyboardInterrupt:
-        return  # the way to end it
+        pass  # the way to end it
+    if printed:
+        api.ask("POST", "/api/acks", {"ids": printed})

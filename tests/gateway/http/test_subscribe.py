@@ -95,6 +95,24 @@ def test_what_a_stream_that_ended_at_once_may_not_have_read_comes_again(tmp_path
     run(tmp_path, test, identities=[BOB])
 
 
+def test_what_a_stream_acked_by_request_does_not_come_again(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        async with subscribed(caller, "topic=%40a") as stream:
+            for content in ("1", "2"):
+                await caller.publish("@a", content)
+            ids = [(await stream.data())["id"] for _ in range(2)]
+            assert (await caller.call("POST", "/api/acks", {"ids": ids})).status_code == 204
+            assert len(caller.waiting("bob")) == 2, "the admin acks for itself, not for bob"
+            acked = await caller.call("POST", "/api/acks", {"ids": [ids[0], "unknown"]}, bearer=BEARER)
+            assert acked.status_code == 204
+            assert [each.content for each in caller.waiting("bob")] == [b"2"]
+        await until(lambda: not caller.api.subscribers)
+        async with subscribed(caller, "topic=%40a") as stream:
+            assert (await stream.data())["content"] == "2"
+
+    run(tmp_path, test, identities=[BOB])
+
+
 def test_its_session_is_listed_recorded_and_can_be_ended(tmp_path: Path) -> None:
     async def test(caller: Calling) -> None:
         async with subscribed(caller, "topic=%40a") as stream:

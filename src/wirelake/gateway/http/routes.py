@@ -3,6 +3,7 @@
 from typing import Final
 
 from wirelake.gateway.http import (
+    acks,
     decode,
     devices,
     health,
@@ -29,6 +30,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *topics.ROUTES,
     *topic.ROUTES,
     *subscribe.ROUTES,
+    *acks.ROUTES,
     *sessions.ROUTES,
     *identities.ROUTES,
     *devices.ROUTES,
