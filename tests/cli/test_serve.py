@@ -2,8 +2,10 @@ import json
 import signal
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 
 from cli.serving import HOST, WAIT_S, serving, wirelake, write_settings
@@ -53,6 +55,31 @@ def test_it_ends_in_time_though_a_peer_does_not_read(tmp_path: Path) -> None:
         start_s = time.monotonic()
         assert running.end() == 0
         assert time.monotonic() - start_s < GATEWAY_STOP_S
+
+
+def test_it_ends_in_time_though_a_query_runs(tmp_path: Path) -> None:
+    sql = "SELECT levenshtein(repeat('x', 400000), repeat('y', 400000))"  # which DuckDB itself cannot interrupt
+    with serving(tmp_path, "http") as running, ThreadPoolExecutor() as pool:
+        host, port = running.address("http")
+        token = (tmp_path / "data" / "keys" / "admin.token").read_text().strip()
+        asked = pool.submit(
+            httpx.post,
+            f"http://{host}:{port}/api/lake/query",
+            json={"sql": sql},
+            headers={"authorization": f"Bearer {token}"},
+            timeout=WAIT_S,
+            trust_env=False,
+        )
+        pid = running.process.pid
+        until_s = time.monotonic() + WAIT_S
+        while not any(task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/children")):
+            assert time.monotonic() < until_s
+            time.sleep(0.02)
+        start_s = time.monotonic()
+        assert running.end() == 0
+        assert time.monotonic() - start_s < GATEWAY_STOP_S
+        assert asked.result().status_code == 503
+        assert "Traceback" not in running.errors
 
 
 def test_a_port_that_is_taken_is_told_in_one_sentence(tmp_path: Path) -> None:

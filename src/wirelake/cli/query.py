@@ -11,7 +11,8 @@ from rich.table import Table
 
 from wirelake.cli.options import settings_options
 from wirelake.config import load
-from wirelake.lake.query import Answer, is_written, query
+from wirelake.lake.query import Answer, is_written
+from wirelake.lake.query_process import query
 from wirelake.lake.tables import TABLES
 from wirelake.limits import CLI_CELL_CHARS_MAX, LAKE_QUERY_S, LAKE_ROWS, LAKE_ROWS_MAX
 from wirelake.protocols.jsontext import write_json

@@ -1,12 +1,14 @@
-"""SQL over the tables, read-only and bounded, with DuckDB inside this process.
+"""SQL over the tables, read-only and bounded, with DuckDB.
 
-A question gets a database of its own, in memory, with one view for each table. Before the question is asked, the
-database is shut in: it may read below the lake's folder and nothing else, its settings are locked, and only SELECT is
-run. What the pipeline has not written yet is an empty table with the right columns.
+The database is in memory and holds one view for each table that a statement reads. Before a statement runs, it is
+checked (see statement.py) and the database is closed in: DuckDB may read below the lake's folder and nothing else, and
+its settings are locked. What the pipeline has not written yet is an empty table with the right columns.
+
+`query` and `queries` run inside this process: they are for the program's own statements. What users write runs in a
+process of its own: see query_process.py.
 """
 
 import math
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,18 +19,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from msgspec import Struct
+from msgspec import Struct, json
 
 from wirelake.errors import InputError
+from wirelake.lake.statement import check, quoted
 from wirelake.lake.tables import TABLES, Table
 from wirelake.lake.wording import with_quotes
-from wirelake.limits import LAKE_ANSWER_BYTES_MAX, LAKE_MEMORY_MIB_MAX, LAKE_QUERY_S, LAKE_ROWS_AT_ONCE, LAKE_ROWS_MAX
+from wirelake.limits import (
+    LAKE_ANSWER_BYTES_MAX,
+    LAKE_MEMORY_MIB_MAX,
+    LAKE_QUERY_S,
+    LAKE_ROWS_AT_ONCE,
+    LAKE_ROWS_MAX,
+    LAKE_THREADS_MAX,
+)
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 NOT_INSTALLED: Final = "reading the tables needs duckdb, deltalake and the Delta extension: install wirelake[lake]"
-_GUESS: Final = re.compile(r"(Table with name .* does not exist.*)(\nDid you mean .*)?")  # one of DuckDB's own
+MEMORY_EXCEEDED: Final = f"the query exceeded the memory limit of {LAKE_MEMORY_MIB_MAX} MiB: ask for less at a time"
 _TYPES: Final = {
     pa.int64(): "BIGINT",
     pa.float64(): "DOUBLE",
@@ -58,13 +68,23 @@ def query(lake: Path, sql: str, rows_max: int = LAKE_ROWS_MAX, timeout_s: float 
 
 
 def queries(lake: Path, questions: Sequence[str], rows_max: int, timeout_s: float) -> list[Answer]:
-    """Several in one database, because to open it takes longer than a small question. The time is for all of them."""
+    """Run several in one database, because opening it takes longer than a small query. The time is for all of them."""
+    lake = lake.resolve()
+    with explained(lake), closing(open_database(lake)) as database:
+        return run(database, lake, questions, rows_max, timeout_s)
+
+
+def run(
+    database: "DuckDBPyConnection", lake: Path, questions: Sequence[str], rows_max: int, timeout_s: float
+) -> list[Answer]:
+    """Run the statements in a database made by `open_database`. Use `explained` around it."""
     started_s = time.monotonic()
     answers: list[Answer] = []
-    with _explained(), closing(_opened(lake)) as database, _limited(database, timeout_s):
+    with _limited(database, timeout_s):
         for question in questions:
             sql = with_quotes(question)
-            _only_reads(database, sql)
+            for name in check(database, sql):
+                database.execute(f"CREATE OR REPLACE VIEW {name} AS {_view(lake, TABLES[name])}")
             cursor = database.execute(sql)
             columns = [Column(str(name), str(kind)) for name, kind, *_ in cursor.description or ()]
             rows, truncated = _fetched(cursor, rows_max)
@@ -76,29 +96,31 @@ def is_written(lake: Path, table: Table) -> bool:
     return (lake / table.folder / "_delta_log").is_dir()
 
 
-def _opened(lake: Path) -> "DuckDBPyConnection":
+def open_database(lake: Path) -> "DuckDBPyConnection":
+    """Open a database that can read the lake and nothing else. `lake` is resolved."""
     import duckdb  # noqa: PLC0415
     import duckdb_extension_delta  # noqa: PLC0415
 
     found = [file for place in duckdb_extension_delta.__path__ for file in Path(place).rglob("*.duckdb_extension")]
     if not found:
         raise InputError(NOT_INSTALLED)
-    folder = lake.resolve()
     database = duckdb.connect(
         config={
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
+            # Checking the signature of an installed package takes 0.2 s each time; no other extension is ever loaded.
+            "allow_unsigned_extensions": "true",
             "memory_limit": f"{LAKE_MEMORY_MIB_MAX}MiB",
+            "threads": LAKE_THREADS_MAX,
         }
     )
     database.execute(f"LOAD {quoted(str(found[0]))}")
     for schema in dict.fromkeys(name.partition(".")[0] for name in TABLES):
         database.execute(f"CREATE SCHEMA {schema}")
-    for table in TABLES.values():
-        database.execute(f"CREATE VIEW {table.name} AS {_view(folder, table)}")
     database.execute("SET TimeZone = 'UTC'")
     database.execute("SET temp_directory = ''")  # what does not fit in memory is refused, not spilled
-    database.execute(f"SET allowed_directories = [{quoted(str(folder) + '/')}]")
+    database.execute("SET python_enable_replacements = false")  # a name is a table, not a variable of this program
+    database.execute(f"SET allowed_directories = [{quoted(str(lake) + '/')}]")
     database.execute("SET enable_external_access = false")
     database.execute("SET lock_configuration = true")
     return database
@@ -109,22 +131,6 @@ def _view(lake: Path, table: Table) -> str:
         return f"SELECT * FROM delta_scan({quoted(str(lake / table.folder))})"  # noqa: S608 our own path
     columns = [f'CAST(NULL AS {_TYPES[field.type]}) AS "{field.name}"' for field in table.schema]
     return f"SELECT {', '.join(columns)} WHERE false"
-
-
-def quoted(text: str) -> str:
-    """Text as SQL writes it."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _only_reads(database: "DuckDBPyConnection", sql: str) -> None:
-    statements = database.extract_statements(sql)
-    if not statements:
-        raise InputError("there is nothing to ask: give one SELECT")
-    if len(statements) != 1:
-        raise InputError(f"one statement at a time; this is {len(statements)}")
-    kind = str(statements[0].type).rpartition(".")[2]
-    if kind != "SELECT":
-        raise InputError(f"the tables can be read only: SELECT, not {kind}")
 
 
 @contextmanager
@@ -140,9 +146,10 @@ def _limited(database: "DuckDBPyConnection", timeout_s: float) -> Iterator[None]
     timer.start()
     try:
         yield
-    except Exception as error:
-        if late.is_set():
-            raise InputError(f"no answer within {timeout_s:g} s: ask for less, or for a shorter time") from error
+    except BaseException as error:
+        database.interrupt()  # a Ctrl-C ends the wait for DuckDB's threads, not the threads
+        if late.is_set() and isinstance(error, Exception):
+            raise InputError(time_exceeded(timeout_s)) from error
         raise
     finally:
         timer.cancel()
@@ -150,8 +157,8 @@ def _limited(database: "DuckDBPyConnection", timeout_s: float) -> Iterator[None]
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
-    """DuckDB's own words, which point at the place in the SQL."""
+def explained(lake: Path) -> Iterator[None]:
+    """Raise what DuckDB reports as an InputError, in its own words, which point at the place in the SQL."""
     try:
         import duckdb  # noqa: PLC0415 an extra, and slow to import
     except ImportError as error:
@@ -166,11 +173,15 @@ def _explained() -> Iterator[None]:
         if isinstance(error.__cause__, KeyboardInterrupt):
             raise KeyboardInterrupt from error
         raise
-    except duckdb.CatalogException as error:
-        known = f"The tables are {', '.join(TABLES)}."
-        raise InputError(_GUESS.sub(lambda found: f"{found[1]} {known}", str(error))) from error
+    except (duckdb.OutOfMemoryException, MemoryError) as error:
+        raise InputError(MEMORY_EXCEEDED) from error
     except duckdb.Error as error:
-        raise InputError(str(error)) from error
+        # Where the files lie is nobody's business who asks for rows.
+        raise InputError(str(error).replace("file://", "").replace(f"{lake}/", "")) from error
+
+
+def time_exceeded(timeout_s: float) -> str:
+    return f"no answer within {timeout_s:g} s, the time limit of the query: ask for less, or for a shorter time"
 
 
 def _fetched(cursor: "DuckDBPyConnection", rows_max: int) -> tuple[list[list[Any]], bool]:
@@ -178,10 +189,14 @@ def _fetched(cursor: "DuckDBPyConnection", rows_max: int) -> tuple[list[list[Any
     size = 0
     while chunk := cursor.fetchmany(min(LAKE_ROWS_AT_ONCE, rows_max + 1 - len(rows))):
         for values in chunk:
-            if len(rows) == rows_max or size > LAKE_ANSWER_BYTES_MAX:
+            if len(rows) == rows_max:
                 return rows, True
             row = [_plain(value) for value in values]
-            size += sum(len(value) if isinstance(value, str) else 8 for value in row)
+            size += len(json.encode(row))
+            if size > LAKE_ANSWER_BYTES_MAX:
+                if not rows:
+                    raise InputError(f"one row is {size} bytes long, over the limit of {LAKE_ANSWER_BYTES_MAX}")
+                return rows, True
             rows.append(row)
     return rows, False
 

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from wirelake.lake.query import is_written, queries, quoted
+from wirelake.lake.query import is_written, queries
+from wirelake.lake.statement import quoted
 from wirelake.lake.tables import (
     CALLS,
     DELIVERIES,

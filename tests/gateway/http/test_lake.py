@@ -1,11 +1,20 @@
+import asyncio
+import os
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
+import pytest
 from lake.writing import write
 
 from gateway.http.calling import BOB, Calling, run
+from gateway.running import WAIT_S
 from wirelake.lake.tables import LEDGER
-from wirelake.limits import LAKE_ROWS_MAX
+from wirelake.limits import GATEWAY_STOP_S, HTTP_QUERIES_MAX, LAKE_MEMORY_MIB_MAX, LAKE_ROWS_MAX, MIB
+
+ENDLESS = "SELECT levenshtein(repeat('x', 400000), repeat('y', 400000))"  # deaf to DuckDB's own interrupt
 
 HOUR = datetime(2026, 1, 2, 3, tzinfo=UTC)
 
@@ -35,3 +44,63 @@ def test_bad_questions_and_those_of_others(tmp_path: Path) -> None:
         assert response.status_code == 403
 
     run(tmp_path, test, identities=[BOB])
+
+
+def test_a_query_that_needs_too_much_memory_harms_nobody_else(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        before = rss_bytes()
+        bomb = asyncio.create_task(
+            caller.refused(400, "bad_request", "POST", "/api/lake/query", {"sql": "SELECT repeat('x', 1000000000)"})
+        )
+        highest = before
+        while not bomb.done():
+            assert (await caller.call("GET", "/healthz")).status_code == 200
+            highest = max(highest, rss_bytes())
+            await asyncio.sleep(0.05)
+        assert f"exceeded the memory limit of {LAKE_MEMORY_MIB_MAX} MiB" in await bomb
+        assert highest - before < 100 * MIB
+        assert (await caller.call("POST", "/api/lake/query", {"sql": "SELECT 1"})).json()["rows"] == [[1]]
+
+    run(tmp_path, test)
+
+
+def test_a_query_whose_asker_left_is_ended(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        for _ in range(HTTP_QUERIES_MAX + 1):
+            with pytest.raises(httpx.ReadTimeout):
+                await caller.call("POST", "/api/lake/query", {"sql": ENDLESS}, timeout=0.5)
+            await until(lambda: caller.api.queries == 0)
+        await until(lambda: not children())
+        assert (await caller.call("POST", "/api/lake/query", {"sql": "SELECT 1"})).json()["rows"] == [[1]]
+
+    run(tmp_path, test)
+
+
+def test_queries_under_way_do_not_hold_up_the_end(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        asked = [asyncio.create_task(caller.call("POST", "/api/lake/query", {"sql": ENDLESS})) for _ in range(2)]
+        await until(lambda: len(children()) == 2)
+        started_s = time.monotonic()
+        await caller.gateway.close()
+        assert time.monotonic() - started_s < GATEWAY_STOP_S
+        for response in await asyncio.gather(*asked):
+            assert (response.status_code, response.json()["error"]["message"]) == (503, "the query was cancelled")
+        assert children() == []
+
+    run(tmp_path, test)
+
+
+def rss_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def children() -> list[str]:
+    """Query processes, by their numbers."""
+    found = [pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
+    return [pid for pid in found if b"query_worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not holds():
+            await asyncio.sleep(0.02)

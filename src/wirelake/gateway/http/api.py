@@ -10,6 +10,7 @@ from wirelake.config import Address
 from wirelake.gateway.histogram import Histogram
 from wirelake.gateway.http.auth import Doorkeeper
 from wirelake.gateway.http.errors import AGAIN, ApiError
+from wirelake.lake.query_process import QueryPool
 from wirelake.limits import HTTP_BODIES_BYTES_MAX, HTTP_BODY_BYTES_MAX, HTTP_HASHES_MAX
 from wirelake.protocols.session import Closing
 
@@ -32,6 +33,7 @@ class Api:
         self.subscribers: dict[str, Subscriber] = {}  # by session
         self.open = 0  # requests under way
         self.queries = 0  # over the tables, under way
+        self.query_pool = QueryPool(gateway.folder / "lake")
         self.traces = 0  # of messages, under way
         self.answered: Counter[tuple[str, str, int]] = Counter()  # by method, route and status
         self.loop_lag_s = Histogram(_LAG_BOUNDS_S)

@@ -90,7 +90,11 @@ class HttpDoor:
         self._ticking.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._ticking
+        loop = asyncio.get_running_loop()
+        ending = loop.call_later(HTTP_STOP_S / 2, self.api.query_pool.close)  # so that who asked is told why
         await server.shutdown(sockets=[self._socket])
+        ending.cancel()
+        self.api.query_pool.close()
         for connection in list(server.server_state.connections):
             connection.transport.abort()
 
@@ -101,3 +105,4 @@ class HttpDoor:
             await asyncio.sleep(HTTP_TICK_S)
             self.api.loop_lag_s.observe(max(0.0, loop.time() - due_s))
             await server.on_tick(0)
+            self.api.query_pool.reap()

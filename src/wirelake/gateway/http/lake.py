@@ -4,6 +4,8 @@ import asyncio
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.exchange import Exchange
@@ -25,15 +27,32 @@ async def tables(exchange: Exchange, _: None) -> Tables:
     return Tables(await asyncio.to_thread(listing.tables, exchange.gateway.folder / "lake"))
 
 
-async def ask(exchange: Exchange, asked: Question) -> query.Answer:
+async def ask(exchange: Exchange, asked: Question) -> Response:
+    """Run it in a process of its own, which is killed when nobody waits for the answer any more."""
     api = exchange.api
     if api.queries >= HTTP_QUERIES_MAX:
         raise ApiError(429, f"{api.queries} queries are under way already (HTTP_QUERIES_MAX)")
     api.queries += 1
     try:
-        return await asyncio.to_thread(query.query, exchange.gateway.folder / "lake", asked.sql, asked.rows)
+        return Response(await _run(exchange, asked), media_type="application/json")
     finally:
         api.queries -= 1
+
+
+async def _run(exchange: Exchange, asked: Question) -> bytes:
+    running = exchange.api.query_pool.query(asked.sql, asked.rows)
+    answer = asyncio.create_task(asyncio.to_thread(running.run))
+    left = asyncio.ensure_future(exchange.request.receive())  # the body is read: what comes next is that the peer left
+    try:
+        await asyncio.wait({answer, left}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        left.cancel()
+        if not answer.done():
+            running.cancel()
+        await asyncio.wait({answer})  # the thread ends as soon as its process has
+    if running.is_cancelled and answer.exception() is not None:
+        raise ClientDisconnect
+    return answer.result()
 
 
 _TABLE: dict[str, Any] = {

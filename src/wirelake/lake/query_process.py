@@ -1,0 +1,234 @@
+"""Run users' queries in processes of their own, with limits that hold whatever the query does.
+
+A process is started for the first query and used again while it is healthy. One that does not answer in time, is no
+longer wanted, or dies, is killed; the next query gets a new one.
+"""
+
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+from msgspec import json
+
+from wirelake.errors import InputError, StateError
+from wirelake.lake.query import MEMORY_EXCEEDED, Answer, time_exceeded
+from wirelake.lake.query_worker import (
+    ANSWER,
+    LAST_REFUSAL,
+    LENGTH_BYTES,
+    READY,
+    REFUSAL,
+    Query,
+    frame,
+)
+from wirelake.limits import (
+    LAKE_ANSWER_BYTES_MAX,
+    LAKE_KILL_GRACE_S,
+    LAKE_PROCESS_REUSE_S,
+    LAKE_PROCESS_START_S,
+    LAKE_QUERY_S,
+    LAKE_REPLY_EXTRA_BYTES,
+    LAKE_ROWS_MAX,
+)
+
+# What the interpreter needs to start. Nothing else of the environment is anything a query should be able to see.
+_ENVIRONMENT: Final = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "HOME", "TMPDIR")
+_REPLY_BYTES_MAX: Final = LAKE_ANSWER_BYTES_MAX + LAKE_REPLY_EXTRA_BYTES
+_READ_BYTES: Final = 256 * 1024
+
+
+def query(lake: Path, sql: str, rows_max: int = LAKE_ROWS_MAX, timeout_s: float = LAKE_QUERY_S) -> Answer:
+    """Run one query in a process that ends with it."""
+    process = QueryProcess(lake)
+    try:
+        return json.decode(process.run(Query(sql, rows_max, timeout_s)), type=Answer)
+    finally:
+        process.close()
+
+
+class QueryProcess:
+    """One process and its pipes. `kill` may be called by any thread; the rest belongs to one at a time."""
+
+    def __init__(self, lake: Path) -> None:
+        self.is_usable = True
+        self._is_ready = False
+        self._is_cancelled = False
+        self._used_s = time.monotonic()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "wirelake.lake.query_worker", str(lake.resolve())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+            start_new_session=True,  # Ctrl-C is for the parent
+        )
+        if self._process.stdin is None or self._process.stdout is None:
+            raise TypeError("a process with pipes has pipes")
+        self._requests, self._replies = self._process.stdin, self._process.stdout
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it can be given another query: it ends by itself when it has had none for a while."""
+        return self.is_usable and time.monotonic() - self._used_s < LAKE_PROCESS_REUSE_S
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def run(self, query: Query) -> bytes:
+        """Return an `Answer` as JSON. InputError says why there is none; StateError that it was killed meanwhile."""
+        try:
+            if not self._is_ready:
+                kind, body = self._receive(LAKE_PROCESS_START_S)
+                if kind != READY:
+                    raise InputError(body.decode(errors="replace"))
+                self._is_ready = True
+            self._requests.write(frame(b"q", json.encode(query)))
+            kind, body = self._receive(query.timeout_s + LAKE_KILL_GRACE_S)
+        except TimeoutError as error:
+            self.is_usable = False
+            if self._is_ready:
+                raise InputError(time_exceeded(query.timeout_s)) from error
+            raise InputError(f"the query process did not start within {LAKE_PROCESS_START_S:g} s") from error
+        except (EOFError, BrokenPipeError) as error:
+            self.is_usable = False
+            if self._is_cancelled:
+                raise StateError("the query was cancelled") from error
+            raise InputError(MEMORY_EXCEEDED if self._is_ready else "the query process could not start") from error
+        except BaseException:
+            self.is_usable = False
+            raise
+        self._used_s = time.monotonic()
+        self.is_usable = kind in {ANSWER, REFUSAL}
+        if kind in {REFUSAL, LAST_REFUSAL}:
+            raise InputError(body.decode(errors="replace"))
+        return body
+
+    def kill(self) -> None:
+        """End it now, whatever it is doing. Does not wait for it."""
+        self.is_usable = False
+        self._is_cancelled = True
+        self._process.kill()
+
+    def close(self) -> None:
+        """End it and let its pipes go."""
+        self.kill()
+        self._process.wait()
+        self._requests.close()
+        self._replies.close()
+
+    def _receive(self, timeout_s: float) -> tuple[bytes, bytes]:
+        deadline_s = time.monotonic() + timeout_s
+        size = int.from_bytes(self._read(LENGTH_BYTES, deadline_s), "big")
+        if not 0 < size <= _REPLY_BYTES_MAX:
+            raise EOFError(f"a reply of {size} bytes")
+        return self._read(1, deadline_s), self._read(size - 1, deadline_s)
+
+    def _read(self, size: int, deadline_s: float) -> bytes:
+        readable = select.poll()  # select() knows descriptors up to 1024 only
+        readable.register(self._replies, select.POLLIN)
+        parts: list[bytes] = []
+        while size:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0 or not readable.poll(left_s * 1000):
+                raise TimeoutError
+            part = self._replies.read(min(_READ_BYTES, size))
+            if not part:
+                raise EOFError
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+
+class QueryPool:
+    """Processes that wait for the next query. Whoever asks limits how many run at once."""
+
+    def __init__(self, lake: Path) -> None:
+        self._lake = lake
+        self._lock = threading.Lock()
+        self._idle: list[QueryProcess] = []
+        self._running: set[PooledQuery] = set()
+        self._closed = False
+
+    def query(self, sql: str, rows_max: int, timeout_s: float = LAKE_QUERY_S) -> "PooledQuery":
+        return PooledQuery(self, Query(sql, rows_max, timeout_s))
+
+    def take(self, running: "PooledQuery") -> QueryProcess:
+        """Return a process for this query; StateError if it is no longer wanted."""
+        with self._lock:
+            process = self._idle.pop() if self._idle else None
+        if process is not None and not process.is_fresh:
+            process.close()
+            process = None
+        if process is None:
+            process = QueryProcess(self._lake)
+        with self._lock:
+            is_wanted = not (self._closed or running.is_cancelled)
+            if is_wanted:
+                running.process = process
+                self._running.add(running)
+        if not is_wanted:
+            process.close()
+            raise StateError("the query was cancelled")
+        return process
+
+    def give_back(self, running: "PooledQuery") -> None:
+        with self._lock:
+            self._running.discard(running)
+            process, running.process = running.process, None
+            if process is not None and process.is_usable and not self._closed:
+                self._idle.append(process)
+                process = None
+        if process is not None:
+            process.close()
+
+    def cancel(self, running: "PooledQuery") -> None:
+        with self._lock:
+            running.is_cancelled = True
+            if running.process is not None:
+                running.process.kill()
+
+    def reap(self) -> None:
+        """Let go of those that ended because there was nothing to do."""
+        with self._lock:
+            ended = [process for process in self._idle if process.has_ended]
+            self._idle = [process for process in self._idle if process not in ended]
+        for process in ended:
+            process.close()
+
+    def close(self) -> None:
+        """End all of them: queries under way fail at once."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            for running in self._running:
+                if running.process is not None:
+                    running.process.kill()
+        for process in idle:
+            process.close()
+
+
+class PooledQuery:
+    """A query that runs in a thread and can be cancelled by another."""
+
+    def __init__(self, pool: QueryPool, query: Query) -> None:
+        self.process: QueryProcess | None = None  # while it runs
+        self.is_cancelled = False
+        self._pool = pool
+        self._query = query
+
+    def run(self) -> bytes:
+        """Return an `Answer` as JSON: see `QueryProcess.run`."""
+        process = self._pool.take(self)
+        try:
+            return process.run(self._query)
+        finally:
+            self._pool.give_back(self)
+
+    def cancel(self) -> None:
+        self._pool.cancel(self)

@@ -1,0 +1,112 @@
+"""The process that runs users' queries, one at a time: `python -m wirelake.lake.query_worker LAKE`.
+
+It limits its own memory, so that a query that needs more fails here and nowhere else. Requests come on standard input
+and replies go to standard output, each with its length in front. At the end of the input, the process ends, whatever it
+is doing: its parent is gone.
+"""
+
+import os
+import queue
+import re
+import resource
+import sys
+import threading
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from msgspec import Struct, json
+
+from wirelake.errors import InputError
+from wirelake.lake.query import explained, open_database, run
+from wirelake.limits import (
+    LAKE_MEMORY_MIB_MAX,
+    LAKE_PROCESS_EXTRA_MIB,
+    LAKE_PROCESS_IDLE_S,
+    LAKE_PROCESS_KEEP_MIB,
+    LAKE_PROCESS_NICE,
+    MIB,
+)
+
+LENGTH_BYTES: Final = 8
+READY: Final = b"r"  # ready for a query
+ANSWER: Final = b"a"  # an `Answer` as JSON
+LAST_ANSWER: Final = b"A"  # the same, and the process ends
+REFUSAL: Final = b"e"  # why there is no answer
+LAST_REFUSAL: Final = b"E"
+_RECURSION_MAX: Final = 10_000  # of a statement's tree: DuckDB has a limit of its own for expressions
+_HELD: Final = re.compile(r"VmData:\s*(\d+) kB")
+
+
+class Query(Struct, frozen=True):
+    sql: str
+    rows_max: int
+    timeout_s: float
+
+
+def frame(kind: bytes, body: bytes) -> bytes:
+    return (len(kind) + len(body)).to_bytes(LENGTH_BYTES, "big") + kind + body
+
+
+def main(lake: Path) -> None:
+    replies = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # whatever a library prints is no reply
+    limit_process()
+    requests: queue.SimpleQueue[Query] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(sys.stdin.buffer, requests), daemon=True).start()
+    try:
+        with explained(lake):
+            database = open_database(lake)
+    except InputError as error:
+        _send(replies, LAST_REFUSAL, str(error).encode())
+        return
+    _send(replies, READY, b"")
+    while True:
+        try:
+            query = requests.get(timeout=LAKE_PROCESS_IDLE_S)
+        except queue.Empty:
+            return
+        try:
+            with explained(lake):
+                (answer,) = run(database, lake, [query.sql], query.rows_max, query.timeout_s)
+                body = json.encode(answer)
+        except InputError as error:
+            body, kinds = str(error).encode(), (REFUSAL, LAST_REFUSAL)
+        else:
+            kinds = (ANSWER, LAST_ANSWER)
+        is_last = _held_mib() > LAKE_PROCESS_KEEP_MIB
+        _send(replies, kinds[is_last], body)
+        if is_last:
+            return
+
+
+def limit_process() -> None:
+    """Limit what this process can allocate, forbid it to write files and core dumps, and let others go first."""
+    data_bytes = (LAKE_MEMORY_MIB_MAX + LAKE_PROCESS_EXTRA_MIB) * MIB
+    resource.setrlimit(resource.RLIMIT_DATA, (data_bytes, data_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    os.nice(LAKE_PROCESS_NICE)
+    sys.setrecursionlimit(_RECURSION_MAX)
+
+
+def _read(requests: BinaryIO, received: "queue.SimpleQueue[Query]") -> None:
+    while head := requests.read(LENGTH_BYTES):
+        body = requests.read(int.from_bytes(head, "big"))
+        received.put(json.decode(body[1:], type=Query))
+    os._exit(0)
+
+
+def _send(replies: BinaryIO, kind: bytes, body: bytes) -> None:
+    view = memoryview(frame(kind, body))
+    while view:
+        view = view[replies.write(view) :]
+
+
+def _held_mib() -> int:
+    """Return what the process has allocated and not given back, as its limit counts it."""
+    found = _HELD.search(Path("/proc/self/status").read_text())
+    return int(found[1]) // 1024 if found is not None else 0
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,168 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+from msgspec import json
+
+from lake.writing import write
+from wirelake.errors import InputError, StateError
+from wirelake.lake import query as in_process
+from wirelake.lake.query import Answer
+from wirelake.lake.query_process import QueryPool, query
+from wirelake.lake.tables import LEDGER, READINGS
+from wirelake.limits import LAKE_MEMORY_MIB_MAX
+
+AT = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
+WAIT_S = 60.0
+ENDLESS = "SELECT levenshtein(repeat('x', 400000), repeat('y', 400000))"  # deaf to DuckDB's own interrupt
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    folder = tmp_path / "lake's"
+    rows = ({"seq": n, "at": AT, "serial": "m", "value": n / 2, "day": date(2026, 1, 2)} for n in range(3000))
+    write(folder, READINGS, *rows)
+    return folder
+
+
+@pytest.fixture
+def pool(lake: Path) -> Iterator[QueryPool]:
+    made = QueryPool(lake)
+    yield made
+    made.close()
+
+
+def ask(pool: QueryPool, sql: str, timeout_s: float = WAIT_S) -> Answer:
+    return json.decode(pool.query(sql, 100_000, timeout_s).run(), type=Answer)
+
+
+def only_child() -> int:
+    (pid,) = [int(name) for name in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+    return pid
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        (
+            "SELECT seq, at, day, value, encode('é') AS raw, [1, 2] AS list, {'a': 'nan'::DOUBLE} AS map, sum(seq)"
+            " FROM silver.readings WHERE seq = 3 GROUP BY ALL"
+        ),
+        "SELECT * FROM silver.readings ORDER BY seq",
+        "SELECT serial, count(*), avg(value), max(at) FROM silver.readings GROUP BY serial",
+        "SELECT * FROM gold.ledger",
+        "DESCRIBE silver.readings",
+        "SELECT table_schema, table_name FROM information_schema.tables ORDER BY ALL",
+        "SELECT 170141183460469231731687303715884105727::HUGEINT, 1.5::DECIMAL(4, 2), NULL, TIME '12:00'",
+    ],
+)
+def test_answers_are_those_of_this_process(lake: Path, pool: QueryPool, sql: str) -> None:
+    expected, found = in_process.query(lake, sql), ask(pool, sql)
+    assert (found.columns, found.rows, found.truncated) == (expected.columns, expected.rows, expected.truncated)
+
+
+def test_a_process_is_used_again_and_sees_new_rows(lake: Path, pool: QueryPool) -> None:
+    assert ask(pool, "SELECT count(*) FROM gold.ledger").rows == [[0]]
+    first = only_child()
+    write(lake, LEDGER, {"hour": AT, "protocol": "comet", "balanced": True, "day": date(2026, 1, 2)})
+    assert ask(pool, "SELECT count(*) FROM gold.ledger").rows == [[1]]
+    with pytest.raises(InputError, match="syntax error"):
+        ask(pool, "SELEC")
+    assert ask(pool, "SELECT 1").rows == [[1]]
+    assert only_child() == first
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT repeat('x', 1000000000)",
+        "SELECT length(repeat(repeat('x', 100000000), 20))",
+        "SELECT string_agg(repeat('x', 1000000), '') FROM range(3000)",
+    ],
+)
+def test_the_memory_limit_holds_and_the_next_query_works(pool: QueryPool, sql: str) -> None:
+    with pytest.raises(InputError, match=f"exceeded the memory limit of {LAKE_MEMORY_MIB_MAX} MiB"):
+        ask(pool, sql)
+    assert ask(pool, "SELECT count(*) FROM silver.readings").rows == [[3000]]
+
+
+def test_the_time_limit_holds_though_duckdb_does_not_listen(pool: QueryPool) -> None:
+    started_s = time.monotonic()
+    with pytest.raises(InputError, match=r"within 0\.5 s, the time limit"):
+        ask(pool, ENDLESS, 0.5)
+    assert time.monotonic() - started_s < WAIT_S
+    assert ask(pool, "SELECT 1").rows == [[1]]
+
+
+def test_a_process_that_dies_is_replaced(pool: QueryPool) -> None:
+    assert ask(pool, "SELECT 1").rows == [[1]]
+    os.kill(only_child(), signal.SIGKILL)
+    with pytest.raises(InputError, match="memory limit"):  # as the kernel does when memory is short
+        ask(pool, "SELECT 2")
+    assert ask(pool, "SELECT 3").rows == [[3]]
+
+
+def test_a_query_can_be_cancelled(pool: QueryPool) -> None:
+    running = pool.query(ENDLESS, 1)
+    threading.Timer(0.5, running.cancel).start()
+    with pytest.raises(StateError, match="cancelled"):
+        running.run()
+    assert ask(pool, "SELECT 1").rows == [[1]]
+    late = pool.query("SELECT 1", 1)
+    late.cancel()
+    with pytest.raises(StateError, match="cancelled"):
+        late.run()
+
+
+def test_closing_the_pool_ends_queries_under_way(lake: Path) -> None:
+    pool = QueryPool(lake)
+    threading.Timer(0.5, pool.close).start()
+    with pytest.raises(StateError, match="cancelled"):
+        ask(pool, ENDLESS)
+    with pytest.raises(StateError, match="cancelled"):
+        ask(pool, "SELECT 1")
+
+
+def test_a_query_process_does_not_outlive_its_parent(lake: Path) -> None:
+    program = (
+        "import sys, pathlib, os; from wirelake.lake.query_process import QueryProcess, Query\n"
+        "process = QueryProcess(pathlib.Path(sys.argv[1])); process.run(Query('SELECT 1', 1, 60.0))\n"
+        "print(process._process.pid, flush=True)\n"
+        f"process.run(Query({ENDLESS!r}, 1, 60.0))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(lake)], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        time.sleep(0.5)  # the second query runs
+        parent.kill()
+    until_s = time.monotonic() + WAIT_S
+    while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+
+
+def test_a_query_process_sees_no_settings_and_writes_no_files(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WIRELAKE_SISNET_UPSTREAMS", "secret")
+    pool = QueryPool(lake)
+    try:
+        assert ask(pool, "SELECT 1").rows == [[1]]
+        pid = only_child()
+        assert b"secret" not in Path(f"/proc/{pid}/environ").read_bytes()
+        limits = Path(f"/proc/{pid}/limits").read_text()
+        assert "Max file size             0" in limits
+        assert "Max core file size        0" in limits
+    finally:
+        pool.close()
+
+
+def test_one_query_without_a_pool(lake: Path) -> None:
+    assert query(lake, "SELECT count(*) FROM silver.readings").rows == [[3000]]
+    with pytest.raises(InputError, match="not available"):
+        query(lake, "SELECT * FROM delta_scan('/root')")
