@@ -8,11 +8,12 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "wirelake"
 
-GROUND = {"errors", "limits", "commit"}
+GROUND = {"errors", "limits", "commit", "cleanup"}
 MAY_IMPORT = {
     "errors": set[str](),
     "limits": set[str](),
     "commit": {"errors"},
+    "cleanup": {"errors"},
     "backoff": {"limits"},
     "message": GROUND,
     "config": GROUND,

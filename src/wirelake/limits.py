@@ -265,6 +265,7 @@ BROKER_TOPICS_PER_REQUEST_MAX: Final = 1024
 
 # gateway
 GATEWAY_TIMER_GRAIN_S: Final = 0.05  # deadlines this near to each other run together
+GATEWAY_TIMER_RETRY_S: Final = 1.0  # until a deadline whose handling failed is looked at again
 GATEWAY_BUSY_PAUSE_S: Final = 0.05  # how long a connection is not read while the log has no room
 # Read from one connection in one turn of the event loop: others have theirs. So many frames, each answered, still fit
 # what the log may gather on top of GATEWAY_LOG_BEHIND.

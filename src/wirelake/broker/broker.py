@@ -6,6 +6,7 @@ Answers that promise something durable are given when it is: the broker keeps th
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from msgspec import ValidationError, convert
@@ -18,6 +19,7 @@ from wirelake.broker.live import LiveNames
 from wirelake.broker.peer import Peer, Watcher
 from wirelake.broker.services import ANSWERED, ROUTED, Services, failed
 from wirelake.broker.telling import Telling
+from wirelake.cleanup import clean_up
 from wirelake.commit import Commit
 from wirelake.errors import EncodeError, InputError, StateError, StorageError, TranslationError
 from wirelake.limits import (
@@ -95,13 +97,16 @@ class Broker:
             self.live.subscribe(peer, topic)
 
     def left(self, peer: Peer) -> None:
-        self.live.leave(peer)
-        self.durable.leave(peer)
-        self.services.leave(peer)
-        for watcher in self.watchers:
-            watcher.left(peer)
-        if peer.identity in self.devices and self.devices[peer.identity] is peer:
+        """The peer is gone: forget it everywhere, whatever fails on the way."""
+        if self.devices.get(peer.identity) is peer:
             del self.devices[peer.identity]
+        clean_up(
+            f"session {peer.id}",
+            partial(self.live.leave, peer),
+            partial(self.durable.leave, peer),
+            partial(self.services.leave, peer),
+            *[partial(watcher.left, peer) for watcher in self.watchers],
+        )
 
     def handle(self, peer: Peer, message: Message, now_s: float, now_ms: int) -> None:
         """What a session handed up. A fault of the asker's, or of the disk, is its answer."""

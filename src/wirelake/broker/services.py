@@ -7,13 +7,15 @@ own call number ties them together. A provider that goes away fails the calls it
 import heapq
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from wirelake.broker.peer import Peer
-from wirelake.errors import EncodeError, FullError, StateError, TranslationError
+from wirelake.cleanup import clean_up
+from wirelake.errors import EncodeError, FullError, StateError, StorageError, TranslationError
 from wirelake.limits import (
     BROKER_CALL_S,
     BROKER_CALLS_OPEN_MAX,
@@ -142,6 +144,9 @@ class Services:
         except (EncodeError, StateError, TranslationError) as error:
             self._finish(call, failed("", f"the provider cannot be asked this: {error}", Fault.UNSAYABLE))
             return
+        except StorageError as error:
+            self._finish(call, failed("", str(error), Fault.STORAGE))
+            return
         if call.traced:
             self.hop(asker, call.correlation, ROUTED, provider.identity or provider.id)
 
@@ -175,7 +180,7 @@ class Services:
         while (due_s := self.due_s) is not None and due_s <= now_s:
             call = self._calls[heapq.heappop(self._due)[1]]
             self.timeouts += 1
-            self._finish(call, failed("", TIMED_OUT, Fault.TIMEOUT))
+            clean_up(f"call {call.number}", partial(self._finish, call, failed("", TIMED_OUT, Fault.TIMEOUT)))
 
     def leave(self, peer: Peer) -> None:
         """The peer is gone, with what it provided and asked."""
@@ -186,7 +191,8 @@ class Services:
                 call.over = True
                 del self._calls[call.number]
             elif call.provider.id == peer.id:
-                self._finish(call, failed("", "the provider went away", Fault.PROVIDER_LOST))
+                lost = failed("", "the provider went away", Fault.PROVIDER_LOST)
+                clean_up(f"call {call.number}", partial(self._finish, call, lost))
 
     def _finish(self, call: Call, answer: Message) -> None:
         """The one final answer. Where the asker's protocol cannot carry it, that is the answer."""

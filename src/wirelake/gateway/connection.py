@@ -3,9 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Hashable
+from functools import partial
 from typing import cast
 
 from wirelake.broker.services import failed
+from wirelake.cleanup import clean_up
 from wirelake.errors import EncodeError, ProtocolError, StateError, StorageError, TranslationError
 from wirelake.gateway.entrance import Entrance
 from wirelake.gateway.outbox import Outbox
@@ -148,7 +150,7 @@ class Connection(asyncio.Protocol):
         door, gateway = self._door, self._door.gateway
         now_s = gateway.now_s()
         self.address = _address(transport.get_extra_info("peername"))
-        self._outbox = Outbox(gateway.gate, self._send, self._storage_failed)
+        self._outbox = Outbox(gateway.gate, self._send, self.storage_failed)
         self._session = door.new_session(now_s)
         self._splitter = door.new_splitter()
         self._fit_splitter()
@@ -156,15 +158,25 @@ class Connection(asyncio.Protocol):
         refusal = door.admit(self)
         if refusal:
             self.id = gateway.new_id()
-            gateway.counters.refused[self.protocol, refusal] += 1
-            self._closing = Closing(refusal)
-            transport.abort()
+            self._refuse(Closing(refusal), admitted=False)
             return
         transport.set_write_buffer_limits(high=gateway.settings.limits.pending_bytes)
+        try:
+            gateway.opened(self)
+        except StorageError as error:
+            self._refuse(Closing("storage", str(error)))
+            return
         self.opened_at_ms = gateway.now_ms()
-        self.id = gateway.opened(self)
         self._begin()
         self._watch()
+
+    def _refuse(self, closing: Closing, *, admitted: bool = True) -> None:
+        """Close a connection that has no session yet."""
+        self._door.gateway.counters.refused[self.protocol, closing.code] += 1
+        self._closing = closing
+        self.abort()
+        if admitted:
+            self._door.left(self)
 
     def _begin(self) -> None:
         """The bytes of messages can follow at once."""
@@ -181,14 +193,14 @@ class Connection(asyncio.Protocol):
         now_s = self._door.gateway.now_s()
         self.bytes_in += len(data)
         frames = self._splitter.receive(data)
-        if frames:
-            try:
+        try:
+            if frames:
                 self._receive(frames, now_s)
-            except StorageError as error:
-                self._storage_failed(error)
-                return
-        if self._splitter.failure is not None and self._closing is None:
-            self._unreadable(self._splitter.failure, self._splitter.rest, now_s)
+            if self._splitter.failure is not None and self._closing is None:
+                self._unreadable(self._splitter.failure, self._splitter.discard(QUARANTINE_BYTES_MAX), now_s)
+        except StorageError as error:
+            self.storage_failed(error)
+            return
         self._turns.took(len(data), len(frames), now_s, paused=self._session.paused)
         self._watch()
 
@@ -200,16 +212,33 @@ class Connection(asyncio.Protocol):
         self._door.gateway.drained(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        gateway = self._door.gateway
         if not self.opened_at_ms:
+            self._discard()
             return  # was never let in
+        unfinished = 0
         if self._closing is None:
             self._closing = Closing("lost", str(exc)) if exc else Closing("peer_closed")
-            if self._splitter.rest:
-                gateway.quarantine(self, self._splitter.rest, ProtocolError("incomplete", "ends inside a frame", 0))
+            unfinished = self._splitter.held_bytes
         self._due_s = float("inf")
-        gateway.closed(self, self._closing)
-        self._door.left(self)
+        clean_up(
+            f"session {self.id}",
+            partial(self._keep_unfinished, unfinished),
+            self._discard,
+            partial(self._door.gateway.closed, self, self._closing),
+            partial(self._door.left, self),
+        )
+
+    def _keep_unfinished(self, size: int) -> None:
+        """Quarantine the beginning of a frame whose end never came."""
+        if size:
+            error = ProtocolError("incomplete", f"ends inside a frame, of which {size} bytes came", 0)
+            self._door.gateway.quarantine(self, self._splitter.discard(QUARANTINE_BYTES_MAX), error)
+
+    def _discard(self) -> None:
+        """Let go of everything that takes memory: a closed connection may be referred to for a while."""
+        self._splitter.discard()
+        self._outbox.discard()
+        self._turns.discard()
 
     # Time
 
@@ -276,7 +305,11 @@ class Connection(asyncio.Protocol):
         if step.frames:
             self._write_frames(step.frames, told=told)
         for message in step.messages:
-            self._door.heard(self, message)
+            try:
+                self._door.heard(self, message)
+            except StorageError as error:
+                self.storage_failed(error)
+                return
         if step.closing is not None:
             self._finish(step.closing)
         self._fit_splitter()
@@ -308,7 +341,7 @@ class Connection(asyncio.Protocol):
         try:
             commit = gateway.recorder.frames(self, "out", kept)
         except StorageError as error:
-            self._storage_failed(error)
+            self.storage_failed(error)
             return
         self._outbox.hold(data, commit)
 
@@ -320,8 +353,8 @@ class Connection(asyncio.Protocol):
         if not self._session.leaving:
             self._finish(Closing(error.code, str(error)))
 
-    def _storage_failed(self, error: StorageError) -> None:
-        """What it was told would be durable is not. Nothing more can be promised on this connection."""
+    def storage_failed(self, error: StorageError) -> None:
+        """Close the connection: what was promised to be durable is not, and nothing more can be promised on it."""
         if self._closing is None:
             self._closing = Closing("storage", str(error))
         if self._transport is not None:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
+from wirelake.cleanup import clean_up
 from wirelake.config import Address
 from wirelake.errors import ProtocolError, StorageError
 from wirelake.gateway.devices import Devices, Origin
 from wirelake.gateway.outbox import Outbox
 from wirelake.gateway.turns import Turns
 from wirelake.gateway.unopened import unopened
-from wirelake.limits import APOSTOL_SKIMMED_MIN
+from wirelake.limits import APOSTOL_SKIMMED_MIN, QUARANTINE_BYTES_MAX
 from wirelake.protocols.apostol.frames import ApostolSplitter, decode
 from wirelake.protocols.apostol.skimming import next_reach
 from wirelake.protocols.frame import Sender
@@ -122,17 +123,27 @@ class Stream(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._devices.streams.discard(self._transport)
-        rest = self._splitter.rest
+        clean_up(f"the stream from {self._address}", self._keep_unfinished, self._discard, self._leave)
+
+    def _keep_unfinished(self) -> None:
+        """Quarantine the beginning of a packet whose end never came."""
+        rest = self._splitter.discard(QUARANTINE_BYTES_MAX)
         if rest and self._splitter.failure is None:
-            try:
-                self._devices.quarantine(rest, ProtocolError("incomplete", "ends inside a packet", 0), self._address)
-            except StorageError as error:
-                _log.warning("bytes from %s are not in quarantine: %s", self._address, error)
+            self._devices.quarantine(rest, ProtocolError("incomplete", "ends inside a packet", 0), self._address)
+
+    def _discard(self) -> None:
+        """Let go of everything that takes memory."""
+        self._outbox.discard()
+        self._turns.discard()
+
+    def _leave(self) -> None:
         if self._let_in:
+            self._let_in = False
             self._gateway.admission.leave(self._address)
 
     def data_received(self, data: bytes) -> None:
-        self._turns.received(data)
+        if self._let_in:
+            self._turns.received(data)
 
     def _read(self, data: bytes) -> None:
         """Bytes of the stream, in their turn."""

@@ -174,15 +174,18 @@ class DevicePeer:
 
     def end(self, closing: Closing) -> None:
         if self._closing is None:
-            self._take(self._session.goodbye(closing, self._gateway.now_s()))
+            try:
+                self._take(self._session.goodbye(closing, self._gateway.now_s()))
+            except StorageError as error:
+                self._storage_failed(error)
             self._finish(closing)
 
     def receive(self, raw: bytes, packet: Packet, origin: Origin) -> None:
         gateway = self._gateway
         self._link, self.address = origin.link, origin.address
+        gateway.recorder.frames(self, "in", [raw])
         self.frames_in += 1
         self.bytes_in += len(raw)
-        gateway.recorder.frames(self, "in", [raw])
         held = self._session.assembling_bytes
         self._take(self._session.receive(packet, gateway.now_s()))
         if gateway.devices.assembling(self._session.assembling_bytes - held):
@@ -361,10 +364,11 @@ class Devices:
         return self._gateway.quarantine(Stranger(address), data[:QUARANTINE_BYTES_MAX], error)
 
     def gone(self, peer: DevicePeer, closing: Closing) -> None:
+        """End a device's session. Every step runs, whatever the log refuses meanwhile."""
         if self.peers.get(peer.identity) is peer:
             del self.peers[peer.identity]
         for head in peer.heads():
-            del self.lines[head]
+            self.lines.pop(head, None)
         self.assembling(-peer.assembling_bytes)
         self._gateway.device_gone(peer, closing)
 
@@ -380,6 +384,7 @@ class Devices:
             gateway.counters.refused["apostol", reason] += 1
             gateway.recorder.event(Stranger(origin.address, packet.serial), "refuse", {"reason": reason}, "in", raw)
             return None
-        peer = self.peers[packet.serial] = DevicePeer(gateway, packet.serial, origin)
+        peer = DevicePeer(gateway, packet.serial, origin)
         gateway.device_met(peer)
+        self.peers[packet.serial] = peer
         return peer

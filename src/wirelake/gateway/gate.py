@@ -3,6 +3,7 @@
 One callback for each block opens the gate for all who wait for it, in the order in which they came.
 """
 
+import logging
 import time
 from typing import Final, Protocol
 
@@ -10,6 +11,7 @@ from wirelake.commit import Commit
 from wirelake.errors import StorageError
 from wirelake.gateway.histogram import Histogram
 
+_log = logging.getLogger(__name__)
 _BOUNDS_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -42,7 +44,10 @@ class Gate:
         error = commit.error
         self.commit_s.observe(time.monotonic() - self._since_s.pop(commit))
         for waiting in self._waiting.pop(commit):
-            if error is None:
-                waiting.released()
-            else:
-                waiting.refused(error)
+            try:
+                if error is None:
+                    waiting.released()
+                else:
+                    waiting.refused(error)
+            except Exception:  # noqa: BLE001 (one of them must not keep the others waiting)
+                _log.exception("what waited for the disk could not be sent")

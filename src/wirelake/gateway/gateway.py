@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from itertools import compress
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from typing import Final
 from wirelake.broker.broker import Broker
 from wirelake.broker.peer import Peer
 from wirelake.broker.services import failed
+from wirelake.cleanup import clean_up
 from wirelake.commit import Commit
 from wirelake.config import Settings, parse_address
 from wirelake.errors import ProtocolError, StorageError
@@ -148,7 +150,7 @@ class Gateway:
         self.broker.fetch = self.fetcher
         self.keys.admin_token()
         self.sweep = Sweep(self.state, settings.broker.expire_s)
-        self.spawn(self.sweep.run(self.now_ms, self._swept))
+        self.spawn(self.sweep.run(self.now_ms, self._swept, lambda: not (self.log.refusal or self.log_behind)))
         self.recorder.counters()
         self.spawn(self._count())
         self.tls = tls = tls_context(settings)
@@ -176,7 +178,8 @@ class Gateway:
         for door in self.doors.values():
             door.close()
         for connection in list(self.connections.values()):
-            connection.end(Closing("shutdown", "the gateway is shutting down"))
+            goodbye = partial(connection.end, Closing("shutdown", "the gateway is shutting down"))
+            clean_up(f"session {connection.id}", goodbye)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GATEWAY_STOP_S / 2):
                 while self.connections:
@@ -191,12 +194,15 @@ class Gateway:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if hasattr(self, "broker"):
             self.timers.close()
-        if hasattr(self, "state"):
-            await asyncio.to_thread(self.state.close)
-        if hasattr(self, "log"):
-            if not self.log.refusal:
-                self.recorder.counters()
-            await asyncio.to_thread(self.log.close)
+        try:
+            if hasattr(self, "state"):
+                await asyncio.to_thread(self.state.close)
+        finally:
+            if hasattr(self, "log"):
+                if hasattr(self, "recorder") and not self.log.refusal:
+                    with contextlib.suppress(StorageError):
+                        self.recorder.counters()
+                await asyncio.to_thread(self.log.close)
 
     # Time and small things
 
@@ -229,16 +235,18 @@ class Gateway:
 
     # What connections tell
 
-    def opened(self, connection: Connection) -> str:
-        """A connection was let in; answers its session's id."""
+    def opened(self, connection: Connection) -> None:
+        """Begin a session for a connection that was let in. StorageError if that cannot be recorded: then there is
+        none.
+        """
         connection.id = self.new_id()
+        self.recorder.event(connection, "open", {})
         self.connections[connection.id] = connection
         self.counters.accepted[connection.protocol] += 1
         self.counters.connections[connection.protocol] += 1
-        self.recorder.event(connection, "open", {})
-        return connection.id
 
     def closed(self, connection: Connection, closing: Closing) -> None:
+        """End a session. Every step runs, whatever the log or the state refuse meanwhile."""
         self.connections.pop(connection.id, None)
         for check in self._login_checks.pop(connection.id, ()):
             check.cancel()
@@ -247,24 +255,30 @@ class Gateway:
         self.counters.frames_out[connection.protocol] += connection.frames_out
         self.counters.bytes_in[connection.protocol] += connection.bytes_in
         self.counters.bytes_out[connection.protocol] += connection.bytes_out
-        self.resuming.closed(connection, closing)
+        if self._phones.get(connection.identity) is connection:
+            del self._phones[connection.identity]
         quiet = closing.code in QUIET_CLOSINGS
         about = {"session": connection.id, "protocol": connection.protocol, "reason": closing.code}
         _log.log(logging.DEBUG if quiet else logging.INFO, "session closed", extra=about)
-        self.broker.left(connection)
-        if self._phones.get(connection.identity) is connection:
-            del self._phones[connection.identity]
+        clean_up(
+            f"session {connection.id}",
+            partial(self.resuming.closed, connection, closing),
+            partial(self.broker.left, connection),
+            partial(self._record_close, connection, closing),
+            self.flush_soon,
+        )
+
+    def _record_close(self, of: Connection | DevicePeer, closing: Closing) -> None:
         note = {
             "reason": closing.code,
             "text": closing.text,
-            "frames_in": connection.frames_in,
-            "frames_out": connection.frames_out,
-            "bytes_in": connection.bytes_in,
-            "bytes_out": connection.bytes_out,
+            "frames_in": of.frames_in,
+            "frames_out": of.frames_out,
+            "bytes_in": of.bytes_in,
+            "bytes_out": of.bytes_out,
         }
-        with contextlib.suppress(StorageError):  # told and counted; the log says itself that it cannot be written
-            self.recorder.event(connection, "close", note)
-        self.flush_soon()
+        with contextlib.suppress(StorageError):  # the recorder counts it
+            self.recorder.event(of, "close", note)
 
     def quarantine(self, of: Recorded, data: bytes, error: ProtocolError, *, recorded: bool = False) -> Commit:
         """`recorded`: these bytes are in the log as a frame. A second time would be one too many in every sum."""
@@ -339,66 +353,76 @@ class Gateway:
         """Cancelled when the connection ends: a check that nobody waits for is not computed."""
         assert message.credentials is not None  # noqa: S101 (looked at by the caller)
         left_s = peer.session.deadlines.get(LOGIN, self.now_s() + GATEWAY_LOGIN_DELAY_MAX_S) - self.now_s()
-        verdict = await self.logins.check(message.credentials, host_of(peer.address), max(left_s, 0.0))
+        try:
+            verdict = await self.logins.check(message.credentials, host_of(peer.address), max(left_s, 0.0))
+        except StorageError as error:
+            peer.storage_failed(error)
+            return
         self._decide(peer, message, verdict.identity, verdict.reason)
 
     def _decide(self, peer: Connection, message: Message, identity: str, reason: str) -> None:
+        """Answer a login. If that cannot be recorded, the connection is closed and nothing else has changed."""
         if peer.id not in self.connections:
             return  # went away meanwhile
-        if identity and peer.protocol == "comet":
-            reason = self._replace(peer, identity)
+        if identity and self._is_connected(peer, identity) and self.settings.comet.second == "refuse":
+            reason = "connected"
+        user = message.credentials.user if message.credentials else ""
+        before = peer.identity
+        try:
+            if reason:
+                self.recorder.event(peer, "refuse", {"reason": reason, "user": user})
+            else:
+                peer.identity = identity
+                self.recorder.event(peer, "login", {})
+        except StorageError as error:
+            peer.identity = before
+            peer.storage_failed(error)
+            return
         if reason:
-            user = message.credentials.user if message.credentials else ""
             self.counters.logins[peer.protocol, reason] += 1
-            self.recorder.event(peer, "refuse", {"reason": reason, "user": user})
             _log.info("login refused", extra={"session": peer.id, "address": peer.address, "reason": reason})
             code, text = REFUSALS[reason]
             fault = Fault.BUSY if reason == "busy" else 0
             peer.say(failed(message.correlation, text, code if peer.protocol == "comet" else fault))
             return
         self.counters.logins[peer.protocol, "accepted"] += 1
-        peer.identity = identity
-        self.recorder.event(peer, "login", {})
+        if peer.protocol == "comet":
+            self._replace(peer, identity)
         self.resuming.logged_in(peer)
         peer.say(Message(kind=Kind.RESPONSE, correlation=message.correlation))
         self.broker.joined(peer)
         self.flush_soon()
 
-    def _replace(self, peer: Connection, identity: str) -> str:
-        """A comet client has one connection: the newer one, or the older one, by setting."""
+    def _is_connected(self, peer: Connection, identity: str) -> bool:
+        """Whether a comet client has a connection already."""
+        other = self._phones.get(identity) if peer.protocol == "comet" else None
+        return other is not None and other.id in self.connections
+
+    def _replace(self, peer: Connection, identity: str) -> None:
+        """Close a comet client's older connection: it has one."""
         other = self._phones.get(identity)
+        self._phones[identity] = peer
         if other is not None and other.id in self.connections:
-            if self.settings.comet.second == "refuse":
-                return "connected"
             self.broker.left(other)
             other.end(Closing("replaced", "this client connected elsewhere"))
-        self._phones[identity] = peer
-        return ""
 
     # Devices
 
     def device_met(self, peer: DevicePeer) -> None:
+        """Begin a device's session. StorageError if that cannot be recorded: then there is none."""
+        self.recorder.event(peer, "open", {})
         self.broker.devices[peer.identity] = peer
         self.counters.connections["apostol"] += 1
         self.counters.accepted["apostol"] += 1
-        self.recorder.event(peer, "open", {})
 
     def device_gone(self, peer: DevicePeer, closing: Closing) -> None:
-        self.broker.left(peer)
         self.counters.connections["apostol"] -= 1
         self.counters.closed["apostol", closing.code] += 1
         self.counters.frames_out["apostol"] += peer.frames_out
         self.counters.bytes_in["apostol"] += peer.bytes_in
         self.counters.bytes_out["apostol"] += peer.bytes_out
-        note = {
-            "reason": closing.code,
-            "text": closing.text,
-            "frames_in": peer.frames_in,
-            "frames_out": peer.frames_out,
-            "bytes_in": peer.bytes_in,
-            "bytes_out": peer.bytes_out,
-        }
-        self.recorder.event(peer, "close", note)
+        about = f"device {peer.identity}"
+        clean_up(about, partial(self.broker.left, peer), partial(self._record_close, peer, closing))
 
     def heard_reports(self, messages: Sequence[tuple[DevicePeer, Message]]) -> None:
         """What devices said that were not read one by one; mostly telemetry."""
@@ -419,7 +443,8 @@ class Gateway:
 
     def _swept(self, swept: Swept) -> None:
         for expired in swept.expired:
-            self.recorder.topic("expire", expired.topic, b"", {"first": expired.first, "last": expired.last})
+            with contextlib.suppress(StorageError):  # the recorder counts it; the others have their own records
+                self.recorder.topic("expire", expired.topic, b"", {"first": expired.first, "last": expired.last})
 
     async def _count(self) -> None:
         """The counters go to the log, so that the tables can be held against them."""

@@ -50,6 +50,11 @@ class Outbox:
         else:
             self._send(data)
 
+    def discard(self) -> None:
+        """The connection is gone: let go of what waits to be sent."""
+        self._held = None
+        self.bytes = 0
+
     def released(self) -> None:
         held = self._held
         if not held:

@@ -16,12 +16,14 @@
 | counters | | | what was recorded since the counters before, by hour and protocol; `start` for a gateway's first |
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, Protocol
 
 from wirelake.commit import Commit
+from wirelake.errors import StorageError
 from wirelake.log.alike import Alike
 from wirelake.log.interface import EventLog, Texts
 from wirelake.protocols.jsontext import write_json
@@ -41,9 +43,13 @@ class Recorded(Protocol):
 
 
 class Recorder:
-    """Counts what it hands to the log, so that the tables can be held against it: see `counters`."""
+    """Counts what it hands to the log, so that the tables can be held against it: see `counters`.
+
+    Every method raises StorageError when the log refuses; what was refused is counted in `unrecorded`.
+    """
 
     def __init__(self, log: EventLog, now_us: Callable[[], int]) -> None:
+        self.unrecorded: Counter[tuple[str, str]] = Counter()  # records that the log refused, by protocol and event
         self._log = log
         self._now_us = now_us
         self._counted: dict[tuple[int, str, str], int] = {}  # (hour, protocol, what) → records
@@ -52,7 +58,13 @@ class Recorder:
     def frames(self, of: Recorded, direction: str, frames: Sequence[bytes]) -> Commit:
         """As they were, or will be, on the wire."""
         at_us = self._now_us()
-        commit = self._log.append_many(at_us, of.protocol, "frame", direction, of.id, of.identity, of.address, frames)
+        try:
+            commit = self._log.append_many(
+                at_us, of.protocol, "frame", direction, of.id, of.identity, of.address, frames
+            )
+        except StorageError:
+            self.unrecorded[of.protocol, "frame"] += len(frames)
+            raise
         self._count(at_us, of.protocol, direction, len(frames))
         return commit
 
@@ -67,14 +79,22 @@ class Recorder:
     ) -> Commit:
         """Frames of several sessions, in their order."""
         at_us = self._now_us()
-        commit = self._log.append_rows(at_us, protocol, "frame", direction, sessions, identities, addresses, frames)
+        try:
+            commit = self._log.append_rows(at_us, protocol, "frame", direction, sessions, identities, addresses, frames)
+        except StorageError:
+            self.unrecorded[protocol, "frame"] += len(frames)
+            raise
         self._count(at_us, protocol, direction, len(frames))
         return commit
 
     def event(self, of: Recorded, event: str, note: dict[str, Any], direction: str = "", data: bytes = b"") -> Commit:
         text = write_json(note).decode() if note else ""
         at_us = self._now_us()
-        commit = self._log.append(at_us, of.protocol, event, direction, of.id, of.identity, of.address, data, text)
+        try:
+            commit = self._log.append(at_us, of.protocol, event, direction, of.id, of.identity, of.address, data, text)
+        except StorageError:
+            self.unrecorded[of.protocol, event] += 1
+            raise
         what = _COUNTED.get((event, direction))
         if what is not None:
             self._count(at_us, of.protocol, what, 1)
@@ -88,13 +108,21 @@ class Recorder:
             end = f',"type":{kind},' + write_json({"by": publisher}).decode()[1:]
             notes += [f'{head}{each.id}","position":{each.position}{end}' for each in run]
         contents = tuple([each.content for each in notifications])
-        self._log.append_rows(self._now_us(), "", "publish", "", "", "", "", contents, tuple(notes))
+        try:
+            self._log.append_rows(self._now_us(), "", "publish", "", "", "", "", contents, tuple(notes))
+        except StorageError:
+            self.unrecorded["", "publish"] += len(notes)
+            raise
 
     def topic(self, event: str, topic: str, data: bytes, note: dict[str, Any]) -> None:
         """Something about a topic, whoever caused it."""
         text = write_json({"topic": topic, **note} if topic else note).decode()
         direction = "out" if event == "deliver" else ""
-        self._log.append(self._now_us(), "", event, direction, "", "", "", data, text)
+        try:
+            self._log.append(self._now_us(), "", event, direction, "", "", "", data, text)
+        except StorageError:
+            self.unrecorded["", event] += 1
+            raise
 
     def counters(self) -> None:
         """What was recorded since the last time. Between a gateway's first and the one before it, nobody counted."""

@@ -69,9 +69,9 @@ class Resuming:
     def _start_anew(self, connection: Connection) -> None:
         """A SYN without a sid on a live connection: whoever it is, it is nobody until it logs in."""
         gateway = self._gateway
+        gateway.recorder.event(connection, "logout", {})  # first: if it is refused, nothing has changed
         self._forget(connection)
         gateway.broker.left(connection)
-        gateway.recorder.event(connection, "logout", {})
         connection.identity = ""
         gateway.flush_soon()
 
@@ -90,13 +90,17 @@ class Resuming:
             _log.info("resume refused", extra=about)
             self._refuse(connection, message)  # in the same words for both
             return
+        before, connection.identity = connection.identity, kept.identity
+        try:
+            gateway.recorder.event(connection, "login", {"resumed": True})
+            used_up = gateway.state.sessions.remove(sid)
+        except StorageError:  # the session waits on for whoever comes next
+            connection.identity = before
+            raise
         if live is not None:
             self._forget(live)
             gateway.broker.left(live)
             live.end(Closing("replaced", "the session was taken up by another connection"))
-        connection.identity = kept.identity
-        gateway.recorder.event(connection, "login", {"resumed": True})
-        used_up = gateway.state.sessions.remove(sid)
         used_up.add_done_callback(lambda commit: self._resumed(connection, message, kept, commit))
 
     def _resumed(self, connection: Connection, message: Message, kept: Kept, used_up: Commit) -> None:

@@ -2,9 +2,12 @@
 
 import asyncio
 import heapq
+import logging
 from typing import Protocol
 
-from wirelake.limits import GATEWAY_TIMER_GRAIN_S
+from wirelake.limits import GATEWAY_TIMER_GRAIN_S, GATEWAY_TIMER_RETRY_S
+
+_log = logging.getLogger(__name__)
 
 
 class Timed(Protocol):
@@ -43,7 +46,11 @@ class Timers:
         now_s = self._loop.time()
         while self._heap and self._heap[0][0] <= now_s:
             timed = heapq.heappop(self._heap)[2]
-            due_s = timed.tick(now_s)
+            try:
+                due_s = timed.tick(now_s)
+            except Exception:  # noqa: BLE001 (the deadlines of the others must still run)
+                _log.exception("a deadline of %r failed", timed)
+                due_s = now_s + GATEWAY_TIMER_RETRY_S
             if due_s is not None:
                 self._count += 1
                 heapq.heappush(self._heap, (max(due_s, now_s + GATEWAY_TIMER_GRAIN_S), self._count, timed))

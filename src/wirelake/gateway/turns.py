@@ -46,6 +46,10 @@ class Turns:
         if self._unread:
             self._read_later(0.0)
 
+    def discard(self) -> None:
+        """The connection is gone: let go of what was not read."""
+        self._unread = b""
+
     def took(self, size: int, frames: int, now_s: float, *, paused: bool = False) -> None:
         """So many bytes were so many frames. `paused`: whoever reads them wants a moment without more."""
         if frames:

@@ -92,6 +92,11 @@ class WebSocketConnection(Connection):
             message, self._parts = b"".join(self._parts), []
             super()._read(message)
 
+    def _discard(self) -> None:
+        super()._discard()
+        self._parts = []
+        del self._websocket  # with what it has read of a message, and whatever it holds
+
     def _answer(self) -> None:
         """What the library has to say of its own: the handshake, pongs, a close."""
         transport = self._transport
@@ -139,6 +144,10 @@ class ServedWebSocket(WebSocketConnection):
     def _read(self, data: bytes) -> None:
         super()._read(data if self._masking is None else self._masking.receive(data))
 
+    def _discard(self) -> None:
+        super()._discard()
+        del self._accepting
+
     def _shaken(self, event: Event) -> None:
         if isinstance(event, Request):
             self._accepting.send_response(self._response(event))
@@ -176,6 +185,10 @@ class CalledWebSocket(WebSocketConnection):
     def __init__(self, door: Entrance, url: str) -> None:
         self._calling = ClientProtocol(parse_uri(url), max_size=SISNET_MESSAGE_BYTES_MAX, logger=_quiet)
         super().__init__(door, self._calling)
+
+    def _discard(self) -> None:
+        super()._discard()
+        del self._calling
 
     def _begin(self) -> None:
         self._calling.send_request(self._calling.connect())

@@ -56,6 +56,16 @@ class Splitter:
         """What has come but is not (or cannot become) a whole frame."""
         return bytes(self._held)
 
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes `rest` has."""
+        return len(self._held)
+
+    def discard(self, keep_bytes: int = 0) -> bytes:
+        """Let go of `rest`, and answer with its first bytes."""
+        held, self._held = self._held, b""
+        return bytes(held[:keep_bytes])
+
     def receive(self, data: bytes) -> list[bytes]:
         """The frames that `data` made whole, in order."""
         if self.failure is not None:

@@ -29,10 +29,18 @@ class Sweep:
         swept.removed += self._store.records.sweep(self._rows_max)
         return swept
 
-    async def run(self, now_ms: Callable[[], int], tell: Callable[[Swept], None]) -> None:
-        """Until cancelled. `tell` hears of every slice that removed something, once that is durable."""
+    async def run(
+        self, now_ms: Callable[[], int], tell: Callable[[Swept], None], may_run: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Until cancelled. `tell` hears of every slice that removed something, once that is durable.
+
+        Nothing is removed while `may_run` says no: what could not be told of would be missing without a trace.
+        """
         while True:
             pause_s = STATE_SWEEP_IDLE_S
+            if not may_run():
+                await asyncio.sleep(pause_s)
+                continue
             try:
                 swept = self.step(now_ms())
                 if swept.removed:

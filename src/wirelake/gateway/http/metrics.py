@@ -107,6 +107,12 @@ class GatewayCollector(Collector):
         yield _count("wirelake_log_failures", "Blocks that could not be put on disk at a try.", log.failures)
         yield _value("wirelake_log_gathered_bytes", "Waiting for the disk.", log.gathered_bytes)
         yield _value("wirelake_log_refusing", "1 while nothing is taken.", 1 if log.refusal else 0)
+        unrecorded = CounterMetricFamily(
+            "wirelake_unrecorded", "Records that the log refused.", labels=["protocol", "event"]
+        )
+        for (protocol, event), count in self._api.gateway.recorder.unrecorded.items():
+            unrecorded.add_metric([protocol, event], count)
+        yield unrecorded
         yield _histogram(
             "wirelake_log_commit_seconds", "From a block's first answer to be given to disk.", gate.commit_s
         )

@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
 from msgspec import UNSET, Struct, UnsetType
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from wirelake.cleanup import clean_up
 from wirelake.errors import StorageError
 from wirelake.gateway.http.connection import HttpConnection
 from wirelake.gateway.http.errors import failed
@@ -163,11 +165,14 @@ class Subscriber:
         for other in self._api.streams_of(self.identity):
             self.passing -= other.passing
         forget = [name for name in self.passing if gateway.broker.durable.sessions(self.identity, name) <= 1]
-        if forget:
-            message = control(Op.UNSUBSCRIBE, correlation=self.id, fields={"topics": forget})
-            gateway.broker.handle(self, message, gateway.now_s(), gateway.now_ms())
-        gateway.broker.left(self)
-        gateway.flush_soon()
+        message = control(Op.UNSUBSCRIBE, correlation=self.id, fields={"topics": forget})
+        clean_up(
+            f"subscriber {self.id}",
+            *([partial(gateway.broker.handle, self, message, gateway.now_s(), gateway.now_ms())] if forget else []),
+            partial(gateway.broker.left, self),
+            gateway.flush_soon,
+        )
+        self._pieces.clear()
         gateway.counters.frames_out["http"] += self.frames_out
         gateway.counters.bytes_out["http"] += self.bytes_out
         note = {

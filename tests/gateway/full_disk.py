@@ -1,0 +1,55 @@
+"""A disk that the log cannot write to for a while, and an event loop that tells what escaped into it."""
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import pytest
+
+from gateway.running import Running, until
+from wirelake.log.block import Bytes
+from wirelake.log.files import Files
+
+
+class FullDisk:
+    """Stands in for the disk behind every log that is opened after it was made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_full = False
+        write = Files.write
+
+        def write_or_fail(files: Files, fd: int, pieces: Sequence[Bytes], offset: int) -> None:
+            if self.is_full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            write(files, fd, pieces, offset)
+
+        monkeypatch.setattr(Files, "write", write_or_fail)
+
+    @asynccontextmanager
+    async def refusing(self, running: Running) -> AsyncIterator[None]:
+        """The log refuses everything inside, and takes records again afterwards."""
+        log = running.gateway.log
+        self.is_full = True
+        log.append(0, "", "test", "", "", "", "", b"")
+        await until(lambda: log.refusal)
+        try:
+            yield
+        finally:
+            self.is_full = False
+            await until(lambda: not log.refusal)
+
+
+@contextmanager
+def nothing_escapes() -> Iterator[None]:
+    """No exception reaches the event loop's handler meanwhile."""
+    loop = asyncio.get_running_loop()
+    escaped: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _loop, context: escaped.append(context))
+    try:
+        yield
+    finally:
+        loop.set_exception_handler(None)
+    assert not escaped
