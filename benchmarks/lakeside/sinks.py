@@ -21,7 +21,7 @@ from lakeside.frames import SAMPLES, write_log
 from wirelake.lake.tables import MESSAGES
 from wirelake.pipeline.commits import Commits, live_files
 from wirelake.pipeline.parquet import FileAction, write
-from wirelake.pipeline.reading import read_span
+from wirelake.pipeline.reading import SpanReader
 from wirelake.pipeline.reports import Landed, delivered, read_report
 from wirelake.pipeline.spans import Span
 from wirelake.pipeline.views import decoded_view
@@ -116,6 +116,6 @@ def _land(log: Path, lake: Path, batches: Iterator[Any]) -> Iterator[Any]:
     for batch in batches:
         for row in batch.to_pylist():
             span = Span(**row)
-            messages = pa.Table.from_batches([look(some) for some in read_span(log, span)])
+            messages = pa.Table.from_batches([look(some) for some in SpanReader(log, span).batches()])
             files = write(MESSAGES, messages, lake, fsync=False)
             yield delivered([Landed(span.from_seq, span.until_seq, span.now_us, len(messages), files)])

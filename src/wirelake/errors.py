@@ -13,6 +13,7 @@ WirelakeError
 │   ├── InUseError     another process has it open for writing
 │   ├── LogWriteError  a block of the log is not on disk; nothing in it was confirmed
 │   ├── GoneError      retention removed what was asked for; `oldest_seq` is the first that is left
+│   ├── MissingRecordsError  records that are committed cannot be read from here: a stale or wrong view of the log
 │   └── VersionError   written by a later version, or by another program
 ├── ClientError        the other end's: what one of our clients asked of a gateway did not come about
 │   ├── AnswerError    the answer is a failure, with the protocol's own `code`
@@ -104,6 +105,10 @@ class GoneError(StorageError):
 
     def __str__(self) -> str:
         return f"record {self.seq} was removed by retention; the oldest left is {self.oldest_seq}"
+
+
+class MissingRecordsError(StorageError):
+    """Committed records that cannot be read from here: the folder is not, or not yet, what the writer's machine has."""
 
 
 class VersionError(StorageError):

@@ -1,4 +1,5 @@
 import os
+import threading
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from wirelake.lake.query import query
 from wirelake.lake.tables import CALLS, QUARANTINE, Table
 from wirelake.limits import LAKE_CHECKPOINT_COMMITS
 from wirelake.pipeline.commits import Commits, ReplacedError, live_files, open_table, rewriting, swap
+from wirelake.pipeline.file_checks import FileChecks, from_here
 from wirelake.pipeline.parquet import FileAction, write
 
 DAY = date(2030, 1, 1)
@@ -142,3 +144,33 @@ def test_old_versions_are_forgotten_when_the_log_is_summed_up(tmp_path: Path) ->
     assert LAKE_CHECKPOINT_COMMITS - 2 <= kept[0] <= LAKE_CHECKPOINT_COMMITS + 7
     assert commits.version("silver.quarantine") == 2 * LAKE_CHECKPOINT_COMMITS + 4
     assert Commits(tmp_path, "app").version("silver.quarantine") == 2 * LAKE_CHECKPOINT_COMMITS + 4
+
+
+def test_a_file_that_is_not_as_it_was_reported_is_not_committed(commits: Commits, tmp_path: Path) -> None:
+    """Neither by a batch that is finished later, nor by what replaces settled files."""
+    files = write(CALLS, calls(1), tmp_path)
+    commits.commit("silver.calls", 0, files, [])
+    (short,) = from_here(write(CALLS, calls(2), tmp_path))
+    path = tmp_path / CALLS.folder / short.path
+    path.write_bytes(path.read_bytes()[:-1])
+    wanted = (
+        rf"{short.path} .* has {short.bytes - 1} bytes \(expected: {short.bytes} bytes, reported by .*{os.getpid()}"
+    )
+    with pytest.raises(StorageError, match=wanted):
+        commits.present([short])
+    with rewriting(tmp_path), pytest.raises(StorageError, match=wanted):
+        swap(open_table(tmp_path, CALLS), CALLS.name, [short], files, data_change=True)
+    path.unlink()
+    with pytest.raises(StorageError, match=rf"{short.path} .* is not there \(expected: {short.bytes} bytes"):
+        FileChecks().tables(tmp_path, [short])
+    assert seqs(tmp_path) == [1]
+
+
+def test_a_file_that_is_seen_late_is_waited_for(tmp_path: Path) -> None:
+    (file,) = write(CALLS, calls(1), tmp_path)
+    path = tmp_path / CALLS.folder / file.path
+    path.rename(path.with_suffix(".late"))
+    timer = threading.Timer(0.1, path.with_suffix(".late").rename, [path])
+    timer.start()
+    FileChecks(30.0).tables(tmp_path, [file])
+    timer.join()

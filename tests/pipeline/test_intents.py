@@ -10,8 +10,8 @@ from wirelake.pipeline.parquet import FileAction
 from wirelake.pipeline.reports import Bucketed, Landed
 
 
-def file(table: str, name: str) -> FileAction:
-    return FileAction(table, name, 10, 1, {"day": "2030-01-01"})
+def file(table: str, name: str, rows: int = 1) -> FileAction:
+    return FileAction(table, name, 10, rows, {"day": "2030-01-01"})
 
 
 def intent(batch: int) -> Intent:
@@ -65,7 +65,7 @@ def test_open_rows_of_a_bucket_take_the_place_of_those_before() -> None:
         open={"silver.calls": {0: [old], 1: [other]}, "silver.sessions": {0: [file("silver.sessions", "s")]}},
         carry={0: "a", 1: "b"},
     )
-    landed = Landed(10, 20, 9, 10, [file("bronze.frames", "f")], {"silver.messages": [120]}, [13])
+    landed = Landed(10, 20, 9, 10, [file("bronze.frames", "f", 10)], {"silver.messages": [120]}, [13])
     bucketed = Bucketed(0, "c", [file("silver.calls", "final")], {"silver.calls": [new]}, {"silver.calls": [60]})
     after = intent_of(1, [landed, bucketed, Bucketed(1)], before)
     assert (after.from_seq, after.until_seq, after.now_us, after.rows, after.poison) == (10, 20, 9, 10, [13])

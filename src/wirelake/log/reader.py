@@ -74,7 +74,7 @@ class Reader:
             end = committed if until_seq is None else min(committed, until_seq)
             for found in cursor.stretches(end):
                 if found.state is State.WHOLE:
-                    batch = _cut(cursor.segment.batch(found), found, seq, end)
+                    batch = cut_rows(cursor.segment.batch(found), found, seq, end)
                     batch = batch if times is None else times.filter(batch)
                     if batch.num_rows:
                         yield batch
@@ -183,7 +183,7 @@ class _Cursor:
             yield found
 
 
-def _cut(batch: Any, found: Stretch, from_seq: int, end: int) -> Any:
+def cut_rows(batch: Any, found: Stretch, from_seq: int, end: int) -> Any:
     """The rows from `from_seq` on and before `end`."""
     if found.first_seq >= from_seq and found.end_seq <= end:
         return batch

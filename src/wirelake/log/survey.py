@@ -35,7 +35,7 @@ class Survey:
     """Remembers where it began and ended: who follows the end of a log walks each block twice at most."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._mark = Mark(folder)
         self._begun: _Place | None = None
         self._ended: _Place | None = None
@@ -45,8 +45,13 @@ class Survey:
         return self._mark.seq
 
     @property
+    def salt(self) -> int | None:
+        """Which log it is; None if the mark does not say."""
+        return self._mark.salt
+
+    @property
     def oldest_seq(self) -> int:
-        firsts = segment_firsts(self._folder)
+        firsts = segment_firsts(self.folder)
         return min(firsts[0], self.next_seq) if firsts else self.next_seq
 
     def pieces(self, from_seq: int, until_seq: int) -> Iterator[Piece]:
@@ -77,19 +82,19 @@ class Survey:
         return max(near, key=lambda place: place.seq, default=None)
 
     def _locate(self, seq: int) -> _Place:
-        firsts = segment_firsts(self._folder)
+        firsts = segment_firsts(self.folder)
         number = bisect_right(firsts, seq) - 1
         if number < 0:
             raise GoneError(seq, self.oldest_seq)
         return self._begin(firsts[number], seq)
 
     def _after(self, segment: SegmentMap) -> _Place | None:
-        later = [first for first in segment_firsts(self._folder) if first > segment.first_seq]
+        later = [first for first in segment_firsts(self.folder) if first > segment.first_seq]
         return self._begin(later[0], later[0]) if later else None
 
     def _begin(self, first_seq: int, seq: int) -> _Place:
         try:
-            segment = SegmentMap(segment_path(self._folder, first_seq), first_seq, self._mark.salt)
+            segment = SegmentMap(segment_path(self.folder, first_seq), first_seq, self._mark.salt)
         except FileNotFoundError as error:
             raise GoneError(seq, self.oldest_seq) from error
         return _Place(segment, *segment.find(seq))

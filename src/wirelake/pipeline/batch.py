@@ -5,16 +5,21 @@ spans ─▶ land ─▶ shuffle by bucket, sort ─▶ settle ─▶ reports �
 
 import logging
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
-from wirelake.lake.tables import TABLES
+from wirelake.errors import MissingRecordsError
+from wirelake.lake.tables import FRAMES, TABLES
+from wirelake.limits import PIPELINE_VIEW_WAIT_S
 from wirelake.log.files import Files
 from wirelake.log.positions import Positions
+from wirelake.log.range_reader import Gap
+from wirelake.log.reader import Reader
 from wirelake.pipeline.bucket import Bucketing
 from wirelake.pipeline.commits import Commits, committing
+from wirelake.pipeline.file_checks import FileChecks
 from wirelake.pipeline.intents import Intent, Intents
 from wirelake.pipeline.land import Landing
 from wirelake.pipeline.memory.assembly import RULES, Rules
@@ -34,9 +39,17 @@ _SPANS: Final = ", ".join(f"{name} long" for name in Span.__struct_fields__)
 class Batches:
     """Computes batches and puts them into the tables. What is written of a batch that fails is never seen."""
 
-    def __init__(self, spark: "SparkSession", places: Places, stream: Stream, rules: Rules = RULES) -> None:
+    def __init__(
+        self,
+        spark: "SparkSession",
+        places: Places,
+        stream: Stream,
+        rules: Rules = RULES,
+        wait_s: float = PIPELINE_VIEW_WAIT_S,
+    ) -> None:
         self._spark = spark
         self._rules = rules
+        self._wait_s = wait_s
         self._places = places
         self._stream = stream
         self._positions = Positions(places.log, Files())
@@ -71,18 +84,51 @@ class Batches:
         self.committed = max(self.committed, intent.batch)
 
     def compute(
-        self, spans: "DataFrame", batch: int, poison: frozenset[int] = frozenset(), isolate: bool = False
+        self,
+        spans: "DataFrame",
+        batch: int,
+        poison: frozenset[int] = frozenset(),
+        isolate: bool = False,
+        damaged: Sequence[Gap] = (),
     ) -> Intent:
         """Runs the job and writes the intent down."""
         before = self.intents.last()
-        reports = self.run(spans, Landing(self._places.log, self._places.lake, self._stream.buckets, poison, isolate))
+        reports = self.run(spans, self._landing(poison=poison, isolate=isolate, damaged=tuple(damaged)))
         intent = intent_of(batch, reports, before)
+        intent = replace(intent, removed=self._removed(intent, before))
+        self._check_files(intent, reports)
         sync_offsets(self._places, batch)
         self.intents.write(intent)
         if before is not None:
             for name in set(before.carry.values()) - set(intent.carry.values()):
                 (self._places.carry / name).unlink(missing_ok=True)
         return intent
+
+    def _landing(self, **rest: Any) -> Landing:
+        places = self._places
+        return Landing(places.log, places.lake, self._stream.buckets, wait_s=self._wait_s, **rest)
+
+    def _check_files(self, intent: Intent, reports: list[Report]) -> None:
+        """What the tables and the next batch are going to refer to is there, as this process sees it."""
+        checks = FileChecks(self._wait_s)
+        for files in intent.adds.values():
+            checks.tables(self._places.lake, files)
+        for report in reports:
+            if isinstance(report, Bucketed) and report.carry is not None:
+                checks.file(self._places.carry / report.carry, report.carry_bytes, report.worker)
+
+    def _removed(self, intent: Intent, before: Intent | None) -> int:
+        """How many records before this batch nobody read, because retention removed them. Nothing else may lie there:
+        a batch begins where the one before it ended.
+        """
+        expected_seq = intent.from_seq if before is None else before.until_seq
+        removed = intent.from_seq - expected_seq
+        if removed and not expected_seq < intent.from_seq <= Reader(self._places.log).oldest_seq:
+            raise MissingRecordsError(
+                f"batch {intent.batch} begins with record {intent.from_seq}, but the one before it ended before record "
+                f"{expected_seq}: the checkpoint in {self._places.checkpoint} does not fit the tables; bring both back"
+            )
+        return removed
 
     def run(self, spans: "DataFrame", landing: Landing) -> list[Report]:
         from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 (needs pyspark)
@@ -97,11 +143,10 @@ class Batches:
         rows = sorted_items.mapInArrow(bucketing.task(), from_arrow_schema(REPORTS)).collect()
         return [read_report(row.report) for row in rows]
 
-    def try_out(self, spans: list[Span], poison: frozenset[int] = frozenset()) -> None:
+    def try_out(self, spans: list[Span], damaged: Sequence[Gap] = ()) -> None:
         """The same without writing anything: raises if the job fails on these."""
         rows = [astuple(span) for span in spans]
-        landing = Landing(self._places.log, self._places.lake, self._stream.buckets, poison, isolate=False, dry=True)
-        self.run(self._spark.createDataFrame(rows, _SPANS), landing)
+        self.run(self._spark.createDataFrame(rows, _SPANS), self._landing(dry=True, damaged=tuple(damaged)))
 
 
 def intent_of(batch: int, reports: list[Report], before: Intent | None) -> Intent:
@@ -110,6 +155,7 @@ def intent_of(batch: int, reports: list[Report], before: Intent | None) -> Inten
     bucketed = [report for report in reports if isinstance(report, Bucketed)]
     if not landed:
         raise AssertionError("a batch has a span")
+    _check_complete(landed)
     adds: dict[str, list[FileAction]] = {}
     removes: dict[str, list[FileAction]] = {}
     dirty: dict[str, set[int]] = {}
@@ -138,12 +184,28 @@ def intent_of(batch: int, reports: list[Report], before: Intent | None) -> Inten
         now_us=max(report.now_us for report in landed),
         rows=sum(report.rows for report in landed),
         poison=sorted(seq for report in landed for seq in report.poison),
+        gaps=sorted((gap for report in landed for gap in report.gaps), key=lambda gap: gap.first_seq),
         adds=adds,
         removes=removes,
         open=open_rows,
         carry=carry,
         dirty_us={name: sorted(minutes) for name, minutes in dirty.items()},
     )
+
+
+def _check_complete(landed: list[Landed]) -> None:
+    """Every record of the batch was read by one task, or is known to be lost; and what was read was written."""
+    spans = sorted(landed, key=lambda report: report.from_seq)
+    for report, following in zip(spans, [*spans[1:], None], strict=True):
+        what = f"the task for records {report.from_seq} to {report.until_seq - 1}"
+        lost = sum(gap.rows for gap in report.gaps)
+        if report.rows + lost != report.until_seq - report.from_seq:
+            raise MissingRecordsError(f"{what} read {report.rows} records, with {lost} lost")
+        written = sum(file.rows for file in report.files if file.table == FRAMES.name)
+        if written != report.rows:
+            raise MissingRecordsError(f"{what} read {report.rows} records, but wrote {written} to {FRAMES.name}")
+        if following is not None and following.from_seq != report.until_seq:
+            raise MissingRecordsError(f"{what} is followed by one that begins with record {following.from_seq}")
 
 
 def _add(adds: dict[str, list[FileAction]], files: Iterable[FileAction]) -> None:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from wirelake.lake.tables import TABLES, Table
 from wirelake.log.files import Files
+from wirelake.pipeline.file_checks import from_here, worker_name
 from wirelake.pipeline.items import ITEMS
 from wirelake.pipeline.memory.assembly import RULES, Rules
 from wirelake.pipeline.parquet import FileAction, write
@@ -62,17 +63,20 @@ class Bucketing(Struct, frozen=True):
         changed = {name for name in (*settled.final, *settled.dirty_us) if TABLES[name].settles}
         if self.dry or not (items.num_rows or settled.final or changed):  # nothing came, nothing ran out: all stays
             return Bucketed(bucket)
+        name = write_carry(self.folder, bucket, settled.carry)
         return Bucketed(
             bucket,
-            carry=write_carry(self.folder, bucket, settled.carry),
+            carry=name,
             final=[action for name, rows in settled.final.items() for action in self._write(name, rows, True)],
             open={name: self._write(name, settled.open.get(name), False) for name in sorted(changed)},
             dirty_us={name: sorted(minutes) for name, minutes in settled.dirty_us.items()},
             counts=dict(settled.counts),
+            carry_bytes=(self.folder / name).stat().st_size,
+            worker=worker_name(),
         )
 
     def _write(self, name: str, rows: Any, settled: bool) -> list[FileAction]:
-        return [] if rows is None else write(TABLES[name], _complete(TABLES[name], rows, settled), self.lake)
+        return [] if rows is None else from_here(write(TABLES[name], _complete(TABLES[name], rows, settled), self.lake))
 
 
 def read_carry(folder: Path, name: str | None) -> Any:

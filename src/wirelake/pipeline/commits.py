@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +20,14 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from wirelake.errors import InUseError, StorageError
 from wirelake.lake.tables import TABLES, Table
-from wirelake.limits import LAKE_CHECKPOINT_COMMITS, LAKE_COMMIT_ATTEMPTS_MAX, LAKE_KEEP_LOG_H, LAKE_KEEP_REMOVED_H
+from wirelake.limits import (
+    LAKE_CHECKPOINT_COMMITS,
+    LAKE_COMMIT_ATTEMPTS_MAX,
+    LAKE_KEEP_LOG_H,
+    LAKE_KEEP_REMOVED_H,
+    PIPELINE_VIEW_WAIT_S,
+)
+from wirelake.pipeline.file_checks import FileChecks
 from wirelake.pipeline.parquet import FileAction, delta_text
 
 _BATCH_LOCK: Final = "batch.lock"  # held for as long as a batch's commits, or a listing, take
@@ -80,11 +89,8 @@ class Commits:
         raise AssertionError("the last attempt returns or raises")
 
     def present(self, actions: Iterable[FileAction]) -> None:
-        """Refuses files that are not there: the lake was changed by hand since they were written."""
-        for action in actions:
-            path = self._folder(action.table) / action.path
-            if not path.exists():
-                raise StorageError(f"{path} is part of what the checkpoint says was written, but is not there")
+        """Refuses files that are not there as they were: the lake was changed by hand since they were written."""
+        FileChecks().tables(self._lake, actions, "the checkpoint")
 
     def _folder(self, name: str) -> Path:
         return self._lake / TABLES[name].folder
@@ -182,7 +188,10 @@ def _locked(lake: Path, how: int) -> Iterator[None]:
 def swap(
     table: DeltaTable, name: str, adds: Sequence[FileAction], removes: Sequence[FileAction], data_change: bool
 ) -> None:
-    """Replace settled files by others in one commit, under `rewriting`."""
+    """Replace settled files by others in one commit, under `rewriting`. Refuses files that are not there as written."""
+    checks, folder = FileChecks(PIPELINE_VIEW_WAIT_S), Path(url2pathname(urlsplit(table.table_uri).path))
+    for file in adds:
+        checks.file(folder / file.path, file.bytes, file.worker)
     actions: list[AddAction | RemoveAction] = [*_adds(adds, data_change), *_removes(removes, data_change)]
     for attempt in range(1, LAKE_COMMIT_ATTEMPTS_MAX + 1):
         table.update_incremental()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from msgspec import DecodeError, Struct, json
 
-from wirelake.errors import StorageError
+from wirelake.errors import MissingRecordsError, StorageError
 from wirelake.limits import PIPELINE_RESTART_FIRST_S, PIPELINE_RESTART_MAX_S, PIPELINE_SENTENCE_MAX
 from wirelake.log.files import Files
 
@@ -48,3 +48,8 @@ def sentence(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     told = [line for line in lines if "Error" in line or "Exception" in line]
     return (told[-1] if told else lines[0])[:PIPELINE_SENTENCE_MAX]
+
+
+def are_records_missing(error: BaseException) -> bool:
+    """Whether a task could not read its records to the end. From executors, Spark brings errors as text."""
+    return isinstance(error, MissingRecordsError) or MissingRecordsError.__name__ in str(error)

@@ -14,6 +14,7 @@ from msgspec import DecodeError, Struct, field, json
 from wirelake.errors import StorageError
 from wirelake.limits import PIPELINE_INTENTS_KEPT
 from wirelake.log.files import Files
+from wirelake.log.range_reader import Gap
 from wirelake.pipeline.parquet import FileAction
 
 _SUFFIX: Final = ".json"
@@ -26,6 +27,8 @@ class Intent(Struct, frozen=True, kw_only=True):
     now_us: int  # the batch's clock: the largest `at` in it
     rows: int  # records; fewer than the seqs, where some are lost
     poison: list[int] = []  # records that broke the decoder, now in the quarantine
+    gaps: list[Gap] = []  # records that are lost in the log
+    removed: int = 0  # records before `from_seq` that retention removed before they were read
     adds: dict[str, list[FileAction]] = field(default_factory=dict)  # by table
     removes: dict[str, list[FileAction]] = field(default_factory=dict)
     open: dict[str, dict[int, list[FileAction]]] = field(default_factory=dict)  # table → bucket → its unsettled rows

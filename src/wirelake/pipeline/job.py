@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,13 +20,15 @@ from wirelake.limits import (
     PIPELINE_PARTITION_ROWS,
     PIPELINE_STOP_S,
     PIPELINE_TRIGGER_S,
+    PIPELINE_VIEW_WAIT_S,
 )
 from wirelake.log.files import Files
 from wirelake.log.positions import Positions
+from wirelake.log.range_reader import damaged_gaps
 from wirelake.log.reader import Reader
 from wirelake.pipeline.batch import Batches
 from wirelake.pipeline.compaction import Compacting
-from wirelake.pipeline.failures import Failures, pause_s, sentence
+from wirelake.pipeline.failures import Failures, are_records_missing, pause_s, sentence
 from wirelake.pipeline.intents import Intent
 from wirelake.pipeline.memory.assembly import RULES, Rules
 from wirelake.pipeline.places import Places
@@ -50,6 +53,7 @@ class JobSettings(Struct, frozen=True, kw_only=True):
     batch_rows: int | None = None
     compact_every: int = LAKE_COMPACT_EVERY_BATCHES  # batches; 0 is never
     rules: Rules = RULES
+    view_wait_s: float = PIPELINE_VIEW_WAIT_S  # for what another machine wrote to be seen
 
 
 class Job:
@@ -73,7 +77,7 @@ class Job:
         except BaseException:
             self._lock.release()
             raise
-        self._batches = Batches(spark, self.places, self._stream, settings.rules)
+        self._batches = Batches(spark, self.places, self._stream, settings.rules, settings.view_wait_s)
         self._failures = Failures(self.places.checkpoint)
         self._refreshing = Refreshing(spark, self.places.lake, self.places.checkpoint, self._batches, gold)
         every = settings.compact_every
@@ -179,23 +183,34 @@ class Job:
         self._tell()
 
     def _computed(self, spans: "DataFrame", batch: int) -> Intent:
-        """A batch that failed before is tried once more as it is; then the records that break it are looked for."""
+        """A batch that failed before is tried once more as it is; then the records that break it are looked for.
+
+        Records that a task cannot read are not among them: they are left out only if they are damaged where this
+        process reads them too. A worker that does not see them has to see them first.
+        """
         try:
             return self._batches.compute(spans, batch)
-        except Exception:
-            if not self._failures.times(batch):
+        except Exception as error:
+            if not self._failures.times(batch) or isinstance(error, StorageError):
                 raise
+            failure = error
+        rows = spans.collect()
+        whole = Span(min(r.from_seq for r in rows), max(r.until_seq for r in rows), rows[0].now_us)
+        salt = None if rows[0].salt < 0 else rows[0].salt
+        damaged = damaged_gaps(self.places.log, whole.from_seq, whole.until_seq, salt)
+        if are_records_missing(failure):
+            if not damaged:
+                raise failure
+            return self._batches.compute(spans, batch, damaged=damaged)
         _log.warning("batch %d failed again: looking for the records that break it", batch)
         try:
-            return self._batches.compute(spans, batch, isolate=True)
+            return self._batches.compute(spans, batch, isolate=True, damaged=damaged)
         except Exception as error:  # noqa: BLE001 (the search says which record, or that it is none)
-            rows = spans.collect()
-            whole = Span(min(r.from_seq for r in rows), max(r.until_seq for r in rows), rows[0].now_us)
             try:
-                poison = find_poison(self.places.log, whole, self._batches.try_out)
+                poison = find_poison(self.places.log, whole, partial(self._batches.try_out, damaged=damaged))
             except NotTheRecordsError as reason:
                 raise StorageError(f"{reason}: {sentence(error)}") from error
-        return self._batches.compute(spans, batch, poison=frozenset(poison), isolate=True)
+        return self._batches.compute(spans, batch, poison=frozenset(poison), isolate=True, damaged=damaged)
 
     def _recover(self, failure: BaseException) -> None:
         """A pause that grows, so that a fault of the machine has time to pass; then the query is started anew."""

@@ -13,12 +13,15 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from wirelake.lake.tables import FRAMES, MESSAGES, NOTIFICATIONS, QUARANTINE, Table
+from wirelake.limits import PIPELINE_VIEW_WAIT_S
+from wirelake.log.range_reader import Gap
 from wirelake.pipeline.decode.batch import decode_batch
 from wirelake.pipeline.decode.decoded import Decoded
+from wirelake.pipeline.file_checks import from_here
 from wirelake.pipeline.items import items_of
 from wirelake.pipeline.notifications import notifications_of
 from wirelake.pipeline.parquet import FileAction, TableWriter
-from wirelake.pipeline.reading import read_span
+from wirelake.pipeline.reading import SpanReader
 from wirelake.pipeline.reports import SHUFFLED, Landed, Report, Tick, shuffled
 from wirelake.pipeline.spans import Span
 
@@ -36,6 +39,8 @@ class Landing(Struct, frozen=True):
     poison: frozenset[int] = frozenset()  # records that are known to break something: not to be looked into
     isolate: bool = False  # look for such records, when a codec raises what no codec should
     dry: bool = False  # write nothing
+    damaged: tuple[Gap, ...] = ()  # records that the driver found damaged too: only these may be left out
+    wait_s: float = PIPELINE_VIEW_WAIT_S  # for the records of the span to be seen on this machine
 
     def task(self) -> Callable[[Iterator[Any]], Iterator[Any]]:
         """For mapInArrow over spans."""
@@ -51,8 +56,9 @@ class Landing(Struct, frozen=True):
         written = _Written(self)
         poison: list[int] = []
         rows = 0
+        reader = SpanReader(self.log, span, wait_s=self.wait_s, damaged=self.damaged)
         try:
-            for batch in read_span(self.log, span):
+            for batch in reader.batches():
                 rows += batch.num_rows
                 decoded, items, bad = self._decoded(batch)
                 poison += bad["seq"].to_pylist()
@@ -63,11 +69,11 @@ class Landing(Struct, frozen=True):
                 written.write(NOTIFICATIONS, notifications_of(batch))
                 if items.num_rows:
                     yield as_shuffled(items)
-            files = written.close()
+            files = from_here(written.close())
         except BaseException:
             written.discard()
             raise
-        landed = Landed(span.from_seq, span.until_seq, span.now_us, rows, files, written.dirty_us, poison)
+        landed = Landed(span.from_seq, span.until_seq, span.now_us, rows, files, written.dirty_us, poison, reader.gaps)
         reports: list[tuple[int, Report]] = [(0, landed)]
         reports += [(bucket, Tick(span.now_us)) for bucket in range(self.buckets)]
         yield shuffled(reports)

@@ -34,6 +34,7 @@ class FileAction(Struct, frozen=True, omit_defaults=True):
     bytes: int
     rows: int
     groups: dict[str, str | None] = {}
+    worker: str = ""  # who wrote it, as a task reports it to the driver
 
 
 class GroupFile:

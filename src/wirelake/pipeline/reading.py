@@ -1,25 +1,47 @@
 """Record batches of a span of the log, large enough to be worth a call."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from wirelake.limits import PIPELINE_CHUNK_BYTES, PIPELINE_CHUNK_ROWS, PIPELINE_HANDED_ROWS
-from wirelake.log.reader import Reader
+from wirelake.limits import PIPELINE_CHUNK_BYTES, PIPELINE_CHUNK_ROWS, PIPELINE_HANDED_ROWS, PIPELINE_VIEW_WAIT_S
+from wirelake.log.range_reader import Gap, RangeReader
 from wirelake.pipeline.spans import Span
 
 
-def read_span(folder: Path, span: Span) -> Iterator[Any]:
-    """As they lie on disk where they are large; small ones joined. A quiet gateway's blocks have one record each."""
-    return gathered(Reader(folder).read(span.from_seq, span.until_seq, near=span.near))
+class SpanReader:
+    """Reads a span to its last record, or raises. `gaps` then says which of its records are lost, and why."""
 
+    def __init__(
+        self,
+        folder: Path,
+        span: Span,
+        *,
+        wait_s: float = PIPELINE_VIEW_WAIT_S,
+        damaged: Sequence[Gap] = (),
+        skip_damaged: bool = False,
+    ) -> None:
+        salt = None if span.salt < 0 else span.salt
+        self._span = span
+        self._log = RangeReader(folder, wait_s=wait_s, salt=salt, damaged=damaged, skip_damaged=skip_damaged)
 
-def read_columns(folder: Path, span: Span, columns: list[str]) -> Iterator[Any]:
-    """To be handed over as they are: no column is joined that is not asked for, and no block that is large enough."""
-    batches = Reader(folder).read(span.from_seq, span.until_seq, near=span.near)
-    return gathered((batch.select(columns) for batch in batches) if columns else batches, PIPELINE_HANDED_ROWS)
+    @property
+    def gaps(self) -> list[Gap]:
+        return self._log.gaps
+
+    def batches(self) -> Iterator[Any]:
+        """As they lie on disk where they are large; small ones joined: a quiet gateway's have one record each."""
+        return gathered(self._read())
+
+    def columns(self, columns: list[str]) -> Iterator[Any]:
+        """To be handed over as they are: nothing is joined that is not asked for, and no block that is large enough."""
+        batches = self._read()
+        return gathered((batch.select(columns) for batch in batches) if columns else batches, PIPELINE_HANDED_ROWS)
+
+    def _read(self) -> Iterator[Any]:
+        return self._log.read(self._span.from_seq, self._span.until_seq, self._span.near)
 
 
 def gathered(batches: Iterable[Any], rows_max: int = PIPELINE_CHUNK_ROWS) -> Iterator[Any]:

@@ -19,11 +19,12 @@ from msgspec import Struct, field, json
 
 from wirelake.errors import StorageError
 from wirelake.lake.tables import DEVICE_COMMANDS, FRAMES, MESSAGES, QUARANTINE, TABLES
-from wirelake.limits import LAKE_COMMIT_ATTEMPTS_MAX, PIPELINE_REDECODE_UNITS
+from wirelake.limits import LAKE_COMMIT_ATTEMPTS_MAX, PIPELINE_REDECODE_UNITS, PIPELINE_VIEW_WAIT_S
 from wirelake.log.files import Files
 from wirelake.pipeline.commits import ReplacedError, open_table, rewriting, swap
 from wirelake.pipeline.decode.http import NAME as HTTP
 from wirelake.pipeline.failures import sentence
+from wirelake.pipeline.file_checks import FileChecks
 from wirelake.pipeline.history.difference import Difference
 from wirelake.pipeline.history.ranges import Piece, cut, files_of, pieces_of, placed
 from wirelake.pipeline.history.rereading import Reread, Rereading, Unit
@@ -126,6 +127,7 @@ class _Work:
         self._new: list[FileAction] = []
         self._waiting: list[FileAction] = []  # rows in the scratch folder
         self._pending = places.checkpoint / "redecoded.json"
+        self._checks = FileChecks(PIPELINE_VIEW_WAIT_S)
         self.scratch = places.checkpoint / "redecoding"
         self.done = Redecoded()
 
@@ -201,6 +203,8 @@ class _Work:
             if isinstance(report, Reread):
                 self._take(report)
             elif isinstance(report, Resettled):
+                self._checks.tables(self.scratch, report.files)
+                self._checks.file(self.scratch / report.carry, report.carry_bytes, report.worker)
                 self._waiting += report.files
                 carried[report.bucket] = report.carry
         for name in set(carry.values()) - set(carried.values()):
@@ -238,6 +242,7 @@ class _Work:
         self.done.refused += report.refused
         self._differ(MESSAGES.name, report.messages)
         self._differ(QUARANTINE.name, report.quarantine)
+        self._checks.tables(self._places.lake, report.files)
         self._new += report.files
 
     def _differ(self, name: str, difference: Difference) -> None:
@@ -282,6 +287,7 @@ class _Work:
             self.done.sealed += report.sealed
             for name, difference in report.differences.items():
                 self._differ(name, difference)
+            self._checks.tables(self._places.lake, report.files)
             self._new += report.files
 
     def swap(self) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Final
 import pyarrow as pa
 from msgspec import Struct, field, json
 
+from wirelake.log.range_reader import Gap
 from wirelake.pipeline.items import ITEMS
 from wirelake.pipeline.parquet import FileAction
 
@@ -30,6 +31,7 @@ class Landed(Struct, frozen=True, tag="landed"):
     files: list[FileAction] = []
     dirty_us: dict[str, list[int]] = {}
     poison: list[int] = []  # records that no codec survived
+    gaps: list[Gap] = []  # records that are lost in the log
 
 
 class Bucketed(Struct, frozen=True, tag="bucketed"):
@@ -41,6 +43,8 @@ class Bucketed(Struct, frozen=True, tag="bucketed"):
     open: dict[str, list[FileAction]] = {}  # by table, in place of those before; tables not named are as before
     dirty_us: dict[str, list[int]] = {}
     counts: dict[str, int] = field(default_factory=dict)
+    carry_bytes: int = 0
+    worker: str = ""
 
 
 Report = Tick | Landed | Bucketed

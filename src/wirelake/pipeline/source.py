@@ -9,6 +9,7 @@
 | `columns` | names of the view's columns, by commas: the others are not handed over, which is what costs |
 | `from_seq`, `until` | the first record, and the one before which it ends; a stream has no end |
 | `gone` | `fail` (the default), or `oldest`: what to do when retention has removed the record to begin with |
+| `damaged` | `fail` (the default), or `skip`: what to do with records that are damaged on disk |
 | `maxRows`, `maxBytes` | how much a stream takes in one batch, in whole blocks of the log |
 | `partitionRows` | about how many records one task reads |
 """
@@ -28,13 +29,14 @@ from wirelake.errors import GoneError, InputError
 from wirelake.limits import PIPELINE_BATCH_BYTES, PIPELINE_BATCH_ROWS
 from wirelake.log.schema import SCHEMA
 from wirelake.log.survey import Survey
-from wirelake.pipeline.reading import read_columns, read_span
+from wirelake.pipeline.reading import SpanReader
 from wirelake.pipeline.spans import Span, batch_end, cut
 from wirelake.pipeline.views import DECODED_VIEWS, decoded_schema, decoded_view
 
 SPANS: Final = pa.schema([(name, pa.int64()) for name in Span.__struct_fields__])
 VIEWS: Final = ("frames", "spans", *DECODED_VIEWS)
 GONE: Final = ("fail", "oldest")
+DAMAGED: Final = ("fail", "skip")
 
 
 class Options:
@@ -49,6 +51,7 @@ class Options:
         self.view = _choice(options, "view", VIEWS)
         self.columns = [name.strip() for name in options.get("columns", "").split(",") if name.strip()]
         self.gone = _choice(options, "gone", GONE)
+        self.skip_damaged = _choice(options, "damaged", DAMAGED) == "skip"
         first = _number(options, "from_seq")
         self.from_seq = _number(options, "startingOffset") if first is None else first
         self.until_seq = _number(options, "until")
@@ -72,11 +75,12 @@ class Options:
         if self.view == "spans":
             yield pa.record_batch([pa.array([value], pa.int64()) for value in astuple(span)], schema=SPANS)
             return
+        reader = SpanReader(self.folder, span, skip_damaged=self.skip_damaged)
         if self.view == "frames":
-            yield from read_columns(self.folder, span, self.columns)
+            yield from reader.columns(self.columns)
             return
         look = decoded_view(self.view)
-        for batch in read_span(self.folder, span):
+        for batch in reader.batches():
             yield look(batch).select(self.columns) if self.columns else look(batch)
 
     @property

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from wirelake.errors import MissingRecordsError
 from wirelake.limits import PIPELINE_PARTITION_BYTES, PIPELINE_PARTITION_ROWS
 from wirelake.log.segmentmap import Near
 from wirelake.log.survey import Piece, Survey
@@ -17,6 +18,7 @@ class Span(Struct, frozen=True):
     near_segment: int = -1
     near_offset: int = -1
     near_seq: int = -1
+    salt: int = -1  # of the log, so that a task does not read another one; -1 is unknown
 
     @property
     def near(self) -> Near | None:
@@ -41,7 +43,11 @@ def batch_end(survey: Survey, from_seq: int, until_seq: int, rows_max: int | Non
 
 
 def cut(survey: Survey, from_seq: int, until_seq: int, rows: int | None = None) -> list[Span]:
-    """Few and large spans: so many that none has much more than `rows` or PIPELINE_PARTITION_BYTES, cut at blocks."""
+    """Few and large spans: so many that none has much more than `rows` or PIPELINE_PARTITION_BYTES, cut at blocks.
+
+    Together they hold every record, or it is an error: the log may end before a batch that was planned earlier, after a
+    power failure that no gateway has recovered from yet.
+    """
     if until_seq <= from_seq:
         return []
     rows = PIPELINE_PARTITION_ROWS if rows is None else rows
@@ -56,13 +62,18 @@ def cut(survey: Survey, from_seq: int, until_seq: int, rows: int | None = None) 
         first = first or piece
         filled += _weight(piece)
         if filled >= weight * (len(spans) + 1) or number == len(pieces) - 1:
-            spans.append(_span(start, piece.end_seq, now_us, first))
+            spans.append(_span(start, piece.end_seq, now_us, first, survey.salt))
             start, first = piece.end_seq, None
+    if start < until_seq:
+        raise MissingRecordsError(
+            f"records {start} to {until_seq - 1} of a batch that begins with {from_seq} are not in {survey.folder}, "
+            f"which ends before record {survey.next_seq}: start the gateway, which recovers the log, or bring it back"
+        )
     return spans
 
 
-def _span(from_seq: int, until_seq: int, now_us: int, first: Piece) -> Span:
-    return Span(from_seq, until_seq, now_us, *(first.near or ()))
+def _span(from_seq: int, until_seq: int, now_us: int, first: Piece, salt: int | None) -> Span:
+    return Span(from_seq, until_seq, now_us, *(first.near or (-1, -1, -1)), -1 if salt is None else salt)
 
 
 def _weight(piece: Piece) -> float:

@@ -134,7 +134,8 @@ def _devices(spark: "SparkSession", lake: Path, dirty: Dirty) -> None:
     readings = rows_of(spark, lake, READINGS, "at", when)
     latest = device_latest(before, commands, readings).toArrow()
     rows = latest.select(DEVICE_LATEST.schema.names).cast(DEVICE_LATEST.schema).sort_by("serial")
-    swap(open_table(lake, DEVICE_LATEST), DEVICE_LATEST.name, write(DEVICE_LATEST, rows, lake), old, data_change=True)
+    new = write(DEVICE_LATEST, rows, lake)
+    swap(open_table(lake, DEVICE_LATEST), DEVICE_LATEST.name, new, old, data_change=True)
 
 
 def _replace(lake: Path, recipe: Recipe, made: Any, when: Sequence[Stretch]) -> None:

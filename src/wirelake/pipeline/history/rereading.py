@@ -13,6 +13,7 @@ from wirelake.limits import PIPELINE_CHUNK_ROWS
 from wirelake.log.schema import SCHEMA
 from wirelake.pipeline.decode.batch import decode_batch
 from wirelake.pipeline.decode.decoded import Decoded
+from wirelake.pipeline.file_checks import from_here
 from wirelake.pipeline.history.difference import Difference, chosen, compared, in_order, known
 from wirelake.pipeline.history.ranges import Range, read_range
 from wirelake.pipeline.items import items_of
@@ -137,7 +138,7 @@ def written(table: Table, lake: Path, *rows: Any) -> list[FileAction]:
     try:
         for some in rows:
             writer.write(some)
-        return writer.close()
+        return from_here(writer.close())
     except BaseException:
         writer.discard()
         raise

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from wirelake.lake.tables import DEVICE_COMMANDS, READINGS, RECORDS, TABLES, TIME, Table
 from wirelake.limits import PIPELINE_CLOCK_STEP_S
 from wirelake.pipeline.bucket import device_keys, read_carry, write_carry
+from wirelake.pipeline.file_checks import from_here, worker_name
 from wirelake.pipeline.history.difference import Difference, compared_whole, in_order, known
 from wirelake.pipeline.history.ranges import EVERYTHING, Range, read_range
 from wirelake.pipeline.history.rereading import written
@@ -59,6 +60,8 @@ class Resettled(Struct, frozen=True, tag="resettled"):
     bucket: int
     carry: str
     files: list[FileAction] = []
+    carry_bytes: int = 0
+    worker: str = ""
 
 
 class Resettling(Struct, frozen=True):
@@ -95,8 +98,9 @@ class Resettling(Struct, frozen=True):
         for name in self.tables:
             if name in settled.final:
                 whole = replace(TABLES[name], grouped_by=())  # nobody looks for days here
-                files += write(whole, in_order(settled.final[name]), self.scratch, fsync=False)
-        return Resettled(bucket, write_carry(self.scratch, bucket, settled.carry), files)
+                files += from_here(write(whole, in_order(settled.final[name]), self.scratch, fsync=False))
+        name = write_carry(self.scratch, bucket, settled.carry)
+        return Resettled(bucket, name, files, (self.scratch / name).stat().st_size, worker_name())
 
 
 class Comparison(Struct, frozen=True):
