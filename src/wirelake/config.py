@@ -47,11 +47,13 @@ from wirelake.limits import (
     GATEWAY_FAILED_LOGINS_MAX,
     GATEWAY_FRAMES_PER_SECOND,
     GATEWAY_PENDING_BYTES,
+    LOG_SEGMENTS_MIN,
     MAGLINE_HEADER_BYTES_MAX,
     MAGLINE_IDLE_S,
     MAGLINE_LOGIN_S,
     MAGLINE_MESSAGE_BYTES_MAX,
     MAGLINE_RESUME_S,
+    MIB,
     RESP_FRAME_BYTES_MAX,
     RESP_LOGIN_S,
     SISNET_IDLE_S,
@@ -71,6 +73,7 @@ _TAKEN: Final = frozenset({"wirelake", "redis", "devices"})  # services of the g
 _NOT_IN_NAMES: Final = frozenset("{}():,* ")
 _OWN_SERVICE: Final = "wirelake"
 _UPSTREAM_PORTS: Final = {"ws": 80, "wss": 443, "tcp": 7330, "tls": 7330}
+_Bytes = Annotated[int, Meta(ge=0)]
 _Count = Annotated[int, Meta(ge=1)]
 _Seconds = Annotated[float, Meta(gt=0)]
 _SecondsOrNever = Annotated[float, Meta(ge=0)]
@@ -105,6 +108,8 @@ class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fsync: bool = True  # False confirms what the operating system has: a power failure may take it
     segment_mb: _Count = 64  # a file of the log is sealed at this size
     keep_days: _Count = 30  # older segments go, once every consumer has read them
+    keep_bytes: _Bytes = 0  # the same when all segments together are larger, oldest first; 0: no limit
+    disk_bytes_max: _Bytes = 0  # the same, and when that does not help, nothing is accepted until there is room
 
 
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -249,8 +254,23 @@ def load(
             raise InputError(f'settings: sisnet.data_sets: "{name}" cannot be the name of a data set')
     if bool(settings.tls.cert) != bool(settings.tls.key):
         raise InputError("settings: tls.cert and tls.key go together")
+    check_log(settings.log)
     _check_upstreams(settings.sisnet.upstreams)
     return settings
+
+
+def check_log(log: Log) -> None:
+    """Raise InputError if the sizes do not go together."""
+    least = LOG_SEGMENTS_MIN * log.segment_mb * MIB
+    if 0 < log.disk_bytes_max < least:
+        raise InputError(
+            f"settings: log.disk_bytes_max = {log.disk_bytes_max} is below {LOG_SEGMENTS_MIN} segments of "
+            f"log.segment_mb = {log.segment_mb} ({least} bytes)"
+        )
+    if 0 < log.disk_bytes_max < log.keep_bytes:
+        raise InputError(
+            f"settings: log.keep_bytes = {log.keep_bytes} is above log.disk_bytes_max = {log.disk_bytes_max}"
+        )
 
 
 def parse_upstream(upstream: Upstream) -> tuple[str, Address]:

@@ -171,6 +171,7 @@ STATE_SWEEP_IDLE_S: Final = 5.0  # between slices otherwise
 
 # log
 LOG_SEGMENT_BYTES: Final = 64 * MIB  # (setting) a segment of this size is sealed and the next one begun
+LOG_SEGMENTS_MIN: Final = 3  # that fit below `log.disk_bytes_max`: the one before is read while the next is written
 LOG_SEGMENT_AGE_S: Final = 3600.0  # (setting) so is one of this age
 LOG_GATHERED_BYTES_MAX: Final = 32 * MIB  # waiting for the disk, on top of the block being written
 LOG_BLOCK_BYTES: Final = 4 * MIB  # what has gathered is cut into blocks of about this size

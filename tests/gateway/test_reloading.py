@@ -15,6 +15,7 @@ from gateway.wire import Meter, Phone, report
 from wirelake.config import Settings
 from wirelake.errors import InputError
 from wirelake.gateway.reloading import Reloaded, reload
+from wirelake.log.settings import RetentionLimits
 from wirelake.protocols.apostol.opcodes import SEALED
 from wirelake.protocols.comet import frames
 
@@ -123,9 +124,11 @@ def test_what_takes_a_restart_is_named_and_left_as_it_is(tmp_path: Path) -> None
     async def story() -> None:
         async with running_gateway(tmp_path, "comet") as running:
             before = running.gateway.settings
-            new = changed(running, data="elsewhere", listen={"comet": "off"}, log={"keep_days": 1}, auth={"open": True})
+            new = changed(
+                running, data="elsewhere", listen={"comet": "off"}, log={"segment_mb": 1}, auth={"open": True}
+            )
             told = reload(running.gateway, new)
-            assert [change.partition(":")[0] for change in told.kept] == ["data", "listen.comet", "log.keep_days"]
+            assert [change.partition(":")[0] for change in told.kept] == ["data", "listen.comet", "log.segment_mb"]
             assert told.applied == ["auth.open: False → True"]
             after = running.gateway.settings
             assert (after.data, after.listen, after.log) == (before.data, before.listen, before.log)
@@ -173,5 +176,27 @@ def test_tls_is_neither_begun_nor_ended_by_a_reload(tmp_path: Path) -> None:
             told = reload(running.gateway, changed(running, tls=tls))
             assert [change.partition(":")[0] for change in told.kept] == ["tls.cert", "tls.key"]
             assert running.gateway.settings.tls.cert == ""
+
+    asyncio.run(story())
+
+
+def test_limits_of_the_log_hold_at_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_gateway(tmp_path) as running:
+            log = {"keep_days": 1, "keep_bytes": 10**9, "disk_bytes_max": 2 * 10**9, "fsync": False}
+            told = reload(running.gateway, changed(running, log=log))
+            assert told.applied == [
+                "log.keep_days: 30 → 1",
+                "log.keep_bytes: 0 → 1000000000",
+                "log.disk_bytes_max: 0 → 2000000000",
+            ]
+            assert told.kept == ["log.fsync: True → False"]
+            assert running.gateway.log.retention_limits == RetentionLimits(1.0, 10**9, 2 * 10**9)
+            assert running.gateway.settings.log.fsync
+            before = running.gateway.settings
+            small = changed(running, log={"segment_mb": 1, "keep_bytes": 0, "disk_bytes_max": 4 * 1024 * 1024})
+            with pytest.raises(InputError, match=r"below 3 segments of log\.segment_mb = 64"):
+                reload(running.gateway, small)  # the size of segments takes a restart
+            assert running.gateway.settings == before
 
     asyncio.run(story())

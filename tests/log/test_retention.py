@@ -1,13 +1,15 @@
-import logging
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from log.records import AT_US, append, fill, seqs_in
+from wirelake.errors import LogWriteError
 from wirelake.log.log import Log
 from wirelake.log.retention import read_removed
 from wirelake.log.segment import segment_firsts
-from wirelake.log.settings import LogSettings
+from wirelake.log.settings import LogSettings, RetentionLimits
 
 DAY_US = 24 * 3600 * 1_000_000
 
@@ -44,7 +46,7 @@ def test_segments_over_the_bytes_go_oldest_first(folder: Path) -> None:
     assert seqs == list(range(seqs[0], 400))
     assert 0 < seqs[0] < 399
     assert sum(path.stat().st_size for path in folder.glob("*.seg")) <= 60 * 1024 + 16 * 1024
-    assert (log.removed.rows, log.removed.forced_rows) == (seqs[0], 0)
+    assert read_removed(folder).rows == log.removed.rows == seqs[0]
 
 
 def test_what_a_consumer_has_not_read_stays(folder: Path) -> None:
@@ -59,20 +61,70 @@ def test_what_a_consumer_has_not_read_stays(folder: Path) -> None:
     log.close()
 
 
-def test_the_disk_limit_removes_the_unread_too_and_says_so(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    clock = Clock()
-    log = open_log(folder, clock, keep_bytes=40 * 1024, disk_bytes_max=80 * 1024)
-    log.commit_position("pipeline", 7)
-    with caplog.at_level(logging.ERROR):
-        fill(log, 500)
+def test_at_the_disk_limit_what_is_read_goes_first(folder: Path) -> None:
+    log = open_log(folder, Clock(), keep_days=None, disk_bytes_max=80 * 1024)
+    for done in range(0, 2000, 100):
+        log.commit_position("pipeline", done)
+        fill(log, 100)
+        assert log.usage.bytes <= 80 * 1024
     log.close()
-    oldest = seqs_in(folder)[0]
-    assert oldest > 7
-    removed = read_removed(folder)
-    assert removed.rows == oldest
-    assert removed.forced_rows == oldest - 7
-    assert removed.forced_at_us == clock.now_us
-    assert "that a consumer has not read" in caplog.text
+    assert seqs_in(folder)[0] <= 1900
+    assert seqs_in(folder)[-1] == 1999
+    assert log.removed.rows == log.usage.oldest_seq
+
+
+def test_at_the_disk_limit_the_unread_stays_and_new_records_are_refused(folder: Path) -> None:
+    log = open_log(folder, Clock(), keep_bytes=40 * 1024, disk_bytes_max=80 * 1024, retry_first_s=0.01)
+    log.commit_position("console", 10_000)
+    log.commit_position("pipeline", 7)
+    with pytest.raises(LogWriteError, match="the consumer pipeline has read only up to record 7") as refused:
+        fill(log, 2000)
+    assert "log.disk_bytes_max = 81920" in str(refused.value)
+    assert "consumer pipeline" in log.refusal
+    with pytest.raises(LogWriteError, match="consumer pipeline"):
+        append(log)
+    assert log.usage.bytes <= 80 * 1024
+    assert seqs_in(folder)[0] == 0
+    log.commit_position("pipeline", log.next_seq)  # it has caught up: the log goes on by itself
+    wait_until(lambda: not log.refusal)
+    append(log).wait(10)
+    accepted = log.next_seq
+    log.close()
+    assert seqs_in(folder)[-1] == accepted - 1
+    assert seqs_in(folder) == list(range(seqs_in(folder)[0], accepted)), "what was accepted before is there too"
+
+
+def test_without_consumers_the_disk_limit_removes_the_oldest(folder: Path) -> None:
+    log = open_log(folder, Clock(), keep_days=None, disk_bytes_max=80 * 1024)
+    for _ in range(50):
+        fill(log, 20)
+        assert log.usage.bytes <= 80 * 1024
+    log.close()
+    assert 0 < seqs_in(folder)[0] < seqs_in(folder)[-1] == 999
+
+
+def test_new_limits_hold_at_once(folder: Path) -> None:
+    log = open_log(folder, Clock(), keep_days=None)
+    fill(log, 800)
+    before = log.usage
+    log.set_retention_limits(RetentionLimits(None, 60 * 1024, None))
+    wait_until(lambda: log.usage.bytes < before.bytes)
+    wait_until(lambda: log.usage.bytes <= 60 * 1024)
+    log.set_retention_limits(RetentionLimits(None, None, 48 * 1024))
+    log.commit_position("pipeline", 800)
+    with pytest.raises(LogWriteError, match=r"log\.disk_bytes_max = 49152"):
+        fill(log, 2000)
+    log.set_retention_limits(RetentionLimits(None, None, None))
+    wait_until(lambda: not log.refusal)
+    append(log).wait(10)
+    log.close()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
 
 
 def test_a_segment_ends_at_its_age(folder: Path) -> None:

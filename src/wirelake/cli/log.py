@@ -251,11 +251,6 @@ def _show(found: LogStats, console: Console) -> None:
     console.print(f"quarantine  {kept.places:,} places, {kept.bytes:,} bytes, {kept.rows_lost:,} records lost")
     gone = found.removed
     console.print(f"removed     {gone.rows:,} records in {gone.segments:,} segments by retention")
-    if gone.forced_segments:
-        when = _time(gone.forced_at_us)
-        console.print(
-            f"            {gone.forced_rows:,} of them unread, because the disk limit was reached (last {when})"
-        )
     if found.consumers:
         table = Table("consumer", "needs from", "behind", "said so at (UTC)", box=None, pad_edge=False)
         for name, consumer in found.consumers.items():

@@ -110,6 +110,8 @@ class Gateway:
             fsync=chosen.fsync,
             segment_bytes=chosen.segment_mb * MIB,
             keep_days=float(chosen.keep_days),
+            keep_bytes=chosen.keep_bytes or None,
+            disk_bytes_max=chosen.disk_bytes_max or None,
             linger_s=LOG_LINGER_S,
         )
         self.log = Log(self.folder / "log", self.log_settings)

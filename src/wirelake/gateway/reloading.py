@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
-from wirelake.config import Settings
+from wirelake.config import Settings, check_log
 from wirelake.gateway.door import Door, session_maker
 from wirelake.gateway.tls import load_files, tls_context
+from wirelake.log.settings import RetentionLimits
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway
 
-_FIXED: Final = ("data", "listen", "log")  # opened at the start, and open until the end
+_FIXED: Final = ("data", "listen")  # opened at the start, and open until the end
+_LOG_FIXED: Final = ("fsync", "segment_mb")  # the same, of the log
 
 
 class Reloaded(Struct):
@@ -31,17 +33,21 @@ def reload(gateway: "Gateway", new: Settings) -> Reloaded:
     old = gateway.settings
     gateway.upstreams.check(new.sisnet.upstreams)
     gateway.fetcher.check(new.fetch)
-    fixed = set(_FIXED)
+    log = replace(new.log, **{name: getattr(old.log, name) for name in _LOG_FIXED})
+    check_log(log)
+    fixed = {*_FIXED, *(f"log.{name}" for name in _LOG_FIXED)}
     if bool(old.tls.cert) != bool(new.tls.cert) or (old.tls.client_ca and old.tls.client_ca != new.tls.client_ca):
         fixed.add("tls")  # a door speaks it or does not; and who was trusted stays so
     reloaded = Reloaded()
     for name, change in _changes(to_builtins(old), to_builtins(new)):
-        (reloaded.kept if name.partition(".")[0] in fixed else reloaded.applied).append(f"{name}: {change}")
+        is_fixed = name in fixed or name.partition(".")[0] in fixed
+        (reloaded.kept if is_fixed else reloaded.applied).append(f"{name}: {change}")
     if gateway.tls is not None and "tls" not in fixed:
         tls_context(new)  # whether the files go together is found out before the old ones are let go
         load_files(gateway.tls, new)
         reloaded.tls = True
-    gateway.settings = replace(new, **{name: getattr(old, name) for name in fixed})
+    sections = fixed & set(Settings.__struct_fields__)
+    gateway.settings = replace(new, log=log, **{name: getattr(old, name) for name in sections})
     _hand_on(gateway)
     return reloaded
 
@@ -59,6 +65,10 @@ def _hand_on(gateway: "Gateway") -> None:
     gateway.broker.durable.implicit_acks.implicit_ack_s = settings.broker.implicit_ack_s
     gateway.broker.devices_topic = settings.broker.devices_topic
     gateway.sweep.keep_ms = int(settings.broker.expire_s * 1000)
+    log = settings.log
+    gateway.log.set_retention_limits(
+        RetentionLimits(float(log.keep_days), log.keep_bytes or None, log.disk_bytes_max or None)
+    )
     gateway.builtin.apply()
     gateway.upstreams.set(settings.sisnet.upstreams)
     gateway.fetcher.apply(settings.fetch)

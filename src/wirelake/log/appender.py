@@ -72,6 +72,11 @@ class Appender:
             rows = self.gathering.next_seq - self._mark.seq
             raise LogWriteError(f"closed with {rows} records that are not on disk: {self._trouble}")
 
+    def retain_soon(self) -> None:
+        """Let retention run at the next opportunity, not only when it is due."""
+        self._retained_us = 0
+        self._wake()
+
     @property
     def running(self) -> bool:
         return self._thread.is_alive()

@@ -21,9 +21,9 @@ from wirelake.log.mark import Mark
 from wirelake.log.positions import Positions
 from wirelake.log.reader import Reader
 from wirelake.log.recovery import Recovery, recover
-from wirelake.log.retention import Removed, Retention
+from wirelake.log.retention import Removed, Retention, Usage, read_usage
 from wirelake.log.segmentwriter import SegmentWriter
-from wirelake.log.settings import LogSettings
+from wirelake.log.settings import LogSettings, RetentionLimits
 
 
 def clock_us() -> int:
@@ -58,9 +58,10 @@ class Log:
         self.folder = folder
         self._now_us = now_us
         self._positions = Positions(folder, files)
-        self._retention = Retention(folder, settings, self._positions, files)
+        limits = RetentionLimits(settings.keep_days, settings.keep_bytes, settings.disk_bytes_max)
+        self._retention = Retention(folder, limits, self._positions, files)
         salt = self.recovery.salt
-        segments = SegmentWriter(folder, salt, settings, files, now_us)
+        segments = SegmentWriter(folder, salt, settings, files, now_us, self._retention.make_room)
         self._appender = Appender(segments, mark, self._retention, settings, salt, now_us)
         # Not wrapped: these are called for every frame.
         self._gathering = self._appender.gathering
@@ -94,6 +95,20 @@ class Log:
     @property
     def removed(self) -> Removed:
         return self._retention.removed
+
+    @property
+    def usage(self) -> Usage:
+        """What the segments take on disk now."""
+        return read_usage(self.folder)
+
+    @property
+    def retention_limits(self) -> RetentionLimits:
+        return self._retention.limits
+
+    def set_retention_limits(self, limits: RetentionLimits) -> None:
+        """Hold to these from now on."""
+        self._retention.limits = limits
+        self._appender.retain_soon()
 
     def read(self, from_seq: int | None = None, until_seq: int | None = None, wait_s: float = 0.0) -> Iterator[Any]:
         return Reader(self.folder).read(from_seq, until_seq, wait_s)

@@ -1,10 +1,11 @@
-"""Which segments go: whole ones, oldest first, never the newest.
+"""Which segments go: whole ones, oldest first, never the newest, and only what every consumer has read.
 
-Age and size remove only what every consumer has read. `disk_bytes_max` removes the rest too, because a full disk would
-end the taking of new frames; that is logged, counted, and kept beside the log for `wirelake log stats`.
+`disk_bytes_max` is a hard limit: when a new segment does not fit below it, and nothing may be removed to make room, the
+log refuses records until a consumer has read more or the limit is raised.
 """
 
-import logging
+import contextlib
+import errno
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -15,11 +16,10 @@ from wirelake.log.files import Files
 from wirelake.log.positions import Positions
 from wirelake.log.segment import segment_firsts, segment_path
 from wirelake.log.segmentmap import SegmentMap
-from wirelake.log.settings import LogSettings
+from wirelake.log.settings import RetentionLimits
 
 NAME: Final = "removed.json"
 _DAY_US: Final = 24 * 3600 * 1_000_000
-_log = logging.getLogger(__name__)
 
 
 class Removed(Struct, frozen=True):
@@ -27,9 +27,6 @@ class Removed(Struct, frozen=True):
 
     segments: int = 0
     rows: int = 0
-    forced_segments: int = 0  # before some consumer had read them
-    forced_rows: int = 0  # of these, the ones that a consumer still needed
-    forced_at_us: int = 0  # the last time
 
 
 class _Segment(NamedTuple):
@@ -40,57 +37,59 @@ class _Segment(NamedTuple):
 
 
 class Retention:
-    def __init__(self, folder: Path, settings: LogSettings, positions: Positions, files: Files) -> None:
+    """`run` and `make_room` belong to the writer's thread; `limits` may be replaced by any."""
+
+    def __init__(self, folder: Path, limits: RetentionLimits, positions: Positions, files: Files) -> None:
+        self.limits = limits
         self._folder = folder
-        self._settings = settings
         self._positions = positions
         self._files = files
         self.removed = read_removed(folder)
         self._known: dict[int, _Segment] = {}  # sealed segments do not change
 
-    def run(self, now_us: int) -> int:
-        """Remove what may go; how many segments went."""
+    def run(self, now_us: int, more_bytes: int = 0) -> int:
+        """Remove what may go, also so that `more_bytes` fit; return how many bytes remain."""
         segments, newest_bytes = self._segments()
         total = newest_bytes + sum(segment.bytes for segment in segments)
-        needed = [position.seq for position in self._positions.all().values()]
-        needed_seq = min(needed, default=None)
+        needed_seq = min((position.seq for position in self._positions.all().values()), default=None)
         gone: list[_Segment] = []
         removed = self.removed
         for segment in segments:
-            unread = needed_seq is not None and segment.end_seq > needed_seq
-            if not self._must_go(segment, total, now_us, unread):
+            is_unread = needed_seq is not None and segment.end_seq > needed_seq
+            if is_unread or not self._is_due(segment, total, now_us, more_bytes):
                 break
             rows = segment.end_seq - segment.first_seq
-            if unread and needed_seq is not None:
-                rows_unread = segment.end_seq - max(segment.first_seq, needed_seq)
-                _log.error(
-                    "log: over %s bytes: removed segment %d with %d records that a consumer has not read",
-                    self._settings.disk_bytes_max,
-                    segment.first_seq,
-                    rows_unread,
-                )
-                removed = structs.replace(
-                    removed,
-                    forced_segments=removed.forced_segments + 1,
-                    forced_rows=removed.forced_rows + rows_unread,
-                    forced_at_us=now_us,
-                )
             removed = structs.replace(removed, segments=removed.segments + 1, rows=removed.rows + rows)
             total -= segment.bytes
             gone.append(segment)
         if gone:
             self._remove(gone, removed)
-        return len(gone)
+        return total
 
-    def _must_go(self, segment: _Segment, total: int, now_us: int, unread: bool) -> bool:
-        settings = self._settings
-        if settings.disk_bytes_max is not None and total > settings.disk_bytes_max:
+    def make_room(self, size: int, now_us: int) -> None:
+        """Raise OSError if a new segment of this size does not fit below the limit, whatever may be removed."""
+        limit = self.limits.disk_bytes_max
+        if limit is None:
+            return
+        total = self.run(now_us, size)
+        if total + size > limit:
+            text = f"{total} bytes of segments and {size} for the next one exceed log.disk_bytes_max = {limit}"
+            raise OSError(errno.EDQUOT, f"{text}; {self._obstacle()}")
+
+    def _obstacle(self) -> str:
+        positions = self._positions.all()
+        if not positions:
+            return "raise the limit"
+        name, position = min(positions.items(), key=lambda item: item[1].seq)
+        return f"the consumer {name} has read only up to record {position.seq}: let it catch up, or raise the limit"
+
+    def _is_due(self, segment: _Segment, total: int, now_us: int, more_bytes: int) -> bool:
+        limits = self.limits
+        if limits.disk_bytes_max is not None and total + more_bytes > limits.disk_bytes_max:
             return True
-        if unread:
-            return False
-        if settings.keep_bytes is not None and total > settings.keep_bytes:
+        if limits.keep_bytes is not None and total > limits.keep_bytes:
             return True
-        return settings.keep_days is not None and segment.at_max_us < now_us - settings.keep_days * _DAY_US
+        return limits.keep_days is not None and segment.at_max_us < now_us - limits.keep_days * _DAY_US
 
     def _remove(self, gone: list[_Segment], removed: Removed) -> None:
         # The account first: a crash between the two counts a segment that is removed a little later, never the reverse.
@@ -122,3 +121,17 @@ class Retention:
 def read_removed(folder: Path) -> Removed:
     path = folder / NAME
     return json.decode(path.read_bytes(), type=Removed) if path.exists() else Removed()
+
+
+class Usage(NamedTuple):
+    bytes: int  # of all segments, with the room that is reserved for the newest
+    oldest_seq: int | None  # None without a segment
+
+
+def read_usage(folder: Path) -> Usage:
+    """Add up the sizes of the segments that are there now."""
+    total, firsts = 0, segment_firsts(folder)
+    for first in firsts:
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            total += segment_path(folder, first).stat().st_size
+    return Usage(total, firsts[0] if firsts else None)

@@ -12,18 +12,29 @@ from wirelake.log.segment import FIRST_BLOCK, Place, segment_path, write_footer,
 from wirelake.log.settings import LogSettings
 
 _log = logging.getLogger(__name__)
+_INDEX_SHARE: Final = 16  # a segment's index, which comes on top of its blocks, is less than this part of them
 _NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class SegmentWriter:
     """One open segment at a time. After an OSError the block is not in the log; the same block may be tried again."""
 
-    def __init__(self, folder: Path, salt: int, settings: LogSettings, files: Files, now_us: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        salt: int,
+        settings: LogSettings,
+        files: Files,
+        now_us: Callable[[], int],
+        make_room: Callable[[int, int], None] = lambda _size, _now_us: None,
+    ) -> None:
+        """`make_room` is called with the size of a segment about to be made, and the time; it may raise OSError."""
         self._folder = folder
         self._salt = salt
         self._settings = settings
         self._files = files
         self._now_us = now_us
+        self._make_room = make_room
         self._fd: int | None = None
         self._path = folder
         self._first_seq = 0
@@ -88,6 +99,8 @@ class SegmentWriter:
             # From a try that failed before its first block was on disk: nothing in it was ever confirmed.
             files.unlink(path)
         made_at_us = self._now_us()
+        room = max(self._settings.segment_bytes, FIRST_BLOCK + size)
+        self._make_room(room + room // _INDEX_SHARE, made_at_us)
         fd = files.create(path)
         try:
             self._reserve(fd, FIRST_BLOCK + size)

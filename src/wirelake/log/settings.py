@@ -13,6 +13,14 @@ from wirelake.limits import (
 )
 
 
+class RetentionLimits(Struct, frozen=True):
+    """What may stay. Only what every consumer has read is ever removed."""
+
+    keep_days: float | None = LOG_KEEP_DAYS  # older segments go
+    keep_bytes: int | None = None  # the oldest segments go while there is more
+    disk_bytes_max: int | None = None  # the same; and when that does not help, nothing more is accepted
+
+
 class LogSettings(Struct, frozen=True, kw_only=True):
     node: str = "local"  # the column `node` of every record
     fsync: bool = True  # False: a commit means "handed to the operating system"
@@ -20,9 +28,9 @@ class LogSettings(Struct, frozen=True, kw_only=True):
     segment_age_s: float = LOG_SEGMENT_AGE_S
     linger_s: float = 0.0  # how long a record that nobody waits for may wait for others
     gathered_bytes_max: int = LOG_GATHERED_BYTES_MAX
-    keep_days: float | None = LOG_KEEP_DAYS
-    keep_bytes: int | None = None  # older segments go when the log is larger, once every consumer has read them
-    disk_bytes_max: int | None = None  # older segments go when the log is larger, read or not
+    keep_days: float | None = LOG_KEEP_DAYS  # these three: see `RetentionLimits`
+    keep_bytes: int | None = None
+    disk_bytes_max: int | None = None
     retention_every_s: float = LOG_RETENTION_EVERY_S
     retry_first_s: float = LOG_RETRY_FIRST_S
     retry_max_s: float = LOG_RETRY_MAX_S

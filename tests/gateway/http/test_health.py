@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from gateway.http.calling import Calling, run
+from gateway.running import until
 from wirelake.errors import StorageError
 
 
@@ -42,3 +43,33 @@ def test_each_reason_not_to_be_ready(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert (await caller.call("GET", "/healthz", bearer=None)).status_code == 200
 
     run(tmp_path, test, "comet", "apostol")
+
+
+def test_a_log_at_its_limit_says_which_consumer_is_behind(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        log = caller.gateway.log
+        log.commit_position("pipeline", 0)
+        content = {"content": "x" * 200_000}
+        for _ in range(100):
+            response = await caller.call("POST", "/api/topics/%40news/notifications", content)
+            if response.status_code != 201:
+                break
+        assert response.status_code == 503
+        assert "consumer pipeline" in response.json()["error"]["message"]
+        (reason,) = await reasons(caller)
+        assert "log.disk_bytes_max = 3145728; the consumer pipeline has read only up to record 0" in reason
+        metrics = (await caller.call("GET", "/metrics")).text
+        values = {
+            name: float(value)
+            for name, _, value in (line.rpartition(" ") for line in metrics.splitlines() if line[0] != "#")
+        }
+        assert values["wirelake_log_bytes"] <= values["wirelake_log_bytes_limit"] == 3 * 1024 * 1024
+        assert (values["wirelake_log_oldest_seq"], values["wirelake_log_refusing"]) == (0, 1)
+        log.commit_position("pipeline", log.next_seq)
+        await until(lambda: not log.refusal)
+        assert (await caller.call("POST", "/api/topics/%40news/notifications", content)).status_code == 201
+        assert (await caller.call("GET", "/readyz", bearer=None)).status_code == 200
+        metrics = (await caller.call("GET", "/metrics")).text
+        assert "wirelake_log_oldest_seq 0.0" not in metrics
+
+    run(tmp_path, test, log={"segment_mb": 1, "disk_bytes_max": 3 * 1024 * 1024})

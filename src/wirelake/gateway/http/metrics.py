@@ -106,6 +106,12 @@ class GatewayCollector(Collector):
         yield _count("wirelake_log_blocks", "Blocks put on disk.", log.blocks)
         yield _count("wirelake_log_failures", "Blocks that could not be put on disk at a try.", log.failures)
         yield _value("wirelake_log_gathered_bytes", "Waiting for the disk.", log.gathered_bytes)
+        usage = log.usage
+        yield _value("wirelake_log_bytes", "Of the event log's segments on disk.", usage.bytes)
+        limit = log.retention_limits.disk_bytes_max or 0
+        yield _value("wirelake_log_bytes_limit", "What log.disk_bytes_max allows; 0: no limit.", limit)
+        oldest_seq = log.next_seq if usage.oldest_seq is None else usage.oldest_seq
+        yield _value("wirelake_log_oldest_seq", "Position of the oldest record that is there.", oldest_seq)
         yield _value("wirelake_log_refusing", "1 while nothing is taken.", 1 if log.refusal else 0)
         unrecorded = CounterMetricFamily(
             "wirelake_unrecorded", "Records that the log refused.", labels=["protocol", "event"]
