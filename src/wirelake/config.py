@@ -47,6 +47,8 @@ from wirelake.limits import (
     GATEWAY_FAILED_LOGINS_MAX,
     GATEWAY_FRAMES_PER_SECOND,
     GATEWAY_PENDING_BYTES,
+    GATEWAY_STALL_S,
+    GATEWAY_STALLED_BYTES_MAX,
     LOG_SEGMENTS_MIN,
     MAGLINE_HEADER_BYTES_MAX,
     MAGLINE_IDLE_S,
@@ -118,6 +120,8 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     frames_per_second: _Count = GATEWAY_FRAMES_PER_SECOND  # of one connection; beyond that it is read more slowly
     bytes_per_second: _Count = GATEWAY_BYTES_PER_SECOND  # the same, in bytes
     pending_bytes: _Count = GATEWAY_PENDING_BYTES  # written to one connection and not taken by it: then it is slow
+    unread_bytes: _Count = GATEWAY_STALLED_BYTES_MAX  # of all slow connections together; beyond that, the largest go
+    stall_s: _Seconds = GATEWAY_STALL_S  # for a slow connection to take half of pending_bytes; then it is closed
     failed_logins: _Count = GATEWAY_FAILED_LOGINS_MAX  # of one name from one address; beyond, answers are delayed
 
 

@@ -134,6 +134,11 @@ RESP_LOGIN_S: Final = 10.0  # (setting) from connecting to a decided login
 RESP_LEAVE_S: Final = 5.0  # how long the last answers may take before the connection is closed
 RESP_PING_S: Final = 60.0  # how often a client of ours says that it is there
 
+# redis values, the service
+VALUES_ANSWER_BYTES_MAX: Final = 32 * MIB  # of keys, or of the values of one MGET
+VALUES_ANSWER_HELD_BYTES: Final = 64 * KIB  # a longer answer that waits for the disk keeps its connection waiting
+VALUES_KEYS_AT_ONCE: Final = 256  # that a command may name, or look at, without being interrupted
+
 # state
 STATE_WAITING_OPERATIONS_MAX: Final = 65_536  # gathered for the next commit; beyond, work is refused
 STATE_WAITING_BYTES_MAX: Final = 64 * MIB
@@ -160,6 +165,8 @@ STATE_READ_ROWS_MAX: Final = 10_000  # notifications or records in one answer fr
 STATE_READ_BYTES_MAX: Final = 4 * MIB  # the same; one row is always given
 STATE_PASSED_OVER_MAX: Final = 65_536  # notifications too long for whoever asks, in one look at what waits
 STATE_SERIES_MAX: Final = 1_000_000  # key and sdb of one data set
+STATE_PATTERN_BYTES_MAX: Final = KIB  # of a pattern for keys: no key is longer
+STATE_KEYS_LOOKED_AT: Final = 8  # before others may have their turn: a bad pattern takes milliseconds for a key
 STATE_VALUES_MAX: Final = 1_000_000
 STATE_VALUES_BYTES_MAX: Final = 256 * MIB  # (setting) keys and values, which live in memory
 STATE_SESSIONS_MAX: Final = 200_000  # that may be resumed
@@ -271,9 +278,13 @@ GATEWAY_TIMER_RETRY_S: Final = 1.0  # until a deadline whose handling failed is 
 GATEWAY_BUSY_PAUSE_S: Final = 0.05  # how long a connection is not read while the log has no room
 # Read from one connection in one turn of the event loop: others have theirs. So many frames, each answered, still fit
 # what the log may gather on top of GATEWAY_LOG_BEHIND.
+GATEWAY_TURN_S: Final = 0.005  # of the event loop's time, for one connection's frames and for all queued work
+GATEWAY_SHARE_S: Final = 0.005  # the same, for all connections of one identity that need not queue
 GATEWAY_TURN_FRAMES: Final = 2048  # about; the last read says how long a frame is
 GATEWAY_TURN_BYTES_MAX: Final = 256 * KIB
 GATEWAY_TURN_BYTES_MIN: Final = 4 * KIB
+GATEWAY_CUT_BYTES: Final = 32 * KIB  # cut into frames at once: how many tiny ones that are is known only afterwards
+GATEWAY_MESSAGES_CUT_BYTES: Final = 4 * KIB  # the same for WebSocket frames, which cost far more each
 GATEWAY_LOG_BEHIND: Final = 0.75  # reading stops when this much of what may wait for the disk does
 GATEWAY_LINGER_S: Final = 1.0  # for a peer whose bytes cannot be read to take our last word
 GATEWAY_TLS_BUFFERS: Final = 2  # what a TLS transport may hold that cannot be seen, as a multiple of pending_bytes
@@ -283,6 +294,13 @@ GATEWAY_CONNECTIONS_PER_ADDRESS_MAX: Final = 20_000  # (setting)
 GATEWAY_FRAMES_PER_SECOND: Final = 200_000  # (setting) of one connection
 GATEWAY_BYTES_PER_SECOND: Final = 64 * MIB  # (setting) of one connection
 GATEWAY_PENDING_BYTES: Final = MIB  # (setting) written to one connection and not taken by it
+GATEWAY_STALL_S: Final = 60.0  # (setting) for a peer to take half of its pending bytes, before it is closed
+GATEWAY_STALLED_BYTES_MAX: Final = 512 * MIB  # (setting) pending for all peers that do not read, together
+GATEWAY_STALL_LOOK_S: Final = 0.02  # how soon a peer that does not read is looked at again; it doubles
+GATEWAY_STALL_LOOK_MAX_S: Final = 1.0
+GATEWAY_JOB_INLINE_S: Final = 0.001  # a request that takes no longer is answered at once
+GATEWAY_JOBS_MAX: Final = 4096  # long requests under way, of all
+GATEWAY_JOBS_PER_SHARE_MAX: Final = 256  # of one identity, or of one address before the login
 GATEWAY_FAILED_LOGINS_MAX: Final = 10  # (setting) of one name from one address, before the next are answered late
 GATEWAY_FAILED_LOGINS_KEPT_MAX: Final = 100_000  # addresses and names with failed logins that are remembered
 GATEWAY_LOGIN_DELAY_S: Final = 0.5  # the first delay; it doubles

@@ -1,6 +1,8 @@
 """comet over real sockets: every error code."""
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -231,7 +233,11 @@ def test_error_6_for_too_many_open_requests(tmp_path: Path) -> None:
     async def work() -> None:
         async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:
             asked = COMET_REQUESTS_OPEN_MAX + 3
-            phone.say(*[frames.Subscribe((f"@{number}",)) for number in range(asked)])
+            (connection,) = running.gateway.connections.values()
+            with closing(sqlite3.connect(tmp_path / "data" / "state.db")) as other:
+                other.execute("BEGIN IMMEDIATE")  # nothing is durable, so nothing is answered
+                phone.say(*[frames.Subscribe((f"@{number}",)) for number in range(asked)])
+                await until(lambda: connection.frames_in > asked and not connection.has_more)
             heard = [await phone.hear() for _ in range(asked)]
             assert heard[:COMET_REQUESTS_OPEN_MAX] == [frames.Ok()] * COMET_REQUESTS_OPEN_MAX
             assert [getattr(frame, "code", None) for frame in heard[COMET_REQUESTS_OPEN_MAX:]] == [6] * 3

@@ -57,6 +57,12 @@ class Wire(asyncio.Transport):
     def resume_reading(self) -> None:
         self.reading = True
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0  # all of it is taken at once
+
 
 @st.composite
 def packets(draw: st.DrawFn) -> list[bytes]:
@@ -140,6 +146,7 @@ async def streamed(folder: Path, data: bytes, cuts: list[int]) -> dict[str, Any]
         for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
             if not wire.closed:
                 stream.data_received(data[start:end])
+        await until(lambda: wire.closed or wire.reading)  # all of it had its turn
         await settled(running)
         return outcome(running, wire)
 

@@ -32,3 +32,11 @@ class Admission:
 def host_of(address: str) -> str:
     """An address without its port."""
     return address.rpartition(":")[0]
+
+
+def address_of(name: object) -> str:
+    """A socket's name as text."""
+    if isinstance(name, tuple):
+        host, port = name[0], name[1]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return str(name or "")

@@ -20,7 +20,7 @@ class Builtin:
         self._gateway = gateway
         broker, state = gateway.broker, gateway.state
         broker.builtin[DEVICES_SERVICE] = DeviceCommands(gateway)
-        broker.builtin[SERVICE] = ValueService(broker, state.values, gateway.now_ms, self._about)
+        broker.builtin[SERVICE] = ValueService(broker, state.values, gateway.jobs, gateway.now_ms, self._about)
         sending = Sending(gateway.later, lambda: GATEWAY_BUSY_PAUSE_S if gateway.log_behind else 0.0)
         self.records = RecordService(broker, state.records, sending, gateway.flush_soon)
         self.apply()

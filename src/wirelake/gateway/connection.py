@@ -2,21 +2,25 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Hashable
 from functools import partial
+from time import monotonic
 from typing import cast
 
 from wirelake.broker.services import failed
 from wirelake.cleanup import clean_up
 from wirelake.errors import EncodeError, ProtocolError, StateError, StorageError, TranslationError
+from wirelake.gateway.admission import address_of, host_of
 from wirelake.gateway.entrance import Entrance
+from wirelake.gateway.logins import ANONYMOUS
 from wirelake.gateway.outbox import Outbox
 from wirelake.gateway.send_queue import undelivered_bytes
-from wirelake.gateway.turns import Turns
-from wirelake.limits import GATEWAY_LINGER_S, GATEWAY_TLS_BUFFERS, QUARANTINE_BYTES_MAX
+from wirelake.gateway.turns import Turns, cut_frames
+from wirelake.limits import GATEWAY_LINGER_S, GATEWAY_TLS_BUFFERS, GATEWAY_TURN_S, QUARANTINE_BYTES_MAX
 from wirelake.message import Kind, Message
 from wirelake.protocols.bundle import Bundle
-from wirelake.protocols.frame import Frame
+from wirelake.protocols.frame import Frame, encode_all
 from wirelake.protocols.session import Closing, Session, Step
 
 _log = logging.getLogger(__name__)
@@ -30,8 +34,13 @@ class Connection(asyncio.Protocol):
         "_closing",
         "_door",
         "_due_s",
+        "_frames",
+        "_frames_done",
         "_gone",
+        "_host",
+        "_jobs",
         "_lingers",
+        "_messages",
         "_outbox",
         "_session",
         "_splitter",
@@ -63,6 +72,11 @@ class Connection(asyncio.Protocol):
         self._gone = False  # nothing more is written
         self._lingers = False  # it is told why it cannot be read, and may not have stopped sending
         self._transport: asyncio.Transport | None = None
+        self._host = ""
+        self._frames: list[bytes] = []  # cut out of the stream, and handled up to `_frames_done`
+        self._frames_done = 0
+        self._messages: deque[Message] = deque()  # of a frame that held many; they come before the next frame
+        self._jobs = 0  # long requests under way
 
     # The broker's view
 
@@ -133,6 +147,38 @@ class Connection(asyncio.Protocol):
             return
         self._take(step, told=message.kind is _NOTIFICATION)
         self._watch()
+        if self._turns.stopped:
+            self._turns.wake()  # it may have waited for this
+
+    def begin_job(self) -> None:
+        """Handle nothing more of this connection until a long request of its own is answered."""
+        self._jobs += 1
+
+    def end_job(self) -> None:
+        self._jobs -= 1
+        self._turns.wake()
+
+    # The turns' view
+
+    @property
+    def share(self) -> str:
+        identity = self.identity
+        return identity if identity and identity != ANONYMOUS else self._host
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self._messages) or self._frames_done < len(self._frames)
+
+    @property
+    def is_held(self) -> bool:
+        return self._jobs > 0 or self._session.paused
+
+    def give_up(self, code: str, text: str) -> None:
+        """There is no way to tell it why: it does not read."""
+        if self._closing is None:
+            self._closing = Closing(code, text)
+            self._door.gateway.counters.errors[self.protocol, code] += 1
+        self.abort()
 
     def end(self, closing: Closing) -> None:
         if self._closing is None:
@@ -149,18 +195,18 @@ class Connection(asyncio.Protocol):
         transport = self._transport = cast(asyncio.Transport, transport)
         door, gateway = self._door, self._door.gateway
         now_s = gateway.now_s()
-        self.address = _address(transport.get_extra_info("peername"))
+        self.address = address_of(transport.get_extra_info("peername"))
         self._outbox = Outbox(gateway.gate, self._send, self.storage_failed)
         self._session = door.new_session(now_s)
         self._splitter = door.new_splitter()
         self._fit_splitter()
-        self._turns = Turns(gateway, transport, self._read)
+        self._host = "@" + host_of(self.address)  # no identity's name
+        self._turns = Turns(gateway, transport, self)
         refusal = door.admit(self)
         if refusal:
             self.id = gateway.new_id()
             self._refuse(Closing(refusal), admitted=False)
             return
-        transport.set_write_buffer_limits(high=gateway.settings.limits.pending_bytes)
         try:
             gateway.opened(self)
         except StorageError as error:
@@ -186,30 +232,51 @@ class Connection(asyncio.Protocol):
         if self._closing is None:
             self._turns.received(data)
 
-    def _read(self, data: bytes) -> None:
+    def read(self, data: bytes) -> None:
         """Bytes of the stream, in their turn."""
         if self._closing is not None:
             return
+        frames, rest = cut_frames(self._splitter, data)
+        if rest:
+            self._turns.put_back(rest)
+        size = len(data) - len(rest)
+        self.bytes_in += size
+        self._consume(frames, size, len(frames))
+
+    def _consume(self, frames: list[bytes], size: int, count: int) -> None:
+        """Take frames that were cut out of so many bytes, and as `count` of the transport's own."""
         now_s = self._door.gateway.now_s()
-        self.bytes_in += len(data)
-        frames = self._splitter.receive(data)
+        self._turns.took(size, count, now_s)
+        if frames:
+            try:
+                self._enter(frames)
+            except StorageError as error:
+                self.storage_failed(error)
+                return
+        self._handle(now_s)
+
+    def read_on(self) -> None:
+        self._handle(self._door.gateway.now_s())
+
+    def _handle(self, now_s: float) -> None:
+        """What was taken and is not handled yet, until the turn is over."""
         try:
-            if frames:
-                self._receive(frames, now_s)
-            if self._splitter.failure is not None and self._closing is None:
+            self._receive(now_s)
+            if self._splitter.failure is not None and self._closing is None and not self.has_more:
                 self._unreadable(self._splitter.failure, self._splitter.discard(QUARANTINE_BYTES_MAX), now_s)
         except StorageError as error:
             self.storage_failed(error)
             return
-        self._turns.took(len(data), len(frames), now_s, paused=self._session.paused)
         self._watch()
 
     def pause_writing(self) -> None:
         self.congested = True
+        self._turns.output_grew()
 
     def resume_writing(self) -> None:
         self.congested = False
         self._door.gateway.drained(self)
+        self._turns.wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.opened_at_ms:
@@ -239,6 +306,8 @@ class Connection(asyncio.Protocol):
         self._splitter.discard()
         self._outbox.discard()
         self._turns.discard()
+        self._frames, self._frames_done = [], 0
+        self._messages.clear()
 
     # Time
 
@@ -246,6 +315,8 @@ class Connection(asyncio.Protocol):
         """Its session's deadlines; called by the gateway's timers."""
         if self._closing is not None:
             return None
+        if self._turns.stopped:
+            self._session.heard_s = now_s  # it may well have spoken: it is not being listened to
         self._take(self._session.tick(now_s))
         due_s = self._session.deadline_s
         self._due_s = float("inf") if due_s is None else due_s
@@ -259,38 +330,65 @@ class Connection(asyncio.Protocol):
 
     # Frames
 
-    def _receive(self, frames: list[bytes], now_s: float) -> None:
-        gateway, session = self._door.gateway, self._session
-        bare = self._splitter.bare
-        if session.keeps_wire:
-            gateway.recorder.frames(self, "in", frames if self._splitter.plain else list(map(bare, frames)))
+    def _enter(self, frames: list[bytes]) -> None:
+        """These are in the log, and wait to be handled."""
+        gateway = self._door.gateway
+        if self._session.keeps_wire:
+            kept = frames if self._splitter.plain else list(map(self._splitter.bare, frames))
+            gateway.recorder.frames(self, "in", kept)
         self.frames_in += len(frames)
         gateway.counters.frames_in[self.protocol] += len(frames)
-        decode, other = self._door.protocol.decode, self._door.other
-        skimmed = 0
-        for place, raw in enumerate(frames):
-            if place < skimmed:
-                continue
+        self._frames, self._frames_done = frames, 0
+
+    def _receive(self, now_s: float) -> None:
+        """Handle frames until there are no more, their answers have to be waited for, or the turn is over."""
+        gateway, session, outbox = self._door.gateway, self._session, self._outbox
+        ends_s = monotonic() + GATEWAY_TURN_S
+        if self._messages:
+            self._hand_up(ends_s)
+        buffered = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        outbox_max = self._turns.pending_max - buffered
+        bare, decode, other = self._splitter.bare, self._door.protocol.decode, self._door.other
+        frames, place = self._frames, self._frames_done
+        while place < len(frames):
             if self._closing is not None or session.leaving:
+                break
+            if self._messages or self._jobs or outbox.bytes > outbox_max or session.paused or monotonic() >= ends_s:
                 return
             bundle = session.skim(frames, place)
             if bundle is not None:
-                skimmed = place + len(bundle.frames)
+                place += len(bundle.frames)
+                self._frames_done = place
                 session.heard_s = now_s
                 if bundle.durable:
                     gateway.heard_bundle(self, session.ask(bundle), bundle)
                 else:
                     self._pass_on(bundle)
                 continue
+            raw = frames[place]
+            place += 1
+            self._frames_done = place
             try:
                 frame = decode(bare(raw), other)
             except ProtocolError as error:
                 self._unreadable(error, raw, now_s, recorded=session.keeps_wire)
-                return
+                break
             step = session.receive(frame, now_s)
             if not session.keeps_wire:
                 gateway.recorder.frames(self, "in", [session.kept(raw, other)])
             self._take(step)
+        self._frames, self._frames_done = [], 0
+
+    def _hand_up(self, ends_s: float) -> None:
+        """Messages in their order. One that takes long keeps those behind it waiting."""
+        messages = self._messages
+        while messages and not self._jobs and monotonic() < ends_s:
+            if self._closing is not None:
+                messages.clear()
+                return
+            self._door.heard(self, messages.popleft())
+        if messages:
+            self._turns.go_on_later()
 
     def _pass_on(self, bundle: Bundle) -> None:
         """What needs no reading: to the subscribers, and the same answer to each frame."""
@@ -304,9 +402,13 @@ class Connection(asyncio.Protocol):
         """What a step asks for. `told`: its frames are a notification, which is durable and recorded already."""
         if step.frames:
             self._write_frames(step.frames, told=told)
-        for message in step.messages:
+        if step.messages:
             try:
-                self._door.heard(self, message)
+                if len(step.messages) == 1 and not self._messages:
+                    self._door.heard(self, step.messages[0])
+                else:
+                    self._messages += step.messages
+                    self._hand_up(monotonic() + GATEWAY_TURN_S)
             except StorageError as error:
                 self.storage_failed(error)
                 return
@@ -323,7 +425,7 @@ class Connection(asyncio.Protocol):
     def _write_frames(self, frames: list[Frame], *, told: bool) -> None:
         wrap, session, gateway = self._splitter.wrap, self._session, self._door.gateway
         try:
-            encoded = _encoded(frames)
+            encoded = encode_all(frames)
         except EncodeError as error:
             if told:
                 raise  # the broker leaves this one out; the connection lives on
@@ -387,22 +489,7 @@ class Connection(asyncio.Protocol):
             return
         self.bytes_out += len(data)
         transport.write(data)
+        if self._turns.stopped:
+            self._turns.wake()  # it may have waited for the disk only
         if self._closing is not None and self._outbox.empty:
             self._hang_up()
-
-
-def _encoded(frames: list[Frame]) -> list[bytes]:
-    """Of an answer that is given many times over, once."""
-    encoded: list[bytes] = []
-    last: Frame | None = None
-    for frame in frames:
-        encoded.append(frame.encode() if frame is not last else encoded[-1])
-        last = frame
-    return encoded
-
-
-def _address(name: object) -> str:
-    if isinstance(name, tuple):
-        host, port = name[0], name[1]
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return str(name or "")

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import ssl
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
@@ -11,11 +12,12 @@ from msgspec import Struct
 from wirelake.cleanup import clean_up
 from wirelake.config import Address
 from wirelake.errors import ProtocolError, StorageError
+from wirelake.gateway.admission import host_of
 from wirelake.gateway.devices import Devices, Origin
 from wirelake.gateway.outbox import Outbox
-from wirelake.gateway.turns import Turns
+from wirelake.gateway.turns import Turns, cut_frames
 from wirelake.gateway.unopened import unopened
-from wirelake.limits import APOSTOL_SKIMMED_MIN, QUARANTINE_BYTES_MAX
+from wirelake.limits import APOSTOL_SKIMMED_MIN, GATEWAY_TURN_S, QUARANTINE_BYTES_MAX
 from wirelake.protocols.apostol.frames import ApostolSplitter, decode
 from wirelake.protocols.apostol.skimming import next_reach
 from wirelake.protocols.frame import Sender
@@ -107,13 +109,15 @@ class Stream(asyncio.Protocol):
         self._reach = APOSTOL_SKIMMED_MIN
         self._let_in = False
         self._refusing = False
+        self._frames: list[bytes] = []  # cut out of the stream, and handled up to `_frames_done`
+        self._frames_done = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername")
         self._address = f"{name[0]}:{name[1]}"
         self._origin = Origin(self._address, self._send)
-        self._turns = Turns(self._gateway, self._transport, self._read)
+        self._turns = Turns(self._gateway, self._transport, self)
         refusal = self._gateway.admission.enter(self._address)
         self._let_in = not refusal
         self._devices.streams.add(self._transport)
@@ -135,6 +139,7 @@ class Stream(asyncio.Protocol):
         """Let go of everything that takes memory."""
         self._outbox.discard()
         self._turns.discard()
+        self._frames, self._frames_done = [], 0
 
     def _leave(self) -> None:
         if self._let_in:
@@ -145,47 +150,87 @@ class Stream(asyncio.Protocol):
         if self._let_in:
             self._turns.received(data)
 
-    def _read(self, data: bytes) -> None:
+    def resume_writing(self) -> None:
+        self._turns.wake()
+
+    # The turns' view
+
+    @property
+    def share(self) -> str:
+        return "@" + host_of(self._address)
+
+    @property
+    def has_more(self) -> bool:
+        return self._frames_done < len(self._frames)
+
+    @property
+    def is_held(self) -> bool:
+        return False
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._transport.get_write_buffer_size() + self._outbox.bytes
+
+    def give_up(self, code: str, text: str) -> None:
+        self._gateway.counters.errors["apostol", code] += 1
+        _log.info("connection of devices closed", extra={"address": self._address, "reason": code, "text": text})
+        self._transport.abort()
+
+    def read(self, data: bytes) -> None:
         """Bytes of the stream, in their turn."""
         if self._refusing:
             return
-        frames = self._splitter.receive(data)
+        frames, rest = cut_frames(self._splitter, data)
+        if rest:
+            self._turns.put_back(rest)
+        self._turns.took(len(data) - len(rest), len(frames), self._gateway.now_s())
+        self._frames, self._frames_done = frames, 0
+        self.read_on()
+
+    def read_on(self) -> None:
+        if self._refusing:
+            return
         try:
-            self._receive(frames)
-            if self._splitter.failure is not None and not self._refusing:
+            self._receive()
+            if self._splitter.failure is not None and not self._refusing and not self.has_more:
                 self._refuse(self._splitter.rest, self._splitter.failure)
         except StorageError as error:
             _log.warning("packets from %s are not taken, and get no receipt: %s", self._address, error)
             self._transport.abort()
-        else:
-            self._turns.took(len(data), len(frames), self._gateway.now_s())
 
-    def _receive(self, frames: list[bytes]) -> None:
-        devices, place = self._devices, 0
+    def _receive(self) -> None:
+        """Until there are no more packets, or the turn is over."""
+        devices, frames, place = self._devices, self._frames, self._frames_done
         origins = [self._origin] * len(frames)
-        while place < len(frames):
+        ends_s = monotonic() + GATEWAY_TURN_S
+        while place < len(frames) and monotonic() < ends_s:
             skimmed = devices.skim(frames, place, self._reach, origins, self._outbox)
             self._reach = next_reach(self._reach, skimmed, len(frames) - place)
             if skimmed:
-                place += skimmed
+                place = self._frames_done = place + skimmed
                 continue
             raw = frames[place]
+            place = self._frames_done = place + 1
             try:
                 packet = decode(raw, Sender.CLIENT)
             except ProtocolError as error:
+                self._frames, self._frames_done = [], 0
                 self._refuse(raw, error)
                 return
             devices.receive(raw, packet, self._origin)
-            place += 1
 
     def _send(self, data: bytes) -> None:
         if not self._transport.is_closing():
             self._transport.write(data)
+            if self._turns.stopped:
+                self._turns.wake()
+            elif self._transport.get_write_buffer_size() > self._turns.pending_max:
+                self._turns.output_grew()
 
     def _refuse(self, raw: bytes, error: ProtocolError) -> None:
         """Close, but only behind the receipts of the good packets before it."""
         self._refusing = True
-        self._transport.pause_reading()
+        self._turns.stop()
         self._gateway.gate.wait(self._devices.quarantine(raw, error, self._address), self)
 
     def _storage_failed(self, error: StorageError) -> None:

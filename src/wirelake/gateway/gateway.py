@@ -26,14 +26,17 @@ from wirelake.gateway.counters import Counters
 from wirelake.gateway.device_door import DeviceDoor
 from wirelake.gateway.devices import DevicePeer, Devices
 from wirelake.gateway.door import Door
+from wirelake.gateway.fair_queue import FairQueue
 from wirelake.gateway.fetch.fetcher import Fetcher
 from wirelake.gateway.gate import Gate
 from wirelake.gateway.http.door import HttpDoor
 from wirelake.gateway.http.route import Route
+from wirelake.gateway.jobs import Jobs
 from wirelake.gateway.keys import Keys
 from wirelake.gateway.logins import Logins
 from wirelake.gateway.recorder import Recorded, Recorder
 from wirelake.gateway.resuming import Resuming
+from wirelake.gateway.stalls import Stalls
 from wirelake.gateway.timers import Timers
 from wirelake.gateway.tls import tls_context
 from wirelake.gateway.upstreams import Upstreams
@@ -125,6 +128,9 @@ class Gateway:
     async def _open_rest(self) -> None:
         settings = self.settings
         self.gate = Gate()
+        self.queue = FairQueue(self._loop.call_soon)
+        limits = settings.limits
+        self.stalls = Stalls(self.later, self.now_s, limits.stall_s, limits.unread_bytes)
         self.timers = Timers(self._loop)
         self.recorder = Recorder(self.log, lambda: time.time_ns() // 1000)
         self.admission = Admission(settings.limits.connections, settings.limits.connections_per_address)
@@ -143,6 +149,8 @@ class Gateway:
             record_published=self.recorder.published,
         )
         self.broker.durable.wake = self.flush_soon
+        self.jobs = Jobs(self)
+        self.broker.watchers.append(self.jobs)
         self.builtin = Builtin(self)
         self.broker.services.hop = self._tell_hop
         self.resuming = Resuming(self)

@@ -57,6 +57,8 @@ def _hand_on(gateway: "Gateway") -> None:
     settings = gateway.settings
     gateway.admission.connections_max = settings.limits.connections
     gateway.admission.per_address_max = settings.limits.connections_per_address
+    gateway.stalls.stall_s = settings.limits.stall_s
+    gateway.stalls.bytes_max = settings.limits.unread_bytes
     gateway.logins.failures.failed_max = settings.limits.failed_logins
     gateway.logins.open_to_all = settings.auth.open
     gateway.broker.live.conflate = settings.broker.slow == "conflate"

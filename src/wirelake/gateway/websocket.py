@@ -8,6 +8,7 @@ joined and shared between subscribers like those of any other connection.
 import logging
 import re
 from http import HTTPStatus
+from time import monotonic
 from typing import ClassVar, Final
 
 from websockets.client import ClientProtocol
@@ -22,7 +23,7 @@ from wirelake.gateway.connection import Connection
 from wirelake.gateway.entrance import Entrance
 from wirelake.gateway.origins import origin_allowed
 from wirelake.gateway.unmasked import Masking
-from wirelake.limits import SISNET_MESSAGE_BYTES_MAX
+from wirelake.limits import GATEWAY_MESSAGES_CUT_BYTES, GATEWAY_TURN_S, SISNET_MESSAGE_BYTES_MAX
 from wirelake.protocols.session import Closing
 from wirelake.protocols.splitter import DatagramSplitter
 
@@ -60,24 +61,47 @@ class MaskedMessageSplitter(MessageSplitter):
 class WebSocketConnection(Connection):
     """Either end of it: `websocket` is the library's half, and `_shaken` is told of the other end's handshake."""
 
-    __slots__ = ("_parts", "_websocket")
+    __slots__ = ("_over", "_parts", "_websocket")
 
     def __init__(self, door: Entrance, websocket: Protocol) -> None:
         super().__init__(door)
         self._websocket = websocket
+        self._over = False  # the library has said its last word
         self._parts: list[bytes] = []  # of a message in several frames; the library bounds it
 
-    def _read(self, data: bytes) -> None:
-        self._websocket.receive_data(data)
-        for event in self._websocket.events_received():
-            if isinstance(event, Frame):
-                if event.opcode in DATA_OPCODES:
-                    self._gather(event)
+    def read(self, data: bytes) -> None:
+        """In small pieces: how many frames there are in one is known only afterwards, and each costs the same."""
+        ends_s = monotonic() + GATEWAY_TURN_S
+        frames: list[bytes] = []
+        size = place = events = 0
+        while place < len(data) and self._closing is None and (not place or monotonic() < ends_s):
+            self._websocket.receive_data(self._readable(data[place : place + GATEWAY_MESSAGES_CUT_BYTES]))
+            place += GATEWAY_MESSAGES_CUT_BYTES
+            for event in self._websocket.events_received():
+                events += 1
+                if not isinstance(event, Frame):
+                    self._shaken(event)
+                elif event.opcode in DATA_OPCODES:
+                    message = self._gather(event)
+                    if message:
+                        size += len(message)
+                        frames += self._splitter.receive(message)
                 else:
-                    self.bytes_in += _CONTROL_HEAD_BYTES + len(event.data)
-            else:
-                self._shaken(event)
+                    size += _CONTROL_HEAD_BYTES + len(event.data)
+        if place < len(data):
+            self._turns.put_back(data[place:])
+        if self._closing is None:
+            self.bytes_in += size
+            self._consume(frames, min(place, len(data)), events)
         self._answer()
+
+    def read_on(self) -> None:
+        super().read_on()
+        self._answer()
+
+    def _readable(self, data: bytes) -> bytes:
+        """As the library reads it."""
+        return data
 
     def _shaken(self, event: Event) -> None:
         raise NotImplementedError
@@ -86,11 +110,13 @@ class WebSocketConnection(Connection):
         self._websocket.receive_eof()
         return False
 
-    def _gather(self, frame: Frame) -> None:
+    def _gather(self, frame: Frame) -> bytes:
+        """The message that this frame ends, if it does."""
         self._parts.append(bytes(frame.data))
-        if frame.fin and self._closing is None:
-            message, self._parts = b"".join(self._parts), []
-            super()._read(message)
+        if not frame.fin:
+            return b""
+        message, self._parts = b"".join(self._parts), []
+        return message
 
     def _discard(self) -> None:
         super()._discard()
@@ -102,13 +128,12 @@ class WebSocketConnection(Connection):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        over = False
         for data in self._websocket.data_to_send():
             if data:
                 transport.write(data)
             else:
-                over = True
-        if over or self._websocket.close_expected():
+                self._over = True
+        if (self._over or self._websocket.close_expected()) and not self.has_more:
             self._finish(Closing(*self._why()))
 
     def _why(self) -> tuple[str, str]:
@@ -141,8 +166,8 @@ class ServedWebSocket(WebSocketConnection):
         self._lenient = door.gateway.settings.sisnet.lenient
         self._masking = Masking() if self._lenient else None
 
-    def _read(self, data: bytes) -> None:
-        super()._read(data if self._masking is None else self._masking.receive(data))
+    def _readable(self, data: bytes) -> bytes:
+        return data if self._masking is None else self._masking.receive(data)
 
     def _discard(self) -> None:
         super()._discard()

@@ -1,5 +1,6 @@
 """What all frames have in common, and who sent them."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import ClassVar
 
@@ -25,3 +26,13 @@ class Frame(Struct, frozen=True, gc=False):  # frames hold no cycles, so the col
     def encode(self) -> bytes:
         """The bytes of the wire. Raises EncodeError for a value that they have no room for."""
         raise NotImplementedError
+
+
+def encode_all(frames: Sequence[Frame]) -> list[bytes]:
+    """Encode each; an answer that is given many times over, once."""
+    encoded: list[bytes] = []
+    last: Frame | None = None
+    for frame in frames:
+        encoded.append(frame.encode() if frame is not last else encoded[-1])
+        last = frame
+    return encoded

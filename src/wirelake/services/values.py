@@ -14,16 +14,25 @@ from wirelake.broker.broker import Broker, answered
 from wirelake.broker.peer import Peer
 from wirelake.commit import Commit
 from wirelake.errors import InputError
-from wirelake.limits import STATE_VALUES_BYTES_MAX
+from wirelake.limits import (
+    STATE_VALUES_BYTES_MAX,
+    VALUES_ANSWER_BYTES_MAX,
+    VALUES_ANSWER_HELD_BYTES,
+    VALUES_KEYS_AT_ONCE,
+)
 from wirelake.message import Message, Operation
-from wirelake.state.values import NO_END, NO_KEY, Only, Values
+from wirelake.protocols.resp.frames import BulkString, EncodedArray
+from wirelake.services.jobs import Job, Jobs
+from wirelake.state.values import ALL, NO_END, NO_KEY, Only, Values
 
 SERVICE: Final = "redis"
 
 _INTEGER: Final = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 _I64: Final = range(-(2**63), 2**63)
 _SCAN_KEYS: Final = 10  # looked at, where SCAN names no count
-_SCAN_KEYS_MAX: Final = 100_000
+_SCAN_KEYS_MAX: Final = 10_000  # COUNT is a hint
+_CURSOR_DIGITS_MAX: Final = 20
+_ITEM_BYTES: Final = 16  # about what an item of a list takes beside its own bytes
 _STRING: Final = b"string"  # the one type of value there is
 _SYNTAX: Final = "ERR syntax error"
 _NOT_A_NUMBER: Final = "ERR value is not an integer or out of range"
@@ -42,9 +51,12 @@ class Setting(Struct):
 
 
 class ValueService:
-    def __init__(self, broker: Broker, values: Values, now_ms: Callable[[], int], about: Callable[[], str]) -> None:
+    def __init__(
+        self, broker: Broker, values: Values, jobs: Jobs, now_ms: Callable[[], int], about: Callable[[], str]
+    ) -> None:
         self._broker = broker
         self._values = values
+        self._jobs = jobs
         self._now_ms = now_ms
         self._about = about  # what INFO tells
         self._written = Commit.resolved()  # the last write: when it is durable, so are those before it
@@ -56,33 +68,51 @@ class ValueService:
             "expire": self._expire,
             "get": self._get,
             "info": self._info,
-            "keys": self._keys,
-            "mget": self._get_many,
             "persist": self._persist,
             "pexpire": self._expire_ms,
             "pttl": self._remaining_ms,
-            "scan": self._scan,
             "set": self._set,
             "strlen": self._length,
             "ttl": self._remaining,
             "type": self._type,
             "unlink": self._delete,
         }
+        self._long_operations: dict[str, Callable[[Peer, Message, Args, int], Job]] = {
+            "keys": self._keys,
+            "mget": self._get_many,
+            "scan": self._scan,
+        }
 
     def __call__(self, peer: Peer, message: Message, _now_s: float) -> None:
         """Raises InputError in the words of redis."""
         op = message.target.op if isinstance(message.target, Operation) else ""
+        args = _args(message)
         operation = self._operations.get(op.lower())
-        if operation is None:
+        if operation is not None and (len(args) <= VALUES_KEYS_AT_ONCE or operation != self._delete):
+            before = self._written
+            said = operation(args, self._now_ms())
+            is_decided = self._written is before and before.done
+            self._answer(peer, message, said, None if is_decided else self._written)
+            return
+        long_operation = self._delete_many if operation is not None else self._long_operations.get(op.lower())
+        if long_operation is None:
             raise InputError(f"ERR unknown command '{op[:128]}'")
-        before = self._written
-        said = operation(_args(message), self._now_ms())
+        self._jobs.start(peer, message, long_operation(peer, message, args, self._now_ms()))
+
+    def _answer(self, peer: Peer, message: Message, said: Any, commit: Commit | None) -> None:
         if isinstance(said, bytes):
             answer = answered(message, name="bulk_string", protocol="resp", payload=said)
         else:
             answer = answered(message, fields={} if said is _OK else {"value": said})
-        reads_what_is_decided = self._written is before and before.done
-        self._broker.after(None if reads_what_is_decided else self._written, peer, answer)
+        if commit is not None and len(answer.payload) > VALUES_ANSWER_HELD_BYTES:
+            self._jobs.start(peer, message, self._wait(peer, answer, commit))
+        else:
+            self._broker.after(commit, peer, answer)
+
+    def _wait(self, peer: Peer, answer: Message, commit: Commit) -> Job:
+        """Answer when this is durable."""
+        yield commit
+        self._broker.after(commit, peer, answer)
 
     # Reading
 
@@ -90,9 +120,16 @@ class ValueService:
         (key,) = _exactly(args, 1, "get")
         return self._values.get(key, now_ms)
 
-    def _get_many(self, args: Args, now_ms: int) -> list[bytes | None]:
-        get = self._values.get
-        return [get(key, now_ms) for key in _some(args, "mget")]
+    def _get_many(self, peer: Peer, message: Message, args: Args, now_ms: int) -> Job:
+        get, found, size = self._values.get, [], 0
+        for place, key in enumerate(_some(args, "mget")):
+            value = get(key, now_ms)
+            found.append(value)
+            size = _counted(size, value or b"")
+            if place % VALUES_KEYS_AT_ONCE == 0:
+                yield None
+        yield self._written
+        self._broker.after(self._written, peer, answered(message, fields={"value": found}))
 
     def _exists(self, args: Args, now_ms: int) -> int:
         return self._values.exists(_some(args, "exists"), now_ms)
@@ -109,13 +146,40 @@ class ValueService:
         _exactly(args, 0, "dbsize")
         return len(self._values)
 
-    def _keys(self, args: Args, now_ms: int) -> list[bytes]:
+    def _keys(self, peer: Peer, message: Message, args: Args, now_ms: int) -> Job:
         (pattern,) = _exactly(args, 1, "keys")
-        return self._values.keys(pattern, now_ms)
+        yield from self._look(peer, message, pattern, 0, ALL, now_ms, is_scan=False)
 
-    def _scan(self, args: Args, now_ms: int) -> list[Any]:
+    def _look(
+        self, peer: Peer, message: Message, pattern: bytes, cursor: int, count: int, now_ms: int, *, is_scan: bool
+    ) -> Job:
+        """Look for keys. A redis client's answer is encoded on the way, others take what there is as a list."""
+        is_redis = peer.protocol == "resp"
+        found: list[bytes] = []
+        encoded: list[bytes] = []
+        size = matched = 0
+        for behind, keys in self._values.look(pattern, cursor, count, now_ms):
+            cursor = behind
+            for key in keys:
+                size = _counted(size, key)
+            matched += len(keys)
+            if is_redis:
+                encoded += [b"$%d\r\n%b\r\n" % (len(key), key) for key in keys]
+            else:
+                found += keys
+            yield None
+        yield self._written
+        if is_redis:
+            head = b"*2\r\n" + BulkString(b"%d" % cursor).encode() if is_scan else b""
+            payload = b"".join([head, b"*%d\r\n" % matched, *encoded])
+            answer = answered(message, name=EncodedArray.name, protocol="resp", payload=payload)
+        else:
+            answer = answered(message, fields={"value": [b"%d" % cursor, found] if is_scan else found})
+        self._broker.after(self._written, peer, answer)
+
+    def _scan(self, peer: Peer, message: Message, args: Args, now_ms: int) -> Job:
         cursor, *options = _some(args, "scan")
-        if not cursor.isdigit() or int(cursor) not in _I64:
+        if not cursor.isdigit() or len(cursor) > _CURSOR_DIGITS_MAX or int(cursor) not in _I64:
             raise InputError("ERR invalid cursor")
         pattern, count, wanted = b"*", _SCAN_KEYS, _STRING
         if len(options) % 2:
@@ -132,8 +196,9 @@ class ValueService:
                     wanted = value.lower()
                 case _:
                     raise InputError(_SYNTAX)
-        following, keys = self._values.scan(int(cursor), pattern, min(count, _SCAN_KEYS_MAX), now_ms)
-        return [b"%d" % following, keys if wanted == _STRING else []]
+        if wanted != _STRING:
+            pattern = b"[]"  # nothing: there are no values of another type
+        yield from self._look(peer, message, pattern, int(cursor), min(count, _SCAN_KEYS_MAX), now_ms, is_scan=True)
 
     def _remaining(self, args: Args, now_ms: int) -> int:
         (key,) = _exactly(args, 1, "ttl")
@@ -180,6 +245,14 @@ class ValueService:
     def _delete(self, args: Args, now_ms: int) -> int:
         gone, self._written = self._values.delete(_some(args, "del"), now_ms)
         return gone
+
+    def _delete_many(self, peer: Peer, message: Message, args: Args, now_ms: int) -> Job:
+        """Many keys: others may be served between two parts of them."""
+        gone = 0
+        for place in range(0, len(args), VALUES_KEYS_AT_ONCE):
+            gone += self._delete(args[place : place + VALUES_KEYS_AT_ONCE], now_ms)
+            yield None
+        self._broker.after(self._written, peer, answered(message, fields={"value": gone}))
 
     def _expire(self, args: Args, now_ms: int) -> int:
         return self._end(args, now_ms, 1000, "expire")
@@ -289,6 +362,16 @@ def _number(text: bytes) -> int:
     if _INTEGER.fullmatch(text) is None or int(text) not in _I64:
         raise InputError(_NOT_A_NUMBER)
     return int(text)
+
+
+def _counted(size: int, item: bytes) -> int:
+    """The size of a list with one more item. Raises InputError beyond the limit of an answer."""
+    size += len(item) + _ITEM_BYTES
+    if size > VALUES_ANSWER_BYTES_MAX:
+        raise InputError(
+            f"ERR the answer is over the limit of {VALUES_ANSWER_BYTES_MAX} bytes: ask for less, or use SCAN"
+        )
+    return size
 
 
 def _exactly(args: Args, count: int, name: str) -> Args:

@@ -3,6 +3,9 @@
 import re
 from functools import lru_cache
 
+from wirelake.errors import InputError
+from wirelake.limits import STATE_PATTERN_BYTES_MAX
+
 
 @lru_cache(maxsize=256)
 def glob(pattern: bytes) -> re.Pattern[bytes]:
@@ -11,6 +14,8 @@ def glob(pattern: bytes) -> re.Pattern[bytes]:
     Each `*` with what follows it is an atomic group: it takes the first place that fits and never comes back, so that
     no pattern needs more than length × length steps.
     """
+    if len(pattern) > STATE_PATTERN_BYTES_MAX:
+        raise InputError(f"ERR a pattern has at most {STATE_PATTERN_BYTES_MAX} bytes")
     pieces: list[bytes] = []
     group = b""  # of the last star, still open
     place = 0

@@ -4,7 +4,7 @@ A value that is over is not there, whether or not the sweep has removed it yet.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Final
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from wirelake.commit import Commit
 from wirelake.errors import FullError, InputError
-from wirelake.limits import STATE_NAME_BYTES_MAX, STATE_VALUES_BYTES_MAX, STATE_VALUES_MAX
+from wirelake.limits import STATE_KEYS_LOOKED_AT, STATE_NAME_BYTES_MAX, STATE_VALUES_BYTES_MAX, STATE_VALUES_MAX
 from wirelake.state.batch import Statement
 from wirelake.state.bounds import check_content, check_integer
 from wirelake.state.glob import glob
@@ -28,6 +28,7 @@ _VALUE_BYTES: Final = 256  # what a value takes in memory beyond its own bytes, 
 _SPARE_NUMBERS: Final = 1024
 NO_KEY: Final = -2  # redis' own words for `remaining_ms`
 NO_END: Final = -1
+ALL: Final = 2**63  # keys, to be looked at
 
 
 class Value(Struct, frozen=True, gc=False):
@@ -85,24 +86,40 @@ class Values:
 
     def keys(self, pattern: bytes, now_ms: int) -> list[bytes]:
         """All that match, oldest first."""
-        self._writer.fresh()
-        matches = glob(pattern).fullmatch
-        return [key for key, value in self._by_key.items() if matches(key) and not value.over(now_ms)]
+        return [key for _, keys in self.look(pattern, 0, ALL, now_ms) for key in keys]
 
     def scan(self, cursor: int, pattern: bytes, count: int, now_ms: int) -> tuple[int, list[bytes]]:
         """Look at `count` keys from the cursor on; the next cursor, 0 at the end, and those that match.
 
         A key that is there from the first call to the last is given exactly once.
         """
+        found: list[bytes] = []
+        for behind, keys in self.look(pattern, cursor, count, now_ms):
+            cursor = behind
+            found += keys
+        return cursor, found
+
+    def look(self, pattern: bytes, cursor: int, count: int, now_ms: int) -> Iterator[tuple[int, list[bytes]]]:
+        """The same, a few at a time: the cursor behind them (0 at the end), and those that match.
+
+        Keys may be set and deleted between two steps.
+        """
         self._writer.fresh()
-        start = bisect_right(self._numbers, cursor)
-        numbers = self._numbers[start : start + max(count, 1)]
         matches = glob(pattern).fullmatch
-        keys = [self._keys[number] for number in numbers if number in self._keys]
-        more = start + len(numbers) < len(self._numbers)
-        return (numbers[-1] if more else 0), [
-            key for key in keys if matches(key) and not self._by_key[key].over(now_ms)
-        ]
+        count = max(count, 1)
+        while count > 0:
+            start = bisect_right(self._numbers, cursor)
+            numbers = self._numbers[start : start + min(count, STATE_KEYS_LOOKED_AT)]
+            count -= len(numbers)
+            found: list[bytes] = []
+            for number in numbers:
+                key = self._keys.get(number)
+                if key is not None and matches(key) and not self._by_key[key].over(now_ms):
+                    found.append(key)
+            cursor = numbers[-1] if start + len(numbers) < len(self._numbers) else 0
+            yield cursor, found
+            if not cursor:
+                return
 
     def set(
         self, key: bytes, content: bytes, now_ms: int, *, expires_at_ms: int | None = None, only: Only | None = None

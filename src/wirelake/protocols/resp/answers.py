@@ -10,7 +10,7 @@ from wirelake.limits import (
     RESP_REQUESTS_OPEN_MAX,
     RESP_REQUESTS_PAUSE_AT,
 )
-from wirelake.protocols.resp.frames import Array, BulkString, Push, Value
+from wirelake.protocols.resp.frames import Array, BulkString, EncodedArray, Push, Value
 
 _FEW = 16  # looked at for each notification
 _VALUE_BYTES = 64  # about what the smallest value takes
@@ -105,7 +105,7 @@ class Answers:
 
 def _weight(value: Value) -> int:
     match value:
-        case BulkString():
+        case BulkString() | EncodedArray():
             return _VALUE_BYTES + len(value.data)
         case Array() | Push():
             return _VALUE_BYTES + sum(map(_weight, value.items))

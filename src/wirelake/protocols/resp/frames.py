@@ -111,6 +111,16 @@ class Integer(Value, frozen=True):
         return b":%d\r\n" % self.value
 
 
+class EncodedArray(Value, frozen=True):
+    """An array of bulk strings that was encoded bit by bit, because it is long. Both versions write it alike."""
+
+    name = "encoded_array"
+    data: bytes
+
+    def encode(self) -> bytes:
+        return self.data
+
+
 class BulkString(Value, frozen=True):
     name = "bulk_string"
     data: bytes

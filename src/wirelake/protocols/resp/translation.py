@@ -275,6 +275,8 @@ def _answer_value(message: Message) -> Value:
         raise TranslationError("an answer in several parts")
     if message.fields and message.payload:
         raise TranslationError("fields and payload together do not fit where there is room for one value")
+    if message.protocol == "resp" and message.name == frames.EncodedArray.name:
+        return frames.EncodedArray(message.payload)
     if message.payload or (message.protocol == "resp" and message.name == BulkString.name):
         return BulkString(message.payload)
     if not message.fields:

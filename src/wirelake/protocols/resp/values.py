@@ -71,7 +71,11 @@ def from_plain(plain: Any, depth: int = 0) -> Value:  # noqa: PLR0911 (one retur
         case bytes():
             return frames.BulkString(plain)
         case list() | tuple():
-            return frames.Array(tuple([from_plain(item, depth + 1) for item in plain]))
+            return frames.Array(
+                tuple(
+                    [frames.BulkString(item) if type(item) is bytes else from_plain(item, depth + 1) for item in plain]
+                )
+            )
         case set() | frozenset():
             return frames.Set(tuple([from_plain(item, depth + 1) for item in plain]))
         case dict():

@@ -18,7 +18,9 @@ def in_version_2(value: Value) -> Value:  # noqa: PLR0911 (one return a type)
         case frames.BulkError():
             return error(value.text)
         case frames.Array() | frames.Set() | frames.Push():
-            return frames.Array(tuple([in_version_2(item) for item in value.items]))
+            return frames.Array(
+                tuple([item if type(item) is frames.BulkString else in_version_2(item) for item in value.items])
+            )
         case frames.Map():
             sides = [side for pair in value.pairs for side in (pair.key, pair.value)]
             return frames.Array(tuple([in_version_2(side) for side in sides]))

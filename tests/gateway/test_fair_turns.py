@@ -1,0 +1,193 @@
+"""What takes long is done bit by bit: others are answered in between, and the answers are those of one piece."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.running import HOST, WAIT_S, Running, running_gateway, until
+from gateway.test_redis_values import Line
+from gateway.wire import Phone
+from wirelake.gateway.connection import Connection
+from wirelake.limits import STATE_PATTERN_BYTES_MAX
+from wirelake.protocols.comet import frames as comet
+from wirelake.protocols.resp.frames import Command
+
+KEYS = 20_000
+PIPELINED = 40
+APP, PHONE = ("app", "t0ken"), ("phone", "token")
+AUTH = Command((b"AUTH", b"app", b"t0ken")).encode()
+
+
+@asynccontextmanager
+async def gateway(tmp_path: Path, *doors: str, keys: int = KEYS, **settings: object) -> AsyncIterator[Running]:
+    async with running_gateway(tmp_path, "redis", "comet", *doors, identities=[APP, PHONE], **settings) as running:
+        values = running.gateway.state.values
+        for number in range(keys):
+            commit = values.set(b"key:%06d" % number, b"", running.gateway.now_ms())
+            if number % 5000 == 4999 and commit is not None:
+                await commit
+        yield running
+
+
+async def phone(running: Running) -> Phone:
+    return await Phone.call(running.port("comet"), *PHONE)
+
+
+async def hog(running: Running) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Connection]:
+    reader, writer = await asyncio.open_connection(HOST, running.port("redis"))
+    writer.write(AUTH)
+    assert await reader.readline() == b"+OK\r\n"
+    (connection,) = [each for each in running.gateway.connections.values() if each.protocol == "resp"]
+    return reader, writer, connection
+
+
+async def read_keys(reader: asyncio.StreamReader) -> list[bytes]:
+    async with asyncio.timeout(4 * WAIT_S):
+        count = int((await reader.readline())[1:])
+        keys = []
+        for _ in range(count):
+            await reader.readline()
+            keys.append((await reader.readline())[:-2])
+        return keys
+
+
+def test_others_are_answered_between_pipelined_keys(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with gateway(tmp_path) as running, await phone(running) as innocent:
+            reader, writer, connection = await hog(running)
+            for number in range(PIPELINED):
+                writer.write(Command((b"KEYS", b"*")).encode() + Command((b"PING", b"%d" % number)).encode())
+            await until(lambda: len(running.gateway.jobs) == 1)
+            assert await innocent.ask(comet.Heartbeat()) == comet.Ok()
+            assert connection.frames_out < PIPELINED, "it did not have to wait until all were answered"
+            expected = [b"key:%06d" % number for number in range(KEYS)]
+            for number in range(PIPELINED):
+                assert await read_keys(reader) == expected
+                assert await reader.readline() == b"$%d\r\n" % len(str(number))
+                assert await reader.readline() == b"%d\r\n" % number
+            assert len(running.gateway.jobs) == 0
+            writer.close()
+
+    asyncio.run(story())
+
+
+def test_others_are_answered_between_large_scans(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with gateway(tmp_path) as running, await phone(running) as innocent:
+            reader, writer, connection = await hog(running)
+            before = connection.frames_out
+            writer.write(Command((b"SCAN", b"0", b"COUNT", b"100000")).encode() * PIPELINED)
+            await until(lambda: connection.frames_in > PIPELINED)
+            assert await innocent.ask(comet.Heartbeat()) == comet.Ok()
+            assert connection.frames_out - before < PIPELINED
+            for _ in range(PIPELINED):
+                assert await reader.readline() == b"*2\r\n"
+                await reader.readline()
+                cursor = int(await reader.readline())
+                keys = await read_keys(reader)
+                assert cursor > 0, "COUNT is a hint: one call looks at fewer"
+                assert keys == [b"key:%06d" % number for number in range(len(keys))]
+            writer.close()
+
+    asyncio.run(story())
+
+
+def test_a_scan_in_large_steps_finds_each_key_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with gateway(tmp_path) as running, await Line.call(running) as line:
+            await line.ask("AUTH app t0ken")
+            cursor, found = b"0", []
+            while True:
+                cursor, keys = await line.plain(f"SCAN {cursor.decode()} COUNT 100000 MATCH key:0*")
+                found += keys
+                if cursor == b"0":
+                    break
+            assert found == [b"key:%06d" % number for number in range(KEYS)]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("SCAN " + "9" * 5000, b"-ERR invalid cursor\r\n"),
+        ("SCAN 99999999999999999999", b"-ERR invalid cursor\r\n"),
+        ("KEYS " + "*a" * STATE_PATTERN_BYTES_MAX, b"-ERR a pattern has at most 1024 bytes\r\n"),
+        ("SCAN 0 MATCH " + "*a" * STATE_PATTERN_BYTES_MAX, b"-ERR a pattern has at most 1024 bytes\r\n"),
+    ],
+    ids=["a cursor of 5000 digits", "a cursor over 64 bits", "a long pattern", "a long pattern to scan with"],
+)
+def test_what_would_take_too_long_is_refused(tmp_path: Path, asked: str, told: bytes) -> None:
+    async def story() -> None:
+        async with gateway(tmp_path, keys=10) as running, await Line.call(running) as line:
+            await line.ask("AUTH app t0ken")
+            assert await line.ask(asked) == told
+            assert await line.ask("PING") == b"+PONG\r\n"
+
+    asyncio.run(story())
+
+
+def test_many_values_and_many_keys_at_once(tmp_path: Path) -> None:
+    """Commands that name thousands of keys are done in parts, and answered as one."""
+
+    async def story() -> None:
+        async with gateway(tmp_path) as running, await Line.call(running) as line:
+            await line.ask("AUTH app t0ken")
+            names = " ".join(f"key:{number:06}" for number in range(5000))
+            values = await line.plain(f"MGET {names} missing")
+            assert values == [b""] * 5000 + [None]
+            assert await line.ask(f"DEL {names} missing") == b":5000\r\n"
+            assert await line.ask("DBSIZE") == b":%d\r\n" % (KEYS - 5000)
+
+    asyncio.run(story())
+
+
+def test_an_answer_that_would_be_too_large_is_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with gateway(tmp_path, keys=0) as running, await Line.call(running) as line:
+            await line.ask("AUTH app t0ken")
+            line.say(b"SET", b"large", b"x" * (1 << 20))
+            assert await line.hear() == b"+OK\r\n"
+            answer = await line.ask("MGET" + " large" * 100)
+            assert answer.startswith(b"-ERR the answer is over the limit of")
+
+    asyncio.run(story())
+
+
+def test_who_goes_away_takes_its_long_requests_with_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with gateway(tmp_path) as running:
+            _, writer, connection = await hog(running)
+            writer.write(Command((b"KEYS", b"*")).encode() * PIPELINED)
+            await until(lambda: len(running.gateway.jobs) == 1)
+            connection.abort()
+            await until(lambda: not running.gateway.connections)
+            assert len(running.gateway.jobs) == 0
+            async with await Line.call(running) as line:
+                await line.ask("AUTH app t0ken")
+                assert await line.ask("DBSIZE") == b":%d\r\n" % KEYS
+            writer.close()
+
+    asyncio.run(story())
+
+
+def test_commands_held_until_the_login_are_done_one_after_the_other(tmp_path: Path) -> None:
+    """They all become messages at once when the login is decided."""
+
+    async def story() -> None:
+        async with gateway(tmp_path) as running, await phone(running) as innocent:
+            reader, writer = await asyncio.open_connection(HOST, running.port("redis"))
+            writer.write(AUTH + Command((b"KEYS", b"*")).encode() * PIPELINED + Command((b"PING",)).encode())
+            assert await reader.readline() == b"+OK\r\n"
+            await until(lambda: len(running.gateway.jobs) == 1)
+            assert await innocent.ask(comet.Heartbeat()) == comet.Ok()
+            assert len(running.gateway.jobs) <= 1, "one at a time"
+            for _ in range(PIPELINED):
+                assert len(await read_keys(reader)) == KEYS
+            assert await reader.readline() == b"+PONG\r\n"
+            writer.close()
+
+    asyncio.run(story())
