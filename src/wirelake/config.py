@@ -27,6 +27,7 @@ from wirelake.limits import (
     APOSTOL_INFLATED_BYTES_MAX,
     APOSTOL_PACKET_DATA_BYTES,
     APOSTOL_RECEIPT_S,
+    APOSTOL_REPLAY_WINDOW_S,
     APOSTOL_REQUEST_S,
     APOSTOL_RESENDS_MAX,
     BROKER_CALL_S,
@@ -160,7 +161,8 @@ class Esnp(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class Apostol(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     open: bool = False  # True takes devices that are not registered
-    require_seal: bool = False  # commands in clear from devices that have a key are refused
+    require_seal: bool = False  # commands in clear from devices that have a key are refused, and so are replayed ones
+    replay_window_s: _Seconds = APOSTOL_REPLAY_WINDOW_S  # how far behind a device's newest sealed command one may be
     receipt_s: _Seconds = APOSTOL_RECEIPT_S  # without a receipt for this long, a packet is sent again
     resends_max: _Count = APOSTOL_RESENDS_MAX  # then it is given up
     request_s: _Seconds = APOSTOL_REQUEST_S  # for a device's answer

@@ -6,6 +6,11 @@ from wirelake.pipeline.memory.assembly import RULES, Rules
 def test_the_tables_judge_by_the_settings() -> None:
     assert rules_of(Apostol()) == RULES
     chosen = Apostol(
-        assembly_s=1.5, command_bytes_max=2, inflated_bytes_max=3, assembling_per_device=4, require_seal=True
+        assembly_s=1.5,
+        command_bytes_max=2,
+        inflated_bytes_max=3,
+        assembling_per_device=4,
+        require_seal=True,
+        replay_window_s=5.0,
     )
-    assert rules_of(chosen) == Rules(1_500_000, 2, 3, 4, require_seal=True)
+    assert rules_of(chosen) == Rules(1_500_000, 2, 3, 4, require_seal=True, replay_window_s=5.0)

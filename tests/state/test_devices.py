@@ -1,7 +1,8 @@
 import pytest
 
 from state.conftest import Reopen
-from wirelake.errors import ConflictError, InputError
+from wirelake.errors import ConflictError, FullError, InputError
+from wirelake.limits import STATE_SEALS_BYTES_MAX
 from wirelake.state.devices import Device
 from wirelake.state.store import StateStore
 
@@ -40,3 +41,21 @@ def test_a_serial_is_taken_once_and_its_key_is_not_shown(store: StateStore) -> N
     with pytest.raises(ConflictError):
         store.devices.add("a", 1, KEY, 1)
     assert str(KEY) not in repr(store.devices.find("a"))
+
+
+def test_what_is_known_of_sealed_commands_goes_with_the_device(store: StateStore, reopen: Reopen) -> None:
+    assert store.devices.save_seals("a", 6, b"1") is None
+    store.devices.add("a", 6, KEY, 1)
+    store.devices.save_seals("a", 6, b"1")
+    store.devices.save_seals("a", 6, b"2")
+    store.devices.save_seals("a", 7, b"3")
+    assert store.devices.seals("a") == {6: b"2", 7: b"3"}
+    store = reopen()
+    assert store.devices.seals("a") == {6: b"2", 7: b"3"}
+    assert store.devices.seals("b") == {}
+    with pytest.raises(FullError):
+        store.devices.save_seals("a", 6, bytes(STATE_SEALS_BYTES_MAX + 1))
+    store.devices.remove("a")
+    store.devices.add("a", 6, KEY, 2)
+    assert store.devices.seals("a") == {}
+    assert reopen().devices.seals("a") == {}

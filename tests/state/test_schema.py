@@ -43,6 +43,9 @@ ROWS = (
     """
     INSERT INTO identities VALUES ('bob', x'0102', x'0304', 0, 0, 0, 8, 'blake2b');
     """,
+    """
+    INSERT INTO device_seals VALUES ('meter', 6, x'0b');
+    """,
 )
 
 
@@ -87,6 +90,7 @@ def test_a_database_of_every_version_opens_with_all_it_held(path: Path, version:
     for sid, since, secret in ((b"\1", 2, b""), (b"\3", 5, b"\n")):
         session = store.sessions.find(sid, 0)
         assert (session is not None and session.resume_secret == secret) is (version >= since)
+    assert store.devices.seals("meter") == ({6: b"\v"} if version >= 7 else {})
     # And what later versions brought works here too.
     store.sessions.save(Session(b"\2", "magline", "ann", 60, ())).wait(WAIT_S)
     store.topics.publish("@news", b"four", 40, retain=True)[1].wait(WAIT_S)

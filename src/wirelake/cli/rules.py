@@ -17,4 +17,5 @@ def rules_of(apostol: Apostol) -> "Rules":
         inflated_bytes_max=apostol.inflated_bytes_max,
         assembling_max=apostol.assembling_per_device,
         require_seal=apostol.require_seal,
+        replay_window_s=apostol.replay_window_s,
     )

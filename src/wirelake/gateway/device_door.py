@@ -116,7 +116,7 @@ class Stream(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername")
         self._address = f"{name[0]}:{name[1]}"
-        self._origin = Origin(self._address, self._send)
+        self._origin = Origin(self._address, self._send, stream=True)
         self._turns = Turns(self._gateway, self._transport, self)
         refusal = self._gateway.admission.enter(self._address)
         self._let_in = not refusal

@@ -1,20 +1,25 @@
 """Devices: one session for each serial, wherever its packets come from.
 
 A device is not a connection: its UDP address may change between two packets, and one TCP connection may carry several
-devices. So packets are sorted by serial here, and what is sent to a device goes where it was last heard.
+devices. So packets are sorted by serial here. Receipts go where their packet came from. Commands go where the device
+was last heard; a device that has a key is known by its seal, because anybody can send packets in its name: see
+`_follow`.
 """
 
 import asyncio
 import logging
 import os
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from wirelake.commit import Commit
 from wirelake.errors import ProtocolError, StateError, StorageError
 from wirelake.gateway.outbox import Outbox
+from wirelake.gateway.recorder import Recorded
+from wirelake.gateway.seals import SealGuard, Seals
 from wirelake.limits import (
     GATEWAY_DATAGRAM_BYTES,
     GATEWAY_DEVICES_MAX,
@@ -23,7 +28,7 @@ from wirelake.limits import (
 from wirelake.log.alike import Alike
 from wirelake.message import Kind, Message, Op, control_op
 from wirelake.protocols.apostol.assembly import Assembling
-from wirelake.protocols.apostol.frames import Packet
+from wirelake.protocols.apostol.frames import Packet, Receipt
 from wirelake.protocols.apostol.server import ServerSession
 from wirelake.protocols.apostol.session import Settings as SessionSettings
 from wirelake.protocols.apostol.skimming import PARAMS, Reports, Run, skim
@@ -34,6 +39,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 Link = Callable[[bytes], None]
+_REPLAYED: Final = "replayed"
+_FORGED: Final = frozenset({_REPLAYED, "unsealed", "bad_seal"})  # why commands are refused that may not be the device's
 
 
 class Origin(Struct, frozen=True):
@@ -41,6 +48,10 @@ class Origin(Struct, frozen=True):
 
     address: str
     link: Link
+    stream: bool = False  # of a TCP connection: there is one of these for all of its packets
+
+    def is_same(self, other: "Origin") -> bool:
+        return self is other or (self.address == other.address and not self.stream and not other.stream)
 
 
 class Stranger:
@@ -52,6 +63,16 @@ class Stranger:
         self.protocol = "apostol"
         self.id = ""
         self.identity = identity
+        self.address = address
+
+
+class _Elsewhere:
+    """A device, in the record of a packet that came from somewhere else than where its commands go."""
+
+    __slots__ = ("address", "id", "identity", "protocol")
+
+    def __init__(self, peer: "DevicePeer", address: str) -> None:
+        self.protocol, self.id, self.identity = peer.protocol, peer.id, peer.identity
         self.address = address
 
 
@@ -74,9 +95,13 @@ class DevicePeer:
         "_closing",
         "_due_s",
         "_gateway",
+        "_guard",
+        "_heard_from",
+        "_heard_sealed",
         "_lines",
         "_link",
         "_outbox",
+        "_receipts",
         "_session",
         "address",
         "bytes_in",
@@ -100,10 +125,14 @@ class DevicePeer:
         self.opened_at_ms = gateway.now_ms()
         self._gateway = gateway
         self._lines: dict[int, Line] = {}  # by device type
-        self._link = origin.link
+        self._link: Link | None = None  # where commands go; `address` is where that is
+        self._heard_from = origin  # the last packet
+        self._heard_sealed = False
+        self._guard: SealGuard | None = None
         self._closing: Closing | None = None
         self._due_s = float("inf")
         self._outbox = Outbox(gateway.gate, self._send, self._storage_failed, GATEWAY_DATAGRAM_BYTES)
+        self._receipts = self._receipts_to(origin)
         self._session = ServerSession(gateway.now_s(), os.urandom, gateway.devices.session_settings)
 
     @property
@@ -141,7 +170,7 @@ class DevicePeer:
 
     @property
     def pending_bytes(self) -> int:
-        return self._outbox.bytes
+        return self._outbox.bytes + self._receipts.bytes
 
     @property
     def bytes_written(self) -> int:
@@ -164,6 +193,8 @@ class DevicePeer:
     def say(self, message: Message) -> None:
         """Raises StateError for a request that cannot be made now: whoever asks has to hear of it."""
         if self._closing is None:
+            if message.kind is Kind.REQUEST and self._link is None:
+                raise StateError(f"nothing sealed came from device {self.identity!r} yet: it is not known where it is")
             try:
                 self._take(self._session.send(message, self._gateway.now_s()))
             except StateError as error:
@@ -182,28 +213,31 @@ class DevicePeer:
 
     def receive(self, raw: bytes, packet: Packet, origin: Origin) -> None:
         gateway = self._gateway
-        self._link, self.address = origin.link, origin.address
-        gateway.recorder.frames(self, "in", [raw])
+        gateway.recorder.frames(self._at(origin), "in", [raw])
+        self._answer_to(origin)
         self.frames_in += 1
         self.bytes_in += len(raw)
+        seals = self._session.seals
         held = self._session.assembling_bytes
         self._take(self._session.receive(packet, gateway.now_s()))
         if gateway.devices.assembling(self._session.assembling_bytes - held):
             held = self._session.assembling_bytes
             self._take(self._session.relieve(gateway.now_s()))
             gateway.devices.assembling(-held)
+        self._follow(origin, sealed=self._session.seals > seals)
         self._watch()
         if packet.params == PARAMS and packet.device_type not in self._lines and self._session.skimmable:
             line = self._lines[packet.device_type] = Line(self, packet.device_type, self._session)
             gateway.devices.lines[line.head] = line
 
-    def hold(self, receipt: bytes, commit: Commit) -> None:
-        """Send this once that is on disk."""
-        self._outbox.hold(receipt, commit)
+    def hold(self, receipt: bytes, commit: Commit, origin: Origin) -> None:
+        """Send this back once that is on disk."""
+        self._answer_to(origin)
+        self._receipts.hold(receipt, commit)
 
     def skimmed(self, count: int, bytes_in: int, bytes_out: int, origin: Origin, now_s: float) -> None:
         """So many of its reports came and will be answered, without having been read one by one."""
-        self._link, self.address = origin.link, origin.address
+        self._follow(origin, sealed=False)
         self.frames_in += count
         self.frames_out += count
         self.bytes_in += bytes_in
@@ -239,30 +273,92 @@ class DevicePeer:
 
     def _take(self, step: Step) -> None:
         gateway = self._gateway
-        if step.frames:
-            wires = [frame.encode() for frame in step.frames]
-            self.frames_out += len(wires)
-            commit = gateway.recorder.frames(self, "out", wires)
-            for wire in wires:
-                self._outbox.hold(wire, commit)
+        receipts = [frame.encode() for frame in step.frames if isinstance(frame, Receipt)]
+        commands = [frame.encode() for frame in step.frames if not isinstance(frame, Receipt)]
+        if receipts:
+            self._write(receipts, self._at(self._heard_from), self._receipts)
+        if commands:
+            self._write(commands, self, self._outbox)
         for message in step.messages:
             if control_op(message) is Op.LOGIN:
-                device = gateway.state.devices.find(self.identity)
-                fields = {"key": device.key} if device is not None and device.key is not None else {}
-                self.say(Message(kind=Kind.RESPONSE, correlation=message.correlation, fields=fields))
+                self.say(Message(kind=Kind.RESPONSE, correlation=message.correlation, fields=self._known()))
             else:
+                self._count_refusal(message)
                 gateway.heard_device(self, message)
         if step.closing is not None:
             self._finish(step.closing)
 
+    def _write(self, wires: list[bytes], to: Recorded, outbox: Outbox) -> None:
+        self.frames_out += len(wires)
+        commit = self._gateway.recorder.frames(to, "out", wires)
+        for wire in wires:
+            outbox.hold(wire, commit)
+
+    def _known(self) -> dict[str, object]:
+        """What the registry has about it, for its session."""
+        gateway = self._gateway
+        device = gateway.state.devices.find(self.identity)
+        if device is None or device.key is None:
+            return {}
+        settings = self._session.settings
+        if not settings.require_seal:
+            return {"key": device.key}
+        self._guard = SealGuard(gateway, gateway.devices.seals, self.identity, settings.replay_window_s)
+        return {"key": device.key, "is_new": self._guard.is_new}
+
+    def _count_refusal(self, message: Message) -> None:
+        """A command that is not what it pretends to be."""
+        reason = message.fields.get("reason")
+        if message.kind is Kind.EVENT and reason in _FORGED:
+            self._gateway.counters.errors["apostol", reason] += 1
+            if reason == _REPLAYED:
+                note = {"reason": reason, "command_no": message.correlation}
+                self._gateway.recorder.event(self._at(self._heard_from), "refuse", note, "in")
+
+    # Where it is
+
+    def _follow(self, origin: Origin, *, sealed: bool) -> None:
+        """Send commands to where this came from, unless the device has a key and something else may have sent it.
+
+        Where a seal is required, only a seal that holds moves the address, and before the first nothing is sent.
+        Where none is required, the same holds once the device was heard sealed; until then it is where it was heard.
+        """
+        session = self._session
+        if sealed:
+            self._heard_sealed = True
+        elif session.has_key and (session.sealed_only or self._heard_sealed):
+            return
+        self._link, self.address = origin.link, origin.address
+
+    def _answer_to(self, origin: Origin) -> None:
+        """Receipts go there from now on; those on their way go where they were to go."""
+        if not origin.is_same(self._heard_from):
+            self._receipts = self._receipts_to(origin)
+        self._heard_from = origin
+
+    def _receipts_to(self, origin: Origin) -> Outbox:
+        return Outbox(
+            self._gateway.gate, partial(self._send_back, origin.link), self._storage_failed, GATEWAY_DATAGRAM_BYTES
+        )
+
+    def _at(self, origin: Origin) -> "DevicePeer | _Elsewhere":
+        return self if origin.address == self.address else _Elsewhere(self, origin.address)
+
     def _send(self, data: bytes) -> None:
+        if self._link is None:
+            _log.debug("device %s: nothing sealed came from it yet, so nothing is sent to it", self.identity)
+            return
+        self._send_back(self._link, data)
+
+    def _send_back(self, link: Link, data: bytes) -> None:
         self.bytes_out += len(data)
-        self._link(data)
+        link(data)
 
     def _finish(self, closing: Closing) -> None:
         if self._closing is None:
             self._closing = closing
             self._gateway.devices.gone(self, closing)
+            self._gateway.devices.seals.save()
 
     def _storage_failed(self, error: StorageError) -> None:
         """No receipt: the device sends again."""
@@ -277,6 +373,7 @@ class Devices:
         self.lines: dict[bytes, Line] = {}  # by what their reports begin with: those that can be skimmed
         self.assembling_bytes = 0  # of all devices' packets that wait for others
         self.streams: set[asyncio.Transport] = set()  # TCP connections that carry packets
+        self.seals = Seals()
         self._gateway = gateway
 
     @property
@@ -294,6 +391,7 @@ class Devices:
             assembling_max=chosen.assembling_per_device,
             packet_data_bytes=chosen.packet_data_bytes,
             require_seal=chosen.require_seal,
+            replay_window_s=chosen.replay_window_s,
         )
 
     def assembling(self, more_bytes: int) -> bool:
@@ -333,8 +431,8 @@ class Devices:
         if together is not None:
             together.hold(receipts.joined, commit)
         else:
-            for line, receipt in zip(run.of, receipts.cut(), strict=True):
-                line.peer.hold(receipt, commit)
+            for line, receipt, origin in zip(run.of, receipts.cut(), came_from, strict=True):
+                line.peer.hold(receipt, commit, origin)
         self._count(run, came_from, sent=together is not None)
         return count
 

@@ -155,6 +155,7 @@ class Gateway:
         self.broker.services.hop = self._tell_hop
         self.resuming = Resuming(self)
         self.devices = Devices(self)
+        self.spawn(self.devices.seals.run())
         self.upstreams = Upstreams(self)
         self.fetcher = Fetcher(self)
         self.broker.fetch = self.fetcher

@@ -1,4 +1,7 @@
-"""Apostol devices: their type, and the key their commands are sealed with. Where each was last heard is not kept."""
+"""Apostol devices: their type, the key their commands are sealed with, and what is known of the commands that came so.
+
+Where each was last heard is not kept.
+"""
 
 from typing import Final
 
@@ -6,7 +9,7 @@ from msgspec import Struct
 
 from wirelake.commit import Commit
 from wirelake.errors import ConflictError, FullError, InputError
-from wirelake.limits import STATE_DEVICES_MAX
+from wirelake.limits import STATE_DEVICES_MAX, STATE_SEALS_BYTES_MAX
 from wirelake.state.batch import Statement
 from wirelake.state.bounds import check_name
 from wirelake.state.reader import Reader
@@ -14,6 +17,10 @@ from wirelake.state.writer import Writer
 
 _ADD: Final = Statement("devices", "INSERT INTO devices (serial, type, key, added_at_ms) VALUES ", "(?,?,?,?)")
 _REMOVE: Final = Statement("devices", "DELETE FROM devices WHERE serial IN (", "?", ")")
+_SAVE_SEALS: Final = Statement(
+    "device_seals", "INSERT OR REPLACE INTO device_seals (serial, type, seals) VALUES ", "(?,?,?)"
+)
+_REMOVE_SEALS: Final = Statement("device_seals", "DELETE FROM device_seals WHERE serial IN (", "?", ")")
 
 _KEY_BYTES: Final = 16  # AES-128
 _TYPE_MAX: Final = 0xFF
@@ -39,11 +46,15 @@ class Devices:
         self._reader = reader
         self._by_serial: dict[str, Device] = {}
         self._addresses: dict[str, Address] = {}  # at most one for each device
+        self._seals: dict[str, dict[int, bytes]] = {}  # by serial and type
 
     def load(self) -> None:
         rows = self._reader.rows("SELECT serial, type, key, added_at_ms FROM devices")
         self._by_serial = {row[0]: Device(*row) for row in rows}
         self._addresses = {serial: at for serial, at in self._addresses.items() if serial in self._by_serial}
+        self._seals = {}
+        for serial, device_type, seals in self._reader.rows("SELECT serial, type, seals FROM device_seals"):
+            self._seals.setdefault(serial, {})[device_type] = seals
 
     def find(self, serial: str) -> Device | None:
         self._writer.fresh()
@@ -74,7 +85,26 @@ class Devices:
         if self._by_serial.pop(serial, None) is None:
             return None
         self._addresses.pop(serial, None)
-        return self._writer.submit(_REMOVE, (serial,))
+        with self._writer.whole():
+            if self._seals.pop(serial, None) is not None:
+                self._writer.submit(_REMOVE_SEALS, (serial,))
+            return self._writer.submit(_REMOVE, (serial,))
+
+    def seals(self, serial: str) -> dict[int, bytes]:
+        """What was saved of the sealed commands of a device, by its type."""
+        self._writer.fresh()
+        return self._seals.get(serial, {}).copy()
+
+    def save_seals(self, serial: str, device_type: int, seals: bytes) -> Commit | None:
+        """In place of what was saved before. None where the device is not registered any more."""
+        self._writer.ready()
+        if serial not in self._by_serial:
+            return None
+        if len(seals) > STATE_SEALS_BYTES_MAX:
+            raise FullError(f"{len(seals)} bytes about the sealed commands of device {serial!r}")
+        self._seals.setdefault(serial, {})[device_type] = seals
+        row = (serial, device_type, seals)
+        return self._writer.submit(_SAVE_SEALS, row, key=(serial, device_type), content_bytes=len(seals))
 
     def heard(self, serial: str, address: Address) -> None:
         """A packet of the device came from here; commands for it go there. Ignored for an unknown device."""

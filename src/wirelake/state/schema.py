@@ -77,6 +77,12 @@ STEPS: Final[tuple[str, ...]] = (
     """
     ALTER TABLE identities ADD COLUMN kind TEXT NOT NULL DEFAULT 'scrypt';
     """,
+    # 7: sealed commands of devices that came, so that they do not come twice
+    """
+    CREATE TABLE device_seals (
+        serial TEXT NOT NULL, type INTEGER NOT NULL, seals BLOB NOT NULL, PRIMARY KEY (serial, type)
+    ) WITHOUT ROWID;
+    """,
 )
 VERSION: Final = len(STEPS)
 

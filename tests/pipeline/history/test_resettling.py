@@ -94,3 +94,20 @@ def test_what_is_older_stays(tmp_path: Path) -> None:
     tables.given(tables.scratch, [command(1, data=b"new"), command(2, second=10, data=b"new")], [])
     found = tables.compare(since=AT + timedelta(seconds=5))
     assert [row["data"] for row in tables.written(found, NAMES[0])] == [b"old", b"new"]
+
+
+def test_what_was_a_replay_stays_one(tmp_path: Path) -> None:
+    """What it repeats may lie before what is read once more."""
+    tables = Tables(tmp_path)
+    old = [command(1), command(2, "refused", reason="replayed"), command(3, "refused", reason="replayed")]
+    tables.given(tables.lake, old, [reading(1, 1.5)])
+    new = [command(1), command(2), command(3, "refused", reason="bad_seal")]
+    tables.given(tables.scratch, new, [reading(1, 1.5), reading(2, 2.5)])
+    found = tables.compare()
+    commands = tables.written(found, NAMES[0])
+    assert [(row["seq"], row["state"], row["reason"]) for row in commands] == [
+        (1, "complete", None),
+        (2, "refused", "replayed"),
+        (3, "refused", "bad_seal"),
+    ]
+    assert [(row["seq"], row["value"]) for row in tables.written(found, NAMES[1])] == [(1, 1.5)]

@@ -1,14 +1,31 @@
 """The pipeline's assembly against the gateway's own: the same packets must meet the same fate."""
 
+from fastcrc import crc64
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import msgpack
 from msgspec.structs import replace
+from pipeline.histories import Bucketed, frame, numbered
 
 from wirelake.limits import APOSTOL_COMMAND_BYTES_MAX
-from wirelake.pipeline.memory.assembly import RULES, Assembly, Done, Rules, pack, unpack
+from wirelake.message import Kind, Message, Op, control_op
+from wirelake.pipeline.memory.assembly import RULES, Assembly, Done, Rules, Seal, pack, unpack
+from wirelake.pipeline.memory.item import ITEMS
 from wirelake.protocols.apostol.assembly import Assembled
+from wirelake.protocols.apostol.commands import DeviceCommand
+from wirelake.protocols.apostol.envelope import build_packets
 from wirelake.protocols.apostol.frames import Packet
-from wirelake.protocols.apostol.opcodes import ANSWER, FIRST, LAST, SEALED, TO_DEVICE, VERSION, ZIPPED
+from wirelake.protocols.apostol.opcodes import (
+    ANSWER,
+    COMMAND_BITS,
+    FIRST,
+    LAST,
+    SEALED,
+    TO_DEVICE,
+    VERSION,
+    ZIPPED,
+)
+from wirelake.protocols.apostol.replays import Replays
 from wirelake.protocols.apostol.server import ServerSession
 from wirelake.protocols.apostol.session import Settings
 
@@ -126,3 +143,108 @@ def test_too_many_bytes() -> None:
     fates, *_ = by_the_pipeline(sent, 3 * SECOND, puts_away=False)
     assert fates == by_the_gateway(sent, 3 * SECOND)[0]
     assert [(fate[2], fate[8]) for fate in fates] == [(0, "command_bytes_max")]
+
+
+KEY = bytes(range(16))
+DEVICE_TIME = 1000
+
+
+def genuine(number: int, content: int, size: int) -> list[Packet]:
+    """A sealed command of the device: the same for the same numbers."""
+    command = DeviceCommand(DEVICE_TIME + content, 2, 0, bytes([content]) * 12).encode()
+    nonce = bytes([number, content, size]) + bytes(9)
+    return build_packets(command, SEALED, 6, "d", number, size, (KEY, nonce))
+
+
+genuine_packets = st.builds(genuine, st.integers(0, 2), st.integers(0, 9), st.sampled_from((20, 30, 100))).flatmap(
+    st.sampled_from
+)
+forged_packets = st.builds(
+    lambda bits, number, packet_no, data: Packet(VERSION, bits, 6, "d", number, packet_no, data),
+    st.sampled_from((0, LAST, FIRST | LAST, SEALED, SEALED | LAST, SEALED | FIRST | LAST, SEALED | ZIPPED)),
+    st.integers(0, 2),
+    st.integers(0, 2),
+    st.sampled_from((b"x", bytes(20), bytes(30))),
+)
+Verdict = tuple[int, str, str]  # command_no, state, reason
+REASONS = {"assembly_timeout": ""}  # what the state says already
+
+
+def judged_by_the_gateway(sent: list[tuple[int, Packet]], until: int, require_seal: bool) -> list[Verdict]:
+    session = ServerSession(0.0, bytes, Settings(require_seal=require_seal, idle_s=1e9))
+    replays, now = Replays(), [0.0]
+
+    def is_new(_device_type: int, device_time: int, sealed: bytes) -> bool:
+        return replays.take(device_time, sealed, now[0], session.settings.replay_window_s)
+
+    messages = list[Message]()
+    for at, packet in [*sent, (until, None)]:
+        while (due_s := session.deadline_s) is not None and due_s <= at / SECOND:
+            messages += session.tick(due_s).messages
+        now[0] = at / SECOND
+        for message in [] if packet is None else session.receive(packet, now[0]).messages:
+            if control_op(message) is Op.LOGIN:
+                answer = Message(kind=Kind.RESPONSE, correlation="login", fields={"key": KEY, "is_new": is_new})
+                messages += session.send(answer, now[0]).messages
+            else:
+                messages.append(message)
+    return sorted(
+        (int(each.correlation), str(each.fields.get("state", "complete")), REASONS.get(reason, reason))
+        for each in messages
+        for reason in [each.fields.get("reason", "")]
+    )
+
+
+def judged_by_the_pipeline(
+    sent: list[tuple[int, Packet]], until: int, require_seal: bool, batches: int
+) -> list[Verdict]:
+    bucketed = Bucketed(1, {"d": KEY}, Rules(require_seal=require_seal))
+    records = numbered([frame("apostol", "in", packet.encode(), at, "s", identity="d") for at, packet in sent])
+    for start in range(0, len(records), batches):
+        bucketed.batch(records[start : start + batches])
+    bucketed.items(ITEMS.empty_table(), until)
+    rows = bucketed.rows("silver.device_commands")
+    assert (
+        len([row for row in rows if row["state"] == "complete"])
+        == len({row["data"] + bytes([row["command_no"], row["packets"]]) for row in rows if row["state"] == "complete"})
+        or not require_seal
+    ), "nothing that is sealed is taken twice"
+    return sorted((row["command_no"], row["state"], row["reason"] or "") for row in rows)
+
+
+@given(
+    st.lists(st.tuples(pauses, genuine_packets | forged_packets), max_size=40),
+    st.booleans(),
+    st.sampled_from((1, 3, 99)),
+)
+@settings(max_examples=150)
+def test_the_same_verdict_on_sealed_forged_and_replayed_commands(
+    steps: list[tuple[int, Packet]], require_seal: bool, batches: int
+) -> None:
+    at, sent = 1000 * SECOND, list[tuple[int, Packet]]()
+    for pause, packet in steps:
+        at += pause
+        sent.append((at, packet))
+    until = at + 100 * SECOND
+    by_the_gateway = judged_by_the_gateway(sent, until, require_seal)
+    assert judged_by_the_pipeline(sent, until, require_seal, batches) == by_the_gateway
+
+
+def test_what_the_version_before_put_away_goes_on() -> None:
+    """Its slots had no bits for the seal."""
+    first, second, third = genuine(1, 2, 20)
+    (single,) = genuine(2, 3, 100)
+    crc = crc64.xz
+    params = first.params & COMMAND_BITS
+    old = {
+        "open": {1: [params, 7, SECOND, "n", {0: first.data}, {0: crc(first.data) ^ first.params}, None, 20, 0, 0]},
+        "finished": {2: [True, SECOND, {0: crc(single.data) ^ single.params}]},
+    }
+    assembly = unpack(msgpack.encode([old["open"], old["finished"], 20, 0, 0]))
+    done = list[Done]()
+    seal = Seal({"d": KEY}.get, 6, "d")
+    for packet in (single, second, third):
+        number = packet.command_no << 8 | packet.packet_no
+        assembly.add(8, 2 * SECOND, "n", packet.params, number, packet.data, done, RULES, seal)
+    assert [(each.command_no, each.state, each.packets) for each in done] == [(1, "complete", 3)]
+    assert assembly.repeats == 1

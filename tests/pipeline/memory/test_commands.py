@@ -206,3 +206,32 @@ def test_too_many_open_in_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bucketed.counts == {"commands_given_up": 3}
     bucketed.batch(numbered([sent(starts[5], T0 + 1)], 7))
     assert len(bucketed.rows(COMMANDS)) == 6
+
+
+def test_a_sealed_command_that_is_sent_again_is_refused_however_late() -> None:
+    """In later batches, when all else about the device is forgotten; its readings come once."""
+    body = DeviceCommand(T0 // SECOND, 4, 0, (Reading(1, 215, 2),)).encode()
+    (packet,) = packets(body, SEALED)
+    later = build_packets(
+        DeviceCommand(T0 // SECOND + 9, 2, 0, b"x").encode(), SEALED, 6, "A1", 8, 100, (KEY, bytes(range(12)))
+    )
+    for require_seal, states in ((True, ["complete", "refused", "complete"]), (False, ["complete"] * 3)):
+        bucketed = Bucketed(1, {"A1": KEY}, Rules(require_seal=require_seal))
+        for seq, each in enumerate((packet, packet, *later), 1):
+            bucketed.batch(numbered([sent(each, T0 + (seq - 1) * 100 * SECOND)], seq))
+            bucketed.items(ITEMS.empty_table(), T0 + ((seq - 1) * 100 + 90) * SECOND)
+        rows = sorted(bucketed.rows(COMMANDS), key=lambda row: row["seq"])
+        assert [row["state"] for row in rows] == states
+        assert [row["reason"] for row in rows] == [None, "replayed" if require_seal else None, None]
+        assert len(bucketed.rows(READINGS)) == states[:2].count("complete")
+
+
+def test_a_forged_packet_does_not_displace_a_sealed_command() -> None:
+    first, second, third = packets(DeviceCommand(DEVICE_TIME, 2, 0, b"genuine").encode(), SEALED, size=20)
+    forged = [replace(each, data=bytes(20)) for each in (first, second, third)]
+    steps = [sent(each) for each in (forged[0], first, forged[1], forged[2], second, third)]
+    rows = settled_rows(steps, COMMANDS, {"A1": KEY}, Rules(require_seal=True))
+    assert sorted(only(row, "state", "reason", "packets") for row in rows) == [
+        ("complete", None, 3),
+        ("refused", "bad_seal", 3),
+    ]

@@ -31,6 +31,7 @@ from wirelake.protocols.apostol.protocol import PROTOCOL as APOSTOL
 from wirelake.protocols.sisnet.protocol import PROTOCOL as SISNET
 
 _STEP_US: Final = int(PIPELINE_CLOCK_STEP_S * 1_000_000)
+_REPLAYED: Final = "replayed"
 _SHUT: Final = ("no_key", "bad_seal")  # reasons that a key is to blame for
 _WHOSE: Final = ("node", "serial", "device_type", "direction", "answer", "command_no")
 
@@ -150,6 +151,7 @@ class Comparing(Struct, frozen=True):
         if DEVICE_COMMANDS.name in new:
             waited_for = self._leave_to_the_stream(old, kept, new)
             sealed = _keep_opened(old, new)
+            _keep_replayed(old, new)
         differences, files = {}, []
         for name in self.tables:
             differences[name] = compared_whole(TABLES[name], old[name], new[name])
@@ -214,6 +216,19 @@ def _keep_opened(old: dict[str, Any], new: dict[str, Any]) -> int:
         readings = old[READINGS.name]
         new[READINGS.name] = pa.concat_tables([new[READINGS.name], readings.filter(pa.array(known(readings, stays)))])
     return len(stays)
+
+
+def _keep_replayed(old: dict[str, Any], new: dict[str, Any]) -> None:
+    """What a command was a replay of may lie before what is read once more: it stays one."""
+    were, are = old[DEVICE_COMMANDS.name], new[DEVICE_COMMANDS.name]
+    replayed = were.filter(pc.fill_null(pc.equal(were["reason"], _REPLAYED), fill_value=False))
+    taken = known(are, replayed) & pc.equal(are["state"], COMPLETE).to_numpy()
+    if taken.any():
+        opened = are.filter(pa.array(taken))
+        stays = replayed.filter(pa.array(known(replayed, opened)))
+        new[DEVICE_COMMANDS.name] = pa.concat_tables([are.filter(pa.array(~taken)), stays])
+        readings = new[READINGS.name]
+        new[READINGS.name] = readings.filter(pa.array(~known(readings, opened)))
 
 
 def _lists(rows: Any, names: tuple[str, ...]) -> list[list[Any]]:

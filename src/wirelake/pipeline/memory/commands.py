@@ -18,6 +18,7 @@ from wirelake.pipeline.memory.assembly import (
     Done,
     Partial,
     Rules,
+    Seal,
     counted,
     pack,
     unpack,
@@ -92,11 +93,11 @@ def settle_commands(items: pa.Table, carried: pa.Table, clock_us: int, keys: Key
     carry = kept()
     for key, assembly in states.items():
         place = _Place(key)
-        out.add(place, assembly.overdue(clock_us - _STEP_US, rules))
+        out.add(place, assembly, assembly.overdue(clock_us - _STEP_US, rules))
         out.count(assembly)
         if assembly.forget(clock_us - _STEP_US, rules):
             out.show(place, assembly, clock_us)
-            carry.put(key, _due_us(assembly, rules), len(assembly.open), pack(assembly))
+            carry.put(key, assembly.due_us(rules) + _STEP_US, len(assembly.open), pack(assembly))
     still = _Settling(key_of, rules)
     showing = rest.filter(pc.greater(rest["shows"], 0))
     for key, assembly in states_of(showing, unpack).items():
@@ -115,30 +116,34 @@ def _take(items: pa.Table, keys: pa.DictionaryArray, states: dict[str, Assembly]
         items[column].to_pylist() for column in ("seq", "node", "flags", "number", "data")
     )
     ats = items["at"].cast(pa.int64()).to_pylist()
-    current, add, place, rules = -1, None, None, out.rules
+    current, add, rules = -1, None, out.rules
+    place: _Place | None = None
+    assembly: Assembly | None = None
+    seal: Seal | None = None
     done: list[Done] = []
     for index, seq, at, node, params, number, data in zip(
         keys.indices.to_pylist(), seqs, ats, nodes, flags, numbers, pieces, strict=True
     ):
         if index != current:
-            if place is not None:
-                out.add(place, done)
+            if place is not None and assembly is not None:
+                out.add(place, assembly, done)
             current, done = index, []
             place = _Place(names[index])
+            seal = Seal(out.key_of, place.device_type, place.serial)
             assembly = states.get(names[index])
             if assembly is None:
                 assembly = states[names[index]] = Assembly()
             add = assembly.add
-        add(seq, at, node, params, number, data, done, rules)  # type: ignore[misc]
-    if place is not None:
-        out.add(place, done)
+        add(seq, at, node, params, number, data, done, rules, seal)  # type: ignore[misc]
+    if place is not None and assembly is not None:
+        out.add(place, assembly, done)
 
 
 def _made_room(carried: pa.Table, out: "_Settling", clock_us: int) -> Outcome:
     """Too many are open: the oldest go, until there is room for a quarter more."""
     states = states_of(carried, unpack)
     waiting = sorted(
-        (partial.first_seq, key, slot, partial.size)
+        (partial.first_seq, key, slot, partial.held_bytes)
         for key, assembly in states.items()
         for slot, partial in assembly.open.items()
     )
@@ -147,22 +152,15 @@ def _made_room(carried: pa.Table, out: "_Settling", clock_us: int) -> Outcome:
         fits = count <= PIPELINE_COMMANDS_OPEN_MAX * 3 // 4
         if fits and size <= PIPELINE_COMMANDS_OPEN_BYTES_MAX * 3 // 4:
             break
-        out.add(_Place(key), [states[key].give_up(slot, NO_ROOM)])
+        out.add(_Place(key), states[key], states[key].give_up(slot, NO_ROOM))
         out.counts["commands_given_up"] += 1
         count, size = count - 1, size - held
     out.open, out.open_bytes = [], 0
     carry = kept()
     for key, assembly in states.items():
         out.show(_Place(key), assembly, clock_us)
-        carry.put(key, _due_us(assembly, out.rules), len(assembly.open), pack(assembly))
+        carry.put(key, assembly.due_us(out.rules) + _STEP_US, len(assembly.open), pack(assembly))
     return out.outcome([carry.table(FRAGMENT)], _Settling(out.key_of, out.rules))
-
-
-def _due_us(assembly: Assembly, rules: Rules) -> int:
-    """When its oldest command expires for good; with none, when nothing in it can matter any more."""
-    if assembly.open:
-        return min(partial.first_at for partial in assembly.open.values()) + rules.timeout_us + _STEP_US
-    return max(memory.done_at for memory in assembly.finished.values()) + rules.timeout_us + _STEP_US
 
 
 class _Place:
@@ -195,19 +193,19 @@ class _Settling:
     def count(self, assembly: Assembly) -> None:
         self.counts.update({name: count for name, count in counted(assembly).items() if count})
 
-    def add(self, place: _Place, done: list[Done]) -> None:
+    def add(self, place: _Place, assembly: Assembly, done: list[Done]) -> None:
         for each in done:
             said = _NOTHING_SAID
             if each.state == COMPLETE:
                 try:
-                    said = self._opened(place, each)
+                    said = self._opened(place, assembly, each)
                 except ProtocolError as fault:
                     each.state, each.reason = REFUSED, fault.code
             self._places.append(place)
             self._done.append(each)
             self._said.append(said)
 
-    def _opened(self, place: _Place, done: Done) -> _Said:
+    def _opened(self, place: _Place, assembly: Assembly, done: Done) -> _Said:
         """What a complete command says. Raises ProtocolError, whose code is the reason why it is refused."""
         data, params = done.data, done.params
         if self.rules.require_seal and not params & (SEALED | TO_DEVICE) and self.key_of(place.serial) is not None:
@@ -219,6 +217,8 @@ class _Settling:
         command = parse_command(data, to_device=params & TO_DEVICE != 0)
         if not isinstance(command, DeviceCommand):
             return command.command_type, None, None, command.data, None
+        if params & SEALED and self.rules.require_seal and not assembly.take(command.time, done, self.rules):
+            raise SealError("replayed", "this sealed command came before, or is too old to tell", 0)
         device_time = command.time * 1_000_000 if command.time > TIME_ERROR else None
         said, fields = command.data, None
         if isinstance(said, Status):
@@ -267,7 +267,7 @@ class _Settling:
         """Those that are open. One whose time is over is shown so, and final when no clock can undo it."""
         for slot, partial, is_over in assembly.waiting(clock_us, self.rules):
             self.open.append(_open_row(place, slot, partial, self.rules.timeout_us if is_over else None))
-            self.open_bytes += partial.size
+            self.open_bytes += partial.held_bytes
 
     def outcome(self, carry: list[pa.Table], still: "_Settling") -> Outcome:
         final = self._final()
@@ -294,8 +294,8 @@ def _open_row(place: _Place, slot: int, partial: Partial, over_us: int | None) -
         slot & 0xFF,
         place.direction,
         partial.params & ANSWER != 0,
-        len(partial.parts),
-        partial.repeats,
+        partial.packets,
+        partial.repeated,
         partial.first_at,
         None if over_us is None else partial.first_at + over_us,
         OPEN if over_us is None else EXPIRED,

@@ -8,10 +8,15 @@ that differs from the finished one's is of a new command: the device's counter w
 command that was not completed anything may still be on its way, so only a packet 0 begins anew.
 
 An answer carries the asker's number, a report the device's own: two counters in one direction, told apart by the
-answer bit, which is therefore part of the key.
+answer bit, which is therefore part of the key. So is the bit of the seal, and with it that of zlib: a packet in clear
+cannot get in the way of a sealed command.
+
+What came first decides only where nothing better can: of a sealed command all that differs is kept for a while, and
+its seal decides (`alternatives.py`). Where a seal is required (`sealed_only`), a packet in clear that is no whole
+command is refused at once and takes nobody's room.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Generic, TypeVar
 
@@ -26,12 +31,19 @@ from wirelake.limits import (
     APOSTOL_FINISHED_COMMANDS_MAX,
     APOSTOL_FINISHED_PER_DEVICE_MAX,
 )
+from wirelake.protocols.apostol.alternatives import Alternatives
 from wirelake.protocols.apostol.envelope import join
 from wirelake.protocols.apostol.finished import BITS_SHIFT, DeviceKey, Finished, Memory, is_print, print_of
 from wirelake.protocols.apostol.frames import Packet
-from wirelake.protocols.apostol.opcodes import ANSWER, COMMAND_BITS, LAST, TO_DEVICE
+from wirelake.protocols.apostol.opcodes import ANSWER, COMMAND_BITS, LAST, SEALED, TO_DEVICE
 
-CommandKey = tuple[DeviceKey, int, int]  # the device, direction and answer bits, command_no
+CommandKey = tuple[DeviceKey, int, int]  # the device, its `key_bits`, command_no
+SealHolds = Callable[[DeviceKey, int, bytes], bool]  # the device, command_no, the joined packets
+
+
+def key_bits(params: int) -> int:
+    """The bits that tell commands of one number apart."""
+    return params & (COMMAND_BITS if params & SEALED else TO_DEVICE | ANSWER)
 
 
 class State(StrEnum):
@@ -95,14 +107,16 @@ class Assembling(Struct, frozen=True):
 class Assembler:
     """Takes packets (never receipts) and time; gives what became of their commands."""
 
-    __slots__ = ("_bytes", "_open", "bounds", "duplicates", "finished", "late")
+    __slots__ = ("_bytes", "_open", "bounds", "duplicates", "finished", "late", "seal_holds", "sealed_only")
 
     def __init__(self, bounds: Bounds = DEFAULT_BOUNDS) -> None:
         self.bounds = bounds
+        self.sealed_only = False
+        self.seal_holds: SealHolds | None = None  # without it nobody can tell, and what comes first is taken
         self.duplicates = 0  # packets of finished commands that came again
         self.late = 0  # packets of commands that were given up
         self._bytes = 0
-        self._open: _Shelf[_Partial] = _Shelf()
+        self._open: _Shelf[_Partial | _SealedPartial] = _Shelf()
         self.finished = Finished(bounds.timeout_s, bounds.finished_per_device_max, bounds.finished_commands_max)
 
     def __len__(self) -> int:
@@ -119,27 +133,69 @@ class Assembler:
         """What this packet completes, and whatever else ends with it."""
         done = self.expire(now_s)
         device = (packet.device_type, packet.serial)
-        key = (device, packet.params & (TO_DEVICE | ANSWER), packet.command_no)
+        key = (device, key_bits(packet.params), packet.command_no)
         partial = self._open.items.get(key)
-        if partial is None:
+        is_whole = (
+            packet.params & LAST != 0 and not packet.packet_no and len(packet.data) <= self.bounds.command_bytes_max
+        )
+        if partial is None or (is_whole and isinstance(partial, _SealedPartial)):
             if self._is_known(key, packet, now_s):
                 return done
-            if packet.params & LAST and not packet.packet_no and len(packet.data) <= self.bounds.command_bytes_max:
+            if is_whole:
                 done.append(self._single(key, packet, now_s))
                 return done
+            if self.sealed_only and not packet.params & SEALED:
+                done.append(_refused(packet, now_s, "unsealed"))
+                return done
             self._make_room(device, now_s, done)
-            partial = _Partial(packet.params & COMMAND_BITS, now_s)
-            self._open.put(key, partial)
+            partial = self._begin(key, packet.params & COMMAND_BITS, now_s)
         held = partial.size
-        partial.add(packet)
-        self._bytes += partial.size - held
-        if partial.size > self.bounds.command_bytes_max:
-            done.append(self._end(key, State.REFUSED, now_s, "command_bytes_max"))
-        elif partial.complete:
-            done.append(self._end(key, State.COMPLETE, now_s))
+        if isinstance(partial, _SealedPartial):
+            self._add_sealed(key, partial, packet, now_s, done)
+        else:
+            partial.add(packet)
+            self._bytes += partial.size - held
+            if partial.size > self.bounds.command_bytes_max:
+                self._end(key, State.REFUSED, now_s, done, "command_bytes_max")
+            elif partial.complete:
+                self._end(key, State.COMPLETE, now_s, done)
         while self._bytes > self.bounds.assembling_bytes_max and (oldest := self._open.oldest()) is not None:
-            done.append(self._end(oldest, State.REFUSED, now_s, "assembling_bytes_max"))
+            self._end(oldest, State.REFUSED, now_s, done, "assembling_bytes_max")
         return done
+
+    def _begin(self, key: CommandKey, params: int, now_s: float) -> "_Partial | _SealedPartial":
+        sealed = params & SEALED and self.seal_holds is not None
+        partial = _SealedPartial(params, now_s) if sealed else _Partial(params, now_s)
+        self._open.put(key, partial)
+        return partial
+
+    def _add_sealed(
+        self, key: CommandKey, partial: "_SealedPartial", packet: Packet, now_s: float, done: list[Assembled]
+    ) -> None:
+        """Of the selections that this packet completes, the one whose seal holds ends the command. One that does not
+        hold is handed on once, to be refused; the packets stay, because a genuine one may still be missing.
+        """
+        held, parts, seal_holds = partial.size, partial.parts, self.seal_holds
+        is_new = parts.add(packet.packet_no, packet.params, packet.data)
+        self._bytes += partial.size - held
+        if not is_new or seal_holds is None:
+            return
+        for selection in parts.selections(packet.packet_no):
+            data = b"".join([piece for _, piece in selection])
+            if len(data) > self.bounds.command_bytes_max:
+                offered = _assembled(key, State.REFUSED, partial, now_s, "command_bytes_max")
+            elif seal_holds(key[0], key[2], data):
+                self._open.take(key)
+                self._bytes -= partial.size
+                prints = {number: print_of(*piece) for number, piece in enumerate(selection)}
+                self._remember(key, (prints, now_s, True))
+                done.append(_assembled(key, State.COMPLETE, partial, now_s, "", data, len(selection)))
+                return
+            else:
+                offered = _assembled(key, State.COMPLETE, partial, now_s, "", data, len(selection))
+            if not parts.offered:
+                done.append(offered)
+                parts.offered = True
 
     @property
     def open(self) -> Mapping[CommandKey, object]:
@@ -153,13 +209,14 @@ class Assembler:
                 *device,
                 command_no,
                 bits & ANSWER != 0,
-                len(partial.parts),
+                partial.packets,
                 partial.last,
-                tuple(number for number in range(max(partial.parts, default=0)) if number not in partial.parts),
+                tuple(number for number in range(max(partial.prints, default=0)) if number not in partial.prints),
                 partial.size,
                 partial.first_at_s,
             )
             for (device, bits, command_no), partial in self._open.items.items()
+            if not partial.offered
         ]
 
     @property
@@ -169,17 +226,17 @@ class Assembler:
 
     def refuse_all(self, now_s: float, reason: str) -> list[Assembled]:
         """Give up every command under assembly."""
-        done = []
+        done: list[Assembled] = []
         while (key := self._open.oldest()) is not None:
-            done.append(self._end(key, State.REFUSED, now_s, reason))
+            self._end(key, State.REFUSED, now_s, done, reason)
         return done
 
     def expire(self, now_s: float) -> list[Assembled]:
         """The commands whose time is over."""
         timeout_s = self.bounds.timeout_s
-        done = []
+        done: list[Assembled] = []
         while (key := self._open.oldest()) is not None and self._open.items[key].first_at_s + timeout_s <= now_s:
-            done.append(self._end(key, State.EXPIRED, now_s))
+            self._end(key, State.EXPIRED, now_s, done)
         return done
 
     def _single(self, key: CommandKey, packet: Packet, now_s: float) -> Assembled:
@@ -207,7 +264,7 @@ class Assembler:
         if is_print(memory, packet):
             self.duplicates += 1
             return True
-        if not memory[2] and packet.packet_no:
+        if not memory[2] and packet.packet_no and not key[1] & SEALED:  # forged ones must not stand in its way
             self.late += 1
             return True
         return False
@@ -220,27 +277,15 @@ class Assembler:
         elif len(self._open.items) >= self.bounds.assembling_commands_max:
             oldest, reason = self._open.oldest(), "assembling_commands_max"
         if oldest is not None:
-            done.append(self._end(oldest, State.REFUSED, now_s, reason))
+            self._end(oldest, State.REFUSED, now_s, done, reason)
 
-    def _end(self, key: CommandKey, state: State, now_s: float, reason: str = "") -> Assembled:
+    def _end(self, key: CommandKey, state: State, now_s: float, done: list[Assembled], reason: str = "") -> None:
         partial = self._open.take(key)
         self._bytes -= partial.size
         self._remember(key, (partial.prints, now_s, state is State.COMPLETE))
-        (device_type, serial), _, command_no = key
-        return Assembled(
-            state,
-            device_type,
-            serial,
-            command_no,
-            partial.params,
-            join(partial.parts) if state is State.COMPLETE else b"",
-            len(partial.parts),
-            partial.duplicates,
-            partial.conflicts,
-            partial.first_at_s,
-            now_s,
-            reason,
-        )
+        if not partial.offered:  # else it was told already that it cannot be read
+            data = join(partial.parts) if state is State.COMPLETE and isinstance(partial, _Partial) else b""
+            done.append(_assembled(key, state, partial, now_s, reason, data))
 
     def _remember(self, key: CommandKey, memory: Memory) -> None:
         self.finished.put(key[0], _place(key), memory)
@@ -248,6 +293,13 @@ class Assembler:
 
 def _place(key: CommandKey) -> int:
     return key[1] << BITS_SHIFT | key[2]
+
+
+def _refused(packet: Packet, now_s: float, reason: str) -> Assembled:
+    """A packet that is not taken."""
+    params = packet.params & COMMAND_BITS
+    head = (packet.device_type, packet.serial, packet.command_no)
+    return Assembled(State.REFUSED, *head, params, b"", 1, 0, 0, now_s, now_s, reason)
 
 
 class _Partial(Struct):
@@ -285,6 +337,77 @@ class _Partial(Struct):
         self.parts[number] = packet.data
         self.prints[number] = print_of(packet.params, packet.data)
         self.size += len(packet.data)
+
+    @property
+    def packets(self) -> int:
+        return len(self.parts)
+
+    @property
+    def offered(self) -> bool:
+        return False
+
+
+class _SealedPartial(Struct):
+    """The same, of a sealed one."""
+
+    params: int
+    first_at_s: float
+    parts: Alternatives = field(default_factory=Alternatives)
+
+    @property
+    def prints(self) -> dict[int, int]:
+        """Of the packets that came last."""
+        return {number: print_of(*pieces[-1]) for number, pieces in self.parts.pieces.items()}
+
+    @property
+    def last(self) -> int | None:
+        return self.parts.last
+
+    @property
+    def size(self) -> int:
+        return self.parts.size
+
+    @property
+    def duplicates(self) -> int:
+        return self.parts.repeats
+
+    @property
+    def conflicts(self) -> int:
+        return self.parts.conflicts
+
+    @property
+    def packets(self) -> int:
+        return len(self.parts.pieces)
+
+    @property
+    def offered(self) -> bool:
+        return self.parts.offered
+
+
+def _assembled(
+    key: CommandKey,
+    state: State,
+    partial: _Partial | _SealedPartial,
+    now_s: float,
+    reason: str = "",
+    data: bytes = b"",
+    packets: int | None = None,
+) -> Assembled:
+    (device_type, serial), _, command_no = key
+    return Assembled(
+        state,
+        device_type,
+        serial,
+        command_no,
+        partial.params,
+        data,
+        partial.packets if packets is None else packets,
+        partial.duplicates,
+        partial.conflicts,
+        partial.first_at_s,
+        now_s,
+        reason,
+    )
 
 
 Item = TypeVar("Item")

@@ -43,7 +43,7 @@ class ClientSession(Peer):
         super().__init__(now_s, random, settings)
         self.serial = serial
         self.device_type = device_type
-        self._key = key
+        self._use_key(key)
         self._requests: dict[int, int] = {}  # command number → type of the request that is open under it
         self._waiting: dict[int, list[Packet]] = {}  # answers, by command number
 

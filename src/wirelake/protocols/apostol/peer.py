@@ -1,6 +1,7 @@
 """What both ends have in common: putting commands together, receipts, sending again."""
 
 from collections.abc import Callable
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from wirelake.protocols.apostol import crypto
 from wirelake.protocols.apostol.assembly import Assembled, Assembler, Bounds, State
 from wirelake.protocols.apostol.commands import Command, parse_command
 from wirelake.protocols.apostol.envelope import build_packets, open_command
+from wirelake.protocols.apostol.finished import DeviceKey
 from wirelake.protocols.apostol.frames import Packet, Receipt, receipt_for
 from wirelake.protocols.apostol.opcodes import SEALED, ZIPPED
 from wirelake.protocols.apostol.outbox import Outbox, Sent
@@ -124,6 +126,10 @@ class Peer(Session):
         )
         return parse_command(clear, to_device=assembled.to_device)
 
+    def _use_key(self, key: bytes | None) -> None:
+        self._key = key
+        self.assembler.seal_holds = None if key is None else partial(_seal_holds, key)
+
     def _receipt(self, receipt: Receipt, now_s: float, step: Step) -> None:
         if not self._is_for_us(receipt):
             self.counts.astray += 1
@@ -214,3 +220,12 @@ class Peer(Session):
 
     def _goodbye(self, closing: Closing, now_s: float, step: Step) -> None:
         self._close(closing, now_s, step)
+
+
+def _seal_holds(key: bytes, device: DeviceKey, command_no: int, sealed: bytes) -> bool:
+    """Whether a whole command is genuine."""
+    try:
+        crypto.unseal(sealed, key, crypto.associated_data(*device, command_no))
+    except SealError:
+        return False
+    return True

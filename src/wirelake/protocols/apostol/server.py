@@ -5,15 +5,15 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wirelake.errors import StateError
+from wirelake.errors import SealError, StateError
 from wirelake.limits import APOSTOL_HELD_BYTES_MAX, APOSTOL_HELD_PACKETS_MAX, APOSTOL_PACKET_BYTES_MAX
 from wirelake.message import Credentials, Failure, Kind, Op, control
 from wirelake.message import Message as Common
 from wirelake.protocols.apostol import crypto
 from wirelake.protocols.apostol.assembly import Assembled, State
-from wirelake.protocols.apostol.commands import Command
+from wirelake.protocols.apostol.commands import Command, DeviceCommand
 from wirelake.protocols.apostol.frames import Packet, Receipt
-from wirelake.protocols.apostol.opcodes import BROADCAST_DEVICE_TYPE, REQUEST_BIT, TO_DEVICE
+from wirelake.protocols.apostol.opcodes import BROADCAST_DEVICE_TYPE, REQUEST_BIT, SEALED, TO_DEVICE
 from wirelake.protocols.apostol.outbox import Sent
 from wirelake.protocols.apostol.peer import Peer
 from wirelake.protocols.apostol.session import SERVER_TABLE, ServerState, Settings
@@ -29,24 +29,39 @@ from wirelake.protocols.session import Closing, Step
 _BROADCAST = (BROADCAST_DEVICE_TYPE, "")
 
 
+IsNew = Callable[[int, int, bytes], bool]  # device_type, device time, the sealed command
+
+
 class ServerSession(Peer):
-    """The answer to the login may bring the device's key, as the field `key`."""
+    """The answer to the login may bring the device's key, as the field `key`, and as the field `is_new` who is asked,
+    where a seal is required, whether a sealed command never came before.
+    """
 
     table = SERVER_TABLE
-    __slots__ = ("_held", "_held_bytes", "_requests")
+    __slots__ = ("_held", "_held_bytes", "_is_new", "_requests", "seals")
 
     def __init__(self, now_s: float, random: Callable[[int], bytes], settings: Settings = Settings()) -> None:
         super().__init__(now_s, random, settings, settings.idle_s)
         self._held: list[Packet] = []
         self._held_bytes = 0
+        self._is_new: IsNew | None = None
+        self.seals = 0  # how many commands came whose seal holds, and that are new
         self._requests: dict[int, _Request] = {}  # by command number, in the order in which they fall due
+
+    @property
+    def has_key(self) -> bool:
+        return self._key is not None
+
+    @property
+    def sealed_only(self) -> bool:
+        """Whether commands of the device in clear are refused."""
+        return self.settings.require_seal and self._key is not None
 
     @property
     def skimmable(self) -> bool:
         """Whether plain reports in one packet need no more than `skimming` does: receipt, memory, message."""
-        sealed_only = self.settings.require_seal and self._key is not None
         fits = self.settings.command_bytes_max >= APOSTOL_PACKET_BYTES_MAX
-        return self.state is ServerState.READY and not sealed_only and fits
+        return self.state is ServerState.READY and not self.sealed_only and fits
 
     def reported(self, device_type: int, command_no: int, data: bytes, now_s: float) -> Step:
         """What follows from a report that was skimmed, beside its receipt."""
@@ -101,12 +116,27 @@ class ServerSession(Peer):
             step.closing = Closing("device_refused", message.failure.text)
             return
         self.state = ServerState.READY
-        self._key = key
+        self._use_key(key)
+        self._is_new = message.fields.get("is_new")
+        self.assembler.sealed_only = self.sealed_only
         for packet in held:
             self._packet(packet, now_s, step)
 
     def _undecided(self, _event: str, _now_s: float, step: Step) -> None:
         step.closing = Closing("check_timeout", "whether the device is known was not decided in time")
+
+    def _opened(self, assembled: Assembled) -> Command:
+        """Raises ProtocolError, also for a sealed command that came before: a repeat is none, whoever sends it."""
+        command = super()._opened(assembled)
+        if assembled.params & SEALED:
+            if isinstance(command, DeviceCommand) and self._is_replayed(assembled, command):
+                raise SealError("replayed", "this sealed command came before, or is too old to tell", 0)
+            self.seals += 1
+        return command
+
+    def _is_replayed(self, assembled: Assembled, command: DeviceCommand) -> bool:
+        is_new = self._is_new if self.sealed_only else None
+        return is_new is not None and not is_new(assembled.device_type, command.time, assembled.data)
 
     def _command(self, assembled: Assembled, command: Command, step: Step) -> None:
         message = command_message(assembled, command)

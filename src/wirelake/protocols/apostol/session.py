@@ -22,6 +22,7 @@ from wirelake.limits import (
     APOSTOL_INFLATED_BYTES_MAX,
     APOSTOL_PACKET_DATA_BYTES,
     APOSTOL_RECEIPT_S,
+    APOSTOL_REPLAY_WINDOW_S,
     APOSTOL_REQUEST_S,
     APOSTOL_RESENDS_MAX,
 )
@@ -52,6 +53,7 @@ class Settings(Struct, frozen=True):
     assembling_max: int = APOSTOL_ASSEMBLING_PER_DEVICE_MAX  # commands of which packets are missing
     packet_data_bytes: int = APOSTOL_PACKET_DATA_BYTES
     require_seal: bool = False  # from a device with a key, commands in clear are refused
+    replay_window_s: float = APOSTOL_REPLAY_WINDOW_S  # kept to by whoever remembers the sealed commands
 
 
 S = ServerState
