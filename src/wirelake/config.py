@@ -215,6 +215,12 @@ class Fetch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ca: str = ""  # who is trusted, as a file in PEM form; the system's authorities if empty
 
 
+class Http(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The HTTP API and the console."""
+
+    hosts: tuple[str, ...] = ()  # names of this gateway, for requests without a token, beside localhost
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     data: str = "data"  # the data folder
     listen: Listen = Listen()
@@ -230,6 +236,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sisnet: Sisnet = Sisnet()
     redis: Redis = Redis()
     fetch: Fetch = Fetch()
+    http: Http = Http()
 
 
 class Address(Struct, frozen=True):

@@ -39,3 +39,19 @@ def test_browse_ask_and_plot(browser: Browser, tmp_path: Path) -> None:
         await expect(page.locator("#told")).to_contain_text("nothing")
 
     visit(browser, tmp_path, story, forgiving=("400",))
+
+
+def test_a_question_in_the_address_is_not_run_without_a_click(browser: Browser, tmp_path: Path) -> None:
+    async def story(page: Page, running: Running) -> None:
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url) if "linked" in (request.post_data or "") else None)
+        await page.goto(f"{page.url.rstrip('/')}/tables?sql=SELECT+1+AS+linked")
+        await expect(page.get_by_label("SQL")).to_have_value("SELECT 1 AS linked")
+        await expect(page.locator("#about")).to_contain_text("not run")
+        await expect(page.locator("#stream")).to_contain_text("No pipeline has run")
+        assert not asked
+        await page.get_by_role("button", name="Run").click()
+        await expect(page.locator("#rows td")).to_have_text(["1"])
+        assert len(asked) == 1
+
+    visit(browser, tmp_path, story)

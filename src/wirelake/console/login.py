@@ -53,16 +53,11 @@ def _place(to: str) -> str:
 
 
 async def _form(exchange: Exchange) -> dict[str, str]:
-    raw = await exchange.api.read(exchange.request)
+    raw = await exchange.api.read(exchange.request, CONSOLE_FORM_BYTES_MAX)
     try:
-        if len(raw) > CONSOLE_FORM_BYTES_MAX:
-            raise ApiError(413, f"a form has at most {CONSOLE_FORM_BYTES_MAX} bytes")
-        try:
-            fields = parse_qs(raw.decode(), keep_blank_values=True, max_num_fields=_FIELDS_MAX)
-        except ValueError as error:
-            raise ApiError(400, "this is not a form") from error
-    finally:
-        exchange.api.forget(raw)
+        fields = parse_qs(raw.decode(), keep_blank_values=True, max_num_fields=_FIELDS_MAX)
+    except ValueError as error:
+        raise ApiError(400, "this is not a form") from error
     return {name: values[0] for name, values in fields.items()}
 
 

@@ -95,7 +95,8 @@ def _shown(template: str, view: View, admin: bool) -> Handler:
     async def handle(exchange: Exchange, _: None) -> Response:
         try:
             await exchange.api.doorkeeper.admit(exchange, Access.ADMIN if admin else Access.IDENTITY)
-            context = await view(exchange)
+            with exchange.api.slot():
+                context = await view(exchange)
         except ApiError as error:
             if error.status_code == 401:
                 wanted = exchange.request.url.path

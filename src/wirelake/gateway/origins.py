@@ -34,7 +34,7 @@ def origin_allowed(
     page, asked = _split(origin), _split(f"//{host}")
     if page is None or asked is None or page.scheme not in _DEFAULT_PORTS or page.hostname != asked.hostname:
         return False
-    if open_to_all and not _is_address(page.hostname or ""):
+    if open_to_all and not is_address(page.hostname or ""):
         return False
     port = page.port or _DEFAULT_PORTS[page.scheme]
     own_scheme = page.scheme == ("https" if secure else "http")
@@ -50,7 +50,13 @@ def _split(url: str) -> SplitResult | None:
     return found if found.hostname else None
 
 
-def _is_address(host: str) -> bool:
+def host_name(host: str) -> str:
+    """Return the name in a Host header, without the port; nothing if it is no host."""
+    found = _split(f"//{host}")
+    return "" if found is None else (found.hostname or "").removesuffix(".")
+
+
+def is_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host)
     except ValueError:

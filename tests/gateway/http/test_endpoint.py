@@ -9,7 +9,6 @@ import pytest
 from gateway.http.calling import Calling, Provider, run
 from gateway.running import HOST, until
 from wirelake.gateway.http import api as api_module
-from wirelake.gateway.http import endpoint as endpoint_module
 from wirelake.gateway.http.endpoint import blanked
 from wirelake.limits import HTTP_BODY_BYTES_MAX
 
@@ -94,16 +93,18 @@ def test_bodies_under_way_are_limited_together(tmp_path: Path, monkeypatch: pyte
 
 
 def test_requests_under_way_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint_module, "HTTP_REQUESTS_OPEN_MAX", 1)
+    monkeypatch.setattr(api_module, "HTTP_REQUESTS_OPEN_MAX", 1)
 
     async def test(caller: Calling) -> None:
         Provider(caller, "mute", lambda _: [])
         waiting = asyncio.create_task(caller.call("POST", "/api/services/mute/op", {}))
         await until(lambda: caller.gateway.broker.services.open == 1)
-        await caller.refused(503, "busy", "GET", "/healthz")
+        await caller.refused(503, "busy", "GET", "/api/topics")
+        for path in ("/healthz", "/readyz"):
+            assert (await caller.call("GET", path, bearer=None)).status_code == 200, "these have their own budget"
         caller.api.end()
         await waiting
-        assert (await caller.call("GET", "/healthz")).status_code == 200
+        assert (await caller.call("GET", "/api/topics")).status_code == 200
 
     run(tmp_path, test)
 
@@ -129,9 +130,10 @@ def test_a_client_that_goes_away_inside_its_body(tmp_path: Path) -> None:
         _, writer = await asyncio.open_connection(HOST, caller.port("http"))
         head = f"POST {PUBLISH} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {caller.admin_token}\r\n"
         writer.write(f'{head}content-length: 100\r\n\r\n{{"content": '.encode())
-        await until(lambda: caller.api.open == 1)
+        await until(lambda: caller.api.receiving == 1 and caller.api.bodies.used_bytes == 12)
+        assert caller.api.open == 0, "what is not complete holds no slot"
         writer.close()
-        await until(lambda: caller.api.open == 0)
+        await until(lambda: caller.api.receiving == 0 and caller.api.bodies.used_bytes == 0)
         assert not caller.records("frame", protocol="http")
         assert (await caller.call("POST", PUBLISH, {"content": "x"})).status_code == 201
 

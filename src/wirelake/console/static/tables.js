@@ -84,4 +84,5 @@ live(stream, () => {
   lost = true;
   tell("The gateway does not answer; trying again.", true);
 });
-if (new URLSearchParams(location.search).has("sql")) run();
+// An address with a question in it only fills in the form: a link must not make somebody's browser run SQL.
+if (new URLSearchParams(location.search).has("sql")) find("#about").textContent = "From the address, not run yet.";

@@ -2,16 +2,28 @@
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
 from wirelake.config import Address
 from wirelake.gateway.histogram import Histogram
 from wirelake.gateway.http.auth import Doorkeeper
+from wirelake.gateway.http.bodies import BodyBudget
 from wirelake.gateway.http.errors import AGAIN, ApiError
+from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.reserve import HealthReserve
 from wirelake.lake.query_process import QueryPool
-from wirelake.limits import HTTP_BODIES_BYTES_MAX, HTTP_BODY_BYTES_MAX, HTTP_HASHES_MAX
+from wirelake.limits import (
+    HTTP_BODIES_BYTES_MAX,
+    HTTP_BODY_BYTES_MAX,
+    HTTP_HASHES_MAX,
+    HTTP_REQUESTS_OPEN_MAX,
+    HTTP_UNKNOWN_BODIES_BYTES_MAX,
+    HTTP_UNKNOWN_BODIES_PER_ADDRESS_BYTES_MAX,
+)
 from wirelake.protocols.session import Closing
 
 if TYPE_CHECKING:
@@ -30,50 +42,65 @@ class Api:
         self.doorkeeper = Doorkeeper(gateway, address)
         self.hashing = asyncio.Semaphore(HTTP_HASHES_MAX)
         self.peers: set[HttpPeer] = set()  # those who wait for an answer of the broker
+        self.checks: set[asyncio.Task[Any]] = set()  # of tokens, under way
         self.subscribers: dict[str, Subscriber] = {}  # by session
-        self.open = 0  # requests under way
+        self.open = 0  # requests that are worked on
+        self.receiving = 0  # requests whose body is not complete, or whose sender is not known yet
+        self.reserve = HealthReserve()
+        self.bodies = BodyBudget(HTTP_BODIES_BYTES_MAX, HTTP_BODIES_BYTES_MAX)
+        self.unknown_bodies = BodyBudget(HTTP_UNKNOWN_BODIES_BYTES_MAX, HTTP_UNKNOWN_BODIES_PER_ADDRESS_BYTES_MAX)
         self.queries = 0  # over the tables, under way
         self.query_pool = QueryPool(gateway.folder / "lake")
         self.traces = 0  # of messages, under way
         self.answered: Counter[tuple[str, str, int]] = Counter()  # by method, route and status
         self.loop_lag_s = Histogram(_LAG_BOUNDS_S)
-        self._bodies_bytes = 0
 
     def streams_of(self, identity: str) -> "list[Subscriber]":
         return [subscriber for subscriber in self.subscribers.values() if subscriber.identity == identity]
 
     def end(self) -> None:
         """The gateway stops: nobody waits for an answer or a notification any more."""
+        for check in list(self.checks):
+            check.cancel()
         for peer in list(self.peers):
             peer.end(_SHUTDOWN)
         for subscriber in list(self.subscribers.values()):
             subscriber.end(_SHUTDOWN)
 
-    async def read(self, request: Request) -> bytes:
-        """A request's body. Give it back with `forget` when it is done with."""
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        """Work on a request that is complete, and whose sender is known; ApiError if too many are worked on.
+
+        Only such requests count: unfinished ones, and those whose token is being checked, keep nobody out.
+        """
+        if self.open >= HTTP_REQUESTS_OPEN_MAX:
+            raise ApiError(503, f"{HTTP_REQUESTS_OPEN_MAX} requests are under way already", "busy", AGAIN)
+        self.open += 1
+        try:
+            yield
+        finally:
+            self.open -= 1
+
+    def recognises(self, request: Request) -> bool:
+        """Return whether it is known, without a slow check, who sends this request."""
+        return self.doorkeeper.recognise_now(Exchange(self, request))
+
+    async def read(self, request: Request, bytes_max: int | None = None) -> bytes:
+        """Read a request's body; ApiError at the limit. The connection counts its bytes as they arrive."""
+        bytes_max = HTTP_BODY_BYTES_MAX if bytes_max is None else bytes_max
         length = request.headers.get("content-length", "0")
-        if length.isdecimal() and int(length) > HTTP_BODY_BYTES_MAX:
-            raise _too_large()
+        if length.isdecimal() and int(length) > bytes_max:
+            raise _too_large(bytes_max)
         parts: list[bytes] = []
         size = 0
-        try:
-            async for part in request.stream():
-                size += len(part)
-                self._bodies_bytes += len(part)
-                if size > HTTP_BODY_BYTES_MAX:
-                    raise _too_large()
-                if self._bodies_bytes > HTTP_BODIES_BYTES_MAX:
-                    raise ApiError(429, f"bodies of {HTTP_BODIES_BYTES_MAX} bytes are under way already", headers=AGAIN)
-                parts.append(part)
-        except BaseException:
-            self._bodies_bytes -= size
-            raise
+        async for part in request.stream():
+            size += len(part)
+            if size > bytes_max:
+                raise _too_large(bytes_max)
+            parts.append(part)
         return b"".join(parts)
 
-    def forget(self, body: bytes) -> None:
-        self._bodies_bytes -= len(body)
 
-
-def _too_large() -> ApiError:
-    text = f"the body is over the limit of {HTTP_BODY_BYTES_MAX} bytes (HTTP_BODY_BYTES_MAX)"
-    return ApiError(413, text, headers={"connection": "close"})
+def _too_large(bytes_max: int) -> ApiError:
+    name = " (HTTP_BODY_BYTES_MAX)" if bytes_max == HTTP_BODY_BYTES_MAX else ""
+    return ApiError(413, f"the body is over the limit of {bytes_max} bytes{name}", headers={"connection": "close"})

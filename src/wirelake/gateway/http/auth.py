@@ -10,11 +10,12 @@ A browser that logged in at /login brings a cookie instead, from the console's o
 
 An identity may publish, subscribe, ask services, send commands to devices, decode, list the devices, and see its own
 topics and messages. Identities, devices (to add and remove), sessions, the ledger and the metrics are the admin's; the
-metrics are open where the door listens on this machine only. Health, readiness and the description are anybody's.
+metrics are open where the door listens on this machine only, by an address, localhost or a name in `http.hosts`.
+Health, readiness and the description are anybody's.
 
 With `auth.open = true` a request without a header acts as `anonymous` and `NAME:ANYTHING` as that name, with an
 identity's rights: what is the admin's still takes the admin token. A page of another site, shown by a browser on this
-machine, may not act as `anonymous`.
+machine, may not act as `anonymous`; nor may one whose own name was made to point here.
 """
 
 import hmac
@@ -28,6 +29,7 @@ from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Access
 from wirelake.gateway.http.visits import COOKIE, Visit, Visits, is_own_page
 from wirelake.gateway.logins import ANONYMOUS
+from wirelake.gateway.origins import host_name, is_address
 from wirelake.limits import HTTP_LOGIN_S
 from wirelake.message import Credentials
 
@@ -47,21 +49,50 @@ class Doorkeeper:
 
     async def admit(self, exchange: Exchange, access: Access) -> None:
         """Recognise who asks; ApiError if that is not enough for this."""
-        if access is Access.ANYBODY or (access is Access.SCRAPER and self._is_local):
+        if access is Access.ANYBODY:
             return
         header = exchange.header("authorization")
-        visit = self.visit(exchange)
-        if header:
+        if access is Access.SCRAPER and self._is_local:
+            if self._is_own_host(exchange):
+                return
+            if not header:
+                raise _foreign_host(exchange)
+        if not self.recognise_now(exchange):
+            if not header:
+                raise ApiError(401, "this needs Authorization: Bearer", headers=_CHALLENGE)
             await self.recognise(exchange, _bearer(header))
-        elif visit is not None:
-            exchange.identity, exchange.admin = visit.identity, visit.admin
-        elif self._gateway.settings.auth.open:
+        if not header and exchange.identity == ANONYMOUS:
             _check_origin(exchange)
-            exchange.identity = ANONYMOUS
-        else:
-            raise ApiError(401, "this needs Authorization: Bearer", headers=_CHALLENGE)
+            if not self._is_own_host(exchange):
+                raise _foreign_host(exchange)
+        exchange.connection.trust()
         if access in {Access.ADMIN, Access.SCRAPER} and not exchange.admin:
             raise ApiError(403, "this is the admin's: it takes the token in keys/admin.token")
+
+    def recognise_now(self, exchange: Exchange) -> bool:
+        """Say in the exchange who this is, where that takes no slow check; return whether it does."""
+        header = exchange.header("authorization")
+        if header:
+            try:
+                return self._is_known(exchange, _bearer(header))
+            except ApiError:
+                return False
+        visit = self.visit(exchange)
+        if visit is not None:
+            exchange.identity, exchange.admin = visit.identity, visit.admin
+        elif self._gateway.settings.auth.open:
+            exchange.identity = ANONYMOUS
+        return bool(exchange.identity)
+
+    def _is_known(self, exchange: Exchange, token: str) -> bool:
+        if hmac.compare_digest(token.encode("utf-8", "surrogatepass"), self._admin_token):
+            exchange.identity, exchange.admin = ADMIN, True
+            return True
+        name, colon, secret = token.partition(":")
+        logins = self._gateway.logins
+        known = logins.known(Credentials(unquote(name), secret)) if colon else logins.known_bare(token)
+        exchange.identity = "" if known is None else known.identity
+        return known is not None
 
     def visit(self, exchange: Exchange) -> Visit | None:
         """Whose browser this is, if it logged in and one of our own pages asks."""
@@ -72,8 +103,7 @@ class Doorkeeper:
 
     async def recognise(self, exchange: Exchange, token: str) -> None:
         """Say in the exchange who this is; ApiError for a token that nobody has."""
-        if hmac.compare_digest(token.encode("utf-8", "surrogatepass"), self._admin_token):
-            exchange.identity, exchange.admin = ADMIN, True
+        if self._is_known(exchange, token):
             return
         name, colon, secret = token.partition(":")
         logins, user = self._gateway.logins, unquote(name) if colon else ""
@@ -85,6 +115,16 @@ class Doorkeeper:
         if not verdict.identity:
             self._refuse(exchange, user, verdict.reason)
         exchange.identity = verdict.identity
+
+    def _is_own_host(self, exchange: Exchange) -> bool:
+        """Return whether the request names this gateway by an address, as localhost, or by a name in the settings.
+
+        A page of another site may have made any other name point here (DNS rebinding), and would read what is meant
+        for this machine only.
+        """
+        host = exchange.header("host")
+        name = host_name(host)
+        return not host or is_address(name) or name in {each.lower() for each in self._gateway.settings.http.hosts}
 
     def _refuse(self, exchange: Exchange, user: str, reason: str) -> NoReturn:
         gateway = self._gateway
@@ -108,6 +148,11 @@ def _bearer(header: str) -> str:
         raise ApiError(401, "only Authorization: Bearer is understood", headers=_CHALLENGE)
     # ASGI hands headers over as Latin-1; what people send is UTF-8.
     return token.strip().encode("latin-1").decode("utf-8", "surrogateescape")
+
+
+def _foreign_host(exchange: Exchange) -> ApiError:
+    host = exchange.header("host")[:128]
+    return ApiError(403, f"{host!r} is not a name of this gateway: use its address, a token, or set http.hosts")
 
 
 def _check_origin(exchange: Exchange) -> None:

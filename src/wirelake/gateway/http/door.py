@@ -16,6 +16,7 @@ from wirelake.config import Address
 from wirelake.gateway.http.api import Api
 from wirelake.gateway.http.app import build
 from wirelake.gateway.http.connection import HttpConnection
+from wirelake.gateway.http.reserve import HealthOnly
 from wirelake.gateway.unopened import unopened
 from wirelake.limits import HTTP_KEEP_ALIVE_S, HTTP_STOP_S, HTTP_TICK_S
 
@@ -52,8 +53,11 @@ class HttpDoor:
             pass
 
         Connection.gateway = gateway
+        Connection.api = self.api
+        app = build(self.api, gateway.pages)
+        Connection.health_app = HealthOnly(app)
         config = uvicorn.Config(
-            build(self.api, gateway.pages),
+            app,
             http=Connection,
             ws="none",
             lifespan="off",

@@ -15,10 +15,9 @@ from starlette.types import Receive, Scope, Send
 
 from wirelake.errors import BusyError, ProtocolError, WirelakeError
 from wirelake.gateway.http.api import Api
-from wirelake.gateway.http.errors import AGAIN, ApiError, error_response, told
+from wirelake.gateway.http.errors import ApiError, error_response, told
 from wirelake.gateway.http.exchange import Exchange
-from wirelake.gateway.http.route import Route
-from wirelake.limits import HTTP_REQUESTS_OPEN_MAX
+from wirelake.gateway.http.route import Access, Route
 from wirelake.protocols.jsontext import read_json, write_json
 
 _log = logging.getLogger(__name__)
@@ -48,7 +47,6 @@ class Endpoint:
     async def _respond(self, request: Request) -> Response:
         api = self._api
         method = request.method
-        api.open += 1
         try:
             response = await self._answer(request)
         except ApiError as error:
@@ -60,8 +58,6 @@ class Endpoint:
         except Exception:  # noqa: BLE001 whatever it is, the asker gets an answer and we a traceback
             _log.exception("%s %s failed", method, self._path)
             response = self._refused(ApiError(500, "a fault of the gateway's own: its log says more"))
-        finally:
-            api.open -= 1
         known = method if method in self._routes else "other"  # a metric's label: peers must not invent new ones
         api.answered[known, self._path, response.status_code] += 1
         return response
@@ -71,17 +67,18 @@ class Endpoint:
         if route is None:
             allowed = ", ".join(self._routes)
             raise ApiError(405, f"{self._path} takes {allowed}", headers={"allow": allowed})
-        if self._api.open > HTTP_REQUESTS_OPEN_MAX:
-            raise ApiError(503, f"{HTTP_REQUESTS_OPEN_MAX} requests are under way already", "busy", AGAIN)
-        exchange = Exchange(self._api, request)
-        await self._api.doorkeeper.admit(exchange, route.access)
-        if route.takes is None:
+        api = self._api
+        exchange = Exchange(api, request)
+        if route.access is Access.ANYBODY:
             return await self._do(route, exchange, b"")
-        raw = await self._api.read(request)
+        api.receiving += 1
         try:
-            return await self._do(route, exchange, raw)
+            await api.doorkeeper.admit(exchange, route.access)
+            raw = b"" if route.takes is None else await api.read(request)
         finally:
-            self._api.forget(raw)
+            api.receiving -= 1
+        with api.slot():
+            return await self._do(route, exchange, raw)
 
     async def _do(self, route: Route, exchange: Exchange, raw: bytes) -> Response:
         body = None if route.takes is None else read_body(raw, route.takes)

@@ -132,7 +132,8 @@ class GatewayCollector(Collector):
         for (method, route, status), count in api.answered.items():
             family.add_metric([method, route, str(status)], count)
         yield family
-        yield _value("wirelake_http_requests_open", "Under way.", api.open)
+        yield _value("wirelake_http_requests_open", "Complete, and worked on.", api.open)
+        yield _value("wirelake_http_requests_receiving", "Not complete, or not known from whom.", api.receiving)
         yield _value("wirelake_http_streams", "Subscriptions by HTTP.", len(api.subscribers))
         yield _histogram("wirelake_loop_lag_seconds", "How late the event loop woke a sleeper.", api.loop_lag_s)
         yield _value("wirelake_started_seconds", "When, since 1970.", api.gateway.started_ms / 1000)
