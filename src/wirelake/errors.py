@@ -11,6 +11,7 @@ WirelakeError
 │   ├── BusyError      more waits for the disk than the limit allows: refuse work, try later
 │   ├── FullError      a named limit on how much is kept is reached
 │   ├── InUseError     another process has it open for writing
+│   ├── LossError      something confirmed is missing from the data folder, or its parts do not belong together
 │   ├── LogWriteError  a block of the log is not on disk; nothing in it was confirmed
 │   ├── GoneError      retention removed what was asked for; `oldest_seq` is the first that is left
 │   ├── MissingRecordsError  records that are committed cannot be read from here: a stale or wrong view of the log
@@ -86,6 +87,13 @@ class FullError(StorageError):
 
 class InUseError(StorageError):
     """Another process has it open for writing."""
+
+
+class LossError(StorageError):
+    """Something that was confirmed is missing and cannot be restored, or files do not belong together.
+
+    The text says what, and what to do.
+    """
 
 
 class LogWriteError(StorageError):

@@ -225,7 +225,7 @@ def test_telemetry_is_published(tell: Callable[[Story], None], records: Records)
         handle(broker, device, Message(kind=Kind.TELEMETRY, fields={"state": 3}, payload=b"\x01"))
         await rest(broker)
         assert listener.contents() == [b'{"state":3,"data":"AQ=="}']
-        assert [event for event, *_ in records] == ["publish", "deliver"]
+        assert [event for event, *_ in records] == ["subscribe", "publish", "deliver"]
 
     tell(story)
 

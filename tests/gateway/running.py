@@ -146,12 +146,14 @@ async def running_gateway(
     ports: Mapping[str, int] | None = None,
     identities: Iterable[tuple[str, str]] = (),
     devices: Iterable[tuple[str, int, bytes | None]] = (),
+    accept_loss: bool = False,
     **settings: Any,
 ) -> AsyncIterator[Running]:
     """`settings` are sections of wirelake.toml. The data folder may be that of a gateway that ran before."""
     listen = dict.fromkeys(Listen.__struct_fields__, "off")
     listen |= {door: f"{HOST}:{(ports or {}).get(door, 0)}" for door in doors}
-    gateway = Gateway(msgspec.convert({"data": str(folder / "data"), "listen": listen, **settings}, Settings), PAGES)
+    chosen = msgspec.convert({"data": str(folder / "data"), "listen": listen, **settings}, Settings)
+    gateway = Gateway(chosen, PAGES, accept_loss=accept_loss)
     await gateway.open()
     try:
         running = Running(gateway)

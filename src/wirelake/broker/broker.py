@@ -47,7 +47,7 @@ RETAIN: Final = "retain"  # header of a notification
 RECEIVED: Final = "received"
 EVERY_DEVICE: Final = Device("", 0xFF)  # a broadcast: those heard from lately; no receipts, no answers
 
-RecordPublished = Callable[[Sequence[Notification]], None]
+RecordPublished = Callable[[Sequence[Notification], bool], None]  # in their order; whether the last value is kept
 Builtin = Callable[[Peer, Message, float], None]  # a service of the gateway's own
 
 
@@ -165,14 +165,14 @@ class Broker:
             return replace(notification, fields={"receivers": reached}), None
         retain = message.headers.get(RETAIN) is True
         kept, commit = self.durable.publish(topic, content, now_ms, message.type, publisher, retain=retain)
-        self._record_published([kept])
+        self._record_published([kept], retain)
         return as_message(kept), commit
 
     def publish_bundle(self, peer: Peer, correlation: str, bundle: Bundle, now_ms: int) -> None:
         """Many on one durable topic; the answer is for each of them."""
         try:
             kept, commit = self.durable.publish_many([(bundle.topic, bundle.contents(), peer.identity)], now_ms)
-            self._record_published(kept)
+            self._record_published(kept, False)
         except InputError as error:
             peer.say(failed(correlation, str(error), Fault.BAD_REQUEST))
         except StorageError as error:
@@ -180,10 +180,10 @@ class Broker:
         else:
             self.after(commit, peer, Message(kind=Kind.RESPONSE, correlation=correlation))
 
-    def _record_each(self, notifications: Sequence[Notification]) -> None:
+    def _record_each(self, notifications: Sequence[Notification], retain: bool) -> None:
         for kept in notifications:
             note = {"id": kept.id, "position": kept.position, "type": kept.type, "by": kept.publisher}
-            self._record("publish", kept.topic, kept.content, note)
+            self._record("publish", kept.topic, kept.content, {**note, "retain": True} if retain else note)
 
     def after(self, commit: Commit | None, peer: Peer, answer: Message) -> None:
         """Say this once that is durable, or that it failed."""
@@ -256,7 +256,7 @@ class Broker:
             return
         try:
             kept, _ = self.durable.publish_many(runs, now_ms)
-            self._record_published(kept)
+            self._record_published(kept, False)
         except (InputError, StorageError) as error:
             _log.warning("%d reports of devices are in the log, but not published: %s", len(runs), error)
 
@@ -294,9 +294,13 @@ class Broker:
         retained = []
         for name in topics:
             if Topic(name).durable:
-                if peer.identity not in self._state.topics.subscribers(name):
+                new = peer.identity not in self._state.topics.subscribers(name)
+                if new:
                     retained.append(self._state.topics.retained(name))
                 commit = self._state.topics.subscribe(peer.identity, name)
+                if new:
+                    start, ids = self._state.topics.head(name), self._state.topics.ids(name)
+                    self._record("subscribe", name, b"", {"identity": peer.identity, "ids": ids, "start": start})
                 self.durable.attach(peer, name)
             else:
                 self.live.subscribe(peer, name)
@@ -312,7 +316,10 @@ class Broker:
         topics = _names(message, "topics")
         for name in topics:
             if Topic(name).durable:
+                subscribed = peer.identity in self._state.topics.subscribers(name)
                 commit = self._state.topics.unsubscribe(peer.identity, name)
+                if subscribed:
+                    self._record("unsubscribe", name, b"", {"identity": peer.identity})
                 self.durable.unsubscribed(peer.identity, name)
             else:
                 self.live.unsubscribe(peer, name)

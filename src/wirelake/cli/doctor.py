@@ -20,6 +20,7 @@ from wirelake.cli.options import settings_options
 from wirelake.cli.pidfile import running
 from wirelake.config import Listen, Settings, load, parse_address
 from wirelake.errors import WirelakeError
+from wirelake.gateway.examining import examine_stores
 from wirelake.limits import MIB
 from wirelake.pipeline.java import find_java
 from wirelake.protocols import registry
@@ -64,6 +65,7 @@ def examine(config_file: Path | None, data_folder: Path | None) -> Iterator[Find
         return
     yield Finding(True, "The settings are readable and every key is known.")
     yield _folder(Path(settings.data))
+    yield from _stores(Path(settings.data))
     yield _open_files()
     yield from _doors(settings)
 
@@ -115,6 +117,18 @@ def _folder(folder: Path) -> Finding:
         text = f"Other users of this machine can look into the data folder {folder}, where tokens are in clear"
         return Finding(False, f"{text}: `chmod 700 {folder}`.")
     return Finding(True, f"The data folder {folder} can be written, {free // MIB} MiB are free.")
+
+
+def _stores(folder: Path) -> Iterator[Finding]:
+    """Nothing to say of a folder that is not there yet."""
+    try:
+        problems = examine_stores(folder)
+    except OSError:  # it is no folder, or another user's: that was told above
+        return
+    for problem in problems:
+        yield Finding(False, f"In the data folder, {problem}. See the operations manual, The data folder.")
+    if not problems and (folder / "log").exists():
+        yield Finding(True, "The log, the state and the tables belong together.")
 
 
 def _writable(place: Path) -> bool:

@@ -21,7 +21,7 @@ from wirelake.cli.needs import need_pipeline
 from wirelake.cli.options import pass_on, settings_options
 from wirelake.cli.rules import rules_of
 from wirelake.config import load
-from wirelake.errors import InputError
+from wirelake.errors import InputError, LossError
 from wirelake.lake.progress import Progress
 from wirelake.limits import PIPELINE_TRIGGER_S, PIPELINE_TRIGGER_S_MIN
 
@@ -99,9 +99,10 @@ def run(
     from wirelake.pipeline.job import Job, JobSettings, SparkLostError  # noqa: PLC0415 (an extra)
     from wirelake.pipeline.places import Places  # noqa: PLC0415
     from wirelake.pipeline.session import LOCAL, open_session  # noqa: PLC0415
-    from wirelake.pipeline.stream import StreamLock  # noqa: PLC0415
+    from wirelake.pipeline.stream import StreamLock, check_log  # noqa: PLC0415
 
     StreamLock(Places.of(data)).release()  # Spark takes its time to start: refuse before, not after
+    check_log(Places.of(data))
     with Shown(sys.stdout.isatty(), once=beside) as shown:
         started_s = time.monotonic()
         shown.say("starting Spark …")
@@ -148,13 +149,16 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @settings_options
 def status(as_json: bool, config_file: Path | None, data_folder: Path | None) -> None:
-    """How far the tables are behind the log, in records and seconds; also while no job runs."""
+    """How far the tables are behind the log, in records and seconds; also while no job runs.
+
+    The exit code is 1 if the tables do not belong to the log.
+    """
     from wirelake.pipeline.status import status_of  # noqa: PLC0415
 
     found = status_of(Path(load(config_file, data_folder).data), time.time_ns() // 1_000_000)
     if as_json:
         click.echo(msgspec.json.encode(found).decode())
-        return
+        sys.exit(1 if found.problem else 0)
     click.echo(f"The job {'runs' if found.running else 'does not run'}" + (f", {found.ui}" if found.ui else "") + ".")
     table = Table("stage", "up to record", "records behind", "seconds behind", box=None)
     for stage in found.stages:
@@ -167,6 +171,8 @@ def status(as_json: bool, config_file: Path | None, data_folder: Path | None) ->
         click.echo(f"No batch is done yet{hint}.")
     for fault in found.errors:
         click.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(fault.at_ms / 1000))} {fault.text}")
+    if found.problem:
+        raise LossError(found.problem)
 
 
 @command.command(

@@ -34,19 +34,31 @@ Examples:
 )
 @click.option("--log-format", type=click.Choice(FORMATS), default="console", show_default=True, help="Of log lines.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="From which on.")
+@click.option(
+    "--accept-loss", is_flag=True, help="Start although something confirmed is missing from the data folder, this once."
+)
 @settings_options
-def command(log_format: str, log_level: str, config_file: Path | None, data_folder: Path | None) -> None:
+def command(
+    log_format: str, log_level: str, accept_loss: bool, config_file: Path | None, data_folder: Path | None
+) -> None:
     """Run the gateway, until Ctrl-C or SIGTERM. SIGHUP, or `wirelake reload`, reads the settings again."""
     start_logging(log_format, log_level)
-    end(serve(config_file, data_folder))
+    end(serve(config_file, data_folder, accept_loss=accept_loss))
 
 
-def serve(config_file: Path | None, data_folder: Path | None, opened: Callable[[], None] = lambda: None) -> bool:
+def serve(
+    config_file: Path | None,
+    data_folder: Path | None,
+    opened: Callable[[], None] = lambda: None,
+    *,
+    accept_loss: bool = False,
+) -> bool:
     """Until a signal comes; `opened` is called once every door is. Answers whether the end came in time."""
     settings = load(config_file, data_folder)
     pid_file = PidFile(Path(settings.data))
     try:
-        return uvloop.run(Serving(settings, lambda: load(config_file, data_folder), opened).run())
+        gateway = Gateway(settings, PAGES, accept_loss=accept_loss)
+        return uvloop.run(Serving(gateway, lambda: load(config_file, data_folder), opened).run())
     finally:
         pid_file.release()
 
@@ -62,8 +74,8 @@ def end(in_time: bool) -> None:
 class Serving:
     """One run of the gateway."""
 
-    def __init__(self, settings: Settings, load_again: Callable[[], Settings], opened: Callable[[], None]) -> None:
-        self._gateway = Gateway(settings, PAGES)
+    def __init__(self, gateway: Gateway, load_again: Callable[[], Settings], opened: Callable[[], None]) -> None:
+        self._gateway = gateway
         self._load_again = load_again
         self._opened = opened
         self._stop = asyncio.Event()

@@ -14,19 +14,20 @@ from wirelake.limits import CLI_PIPELINE_STOP_S
 _log = logging.getLogger(__name__)
 
 
-def up(log_format: str, log_level: str, config_file: Path | None, data_folder: Path | None) -> None:
+def up(log_format: str, log_level: str, accept_loss: bool, config_file: Path | None, data_folder: Path | None) -> None:
     start_logging(log_format, log_level)
     missing = missing_for_pipeline()
     if missing:
         click.echo(f"Without {', '.join(missing)} the tables are not filled: `pip install wirelake[pipeline]`.")
-        serve.end(serve.serve(config_file, data_folder))
+        serve.end(serve.serve(config_file, data_folder, accept_loss=accept_loss))
         return
     # The job starts itself anew after a failure; should it end all the same, the gateway goes on.
     words = ["--config", str(config_file)] if config_file is not None else []
     words += ["--data", str(data_folder)] if data_folder is not None else []
     pipeline = Beside("pipeline", "run", "--beside", *words)
     try:
-        in_time = serve.serve(config_file, data_folder, pipeline.start)  # once there is a log to read
+        # Started once there is a log to read.
+        in_time = serve.serve(config_file, data_folder, pipeline.start, accept_loss=accept_loss)
     finally:
         if pipeline.stop(CLI_PIPELINE_STOP_S) is None:
             _log.error("the pipeline did not end within %g s, and is ended", CLI_PIPELINE_STOP_S)

@@ -37,6 +37,7 @@ from wirelake.gateway.logins import Logins
 from wirelake.gateway.recorder import Recorded, Recorder
 from wirelake.gateway.resuming import Resuming
 from wirelake.gateway.stalls import Stalls
+from wirelake.gateway.stores import Stores, open_stores
 from wirelake.gateway.timers import Timers
 from wirelake.gateway.tls import tls_context
 from wirelake.gateway.upstreams import Upstreams
@@ -49,7 +50,6 @@ from wirelake.limits import (
     LOG_LINGER_S,
     MIB,
 )
-from wirelake.log.log import Log
 from wirelake.log.settings import LogSettings
 from wirelake.message import TRACE, Fault, Kind, Message, Op, Topic, control_op
 from wirelake.protocols import registry
@@ -57,7 +57,6 @@ from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.comet.opcodes import ErrorCode
 from wirelake.protocols.protocol import Carrier
 from wirelake.protocols.session import LOGIN, Closing
-from wirelake.state.store import StateStore
 from wirelake.state.sweep import Sweep
 from wirelake.state.topic import Swept
 
@@ -86,9 +85,10 @@ QUIET_CLOSINGS: Final = frozenset({"peer_closed", "lost", "logout", "fin_normal"
 class Gateway:
     """Made, then `open`ed inside the event loop, then `close`d. One thread; nothing here blocks."""
 
-    def __init__(self, settings: Settings, pages: Sequence[Route] = ()) -> None:
-        """`pages` are shown at the HTTP door beside the API."""
+    def __init__(self, settings: Settings, pages: Sequence[Route] = (), *, accept_loss: bool = False) -> None:
+        """`pages` are shown at the HTTP door beside the API. `accept_loss`: open a data folder that is not whole."""
         self.settings = settings
+        self._accept_loss = accept_loss
         self.pages = pages
         self.folder = Path(settings.data)
         self.counters = Counters()
@@ -117,9 +117,11 @@ class Gateway:
             disk_bytes_max=chosen.disk_bytes_max or None,
             linger_s=LOG_LINGER_S,
         )
-        self.log = Log(self.folder / "log", self.log_settings)
+        stores = open_stores(self.folder, self.log_settings, accept_loss=self._accept_loss)
+        self.log, self.state = stores.log, stores.state
         try:
-            self.state = StateStore(self.folder / "state.db")
+            self.recorder = Recorder(self.log, lambda: time.time_ns() // 1000)
+            self._follow(stores)
             await self._open_rest()
         except BaseException:
             await self.close()
@@ -132,7 +134,6 @@ class Gateway:
         limits = settings.limits
         self.stalls = Stalls(self.later, self.now_s, limits.stall_s, limits.unread_bytes)
         self.timers = Timers(self._loop)
-        self.recorder = Recorder(self.log, lambda: time.time_ns() // 1000)
         self.admission = Admission(settings.limits.connections, settings.limits.connections_per_address)
         identities = self.state.identities
         token_key = self.keys.token_key(identities)
@@ -183,6 +184,16 @@ class Gateway:
             self.doors["http"] = http_door
         self.upstreams.set(settings.sisnet.upstreams)
 
+    def _follow(self, stores: Stores) -> None:
+        """From here on the state keeps how far the log is, and the log what of the state it could not restore."""
+        log, batch = self.log, stores.position.batch
+        self.state.writer.follow(lambda: (log.next_seq, log.committed_seq), self.recorder.state, stores.position)
+        if stores.accepted:
+            note = {"batch": batch, "tables": [], "lost": stores.accepted, "epoch": stores.epoch}
+            self.recorder.topic("state", "", b"", note)
+        if stores.unlogged:
+            self.recorder.state(batch, stores.unlogged)
+
     async def close(self) -> None:
         """Say goodbye to everybody, write what waits, end. Within `GATEWAY_STOP_S`, whatever the peers do."""
         self.stopping = True
@@ -207,12 +218,12 @@ class Gateway:
             self.timers.close()
         try:
             if hasattr(self, "state"):
+                with contextlib.suppress(StorageError):  # the log says itself that it cannot be written
+                    if not self.log.refusal:
+                        await self.recorder.counters()  # its last word: the state then keeps where the log ends
                 await asyncio.to_thread(self.state.close)
         finally:
             if hasattr(self, "log"):
-                if hasattr(self, "recorder") and not self.log.refusal:
-                    with contextlib.suppress(StorageError):
-                        self.recorder.counters()
                 await asyncio.to_thread(self.log.close)
 
     # Time and small things
@@ -463,3 +474,4 @@ class Gateway:
             await asyncio.sleep(GATEWAY_COUNTERS_EVERY_S)
             with contextlib.suppress(StorageError):
                 self.recorder.counters()
+            self.state.writer.keep_up()

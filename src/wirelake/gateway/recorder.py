@@ -8,14 +8,17 @@
 | fault | in | the frame before it, which could not be read | code, offset, text |
 | refuse | in | | who was not let in, and why |
 | login | | | whether it resumed |
-| publish | | content | topic, id, position, type, by whom |
+| publish | | content | topic, id, position, type, by whom; `retain` where it is kept as the topic's last value |
+| subscribe, unsubscribe | | | topic, identity; the position it starts behind, and what the topic's ids begin with |
 | deliver | out | JSON: [[session, identity, protocol], …] | topic, first, last, attempt, what their ids begin with |
 | unsayable | | the same, of one | the same, and why its protocol has no words for it: nothing was written |
 | ack | | | identity, and the ids acked, or topic and position up to which all are |
 | expire | | | topic, first and last position |
+| state | | | a batch of the state is durable that the log cannot restore: its number, its tables; or what was lost |
 | counters | | | what was recorded since the counters before, by hour and protocol; `start` for a gateway's first |
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -29,7 +32,9 @@ from wirelake.log.interface import EventLog, Texts
 from wirelake.protocols.jsontext import write_json
 from wirelake.state.notification import Notification
 
+_log = logging.getLogger(__name__)
 _HOUR_US: Final = 3_600_000_000
+_RETAIN: Final[dict[bool, dict[str, bool]]] = {False: {}, True: {"retain": True}}
 _COUNTED: Final = {("frame", "in"): "in", ("frame", "out"): "out", ("quarantine", "in"): "quarantined"}
 
 
@@ -54,6 +59,8 @@ class Recorder:
         self._now_us = now_us
         self._counted: dict[tuple[int, str, str], int] = {}  # (hour, protocol, what) → records
         self._started = False
+        self._unrestorable: set[str] = set()  # tables of batches that the log had no room to note
+        self._batch = 0  # the newest of them
 
     def frames(self, of: Recorded, direction: str, frames: Sequence[bytes]) -> Commit:
         """As they were, or will be, on the wire."""
@@ -100,12 +107,12 @@ class Recorder:
             self._count(at_us, of.protocol, what, 1)
         return commit
 
-    def published(self, notifications: Sequence[Notification]) -> None:
-        """Notifications of durable topics, in their order."""
+    def published(self, notifications: Sequence[Notification], retain: bool = False) -> None:
+        """Notifications of durable topics, in their order. `retain`: each is kept as its topic's last value."""
         notes: list[str] = []
         for (topic, kind, publisher), run in groupby(notifications, attrgetter("topic", "type", "publisher")):
             head = write_json({"topic": topic}).decode()[:-1] + ',"id":"'
-            end = f',"type":{kind},' + write_json({"by": publisher}).decode()[1:]
+            end = f',"type":{kind},' + write_json({"by": publisher} | _RETAIN[retain]).decode()[1:]
             notes += [f'{head}{each.id}","position":{each.position}{end}' for each in run]
         contents = tuple([each.content for each in notifications])
         try:
@@ -124,15 +131,33 @@ class Recorder:
             self.unrecorded["", event] += 1
             raise
 
-    def counters(self) -> None:
+    def state(self, batch: int, tables: Sequence[str]) -> None:
+        """A batch is durable that changed these tables: should the state lose it, the log tells, and cannot mend it.
+
+        What the log has no room for is told with the next batch or the next counters.
+        """
+        self._batch = batch
+        self._unrestorable |= set(tables)
+        note = write_json({"batch": batch, "tables": sorted(self._unrestorable)}).decode()
+        try:
+            self._log.append(self._now_us(), "", "state", "", "", "", "", b"", note)
+        except StorageError as error:
+            _log.warning("the log does not say yet that the state has batch %d: %s", batch, error)
+        else:
+            self._unrestorable.clear()
+
+    def counters(self) -> Commit:
         """What was recorded since the last time. Between a gateway's first and the one before it, nobody counted."""
+        if self._unrestorable:
+            self.state(self._batch, ())
         hours: dict[str, dict[str, dict[str, int]]] = {}
         for (hour, protocol, what), count in self._counted.items():
             hours.setdefault(str(hour * _HOUR_US // 1_000_000), {}).setdefault(protocol, {})[what] = count
         note = {"hours": hours} if self._started else {"start": True, "hours": hours}
-        self._log.append(self._now_us(), "", "counters", "", "", "", "", b"", write_json(note).decode())
+        commit = self._log.append(self._now_us(), "", "counters", "", "", "", "", b"", write_json(note).decode())
         self._started = True
         self._counted.clear()
+        return commit
 
     def _count(self, at_us: int, protocol: str, what: str, count: int) -> None:
         place = (at_us // _HOUR_US, protocol, what)

@@ -2,6 +2,7 @@
 
 log/00000000000000000000.seg …   segments, see segment.py
 log/committed                    how far readers may read, see mark.py
+log/id                           of the data folder, see identity.py
 log/positions/NAME.json          how far each consumer has come
 log/quarantine/                  damaged bytes, each with a report
 log/removed.json                 what retention removed
@@ -48,7 +49,7 @@ class Log:
             raise StorageError(f"the log in {folder} cannot be opened for writing: {error}") from error
         try:
             self.recovery: Recovery = recover(folder, files, now_us())
-            mark = Mark(folder, writable=True)
+            mark = self._mark = Mark(folder, writable=True)
         except OSError as error:
             self._lock.release()
             raise StorageError(f"the log in {folder} cannot be opened for writing: {error}") from error
@@ -72,6 +73,16 @@ class Log:
     @property
     def next_seq(self) -> int:
         return self._gathering.next_seq
+
+    @property
+    def committed_seq(self) -> int:
+        """Every record before this one is on disk. From any thread."""
+        return self._mark.seq
+
+    @property
+    def oldest_seq(self) -> int:
+        """The first record that is still there; `next_seq` if there is none."""
+        return Reader(self.folder).oldest_seq
 
     @property
     def refusal(self) -> str:

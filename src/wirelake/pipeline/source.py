@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from wirelake.errors import GoneError, InputError
+from wirelake.errors import GoneError, InputError, LossError
 from wirelake.limits import PIPELINE_BATCH_BYTES, PIPELINE_BATCH_ROWS
 from wirelake.log.schema import SCHEMA
 from wirelake.log.survey import Survey
@@ -147,6 +147,11 @@ class WirelakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         from_seq, end = start["seq"], self._log.next_seq
+        if from_seq > end:
+            raise LossError(
+                f"the checkpoint is at record {from_seq}, but the log in {self._options.folder} ends at {end}: it was "
+                "deleted, cut, or restored from an older copy, and what comes now would be ignored"
+            )
         if self._end_seq is not None:
             end = min(end, self._end_seq)
         if isinstance(limit, ReadAllAvailable):

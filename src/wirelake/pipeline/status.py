@@ -5,8 +5,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from wirelake.lake.checkpoint import mismatch, read_checkpoint
 from wirelake.lake.progress import Fault, Progress, read_progress
 from wirelake.limits import PIPELINE_FRESH_S
+from wirelake.log.identity import read_id
+from wirelake.log.mark import Mark
 from wirelake.log.reader import Reader
 from wirelake.log.survey import Survey
 from wirelake.pipeline.places import Places
@@ -27,6 +30,7 @@ class Status(Struct, frozen=True):
     batch_s: float
     restarts: int
     errors: list[Fault]
+    problem: str = ""  # why the tables do not belong to the log
 
 
 def status_of(data: Path, now_ms: int) -> Status:
@@ -48,7 +52,15 @@ def status_of(data: Path, now_ms: int) -> Status:
         batch_s=progress.batch_s,
         restarts=progress.restarts,
         errors=progress.errors,
+        problem=checkpoint_problem(data),
     )
+
+
+def checkpoint_problem(data: Path) -> str:
+    """Why the checkpoint does not belong to the log beside it, as a sentence; or nothing."""
+    checkpoint = read_checkpoint(data)  # before the log, which grows meanwhile
+    log = data / "log"
+    return "" if checkpoint is None else mismatch(checkpoint, read_id(log), Mark(log).seq)
 
 
 def newest(log: Path) -> tuple[int, int]:

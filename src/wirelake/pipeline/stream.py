@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import Final
 
 from msgspec import Struct, json
+from msgspec.structs import replace
 
-from wirelake.errors import InputError, InUseError, StorageError
+from wirelake.errors import InputError, InUseError, LossError, StorageError
 from wirelake.lake.progress import read_progress
 from wirelake.lake.tables import FRAMES
 from wirelake.limits import PIPELINE_BUCKETS
 from wirelake.log.files import Files
+from wirelake.log.identity import read_id
 from wirelake.pipeline.commits import Commits
 from wirelake.pipeline.intents import Intents
 from wirelake.pipeline.places import Places
+from wirelake.pipeline.status import checkpoint_problem
 
 CONSUMER: Final = "pipeline"  # its name among the log's consumers
 
@@ -25,6 +28,7 @@ class Stream(Struct, frozen=True):
 
     app: str
     buckets: int
+    data_id: str = ""  # of the data folder whose log fills the tables; empty where it was written before there were ids
 
 
 class StreamLock:
@@ -49,14 +53,19 @@ def open_stream(places: Places) -> Stream:
     """Found, or begun. Refuses what would lose rows or have them twice: a checkpoint and tables that do not fit."""
     path = _path(places)
     places.carry.mkdir(parents=True, exist_ok=True)
+    check_log(places)
+    data_id = read_id(places.log)
     if not path.exists():
         if Commits(places.lake, "").is_filled(FRAMES.name):
             raise InputError(
                 f"the tables in {places.lake} are filled, but there is no checkpoint in {places.checkpoint} that says "
                 "from where to go on: bring back the checkpoint, or move the tables away too and fill them anew"
             )
-        Files().replace_file(path, json.encode(Stream(f"wirelake-{uuid.uuid4()}", PIPELINE_BUCKETS)))
+        Files().replace_file(path, json.encode(Stream(f"wirelake-{uuid.uuid4()}", PIPELINE_BUCKETS, data_id)))
     stream = _read(path)
+    if data_id and not stream.data_id:
+        stream = replace(stream, data_id=data_id)
+        Files().replace_file(path, json.encode(stream))
     intents, commits = Intents(places.checkpoint), Commits(places.lake, stream.app)
     kept = intents.batches()
     if kept and not any(offsets_folder(places).glob("[0-9]*")):
@@ -70,6 +79,13 @@ def open_stream(places: Places) -> Stream:
             "back the tables, or move the checkpoint away too and fill them anew"
         )
     return stream
+
+
+def check_log(places: Places) -> None:
+    """Refuse a checkpoint of another log, or one beyond the end of this log: new records would be ignored."""
+    problem = checkpoint_problem(places.data)
+    if problem:
+        raise LossError(problem)
 
 
 def known_stream(places: Places) -> Stream | None:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from wirelake.commit import Commit
 from wirelake.limits import STATE_STATEMENT_ROWS_MAX
+from wirelake.state.log_position import LogPosition
 
 Row = tuple[object, ...]
 
@@ -51,10 +52,12 @@ class Run(Struct):
 
 
 class Batch:
-    __slots__ = ("commit", "lanes", "operations", "size_bytes")
+    __slots__ = ("commit", "lanes", "number", "operations", "position", "size_bytes")
 
-    def __init__(self, commit: Commit) -> None:
+    def __init__(self, commit: Commit, number: int = 0) -> None:
         self.commit = commit
+        self.number = number  # of this batch, counted over restarts
+        self.position: LogPosition | None = None  # of the log, as it was when this was taken up
         self.lanes: dict[str, list[Run]] = {}
         self.operations = 0
         self.size_bytes = 0

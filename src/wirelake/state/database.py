@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from wirelake.errors import InUseError, StorageError
-from wirelake.limits import STATE_LOCKED_WAIT_S, STATE_WAL_BYTES_MAX
+from wirelake.limits import STATE_CHECK_BYTES_MAX, STATE_LOCKED_WAIT_S, STATE_WAL_BYTES_MAX
+from wirelake.state.damage import ADVICE, trouble_of
 from wirelake.state.reader import Reader
 from wirelake.state.schema import migrate
 
@@ -39,13 +40,22 @@ class Database:
                 reading.execute("PRAGMA query_only = ON")
                 self.reader = Reader(reading)
             except (sqlite3.Error, OSError) as error:
-                raise StorageError(f"{path} cannot be opened: {error}") from error
+                raise trouble_of(f"{path} cannot be opened", error) from error
             self._opened = opened.pop_all()  # from here on it stays open
 
     def meta(self, name: str) -> Any:
-        """A value of the database as a whole."""
-        (value,) = self.reader.row("SELECT value FROM meta WHERE name = ?", (name,))
-        return value
+        """A value of the database as a whole; None where it has none of that name."""
+        row = self.reader.row("SELECT value FROM meta WHERE name = ?", (name,))
+        return None if row is None else row[0]
+
+    def check(self, bytes_max: int = STATE_CHECK_BYTES_MAX) -> None:
+        """Look through the whole file for damage, unless it is larger than this; StorageError if there is any."""
+        if self.path.stat().st_size > bytes_max:
+            return
+        found = self.reader.row("PRAGMA quick_check(1)")
+        if found != ("ok",):
+            reason = "" if found is None else str(found[0]).replace("\n", " ")
+            raise StorageError(f"{self.path} cannot be opened: it is damaged ({reason}); {ADVICE}")
 
     def close(self) -> None:
         """Closing the last connection also moves the write-ahead log into the file."""

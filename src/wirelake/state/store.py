@@ -7,6 +7,7 @@ waits for it. All methods belong to the thread that opened the store; commits ca
 from pathlib import Path
 
 from wirelake.commit import Commit
+from wirelake.errors import StorageError
 from wirelake.limits import STATE_VALUES_BYTES_MAX
 from wirelake.state.database import Database
 from wirelake.state.devices import Devices
@@ -21,8 +22,9 @@ from wirelake.state.writer import Writer
 class StateStore:
     """Opens the database (InUseError if another process has it, VersionError if it is not for us) and fills memory."""
 
-    def __init__(self, path: Path, *, values_bytes_max: int = STATE_VALUES_BYTES_MAX) -> None:
-        self.database = Database(path)
+    def __init__(self, place: Path | Database, *, values_bytes_max: int = STATE_VALUES_BYTES_MAX) -> None:
+        """`place` is the file, or the database if it is open already."""
+        self.database = Database(place) if isinstance(place, Path) else place
         self.writer = Writer(self.database.writing, self._load)
         try:
             reader = self.database.reader
@@ -36,6 +38,11 @@ class StateStore:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def trouble(self) -> StorageError | None:
+        """Why the state cannot be written or read at the moment, if it cannot."""
+        return self.writer.trouble or self.database.reader.trouble
 
     def barrier(self) -> Commit:
         """Durable when everything asked for so far is."""

@@ -18,12 +18,15 @@ from wirelake.commit import Commit
 from wirelake.errors import BusyError, StateError, StorageError
 from wirelake.limits import (
     STATE_CLOSE_S,
+    STATE_LOG_BEHIND_ROWS,
     STATE_PROBE_BYTES,
     STATE_RETRY_PAUSE_S,
     STATE_WAITING_BYTES_MAX,
     STATE_WAITING_OPERATIONS_MAX,
 )
 from wirelake.state.batch import AnyStatement, Batch, Row
+from wirelake.state.damage import is_damage, trouble_of
+from wirelake.state.log_position import LogEnds, LogPosition, TellBatch, note_unlogged, unrestorable
 
 _log = logging.getLogger(__name__)
 _OPERATION_BYTES: Final = 64  # what an operation is counted with beyond its content
@@ -44,6 +47,11 @@ class Writer:
         self._stale = False  # memory is ahead of the disk for good and must be read anew
         self._within_whole = False
         self._closing = False
+        self._log_ends: LogEnds | None = None  # where a log is followed
+        self._tell: TellBatch | None = None
+        self._number = 0  # of the newest batch
+        self._marked_seq = 0  # of the log, in the newest batch that was taken up
+        self.damage: StorageError | None = None  # found by a batch; it does not go away by itself
         self.batches_written = 0
         self.batches_failed = 0
         self._thread = threading.Thread(target=self._run, name="state writer", daemon=True)
@@ -57,8 +65,26 @@ class Writer:
 
     @property
     def trouble(self) -> StorageError | None:
-        """Why operations are refused at the moment, if they are."""
-        return self._trouble
+        """Why operations are refused at the moment, if they are; or that the file was found damaged."""
+        return self._trouble or self.damage
+
+    def follow(self, log_ends: LogEnds, tell: TellBatch, position: LogPosition) -> None:
+        """From here on every batch keeps how far the log is.
+
+        `tell` hears of each durable batch that changed what the log cannot restore, before those who wait for it do.
+        """
+        with self._gate:
+            self._log_ends, self._tell = log_ends, tell
+            self._number, self._marked_seq = position.batch, position.next_seq
+
+    def keep_up(self, rows_max: int = STATE_LOG_BEHIND_ROWS) -> None:
+        """Write the position alone where the log went on and the state did not: a start reads the log from there."""
+        with self._gate:
+            if self._log_ends is None or self._gathering is not None or self._stale or self._trouble is not None:
+                return
+            if self._log_ends()[0] - self._marked_seq > rows_max and not self._closing:
+                self._gathering = self._new_batch()
+                self._gate.notify()
 
     @contextmanager
     def whole(self) -> Iterator[None]:
@@ -98,7 +124,7 @@ class Writer:
                 return Commit.resolved(self._failure)
             batch = self._gathering
             if batch is None:
-                batch = self._gathering = Batch(self._new_commit())
+                batch = self._gathering = self._new_batch()
                 self._gate.notify()
             batch.add(statement, row, key, content_bytes + _OPERATION_BYTES)
             return batch.commit
@@ -110,7 +136,7 @@ class Writer:
                 return Commit.resolved(self._failure)
             batch = self._gathering
             if batch is None:
-                batch = self._gathering = Batch(self._new_commit())
+                batch = self._gathering = self._new_batch()
                 self._gate.notify()
             batch.add_many(statement, rows, content_bytes + len(rows) * _OPERATION_BYTES)
             return batch.commit
@@ -125,6 +151,7 @@ class Writer:
 
     def close(self) -> None:
         """Write what waits and end the thread."""
+        self.keep_up(0)
         with self._gate:
             self._closing = True
             self._gate.notify()
@@ -132,16 +159,23 @@ class Writer:
         if self._thread.is_alive():
             raise StorageError(f"the state writer did not end within {STATE_CLOSE_S} s")
 
-    def _new_commit(self) -> Commit:
-        commit = Commit()
+    def _new_batch(self) -> Batch:
+        self._number += 1
+        batch = Batch(Commit(), self._number)
         if asyncio._get_running_loop() is not None:
-            commit.add_done_callback(self._after)
-        return commit
+            batch.commit.add_done_callback(lambda _: self._after(batch))
+        return batch
 
-    def _after(self, commit: Commit) -> None:
+    def _after(self, batch: Batch) -> None:
         """First of a batch's callbacks: whoever hears of a failure finds memory in step with the disk."""
-        if commit.error is not None:
+        if batch.commit.error is None:
+            if self._tell is not None and (tables := unrestorable(set(batch.lanes))):
+                self._tell(batch.number, tables)
+            return
+        try:
             self.fresh()
+        except StorageError as error:  # whoever asks for something hears it too
+            _log.error("the state cannot be read again after a failure: %s", error)
 
     def _freshen(self) -> None:
         # Nothing is under way now: what waited has failed, and `submit` takes nothing while memory is stale.
@@ -168,18 +202,27 @@ class Writer:
                 self._gate.wait()
             batch = self._writing = self._gathering
             self._gathering = None
+            if self._log_ends is not None:
+                next_seq, durable_seq = self._log_ends()
+                batch.position = LogPosition(batch.number, next_seq, durable_seq)
+                self._marked_seq = next_seq
             return batch
 
     def _write(self, batch: Batch) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
         batch.execute(self._connection)
+        if batch.position is not None:
+            batch.position.write(self._connection)
+        elif tables := unrestorable(set(batch.lanes)):
+            note_unlogged(self._connection, tables)
         self._connection.execute("COMMIT")
 
     def _fail(self, batch: Batch, error: Exception) -> None:
         self._roll_back()
-        trouble = StorageError(f"the state cannot be written: {error}")
-        trouble.__cause__ = error
+        trouble = trouble_of("the state cannot be written", error)
         with self._gate:
+            if is_damage(error):
+                self.damage = trouble
             self._trouble = self._failure = trouble
             self._stale = True
             later, self._gathering, self._writing = self._gathering, None, None

@@ -1,0 +1,61 @@
+"""Look at a data folder without opening it for writing: do its parts belong together?
+
+For `wirelake doctor`; a gateway looks closer when it opens them, see `stores.py`.
+"""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from msgspec import DecodeError, Struct
+
+from wirelake.errors import WirelakeError
+from wirelake.lake.checkpoint import mismatch, read_checkpoint
+from wirelake.log.identity import read_id
+from wirelake.log.mark import NAME as MARK
+from wirelake.log.mark import Mark
+from wirelake.state.damage import ADVICE
+from wirelake.state.log_position import LogPosition, read_position
+
+
+class _State(Struct):
+    data_id: str = ""
+    position: LogPosition | None = None
+
+
+def examine_stores(folder: Path) -> list[str]:
+    """What is wrong, as sentences without an end; nothing if all is well, or nothing is there yet."""
+    log, state_file = folder / "log", folder / "state.db"
+    problems: list[str] = []
+    checkpoint = read_checkpoint(folder)
+    try:
+        state = _read_state(state_file)  # before the log, which grows meanwhile
+    except (sqlite3.Error, DecodeError) as error:
+        problems.append(f"state.db cannot be read ({error}): {ADVICE}")
+        state = None
+    try:
+        log_id = read_id(log)
+        end = Mark(log).seq if (log / MARK).exists() else 0
+    except WirelakeError as error:
+        return [*problems, str(error)]
+    if state is None and end and not problems:
+        problems.append(f"state.db is missing, and the log has {end} records: restore it, or see `serve --accept-loss`")
+    if state is not None and log_id and state.data_id != log_id:
+        owner = f"belongs to another one (id {state.data_id})" if state.data_id else "is older than the log"
+        problems.append(f"state.db {owner}: restore the one that belongs to the log (id {log_id})")
+    elif state is not None and state.position is not None and state.position.durable_seq > end:
+        seen = state.position.durable_seq
+        problems.append(f"the log ends at record {end}, and state.db has seen it up to {seen}: restore the log")
+    problem = "" if checkpoint is None else mismatch(checkpoint, log_id, end)
+    return [*problems, problem] if problem else problems
+
+
+def _read_state(path: Path) -> _State | None:
+    """None where there is none."""
+    if not path.exists() or not path.stat().st_size:
+        return None
+    # Where nothing waits in a write-ahead log the file can be read as it lies, without making files beside it.
+    how = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as connection:
+        row = connection.execute("SELECT value FROM meta WHERE name = 'data_id'").fetchone()
+        return _State("" if row is None else row[0], read_position(connection))

@@ -1,0 +1,270 @@
+"""Open the log and the state of a data folder together, and see that they belong together.
+
+The log, the state and the pipeline's checkpoint carry one id. The state keeps how far into the log it goes, and how
+much of the log was on disk by then. So a start notices a log or a state that was deleted, cut, exchanged or restored
+from an older copy. What the state lacks and the log has is replayed. A crash leaves a difference of a few records
+between the two, in either direction, and is mended in the same way. What cannot be restored is a loss: the start is
+refused, unless it was told to accept that.
+"""
+
+import logging
+import secrets
+import sqlite3
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import json
+
+from wirelake.errors import LossError, StorageError
+from wirelake.lake.checkpoint import Checkpoint, read_checkpoint
+from wirelake.log.files import Files
+from wirelake.log.identity import read_id, write_id
+from wirelake.log.log import Log
+from wirelake.log.positions import Positions
+from wirelake.log.reader import Reader
+from wirelake.log.settings import LogSettings
+from wirelake.log.skipping import skip_records
+from wirelake.state.damage import trouble_of
+from wirelake.state.database import Database
+from wirelake.state.log_position import LogPosition, read_position, take_unlogged
+from wirelake.state.restoring import EVENTS, Restored, Restoring
+from wirelake.state.store import StateStore
+
+_log = logging.getLogger(__name__)
+_LOOKED_AT: Final = pa.array([*EVENTS, "state"])
+_NOUNS: Final = {
+    "device_seals": "replay protection of devices",
+    "values": "redis values",
+    "records": "sisdb records",
+    "series": "sisdb records",
+    "layouts": "sisdb records",
+}
+_ID_BYTES: Final = 16
+
+
+class Stores(NamedTuple):
+    log: Log
+    state: StateStore
+    position: LogPosition  # at which the state begins to follow the log
+    unlogged: list[str]  # tables that were changed while no gateway ran, of which the log does not know
+    accepted: list[str]  # losses, as sentences
+    epoch: str
+
+
+def open_stores(folder: Path, settings: LogSettings, *, accept_loss: bool = False) -> Stores:
+    """Open both. LossError if something confirmed is missing and cannot be restored, unless that is accepted."""
+    return _Opening(folder, settings, accept_loss).run()
+
+
+class _Opening:
+    def __init__(self, folder: Path, settings: LogSettings, accept_loss: bool) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._accept_loss = accept_loss
+        self._losses: list[str] = []
+        self._log_folder = folder / "log"
+        self._state_file = folder / "state.db"
+
+    def run(self) -> Stores:
+        checkpoint = read_checkpoint(self._folder)
+        with ExitStack() as opened:
+            log = Log(self._log_folder, self._settings)
+            opened.callback(lambda: log.close())
+            had_state = _has_content(self._state_file)
+            if not had_state and log.next_seq:
+                self._lost(
+                    f"state.db is missing or empty, and the log has {log.next_seq} records: identities, devices, "
+                    "redis values and sisdb records are gone (topics and what was published are replayed from the log)"
+                )
+                self._refuse_unless_accepted()  # before an empty database is made, which would look like a state
+            database = Database(self._state_file)
+            opened.callback(database.close)
+            try:
+                database.check()
+                database.writing.execute("BEGIN IMMEDIATE")
+                known = _Known(database.writing, had_state, read_id(self._log_folder), checkpoint)
+                log = self._continue(log, known)
+                found = self._reconcile(database.writing, log, known)
+                database.writing.execute("COMMIT")
+                database.writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the id is then in the file itself
+            except sqlite3.Error as error:
+                raise trouble_of(f"{self._state_file} cannot be brought into step with the log", error) from error
+            if known.log_id != known.data_id:
+                write_id(self._log_folder, known.data_id)
+            state = StateStore(database)  # closes the database itself if it fails
+            opened.pop_all()
+        for loss in self._losses:
+            _log.warning("accepted: %s", loss)
+        return Stores(log, state, *found, self._losses, database.meta("epoch"))
+
+    def _continue(self, log: Log, known: "_Known") -> Log:
+        """A log that ends before what others have seen of it goes on behind that, if the loss is accepted."""
+        end = log.next_seq
+        positions = Positions(self._log_folder, Files()).all().values()
+        seen = max(known.durable_seq, known.pipeline_seq, *(position.seq for position in positions))
+        if known.is_foreign:
+            self._lost(
+                f"state.db belongs to another data folder (id {known.state_id}; the log has {known.log_id}): nothing "
+                "is known of what this log's gateway owes to whom"
+            )
+        elif known.is_older:
+            self._lost("state.db was written before this log: it is an old copy, or was made anew")
+        if end >= seen and not (known.has_topics_only and not end):
+            return log
+        self._lost(
+            f"the log ends at record {end}, and {known.seen_by(seen)} up to {seen}: it was deleted, cut, or restored "
+            "from an older copy"
+            if end < seen
+            else "the log is missing, and state.db has topics that were published on"
+        )
+        self._refuse_unless_accepted()
+        next_seq = max(seen, known.next_seq)
+        first = end or min(known.pipeline_seq or next_seq, next_seq)
+        log.close()
+        skip_records(self._log_folder, first, next_seq)
+        return Log(self._log_folder, self._settings)
+
+    def _reconcile(self, connection: sqlite3.Connection, log: Log, known: "_Known") -> tuple[LogPosition, list[str]]:
+        """Inside the transaction that the caller has begun."""
+        epoch = known.meta("epoch")
+        restoring = Restoring(connection, epoch, new_ids=self._accept_loss)
+        from_seq = self._replay_from(log, known)
+        if from_seq is not None:
+            lost_tables, rows_damaged = self._replay(restoring, log, from_seq, known)
+            restored = restoring.finish()
+            self._judge(restored, lost_tables, rows_damaged)
+            if any((restored.publications, restored.subscriptions, restored.acks, restored.expired)):
+                _log.info(
+                    "the state was behind the log: replayed %d publications, %d subscriptions, %d acks and %d expiries",
+                    *(restored.publications, restored.subscriptions, restored.acks, restored.expired),
+                )
+        self._refuse_unless_accepted()
+        if self._losses:  # whatever was given out and is not known here any more: no id is ever given twice
+            connection.execute("UPDATE meta SET value = lower(hex(randomblob(4))) WHERE name = 'epoch'")
+        unlogged = take_unlogged(connection)
+        connection.execute("INSERT OR REPLACE INTO meta VALUES ('data_id', ?)", (known.data_id,))
+        # Numbers of batches begin with the time: not even a state that was restored from a copy gives one twice.
+        position = LogPosition(max(known.batch + 1, time.time_ns() // 1_000_000), log.next_seq, log.committed_seq)
+        position.write(connection)
+        return position, unlogged
+
+    def _replay_from(self, log: Log, known: "_Known") -> int | None:
+        """The first record to look at; None where the state is none of this log's, or begins with it."""
+        end, oldest = log.next_seq, log.oldest_seq
+        if known.is_foreign or not end or (known.position is None and not known.log_id and known.had_state):
+            return None
+        if known.position is None or known.is_older:
+            return oldest
+        if known.next_seq < oldest:
+            self._lost(
+                f"the state ends at record {known.next_seq} of the log, which begins at {oldest}: it was restored from "
+                "an old copy, and what happened between the two was removed by retention"
+            )
+        return max(known.next_seq, oldest)
+
+    def _replay(self, restoring: Restoring, log: Log, from_seq: int, known: "_Known") -> tuple[set[str], int]:
+        """Answers the tables that the state lost changes of, and how many records could not be read."""
+        lost_tables: set[str] = set()
+        reader = Reader(self._log_folder)
+        for batch in reader.read(from_seq, log.next_seq):
+            chosen = batch.filter(pc.is_in(batch["event"], value_set=_LOOKED_AT))
+            for row in chosen.select(["event", "note", "frame", "at"]).cast(_ROWS).to_pylist():
+                note: dict[str, Any] = json.decode(row["note"])
+                if row["event"] != "state":
+                    restoring.apply(row["event"], note, row["frame"], row["at"] // 1000)
+                elif known.position is not None and note["batch"] > known.batch:
+                    lost_tables |= set(note["tables"])
+        return lost_tables, reader.rows_lost
+
+    def _judge(self, restored: Restored, lost_tables: set[str], rows_damaged: int) -> None:
+        if lost_tables:
+            nouns = ", ".join(sorted({_NOUNS.get(table, table) for table in lost_tables}))
+            self._lost(
+                f"state.db lost changes that the log cannot restore, of: {nouns} (its write-ahead log was cut, or it "
+                "was restored from an older copy)"
+            )
+        if restored.unplaced:
+            self._lost(f"{restored.unplaced} records of the log are of topics that state.db knows by other numbers")
+        if restored.missing and rows_damaged:
+            self._lost(f"{restored.missing} publications are neither in state.db nor readable in the log")
+
+    def _lost(self, text: str) -> None:
+        self._losses.append(text)
+
+    def _refuse_unless_accepted(self) -> None:
+        if self._losses and not self._accept_loss:
+            raise LossError(
+                f"the data folder {self._folder} is not whole: {'; '.join(self._losses)}. Stop here and bring back "
+                "what is missing from a backup, or start once with --accept-loss to go on without it"
+            )
+
+
+class _Known:
+    """What the state and the checkpoint say of the log."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, had_state: bool, log_id: str, checkpoint: Checkpoint | None
+    ) -> None:
+        self._connection = connection
+        self.had_state = had_state
+        self.log_id = log_id
+        self.state_id = self.meta("data_id") or ""
+        self.position = read_position(connection)
+        pipeline_id = checkpoint.data_id if checkpoint is not None else ""
+        self.data_id = log_id or self.state_id or pipeline_id or secrets.token_hex(_ID_BYTES)
+        own = checkpoint is not None and pipeline_id in {"", self.data_id}
+        self.pipeline_seq = checkpoint.next_seq if checkpoint is not None and own else 0
+
+    def meta(self, name: str) -> Any:
+        row = self._connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return None if row is None else row[0]
+
+    @property
+    def is_foreign(self) -> bool:
+        return bool(self.log_id and self.state_id and self.log_id != self.state_id)
+
+    @property
+    def is_older(self) -> bool:
+        """A state without an id beside a log that has one: the id is given to the state first."""
+        return bool(self.had_state and self.log_id and not self.state_id)
+
+    @property
+    def has_topics_only(self) -> bool:
+        """A state from before there were positions, with topics that somebody published on."""
+        if self.position is not None:
+            return False
+        return bool(self._connection.execute("SELECT EXISTS (SELECT 1 FROM notifications)").fetchone()[0])
+
+    @property
+    def batch(self) -> int:
+        return 0 if self.position is None else self.position.batch
+
+    @property
+    def next_seq(self) -> int:
+        return 0 if self.position is None or self.is_foreign else self.position.next_seq
+
+    @property
+    def durable_seq(self) -> int:
+        return 0 if self.position is None or self.is_foreign else self.position.durable_seq
+
+    def seen_by(self, seq: int) -> str:
+        """Who saw records up to there."""
+        if seq == self.durable_seq:
+            return "state.db has seen it"
+        return "the pipeline has read it" if seq == self.pipeline_seq else "a consumer has read it"
+
+
+_ROWS: Final = pa.schema([("event", pa.string()), ("note", pa.string()), ("frame", pa.binary()), ("at", pa.int64())])
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise StorageError(f"{path} cannot be looked at: {error}") from error
