@@ -178,7 +178,7 @@ class Assembly(Struct, array_like=True):
         packet_no = number & 0xFF
         slot = (params & (COMMAND_BITS if params & SEALED else _COUNTER)) << 8 | number >> 8
         partial = opened.get(slot)
-        is_whole = params & LAST != 0 and not packet_no and len(data) <= rules.command_bytes_max
+        is_whole = params & LAST and not packet_no and len(data) <= rules.command_bytes_max
         if partial is None or (is_whole and partial.sealed is not None):
             memory = finished.get(slot)
             if memory is not None and self._is_known(memory, params, packet_no, data):

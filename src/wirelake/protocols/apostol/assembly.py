@@ -18,7 +18,7 @@ command is refused at once and takes nobody's room.
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from msgspec import Struct, field
 
@@ -38,12 +38,13 @@ from wirelake.protocols.apostol.frames import Packet
 from wirelake.protocols.apostol.opcodes import ANSWER, COMMAND_BITS, LAST, SEALED, TO_DEVICE
 
 CommandKey = tuple[DeviceKey, int, int]  # the device, its `key_bits`, command_no
+_COUNTER: Final = TO_DEVICE | ANSWER  # each has command numbers of its own
 SealHolds = Callable[[DeviceKey, int, bytes], bool]  # the device, command_no, the joined packets
 
 
 def key_bits(params: int) -> int:
     """The bits that tell commands of one number apart."""
-    return params & (COMMAND_BITS if params & SEALED else TO_DEVICE | ANSWER)
+    return params & (COMMAND_BITS if params & SEALED else _COUNTER)
 
 
 class State(StrEnum):
@@ -133,22 +134,21 @@ class Assembler:
         """What this packet completes, and whatever else ends with it."""
         done = self.expire(now_s)
         device = (packet.device_type, packet.serial)
-        key = (device, key_bits(packet.params), packet.command_no)
+        params = packet.params
+        key = (device, params & (COMMAND_BITS if params & SEALED else _COUNTER), packet.command_no)
         partial = self._open.items.get(key)
-        is_whole = (
-            packet.params & LAST != 0 and not packet.packet_no and len(packet.data) <= self.bounds.command_bytes_max
-        )
+        is_whole = params & LAST and not packet.packet_no and len(packet.data) <= self.bounds.command_bytes_max
         if partial is None or (is_whole and isinstance(partial, _SealedPartial)):
             if self._is_known(key, packet, now_s):
                 return done
             if is_whole:
                 done.append(self._single(key, packet, now_s))
                 return done
-            if self.sealed_only and not packet.params & SEALED:
+            if self.sealed_only and not params & SEALED:
                 done.append(_refused(packet, now_s, "unsealed"))
                 return done
             self._make_room(device, now_s, done)
-            partial = self._begin(key, packet.params & COMMAND_BITS, now_s)
+            partial = self._begin(key, params & COMMAND_BITS, now_s)
         held = partial.size
         if isinstance(partial, _SealedPartial):
             self._add_sealed(key, partial, packet, now_s, done)
