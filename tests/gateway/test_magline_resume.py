@@ -201,9 +201,14 @@ def test_sids_are_nowhere_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFi
                 await again.connect(*first)
                 sids = [box.sid, first[0], again.sid]
                 secrets = [box.secret, first[1], again.secret]
-            await running.recorded("close", 3, protocol="magline")
+            for cut, little in ((5, False), (5, True), (-3, False)):  # lines that break inside, and a bad length
+                async with await Box.call(running, little=little) as broken:
+                    wire = replace(broken.syn(box.sid, box.secret), little=little).encode()
+                    broken.write(wire[:-cut] if cut > 0 else wire[:12] + b"\0\0\0\x53" + wire[16:] + bytes(3))
+            await running.recorded("close", 6, protocol="magline")
             records = running.records()
-            for hidden in sids + secrets:
+            assert len([row for row in records if row["event"] in ("quarantine", "fault")]) == 3
+            for hidden in [*sids, *secrets, box.sid[:11]]:
                 assert not [row for row in records if hidden in row["frame"] or hidden.hex() in str(row)]
                 assert hidden.hex() not in caplog.text
             syns = [row["frame"] for row in records if row["event"] == "frame" and row["frame"][:4] == b"\x7f\1\0\1"]

@@ -299,7 +299,8 @@ class Connection(asyncio.Protocol):
         """Quarantine the beginning of a frame whose end never came."""
         if size:
             error = ProtocolError("incomplete", f"ends inside a frame, of which {size} bytes came", 0)
-            self._door.gateway.quarantine(self, self._splitter.discard(QUARANTINE_BYTES_MAX), error)
+            unread = self._session.kept_unread(self._splitter.discard(QUARANTINE_BYTES_MAX))
+            self._door.gateway.quarantine(self, unread, error)
 
     def _discard(self) -> None:
         """Let go of everything that takes memory: a closed connection may be referred to for a while."""
@@ -449,7 +450,8 @@ class Connection(asyncio.Protocol):
 
     def _unreadable(self, error: ProtocolError, raw: bytes, now_s: float, *, recorded: bool = False) -> None:
         """`recorded`: they were a whole frame, which is in the log as it came."""
-        self._door.gateway.quarantine(self, raw[:QUARANTINE_BYTES_MAX], error, recorded=recorded)
+        unread = self._session.kept_unread(raw[:QUARANTINE_BYTES_MAX])
+        self._door.gateway.quarantine(self, unread, error, recorded=recorded)
         self._lingers = True
         self._take(self._session.fail(error, now_s))
         if not self._session.leaving:

@@ -135,6 +135,10 @@ class Session:
         """A frame as the log keeps it; called after the step that it was part of."""
         return raw
 
+    def kept_unread(self, raw: bytes) -> bytes:
+        """Return bytes that are no good frame, or not a whole one, as the quarantine keeps them: of the same length."""
+        return raw
+
     @property
     def deadline_s(self) -> float | None:
         """When `tick` next has something to do."""

@@ -9,11 +9,12 @@ from wirelake.errors import LimitError, ProtocolError, SealError, TranslationErr
 from wirelake.limits import MAGLINE_SEQ_MAX
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.magline import crypto, frames
-from wirelake.protocols.magline.opcodes import REASON_NAMES, REASONS, ErrorNumber, Reason
+from wirelake.protocols.magline.opcodes import REASON_NAMES, REASONS, Cmd, ErrorNumber, Reason
 from wirelake.protocols.magline.session import Settings
 from wirelake.protocols.session import Closing, Session, Step
 
 _Sealed = TypeVar("_Sealed", bound=frames.SealedFrame)
+_SYN_BIG, _SYN_LITTLE = (frames.prefix(Cmd.SYN, little) for little in (False, True))
 
 
 class SealedSession(Session):
@@ -47,6 +48,16 @@ class SealedSession(Session):
             return crypto.opened(raw_frame, crypto.open_data(frame, self._keys.of(sender)))
         except SealError:
             return raw_frame
+
+    def kept_unread(self, raw: bytes) -> bytes:
+        """Blank the sid of a SYN that broke off, or is otherwise bad."""
+        little = raw[:4] == _SYN_LITTLE
+        if not little and raw[:4] != _SYN_BIG:
+            return raw
+        header_size = int.from_bytes(raw[6:8], "little" if little else "big")
+        at = frames.HEAD_BYTES + header_size + frames.RANDOM_BYTES + frames.KEY_BYTES
+        sid = raw[at : at + frames.SID_BYTES]
+        return raw[:at] + bytes(len(sid)) + raw[at + len(sid) :]
 
     @property
     def resume_secret(self) -> bytes:
