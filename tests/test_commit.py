@@ -150,3 +150,33 @@ def test_waiting_has_an_end_and_the_outcome_is_one() -> None:
     commit.resolve(None, range(1))
     with pytest.raises(StateError, match="one outcome"):
         commit.resolve(None, range(1))
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_joint_commit_is_durable_when_both_are(order: tuple[int, int]) -> None:
+    parts = (Commit(), Commit())
+    joint = Commit.joint(*parts)
+    parts[order[0]].resolve()
+    assert not joint.done
+    parts[order[1]].resolve()
+    assert joint.durable
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_joint_commit_fails_with_either(failing: int) -> None:
+    parts = (Commit(), Commit())
+    joint = Commit.joint(*parts)
+    parts[failing].resolve(StorageError("full"))
+    assert joint.error is not None
+    parts[1 - failing].resolve()
+    assert joint.error is not None
+
+
+def test_a_joint_of_what_is_decided_needs_no_commit_of_its_own() -> None:
+    durable, failed, waiting = Commit.resolved(), Commit.resolved(StorageError("full")), Commit()
+    assert Commit.joint(durable, waiting) is waiting
+    assert Commit.joint(waiting, durable) is waiting
+    assert Commit.joint(waiting, waiting) is waiting
+    for other in (durable, failed, waiting):
+        assert Commit.joint(failed, other) is failed
+        assert Commit.joint(other, failed) is failed

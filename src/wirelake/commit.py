@@ -39,6 +39,27 @@ class Commit:
         commit.resolve(error)
         return commit
 
+    @classmethod
+    def joint(cls, one: "Commit", other: "Commit") -> "Commit":
+        """Return one that is durable when both are, and fails as soon as either does."""
+        if one.durable or other.error is not None or one is other:
+            return other
+        if other.durable or one.error is not None:
+            return one
+        commit = cls()
+        lock, left = Lock(), [2]
+
+        def decided(part: Commit) -> None:
+            with lock:
+                left[0] = 0 if part.error is not None else left[0] - 1
+                last = left[0] == 0 and not commit.done
+            if last:
+                commit.resolve(part.error)
+
+        one.add_done_callback(decided)
+        other.add_done_callback(decided)
+        return commit
+
     @property
     def done(self) -> bool:
         """Whether it is decided: on disk, or failed."""

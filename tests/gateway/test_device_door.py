@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from gateway.running import HOST, Running, running_gateway, until
 from gateway.wire import packets_in, report
 from wirelake.gateway.device_door import Datagrams, Stream
-from wirelake.gateway.devices import Devices, Origin
+from wirelake.gateway.device_peer import Origin
+from wirelake.gateway.devices import Devices
 from wirelake.protocols.apostol.frames import Packet
 from wirelake.protocols.apostol.opcodes import ANSWER, SEALED, ZIPPED
 

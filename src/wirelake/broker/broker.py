@@ -222,7 +222,7 @@ class Broker:
         elif kind is Kind.NOTIFICATION:
             self._publish(peer, message, now_ms)
         elif kind is Kind.TELEMETRY:
-            self._telemetry(peer, message, now_ms)
+            self.publish_report(peer.identity, message, now_ms)
         elif (op := control_op(message)) is not None:
             self._control(peer, message, op)
         elif kind is Kind.REQUEST or isinstance(message.target, Operation | Device):
@@ -240,12 +240,22 @@ class Broker:
             fields = notification.fields or {"id": notification.id, "ts": notification.at_ms}
             self.after(commit, peer, answered(message, fields=fields))
 
-    def _telemetry(self, peer: Peer, message: Message, now_ms: int) -> None:
-        if self.devices_topic and peer.identity:
-            self.publish(f"{self.devices_topic}/{peer.identity}", _as_report(message), peer.identity, now_ms)
+    def publish_report(self, serial: str, message: Message, now_ms: int) -> Commit | None:
+        """Publish what a device reports; return the commit, if there is one. StorageError if that is refused."""
+        if not self.devices_topic or not serial:
+            return None
+        try:
+            _, commit = self.publish(f"{self.devices_topic}/{serial}", _as_report(message), serial, now_ms)
+        except InputError as error:  # a serial that cannot be part of a name
+            _log.debug("a report of %r cannot be published: %s", serial, error)
+            return None
+        return commit
 
-    def telemetry_many(self, reports: Sequence[tuple[str, Message]], now_ms: int) -> None:
-        """What devices, by their serials, report: the same for many at once, where their topics are durable."""
+    def publish_reports(self, reports: Sequence[tuple[str, Message]], now_ms: int) -> Commit | None:
+        """Do the same for many devices at once, by their serials, where their topics are durable.
+
+        All of them are published, or StorageError is raised.
+        """
         runs: list[Run] = []
         for serial, message in reports:
             topic = f"{self.devices_topic}/{serial}"
@@ -253,12 +263,10 @@ class Broker:
                 check_topic(topic)
                 runs.append((topic, [content_of(_as_report(message))], serial))
         if not runs:
-            return
-        try:
-            kept, _ = self.durable.publish_many(runs, now_ms)
-            self._record_published(kept, False)
-        except (InputError, StorageError) as error:
-            _log.warning("%d reports of devices are in the log, but not published: %s", len(runs), error)
+            return None
+        kept, commit = self.durable.publish_many(runs, now_ms)
+        self._record_published(kept, False)
+        return commit
 
     def _control(self, peer: Peer, message: Message, op: Op) -> None:
         match op:

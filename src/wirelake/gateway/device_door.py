@@ -13,7 +13,8 @@ from wirelake.cleanup import clean_up
 from wirelake.config import Address
 from wirelake.errors import ProtocolError, StorageError
 from wirelake.gateway.admission import host_of
-from wirelake.gateway.devices import Devices, Origin
+from wirelake.gateway.device_peer import Origin
+from wirelake.gateway.devices import Devices
 from wirelake.gateway.outbox import Outbox
 from wirelake.gateway.turns import Turns, cut_frames
 from wirelake.gateway.unopened import unopened
@@ -231,11 +232,12 @@ class Stream(asyncio.Protocol):
         """Close, but only behind the receipts of the good packets before it."""
         self._refusing = True
         self._turns.stop()
-        self._gateway.gate.wait(self._devices.quarantine(raw, error, self._address), self)
+        quarantined = self._devices.quarantine(raw, error, self._address)
+        self._gateway.gate.wait(self._devices.publications.promise(quarantined, None), self)
 
     def _storage_failed(self, error: StorageError) -> None:
         """No receipts: the devices send again."""
-        _log.warning("packets from %s are not durable, and get no receipt: %s", self._address, error)
+        self._devices.publications.log_refusal(error)
 
     def released(self) -> None:
         self._transport.close()

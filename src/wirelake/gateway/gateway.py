@@ -24,7 +24,8 @@ from wirelake.gateway.builtin import Builtin
 from wirelake.gateway.connection import Connection
 from wirelake.gateway.counters import Counters
 from wirelake.gateway.device_door import DeviceDoor
-from wirelake.gateway.devices import DevicePeer, Devices
+from wirelake.gateway.device_peer import DevicePeer
+from wirelake.gateway.devices import Devices
 from wirelake.gateway.door import Door
 from wirelake.gateway.fair_queue import FairQueue
 from wirelake.gateway.fetch.fetcher import Fetcher
@@ -446,20 +447,25 @@ class Gateway:
         about = f"device {peer.identity}"
         clean_up(about, partial(self.broker.left, peer), partial(self._record_close, peer, closing))
 
-    def heard_reports(self, messages: Sequence[tuple[DevicePeer, Message]]) -> None:
-        """What devices said that were not read one by one; mostly telemetry."""
+    def heard_reports(self, messages: Sequence[tuple[DevicePeer, Message]]) -> Commit | None:
+        """What devices said that were not read one by one; mostly telemetry. Return when that is published."""
         broker = self.broker
         together = Topic(broker.devices_topic).durable
         telemetry = [message.kind is Kind.TELEMETRY and together for _, message in messages]
         for (peer, message), published in zip(messages, telemetry, strict=True):
             if not published:
                 broker.handle(peer, message, self.now_s(), self.now_ms())
-        broker.telemetry_many([(peer.identity, each) for peer, each in compress(messages, telemetry)], self.now_ms())
         self.flush_soon()
+        reports = [(peer.identity, message) for peer, message in compress(messages, telemetry)]
+        return broker.publish_reports(reports, self.now_ms())
 
-    def heard_device(self, peer: DevicePeer, message: Message) -> None:
-        self.broker.handle(peer, message, self.now_s(), self.now_ms())
+    def heard_device(self, peer: DevicePeer, message: Message) -> Commit | None:
+        """Return when what it reports is published, if that has to be durable. StorageError if that is refused."""
         self.flush_soon()
+        if message.kind is Kind.TELEMETRY:
+            return self.broker.publish_report(peer.identity, message, self.now_ms())
+        self.broker.handle(peer, message, self.now_s(), self.now_ms())
+        return None
 
     # Housekeeping
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from wirelake.gateway.device_commands import DeviceAnswer, NewCommand, command_message, device_answer
-from wirelake.gateway.devices import DevicePeer
+from wirelake.gateway.device_peer import DevicePeer
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.peer import HttpPeer

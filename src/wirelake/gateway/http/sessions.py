@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from wirelake.gateway.connection import Connection
-from wirelake.gateway.devices import DevicePeer
+from wirelake.gateway.device_peer import DevicePeer
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Access, Parameter, Route

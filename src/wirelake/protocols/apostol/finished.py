@@ -56,6 +56,12 @@ class Finished:
         memories[place] = memory
         self.count += 1
 
+    def forget(self, device: DeviceKey, place: int) -> None:
+        """Take its packets for a new command's if they come again."""
+        memories = self._devices.get(device)
+        if memories is not None and memories.pop(place, None) is not None:
+            self.count -= 1
+
     def make_room(self, memories: dict[int, Memory]) -> None:
         """Forget the oldest: several at once, which is far cheaper than one each time."""
         oldest = list(islice(memories, max(1, self.device_max // _ROOM_PARTS)))

@@ -13,7 +13,7 @@ A CRC is linear: how a receipt's depends on the command_no is the same for every
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat, takewhile
 from struct import Struct as Layout
@@ -124,6 +124,14 @@ class Run(Generic[Each]):
         for reports, count in self.counts.items():
             reports.assembler.finished.count += count
         return repeats
+
+    def forget(self, repeats: Collection[int]) -> None:
+        """Undo `finish` for all but these places: what they said could not be passed on, and has to come again."""
+        for place, (reports, number) in enumerate(zip(self.of, self.numbers, strict=True)):
+            memory = reports.memories.get(number)
+            if place not in repeats and memory is not None and memory[0] == hash(self.contents[place]):
+                del reports.memories[number]
+                reports.assembler.finished.count -= 1
 
 
 def skim(frames: Sequence[bytes], start: int, reach: int, known: Mapping[bytes, Each]) -> Run[Each] | None:

@@ -1,0 +1,77 @@
+"""What waits for the disk goes out in order, and what failed does not go out."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from wirelake.commit import Commit
+from wirelake.errors import StorageError
+from wirelake.gateway.gate import Gate
+from wirelake.gateway.outbox import Outbox
+
+Story = Callable[[Outbox, list[bytes], list[StorageError]], Awaitable[None]]
+
+
+def tell(story: Story) -> None:
+    async def run() -> None:
+        sent: list[bytes] = []
+        refused: list[StorageError] = []
+        await story(Outbox(Gate(), sent.append, refused.append), sent, refused)
+
+    asyncio.run(run())
+
+
+async def heard() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+def test_a_later_commit_does_not_overtake_an_earlier_one() -> None:
+    async def story(outbox: Outbox, sent: list[bytes], _: list[StorageError]) -> None:
+        first, second = Commit(), Commit()
+        outbox.hold(b"1", first)
+        outbox.hold(b"2", second)
+        outbox.write(b"3")
+        second.resolve()
+        await heard()
+        assert sent == []
+        assert outbox.bytes == 3
+        first.resolve()
+        await heard()
+        assert sent == [b"123"]
+        assert (outbox.bytes, outbox.empty) == (0, True)
+
+    tell(story)
+
+
+def test_what_failed_is_left_out_and_the_rest_goes_on() -> None:
+    async def story(outbox: Outbox, sent: list[bytes], refused: list[StorageError]) -> None:
+        first, second, third = Commit(), Commit(), Commit()
+        for data, commit in ((b"1", first), (b"2", second), (b"3", third)):
+            outbox.hold(data, commit)
+        third.resolve()
+        second.resolve(StorageError("full"))
+        await heard()
+        assert (sent, len(refused)) == ([], 1)
+        first.resolve()
+        await heard()
+        assert sent == [b"13"]
+        assert (outbox.bytes, outbox.empty) == (0, True)
+
+    tell(story)
+
+
+def test_what_was_discarded_does_not_come_back() -> None:
+    async def story(outbox: Outbox, sent: list[bytes], _: list[StorageError]) -> None:
+        old, new = Commit(), Commit()
+        outbox.hold(b"old", old)
+        outbox.discard()
+        outbox.hold(b"new", new)
+        old.resolve()
+        await heard()
+        assert sent == []
+        new.resolve()
+        await heard()
+        assert sent == [b"new"]
+        assert outbox.bytes == 0
+
+    tell(story)
