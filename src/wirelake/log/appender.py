@@ -13,10 +13,12 @@ from threading import Thread
 from wirelake.commit import Commit
 from wirelake.errors import LogWriteError, StorageError
 from wirelake.limits import LOG_CLOSE_S
-from wirelake.log.block import Kind, whole_block
+from wirelake.log.block import Bytes, Kind, whole_block
 from wirelake.log.columns import Columns, Rows
 from wirelake.log.gathering import CLOSED, Gathering
 from wirelake.log.mark import Mark
+from wirelake.log.repeat_index import Found, RepeatIndex
+from wirelake.log.repeats import write_body
 from wirelake.log.retention import Retention
 from wirelake.log.segmentwriter import SegmentWriter
 from wirelake.log.settings import LogSettings
@@ -32,6 +34,7 @@ class Appender:
         segments: SegmentWriter,
         mark: Mark,
         retention: Retention,
+        repeats: RepeatIndex,
         settings: LogSettings,
         salt: int,
         now_us: Callable[[], int],
@@ -46,6 +49,7 @@ class Appender:
         self._salt = salt
         self._now_us = now_us
         self._columns = Columns(settings.node)
+        self._repeats = repeats
         self._seq = mark.seq  # of the first record not yet in a block
         self._writing = Commit()  # of the block on its way
         self._kept: list[Rows] = []  # what could not be written and is tried again
@@ -166,14 +170,29 @@ class Appender:
             self._writing.resolve(None, range(rows.first_seq, rows.end_seq))
 
     def _write(self, rows: Rows) -> None:
-        body = memoryview(rows.batch.serialize())
-        block = whole_block(Kind.DATA, rows.first_seq, rows.count, rows.at_us, body, self._salt)
-        sealed = self._segments.sealed
-        self._segments.write(block, range(rows.first_seq, rows.end_seq), rows.at_us)
+        segments, repeats = self._segments, self._repeats
+        sealed = segments.sealed
+        found = repeats.find(rows.batch, segments.segment)
+        block = self._block(rows, found)
+        if segments.is_over(block):
+            segments.seal()
+            if found.references:
+                found = repeats.find(rows.batch, segments.segment)  # what was found is in another segment now
+                block = self._block(rows, found)
+        offset = segments.write(block, range(rows.first_seq, rows.end_seq), rows.at_us)
+        repeats.remember(found, segments.segment, offset)
         self._mark.move(rows.end_seq)
         self.blocks += 1
         if self._segments.sealed != sealed:
             self._retain(due=True)
+
+    def _block(self, rows: Rows, found: Found) -> list[Bytes]:
+        if not found.references:
+            body = memoryview(rows.batch.serialize())
+            return whole_block(Kind.DATA, rows.first_seq, rows.count, rows.at_us, body, self._salt)
+        body = memoryview(write_body(rows.batch, found.references))
+        repeated = found.repeated_bytes
+        return whole_block(Kind.REFERENCES, rows.first_seq, rows.count, rows.at_us, body, self._salt, repeated)
 
     def _outlast(self, error: OSError) -> None:
         """Refuse, tell those who wait, and try again until the disk takes blocks or the log is closed.

@@ -2,13 +2,15 @@
 
     0       8      10     12     16          24          32       40       48        56       60       64
     +-------+------+------+------+-----------+-----------+--------+--------+---------+--------+--------+------+----
-    | magic | ver. | kind | rows | first seq | body size | at min | at max | zero    | body   | header | body | zeros
+    | magic | ver. | kind | rows | first seq | body size | at min | at max | repeats | body   | header | body | zeros
     |       | u16  | u16  | u32  | u64       | u64       | i64 µs | i64 µs | u64     | crc    | crc    |      |
     +-------+------+------+------+-----------+-----------+--------+--------+---------+--------+--------+------+----
 
 All numbers are little endian. The checksum is CRC-32C: of the body, then of the 60 bytes of the header before it, so
 that the second covers both. The header's begins with the log's salt instead of 0: a frame from the wire that imitates
 a block cannot know it, and is never taken for one when the bytes after a damaged place are searched for a whole block.
+
+`repeats` is how many bytes larger the records are than the body, because they repeat frames of other blocks.
 
 A header that holds tells the length even where the body does not.
 """
@@ -36,6 +38,7 @@ class Kind(IntEnum):
     DATA = 1  # one Arrow IPC record batch
     INDEX = 2  # the footer of a sealed segment: the place of each block
     HOLE = 3  # a damaged block was here: its bytes are in the quarantine, `rows` records are lost
+    REFERENCES = 4  # records, as in DATA, of which some repeat frames that the segment holds already: see repeats.py
 
 
 class Header(NamedTuple):
@@ -46,6 +49,7 @@ class Header(NamedTuple):
     at_min_us: int
     at_max_us: int
     body_crc: int
+    repeated_bytes: int = 0
 
     @property
     def end_seq(self) -> int:
@@ -62,15 +66,17 @@ def aligned(size: int) -> int:
 
 
 def write_header(header: Header, salt: int) -> bytes:
-    kind, rows, first_seq, body_bytes, at_min_us, at_max_us, body_crc = header
-    raw = _HEADER.pack(MAGIC, VERSION, kind, rows, first_seq, body_bytes, at_min_us, at_max_us, 0, body_crc)
+    kind, rows, first_seq, body_bytes, at_min_us, at_max_us, body_crc, repeated = header
+    raw = _HEADER.pack(MAGIC, VERSION, kind, rows, first_seq, body_bytes, at_min_us, at_max_us, repeated, body_crc)
     return raw + crc32c(raw, salt).to_bytes(4, "little")
 
 
-def whole_block(kind: Kind, first_seq: int, rows: int, at_us: tuple[int, int], body: Bytes, salt: int) -> list[Bytes]:
+def whole_block(
+    kind: Kind, first_seq: int, rows: int, at_us: tuple[int, int], body: Bytes, salt: int, repeated_bytes: int = 0
+) -> list[Bytes]:
     """The pieces of a block, in the order they are written."""
     size = len(body)
-    header = Header(kind, rows, first_seq, size, at_us[0], at_us[1], crc32c(body))
+    header = Header(kind, rows, first_seq, size, at_us[0], at_us[1], crc32c(body), repeated_bytes)
     return [write_header(header, salt), body, bytes(aligned(size) - size)]
 
 
@@ -79,12 +85,14 @@ def read_header(view: memoryview, offset: int, salt: int) -> Header | None:
     if offset + HEADER_BYTES > len(view):
         return None
     raw = bytes(view[offset : offset + HEADER_BYTES])
-    magic, version, kind, rows, first_seq, body_bytes, at_min_us, at_max_us, _, body_crc = _HEADER.unpack_from(raw)
+    magic, version, kind, rows, first_seq, body_bytes, at_min_us, at_max_us, repeated, body_crc = _HEADER.unpack_from(
+        raw
+    )
     if magic != MAGIC or version != VERSION or body_bytes > LOG_BLOCK_BYTES_MAX:
         return None
     if crc32c(raw[:_CHECKED_BYTES], salt) != int.from_bytes(raw[_CHECKED_BYTES:], "little"):
         return None
-    return Header(kind, rows, first_seq, body_bytes, at_min_us, at_max_us, body_crc)
+    return Header(kind, rows, first_seq, body_bytes, at_min_us, at_max_us, body_crc, repeated)
 
 
 def body_holds(view: memoryview, offset: int, header: Header) -> bool:

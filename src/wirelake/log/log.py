@@ -22,6 +22,7 @@ from wirelake.log.mark import Mark
 from wirelake.log.positions import Positions
 from wirelake.log.reader import Reader
 from wirelake.log.recovery import Recovery, recover
+from wirelake.log.repeat_index import RepeatIndex
 from wirelake.log.retention import Removed, Retention, Usage, read_usage
 from wirelake.log.segmentwriter import SegmentWriter
 from wirelake.log.settings import LogSettings, RetentionLimits
@@ -63,7 +64,7 @@ class Log:
         self._retention = Retention(folder, limits, self._positions, files)
         salt = self.recovery.salt
         segments = SegmentWriter(folder, salt, settings, files, now_us, self._retention.make_room)
-        self._appender = Appender(segments, mark, self._retention, settings, salt, now_us)
+        self._appender = Appender(segments, mark, self._retention, RepeatIndex(folder, salt), settings, salt, now_us)
         # Not wrapped: these are called for every frame.
         self._gathering = self._appender.gathering
         self.append = self._gathering.append

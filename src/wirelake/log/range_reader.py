@@ -74,7 +74,8 @@ class RangeReader:
                 for found in cursor.stretches():
                     end_seq = min(found.end_seq, until_seq)
                     if found.state is State.WHOLE:
-                        batch = cut_rows(cursor.segment.batch(found), found, seq, until_seq)
+                        records = cursor.segment.batch(found, needs_sources=not self._skip_damaged)
+                        batch = cut_rows(records, found, seq, until_seq)
                         if batch.num_rows != end_seq - seq:
                             cursor.why = f"the block at byte {found.offset} of {cursor.segment.path.name} is not whole"
                             break

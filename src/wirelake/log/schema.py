@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from wirelake.errors import VersionError
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2  # 2: blocks may refer to frames of other blocks
+_READABLE: Final = (1, 2)
 
 AT: Final = pa.timestamp("us", tz="UTC")
 TEXT: Final = pa.string()
@@ -37,6 +38,8 @@ SCHEMA_MESSAGE: Final = bytes(SCHEMA.serialize())
 
 def schema_of(version: int, place: str) -> pa.Schema:
     """The columns of a segment that says it has this version."""
-    if version != SCHEMA_VERSION:
-        raise VersionError(f"{place} has columns of version {version}; this program reads version {SCHEMA_VERSION}")
+    if version not in _READABLE:
+        raise VersionError(
+            f"{place} has columns of version {version}; this program reads versions up to {SCHEMA_VERSION}"
+        )
     return SCHEMA

@@ -12,9 +12,11 @@ import pyarrow as pa
 
 from wirelake.limits import KIB
 from wirelake.log.block import ALIGNMENT, HEADER_BYTES, MAGIC, Header, Kind, body_holds, read_header
+from wirelake.log.repeats import Reference, expand, read_body
 from wirelake.log.schema import SCHEMA_VERSION, schema_of
 from wirelake.log.segment import FIRST_BLOCK, Trailer, read_head, read_trailer
 
+_RECORDS: Final = (Kind.DATA, Kind.REFERENCES)
 _ZEROS_STEP_BYTES: Final = 64 * KIB
 
 
@@ -54,6 +56,7 @@ class SegmentMap:
     def __init__(self, path: Path, first_seq: int, log_salt: int | None) -> None:
         self.path = path
         self.first_seq = first_seq
+        self._sources: dict[int, Any] = {}  # blocks that others refer to, by offset: checked, and their frames
         self._map()
         head = read_head(self.view)
         self.head = head
@@ -158,13 +161,41 @@ class SegmentMap:
         start = trailer.index_offset + HEADER_BYTES
         return self.view[start : start + header.body_bytes].cast("q")
 
-    def batch(self, found: Stretch) -> Any:
-        """The records of a whole block, without copying them."""
+    def batch(self, found: Stretch, needs_sources: bool = False) -> Any:
+        """Return the records of a whole block, without copying them unless they repeat frames of other blocks.
+
+        Of a frame whose tail lies in a block that is damaged, the head is left, and the note says so. With
+        `needs_sources` that holds only where the block is known to be lost; else there are no records.
+        """
         header = found.header
         if header is None:
             raise AssertionError("only a whole block has records")
-        body = self._buffer.slice(found.offset + HEADER_BYTES, header.body_bytes)
-        return pa.ipc.read_record_batch(body, self.schema)
+        references, batch = self._stored(found.offset, header)
+        if not references:
+            return batch
+        if needs_sources and any(each.offset and not self._is_known(each.offset) for each in references):
+            return batch.slice(0, 0)
+        return expand(batch, references, self.stored_frames)
+
+    def _stored(self, offset: int, header: Header) -> tuple[list[Reference], Any]:
+        body = self._buffer.slice(offset + HEADER_BYTES, header.body_bytes)
+        if header.kind == Kind.REFERENCES:
+            return read_body(body, self.schema)
+        return [], pa.ipc.read_record_batch(body, self.schema)
+
+    def stored_frames(self, offset: int) -> Any:
+        """Return the stored frames of the block there; None if it is not whole."""
+        if offset not in self._sources:
+            header = None if self.salt is None else read_header(self.view, offset, self.salt)
+            if header is None or header.kind not in _RECORDS or not body_holds(self.view, offset, header):
+                return None
+            self._sources[offset] = self._stored(offset, header)[1].column("frame")
+        return self._sources[offset]
+
+    def _is_known(self, offset: int) -> bool:
+        """Whether the block there is whole, or a hole that the log's writer made of it."""
+        header = None if self.salt is None else read_header(self.view, offset, self.salt)
+        return (header is not None and header.kind == Kind.HOLE) or self.stored_frames(offset) is not None
 
     def used_bytes(self, offset: int) -> int:
         """How many bytes from `offset` on there are before the zeros of room that was not used."""

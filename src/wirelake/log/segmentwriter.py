@@ -44,11 +44,9 @@ class SegmentWriter:
         self._places: list[Place] = []
         self.sealed = 0  # how many segments were ended since the start
 
-    def write(self, block: list[Bytes], seqs: range, at_us: tuple[int, int]) -> None:
-        """Returns once the block is on disk."""
+    def write(self, block: list[Bytes], seqs: range, at_us: tuple[int, int]) -> int:
+        """Return where the block begins, once it is on disk. See `is_over` for when to seal the segment before."""
         size = sum(len(piece) for piece in block)
-        if self._fd is not None and self._places and self._is_over(size):
-            self.seal()
         if self._fd is None:
             self._begin(seqs.start, size)
         fd = self._fd
@@ -63,9 +61,11 @@ class SegmentWriter:
                 # file would succeed and mean nothing. What was synced before stays; the block goes into a new file.
                 self._abandon()
                 raise
-        self._places.append(Place(seqs.start, self._offset, *at_us))
+        offset = self._offset
+        self._places.append(Place(seqs.start, offset, *at_us))
         self._offset += size
         self._end_seq = seqs.stop
+        return offset
 
     def seal(self) -> None:
         """End the open segment with its index. If that fails it stays readable without, and the next start adds it."""
@@ -84,13 +84,21 @@ class SegmentWriter:
         self.seal()
 
     @property
+    def segment(self) -> int | None:
+        """The first seq of the open segment."""
+        return self._first_seq if self._fd is not None else None
+
+    def is_over(self, block: list[Bytes]) -> bool:
+        """Whether the open segment is to be sealed before this block is written."""
+        if self._fd is None or not self._places:
+            return False
+        return self._offset + sum(map(len, block)) > self._settings.segment_bytes or self.is_old
+
+    @property
     def is_old(self) -> bool:
         """Whether the open segment's age is over the setting."""
         age_s = (self._now_us() - self._made_at_us) / 1e6
         return self._fd is not None and bool(self._places) and age_s > self._settings.segment_age_s
-
-    def _is_over(self, more: int) -> bool:
-        return self._offset + more > self._settings.segment_bytes or self.is_old
 
     def _begin(self, first_seq: int, size: int) -> None:
         files = self._files

@@ -16,7 +16,7 @@ class Piece(NamedTuple):
 
     first_seq: int
     end_seq: int
-    bytes: int
+    bytes: int  # as large as its records are once they are read
     at_max_us: int  # 0 where that is lost too
     near: Near | None = None  # the block; None for what is lost
 
@@ -72,7 +72,8 @@ class Survey:
                 at_max_us = found.header.at_max_us if found.state is State.WHOLE and found.header is not None else 0
                 first, last = max(found.first_seq, from_seq), min(found.end_seq, end)
                 near = Near(place.segment.first_seq, place.offset, found.first_seq)
-                yield Piece(first, last, found.span_bytes, at_max_us, near)
+                repeated = found.header.repeated_bytes if found.header is not None else 0
+                yield Piece(first, last, found.span_bytes + repeated, at_max_us, near)
             self._ended = place  # the last block: the next question may begin inside it
             place = _Place(place.segment, place.offset + found.span_bytes, found.end_seq)
 

@@ -1,0 +1,72 @@
+"""Frames that the log holds once and the wire had many times: the tables hold them as the wire did."""
+
+import asyncio
+import shutil
+from pathlib import Path
+from random import Random
+
+from gateway.running import running_gateway
+from gateway.test_redis_values import Line
+from pipeline.checking import check_tables, rows_of
+from pyspark.sql import SparkSession
+
+from wirelake.limits import KIB
+from wirelake.log.block import HEADER_BYTES
+from wirelake.log.log import Log
+from wirelake.log.repeats import MISSING
+from wirelake.log.segment import segment_path
+from wirelake.log.segmentmap import SegmentMap
+from wirelake.log.settings import LogSettings
+from wirelake.pipeline.gold.refresh import GOLD
+from wirelake.pipeline.job import Job, JobSettings
+
+VALUE = Random(4).randbytes(200 * KIB)
+ANSWER = b"$%d\r\n%s\r\n" % (len(VALUE), VALUE)
+
+
+async def asked(folder: Path, count: int) -> None:
+    async with running_gateway(folder, "redis", auth={"open": True}) as running, await Line.call(running) as line:
+        line.say(b"SET", b"key", VALUE)
+        assert await line.hear() == b"+OK\r\n"
+        for _ in range(count):
+            assert await line.ask("GET key") == ANSWER
+
+
+def test_the_tables_hold_whole_frames_and_the_ledger_balances(spark: SparkSession, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for _ in range(2):  # the second after a restart
+        asyncio.run(asked(tmp_path, 20))
+    assert sum(path.stat().st_size for path in (data / "log").glob("*.seg")) < 10 * len(VALUE)
+    Job(spark, data, JobSettings(once=True, batch_rows=30), GOLD).run()
+    check_tables(data)
+    frames = rows_of(data, "bronze.frames")
+    assert frames["frame"].to_list().count(ANSWER) == 40
+    assert not frames["note"].str.contains(MISSING).any()
+    messages = rows_of(data, "silver.messages")
+    assert len(rows_of(data, "silver.quarantine")) == 0
+    assert len(messages.filter(messages["direction"] == "out")) == 42
+    ledger = rows_of(data, "gold.ledger")
+    assert ledger["balanced"].all(), ledger["why"].to_list()
+    assert ledger["received"].sum() == ledger["counted"].sum() == 42  # what came in
+
+
+def test_a_frame_whose_tail_is_lost_is_in_exactly_one_table(spark: SparkSession, tmp_path: Path) -> None:
+    data, living = tmp_path / "data", tmp_path / "living"
+    log = Log(living / "log", LogSettings(keep_days=None))
+    for number in range(3):
+        frame = b"*2\r\n$1\r\n%d\r\n%s" % (number, ANSWER)
+        log.append(1_700_000_000_000_000, "resp", "frame", "out", "s", "me", "peer", frame).wait(30)
+    shutil.copytree(living, data)  # as a process leaves it that was killed
+    log.close()
+    path = segment_path(data / "log", 0)
+    first_block = SegmentMap(path, 0, None).first_block
+    with path.open("r+b") as file:
+        file.seek(first_block + HEADER_BYTES + 100 * KIB)
+        file.write(b"damage")
+    Log(data / "log", LogSettings(keep_days=None)).close()  # makes a hole of the first block
+    Job(spark, data, JobSettings(once=True), GOLD).run()
+    check_tables(data)
+    kept = rows_of(data, "silver.quarantine").sort("seq")
+    assert kept["seq"].to_list() == [1, 2]
+    bronze = rows_of(data, "bronze.frames").sort("seq")
+    assert bronze["note"].str.contains(MISSING).all()
