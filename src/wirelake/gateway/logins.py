@@ -3,7 +3,8 @@
 A generated token is checked at once, with the keyed hash. Everything else takes a slow check in a thread: tokens that
 people chose, and every login that is refused. So an unknown name takes as long as a wrong token, of whatever kind the
 identity's token is. Identical checks under way are one; one that nobody waits for any more is dropped; and who failed
-often is answered later (see `login_failures.py`), but before the login's own time is up.
+often is answered later (see `login_failures.py`), but before the login's own time is up; so is who finds too many
+waiting already, or a peer that tries again at once would keep the event loop busy with refusals.
 """
 
 import asyncio
@@ -92,7 +93,10 @@ class Logins:
         quick = self.known(credentials)
         if quick is not None:
             return quick
-        return await self._join(self._digest(credentials), self._check(credentials, host, login_s))
+        verdict = await self._join(self._digest(credentials), self._check(credentials, host, login_s))
+        if verdict is BUSY:
+            await asyncio.sleep(login_s * GATEWAY_LOGIN_DELAY_SHARE)
+        return verdict
 
     def known_bare(self, token: str) -> Verdict | None:
         """The same, for a token without a name."""
@@ -108,7 +112,11 @@ class Logins:
         if quick is not None:
             return quick
         credentials = Credentials("", token)
-        return await self._join(b"bare" + self._digest(credentials), self._check_bare(credentials, host, login_s))
+        key = b"bare" + self._digest(credentials)
+        verdict = await self._join(key, self._check_bare(credentials, host, login_s))
+        if verdict is BUSY:
+            await asyncio.sleep(login_s * GATEWAY_LOGIN_DELAY_SHARE)
+        return verdict
 
     async def _join(self, key: bytes, work: Coroutine[None, None, Verdict]) -> Verdict:
         check = self._checks.get(key)
