@@ -10,6 +10,8 @@ MIB: Final = 1024 * KIB
 
 # Reading: a partial frame up to this size is joined with plain bytes, a larger one grows in place.
 SPLITTER_JOIN_BYTES_MAX: Final = 64 * KIB
+JSON_WEIGHT_MAX: Final = 4_000_000  # of one text: a value of a list is 1, an object 24; about 60 ms to read
+JSON_TEXTS_LOOKED_INTO_MAX: Final = 20_000  # quotes in a text whose strings are left out of that
 JSON_DEPTH_MAX: Final = 128  # what was read can be written again, however deep the caller stands in the stack
 
 # The command line: hex or raw bytes on standard input.
@@ -75,7 +77,10 @@ SISNET_ANSWER_S: Final = 30.0  # how long a peer may take to answer what it was 
 
 # sisdb, the service
 SISDB_SERIES_PER_REQUEST_MAX: Final = 4096  # that one get, sub or set may name
-SISDB_RECORDS_PER_SET_MAX: Final = 50_000
+SISDB_RECORDS_PER_SET_MAX: Final = 10_000  # all or none: so many take 20 ms to hand to the disk
+SISDB_RECORDS_AT_ONCE: Final = 256  # made or read without being interrupted
+SISDB_PACKET_VALUES_MAX: Final = 50_000  # in one packet of an answer
+SISDB_NAMES_PER_ANSWER_MAX: Final = 100_000  # keys or tables in one list
 SISDB_RECORDS_PER_GET_MAX: Final = 200_000  # in the packets of one answer; of a table without a layout, one packet's
 
 # apostol
@@ -128,6 +133,7 @@ RESP_LOGIN_FRAME_BYTES_MAX: Final = 16 * KIB  # what a splitter is set to before
 RESP_BULK_BYTES_MAX: Final = 16 * MIB
 RESP_LINE_BYTES_MAX: Final = 64 * KIB  # an inline command, a simple string or an error
 RESP_ITEMS_MAX: Final = 1024 * 1024  # values in one aggregate, and in one frame altogether
+RESP_ARGUMENTS_MAX: Final = 65_536  # of one command
 RESP_DEPTH_MAX: Final = 32  # aggregates within each other
 RESP_NUMBER_CHARS_MAX: Final = 4096  # doubles and big numbers; Python refuses to read integers beyond 4300 digits
 RESP_REQUESTS_OPEN_MAX: Final = 65_536  # one read of a socket may bring thousands of commands
@@ -175,6 +181,7 @@ STATE_RECENT_BYTES_MAX: Final = 16 * MIB
 STATE_READ_ROWS_MAX: Final = 10_000  # notifications or records in one answer from disk
 STATE_READ_BYTES_MAX: Final = 4 * MIB  # the same; one row is always given
 STATE_PASSED_OVER_MAX: Final = 65_536  # notifications too long for whoever asks, in one look at what waits
+STATE_NAMES_SORTED_AT_ONCE: Final = 1024
 STATE_SERIES_MAX: Final = 1_000_000  # key and sdb of one data set
 STATE_PATTERN_BYTES_MAX: Final = KIB  # of a pattern for keys: no key is longer
 STATE_KEYS_LOOKED_AT: Final = 8  # before others may have their turn: a bad pattern takes milliseconds for a key
@@ -278,6 +285,7 @@ BROKER_IMPLICIT_ACK_S: Final = 30.0  # (setting) what a silent peer without acks
 BROKER_SETTLE_S: Final = 0.2  # between two looks at what peers without acks have got
 BROKER_SETTLE_PEERS: Final = 1000  # looked at each time
 BROKER_CATCH_UP_ROWS: Final = 256  # what a lagging subscriber gets in one turn
+BROKER_CATCH_UP_S: Final = 0.005  # for the slices of all who lag, in one turn
 BROKER_CATCH_UP_BYTES: Final = 256 * KIB
 BROKER_SENT_RUNS: Final = 16  # the pause before sending again is cut into so many: what is written in one is one run
 BROKER_MISSED_NAMES_MAX: Final = 4096  # names of which a slow reader is kept the newest notification, by setting
@@ -294,6 +302,7 @@ GATEWAY_BUSY_PAUSE_S: Final = 0.05  # how long a connection is not read while th
 # Read from one connection in one turn of the event loop: others have theirs. So many frames, each answered, still fit
 # what the log may gather on top of GATEWAY_LOG_BEHIND.
 GATEWAY_TURN_S: Final = 0.005  # of the event loop's time, for one connection's frames and for all queued work
+GATEWAY_THREAD_SWITCH_S: Final = 0.0005  # how long the log's writer waits for the event loop to let it run
 GATEWAY_SHARE_S: Final = 0.005  # the same, for all connections of one identity that need not queue
 GATEWAY_TURN_FRAMES: Final = 2048  # about; the last read says how long a frame is
 GATEWAY_TURN_BYTES_MAX: Final = 256 * KIB
@@ -399,6 +408,8 @@ HTTP_REQUESTS_OPEN_MAX: Final = 1024  # complete, of known senders, and not answ
 HTTP_STREAMS_MAX: Final = 1000  # subscriptions by HTTP, open at once
 HTTP_ACKS_MAX: Final = 1000  # ids in one request
 HTTP_STREAM_PING_S: Final = 15.0  # silence on a stream, before a sign of life is sent
+HTTP_ROWS_AT_ONCE: Final = 64  # of a list, put together without being interrupted
+HTTP_NAMES_AT_ONCE: Final = 1024  # looked at for a list, likewise
 HTTP_LIST_ROWS: Final = 1000  # in one answer, where the request names no number
 HTTP_LIST_ROWS_MAX: Final = 10_000
 HTTP_DELIVERIES_SHOWN_MAX: Final = 1000  # subscribers of one notification, in one answer

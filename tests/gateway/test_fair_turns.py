@@ -4,16 +4,20 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from gateway.running import HOST, WAIT_S, Running, running_gateway, until
 from gateway.test_redis_values import Line
 from gateway.wire import Phone
+from wirelake.clients.sisnet import SisnetClient
 from wirelake.gateway.connection import Connection
 from wirelake.limits import STATE_PATTERN_BYTES_MAX
 from wirelake.protocols.comet import frames as comet
 from wirelake.protocols.resp.frames import Command
+from wirelake.state.backlog import Room
+from wirelake.state.records import Field, Record
 
 KEYS = 20_000
 PIPELINED = 40
@@ -22,7 +26,7 @@ AUTH = Command((b"AUTH", b"app", b"t0ken")).encode()
 
 
 @asynccontextmanager
-async def gateway(tmp_path: Path, *doors: str, keys: int = KEYS, **settings: object) -> AsyncIterator[Running]:
+async def gateway(tmp_path: Path, *doors: str, keys: int = KEYS, **settings: Any) -> AsyncIterator[Running]:
     async with running_gateway(tmp_path, "redis", "comet", *doors, identities=[APP, PHONE], **settings) as running:
         values = running.gateway.state.values
         for number in range(keys):
@@ -99,9 +103,10 @@ def test_a_scan_in_large_steps_finds_each_key_once(tmp_path: Path) -> None:
     async def story() -> None:
         async with gateway(tmp_path) as running, await Line.call(running) as line:
             await line.ask("AUTH app t0ken")
-            cursor, found = b"0", []
+            cursor, found = b"0", list[bytes]()
             while True:
-                cursor, keys = await line.plain(f"SCAN {cursor.decode()} COUNT 100000 MATCH key:0*")
+                answer = await line.plain(f"SCAN {cursor.decode()} COUNT 100000 MATCH key:0*")
+                cursor, keys = cast(tuple[bytes, list[bytes]], answer)
                 found += keys
                 if cursor == b"0":
                     break
@@ -189,5 +194,47 @@ def test_commands_held_until_the_login_are_done_one_after_the_other(tmp_path: Pa
                 assert len(await read_keys(reader)) == KEYS
             assert await reader.readline() == b"+PONG\r\n"
             writer.close()
+
+    asyncio.run(story())
+
+
+def test_others_are_answered_between_range_reads(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with gateway(tmp_path, "sisnet_tcp", keys=0) as running, await phone(running) as innocent:
+            records = [Record(time, b"[%d,1.5]" % time) for time in range(5000)]
+            layout = (Field("time", "J", 0), Field("price", "J", 0))
+            for key in range(20):
+                await running.gateway.state.records.set_all("sisdb", {"tick": layout}, {(f"k{key}", "tick"): records})
+            async with SisnetClient(f"tcp://{HOST}:{running.port('sisnet_tcp')}", *APP) as client:
+                asked = {"sdb": "tick", "format": "json"}
+                reads = [
+                    asyncio.ensure_future(client.ask("sisdb", "get", asked | {"key": f"k{key}"})) for key in range(20)
+                ]
+                await until(lambda: len(running.gateway.jobs) > 0)
+                assert await innocent.ask(comet.Heartbeat()) == comet.Ok()
+                assert not all(read.done() for read in reads), "it did not have to wait for all of them"
+                for answer in await asyncio.gather(*reads):
+                    assert answer == [{"time": time, "price": 1.5} for time in range(5000)]
+
+    asyncio.run(story())
+
+
+def test_a_long_list_of_waiting_notifications_is_put_together_bit_by_bit(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with gateway(tmp_path, keys=0) as running:
+            topics, state = 1000, running.gateway.state
+            for number in range(topics):
+                commit = state.topics.subscribe(PHONE[0], f"@{number:04}")
+            await commit
+            for number in range(topics):
+                await_it = state.topics.publish(f"@{number:04}", b"%d" % number, number)[1]
+            await await_it
+            slices = state.topics.fitting_slices(PHONE[0], Room(rows_max=5))
+            turns = sum(1 for _ in slices)
+            assert turns == topics, "others may have their turn after each topic"
+            async with await phone(running) as member:
+                listed = await member.ask(comet.GetMessageList())
+                assert isinstance(listed, comet.MessageList)
+                assert [each.content for each in listed.messages[:5]] == [b"0", b"1", b"2", b"3", b"4"]
 
     asyncio.run(story())

@@ -116,7 +116,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("set", {"key": "a", "sdb": "day"}, "set needs data"),
     ("set", {"key": "a", "sdb": "day", "data": []}, "set needs data"),
     ("set", {"key": "k," * 99 + "k", "sdb": "s," * 99 + "s", "data": {}}, "10000 series at once: at most 4096"),
-    ("set", {"key": "k,l", "sdb": "s", "data": [{"a": 1}] * 25_001}, "more than 50000 records at once"),
+    ("set", {"key": "k,l", "sdb": "s", "data": [{"a": 1}] * 5_001}, "more than 10000 records at once"),
     ("set", {"key": "k" * 1025, "sdb": "s", "data": {"a": 1}}, "a record's key has 1025 bytes, over the limit of 1024"),
     ("set", {"key": "*", "sdb": "day", "data": [[1, 1, ""]]}, "set takes names, not *"),
     ("set", {"key": "@a", "sdb": "day", "data": [[1, 1, ""]]}, "not a name for a key: '@a'"),

@@ -132,3 +132,24 @@ def test_who_is_not_read_is_not_taken_for_silent(tmp_path: Path) -> None:
             writer.close()
 
     asyncio.run(story())
+
+
+def test_an_http_answer_that_nobody_reads_is_given_up(tmp_path: Path) -> None:
+    async def story() -> None:
+        limits = {"stall_s": 0.5}
+        async with running_gateway(tmp_path, "http", auth=OPEN, limits=limits) as running:
+            await running.gateway.state.values.set(b"large", b"v" * (8 * MIB), running.gateway.now_ms())  # type: ignore[misc]
+            link = socket.socket()
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * KIB)
+            link.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(link, (HOST, running.port("http")))
+            _, writer = await asyncio.open_connection(sock=link, limit=64 * KIB)
+            body = b'{"args":["large"]}'
+            head = b"POST /api/services/redis/get HTTP/1.1\r\nHost: %b:%d\r\nContent-Length: %d\r\n"
+            head += b"Content-Type: application/json\r\n\r\n"
+            writer.write(head % (HOST.encode(), running.port("http"), len(body)) + body)
+            await until(lambda: running.gateway.counters.closed["http", "stalled"] == 1)
+            assert len(running.gateway.stalls) == 0
+            writer.close()
+
+    asyncio.run(story())

@@ -64,3 +64,32 @@ def test_deeper_json_is_refused_whatever_its_strings_hold(data: bytes) -> None:
     with pytest.raises(LimitError) as caught:
         read_json(data, 7)
     assert (caught.value.code, caught.value.offset) == ("json_depth_max", 7)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" + b"{}," * 200_000 + b"{}]",
+        b"[" + b"[]," * 900_000 + b"[]]",
+        b"[" + b"1," * 4_100_000 + b"1]",
+        b"[" + b'"",' * 4_100_000 + b'""]',
+    ],
+    ids=["objects", "lists", "numbers", "texts"],
+)
+def test_json_that_takes_too_long_to_read_is_refused(data: bytes) -> None:
+    with pytest.raises(LimitError) as caught:
+        read_json(data, 7)
+    assert (caught.value.code, caught.value.offset) == ("json_weight_max", 7)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" + b'{"time":1,"price":2.5},' * 99_999 + b"{}]",
+        b'["' + b"a,{[:" * 2_000_000 + b'"]',
+        b'["' + rb"\",{" * 1_000_000 + b'"]',
+    ],
+    ids=["many records", "a long text with commas", "escaped quotes"],
+)
+def test_large_json_that_is_read_fast_is_read(data: bytes) -> None:
+    assert isinstance(read_json(data), list)

@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 from broker.peers import ESNP, FakePeer
 
+from wirelake.broker.peer import Peer
 from wirelake.services.packets import Packets, Sending
 
 
@@ -11,7 +12,7 @@ class Clock:
     def __init__(self) -> None:
         self.waiting: list[tuple[float, Callable[[], object]]] = []
 
-    def later(self, delay_s: float, call: Callable[[], object]) -> None:
+    def later(self, _peer: Peer, delay_s: float, call: Callable[[], object]) -> None:
         self.waiting.append((delay_s, call))
 
     def turn(self) -> list[float]:
@@ -27,7 +28,7 @@ def asked(peer: FakePeer, count: int, sent: list[str], name: str) -> Packets:
 
 def test_one_packet_a_turn_and_one_answer_after_the_other() -> None:
     clock, sent = Clock(), list[str]()
-    sending = Sending(clock.later, lambda: 0.0)
+    sending = Sending(clock.later, lambda _: 0.0)
     one, other = FakePeer("1", ESNP), FakePeer("2", ESNP)
     sending.start(asked(one, 3, sent, "a"))
     sending.start(asked(one, 2, sent, "b"))
@@ -45,7 +46,7 @@ def test_one_packet_a_turn_and_one_answer_after_the_other() -> None:
 
 def test_a_slow_reader_is_waited_for_and_one_that_left_forgotten() -> None:
     clock, sent = Clock(), list[str]()
-    sending = Sending(clock.later, lambda: 0.0)
+    sending = Sending(clock.later, lambda _: 0.0)
     slow, gone = FakePeer("1", ESNP), FakePeer("2", ESNP)
     sending.start(asked(slow, 3, sent, "a"))
     sending.start(asked(gone, 3, sent, "x"))
@@ -65,7 +66,7 @@ def test_a_slow_reader_is_waited_for_and_one_that_left_forgotten() -> None:
 
 def test_while_the_disk_is_behind_nothing_is_sent() -> None:
     clock, sent, pause_s = Clock(), list[str](), [0.5]
-    sending = Sending(clock.later, lambda: pause_s[0])
+    sending = Sending(clock.later, lambda _: pause_s[0])
     sending.start(asked(FakePeer("1", ESNP), 1, sent, "a"))
     assert sent == []
     assert clock.turn() == [0.5]

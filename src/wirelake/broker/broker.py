@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from wirelake.broker.delivery_notes import Record
 from wirelake.broker.durable import DurableTopics
 from wirelake.broker.feed import as_message
+from wirelake.broker.jobs import AtOnce, Job, Jobs
 from wirelake.broker.live import LiveNames
 from wirelake.broker.peer import Peer, Watcher
 from wirelake.broker.services import ANSWERED, ROUTED, Services, failed
@@ -69,6 +70,7 @@ class Broker:
         self.durable = DurableTopics(state.topics, record, self.telling, resend_s, implicit_ack_s)
         self.services = Services()
         self.builtin: dict[str, Builtin] = {}
+        self.jobs: Jobs = AtOnce()
         self.fetch: Builtin | None = None  # serves what is to be fetched by HTTP, whatever its service
         self.watchers: list[Watcher] = []  # services of the gateway's own that remember peers
         self.devices: dict[str, Peer] = {}  # serial → its session
@@ -280,10 +282,7 @@ class Broker:
             case Op.TOPICS:
                 self._answer(peer, answered(message, fields={"topics": self._state.topics.subscribed(peer.identity)}))
             case Op.BACKLOG:
-                waiting = self._state.topics.fitting(peer.identity, _room(message))
-                parts = tuple(as_message(notification) for notification in waiting.rows)
-                self._answer(peer, answered(message, name="message_list", parts=parts))
-                self.durable.listed(peer, waiting)
+                self.jobs.start(peer, message, self._backlog(peer, message, _room(message)))
             case Op.REGISTER:
                 self.services.register(peer, self._free(_service(message)))
                 self._answer(peer, answered(message))
@@ -295,6 +294,13 @@ class Broker:
                 peer.end(Closing("logout"))
             case _:
                 self._answer(peer, answered(message))
+
+    def _backlog(self, peer: Peer, message: Message, room: Room) -> Job:
+        """An identity may have thousands of topics, and what waits in each is on disk."""
+        waiting = yield from self._state.topics.fitting_slices(peer.identity, room)
+        parts = tuple(as_message(notification) for notification in waiting.rows)
+        self._answer(peer, answered(message, name="message_list", parts=parts))
+        self.durable.listed(peer, waiting)
 
     def _subscribe(self, peer: Peer, message: Message) -> None:
         topics, patterns = _names(message, "topics"), _names(message, "patterns")

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter
+from time import monotonic
 
 from wirelake.broker.delivery_notes import DeliveryNotes, Record
 from wirelake.broker.feed import Feed, as_messages, in_a_row
@@ -25,6 +26,7 @@ from wirelake.errors import StorageError
 from wirelake.limits import (
     BROKER_CATCH_UP_BYTES,
     BROKER_CATCH_UP_ROWS,
+    BROKER_CATCH_UP_S,
     BROKER_IMPLICIT_ACK_S,
     BROKER_RESEND_S,
 )
@@ -185,10 +187,15 @@ class DurableTopics:
                 self._unreleased.pop(name, None)
             else:
                 self._unreleased[name] = run[-1].position + 1
+        ends_s = monotonic() + BROKER_CATCH_UP_S
         for feed in list(self._behind):
             if feed in self._behind:  # or it went away meanwhile
+                del self._behind[feed]
+                self._behind[feed] = None  # behind those who still wait for a slice
                 with _Reading(feed.peer):
                     self._catch_up(feed, now_s)
+                if monotonic() >= ends_s:
+                    break
 
     def drained(self, peer: Peer) -> None:
         """A slow reader can be written to again."""

@@ -21,7 +21,7 @@ from wirelake.console.pages import PAGES
 from wirelake.errors import WirelakeError
 from wirelake.gateway.gateway import Gateway
 from wirelake.gateway.reloading import reload
-from wirelake.limits import CLI_SHUTDOWN_MARGIN_S, GATEWAY_STOP_S
+from wirelake.limits import CLI_SHUTDOWN_MARGIN_S, GATEWAY_STOP_S, GATEWAY_THREAD_SWITCH_S
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +56,7 @@ def serve(
     """Until a signal comes; `opened` is called once every door is. Answers whether the end came in time."""
     settings = load(config_file, data_folder)
     pid_file = PidFile(Path(settings.data))
+    sys.setswitchinterval(GATEWAY_THREAD_SWITCH_S)
     try:
         gateway = Gateway(settings, PAGES, accept_loss=accept_loss)
         return uvloop.run(Serving(gateway, lambda: load(config_file, data_folder), opened).run())

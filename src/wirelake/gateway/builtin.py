@@ -1,9 +1,11 @@
 """The gateway's own services, given to the broker."""
 
 import os
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from wirelake.broker.peer import Peer
 from wirelake.gateway.device_commands import DeviceCommands
 from wirelake.limits import GATEWAY_BUSY_PAUSE_S
 from wirelake.message import DEVICES_SERVICE
@@ -21,9 +23,22 @@ class Builtin:
         broker, state = gateway.broker, gateway.state
         broker.builtin[DEVICES_SERVICE] = DeviceCommands(gateway)
         broker.builtin[SERVICE] = ValueService(broker, state.values, gateway.jobs, gateway.now_ms, self._about)
-        sending = Sending(gateway.later, lambda: GATEWAY_BUSY_PAUSE_S if gateway.log_behind else 0.0)
+        sending = Sending(self._later, self._pause_s)
         self.records = RecordService(broker, state.records, sending, gateway.flush_soon)
         self.apply()
+
+    def _later(self, peer: Peer, pause_s: float, call: Callable[[], object]) -> None:
+        queue, share = self._gateway.queue, self._gateway.share_of(peer)
+        if pause_s:
+            self._gateway.later(pause_s, lambda: queue.add_read(share, call))
+        else:
+            queue.add_read(share, call)
+
+    def _pause_s(self, peer: Peer) -> float:
+        gateway = self._gateway
+        connection = gateway.connections.get(peer.id)
+        is_behind = connection is not None and connection.pending_bytes > gateway.settings.limits.pending_bytes
+        return GATEWAY_BUSY_PAUSE_S if gateway.log_behind or is_behind else 0.0
 
     def apply(self) -> None:
         """The settings in force. A data set that an upstream serves is not kept here."""

@@ -153,6 +153,7 @@ class Gateway:
         self.broker.durable.wake = self.flush_soon
         self.jobs = Jobs(self)
         self.broker.watchers.append(self.jobs)
+        self.broker.jobs = self.jobs
         self.builtin = Builtin(self)
         self.broker.services.hop = self._tell_hop
         self.resuming = Resuming(self)
@@ -237,6 +238,11 @@ class Gateway:
 
     def later(self, delay_s: float, call: Callable[[], object]) -> None:
         self._loop.call_later(delay_s, call)
+
+    def share_of(self, peer: Peer) -> str:
+        """Whose share of the event loop's time a peer uses."""
+        connection = self.connections.get(peer.id)
+        return peer.identity if connection is None else connection.share
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
+from wirelake.broker.jobs import Job
 from wirelake.broker.peer import Peer
 from wirelake.broker.services import failed
 from wirelake.commit import Commit
@@ -19,7 +20,6 @@ from wirelake.limits import (
     GATEWAY_JOBS_PER_SHARE_MAX,
 )
 from wirelake.message import Fault, Message
-from wirelake.services.jobs import Job
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway
@@ -52,7 +52,7 @@ class Jobs:
     def start(self, peer: Peer, message: Message, job: Job) -> None:
         """Run a job of a session: at once where it is short, else in turn with the others."""
         connection = self._gateway.connections.get(peer.id)
-        share = peer.identity if connection is None else connection.share
+        share = self._gateway.share_of(peer)
         if not self._has_room(share):
             peer.say(failed(message.correlation, "too many long requests are under way; try again", Fault.BUSY))
             return

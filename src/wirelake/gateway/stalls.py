@@ -15,7 +15,9 @@ class Stallable(Protocol):
     """A connection with more pending than its limit."""
 
     stall: "Stall | None"
-    pending_max: int
+
+    @property
+    def pending_max(self) -> int: ...
 
     @property
     def pending_bytes(self) -> int: ...

@@ -8,12 +8,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from wirelake.errors import LimitError, ProtocolError
-from wirelake.limits import JSON_DEPTH_MAX
+from wirelake.limits import JSON_DEPTH_MAX, JSON_TEXTS_LOOKED_INTO_MAX, JSON_WEIGHT_MAX
 
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_WEIGHTS = {b",": 1, b":": 4, b"[": 4, b"{": 24}  # what reading takes: a value of a list, a key, a list, an object
+_HEAVIEST = max(_WEIGHTS.values())
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
 
@@ -22,6 +24,9 @@ Encoding = Literal["base64"]
 
 def read_json(data: bytes, offset: int = 0) -> Any:
     """The value written in `data`; `offset` is where `data` starts in the frame, for the error."""
+    if len(data) * _HEAVIEST > JSON_WEIGHT_MAX and _weight(data) > JSON_WEIGHT_MAX:
+        text = "JSON has too many values: about a million numbers, or 150 000 objects, are read at once"
+        raise LimitError("json_weight_max", text, offset)
     try:
         value = _decoder.decode(data)
     except UnicodeDecodeError as error:
@@ -35,6 +40,23 @@ def read_json(data: bytes, offset: int = 0) -> Any:
     if _is_deep(data):
         raise LimitError("json_depth_max", f"JSON nests deeper than {JSON_DEPTH_MAX}", offset)
     return value
+
+
+def _weight(data: bytes) -> int:
+    """About what it costs to read it, in values of a list. Brackets inside of a few long texts do not count."""
+    weight = _plain_weight(data)
+    if weight > JSON_WEIGHT_MAX and _quotes(data) <= JSON_TEXTS_LOOKED_INTO_MAX:
+        weight = _plain_weight(_STRING.sub(b"", data))
+    return weight
+
+
+def _quotes(data: bytes) -> int:
+    """Those around texts, at most: behind an escaped backslash one is no part of the text."""
+    return data.count(b'"') - max(0, data.count(rb"\"") - data.count(rb"\\"))
+
+
+def _plain_weight(data: bytes) -> int:
+    return sum([weight * data.count(char) for char, weight in _WEIGHTS.items()])
 
 
 def _is_deep(data: bytes) -> bool:

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from wirelake.broker.peer import Peer
 
-Later = Callable[[float, Callable[[], object]], None]  # after so many seconds, call this
+Later = Callable[[Peer, float, Callable[[], object]], None]  # after so many seconds, call this in the peer's turn
 
 
 class Packets(Struct, eq=False):
@@ -21,9 +21,9 @@ class Packets(Struct, eq=False):
 class Sending:
     """One packet a turn for each peer; a peer that reads slowly waits until it has caught up."""
 
-    def __init__(self, later: Later, pause_s: Callable[[], float]) -> None:
+    def __init__(self, later: Later, pause_s: Callable[[Peer], float]) -> None:
         self._later = later
-        self._pause_s = pause_s  # before the next packet, while the disk is behind
+        self._pause_s = pause_s  # before the next packet, while the disk or the peer is behind
         self._open: dict[str, deque[Packets]] = {}  # peer id → in the order asked
         self._scheduled: set[str] = set()
 
@@ -44,14 +44,14 @@ class Sending:
     def _soon(self, peer: Peer, pause_s: float) -> None:
         if peer.id in self._open and peer.id not in self._scheduled:
             self._scheduled.add(peer.id)
-            self._later(pause_s, lambda: self._next(peer))
+            self._later(peer, pause_s, lambda: self._next(peer))
 
     def _next(self, peer: Peer) -> None:
         self._scheduled.discard(peer.id)
         waiting = self._open.get(peer.id)
         if not waiting or peer.congested:  # then `drained` takes it up again
             return
-        pause_s = self._pause_s()
+        pause_s = self._pause_s(peer)
         if not pause_s:
             packets = waiting[0]
             packets.left -= 1

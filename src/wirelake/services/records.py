@@ -5,34 +5,42 @@ for that write. A series `key.sdb` is also a live name (of a data set other than
 subscribes to it, in any protocol, is told of new records as JSON.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from wirelake.broker.broker import Broker, answered
+from wirelake.broker.jobs import Job
 from wirelake.broker.peer import Peer
 from wirelake.broker.services import failed, not_found
 from wirelake.commit import Commit
 from wirelake.errors import EncodeError, InputError, StateError, StorageError, TranslationError
 from wirelake.limits import (
+    SISDB_NAMES_PER_ANSWER_MAX,
+    SISDB_PACKET_VALUES_MAX,
+    SISDB_RECORDS_AT_ONCE,
     SISDB_RECORDS_PER_GET_MAX,
     SISDB_RECORDS_PER_SET_MAX,
     SISDB_SERIES_PER_REQUEST_MAX,
     STATE_READ_BYTES_MAX,
     STATE_READ_ROWS_MAX,
+    STATE_SERIES_MAX,
 )
 from wirelake.message import Fault, Kind, Message, Operation, Topic
 from wirelake.protocols.jsontext import write_json
 from wirelake.protocols.sisnet.translation import DICT
 from wirelake.services.followers import Follower, Followers, Series
 from wirelake.services.packets import Packets, Sending
-from wirelake.services.selection import Format, Selection, read_names, read_sdbs, read_selection
+from wirelake.services.selection import Format, Names, Selection, read_names, read_sdbs, read_selection
 from wirelake.services.tables import LooseTable, PackedTable, read_layout, table_of
 from wirelake.state.records import ALL, Record, Records, before
 
 DEFAULT: Final = "sisdb"
+
+T = TypeVar("T")
+Slices = Generator[None, None, T]  # yields when others may have their turn
 
 
 class Pushed(Struct, frozen=True):
@@ -45,7 +53,7 @@ class Pushed(Struct, frozen=True):
 
 class RecordService:
     def __init__(self, broker: Broker, records: Records, sending: Sending, flush: Callable[[], object]) -> None:
-        self._broker = broker
+        self._broker = broker  # its jobs do what takes long
         self._records = records
         self._sending = sending
         self._flush = flush  # what is published here goes out at the end of the turn
@@ -92,13 +100,16 @@ class RecordService:
             raise InputError("create needs an sdb")
         layouts = {sdb: read_layout(sdb, message.fields.get("fields")).layout for sdb in sdbs.split(",")}
         for sdb, layout in layouts.items():
-            if self._records.layout(dataset, sdb) not in (None, layout) and self._records.find(dataset, ALL, sdb):
+            if self._records.layout(dataset, sdb) not in (None, layout) and self._records.has_series(dataset, sdb):
                 raise InputError(f"table '{sdb}' has records of another layout")
         for sdb, layout in layouts.items():
             self._written = self._records.create(dataset, sdb, layout)
         self._broker.after(self._written, peer, answered(message))
 
     def _set(self, peer: Peer, message: Message, dataset: str) -> None:
+        self._broker.jobs.start(peer, message, self._set_slices(peer, message, dataset))
+
+    def _set_slices(self, peer: Peer, message: Message, dataset: str) -> Job:
         fields, payload = message.fields, message.payload
         names = read_names(fields, "set")
         if ALL in (names.keys, names.sdbs):
@@ -106,9 +117,13 @@ class RecordService:
         values = _values(fields, payload)
         series = names.each()
         tables = {sdb: self._table_for(dataset, sdb, fields.get("fields"), values) for _, sdb in series}
-        records = {sdb: _records(sdb, table, values, payload) for sdb, table in tables.items()}
+        if len(values or ()) * len(series) > SISDB_RECORDS_PER_SET_MAX:
+            raise _too_many_records()
+        records = {}
+        for sdb, table in tables.items():
+            records[sdb] = yield from _records(sdb, table, values, payload)
         if sum(len(records[sdb]) for _, sdb in series) > SISDB_RECORDS_PER_SET_MAX:
-            raise InputError(f"more than {SISDB_RECORDS_PER_SET_MAX} records at once")
+            raise _too_many_records()
         layouts = {sdb: table.layout for sdb, table in tables.items()}
         self._written = self._records.set_all(dataset, layouts, {each: records[each[1]] for each in series})
         for key, sdb in series:
@@ -126,7 +141,15 @@ class RecordService:
 
     def _delete(self, peer: Peer, message: Message, dataset: str) -> None:
         names = read_names(message.fields, "del")
-        dropped, self._written = self._records.delete(dataset, names.keys, names.sdbs)
+        self._broker.jobs.start(peer, message, self._delete_slices(peer, message, dataset, names))
+
+    def _delete_slices(self, peer: Peer, message: Message, dataset: str, names: Names) -> Job:
+        found = yield from self._records.find_slices(dataset, names.keys, names.sdbs, STATE_SERIES_MAX)
+        dropped = 0
+        for place in range(0, len(found), SISDB_RECORDS_AT_ONCE):
+            count, self._written = self._records.delete_series(dataset, found[place : place + SISDB_RECORDS_AT_ONCE])
+            dropped += count
+            yield None
         self._broker.after(self._written, peer, answered(message, fields={"msg": dropped}))
 
     def _table(self, dataset: str, sdb: str) -> PackedTable | LooseTable:
@@ -143,17 +166,19 @@ class RecordService:
 
     def _get(self, peer: Peer, message: Message, dataset: str) -> None:
         selection = read_selection(message.fields, "get")
-        self._behind_writes(peer, message, lambda: self._answer(peer, message, dataset, selection))
+        self._behind_writes(peer, message, self._answer(peer, message, dataset, selection))
 
-    def _answer(self, peer: Peer, message: Message, dataset: str, selection: Selection) -> None:
+    def _answer(self, peer: Peer, message: Message, dataset: str, selection: Selection) -> Job:
         table = self._table(dataset, selection.names.sdbs) if selection.names.single else None
         if isinstance(table, PackedTable) and selection.format is Format.BYTES:
             _teach(peer, selection.names.sdbs, table)
         if not isinstance(table, PackedTable) or selection.count is not None or selection.describe:
-            self._broker.after(None, peer, self._read(message, dataset, selection))
+            self._broker.after(None, peer, (yield from self._read(message, dataset, selection)))
             return
         names, since, until = selection.names, selection.since, selection.until
-        a_packet = max(1, min(STATE_READ_ROWS_MAX, STATE_READ_BYTES_MAX // table.record_bytes))
+        in_bytes = STATE_READ_BYTES_MAX // table.record_bytes
+        in_values = STATE_READ_ROWS_MAX if selection.format is Format.BYTES else SISDB_PACKET_VALUES_MAX // table.values
+        a_packet = max(1, min(STATE_READ_ROWS_MAX, in_bytes, in_values))
         one_more = a_packet + 1
         kept = self._records.read(dataset, names.keys, names.sdbs, since=since, until=until, count=one_more)
         if len(kept) <= a_packet:
@@ -175,11 +200,12 @@ class RecordService:
             Packets(peer, packets, lambda following: _or_refuse(peer, message, lambda: send(following)))
         )
 
-    def _read(self, message: Message, dataset: str, selection: Selection) -> Message:
+    def _read(self, message: Message, dataset: str, selection: Selection) -> Slices[Message]:
         names = selection.names
-        found = self._records.find(dataset, names.keys, names.sdbs)
+        most = SISDB_SERIES_PER_REQUEST_MAX
+        found = yield from self._records.find_slices(dataset, names.keys, names.sdbs, most)
         if len(found) > SISDB_SERIES_PER_REQUEST_MAX:
-            raise InputError(f"{len(found)} series: at most {SISDB_SERIES_PER_REQUEST_MAX} in one answer")
+            raise InputError(f"{len(found)} series or more: at most {most} in one answer")
         if selection.format is Format.BYTES:
             return self._packed(message, dataset, selection)
         answer: dict[str, Any] = {}
@@ -190,9 +216,9 @@ class RecordService:
             kept = self._kept(dataset, key, sdb, selection, room, STATE_READ_BYTES_MAX - size)
             room -= len(kept)
             size += sum(map(len, kept))
-            answer[f"{key}.{sdb}"] = selection.chosen(table.names, table.rows(kept))
+            answer[f"{key}.{sdb}"] = yield from _rows(selection, table, kept)
         if selection.describe:
-            return answered(message, fields=answer | self._fields(dataset, names.sdbs))
+            return answered(message, fields=answer | (yield from self._fields(dataset, names.sdbs)))
         if names.single:
             return answered(message, fields={"msg": next(iter(answer.values()), [])})
         return answered(message, fields=answer or {"msg": []})
@@ -231,37 +257,51 @@ class RecordService:
     def _keys(self, peer: Peer, message: Message, dataset: str) -> None:
         sdbs = read_sdbs(message.fields) or ALL
 
-        def answer() -> None:
-            keys = sorted({key for key, _ in self._records.find(dataset, ALL, sdbs)})
+        def answer() -> Job:
+            keys = yield from self._records.keys_slices(dataset, sdbs, SISDB_NAMES_PER_ANSWER_MAX)
+            if len(keys) > SISDB_NAMES_PER_ANSWER_MAX:
+                raise InputError(f"more than {SISDB_NAMES_PER_ANSWER_MAX} keys: name a table")
             self._broker.after(None, peer, answered(message, fields={"msg": keys}))
 
-        self._behind_writes(peer, message, answer)
+        self._behind_writes(peer, message, answer())
 
     def _describe(self, peer: Peer, message: Message, dataset: str) -> None:
         """The tables' names; where some are named, their fields."""
         sdbs = read_sdbs(message.fields)
 
-        def answer() -> None:
-            fields = self._fields(dataset, sdbs) if sdbs else {"msg": self._records.tables(dataset)}
+        def answer() -> Job:
+            if sdbs:
+                fields = yield from self._fields(dataset, sdbs)
+            else:
+                fields = {"msg": (yield from self._tables_of(dataset))}
             self._broker.after(None, peer, answered(message, fields=fields))
 
-        self._behind_writes(peer, message, answer)
+        self._behind_writes(peer, message, answer())
 
-    def _fields(self, dataset: str, sdbs: str) -> dict[str, Any]:
-        known = self._records.tables(dataset)
-        wanted = known if sdbs == ALL else [sdb for sdb in dict.fromkeys(sdbs.split(",")) if sdb in known]
-        layouts = {sdb: self._records.layout(dataset, sdb) or () for sdb in wanted}
-        return {
-            f"{sdb}.fields": [[field.name, field.type, field.bytes, field.count] for field in layout]
-            for sdb, layout in layouts.items()
-        }
+    def _tables_of(self, dataset: str) -> Slices[list[str]]:
+        known = yield from self._records.tables_slices(dataset)
+        if len(known) > SISDB_NAMES_PER_ANSWER_MAX:
+            raise InputError(f"more than {SISDB_NAMES_PER_ANSWER_MAX} tables")
+        return known
 
-    def _behind_writes(self, peer: Peer, message: Message, answer: Callable[[], None]) -> None:
+    def _fields(self, dataset: str, sdbs: str) -> Slices[dict[str, Any]]:
+        if sdbs == ALL:
+            wanted = yield from self._tables_of(dataset)
+        else:
+            wanted = [sdb for sdb in dict.fromkeys(sdbs.split(",")) if self._records.has_table(dataset, sdb)]
+        found: dict[str, Any] = {}
+        for sdb in wanted:
+            layout = self._records.layout(dataset, sdb) or ()
+            found[f"{sdb}.fields"] = [[field.name, field.type, field.bytes, field.count] for field in layout]
+            yield None
+        return found
+
+    def _behind_writes(self, peer: Peer, message: Message, answer: Job) -> None:
         """Now, or when the last write is decided: what is read is what is on disk."""
         if self._written.done:
-            answer()
+            self._broker.jobs.start(peer, message, answer)
         else:
-            self._written.add_done_callback(lambda _: _or_refuse(peer, message, answer))
+            self._written.add_done_callback(lambda _: self._broker.jobs.start(peer, message, answer))
 
     # Following
 
@@ -336,12 +376,33 @@ def _live_name(series: Series) -> str:
     return f"{key}.{sdb}" if dataset == DEFAULT else f"{dataset}:{key}.{sdb}"
 
 
-def _records(sdb: str, table: PackedTable | LooseTable, values: list[Any] | None, payload: bytes) -> list[Record]:
+def _records(
+    sdb: str, table: PackedTable | LooseTable, values: list[Any] | None, payload: bytes
+) -> Slices[list[Record]]:
     if values is not None:
-        return table.records(values)
+        found: list[Record] = []
+        for place in range(0, len(values), SISDB_RECORDS_AT_ONCE):
+            found += table.records(values[place : place + SISDB_RECORDS_AT_ONCE])
+            yield None
+        return found
     if isinstance(table, PackedTable):
+        if len(payload) // table.record_bytes > SISDB_RECORDS_PER_SET_MAX:
+            raise _too_many_records()
         return table.packed(payload)
     raise InputError(f"table '{sdb}' has no layout: create it, or tell of it in a dict")
+
+
+def _too_many_records() -> InputError:
+    return InputError(f"more than {SISDB_RECORDS_PER_SET_MAX} records at once")
+
+
+def _rows(selection: Selection, table: PackedTable | LooseTable, kept: list[bytes]) -> Slices[list[Any]]:
+    """Records in the form that was asked for."""
+    rows: list[Any] = []
+    for place in range(0, len(kept), SISDB_RECORDS_AT_ONCE):
+        rows += selection.chosen(table.names, table.rows(kept[place : place + SISDB_RECORDS_AT_ONCE]))
+        yield None
+    return rows
 
 
 def _values(fields: dict[str, Any], payload: bytes) -> list[Any] | None:

@@ -45,6 +45,11 @@ class PackedTable:
     def record_bytes(self) -> int:
         return self._table.record_bytes
 
+    @property
+    def values(self) -> int:
+        """In one record."""
+        return sum(field.count for field in self.layout)
+
     def records(self, values: Sequence[Any]) -> list[Record]:
         objects = [self._named(value) for value in values]
         data, size = self._table.pack(objects), self._table.record_bytes

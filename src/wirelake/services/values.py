@@ -11,6 +11,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from wirelake.broker.broker import Broker, answered
+from wirelake.broker.jobs import Job, Jobs
 from wirelake.broker.peer import Peer
 from wirelake.commit import Commit
 from wirelake.errors import InputError
@@ -22,7 +23,6 @@ from wirelake.limits import (
 )
 from wirelake.message import Message, Operation
 from wirelake.protocols.resp.frames import BulkString, EncodedArray
-from wirelake.services.jobs import Job, Jobs
 from wirelake.state.values import ALL, NO_END, NO_KEY, Only, Values
 
 SERVICE: Final = "redis"
@@ -157,6 +157,7 @@ class ValueService:
         is_redis = peer.protocol == "resp"
         found: list[bytes] = []
         encoded: list[bytes] = []
+        part: list[bytes] = []
         size = matched = 0
         for behind, keys in self._values.look(pattern, cursor, count, now_ms):
             cursor = behind
@@ -164,14 +165,17 @@ class ValueService:
                 size = _counted(size, key)
             matched += len(keys)
             if is_redis:
-                encoded += [b"$%d\r\n%b\r\n" % (len(key), key) for key in keys]
+                part += [b"$%d\r\n%b\r\n" % (len(key), key) for key in keys]
+                if len(part) >= VALUES_KEYS_AT_ONCE:
+                    encoded.append(b"".join(part))
+                    part.clear()
             else:
                 found += keys
             yield None
         yield self._written
         if is_redis:
             head = b"*2\r\n" + BulkString(b"%d" % cursor).encode() if is_scan else b""
-            payload = b"".join([head, b"*%d\r\n" % matched, *encoded])
+            payload = b"".join([head, b"*%d\r\n" % matched, *encoded, *part])
             answer = answered(message, name=EncodedArray.name, protocol="resp", payload=payload)
         else:
             answer = answered(message, fields={"value": [b"%d" % cursor, found] if is_scan else found})

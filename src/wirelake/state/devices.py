@@ -60,6 +60,11 @@ class Devices:
         self._writer.fresh()
         return self._by_serial.get(serial)
 
+    def serials(self) -> list[str]:
+        """In no order."""
+        self._writer.fresh()
+        return list(self._by_serial)
+
     def list(self) -> list[Device]:
         """By serial."""
         self._writer.fresh()

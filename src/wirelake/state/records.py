@@ -4,16 +4,23 @@ Layouts and the list of series are in memory, records on disk. What is read is w
 behind a write of its own awaits that write, or `StateStore.barrier`, first.
 """
 
+import heapq
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
+from itertools import islice
 from typing import Final
 
 from msgspec import Struct, json
 
 from wirelake.commit import Commit
 from wirelake.errors import FullError
-from wirelake.limits import STATE_READ_BYTES_MAX, STATE_READ_ROWS_MAX, STATE_SERIES_MAX
+from wirelake.limits import (
+    STATE_NAMES_SORTED_AT_ONCE,
+    STATE_READ_BYTES_MAX,
+    STATE_READ_ROWS_MAX,
+    STATE_SERIES_MAX,
+)
 from wirelake.state.batch import OneByOne, Statement
 from wirelake.state.bounds import check_content, check_integer, check_name
 from wirelake.state.reader import Reader
@@ -99,6 +106,15 @@ class Records:
         self._writer.fresh()
         return sorted({*self._layouts.get(dataset, ()), *self._series.get(dataset, ())})
 
+    def has_table(self, dataset: str, sdb: str) -> bool:
+        """Whether it has a layout or records."""
+        self._writer.fresh()
+        return sdb in self._layouts.get(dataset, ()) or sdb in self._series.get(dataset, ())
+
+    def has_series(self, dataset: str, sdb: str) -> bool:
+        self._writer.fresh()
+        return sdb in self._series.get(dataset, ())
+
     def keys(self, dataset: str) -> list[str]:
         self._writer.fresh()
         return sorted({key for table in self._series.get(dataset, {}).values() for key in table})
@@ -112,6 +128,43 @@ class Records:
             table = tables.get(sdb, {})
             found += [(key, sdb) for key in _each(keys, table) if key in table]
         return found
+
+    def find_slices(
+        self, dataset: str, keys: str, sdbs: str, most: int
+    ) -> Generator[None, None, list[tuple[str, str]]]:
+        """The same, bit by bit: there may be a million. Ends early with more than `most`."""
+        self._writer.fresh()
+        tables = self._series.get(dataset, {})
+        found: list[tuple[str, str]] = []
+        for sdb in (yield from _each_slices(sdbs, tables)):
+            table = tables.get(sdb, {})
+            if keys == ALL and len(found) + len(table) > most:
+                found += [(key, sdb) for key in islice(table, most + 1 - len(found))]
+            else:
+                found += [(key, sdb) for key in (yield from _each_slices(keys, table)) if key in table]
+            if len(found) > most:
+                break
+            yield
+        return found
+
+    def keys_slices(self, dataset: str, sdbs: str, most: int) -> Generator[None, None, list[str]]:
+        """The keys of these tables, sorted; some of them, where there are more than `most`."""
+        self._writer.fresh()
+        tables = self._series.get(dataset, {})
+        keys: set[str] = set()
+        for sdb in list(tables) if sdbs == ALL else _each(sdbs, tables):
+            table = list(tables.get(sdb, ()))
+            for place in range(0, len(table), STATE_NAMES_SORTED_AT_ONCE):
+                keys.update(table[place : place + STATE_NAMES_SORTED_AT_ONCE])
+                yield
+                if len(keys) > most:
+                    return list(keys)
+        return (yield from sorted_slices(keys))
+
+    def tables_slices(self, dataset: str) -> Generator[None, None, list[str]]:
+        """As `tables`, bit by bit."""
+        self._writer.fresh()
+        return (yield from sorted_slices({*self._layouts.get(dataset, ()), *self._series.get(dataset, ())}))
 
     def create(self, dataset: str, sdb: str, layout: Layout) -> Commit:
         """Give a table its layout, or another one. Records already there stay as they are."""
@@ -252,18 +305,25 @@ class Records:
 
     def delete(self, dataset: str, keys: str, sdbs: str) -> tuple[int, Commit]:
         """Drop whole series, as many as `find` finds. The sweep removes their records bit by bit."""
+        return self.delete_series(dataset, self.find(dataset, keys, sdbs))
+
+    def delete_series(self, dataset: str, series: Iterable[tuple[str, str]]) -> tuple[int, Commit]:
+        """Drop these, by key and table, as far as they are there."""
         self._writer.ready()
-        found = self.find(dataset, keys, sdbs)
+        dropped = 0
         with self._writer.whole():
-            for key, sdb in found:
-                tables = self._series[dataset]
-                number = tables[sdb].pop(key)
+            for key, sdb in series:
+                tables = self._series.get(dataset, {})
+                number = tables.get(sdb, {}).pop(key, None)
+                if number is None:
+                    continue
                 if not tables[sdb]:
                     del tables[sdb]
+                dropped += 1
                 self._series_count -= 1
                 commit = self._writer.submit(_SERIES, (number, dataset, sdb, key, 1))
                 self._dropped.append((number, commit))
-        return len(found), self._writer.barrier()
+        return dropped, self._writer.barrier()
 
     def sweep(self, rows_max: int) -> int:
         """Remove some records of a dropped series; how many."""
@@ -291,6 +351,28 @@ class Records:
     def _enter(self, number: int, dataset: str, sdb: str, key: str) -> None:
         self._series.setdefault(dataset, {}).setdefault(sdb, {})[key] = number
         self._series_count += 1
+
+
+def sorted_slices(names: Iterable[str]) -> Generator[None, None, list[str]]:
+    """Sort names, yielding now and then."""
+    unsorted = list(names)
+    at_once = STATE_NAMES_SORTED_AT_ONCE
+    if len(unsorted) <= at_once:
+        return sorted(unsorted)
+    runs: list[list[str]] = []
+    for place in range(0, len(unsorted), at_once):
+        runs.append(sorted(unsorted[place : place + at_once]))
+        yield
+    merged: list[str] = []
+    for name in heapq.merge(*runs):
+        merged.append(name)
+        if len(merged) % at_once == 0:
+            yield
+    return merged
+
+
+def _each_slices(names: str, known: Iterable[str]) -> Generator[None, None, list[str]]:
+    return (yield from sorted_slices(known)) if names == ALL else _each(names, known)
 
 
 def before(since: int | None) -> Place:

@@ -8,6 +8,7 @@ in memory too). Only what is durable can be read back.
 import heapq
 from collections.abc import Generator, Iterable, KeysView, Sequence
 from contextlib import ExitStack, closing
+from itertools import chain
 from typing import Final
 
 from wirelake.commit import Commit
@@ -333,16 +334,33 @@ class Topics:
 
     def fitting(self, identity: str, room: Room, names: Iterable[str] | None = None) -> Backlog:
         """The same, of those that fit an answer; and what is passed over because it fits none."""
+        slices = self.fitting_slices(identity, room, names)
+        while True:
+            try:
+                next(slices)
+            except StopIteration as done:
+                found: Backlog = done.value
+                return found
+
+    def fitting_slices(
+        self, identity: str, room: Room, names: Iterable[str] | None = None
+    ) -> Generator[None, None, Backlog]:
+        """The same, with others having their turns between two topics. It sees what is durable when it begins."""
         self._writer.fresh()
         wanted = None if names is None else set(names)
         with ExitStack() as stack:
-            sources = [
-                stack.enter_context(
-                    closing(self._pending(topic, topic.subscriptions[identity], room.content_bytes_max))
-                )
-                for topic in self._of_identity.get(identity, ())
-                if wanted is None or topic.name in wanted
-            ]
+            sources = []
+            for topic in self._of_identity.get(identity, ()):
+                subscription = topic.subscriptions.get(identity)
+                if subscription is None or (wanted is not None and topic.name not in wanted):
+                    continue
+                if subscription.caught_up(topic.floor).cursor >= topic.head:
+                    continue  # most are, and need not be read
+                rows = stack.enter_context(closing(self._pending(topic, subscription, room.content_bytes_max)))
+                first = next(rows, None)
+                if first is not None:
+                    sources.append(chain((first,), rows))
+                yield
             return within(heapq.merge(*sources, key=lambda waiting: waiting.at_ms), room)
 
     def retained(self, name: str) -> Notification | None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from protocols import laws
 from protocols.resp.strategies import client_frames, server_frames
 from wirelake.errors import LimitError
-from wirelake.limits import RESP_BULK_BYTES_MAX, RESP_DEPTH_MAX, RESP_ITEMS_MAX, RESP_LINE_BYTES_MAX
+from wirelake.limits import RESP_ARGUMENTS_MAX, RESP_BULK_BYTES_MAX, RESP_DEPTH_MAX, RESP_ITEMS_MAX, RESP_LINE_BYTES_MAX
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.resp.frames import Command, RespFrame
 from wirelake.protocols.resp.protocol import PROTOCOL
@@ -88,7 +88,7 @@ def test_long_frames_grow_in_place(splitter: Splitter) -> None:
     ("splitter", "head", "code", "offset"),
     [
         (CommandSplitter(), b"*1\r\n$%d\r\n" % (RESP_BULK_BYTES_MAX + 1), "resp_bulk_bytes_max", 5),
-        (CommandSplitter(), b"*%d\r\n" % (RESP_ITEMS_MAX + 1), "resp_items_max", 1),
+        (CommandSplitter(), b"*%d\r\n" % (RESP_ARGUMENTS_MAX + 1), "resp_items_max", 1),
         (CommandSplitter(100), b"*2\r\n$10\r\n0123456789\r\n$73\r\n", "resp_frame_bytes_max", 22),
         (CommandSplitter(), b"x" * (RESP_LINE_BYTES_MAX + 1), "resp_line_bytes_max", 0),
         (CommandSplitter(50), b"x" * 50, "resp_frame_bytes_max", 0),

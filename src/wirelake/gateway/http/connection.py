@@ -30,6 +30,7 @@ from wirelake.limits import (
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway
     from wirelake.gateway.http.api import Api
+    from wirelake.gateway.stalls import Stall
 
 T = TypeVar("T")
 
@@ -56,6 +57,7 @@ class HttpConnection(HttpToolsProtocol):
     _in_head = True
     _patience: asyncio.TimerHandle | None = None
     _patience_from_s = 0.0
+    stall: "Stall | None" = None
     _abandonable: asyncio.Task[Any] | None = None
     _pending: deque[_Pending]  # the oldest first: answers are given in order
 
@@ -80,6 +82,8 @@ class HttpConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._stop_waiting()
+        if self.stall is not None:
+            self.stall.end()
         if self._abandonable is not None:
             self._abandonable.cancel()
         while self._pending:
@@ -127,6 +131,34 @@ class HttpConnection(HttpToolsProtocol):
         finally:
             self._abandonable = None
             self.api.checks.discard(task)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self.stall is None and self._let_in:
+            self.gateway.stalls.begin(self)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.wake()
+
+    # A peer that does not read its answer
+
+    @property
+    def pending_max(self) -> int:
+        return self.gateway.settings.limits.pending_bytes
+
+    @property
+    def pending_bytes(self) -> int:
+        return self.transport.get_write_buffer_size()
+
+    def wake(self) -> None:
+        if self.stall is not None and self.flow.write_paused is False:
+            self.stall.end()
+
+    def give_up(self, code: str, _text: str) -> None:
+        self._reason = code
+        self.gateway.counters.errors["http", code] += 1
+        self.transport.abort()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()

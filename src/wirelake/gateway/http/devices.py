@@ -1,5 +1,6 @@
 """Devices: which serials are known; and commands, each answered with what the device says."""
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -10,9 +11,11 @@ from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.peer import HttpPeer
 from wirelake.gateway.http.route import Access, Parameter, Route
+from wirelake.limits import HTTP_NAMES_AT_ONCE, HTTP_ROWS_AT_ONCE
 from wirelake.message import Fault
 from wirelake.protocols.hextext import parse_hex
 from wirelake.protocols.session import Closing
+from wirelake.state.records import sorted_slices
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway
@@ -74,10 +77,23 @@ async def add(exchange: Exchange, new: NewDevice) -> DeviceRow:
 
 
 async def list_devices(exchange: Exchange, _: None) -> DeviceList:
-    after, rows_max, peers = exchange.query("after"), exchange.rows_max, exchange.gateway.devices.peers
-    found = [device for device in exchange.gateway.state.devices.list() if device.serial > after][: rows_max + 1]
+    return await exchange.gateway.jobs.result(exchange.share, _list(exchange, exchange.rows_max))
+
+
+def _list(exchange: Exchange, rows_max: int) -> Generator[None, None, DeviceList]:
+    after, peers, devices = exchange.query("after"), exchange.gateway.devices.peers, exchange.gateway.state.devices
+    serials: list[str] = []
+    for place, serial in enumerate(devices.serials()):
+        if serial > after:
+            serials.append(serial)
+        if place % HTTP_NAMES_AT_ONCE == 0:
+            yield
+    wanted = (yield from sorted_slices(serials))[: rows_max + 1]
+    found = [device for device in map(devices.find, wanted) if device is not None]
     rows = []
-    for device in found[:rows_max]:
+    for place, device in enumerate(found[:rows_max]):
+        if place % HTTP_ROWS_AT_ONCE == 0:
+            yield
         row = DeviceRow(device.serial, device.type, device.key is not None, device.added_at_ms)
         _add_heard(row, exchange.gateway, peers.get(device.serial))
         rows.append(row)

@@ -47,6 +47,11 @@ class Exchange:
         return connection
 
     @property
+    def share(self) -> str:
+        """Whose share of the event loop's time this request uses."""
+        return self.identity or "@" + self.host
+
+    @property
     def host(self) -> str:
         return host_of(self.address)
 

@@ -1,6 +1,8 @@
 """Sessions: who is connected now, whatever they speak."""
 
-from collections.abc import Iterator
+import heapq
+from collections.abc import Generator, Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -11,6 +13,7 @@ from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Access, Parameter, Route
 from wirelake.gateway.http.subscriber import Subscriber
+from wirelake.limits import HTTP_ROWS_AT_ONCE
 from wirelake.protocols.session import Closing
 
 if TYPE_CHECKING:
@@ -41,17 +44,27 @@ class SessionList(Struct):
 
 
 async def list_sessions(exchange: Exchange, _: None) -> SessionList:
-    rows_max = exchange.rows_max
+    return await exchange.gateway.jobs.result(exchange.share, _list(exchange, exchange.rows_max))
+
+
+def _list(exchange: Exchange, rows_max: int) -> Generator[None, None, SessionList]:
     after, protocol, identity = _number(exchange.query("after")), exchange.query("protocol"), exchange.query("identity")
-    wanted = [
-        session
-        for session in _all(exchange)
-        if _number(session.id) > after
-        and (not protocol or session.protocol == protocol)
-        and (not identity or session.identity == identity)
-    ]
-    wanted.sort(key=lambda session: _number(session.id))
-    rows = [_row(exchange.gateway, session) for session in wanted[:rows_max]]
+    wanted: list[tuple[int, AnySession]] = []
+    for place, session in enumerate(_all(exchange)):
+        number = _number(session.id)
+        if (
+            number > after
+            and (not protocol or session.protocol == protocol)
+            and (not identity or session.identity == identity)
+        ):
+            wanted.append((number, session))
+        if place % HTTP_ROWS_AT_ONCE == 0:
+            yield
+    rows = []
+    for place, (_, session) in enumerate(heapq.nsmallest(rows_max, wanted, key=itemgetter(0))):
+        rows.append(_row(exchange.gateway, session))
+        if place % HTTP_ROWS_AT_ONCE == 0:
+            yield
     return SessionList(rows, rows[-1].id if len(wanted) > rows_max else None)
 
 

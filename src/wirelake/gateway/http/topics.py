@@ -1,7 +1,6 @@
 """Topics: publish on one, list them."""
 
-import heapq
-from itertools import chain
+from collections.abc import Generator
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -10,8 +9,10 @@ from wirelake.broker.broker import RETAIN
 from wirelake.gateway.http.content import as_bytes
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Parameter, Route
+from wirelake.limits import HTTP_NAMES_AT_ONCE, HTTP_ROWS_AT_ONCE
 from wirelake.message import Kind, Message, Topic
 from wirelake.protocols.jsontext import Encoding
+from wirelake.state.records import sorted_slices
 
 
 class NewNotification(Struct, forbid_unknown_fields=True):
@@ -66,14 +67,25 @@ async def publish(exchange: Exchange, new: NewNotification) -> Published:
 
 
 async def list_topics(exchange: Exchange, _: None) -> TopicList:
+    return await exchange.gateway.jobs.result(exchange.share, _list(exchange, exchange.rows_max))
+
+
+def _list(exchange: Exchange, rows_max: int) -> Generator[None, None, TopicList]:
     broker, topics = exchange.gateway.broker, exchange.gateway.state.topics
     live = broker.live.names() if exchange.admin else {}
     durable = topics.names() if exchange.admin else topics.subscribed(exchange.identity)
-    after, prefix, rows_max = exchange.query("after"), exchange.query("prefix"), exchange.rows_max
-    wanted = (name for name in chain(durable, live) if name > after and name.startswith(prefix))
-    names = heapq.nsmallest(rows_max + 1, wanted)
+    after, prefix = exchange.query("after"), exchange.query("prefix")
+    wanted: list[str] = []
+    for place, name in enumerate([*durable, *live]):
+        if name > after and name.startswith(prefix):
+            wanted.append(name)
+        if place % HTTP_NAMES_AT_ONCE == 0:
+            yield
+    names = (yield from sorted_slices(wanted))[: rows_max + 1]
     rows = []
-    for name in names[:rows_max]:
+    for place, name in enumerate(names[:rows_max]):
+        if place % HTTP_ROWS_AT_ONCE == 0:
+            yield
         if not Topic(name).durable:
             rows.append(TopicRow(name, False, live[name], live[name], 0, 0))
             continue

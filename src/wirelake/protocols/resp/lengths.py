@@ -17,7 +17,9 @@ def is_canonical(text: bytes) -> bool:
     return text.isdigit() and (text[0] != 0x30 or len(text) == 1)
 
 
-def read_length(text: bytes, marker: int, offset: int, *, nullable: bool = True) -> int:
+def read_length(
+    text: bytes, marker: int, offset: int, *, nullable: bool = True, items_max: int = RESP_ITEMS_MAX
+) -> int:
     """The length or count that stands after `marker`; `offset` is where its digits begin."""
     if nullable and text == b"-1" and marker in _NULLABLE:
         return NULL
@@ -27,8 +29,8 @@ def read_length(text: bytes, marker: int, offset: int, *, nullable: bool = True)
         raise bad_length(marker, offset)
     length = int(text)
     if marker in AGGREGATES:
-        if length > RESP_ITEMS_MAX:
-            raise too_many_items(length, offset)
+        if length > items_max:
+            raise too_many_items(length, offset, items_max)
     elif length > RESP_BULK_BYTES_MAX:
         text_ = f"invalid bulk length: {length} is over the limit of {RESP_BULK_BYTES_MAX}"
         raise LimitError("resp_bulk_bytes_max", text_, offset)
@@ -40,6 +42,6 @@ def bad_length(marker: int, offset: int) -> ProtocolError:
     return ProtocolError("number_form", f"invalid {what} length", offset)
 
 
-def too_many_items(count: int, offset: int) -> LimitError:
-    text = f"invalid multibulk length: {count} is over the limit of {RESP_ITEMS_MAX}"
+def too_many_items(count: int, offset: int, items_max: int = RESP_ITEMS_MAX) -> LimitError:
+    text = f"invalid multibulk length: {count} is over the limit of {items_max}"
     return LimitError("resp_items_max", text, offset)

@@ -50,7 +50,7 @@ def _small_arguments(frame: bytes) -> tuple[bytes, ...] | None:
     if len(frame) > _SMALL_COMMAND_BYTES_MAX:
         return None
     lines = frame.split(CRLF)
-    args = lines[2::2]
+    args = lines[2:-1:2]
     heads = lines[1:-1:2]
     if lines.pop() or _COUNTS.get(lines[0]) != len(args):
         return None

@@ -10,6 +10,7 @@ from typing import Final
 
 from wirelake.errors import LimitError
 from wirelake.limits import (
+    RESP_ARGUMENTS_MAX,
     RESP_BULK_BYTES_MAX,
     RESP_DEPTH_MAX,
     RESP_FRAME_BYTES_MAX,
@@ -155,7 +156,8 @@ class CommandSplitter(RespSplitter):
         if end < 0:
             self._want_length(buffer, at)
             return -1, 0
-        count = read_length(bytes(buffer[at + 1 : end]), _STAR, at + 1, nullable=False)
+        digits = bytes(buffer[at + 1 : end])
+        count = read_length(digits, _STAR, at + 1, nullable=False, items_max=RESP_ARGUMENTS_MAX)
         if end + 2 - at > self.frame_bytes_max:
             raise self._too_long(at + 1)
         return end + 2, count
