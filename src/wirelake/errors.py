@@ -15,6 +15,7 @@ WirelakeError
 │   ├── LogWriteError  a block of the log is not on disk; nothing in it was confirmed
 │   ├── GoneError      retention removed what was asked for; `oldest_seq` is the first that is left
 │   ├── MissingRecordsError  records that are committed cannot be read from here: a stale or wrong view of the log
+│   ├── DamagedTableError    a file of a table is damaged or missing
 │   └── VersionError   written by a later version, or by another program
 ├── ClientError        the other end's: what one of our clients asked of a gateway did not come about
 │   ├── AnswerError    the answer is a failure, with the protocol's own `code`
@@ -117,6 +118,10 @@ class GoneError(StorageError):
 
 class MissingRecordsError(StorageError):
     """Committed records that cannot be read from here: the folder is not, or not yet, what the writer's machine has."""
+
+
+class DamagedTableError(StorageError):
+    """A table that cannot be read because one of its files is damaged or missing; the text names both."""
 
 
 class VersionError(StorageError):

@@ -7,15 +7,18 @@ import subprocess
 import sys
 import time
 import urllib.request
+from datetime import date
 from pathlib import Path
 
 import pytest
+from lake.writing import write
 from pipeline.checking import check_tables, rows_of
 from pipeline.conftest import PLUGIN
 from pipeline.traffic import START_US, fill, filled
 
 from cli.serving import HOST, clean_environment, wirelake, write_settings
 from wirelake.lake.progress import read_progress
+from wirelake.lake.tables import FRAMES
 from wirelake.log.log import Log
 from wirelake.log.settings import LogSettings
 
@@ -44,6 +47,19 @@ def test_once_status_and_compact(tmp_path: Path) -> None:
     compacted = wirelake("pipeline", "compact", "--data", str(data))
     assert "bronze.frames" in compacted.stdout, compacted.stderr
     check_tables(data)
+
+
+def test_a_damaged_table_ends_with_one_sentence(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    filled(data, 10)
+    write(data / "lake", FRAMES, {"seq": 0, "event": "frame", "day": date(2030, 1, 1)})
+    damaged = data / "lake" / FRAMES.folder / "_delta_log" / f"{0:020d}.json"
+    damaged.write_bytes(b"{noise")
+    ran = wirelake("pipeline", "run", "--once", "--data", str(data), timeout_s=WAIT_S)
+    assert ran.returncode == 1
+    assert "Traceback" not in ran.stderr
+    assert f"wirelake: bronze.frames cannot be read: {damaged.relative_to(data)} is damaged" in ran.stderr
+    assert wirelake("pipeline", "status", "--data", str(data)).returncode == 0
 
 
 def test_redecode_says_what_changes_and_does_it(tmp_path: Path) -> None:

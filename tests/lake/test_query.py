@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from lake.writing import write
-from wirelake.errors import InputError
+from wirelake.errors import DamagedTableError, InputError
 from wirelake.lake.listing import tables
 from wirelake.lake.query import open_database, query
 from wirelake.lake.tables import LEDGER, READINGS, TABLES
@@ -139,7 +139,7 @@ def test_what_duckdb_may_read_is_limited_too(lake: Path) -> None:
 def test_errors_do_not_say_where_the_files_are(lake: Path) -> None:
     for file in (lake / READINGS.folder).rglob("*.parquet"):
         file.unlink()
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(DamagedTableError) as raised:
         query(lake, "SELECT * FROM silver.readings")
     assert "silver/readings" in str(raised.value)
     assert str(lake.parent) not in str(raised.value)

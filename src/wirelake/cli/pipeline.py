@@ -22,6 +22,7 @@ from wirelake.cli.options import pass_on, settings_options
 from wirelake.cli.rules import rules_of
 from wirelake.config import load
 from wirelake.errors import InputError, LossError
+from wirelake.lake.damage import explained
 from wirelake.lake.progress import Progress
 from wirelake.limits import PIPELINE_TRIGGER_S, PIPELINE_TRIGGER_S_MIN
 
@@ -110,13 +111,15 @@ def run(
         spark = open_session(master, "wirelake", cluster_settings(master, wheel))
         shown.say(f"Spark is up after {time.monotonic() - started_s:.1f} s, its own pages are at {_ui(spark)}")
         job_settings = JobSettings(once=once, trigger_s=trigger_s, gone=gone, rules=rules_of(settings.apostol))
-        job = Job(spark, data, job_settings, GOLD, shown.progress)
+        with explained(data / "lake", look_at_data=True):
+            job = Job(spark, data, job_settings, GOLD, shown.progress)
         for name in (signal.SIGINT, signal.SIGTERM):
             signal.signal(name, lambda *_: job.stop())
         if beside:
             threading.Thread(target=_end_with_input, args=[job], daemon=True).start()
         try:
-            job.run()
+            with explained(data / "lake", look_at_data=True):
+                job.run()
         except SparkLostError as error:
             _again(shown, error)
         shown.say(_summary(job.progress))
@@ -187,7 +190,10 @@ def compact(config_file: Path | None, data_folder: Path | None) -> None:
     from wirelake.pipeline.compaction import compact as compact_lake  # noqa: PLC0415 (an extra)
 
     table = Table("table", "files before", "after", "removed from disk", box=None)
-    for name, done in compact_lake(Path(load(config_file, data_folder).data) / "lake").items():
+    lake = Path(load(config_file, data_folder).data) / "lake"
+    with explained(lake, look_at_data=True):
+        compacted = compact_lake(lake)
+    for name, done in compacted.items():
         table.add_row(name, str(done.files_before), str(done.files_after), str(done.files_removed))
     Console(highlight=False).print(table)
 

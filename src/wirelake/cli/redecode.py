@@ -16,6 +16,7 @@ from wirelake.cli.needs import need_pipeline
 from wirelake.cli.options import settings_options
 from wirelake.cli.rules import rules_of
 from wirelake.config import load
+from wirelake.lake.damage import explained
 
 if TYPE_CHECKING:
     from wirelake.pipeline.redecode import Redecoded
@@ -50,7 +51,8 @@ def command(
     from wirelake.pipeline.session import open_session  # noqa: PLC0415
 
     asked = Redecoding(protocol=protocol, since_us=since or 0, dry=dry_run, rules=rules_of(settings.apostol))
-    check(data, asked)
+    with explained(data / "lake", look_at_data=True):
+        check(data, asked)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("starting Spark", total=None)
@@ -60,7 +62,8 @@ def command(
             def told(done: int, rows: int) -> None:
                 progress.update(task, description=f"{done} of {rows} rows of bronze", completed=done, total=rows)
 
-            done = redecode(spark, data, asked, [part.refresh for part in GOLD], told)
+            with explained(data / "lake", look_at_data=True):
+                done = redecode(spark, data, asked, [part.refresh for part in GOLD], told)
         finally:
             spark.stop()
     if as_json:

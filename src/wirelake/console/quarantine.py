@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from msgspec import Struct, field
 
 from wirelake.console.page import Context, page
-from wirelake.errors import InputError
+from wirelake.errors import DamagedTableError, InputError
 from wirelake.gateway.http.errors import AGAIN, ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.lake.progress import read_progress
@@ -96,7 +96,7 @@ def look(folder: Path) -> Quarantine:
     known_seq = 0
     try:
         known_seq = _from_tables(folder / "lake", groups, search.oldest_seq)
-    except InputError as error:
+    except (InputError, DamagedTableError) as error:
         caveats.append(f"the tables could not be asked: {error}")
     progress = read_progress(folder)
     known_seq = max(known_seq, progress.next_seq if progress is not None else 0)

@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from wirelake.errors import InputError
+from wirelake.lake.damage import explained
 from wirelake.lake.query import NOT_INSTALLED, is_written
 from wirelake.lake.tables import TABLES, Table
 
@@ -33,8 +34,9 @@ def _info(lake: Path, table: Table) -> TableInfo:
         from deltalake import DeltaTable  # noqa: PLC0415 an extra
     except ImportError as error:
         raise InputError(NOT_INSTALLED) from error
-    opened = DeltaTable(lake / table.folder)
-    files = pa.table(opened.get_add_actions(flatten=True))
+    with explained(lake):
+        opened = DeltaTable(lake / table.folder)
+        files = pa.table(opened.get_add_actions(flatten=True))
     changed = files["modification_time"].cast(pa.timestamp("ms")).cast(pa.int64()) if len(files) else None
     return TableInfo(
         name=table.name,

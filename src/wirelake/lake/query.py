@@ -22,6 +22,7 @@ import pyarrow as pa
 from msgspec import Struct, json
 
 from wirelake.errors import InputError
+from wirelake.lake.damage import explain
 from wirelake.lake.statement import check, quoted
 from wirelake.lake.tables import TABLES, Table
 from wirelake.lake.wording import with_quotes
@@ -158,11 +159,14 @@ def _limited(database: "DuckDBPyConnection", timeout_s: float) -> Iterator[None]
 
 @contextmanager
 def explained(lake: Path) -> Iterator[None]:
-    """Raise what DuckDB reports as an InputError, in its own words, which point at the place in the SQL."""
+    """Raise what DuckDB reports as an InputError, in its own words, which point at the place in the SQL; or as a
+    DamagedTableError, where it could not read a file.
+    """
     try:
         import duckdb  # noqa: PLC0415 an extra, and slow to import
     except ImportError as error:
         raise InputError(NOT_INSTALLED) from error
+    of_files = (duckdb.IOException, duckdb.InvalidInputException, duckdb.InternalException, duckdb.FatalException)
     try:
         yield
     except ImportError as error:
@@ -176,6 +180,9 @@ def explained(lake: Path) -> Iterator[None]:
     except (duckdb.OutOfMemoryException, MemoryError) as error:
         raise InputError(MEMORY_EXCEEDED) from error
     except duckdb.Error as error:
+        damage = explain(lake, error) if isinstance(error, of_files) else None
+        if damage is not None:
+            raise damage from error
         # Where the files lie is nobody's business who asks for rows.
         raise InputError(str(error).replace("file://", "").replace(f"{lake}/", "")) from error
 

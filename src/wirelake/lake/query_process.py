@@ -15,10 +15,11 @@ from typing import Final
 
 from msgspec import json
 
-from wirelake.errors import InputError, StateError
+from wirelake.errors import DamagedTableError, InputError, StateError
 from wirelake.lake.query import MEMORY_EXCEEDED, Answer, time_exceeded
 from wirelake.lake.query_worker import (
     ANSWER,
+    DAMAGED,
     LAST_REFUSAL,
     LENGTH_BYTES,
     READY,
@@ -81,7 +82,9 @@ class QueryProcess:
         return self._process.poll() is not None
 
     def run(self, query: Query) -> bytes:
-        """Return an `Answer` as JSON. InputError says why there is none; StateError that it was killed meanwhile."""
+        """Return an `Answer` as JSON. InputError says why there is none, DamagedTableError which table cannot be read;
+        StateError that it was killed meanwhile.
+        """
         try:
             if not self._is_ready:
                 kind, body = self._receive(LAKE_PROCESS_START_S)
@@ -105,6 +108,8 @@ class QueryProcess:
             raise
         self._used_s = time.monotonic()
         self.is_usable = kind in {ANSWER, REFUSAL}
+        if kind == DAMAGED:
+            raise DamagedTableError(body.decode(errors="replace"))
         if kind in {REFUSAL, LAST_REFUSAL}:
             raise InputError(body.decode(errors="replace"))
         return body

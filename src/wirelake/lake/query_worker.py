@@ -16,7 +16,7 @@ from typing import BinaryIO, Final
 
 from msgspec import Struct, json
 
-from wirelake.errors import InputError
+from wirelake.errors import DamagedTableError, InputError
 from wirelake.lake.query import explained, open_database, run
 from wirelake.limits import (
     LAKE_MEMORY_MIB_MAX,
@@ -33,6 +33,7 @@ ANSWER: Final = b"a"  # an `Answer` as JSON
 LAST_ANSWER: Final = b"A"  # the same, and the process ends
 REFUSAL: Final = b"e"  # why there is no answer
 LAST_REFUSAL: Final = b"E"
+DAMAGED: Final = b"d"  # which table cannot be read, and the process ends
 _RECURSION_MAX: Final = 10_000  # of a statement's tree: DuckDB has a limit of its own for expressions
 _HELD: Final = re.compile(r"VmData:\s*(\d+) kB")
 
@@ -69,6 +70,9 @@ def main(lake: Path) -> None:
             with explained(lake):
                 (answer,) = run(database, lake, [query.sql], query.rows_max, query.timeout_s)
                 body = json.encode(answer)
+        except DamagedTableError as error:
+            _send(replies, DAMAGED, str(error).encode())
+            return
         except InputError as error:
             body, kinds = str(error).encode(), (REFUSAL, LAST_REFUSAL)
         else:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, field, json
 
 from wirelake.errors import StorageError
+from wirelake.lake.damage import explain
 from wirelake.lake.tables import DEVICE_COMMANDS, FRAMES, MESSAGES, QUARANTINE, TABLES
 from wirelake.limits import LAKE_COMMIT_ATTEMPTS_MAX, PIPELINE_REDECODE_UNITS, PIPELINE_VIEW_WAIT_S
 from wirelake.log.files import Files
@@ -197,7 +198,9 @@ class _Work:
             try:
                 reports = self._run_wave(units, carry, now_us, careful=True)
             except Exception as error:
-                raise StorageError(f"nothing was changed, because decoding failed: {sentence(error)}") from error
+                damage = explain(self._places.lake, error, look_at_data=True)
+                said = sentence(damage or error)
+                raise StorageError(f"nothing was changed, because decoding failed: {said}") from error
         carried = dict(carry)
         for report in reports:
             if isinstance(report, Reread):

@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct, json
+from msgspec import DecodeError, Struct, json
 from msgspec.structs import replace
 
 from wirelake.errors import InputError, InUseError, LossError, StorageError
@@ -99,7 +99,13 @@ def _path(places: Places) -> Path:
 
 
 def _read(path: Path) -> Stream:
-    return json.decode(path.read_bytes(), type=Stream)
+    try:
+        return json.decode(path.read_bytes(), type=Stream)
+    except DecodeError as error:
+        raise StorageError(
+            f"{path} is damaged ({error}): bring the checkpoint back from a backup, or move it and the tables away and "
+            "fill them anew"
+        ) from error
 
 
 def spark_checkpoint(places: Places) -> Path:

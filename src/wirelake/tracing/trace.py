@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from wirelake.errors import InputError
+from wirelake.errors import DamagedTableError, InputError
 from wirelake.limits import TRACE_EVENTS_MAX, TRACE_SEARCH_S, TRACE_SEARCHED_MAX
 from wirelake.protocols.jsontext import Encoding, as_text
 from wirelake.tracing import rows as tables
@@ -179,7 +179,7 @@ class _Tracing:
         """A lake that cannot be asked is no reason to tell nothing."""
         try:
             return ask(self._lake, *wanted)
-        except InputError as error:
+        except (InputError, DamagedTableError) as error:
             told = f"the tables could not be asked: {error}"
             if told not in self._caveats:
                 self._caveats.append(told)

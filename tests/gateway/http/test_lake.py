@@ -104,3 +104,20 @@ async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_S):
         while not holds():
             await asyncio.sleep(0.02)
+
+
+def test_a_damaged_table_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        lake = caller.gateway.folder / "lake"
+        write(lake, LEDGER, {"hour": HOUR, "protocol": "comet", "balanced": True})
+        damaged = lake / LEDGER.folder / "_delta_log" / f"{0:020d}.json"
+        damaged.write_bytes(b"{noise")
+        for method, path, body in (
+            ("GET", "/api/lake/tables", None),
+            ("POST", "/api/lake/query", {"sql": "SELECT * FROM gold.ledger"}),
+            ("GET", "/tables", None),
+        ):
+            text = await caller.refused(500, "damaged_table", method, path, body)
+            assert text.startswith(f"gold.ledger cannot be read: {damaged.relative_to(lake.parent)} is damaged"), path
+
+    run(tmp_path, test)

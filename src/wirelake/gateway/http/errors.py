@@ -10,6 +10,7 @@ from starlette.responses import Response
 from wirelake.errors import (
     BusyError,
     ConflictError,
+    DamagedTableError,
     FullError,
     InputError,
     ProtocolError,
@@ -50,6 +51,7 @@ _STATUSES: Final[tuple[tuple[type[WirelakeError], int, str], ...]] = (
     (ProtocolError, 400, ""),
     (BusyError, 429, ""),
     (FullError, 507, ""),
+    (DamagedTableError, 500, "damaged_table"),
     (StorageError, 503, "storage"),
     (StateError, 503, ""),  # what was asked of is closed, or about to be
 )
