@@ -148,8 +148,9 @@ def test_what_retention_took_first_is_an_error_or_left_out(spark: "SparkSession"
     oldest = int(min((data / "log").glob("*.seg")).stem)
     with pytest.raises(StorageError, match=f"the oldest left is {oldest}"):
         once(spark, data)
-    once(spark, data, gone="oldest")
+    progress = once(spark, data, gone="oldest")
     assert seqs_of(data, "bronze.frames") == [*range(200), *range(oldest, 4200)]
+    assert progress.dropped == {"records_removed": oldest - 200}
 
 
 def test_gold_is_told_which_minutes_changed_and_told_again_after_a_failure(

@@ -1,8 +1,10 @@
 import os
 from pathlib import Path
 
+from click.testing import CliRunner
 from pipeline.traffic import START_US, fill
 
+from wirelake.cli.pipeline import command
 from wirelake.lake.progress import Fault, Progress, read_progress, write_progress
 from wirelake.limits import PIPELINE_ERRORS_SHOWN
 from wirelake.log.log import Log
@@ -28,9 +30,14 @@ def test_each_stage_is_behind_by_rows_and_seconds(log: Log, data: Path) -> None:
     progress = Progress(pid=os.getpid(), ui="http://here", written_at_ms=NOW_MS, rows_s=12.5, batch_s=0.4)
     progress.next_seq, progress.at_us = 90, START_US + 89_000_000
     progress.gold_seq, progress.gold_at_us = 40, START_US + 39_000_000
+    progress.dropped, progress.noted = {"calls_given_up": 4}, {"acks_repeated": 2}
     write_progress(data, progress)
     status = status_of(data, NOW_MS)
     assert (status.running, status.ui, status.rows_s) == (True, "http://here", 12.5)
+    assert (status.dropped, status.noted) == ({"calls_given_up": 4}, {"acks_repeated": 2})
+    shown = CliRunner().invoke(command, ["status", "--data", str(data)])
+    assert "Dropped so far: calls_given_up 4." in shown.output
+    assert "Noted so far: acks_repeated 2." in shown.output
     assert [(stage.behind_rows, stage.behind_s) for stage in status.stages] == [(10, 10.0), (60, 60.0)]
 
 

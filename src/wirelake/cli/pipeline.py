@@ -172,6 +172,9 @@ def status(as_json: bool, config_file: Path | None, data_folder: Path | None) ->
     else:
         hint = "" if found.running else ": `wirelake up` and `wirelake pipeline run` fill the tables"
         click.echo(f"No batch is done yet{hint}.")
+    for title, counts in (("Dropped", found.dropped), ("Noted", found.noted)):
+        if counts:
+            click.echo(f"{title} so far: {', '.join(f'{name} {count}' for name, count in counts.items())}.")
     for fault in found.errors:
         click.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(fault.at_ms / 1000))} {fault.text}")
     if found.problem:

@@ -32,6 +32,8 @@ class Progress(Struct):
     batches: int = 0
     restarts: int = 0
     poisoned: int = 0  # records that broke the decoder
+    dropped: dict[str, int] = field(default_factory=dict)  # what was left out or given up since the tables were begun
+    noted: dict[str, int] = field(default_factory=dict)  # what else was counted since then
     files_joined: int = 0
     rows_s: float = 0.0  # of the last batches
     batch_s: float = 0.0  # how long the last one took

@@ -203,7 +203,22 @@ TALLIES: Final = _table(
     ("quarantined", INT),
     ("counted_out", INT),
     ("sent", INT),
+    ("missing", INT),  # records that the log numbered in this stretch and that no task read; null where there are none
     grouped_by=("settled", "day"),
+)
+BATCHES: Final = _table(
+    "silver.batches",  # an hour of one protocol in one batch of the pipeline, or something that the batch dropped
+    ("batch", INT),
+    ("hour", TIME),
+    ("protocol", TEXT),  # empty for records of none
+    ("from_seq", INT),  # of the batch
+    ("until_seq", INT),
+    ("records", INT),  # that its tasks read and the driver committed; null in the hour in which it began to count
+    ("received", INT),  # of these, frames in
+    ("sent", INT),  # of these, frames out
+    ("what", TEXT),  # was dropped: records_lost, records_removed, calls_given_up, acks_forgotten …; null otherwise
+    ("dropped", INT),  # how many
+    grouped_by=("day",),
 )
 TRAFFIC_MINUTE: Final = _table(
     "gold.traffic_minute",  # a minute of one protocol's frames of one name in one direction
@@ -284,6 +299,16 @@ LEDGER: Final = _table(
     ("deliveries_expired", INT),
     ("balanced", FLAG),
     ("why", TEXT),  # which sum does not add up, and by how much
+    ("scanned", INT),  # frames in that the pipeline's tasks read from the log
+    ("committed", INT),  # frames in that its driver committed; null before it kept an account
+    ("records", INT),  # of any kind, in bronze.frames
+    ("records_committed", INT),  # of any kind, by the driver's account; null before it kept one
+    ("missing", INT),  # records that the log numbered and no task read
+    ("lost", INT),  # records that were damaged in the log
+    ("removed", INT),  # records that retention removed before they were read
+    ("dropped", INT),  # what a limit made the pipeline forget or give up
+    ("dropped_by", TEXT),  # the same by name: "acks_forgotten 3, calls_given_up 1"
+    ("files_missing", INT),  # of the tables it is made of, on this day
     grouped_by=("day",),
 )
 
@@ -301,6 +326,7 @@ TABLES: Final = {
         CALLS,
         SESSIONS,
         TALLIES,
+        BATCHES,
         TRAFFIC_MINUTE,
         DEVICE_LATEST,
         DELIVERY_MINUTE,

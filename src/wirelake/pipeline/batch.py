@@ -5,25 +5,28 @@ spans ─▶ land ─▶ shuffle by bucket, sort ─▶ settle ─▶ reports �
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import astuple, replace
 
 from wirelake.errors import MissingRecordsError
-from wirelake.lake.tables import FRAMES, TABLES
+from wirelake.lake.tables import BATCHES, FRAMES, TABLES
 from wirelake.limits import PIPELINE_VIEW_WAIT_S
 from wirelake.log.files import Files
 from wirelake.log.positions import Positions
 from wirelake.log.range_reader import Gap
 from wirelake.log.reader import Reader
+from wirelake.pipeline.accounts import HOUR_US, RECORDS_LOST, RECORDS_REMOVED, account_rows, joined
 from wirelake.pipeline.bucket import Bucketing
 from wirelake.pipeline.commits import Commits, committing
 from wirelake.pipeline.file_checks import FileChecks
 from wirelake.pipeline.intents import Intent, Intents
 from wirelake.pipeline.land import Landing
 from wirelake.pipeline.memory.assembly import RULES, Rules
-from wirelake.pipeline.parquet import FileAction
+from wirelake.pipeline.memory.outcome import minutes_of
+from wirelake.pipeline.parquet import FileAction, write
 from wirelake.pipeline.places import Places
 from wirelake.pipeline.reports import REPORTS, SHUFFLED, Bucketed, Landed, Report, read_report
 from wirelake.pipeline.spans import Span
@@ -97,6 +100,7 @@ class Batches:
         intent = intent_of(batch, reports, before)
         intent = replace(intent, removed=self._removed(intent, before))
         self._check_files(intent, reports)
+        intent = self._accounted(intent, before)
         sync_offsets(self._places, batch)
         self.intents.write(intent)
         if before is not None:
@@ -116,6 +120,30 @@ class Batches:
         for report in reports:
             if isinstance(report, Bucketed) and report.carry is not None:
                 checks.file(self._places.carry / report.carry, report.carry_bytes, report.worker)
+
+    def _accounted(self, intent: Intent, before: Intent | None) -> Intent:
+        """With the driver's own account of the batch, as one more file."""
+        if before is None:
+            since_us = 0
+        elif before.accounted_us is None:  # the tables are older than the account: it begins with the next hour
+            since_us = (intent.now_us // HOUR_US + 1) * HOUR_US
+        else:
+            since_us = before.accounted_us
+        counts = Counter(intent.counts)
+        counts[RECORDS_LOST] = sum(gap.rows for gap in intent.gaps)
+        counts[RECORDS_REMOVED] = intent.removed
+        counts = +counts
+        rows = account_rows(
+            intent.batch, (intent.from_seq, intent.until_seq), intent.now_us, intent.read, counts, since_us
+        )
+        return replace(
+            intent,
+            counts=dict(counts),
+            totals=dict(counts + Counter(before.totals if before is not None else {})),
+            accounted_us=since_us,
+            adds={**intent.adds, BATCHES.name: write(BATCHES, rows, self._places.lake)},
+            dirty_us={**intent.dirty_us, BATCHES.name: sorted(minutes_of(BATCHES, rows))},
+        )
 
     def _removed(self, intent: Intent, before: Intent | None) -> int:
         """How many records before this batch nobody read, because retention removed them. Nothing else may lie there:
@@ -184,6 +212,8 @@ def intent_of(batch: int, reports: list[Report], before: Intent | None) -> Inten
         now_us=max(report.now_us for report in landed),
         rows=sum(report.rows for report in landed),
         poison=sorted(seq for report in landed for seq in report.poison),
+        read=joined([report.read for report in landed]),
+        counts=dict(sum((Counter(each.counts) for each in bucketed), Counter())),
         gaps=sorted((gap for report in landed for gap in report.gaps), key=lambda gap: gap.first_seq),
         adds=adds,
         removes=removes,

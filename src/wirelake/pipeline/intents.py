@@ -15,6 +15,7 @@ from wirelake.errors import StorageError
 from wirelake.limits import PIPELINE_INTENTS_KEPT
 from wirelake.log.files import Files
 from wirelake.log.range_reader import Gap
+from wirelake.pipeline.accounts import ReadCount
 from wirelake.pipeline.parquet import FileAction
 
 _SUFFIX: Final = ".json"
@@ -29,6 +30,10 @@ class Intent(Struct, frozen=True, kw_only=True):
     poison: list[int] = []  # records that broke the decoder, now in the quarantine
     gaps: list[Gap] = []  # records that are lost in the log
     removed: int = 0  # records before `from_seq` that retention removed before they were read
+    read: list[ReadCount] = []  # what its tasks read, by hour and protocol
+    counts: dict[str, int] = {}  # what was dropped, or is worth knowing and has no row
+    totals: dict[str, int] = {}  # the same since the tables were begun
+    accounted_us: int | None = None  # since when silver.batches has whole hours; None: before it was there
     adds: dict[str, list[FileAction]] = field(default_factory=dict)  # by table
     removes: dict[str, list[FileAction]] = field(default_factory=dict)
     open: dict[str, dict[int, list[FileAction]]] = field(default_factory=dict)  # table → bucket → its unsettled rows

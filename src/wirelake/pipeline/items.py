@@ -27,8 +27,17 @@ from wirelake.pipeline.memory.tallies import tally_items
 __all__ = ["ITEMS", "items_of"]
 
 
-def items_of(batch: pa.RecordBatch, decoded: Decoded, buckets: int, kind: str | None = None) -> pa.RecordBatch:
-    """`batch` is of the log, in its order; `decoded` is what it says. All kinds of items, or one."""
+def items_of(
+    batch: pa.RecordBatch,
+    decoded: Decoded,
+    buckets: int,
+    kind: str | None = None,
+    read: pa.RecordBatch | None = None,
+) -> pa.RecordBatch:
+    """`batch` is of the log, in its order; `decoded` is what it says. All kinds of items, or one.
+
+    `read` is what was read of the log, where `batch` leaves out records that break the decoder: these are counted too.
+    """
     starts = _starts(batch)
     made: dict[str, Callable[[], pa.Table]] = {
         FRAGMENT: lambda: fragment_items(decoded.packets),
@@ -36,7 +45,7 @@ def items_of(batch: pa.RecordBatch, decoded: Decoded, buckets: int, kind: str | 
         DELIVERY: lambda: delivery_items(batch),
         RECORD: lambda: record_items(batch, decoded.messages),
         SESSION: lambda: session_items(batch),
-        TALLY: lambda: tally_items(batch, decoded.messages, decoded.quarantine),
+        TALLY: lambda: tally_items(batch if read is None else read, decoded.messages, decoded.quarantine),
     }
     kinds = made if kind is None else (kind,)
     begun = [start_items(each, starts) for each in (CALL, RECORD, SESSION) if each in kinds]

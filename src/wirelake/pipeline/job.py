@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from wirelake.errors import StorageError
+from wirelake.lake.damage import explain
 from wirelake.lake.progress import Progress, write_progress
 from wirelake.limits import (
     LAKE_COMPACT_EVERY_BATCHES,
@@ -26,6 +27,7 @@ from wirelake.log.files import Files
 from wirelake.log.positions import Positions
 from wirelake.log.range_reader import damaged_gaps
 from wirelake.log.reader import Reader
+from wirelake.pipeline.accounts import DROPPED
 from wirelake.pipeline.batch import Batches
 from wirelake.pipeline.compaction import Compacting
 from wirelake.pipeline.failures import Failures, are_records_missing, pause_s, sentence
@@ -165,7 +167,8 @@ class Job:
                 intent = self._computed(spans, batch)
             self._batches.commit(intent)
         except Exception as error:
-            self._reason = sentence(error)  # Spark would wrap it in its own words
+            damage = None if isinstance(error, StorageError) else explain(self.places.lake, error)
+            self._reason = sentence(damage or error)  # Spark would wrap it in its own words
             self._failures.note(batch, self._reason)
             raise
         self._failures.clear()
@@ -237,6 +240,8 @@ class Job:
         progress, mark = self.progress, self._refreshing.mark
         progress.batch, progress.next_seq = intent.batch, intent.until_seq
         progress.at_us = max(progress.at_us, intent.now_us)
+        progress.dropped = {name: count for name, count in sorted(intent.totals.items()) if name in DROPPED}
+        progress.noted = {name: count for name, count in sorted(intent.totals.items()) if name not in DROPPED}
         progress.gold_seq, progress.gold_at_us = mark.until_seq, mark.now_us
         if self._compacting is not None:
             progress.files_joined = self._compacting.files_joined

@@ -15,10 +15,12 @@ from msgspec import Struct
 from wirelake.lake.tables import FRAMES, MESSAGES, NOTIFICATIONS, QUARANTINE, Table
 from wirelake.limits import PIPELINE_VIEW_WAIT_S
 from wirelake.log.range_reader import Gap
+from wirelake.pipeline.accounts import ReadCounts
 from wirelake.pipeline.decode.batch import decode_batch
 from wirelake.pipeline.decode.decoded import Decoded
 from wirelake.pipeline.file_checks import from_here
 from wirelake.pipeline.items import items_of
+from wirelake.pipeline.memory.tallies import COUNTERS
 from wirelake.pipeline.notifications import notifications_of
 from wirelake.pipeline.parquet import FileAction, TableWriter
 from wirelake.pipeline.reading import SpanReader
@@ -55,11 +57,12 @@ class Landing(Struct, frozen=True):
     def land(self, span: Span) -> Iterator[Any]:
         written = _Written(self)
         poison: list[int] = []
-        rows = 0
+        rows, read = 0, ReadCounts()
         reader = SpanReader(self.log, span, wait_s=self.wait_s, damaged=self.damaged)
         try:
             for batch in reader.batches():
                 rows += batch.num_rows
+                read.add(batch)
                 decoded, items, bad = self._decoded(batch)
                 poison += bad["seq"].to_pylist()
                 quarantine = pa.concat_batches([decoded.quarantine, poisoned(bad)])
@@ -73,14 +76,24 @@ class Landing(Struct, frozen=True):
         except BaseException:
             written.discard()
             raise
-        landed = Landed(span.from_seq, span.until_seq, span.now_us, rows, files, written.dirty_us, poison, reader.gaps)
+        landed = Landed(
+            span.from_seq,
+            span.until_seq,
+            span.now_us,
+            rows,
+            files,
+            written.dirty_us,
+            poison,
+            reader.gaps,
+            read.all(),
+        )
         reports: list[tuple[int, Report]] = [(0, landed)]
         reports += [(bucket, Tick(span.now_us)) for bucket in range(self.buckets)]
         yield shuffled(reports)
 
     def _decoded(self, batch: Any) -> tuple[Decoded, Any, Any]:
         """What it says, its items, and the records that are not to be looked into."""
-        bad = batch.slice(0, 0)
+        whole, bad = batch, batch.slice(0, 0)
         if self.poison:
             known = pc.is_in(batch["seq"], pa.array(sorted(self.poison), pa.int64()))
             batch, bad = batch.filter(pc.invert(known)), batch.filter(known)
@@ -88,7 +101,10 @@ class Landing(Struct, frozen=True):
             batch, found = isolated(batch, lambda some: items_of(some, decode_batch(some), self.buckets))
             bad = pa.concat_batches([bad, found]).sort_by("seq")
         decoded = decode_batch(batch)
-        return decoded, items_of(batch, decoded, self.buckets), bad
+        if not bad.num_rows:
+            return decoded, items_of(batch, decoded, self.buckets), bad
+        tallied = whole.filter(pc.or_(pc.is_in(whole["seq"], batch["seq"]), pc.not_equal(whole["event"], COUNTERS)))
+        return decoded, items_of(batch, decoded, self.buckets, read=tallied), bad
 
 
 def isolated(batch: Any, attempt: Callable[[Any], object]) -> tuple[Any, Any]:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, json
 
+from wirelake.lake.damage import explain
 from wirelake.log.files import Files
+from wirelake.pipeline.failures import sentence
 from wirelake.pipeline.intents import Intents
 
 if TYPE_CHECKING:
@@ -75,10 +77,18 @@ class Refreshing:
         self._thread.join()
 
     def finish(self) -> None:
-        """Everything that the other tables have is in the gold tables when this returns."""
+        """Everything that the other tables have is in the gold tables when this returns. One that fails keeps none of
+        the others back: the ledger may say why it failed.
+        """
+        failures: list[Exception] = []
         for part in self._parts:
-            part.catch_up(self._spark, self._lake, self._intents, self._batches.committed)
+            try:
+                part.catch_up(self._spark, self._lake, self._intents, self._batches.committed)
+            except Exception as error:  # noqa: BLE001 (whatever it is: raised once the others are done)
+                failures.append(error)
         self._prune()
+        if failures:
+            raise failures[0]
 
     def _run(self) -> None:
         while not self._closing.is_set():
@@ -95,7 +105,8 @@ class Refreshing:
         try:
             part.catch_up(self._spark, self._lake, self._intents, self._batches.committed)
         except Exception as error:  # noqa: BLE001 (whatever it is: the tables below are whole, and it is tried again)
-            _log.warning("the gold tables (%s) could not be brought up to date: %s", part.name, error)
+            why = sentence(explain(self._lake, error) or error)
+            _log.warning("the gold tables (%s) could not be brought up to date: %s", part.name, why)
 
     def _prune(self) -> None:
         self._intents.prune(self.mark.batch)

@@ -7,6 +7,7 @@ import pyarrow as pa
 from msgspec import Struct, field, json
 
 from wirelake.log.range_reader import Gap
+from wirelake.pipeline.accounts import ReadCount
 from wirelake.pipeline.items import ITEMS
 from wirelake.pipeline.parquet import FileAction
 
@@ -32,6 +33,7 @@ class Landed(Struct, frozen=True, tag="landed"):
     dirty_us: dict[str, list[int]] = {}
     poison: list[int] = []  # records that no codec survived
     gaps: list[Gap] = []  # records that are lost in the log
+    read: list[ReadCount] = []  # by hour and protocol
 
 
 class Bucketed(Struct, frozen=True, tag="bucketed"):

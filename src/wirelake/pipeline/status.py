@@ -30,6 +30,8 @@ class Status(Struct, frozen=True):
     batch_s: float
     restarts: int
     errors: list[Fault]
+    dropped: dict[str, int]  # what was left out or given up since the tables were begun
+    noted: dict[str, int]  # what else was counted since then
     problem: str = ""  # why the tables do not belong to the log
 
 
@@ -52,6 +54,8 @@ def status_of(data: Path, now_ms: int) -> Status:
         batch_s=progress.batch_s,
         restarts=progress.restarts,
         errors=progress.errors,
+        dropped=progress.dropped,
+        noted=progress.noted,
         problem=checkpoint_problem(data),
     )
 

@@ -6,11 +6,21 @@ import pytest
 from pipeline.rows import NOON, after, rows_in, rows_out
 from pyspark.sql import SparkSession
 
-from wirelake.lake.tables import DELIVERIES, DEVICE_COMMANDS, FRAMES, LEDGER, MESSAGES, QUARANTINE, TALLIES, Table
+from wirelake.lake.tables import (
+    BATCHES,
+    DELIVERIES,
+    DEVICE_COMMANDS,
+    FRAMES,
+    LEDGER,
+    MESSAGES,
+    QUARANTINE,
+    TALLIES,
+    Table,
+)
 from wirelake.pipeline.gold.ledger import ledger
 
 Rows = dict[str, list[dict[str, Any]]]
-INPUTS = (FRAMES, MESSAGES, QUARANTINE, DEVICE_COMMANDS, DELIVERIES, TALLIES)
+INPUTS = (FRAMES, MESSAGES, QUARANTINE, DEVICE_COMMANDS, DELIVERIES, TALLIES, BATCHES)
 
 
 @pytest.fixture
@@ -25,6 +35,7 @@ def rows() -> Rows:
             {**a, "seq": 4, "at": after(4), "event": "quarantine"},
             {**a, "seq": 5, "at": after(5), "event": "frame", "direction": "out"},
             {**a, "seq": 6, "at": after(6), "event": "open", "direction": ""},
+            *({"seq": n, "at": after(n), "event": "ack", "direction": "", "protocol": ""} for n in (7, 8)),
         ],
         MESSAGES.name: [
             *({**a, "seq": n, "at": after(n)} for n in range(4)),
@@ -40,6 +51,11 @@ def rows() -> Rows:
         TALLIES.name: [
             {"hour": NOON, "protocol": "apostol", "counted": 3, "received": 3},
             {"hour": NOON, "protocol": "apostol", "counted": None, "received": 2},
+        ],
+        BATCHES.name: [
+            {"batch": 0, "hour": NOON, "protocol": "apostol", "records": 4, "received": 3, "sent": 1},
+            {"batch": 1, "hour": NOON, "protocol": "apostol", "records": 3, "received": 2, "sent": 0},
+            {"batch": 1, "hour": NOON, "protocol": "", "records": 2, "received": 0, "sent": 0},
         ],
     }
 
@@ -69,11 +85,19 @@ def test_every_sum(spark: SparkSession, rows: Rows) -> None:
         (
             FRAMES,
             "apostol",
-            "received 4, but decoded + quarantined + waiting = 5; received 4, but counted + uncounted = 5",
+            (
+                "received 4, but decoded + quarantined + waiting = 5; received 4, but counted + uncounted = 5; "
+                "received 4, but scanned = 5; records 6, but records_committed = 7"
+            ),
         ),
         (MESSAGES, "apostol", "received 5, but decoded + quarantined + waiting = 4"),
         (QUARANTINE, "apostol", "received 5, but decoded + quarantined + waiting = 4"),
-        (TALLIES, "apostol", "received 5, but counted + uncounted = 2"),
+        (
+            TALLIES,
+            "apostol",
+            "received 5, but counted + uncounted = 2; received 5, but scanned = 2; scanned 2, but committed = 5",
+        ),
+        (BATCHES, "apostol", "scanned 5, but committed = 2; records 7, but records_committed = 3"),
     ],
 )
 def test_a_row_that_is_lost_shows(spark: SparkSession, rows: Rows, table: Table, protocol: str, why: str) -> None:
@@ -107,3 +131,56 @@ def test_a_row_that_is_there_twice_shows(
 def test_a_state_that_nobody_knows_shows(spark: SparkSession, rows: Rows) -> None:
     rows[DELIVERIES.name][0]["state"] = "lost"
     assert told(spark, rows)["comet"][0] is False
+
+
+def skip(rows: Rows, seq: int) -> None:
+    """As if no task had read this frame: none of those who count after the gateway knows of it."""
+    for table in (FRAMES, MESSAGES):
+        rows[table.name] = [row for row in rows[table.name] if row["seq"] != seq]
+    rows[TALLIES.name][0]["received"] -= 1
+    rows[BATCHES.name][0]["received"] -= 1
+    rows[BATCHES.name][0]["records"] -= 1
+
+
+def test_a_record_that_no_task_read_shows_by_what_the_gateway_counted(spark: SparkSession, rows: Rows) -> None:
+    skip(rows, 0)
+    assert told(spark, rows)["apostol"] == (False, "received 4, but counted + uncounted = 5")
+
+
+def test_where_the_gateway_did_not_count_it_shows_by_the_numbers_of_the_log(spark: SparkSession, rows: Rows) -> None:
+    skip(rows, 0)
+    rows[TALLIES.name][0]["counted"] = None
+    rows[TALLIES.name].append({"hour": NOON, "protocol": "", "counted": 0, "received": 0, "missing": 1})
+    found = told(spark, rows)
+    assert found["apostol"] == (True, None)
+    assert found[""] == (False, "the log numbered 1 records that no task read")
+
+
+def test_what_is_lost_is_explained_and_what_is_dropped_is_shown(spark: SparkSession, rows: Rows) -> None:
+    assert "" not in told(spark, rows)  # nothing to say of records that belong to no protocol
+    common = {"hour": NOON, "protocol": ""}
+    rows[BATCHES.name] += [
+        {**common, "batch": 0, "what": "calls_given_up", "dropped": 2},
+        {**common, "batch": 1, "what": "calls_given_up", "dropped": 3},
+        {**common, "batch": 1, "what": "acks_forgotten", "dropped": 1},
+    ]
+    result = ledger(*(rows_in(spark, table, *rows[table.name]) for table in INPUTS))
+    columns = ("protocol", "dropped", "dropped_by", "balanced")
+    assert rows_out(result, LEDGER, *columns)[0] == ("", 6, "acks_forgotten 1, calls_given_up 5", True)
+    rows[BATCHES.name] += [
+        {**common, "batch": 2, "what": "records_lost", "dropped": 7},
+        {**common, "batch": 2, "what": "records_removed", "dropped": 2},
+    ]
+    rows[TALLIES.name].append({**common, "counted": 0, "received": 0, "missing": 9})
+    assert told(spark, rows)[""] == (
+        False,
+        "7 records were damaged in the log; retention removed 2 records before they were read",
+    )
+
+
+def test_hours_before_the_driver_kept_an_account_are_not_held_against_it(spark: SparkSession, rows: Rows) -> None:
+    rows[BATCHES.name] = []
+    assert told(spark, rows)["apostol"] == (True, None)
+    part = {"batch": 5, "hour": NOON, "protocol": "apostol"}
+    rows[BATCHES.name] = [{**part, "records": None, "received": None}, {**part, "records": 1, "received": 1}]
+    assert told(spark, rows)["apostol"] == (True, None)

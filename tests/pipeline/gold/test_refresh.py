@@ -112,7 +112,7 @@ def test_what_a_table_is_made_of_is_listed_between_two_batches(
     listed = refresh._files
     monkeypatch.setattr(refresh, "_files", files)
     refresh_ledger(spark, tmp_path, dirty(MESSAGES, after(0)))
-    assert len(inputs) == 6
+    assert len(inputs) == 7
     with committing(tmp_path), (tmp_path / "batch.lock").open() as lock, pytest.raises(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
 

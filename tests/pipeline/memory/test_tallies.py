@@ -43,7 +43,7 @@ def test_counted_against_found_by_hour() -> None:
         *pinged(LATE + 2),
     ]
     hours = [datetime.fromtimestamp(each, UTC) for each in (HOUR, HOUR + 3600)]
-    common = {"node": NODE, "from_seq": 2, "until_seq": 8, "protocol": "comet", "settled": True}
+    common = {"node": NODE, "from_seq": 2, "until_seq": 8, "protocol": "comet", "missing": None, "settled": True}
     rows = sorted(settled_rows(steps, TALLIES), key=lambda row: (row["from_seq"], row["hour"]))
     assert rows == [
         {
@@ -105,3 +105,22 @@ def test_each_node_counts_for_itself() -> None:
         ("n1", 1, False),
         ("n2", 1, True),
     ]
+
+
+def test_records_that_the_log_numbered_and_nobody_read_are_missed() -> None:
+    told = {"hours": {str(HOUR): {"comet": {"in": 1}}}}
+    bucketed = Bucketed(1)
+    bucketed.batch(numbered([counters(T0, start=True), *pinged(T0)]))
+    bucketed.batch(numbered([*pinged(T0)], 9))  # records 4 to 8 were skipped, whatever they were
+    bucketed.batch(numbered([counters(T0 + 1, **told), counters(T0 + 2), *pinged(T0), counters(T0 + 3)], 11))
+    names = ("from_seq", "until_seq", "protocol", "missing", "received", "settled")
+    assert [tuple(row[name] for name in names) for row in bucketed.rows(TALLIES) if row["missing"] is not None] == [
+        (2, 11, "", 5, 0, True)
+    ]
+
+
+def test_a_state_of_an_older_version_misses_nothing() -> None:
+    from wirelake.pipeline.memory.tallies import _unpack
+
+    old = _unpack(bytes.fromhex("9205 90".replace(" ", "")))  # msgpack of [5, []]
+    assert (old.from_seq, old.records) == (5, None)

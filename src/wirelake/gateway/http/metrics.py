@@ -156,6 +156,14 @@ class GatewayCollector(Collector):
         yield _count("wirelake_pipeline_batches", "Batches since its start.", told.batches)
         yield _count("wirelake_pipeline_restarts", "Failures it started again after.", told.restarts)
         yield _count("wirelake_pipeline_poisoned", "Records that broke the decoder.", told.poisoned)
+        for name, text, counts in (
+            ("wirelake_pipeline_dropped", "Left out or given up since the tables were begun.", told.dropped),
+            ("wirelake_pipeline_noted", "What else was counted since the tables were begun.", told.noted),
+        ):
+            family = CounterMetricFamily(name, text, labels=["what"])
+            for what, count in counts.items():
+                family.add_metric([what], count)
+            yield family
         yield _count("wirelake_pipeline_files_joined", "Small files joined.", told.files_joined)
         yield _value("wirelake_pipeline_batch_seconds", "How long the last batch took.", told.batch_s)
         yield _value("wirelake_pipeline_rows_per_second", "Over the last batches.", told.rows_s)

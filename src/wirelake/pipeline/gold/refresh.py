@@ -4,6 +4,7 @@ Nothing is added to anything, so doing it twice does no harm. A table's files of
 """
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,9 +13,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
+from wirelake.errors import StorageError
 from wirelake.lake.query import is_written
 from wirelake.lake.tables import (
     BARS_MINUTE,
+    BATCHES,
     CALL_MINUTE,
     CALLS,
     DELIVERIES,
@@ -27,6 +30,7 @@ from wirelake.lake.tables import (
     QUARANTINE,
     READINGS,
     RECORDS,
+    TABLES,
     TALLIES,
     TIME,
     TRAFFIC_MINUTE,
@@ -48,6 +52,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+_ABSENT_SHOWN: Final = 3  # missing files that are named
+
+
 class Recipe(Struct, frozen=True):
     """A gold table, cut by time: the tables it is made of, each with the column that says when, and how."""
 
@@ -56,6 +63,7 @@ class Recipe(Struct, frozen=True):
     unit_us: int
     made_of: tuple[tuple[Table, str], ...]
     make: Callable[..., "DataFrame"]
+    shows_absent: bool = False  # whether it says which files are not there; the others refuse to be made without them
 
 
 BY_MINUTE: Final = (
@@ -75,8 +83,10 @@ BY_HOUR: Final = Recipe(
         (DEVICE_COMMANDS, "first_at"),
         (DELIVERIES, "first_sent_at"),
         (TALLIES, "hour"),
+        (BATCHES, "hour"),
     ),
     ledger,
+    shows_absent=True,
 )
 
 
@@ -104,12 +114,47 @@ def _cook(spark: "SparkSession", lake: Path, recipe: Recipe, dirty: Dirty) -> No
     when = stretches((minute - minute % recipe.unit_us for minute in minutes), recipe.unit_us)
     with between_batches(lake):
         listed = [_files(lake, table, when) for table, _ in recipe.made_of]
+    absent = [file for files in listed for file in files if not _path(lake, file).exists()]
+    more: dict[str, Any] = {}
+    if absent and recipe.shows_absent:
+        more = {"absent": spark.createDataFrame(_absent_rows(absent, when))}
+        listed = [[file for file in files if file not in absent] for files in listed]
+    elif absent:
+        raise missing_file(recipe.table, _path(lake, absent[0]))
     inputs = [
         _within(_read(spark, lake, table, files), column, when)
         for (table, column), files in zip(recipe.made_of, listed, strict=True)
     ]
-    made = recipe.make(*inputs).toArrow().select(recipe.table.schema.names).cast(recipe.table.schema)
+    made = recipe.make(*inputs, **more).toArrow().select(recipe.table.schema.names).cast(recipe.table.schema)
     _replace(lake, recipe, made, when)
+
+
+def _path(lake: Path, file: FileAction) -> Path:
+    return lake / TABLES[file.table].folder / file.path
+
+
+def missing_file(made: Table, path: Path) -> StorageError:
+    return StorageError(
+        f"{made.name} cannot be worked out: {path} belongs to a table and is not there; bring it back from a backup, "
+        "or move the lake and its checkpoint away and let the tables be filled anew"
+    )
+
+
+def _absent_rows(absent: Sequence[FileAction], when: Sequence[Stretch]) -> Any:
+    """For each stretch of time and each day in it of which files are missing, a row in its first hour."""
+    rows = []
+    for stretch in when:
+        for day in sorted(days([stretch])):
+            mine = [file for file in absent if file.groups.get("day") == day.isoformat()]
+            if mine:
+                hour = max(stretch.times[0], datetime(day.year, day.month, day.day, tzinfo=UTC))
+                files = sorted(f"{file.table}/{file.path}" for file in mine)
+                said = ", ".join(files[:_ABSENT_SHOWN]) + (", …" if len(files) > _ABSENT_SHOWN else "")
+                rows.append({"hour": hour, "protocol": "", "files_missing": len(files), "files": said})
+    schema = pa.schema(
+        [("hour", TIME), ("protocol", pa.string()), ("files_missing", pa.int64()), ("files", pa.string())]
+    )
+    return pa.Table.from_pylist(rows, schema)
 
 
 def rows_of(spark: "SparkSession", lake: Path, table: Table, column: str, when: Sequence[Stretch]) -> "DataFrame":

@@ -50,12 +50,14 @@ def _of_node(node: str, batch: pa.RecordBatch, messages: pa.RecordBatch, quarant
         (QUARANTINED, quarantine.filter(pc.equal(quarantine["direction"], "in"))),
         (SENT, batch.filter(pc.and_(frame, pc.equal(batch["direction"], "out")))),
     ]
-    found: dict[int, dict[tuple[int, str, int], int]] = {}
-    first: dict[int, int] = {}
+    every = np.setdiff1d(batch["seq"].to_numpy(), ends, assume_unique=True)  # a stretch is what lies between counters
+    places, starts, totals = np.unique(np.searchsorted(ends, every), return_index=True, return_counts=True)
+    records = dict(zip(places.tolist(), totals.tolist(), strict=True))
+    first = dict(zip(places.tolist(), every[starts].tolist(), strict=True))
+    found: dict[int, dict[tuple[int, str, int], int]] = {stretch: {} for stretch in records}
     for what, rows in counted:
-        for stretch, hour, protocol, count, seq in _counts(rows, ends):
-            found.setdefault(stretch, {})[hour, protocol, what] = count
-            first[stretch] = min(seq, first.get(stretch, seq))
+        for stretch, hour, protocol, count in _counts(rows, ends):
+            found[stretch][hour, protocol, what] = count
     seqs, ats, names, numbers, notes = [], [], [], [], []
     last = batch["seq"][len(batch) - 1].as_py() if len(batch) else 0
     for stretch, counts in sorted(found.items()):
@@ -64,22 +66,22 @@ def _of_node(node: str, batch: pa.RecordBatch, messages: pa.RecordBatch, quarant
         ats.append(0)
         names.append(FOUND)
         numbers.append(first[stretch])
-        notes.append(to_json([(*place, count) for place, count in sorted(counts.items())]).decode())
+        notes.append(to_json([records[stretch], [(*place, count) for place, count in sorted(counts.items())]]).decode())
     columns = {"seq": seqs, "at": ats, "name": names, "number": numbers, "note": notes}
     pieces = items_table(TALLY, {**columns, "key": [node] * len(seqs), "node": [node] * len(seqs)})
     columns = {name: told[name] for name in ("seq", "at", "node", "note")}
     return pa.concat_tables([pieces, items_table(TALLY, {**columns, "key": told["node"], "name": told["event"]})])
 
 
-def _counts(rows: pa.RecordBatch, ends: np.ndarray) -> list[tuple[int, int, str, int, int]]:
-    """(stretch, hour, protocol, count, first seq)."""
+def _counts(rows: pa.RecordBatch, ends: np.ndarray) -> list[tuple[int, int, str, int]]:
+    """(stretch, hour, protocol, count)."""
     if not len(rows):
         return []
     stretch = np.searchsorted(ends, rows["seq"].to_numpy())
     hour = rows["at"].cast(pa.int64()).to_numpy() // _HOUR_US * _HOUR_US
     table = pa.table({"stretch": stretch, "hour": hour, "protocol": rows["protocol"], "seq": rows["seq"]})
-    found = table.group_by(["stretch", "hour", "protocol"]).aggregate([("seq", "count"), ("seq", "min")])
-    columns = ("stretch", "hour", "protocol", "seq_count", "seq_min")
+    found = table.group_by(["stretch", "hour", "protocol"]).aggregate([("seq", "count")])
+    columns = ("stretch", "hour", "protocol", "seq_count")
     return list(zip(*(found[name].to_pylist() for name in columns), strict=True))
 
 
@@ -88,11 +90,13 @@ class Stretch(Struct, array_like=True):
 
     from_seq: int
     found: dict[Place, list[int]] = field(default_factory=dict)
+    records: int | None = 0  # of any kind, that were read; None where an older version did not count them
 
 
 class _Packed(Struct, array_like=True):
     from_seq: int
     found: list[tuple[int, str, list[int]]]
+    records: int | None = None
 
 
 _decode: Final = msgpack.Decoder(_Packed).decode
@@ -101,11 +105,13 @@ _encode: Final = msgpack.Encoder().encode
 
 def _unpack(state: bytes) -> Stretch:
     packed = _decode(state)
-    return Stretch(packed.from_seq, {(hour, protocol): counts for hour, protocol, counts in packed.found})
+    found = {(hour, protocol): counts for hour, protocol, counts in packed.found}
+    return Stretch(packed.from_seq, found, packed.records)
 
 
 def _pack(stretch: Stretch) -> bytes:
-    return _encode(_Packed(stretch.from_seq, [(*place, counts) for place, counts in sorted(stretch.found.items())]))
+    found = [(*place, counts) for place, counts in sorted(stretch.found.items())]
+    return _encode(_Packed(stretch.from_seq, found, stretch.records))
 
 
 def settle_tallies(items: pa.Table, carried: pa.Table, sure_us: int) -> Outcome:
@@ -113,8 +119,8 @@ def settle_tallies(items: pa.Table, carried: pa.Table, sure_us: int) -> Outcome:
     stretches: dict[str, Stretch] = states_of(touched, _unpack)
     out = Outcome([])
     final: list[tuple[Any, ...]] = []
-    columns = ("key", "seq", "name", "number", "note")
-    for node, seq, name, number, note in zip(*rows_of(items, columns), strict=True):
+    columns = ("key", "seq", "at", "name", "number", "note")
+    for node, seq, at, name, number, note in zip(*rows_of(items, columns), strict=True):
         stretch = stretches.get(node)
         if name == FOUND:
             if stretch is None:
@@ -124,6 +130,7 @@ def settle_tallies(items: pa.Table, carried: pa.Table, sure_us: int) -> Outcome:
             told = from_json(note)
             stretch = stretch or Stretch(seq)
             final += _rows(node, stretch, seq, None if told.get("start") else _told(told))
+            final += _missing(node, stretch, seq, at)
             stretches[node] = Stretch(seq + 1)
     opened: list[tuple[Any, ...]] = []
     carry = kept()
@@ -141,8 +148,11 @@ def settle_tallies(items: pa.Table, carried: pa.Table, sure_us: int) -> Outcome:
 _NEVER_US: Final = 2**62
 
 
-def _add(stretch: Stretch, found: list[tuple[int, str, int, int]], counts: Counter[str]) -> None:
-    for hour, protocol, what, count in found:
+def _add(stretch: Stretch, found: tuple[int, list[tuple[int, str, int, int]]], counts: Counter[str]) -> None:
+    records, places = found
+    if stretch.records is not None:
+        stretch.records += records
+    for hour, protocol, what, count in places:
         place = (hour, protocol)
         if place not in stretch.found and len(stretch.found) >= PIPELINE_STRETCH_HOURS_MAX:
             place = next(iter(stretch.found))  # a clock gone wild: the sums stay right, the hour does not
@@ -180,6 +190,15 @@ def _rows(node: str, stretch: Stretch, until: int | None, told: dict[Place, dict
                 found[QUARANTINED],
                 counted_out,
                 found[SENT],
+                None,
             )
         )
     return rows
+
+
+def _missing(node: str, stretch: Stretch, until: int, at_us: int) -> list[Any]:
+    """The log numbers its records without gaps: a stretch has as many as its seqs say."""
+    if stretch.records is None or stretch.records == until - stretch.from_seq:
+        return []
+    missing = until - stretch.from_seq - stretch.records
+    return [(node, stretch.from_seq, until, at_us // _HOUR_US * _HOUR_US, "", 0, 0, 0, 0, 0, 0, missing)]
