@@ -1,6 +1,7 @@
 """Every bound, by name, with its unit at the end. Settings may move those marked (setting).
 
-A bound that the wire format itself sets (a u8 count cannot pass 255) has no entry here.
+A bound that the wire format itself sets (a u8 count cannot pass 255) has no entry here. Those of the command line
+are in `cli/limits.py`.
 """
 
 from typing import Final
@@ -13,25 +14,6 @@ SPLITTER_JOIN_BYTES_MAX: Final = 64 * KIB
 JSON_WEIGHT_MAX: Final = 4_000_000  # of one text: a value of a list is 1, an object 24; about 60 ms to read
 JSON_TEXTS_LOOKED_INTO_MAX: Final = 20_000  # quotes in a text whose strings are left out of that
 JSON_DEPTH_MAX: Final = 128  # what was read can be written again, however deep the caller stands in the stack
-
-# The command line: hex or raw bytes on standard input.
-CLI_INPUT_BYTES_MAX: Final = 64 * MIB
-
-CLI_DEMO_START_S: Final = 30.0  # for the tour's gateway to be ready
-CLI_DEMO_PIPELINE_S: Final = 300.0  # for the tour's tables to have everything, and again for the job to end
-CLI_DEMO_LOOK_S: Final = 0.2
-CLI_PIPELINE_STOP_S: Final = 30.0  # for the pipeline beside `up` to end
-
-# The command line: talking to a gateway that runs.
-CLI_CONNECT_S: Final = 5.0  # until it takes the connection
-CLI_ANSWER_S: Final = 30.0  # for an answer, beyond the time that the request itself asks for
-CLI_SILENCE_S: Final = 60.0  # on a stream, where the gateway gives a sign of life far more often
-CLI_ANSWER_BYTES_MAX: Final = 64 * MIB
-CLI_CELL_CHARS_MAX: Final = 80  # of a value in a table for people
-CLI_LINE_BYTES_MAX: Final = 32 * MIB  # one line of a stream: a notification
-CLI_RELOAD_S: Final = 10.0  # until the gateway has said what a reload changed
-CLI_RELOAD_LOOK_S: Final = 0.05  # how often that is looked for
-CLI_SHUTDOWN_MARGIN_S: Final = 0.5  # of GATEWAY_STOP_S, kept for the end of the process itself
 
 # comet
 COMET_FRAME_BYTES_MAX: Final = 2 + 0xFFFF  # readers take the unsigned range
@@ -338,7 +320,6 @@ GATEWAY_LOGINS_WAITING_MAX: Final = 10_000  # for such a check
 GATEWAY_LOGINS_WAITING_PER_ADDRESS_MAX: Final = 256  # the same: about as many as are checked within a login's time
 GATEWAY_LOGINS_PER_NAME_MAX: Final = 16  # under way with different tokens, of one name from one address
 GATEWAY_COUNTERS_EVERY_S: Final = 10.0  # how often the counters go to the log
-GATEWAY_SWEEP_EVERY_S: Final = 1.0  # how often expired state is looked for
 QUARANTINE_BYTES_MAX: Final = 64 * KIB  # of one fault
 GATEWAY_DATAGRAM_BYTES: Final = 1200  # of several packets to a device in one datagram
 GATEWAY_DEVICES_MAX: Final = 200_000  # heard from within the last hour

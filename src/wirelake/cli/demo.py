@@ -16,6 +16,7 @@ from rich.table import Table
 
 from wirelake.cli.api import Api
 from wirelake.cli.beside import Beside
+from wirelake.cli.limits import CLI_DEMO_LOOK_S, CLI_DEMO_PIPELINE_S, CLI_DEMO_START_S
 from wirelake.cli.needs import need_pipeline
 from wirelake.cli.options import settings_options
 from wirelake.cli.simulate import shown_progress, world_at
@@ -23,13 +24,7 @@ from wirelake.config import Listen, Settings, load
 from wirelake.errors import InputError, WirelakeError
 from wirelake.lake.progress import read_progress
 from wirelake.lake.query import query
-from wirelake.limits import (
-    CLI_DEMO_LOOK_S,
-    CLI_DEMO_PIPELINE_S,
-    CLI_DEMO_START_S,
-    GATEWAY_STOP_S,
-    SIMULATOR_DEVICES_MAX,
-)
+from wirelake.limits import GATEWAY_STOP_S, SIMULATOR_DEVICES_MAX
 from wirelake.log.reader import Reader
 from wirelake.simulator.report import Report
 from wirelake.simulator.simulation import Plan, simulate

@@ -2,8 +2,8 @@
 
 import sys
 
+from wirelake.cli.limits import CLI_INPUT_BYTES_MAX
 from wirelake.errors import InputError
-from wirelake.limits import CLI_INPUT_BYTES_MAX
 from wirelake.protocols.hextext import parse_hex
 
 

@@ -9,12 +9,13 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from wirelake.cli.limits import CLI_CELL_CHARS_MAX
 from wirelake.cli.options import settings_options
 from wirelake.config import load
 from wirelake.lake.query import Answer, is_written
 from wirelake.lake.query_process import query
 from wirelake.lake.tables import TABLES
-from wirelake.limits import CLI_CELL_CHARS_MAX, LAKE_QUERY_S, LAKE_ROWS, LAKE_ROWS_MAX
+from wirelake.limits import LAKE_QUERY_S, LAKE_ROWS, LAKE_ROWS_MAX
 from wirelake.protocols.jsontext import write_json
 
 _WIDE: Final = 100_000

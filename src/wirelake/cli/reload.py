@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 
 from wirelake.cli import pidfile, reloads
+from wirelake.cli.limits import CLI_RELOAD_LOOK_S, CLI_RELOAD_S
 from wirelake.cli.main import EXIT_BAD_INPUT
 from wirelake.cli.options import settings_options
 from wirelake.config import load
 from wirelake.errors import InputError, LateError
-from wirelake.limits import CLI_RELOAD_LOOK_S, CLI_RELOAD_S
 
 
 @click.command(

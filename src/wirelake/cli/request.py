@@ -6,10 +6,11 @@ import click
 import msgspec
 
 from wirelake.cli.api import Api, quoted
+from wirelake.cli.limits import CLI_ANSWER_S
 from wirelake.cli.options import settings_options, token_option
 from wirelake.config import load
 from wirelake.errors import InputError, ProtocolError
-from wirelake.limits import BROKER_CALL_S, CLI_ANSWER_S
+from wirelake.limits import BROKER_CALL_S
 from wirelake.protocols.jsontext import read_json, write_json
 
 

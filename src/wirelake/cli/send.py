@@ -7,11 +7,12 @@ import click
 import msgspec
 
 from wirelake.cli.api import Api, quoted
+from wirelake.cli.limits import CLI_ANSWER_S
 from wirelake.cli.main import EXIT_BAD_INPUT
 from wirelake.cli.options import settings_options, token_option
 from wirelake.config import load
 from wirelake.errors import InputError
-from wirelake.limits import CLI_ANSWER_S, HTTP_COMMAND_MS
+from wirelake.limits import HTTP_COMMAND_MS
 from wirelake.protocols.hextext import parse_hex
 from wirelake.protocols.jsontext import write_json
 

@@ -13,6 +13,7 @@ import click
 import uvloop
 
 from wirelake.cli import reloads
+from wirelake.cli.limits import CLI_SHUTDOWN_MARGIN_S
 from wirelake.cli.logformat import FORMATS, LEVELS, start_logging
 from wirelake.cli.options import settings_options
 from wirelake.cli.pidfile import PidFile
@@ -21,7 +22,7 @@ from wirelake.console.pages import PAGES
 from wirelake.errors import WirelakeError
 from wirelake.gateway.gateway import Gateway
 from wirelake.gateway.reloading import reload
-from wirelake.limits import CLI_SHUTDOWN_MARGIN_S, GATEWAY_STOP_S, GATEWAY_THREAD_SWITCH_S
+from wirelake.limits import GATEWAY_STOP_S, GATEWAY_THREAD_SWITCH_S
 
 _log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ import click
 
 from wirelake.cli import serve
 from wirelake.cli.beside import Beside
+from wirelake.cli.limits import CLI_PIPELINE_STOP_S
 from wirelake.cli.logformat import start_logging
 from wirelake.cli.needs import missing_for_pipeline
-from wirelake.limits import CLI_PIPELINE_STOP_S
 
 _log = logging.getLogger(__name__)
 
