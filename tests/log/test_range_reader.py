@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from log.records import check, fill
+from log.records import AT_US, check, fill
 from wirelake.errors import MissingRecordsError
+from wirelake.limits import LOG_REPEAT_BYTES_MIN
 from wirelake.log.block import HEADER_BYTES
 from wirelake.log.log import Log
 from wirelake.log.mark import Mark
-from wirelake.log.range_reader import DAMAGED, HOLE, Gap, RangeReader, damaged_gaps
+from wirelake.log.range_reader import DAMAGED, HOLE, SOURCE_DAMAGED, Gap, RangeReader, damaged_gaps
 from wirelake.log.reader import Reader
 from wirelake.log.segment import segment_firsts, segment_path
 from wirelake.log.segmentmap import SegmentMap, State, Stretch
@@ -152,3 +153,22 @@ def test_the_end_of_the_log_is_not_damage(log: Log, folder: Path) -> None:
     fill(log, 50)
     with pytest.raises(MissingRecordsError, match="record 50 "):
         damaged_gaps(folder, 0, 60, None)
+
+
+def test_a_block_that_repeats_a_damaged_one_is_taken_once_the_driver_finds_that_too(folder: Path) -> None:
+    log = Log(folder)
+    value = bytes(range(256)) * (4 * LOG_REPEAT_BYTES_MIN // 256)
+    for number in range(3):
+        log.append(AT_US, "resp", "frame", "out", "s", "me", "10.0.0.1:5000", b"%d" % number + value).wait(30)
+    log.close()
+    damaged = damage(folder, 0)
+    with pytest.raises(MissingRecordsError, match="is not whole"):
+        list(reader(folder).read(1, 3))
+    found = damaged_gaps(folder, 0, 3, None)
+    assert found == [damaged, Gap(1, 2, SOURCE_DAMAGED), Gap(2, 3, SOURCE_DAMAGED)]
+    reading = reader(folder, damaged=found)
+    rows = [row for batch in reading.read(0, 3) for row in batch.to_pylist()]
+    assert [row["seq"] for row in rows] == [1, 2]
+    assert all("missing_tail_bytes" in row["note"] for row in rows)
+    assert reading.gaps == [damaged]
+    assert reading.cut_short == found[1:]

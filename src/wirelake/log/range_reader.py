@@ -23,6 +23,7 @@ from wirelake.log.segmentmap import Near, SegmentMap, State, Stretch
 
 HOLE: Final = "hole"  # the writer found it damaged when it started; its bytes are in the log's quarantine
 DAMAGED: Final = "damaged"  # its checksum does not hold
+SOURCE_DAMAGED: Final = "source damaged"  # it is whole, but repeats frames of a block that is damaged
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class RangeReader:
         self._skip_damaged = skip_damaged
         self._sleep = sleep
         self.gaps: list[Gap] = []
+        self.cut_short: list[Gap] = []  # records that are there, some of their frames without the tail
 
     def read(self, from_seq: int, until_seq: int, near: Near | None = None) -> Iterator[Any]:
         """Yield record batches in order, none of them empty. `near` is a block at or before `from_seq`."""
@@ -74,8 +76,7 @@ class RangeReader:
                 for found in cursor.stretches():
                     end_seq = min(found.end_seq, until_seq)
                     if found.state is State.WHOLE:
-                        records = cursor.segment.batch(found, needs_sources=not self._skip_damaged)
-                        batch = cut_rows(records, found, seq, until_seq)
+                        batch = cut_rows(self._records(cursor.segment, found), found, seq, until_seq)
                         if batch.num_rows != end_seq - seq:
                             cursor.why = f"the block at byte {found.offset} of {cursor.segment.path.name} is not whole"
                             break
@@ -89,6 +90,17 @@ class RangeReader:
                 seq = self._pass_damage(seq, min(seen_end_seq or 0, until_seq), until_seq)
                 if seq == before:
                     self._wait(seq, from_seq, until_seq, why)
+
+    def _records(self, segment: SegmentMap, found: Stretch) -> Any:
+        """The records of a block; none if it repeats frames of a block that is damaged, unless that is accepted."""
+        records = segment.batch(found, needs_sources=True)
+        if records.num_rows or not found.rows:
+            return records
+        mine = Gap(found.first_seq, found.end_seq, SOURCE_DAMAGED)
+        if not self._skip_damaged and mine not in self._damaged:
+            return records
+        self.cut_short.append(mine)
+        return segment.batch(found)
 
     def _locate(self, seq: int, until_seq: int, near: Near | None) -> tuple["_Cursor | None", str]:
         """Open the segment that has this record, as it is now; or say why there is none."""
@@ -109,7 +121,8 @@ class RangeReader:
 
     def _pass_damage(self, seq: int, seen_end_seq: int, until_seq: int) -> int:
         """Leave out what may be; the seq to go on with."""
-        known = next((gap for gap in self._damaged if gap.first_seq <= seq < gap.end_seq), None)
+        damaged = (gap for gap in self._damaged if gap.reason == DAMAGED)
+        known = next((gap for gap in damaged if gap.first_seq <= seq < gap.end_seq), None)
         if known is not None:
             end_seq = min(known.end_seq, until_seq)
         elif self._skip_damaged and seen_end_seq > seq:
@@ -169,8 +182,11 @@ class _Cursor:
 
 
 def damaged_gaps(folder: Path, from_seq: int, until_seq: int, salt: int | None) -> list[Gap]:
-    """Look for damage in the range, in this process's own view. What is not there at all is an error, not damage."""
+    """Look for damage in the range, in this process's own view: what a `RangeReader` may be told to accept.
+
+    What is not there at all is an error, not damage.
+    """
     reader = RangeReader(folder, wait_s=0.0, salt=salt, skip_damaged=True)
     for _ in reader.read(from_seq, until_seq):
         pass
-    return [gap for gap in reader.gaps if gap.reason == DAMAGED]
+    return [*(gap for gap in reader.gaps if gap.reason == DAMAGED), *reader.cut_short]
