@@ -64,7 +64,11 @@ class Chaos:
             self.summary.kills += 1
 
     def _check(self, round_: int, kind: str, gateway: GatewayProcess, workload: Workload) -> None:
-        gateway.start()
+        try:
+            gateway.start()
+        except AssertionError as error:
+            self.model.problems.append(str(error))
+            return
         try:
             asyncio.run(workload.check())
         finally:
