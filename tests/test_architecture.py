@@ -15,6 +15,7 @@ MAY_IMPORT = {
     "commit": {"errors"},
     "cleanup": {"errors"},
     "backoff": {"limits"},
+    "clock": {"errors", "limits"},
     "message": GROUND,
     "config": GROUND,
     "protocols": GROUND | {"message"},
@@ -25,7 +26,7 @@ MAY_IMPORT = {
     "services": GROUND | {"message", "protocols", "state", "broker"},
     "tracing": GROUND | {"protocols", "log", "state", "lake"},
     "gateway": GROUND
-    | {"backoff", "message", "config", "protocols", "log", "state", "lake", "broker", "services", "tracing"},
+    | {"backoff", "clock", "message", "config", "protocols", "log", "state", "lake", "broker", "services", "tracing"},
     "console": GROUND | {"message", "config", "protocols", "log", "state", "lake", "broker", "tracing", "gateway"},
     "pipeline": GROUND | {"message", "config", "protocols", "log", "state", "lake"},
     "clients": GROUND | {"backoff", "message", "protocols"},

@@ -16,6 +16,7 @@ from wirelake.broker.broker import Broker
 from wirelake.broker.peer import Peer
 from wirelake.broker.services import failed
 from wirelake.cleanup import clean_up
+from wirelake.clock import SteadyClock
 from wirelake.commit import Commit
 from wirelake.config import Settings, parse_address
 from wirelake.errors import ProtocolError, StorageError
@@ -95,6 +96,7 @@ class Gateway:
         self.counters = Counters()
         self.connections: dict[str, Connection] = {}
         self.doors: dict[str, Door | DeviceDoor | HttpDoor] = {}
+        self.clock = SteadyClock()
         self.started_ms = self.now_ms()
         self._prefix = os.urandom(3).hex()  # of this run: session ids are never used twice
         self.numbers = itertools.count(1)
@@ -118,7 +120,8 @@ class Gateway:
             disk_bytes_max=chosen.disk_bytes_max or None,
             linger_s=LOG_LINGER_S,
         )
-        stores = open_stores(self.folder, self.log_settings, accept_loss=self._accept_loss)
+        stores = open_stores(self.folder, self.log_settings, accept_loss=self._accept_loss, now_us=self.clock.now_us)
+        self.clock.compare(self.folder, self.settings.broker.expire_s)
         self.log, self.state = stores.log, stores.state
         try:
             self.recorder = Recorder(self.log, lambda: time.time_ns() // 1000)
@@ -223,6 +226,7 @@ class Gateway:
                 with contextlib.suppress(StorageError):  # the log says itself that it cannot be written
                     if not self.log.refusal:
                         await self.recorder.counters()  # its last word: the state then keeps where the log ends
+                    self.clock.save(self.folder)
                 await asyncio.to_thread(self.state.close)
         finally:
             if hasattr(self, "log"):
@@ -231,6 +235,11 @@ class Gateway:
     # Time and small things
 
     def now_ms(self) -> int:
+        """Return the time that things expire by: see `SteadyClock`."""
+        return self.clock.now_ms()
+
+    def wall_ms(self) -> int:
+        """Return the system's time, for comparing it with what others wrote."""
         return time.time_ns() // 1_000_000
 
     def new_id(self) -> str:
@@ -486,4 +495,5 @@ class Gateway:
             await asyncio.sleep(GATEWAY_COUNTERS_EVERY_S)
             with contextlib.suppress(StorageError):
                 self.recorder.counters()
+                self.clock.save(self.folder)
             self.state.writer.keep_up()

@@ -38,7 +38,7 @@ class SealGuard:
         replays = self._by_type.get(device_type)
         if replays is None:
             replays = self._by_type[device_type] = Replays()
-        if not replays.take(device_time, sealed, self._gateway.now_ms() / 1000, self._window_s):
+        if not replays.take(device_time, sealed, self._gateway.wall_ms() / 1000, self._window_s):
             return False
         self._changed.add(device_type)
         self._seals.unsaved.add(self)

@@ -11,6 +11,7 @@ import logging
 import secrets
 import sqlite3
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -23,7 +24,7 @@ from wirelake.errors import LossError, StorageError
 from wirelake.lake.checkpoint import Checkpoint, read_checkpoint
 from wirelake.log.files import Files
 from wirelake.log.identity import read_id, write_id
-from wirelake.log.log import Log
+from wirelake.log.log import Log, clock_us
 from wirelake.log.positions import Positions
 from wirelake.log.reader import Reader
 from wirelake.log.settings import LogSettings
@@ -55,14 +56,17 @@ class Stores(NamedTuple):
     epoch: str
 
 
-def open_stores(folder: Path, settings: LogSettings, *, accept_loss: bool = False) -> Stores:
+def open_stores(
+    folder: Path, settings: LogSettings, *, accept_loss: bool = False, now_us: Callable[[], int] = clock_us
+) -> Stores:
     """Open both. LossError if something confirmed is missing and cannot be restored, unless that is accepted."""
-    return _Opening(folder, settings, accept_loss).run()
+    return _Opening(folder, settings, accept_loss, now_us).run()
 
 
 class _Opening:
-    def __init__(self, folder: Path, settings: LogSettings, accept_loss: bool) -> None:
+    def __init__(self, folder: Path, settings: LogSettings, accept_loss: bool, now_us: Callable[[], int]) -> None:
         self._folder = folder
+        self._now_us = now_us
         self._settings = settings
         self._accept_loss = accept_loss
         self._losses: list[str] = []
@@ -72,7 +76,7 @@ class _Opening:
     def run(self) -> Stores:
         checkpoint = read_checkpoint(self._folder)
         with ExitStack() as opened:
-            log = Log(self._log_folder, self._settings)
+            log = Log(self._log_folder, self._settings, now_us=self._now_us)
             opened.callback(lambda: log.close())
             had_state = _has_content(self._state_file)
             if not had_state and log.next_seq:
@@ -126,7 +130,7 @@ class _Opening:
         first = end or min(known.pipeline_seq or next_seq, next_seq)
         log.close()
         skip_records(self._log_folder, first, next_seq)
-        return Log(self._log_folder, self._settings)
+        return Log(self._log_folder, self._settings, now_us=self._now_us)
 
     def _reconcile(self, connection: sqlite3.Connection, log: Log, known: "_Known") -> tuple[LogPosition, list[str]]:
         """Inside the transaction that the caller has begun."""

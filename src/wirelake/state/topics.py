@@ -384,13 +384,13 @@ class Topics:
                 break
             topic = self._by_number[self._sweep_next]
             if topic.floor < topic.head:
-                self._sweep_topic(topic, now_ms - keep_ms, rows_max - swept.removed, swept)
+                self._sweep_topic(topic, now_ms, keep_ms, rows_max - swept.removed, swept)
             if swept.removed < rows_max:  # or there is more to do at this one
                 self._sweep_next = (self._sweep_next + 1) % len(self._by_number)
                 swept.round_done |= self._sweep_next == 0
         return swept
 
-    def _sweep_topic(self, topic: Topic, expired_ms: int, rows_max: int, swept: Swept) -> None:
+    def _sweep_topic(self, topic: Topic, now_ms: int, keep_ms: int, rows_max: int, swept: Swept) -> None:
         last = min(topic.head, topic.floor + rows_max)
         settled = topic.floor
         while settled < last and settled not in topic.standing:
@@ -398,7 +398,9 @@ class Topics:
         floor = settled
         with closing(stretch.times(self._reader, topic.number, settled, last)) as rows:
             for end_key, at_ms in rows:
-                if at_ms > expired_ms:
+                if at_ms > now_ms:
+                    continue  # of a clock that was ahead: it has expired when one that was published later has
+                if at_ms > now_ms - keep_ms:
                     break
                 floor = max(floor, min(end_key & POSITION_MAX, last))
         if floor == topic.floor:

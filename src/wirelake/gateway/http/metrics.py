@@ -136,20 +136,23 @@ class GatewayCollector(Collector):
         yield _value("wirelake_http_requests_receiving", "Not complete, or not known from whom.", api.receiving)
         yield _value("wirelake_http_streams", "Subscriptions by HTTP.", len(api.subscribers))
         yield _histogram("wirelake_loop_lag_seconds", "How late the event loop woke a sleeper.", api.loop_lag_s)
+        clock = api.gateway.clock
+        yield _count("wirelake_clock_steps", "Steps of the system's clock that were noticed.", clock.steps)
+        yield _value("wirelake_clock_offset_seconds", "It is ahead of the time things expire by.", clock.offset_s)
         yield _value("wirelake_started_seconds", "When, since 1970.", api.gateway.started_ms / 1000)
 
     def _pipeline(self) -> Iterator[Metric]:
         """Of the job that fills the tables, when one runs on this data folder: it writes its figures to a file."""
         gateway = self._api.gateway
         told = read_progress(gateway.folder)
-        if told is None or not told.running or gateway.now_ms() - told.written_at_ms > PIPELINE_FRESH_S * 1000:
+        if told is None or not told.running or gateway.wall_ms() - told.written_at_ms > PIPELINE_FRESH_S * 1000:
             return
         behind = GaugeMetricFamily("wirelake_pipeline_behind_rows", "Records not yet taken in.", labels=["stage"])
         ages = GaugeMetricFamily("wirelake_pipeline_behind_seconds", "Age of the newest taken in.", labels=["stage"])
         for stage, seq, at_us in (("silver", told.next_seq, told.at_us), ("gold", told.gold_seq, told.gold_at_us)):
             behind.add_metric([stage], max(0, gateway.log.next_seq - seq))
             if at_us:
-                ages.add_metric([stage], max(0.0, gateway.now_ms() / 1000 - at_us / 1e6))
+                ages.add_metric([stage], max(0.0, gateway.wall_ms() / 1000 - at_us / 1e6))
         yield behind
         yield ages
         yield _count("wirelake_pipeline_rows", "Records taken in since its start.", told.rows)
