@@ -288,7 +288,8 @@ GATEWAY_BUSY_PAUSE_S: Final = 0.05  # how long a connection is not read while th
 # what the log may gather on top of GATEWAY_LOG_BEHIND.
 GATEWAY_TURN_S: Final = 0.005  # of the event loop's time, for one connection's frames and for all queued work
 GATEWAY_THREAD_SWITCH_S: Final = 0.0005  # how long the log's writer waits for the event loop to let it run
-GATEWAY_SHARE_S: Final = 0.005  # the same, for all connections of one identity that need not queue
+GATEWAY_SHARE_S: Final = 0.005  # the same, for all connections of one identity that need not queue, in one window
+GATEWAY_SHARE_WINDOW_S: Final = 0.02
 GATEWAY_TURN_FRAMES: Final = 2048  # about; the last read says how long a frame is
 GATEWAY_TURN_BYTES_MAX: Final = 256 * KIB
 GATEWAY_TURN_BYTES_MIN: Final = 4 * KIB

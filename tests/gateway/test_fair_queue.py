@@ -7,7 +7,7 @@ from time import monotonic
 import pytest
 
 from wirelake.gateway.fair_queue import FairQueue
-from wirelake.limits import GATEWAY_SHARE_S, GATEWAY_TURN_S
+from wirelake.limits import GATEWAY_SHARE_S, GATEWAY_SHARE_WINDOW_S, GATEWAY_TURN_S
 
 
 class Loop:
@@ -83,16 +83,17 @@ def test_jobs_of_a_share_run_one_after_the_other_and_reads_in_between() -> None:
 def test_a_read_queues_when_its_share_had_its_part_of_the_turn() -> None:
     loop = Loop()
     queue = FairQueue(lambda call: loop.waiting.append(call))
-    assert not queue.must_wait("me")
+    now_s = monotonic()
+    assert not queue.must_wait("me", now_s)
     queue.charge("me", GATEWAY_SHARE_S)
-    assert queue.must_wait("me")
-    assert not queue.must_wait("other")
-    loop.run()
-    assert not queue.must_wait("me"), "in the next turn it may again"
+    assert queue.must_wait("me", now_s)
+    assert not queue.must_wait("other", now_s)
+    now_s += 2 * GATEWAY_SHARE_WINDOW_S
+    assert not queue.must_wait("me", now_s), "a moment later it may again"
     queue.add_read("me", lambda: None)
-    assert queue.must_wait("me"), "the others of its share come first"
+    assert queue.must_wait("me", now_s), "the others of its share come first"
     loop.run()
-    assert not queue.must_wait("me")
+    assert not queue.must_wait("me", now_s)
 
 
 def test_work_that_fails_keeps_nobody_waiting() -> None:

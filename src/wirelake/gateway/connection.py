@@ -247,20 +247,16 @@ class Connection(asyncio.Protocol):
         """Take frames that were cut out of so many bytes, and as `count` of the transport's own."""
         now_s = self._door.gateway.now_s()
         self._turns.took(size, count, now_s)
-        if frames:
-            try:
-                self._enter(frames)
-            except StorageError as error:
-                self.storage_failed(error)
-                return
-        self._handle(now_s)
+        self._handle(frames, now_s)
 
     def read_on(self) -> None:
-        self._handle(self._door.gateway.now_s())
+        self._handle([], self._door.gateway.now_s())
 
-    def _handle(self, now_s: float) -> None:
+    def _handle(self, new: list[bytes], now_s: float) -> None:
         """What was taken and is not handled yet, until the turn is over."""
         try:
+            if new:
+                self._enter(new)
             self._receive(now_s)
             if self._splitter.failure is not None and self._closing is None and not self.has_more:
                 self._unreadable(self._splitter.failure, self._splitter.discard(QUARANTINE_BYTES_MAX), now_s)
@@ -343,18 +339,23 @@ class Connection(asyncio.Protocol):
 
     def _receive(self, now_s: float) -> None:
         """Handle frames until there are no more, their answers have to be waited for, or the turn is over."""
-        gateway, session, outbox = self._door.gateway, self._session, self._outbox
-        ends_s = monotonic() + GATEWAY_TURN_S
+        gateway, session = self._door.gateway, self._session
+        frames, place, first = self._frames, self._frames_done, self._frames_done
+        ends_s, outbox_max = 0.0, self._turns.pending_max
+        if self._messages or len(frames) - place > 1:
+            ends_s = monotonic() + GATEWAY_TURN_S
+            outbox_max -= 0 if self._transport is None else self._transport.get_write_buffer_size()
         if self._messages:
             self._hand_up(ends_s)
-        buffered = 0 if self._transport is None else self._transport.get_write_buffer_size()
-        outbox_max = self._turns.pending_max - buffered
+            if self._messages or self._jobs:
+                return
         bare, decode, other = self._splitter.bare, self._door.protocol.decode, self._door.other
-        frames, place = self._frames, self._frames_done
         while place < len(frames):
             if self._closing is not None or session.leaving:
                 break
-            if self._messages or self._jobs or outbox.bytes > outbox_max or session.paused or monotonic() >= ends_s:
+            if place > first and (self._jobs or self._messages or session.paused or monotonic() >= ends_s):
+                return
+            if self._outbox.bytes > outbox_max:
                 return
             bundle = session.skim(frames, place)
             if bundle is not None:

@@ -12,7 +12,7 @@ from time import monotonic
 
 from msgspec import Struct, field
 
-from wirelake.limits import GATEWAY_SHARE_S, GATEWAY_TURN_S
+from wirelake.limits import GATEWAY_SHARE_S, GATEWAY_SHARE_WINDOW_S, GATEWAY_TURN_S
 
 Read = Callable[[], object]  # one turn of a connection, which ends in time by itself
 Job = Iterator[None]  # yields whenever it may be interrupted
@@ -29,20 +29,23 @@ class FairQueue:
     def __init__(self, soon: Soon) -> None:
         self._soon = soon
         self._shares: dict[str, _Share] = {}  # in the order in which they are served
-        self._spent_s: dict[str, float] = {}  # in this turn of the event loop, on reads that did not have to wait
+        self._spent_s: dict[str, float] = {}  # since `_window_s`, on reads that did not have to queue
+        self._window_s = 0.0
         self._scheduled = False
 
-    def must_wait(self, share: str) -> bool:
-        """Return whether a read has to queue: others of its share do, or the share had its part of this turn."""
-        if not self._scheduled:
-            return False
+    def must_wait(self, share: str, now_s: float) -> bool:
+        """Return whether a read has to queue: others of its share do, or the share had its part of the last moment."""
+        if now_s - self._window_s > GATEWAY_SHARE_WINDOW_S:
+            self._window_s = now_s
+            self._spent_s.clear()
+        elif self._spent_s.get(share, 0.0) >= GATEWAY_SHARE_S:
+            return True
         queued = self._shares.get(share)
-        return (queued is not None and bool(queued.reads)) or self._spent_s.get(share, 0.0) >= GATEWAY_SHARE_S
+        return queued is not None and bool(queued.reads)
 
     def charge(self, share: str, spent_s: float) -> None:
         """Count the time of a read that did not have to queue."""
         self._spent_s[share] = self._spent_s.get(share, 0.0) + spent_s
-        self._schedule()
 
     def add_read(self, share: str, read: Read) -> None:
         """Queue the next part of what a connection sent."""
@@ -61,7 +64,6 @@ class FairQueue:
 
     def _run(self) -> None:
         self._scheduled = False
-        self._spent_s.clear()
         ends_s = monotonic() + GATEWAY_TURN_S
         try:
             while self._shares:

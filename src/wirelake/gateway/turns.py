@@ -102,11 +102,11 @@ class Turns:
             return
         share, queue = self._reader.share, self._gateway.queue
         self._unread = data
-        if queue.must_wait(share):
+        started_s = monotonic()
+        if queue.must_wait(share, started_s):
             self._stop()
             self._queue()
             return
-        started_s = monotonic()
         self._take_turn()
         queue.charge(share, monotonic() - started_s)
 
@@ -123,6 +123,8 @@ class Turns:
 
     def wake(self) -> None:
         """Look again whether the connection can be read: an answer was given, or bytes were taken by the peer."""
+        if self._is_due and self.stall is None:
+            return  # it is looked at soon anyway
         if not self._is_stalled() and self.stopped and not self._is_due and not self._reader.is_held:
             self._queue()
 
@@ -150,7 +152,7 @@ class Turns:
 
     def _take_turn(self) -> None:
         reader = self._reader
-        if reader.is_held or self._is_stalled():
+        if (self.stopped or self.stall is not None) and (reader.is_held or self._is_stalled()):
             self._stop()
             self._look_later()
             return
