@@ -18,11 +18,7 @@ from wirelake.protocols.comet.frames import Auth
 
 CONNECTIONS = 10_000
 IDLE_S = 10.0
-SETTINGS = {
-    "WIRELAKE_AUTH_OPEN": "true",
-    "WIRELAKE_LIMITS_CONNECTIONS": "50000",
-    "WIRELAKE_LIMITS_CONNECTIONS_PER_ADDRESS": "50000",
-}
+SETTINGS = {"WIRELAKE_AUTH_OPEN": "true"}
 
 
 def resident_bytes(pid: int) -> int:

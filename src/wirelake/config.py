@@ -23,8 +23,10 @@ from wirelake.limits import (
     APOSTOL_ASSEMBLING_PER_DEVICE_MAX,
     APOSTOL_ASSEMBLY_S,
     APOSTOL_COMMAND_BYTES_MAX,
+    APOSTOL_HALF_PACKET_S,
     APOSTOL_IDLE_S,
     APOSTOL_INFLATED_BYTES_MAX,
+    APOSTOL_LOGIN_S,
     APOSTOL_PACKET_DATA_BYTES,
     APOSTOL_RECEIPT_S,
     APOSTOL_REPLAY_WINDOW_S,
@@ -35,8 +37,10 @@ from wirelake.limits import (
     BROKER_RESEND_S,
     BROKER_SERVICES_PER_PEER_MAX,
     COMET_IDLE_S,
+    COMET_LOGIN_FRAME_BYTES_MAX,
     COMET_LOGIN_S,
     ESNP_FRAME_BYTES_MAX,
+    ESNP_LOGIN_FRAME_BYTES_MAX,
     ESNP_LOGIN_S,
     FETCH_BYTES_MAX,
     FETCH_OPEN_MAX,
@@ -50,17 +54,25 @@ from wirelake.limits import (
     GATEWAY_PENDING_BYTES,
     GATEWAY_STALL_S,
     GATEWAY_STALLED_BYTES_MAX,
+    GATEWAY_TLS_HANDSHAKE_S,
+    GATEWAY_UNAUTHENTICATED_BYTES_MAX,
+    GATEWAY_UNAUTHENTICATED_LOG_BYTES,
+    GATEWAY_UNAUTHENTICATED_RECORDS,
+    GATEWAY_UNAUTHENTICATED_SHARE,
     LOG_SEGMENTS_MIN,
     MAGLINE_HEADER_BYTES_MAX,
     MAGLINE_IDLE_S,
+    MAGLINE_LOGIN_FRAME_BYTES_MAX,
     MAGLINE_LOGIN_S,
     MAGLINE_MESSAGE_BYTES_MAX,
     MAGLINE_RESUME_S,
     MIB,
     RESP_FRAME_BYTES_MAX,
+    RESP_LOGIN_FRAME_BYTES_MAX,
     RESP_LOGIN_S,
     SISNET_IDLE_S,
     SISNET_INFLATED_BYTES_MAX,
+    SISNET_LOGIN_FRAME_BYTES_MAX,
     SISNET_LOGIN_S,
     SISNET_MESSAGE_BYTES_MAX,
     STATE_KEEP_S,
@@ -100,6 +112,7 @@ class Tls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     cert: str = ""  # the certificate, and those between it and the authority
     key: str = ""  # its private key
+    handshake_s: _Seconds = GATEWAY_TLS_HANDSHAKE_S  # from an accepted connection to a finished handshake
     client_ca: str = ""  # clients need a certificate of this authority
 
 
@@ -118,6 +131,16 @@ class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     connections: _Count = GATEWAY_CONNECTIONS_MAX  # at all doors
     connections_per_address: _Count = GATEWAY_CONNECTIONS_PER_ADDRESS_MAX  # of one peer's address
+    unauthenticated_share: Annotated[float, Meta(gt=0, le=1)] = (
+        GATEWAY_UNAUTHENTICATED_SHARE  # of `connections`, for peers that have not logged in; half of it for one address
+    )
+    unauthenticated_bytes: _Count = (
+        GATEWAY_UNAUTHENTICATED_BYTES_MAX  # that these hold together; the one that passes it is closed
+    )
+    unauthenticated_records: _Count = (
+        GATEWAY_UNAUTHENTICATED_RECORDS  # of the log, a second, that these cause; half for one address
+    )
+    unauthenticated_log_bytes: _Count = GATEWAY_UNAUTHENTICATED_LOG_BYTES  # the same as for records, in bytes of frames
     frames_per_second: _Count = GATEWAY_FRAMES_PER_SECOND  # of one connection; beyond that it is read more slowly
     bytes_per_second: _Count = GATEWAY_BYTES_PER_SECOND  # the same, in bytes
     pending_bytes: _Count = GATEWAY_PENDING_BYTES  # written to one connection and not taken by it: then it is slow
@@ -142,6 +165,7 @@ class Comet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     second: Literal["replace", "refuse"] = "replace"  # when a client connects that is connected already
     idle_s: _Seconds = COMET_IDLE_S  # a silent connection is closed
     login_s: _Seconds = COMET_LOGIN_S  # from connecting to a decided login
+    login_frame_bytes_max: _Count = COMET_LOGIN_FRAME_BYTES_MAX  # a frame before the login
 
 
 class Magline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -149,6 +173,7 @@ class Magline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     login_s: _Seconds = MAGLINE_LOGIN_S  # from connecting to a decided login
     resume_s: _Seconds = MAGLINE_RESUME_S  # how long a lost session can be taken up again
     resume_without_proof: Literal["never", "tls", "always"] = "never"  # when its sid alone is enough
+    login_frame_bytes_max: _Count = MAGLINE_LOGIN_FRAME_BYTES_MAX  # a whole frame before the login
     message_bytes_max: _Count = MAGLINE_MESSAGE_BYTES_MAX  # a frame's body
     header_bytes_max: _Count = MAGLINE_HEADER_BYTES_MAX  # a frame's message header
 
@@ -157,6 +182,7 @@ class Esnp(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     login_s: _Seconds = ESNP_LOGIN_S  # from connecting to a decided login
     idle_s: _SecondsOrNever = 0.0  # a silent connection is closed; 0: never
     frame_bytes_max: Annotated[int, Meta(ge=1, le=ESNP_FRAME_BYTES_MAX)] = ESNP_FRAME_BYTES_MAX  # after the login
+    login_frame_bytes_max: _Count = ESNP_LOGIN_FRAME_BYTES_MAX  # a message before the login
 
 
 class Apostol(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -172,7 +198,9 @@ class Apostol(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     assembling_per_device: _Count = APOSTOL_ASSEMBLING_PER_DEVICE_MAX  # commands of which packets are missing
     assembling_bytes: _Count = APOSTOL_ASSEMBLING_BYTES_MAX  # of such commands, of all devices together
     packet_data_bytes: _Count = APOSTOL_PACKET_DATA_BYTES  # of a command, in each packet sent
-    idle_s: _Seconds = APOSTOL_IDLE_S  # a silent device is forgotten; its next packet begins anew
+    idle_s: _Seconds = APOSTOL_IDLE_S  # a silent device is forgotten, a silent TCP connection closed
+    login_s: _Seconds = APOSTOL_LOGIN_S  # over TCP, from connecting to the first packet of a known device
+    half_packet_s: _Seconds = APOSTOL_HALF_PACKET_S  # over TCP, from a packet's first byte to its last
 
 
 class Upstream(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -190,12 +218,16 @@ class Redis(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     login_s: _Seconds = RESP_LOGIN_S  # from connecting to a decided login
     idle_s: _SecondsOrNever = 0.0  # a silent connection is closed; 0: never
     frame_bytes_max: Annotated[int, Meta(ge=1, le=RESP_FRAME_BYTES_MAX)] = RESP_FRAME_BYTES_MAX  # a command
+    login_frame_bytes_max: _Count = RESP_LOGIN_FRAME_BYTES_MAX  # a command before the login
 
 
 class Sisnet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     login_s: _Seconds = SISNET_LOGIN_S  # from connecting to a decided login
     idle_s: _Seconds = SISNET_IDLE_S  # a silent connection is closed
     message_bytes_max: Annotated[int, Meta(ge=1, le=SISNET_MESSAGE_BYTES_MAX)] = SISNET_MESSAGE_BYTES_MAX  # a message
+    login_frame_bytes_max: _Count = (
+        SISNET_LOGIN_FRAME_BYTES_MAX  # a message before the login; of a WebSocket, its handshake too
+    )
     inflated_bytes_max: _Count = SISNET_INFLATED_BYTES_MAX  # the same, with snappy, unpacked
     lenient: bool = False  # True takes WebSocket clients that send no Host header or do not mask their frames
     data_sets: tuple[str, ...] = ("sisdb",)  # each is a service that keeps records

@@ -1,7 +1,7 @@
 """Every bound, by name, with its unit at the end. Settings may move those marked (setting).
 
 A bound that the wire format itself sets (a u8 count cannot pass 255) has no entry here. Those of the command line
-are in `cli/limits.py`.
+are in `cli/limits.py`, those of the simulator in `simulator/limits.py`.
 """
 
 from typing import Final
@@ -27,11 +27,13 @@ COMET_HELD_FRAMES_MAX: Final = 64  # frames that came while the login was being 
 COMET_ANSWERS_WAITING_MAX: Final = 1024  # answers held back behind an unanswered question
 COMET_HEARTBEAT_S: Final = 40.0  # how often a client of ours says that it is there
 COMET_IDLE_S: Final = 120.0  # (setting)
+COMET_LOGIN_FRAME_BYTES_MAX: Final = 8 * KIB  # (setting) before the login: the longest name and token fit
 COMET_LOGIN_S: Final = 10.0  # (setting) from connecting to a decided login
 
 # magline
 MAGLINE_MESSAGE_BYTES_MAX: Final = MIB  # (setting) a frame's body
 MAGLINE_HEADER_BYTES_MAX: Final = 4 * KIB  # (setting) a frame's message header
+MAGLINE_LOGIN_FRAME_BYTES_MAX: Final = 16 * KIB  # (setting) before the login, head and message header included
 MAGLINE_SEQ_MAX: Final = 0xFFFF_0000  # from here on new keys are asked for: a seq never wraps under one key
 MAGLINE_REQUESTS_OPEN_MAX: Final = 256
 MAGLINE_HELD_FRAMES_MAX: Final = 64  # requests that wait for a login to be decided, or for new keys
@@ -43,6 +45,7 @@ MAGLINE_RESUME_S: Final = 120.0  # (setting) how long a lost session can be take
 
 # sisnet
 SISNET_MESSAGE_BYTES_MAX: Final = 16 * MIB  # (setting)
+SISNET_LOGIN_FRAME_BYTES_MAX: Final = 16 * KIB  # (setting) before the login; of a WebSocket, its handshake too
 SISNET_INFLATED_BYTES_MAX: Final = 16 * MIB  # (setting) what one snappy content may grow to
 SISNET_NAME_BYTES_MAX: Final = 128
 SISNET_TABLES_MAX: Final = 256  # a dict's tables, for each direction
@@ -94,11 +97,13 @@ APOSTOL_RESENDS_MAX: Final = 3  # (setting)
 APOSTOL_UNRECEIPTED_PACKETS_MAX: Final = 1024  # sent and kept, to be sent again
 APOSTOL_REQUEST_S: Final = 30.0  # (setting) for the device's answer
 APOSTOL_CHECK_S: Final = 10.0  # from a device's first packet to a decision about it
+APOSTOL_LOGIN_S: Final = 10.0  # (setting) from a TCP connection to the first packet of a known device
+APOSTOL_HALF_PACKET_S: Final = 10.0  # (setting) from a packet's first byte to its last, over TCP
 APOSTOL_IDLE_S: Final = 3600.0  # (setting) a silent device is forgotten; its next packet begins anew
 
 # esnp
 ESNP_FRAME_BYTES_MAX: Final = 10 * MIB  # (setting)
-ESNP_LOGIN_FRAME_BYTES_MAX: Final = 4 * KIB  # before the login
+ESNP_LOGIN_FRAME_BYTES_MAX: Final = 4 * KIB  # (setting) before the login
 ESNP_LINES_MAX: Final = 16_384  # in one message: a line of four bytes becomes an object
 ESNP_DEPTH_MAX: Final = 32  # Maps and Lists inside each other
 ESNP_ITEMS_MAX: Final = 65_536  # values inside all Maps and Lists of one message: two bytes become an object
@@ -111,7 +116,7 @@ ESNP_REPLY_S_MAX: Final = 600.0  # for an answer, whatever the request names
 
 # resp
 RESP_FRAME_BYTES_MAX: Final = 32 * MIB  # (setting) a command
-RESP_LOGIN_FRAME_BYTES_MAX: Final = 16 * KIB  # what a splitter is set to before the login
+RESP_LOGIN_FRAME_BYTES_MAX: Final = 16 * KIB  # (setting) before the login
 RESP_BULK_BYTES_MAX: Final = 16 * MIB
 RESP_LINE_BYTES_MAX: Final = 64 * KIB  # an inline command, a simple string or an error
 RESP_ITEMS_MAX: Final = 1024 * 1024  # values in one aggregate, and in one frame altogether
@@ -282,10 +287,9 @@ BROKER_TOPICS_PER_REQUEST_MAX: Final = 1024
 
 # gateway
 GATEWAY_TIMER_GRAIN_S: Final = 0.05  # deadlines this near to each other run together
-GATEWAY_TIMER_RETRY_S: Final = 1.0  # until a deadline whose handling failed is looked at again
+GATEWAY_RETRY_S: Final = 1.0  # until a deadline whose handling failed, or a failed accept, is tried again
 GATEWAY_BUSY_PAUSE_S: Final = 0.05  # how long a connection is not read while the log has no room
-# Read from one connection in one turn of the event loop: others have theirs. So many frames, each answered, still fit
-# what the log may gather on top of GATEWAY_LOG_BEHIND.
+# In one turn of the event loop. So many frames, each answered, still fit the log on top of GATEWAY_LOG_BEHIND.
 GATEWAY_TURN_S: Final = 0.005  # of the event loop's time, for one connection's frames and for all queued work
 GATEWAY_THREAD_SWITCH_S: Final = 0.0005  # how long the log's writer waits for the event loop to let it run
 GATEWAY_SHARE_S: Final = 0.005  # the same, for all connections of one identity that need not queue, in one window
@@ -302,7 +306,20 @@ GATEWAY_UNPUBLISHED_PER_DEVICE_MAX: Final = 64  # a device's commands that could
 GATEWAY_TLS_BUFFERS: Final = 2  # what a TLS transport may hold that cannot be seen, as a multiple of pending_bytes
 GATEWAY_STOP_S: Final = 10.0  # from the signal to the end
 GATEWAY_CONNECTIONS_MAX: Final = 20_000  # (setting)
-GATEWAY_CONNECTIONS_PER_ADDRESS_MAX: Final = 20_000  # (setting)
+GATEWAY_CONNECTIONS_PER_ADDRESS_MAX: Final = 12_000  # (setting)
+GATEWAY_UNAUTHENTICATED_SHARE: Final = 0.25  # (setting) of the connections, for peers that have not logged in
+GATEWAY_UNAUTHENTICATED_PER_ADDRESS_SHARE: Final = 0.5  # of what these may have, for one address
+GATEWAY_UNAUTHENTICATED_BYTES_MAX: Final = 64 * MIB  # (setting) that peers without a login hold together
+GATEWAY_UNAUTHENTICATED_RECORDS: Final = 2000  # (setting) of the log, a second on average, that these cause
+GATEWAY_UNAUTHENTICATED_LOG_BYTES: Final = 512 * KIB  # (setting) the same, in bytes of their frames
+GATEWAY_QUOTA_BURST_S: Final = 10.0  # so many seconds' worth of these at once
+GATEWAY_QUOTA_WAIT_S: Final = 5.0  # a peer that would have to wait longer for its quota is closed
+GATEWAY_QUOTA_ADDRESSES_MAX: Final = 10_000  # addresses that have one; the least recently seen are forgotten
+GATEWAY_KEEPALIVE_S: Final = 60  # of silence, before TCP asks whether an accepted peer is there; and between two such
+GATEWAY_KEEPALIVE_PROBES: Final = 3  # without an answer: the line is dead
+GATEWAY_TLS_HANDSHAKE_S: Final = 10.0  # (setting) from an accepted connection to a finished handshake
+GATEWAY_STREAM_LOOK_S: Final = 60.0  # how often a stream of packets is looked at, at least: a closed one is let go
+GATEWAY_BACKLOG: Final = 4096  # connections that the operating system accepts before we do
 GATEWAY_FRAMES_PER_SECOND: Final = 200_000  # (setting) of one connection
 GATEWAY_BYTES_PER_SECOND: Final = 64 * MIB  # (setting) of one connection
 GATEWAY_PENDING_BYTES: Final = MIB  # (setting) written to one connection and not taken by it
@@ -390,6 +407,7 @@ HTTP_KEEP_ALIVE_S: Final = 15  # between two requests of a connection
 HTTP_DRAIN_S: Final = 30.0  # for a peer to take the last bytes of a connection that is being closed
 HTTP_STOP_S: Final = 3  # for requests under way when the gateway stops
 HTTP_REQUESTS_OPEN_MAX: Final = 1024  # complete, of known senders, and not answered yet
+HTTP_REFUSED_HANDSHAKES_MAX: Final = 64  # TLS, of connections beyond the limit: they may still ask for health
 HTTP_STREAMS_MAX: Final = 1000  # subscriptions by HTTP, open at once
 HTTP_ACKS_MAX: Final = 1000  # ids in one request
 HTTP_STREAM_PING_S: Final = 15.0  # silence on a stream, before a sign of life is sent
@@ -447,30 +465,6 @@ PIPELINE_FRESH_S: Final = 60.0  # figures of a job that are older are not shown 
 PIPELINE_SNAPSHOT_S: Final = 60.0  # for a batch under way to be in every table, before history is read
 PIPELINE_REDECODE_UNITS: Final = 2  # of each core, in one job of a redecode
 PIPELINE_BUCKETS: Final = 4  # what is put together over time is divided into so many, each settled by one task
-
-# simulator
-SIMULATOR_DEVICES_MAX: Final = 10_000
-SIMULATOR_RATE_MAX: Final = 100_000.0  # acts a second, of the whole fleet
-SIMULATOR_WAITING_ACTS_MAX: Final = 64  # of one member; further ones are skipped and counted
-SIMULATOR_GRAIN_S: Final = 0.001  # acts that fall due so near to each other go together
-SIMULATOR_TURN_ACTS: Final = 256  # given out without others getting a turn
-SIMULATOR_HTTP_MAX: Final = 32  # requests to the HTTP API at once
-SIMULATOR_FREE_S: Final = 3.0  # for a fleet of the same name to be gone
-SIMULATOR_FREE_LOOK_S: Final = 0.1
-SIMULATOR_ENTERING_MAX: Final = 64  # members that connect at once
-SIMULATOR_DRAIN_S: Final = 30.0  # after the last act, for what is under way
-SIMULATOR_LEAVE_S: Final = 15.0  # for goodbyes
-SIMULATOR_AWAY_S: Final = 0.5  # how long a phone is away at most
-SIMULATOR_SLOW_S: Final = 0.2  # between two reads of a slow reader
-SIMULATOR_SLOW_INBOX: Final = 8  # what a slow reader lets wait before it stops reading
-SIMULATOR_TOPICS: Final = 8  # durable ones; each phone has two of them
-SIMULATOR_KEYS: Final = 16  # of quotes
-SIMULATOR_IDS_KEPT_MAX: Final = 10_000  # of notifications, to tell repeats; of one member
-SIMULATOR_REASONS_MAX: Final = 32  # kinds of failure told apart
-SIMULATOR_RECEIPT_S: Final = 0.4  # a meter's patience, short so that made-up losses are made good in time
-SIMULATOR_RESENDS_MAX: Final = 12
-SIMULATOR_PACKET_DATA_BYTES: Final = 64
-SIMULATOR_COMMAND_MS: Final = 25_000  # for a device's answer: a gateway sends what was lost again every 5 s
 
 # pipeline: what waits for its end, in one bucket. Beyond a count, or an age by event time, the oldest is settled.
 PIPELINE_CLOCK_STEP_S: Final = 10.0  # how far clocks may step back: so long a time-out can still be undone

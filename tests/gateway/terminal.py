@@ -46,6 +46,10 @@ class Terminal:
     def write(self, message: bytes) -> None:
         self._writer.write(sized(message))
 
+    def write_raw(self, data: bytes) -> None:
+        """Bytes of the stream, as they are."""
+        self._writer.write(data)
+
     def say(self, name: str, **keys: Any) -> None:
         self.write(name.encode() + b":" + write_json(keys))
 

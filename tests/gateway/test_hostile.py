@@ -114,7 +114,7 @@ def test_a_thousand_wrong_logins_do_not_keep_the_right_one_out(tmp_path: Path) -
 
 def test_no_more_connections_than_allowed(tmp_path: Path) -> None:
     async def attack() -> None:
-        limits = {"connections": 50, "connections_per_address": 20}
+        limits = {"connections": 50, "connections_per_address": 20, "unauthenticated_share": 1.0}
         async with running_gateway(tmp_path, "comet", identities=[PHONE], limits=limits) as running:
             peers = [await open_comet(running) for _ in range(60)]
             for reader, _ in peers[20:]:

@@ -1,7 +1,7 @@
 import asyncio
 
-from wirelake.limits import SIMULATOR_GRAIN_S, SIMULATOR_TURN_ACTS
 from wirelake.simulator.habits import Act
+from wirelake.simulator.limits import SIMULATOR_GRAIN_S, SIMULATOR_TURN_ACTS
 from wirelake.simulator.pacing import Pacer
 
 

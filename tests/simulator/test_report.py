@@ -1,4 +1,4 @@
-from wirelake.limits import SIMULATOR_REASONS_MAX
+from wirelake.simulator.limits import SIMULATOR_REASONS_MAX
 from wirelake.simulator.report import Counts, Report
 
 

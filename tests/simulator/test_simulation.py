@@ -11,9 +11,9 @@ from gateway.running import HOST, Running, running_gateway, until
 
 from wirelake.cli.api import Api
 from wirelake.errors import AnswerError, InputError
-from wirelake.limits import SIMULATOR_TOPICS
 from wirelake.simulator.fleet import fleet
 from wirelake.simulator.habits import acts
+from wirelake.simulator.limits import SIMULATOR_TOPICS
 from wirelake.simulator.report import Counts, Report
 from wirelake.simulator.simulation import DOORS, MEMBERS, Plan, simulate
 from wirelake.simulator.topics import topic

@@ -24,8 +24,9 @@ from wirelake.config import Listen, Settings, load
 from wirelake.errors import InputError, WirelakeError
 from wirelake.lake.progress import read_progress
 from wirelake.lake.query import query
-from wirelake.limits import GATEWAY_STOP_S, SIMULATOR_DEVICES_MAX
+from wirelake.limits import GATEWAY_STOP_S
 from wirelake.log.reader import Reader
+from wirelake.simulator.limits import SIMULATOR_DEVICES_MAX
 from wirelake.simulator.report import Report
 from wirelake.simulator.simulation import Plan, simulate
 from wirelake.simulator.world import NetworkFaults

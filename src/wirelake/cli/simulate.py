@@ -20,8 +20,8 @@ from wirelake.cli.api import Api, reachable, tls_context
 from wirelake.cli.options import settings_options
 from wirelake.config import Settings, load, parse_address
 from wirelake.errors import InputError
-from wirelake.limits import SIMULATOR_DEVICES_MAX
 from wirelake.simulator.fleet import FLEET
+from wirelake.simulator.limits import SIMULATOR_DEVICES_MAX
 from wirelake.simulator.report import Report
 from wirelake.simulator.simulation import MEMBERS, Plan, simulate
 from wirelake.simulator.world import NetworkFaults, World

@@ -11,7 +11,8 @@ from typing import cast
 from wirelake.broker.services import failed
 from wirelake.cleanup import clean_up
 from wirelake.errors import EncodeError, ProtocolError, StateError, StorageError, TranslationError
-from wirelake.gateway.admission import address_of, host_of
+from wirelake.gateway.admission import Slot, address_of, host_of
+from wirelake.gateway.before_login import account_for, charge, open_session
 from wirelake.gateway.entrance import Entrance
 from wirelake.gateway.logins import ANONYMOUS
 from wirelake.gateway.outbox import Outbox
@@ -56,9 +57,11 @@ class Connection(asyncio.Protocol):
         "identity",
         "opened_at_ms",
         "protocol",
+        "slot",
     )
 
-    def __init__(self, door: Entrance) -> None:
+    def __init__(self, door: Entrance, slot: Slot | None = None) -> None:
+        """`slot`: it was admitted already, before it had its transport."""
         self._door = door
         self.protocol = door.protocol.name
         self.id = ""
@@ -72,11 +75,11 @@ class Connection(asyncio.Protocol):
         self._gone = False  # nothing more is written
         self._lingers = False  # it is told why it cannot be read, and may not have stopped sending
         self._transport: asyncio.Transport | None = None
-        self._host = ""
         self._frames: list[bytes] = []  # cut out of the stream, and handled up to `_frames_done`
         self._frames_done = 0
         self._messages: deque[Message] = deque()  # of a frame that held many; they come before the next frame
         self._jobs = 0  # long requests under way
+        self.slot = slot  # of those that came in by a listener
 
     # The broker's view
 
@@ -202,27 +205,13 @@ class Connection(asyncio.Protocol):
         self._fit_splitter()
         self._host = "@" + host_of(self.address)  # no identity's name
         self._turns = Turns(gateway, transport, self)
-        refusal = door.admit(self)
-        if refusal:
-            self.id = gateway.new_id()
-            self._refuse(Closing(refusal), admitted=False)
-            return
-        try:
-            gateway.opened(self)
-        except StorageError as error:
-            self._refuse(Closing("storage", str(error)))
+        self._closing = open_session(self, door)
+        if self._closing is not None:
+            self.abort()
             return
         self.opened_at_ms = gateway.now_ms()
         self._begin()
         self._watch()
-
-    def _refuse(self, closing: Closing, *, admitted: bool = True) -> None:
-        """Close a connection that has no session yet."""
-        self._door.gateway.counters.refused[self.protocol, closing.code] += 1
-        self._closing = closing
-        self.abort()
-        if admitted:
-            self._door.left(self)
 
     def _begin(self) -> None:
         """The bytes of messages can follow at once."""
@@ -231,10 +220,17 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing is None:
             self._turns.received(data)
+            if self.slot is not None and not self.slot.authenticated:
+                account_for(self, len(data))
+
+    @property
+    def held_bytes(self) -> int:
+        """In memory because of this connection: what was not read, is not whole, or waits to be sent."""
+        return self.pending_bytes + self._splitter.held_bytes + self._turns.unread_bytes
 
     def read(self, data: bytes) -> None:
         """Bytes of the stream, in their turn."""
-        if self._closing is not None:
+        if self._closing is not None or self._splitter.failure is not None:
             return
         frames, rest = cut_frames(self._splitter, data)
         if rest:
@@ -248,6 +244,8 @@ class Connection(asyncio.Protocol):
         now_s = self._door.gateway.now_s()
         self._turns.took(size, count, now_s)
         self._handle(frames, now_s)
+        if self.slot is not None and not self.slot.authenticated:
+            self._turns.pause(charge(self, count, size))
 
     def read_on(self) -> None:
         self._handle([], self._door.gateway.now_s())
@@ -258,6 +256,9 @@ class Connection(asyncio.Protocol):
             if new:
                 self._enter(new)
             self._receive(now_s)
+            if self._splitter.retry and not self.has_more:  # a login came: what was too long is not any more
+                self._enter(self._splitter.receive_again())
+                self._receive(now_s)
             if self._splitter.failure is not None and self._closing is None and not self.has_more:
                 self._unreadable(self._splitter.failure, self._splitter.discard(QUARANTINE_BYTES_MAX), now_s)
         except StorageError as error:
@@ -329,12 +330,16 @@ class Connection(asyncio.Protocol):
 
     def _enter(self, frames: list[bytes]) -> None:
         """These are in the log, and wait to be handled."""
+        if not frames:
+            return
         gateway = self._door.gateway
         if self._session.keeps_wire:
             kept = frames if self._splitter.plain else list(map(self._splitter.bare, frames))
             gateway.recorder.frames(self, "in", kept)
         self.frames_in += len(frames)
         gateway.counters.frames_in[self.protocol] += len(frames)
+        if self.has_more:
+            frames = self._frames[self._frames_done :] + frames
         self._frames, self._frames_done = frames, 0
 
     def _receive(self, now_s: float) -> None:
@@ -421,8 +426,8 @@ class Connection(asyncio.Protocol):
     def _fit_splitter(self) -> None:
         """Before the login, a session may take short frames only."""
         frame_bytes_max = self._session.frame_bytes_max
-        if frame_bytes_max is not None:
-            self._splitter.frame_bytes_max = frame_bytes_max
+        if frame_bytes_max is not None and frame_bytes_max != self._splitter.frame_bytes_max:
+            self._splitter.set_limit(frame_bytes_max)
 
     def _write_frames(self, frames: list[Frame], *, told: bool) -> None:
         wrap, session, gateway = self._splitter.wrap, self._session, self._door.gateway
@@ -462,8 +467,7 @@ class Connection(asyncio.Protocol):
         """Close the connection: what was promised to be durable is not, and nothing more can be promised on it."""
         if self._closing is None:
             self._closing = Closing("storage", str(error))
-        if self._transport is not None:
-            self._transport.abort()
+        self.abort()
 
     def _finish(self, closing: Closing) -> None:
         if self._closing is None:

@@ -12,13 +12,20 @@ from msgspec import Struct
 from wirelake.cleanup import clean_up
 from wirelake.config import Address
 from wirelake.errors import ProtocolError, StorageError
-from wirelake.gateway.admission import host_of
+from wirelake.gateway.admission import Slot, host_of
 from wirelake.gateway.device_peer import Origin
 from wirelake.gateway.devices import Devices
+from wirelake.gateway.listener import Listener
 from wirelake.gateway.outbox import Outbox
 from wirelake.gateway.turns import Turns, cut_frames
 from wirelake.gateway.unopened import unopened
-from wirelake.limits import APOSTOL_SKIMMED_MIN, GATEWAY_TURN_S, QUARANTINE_BYTES_MAX
+from wirelake.limits import (
+    APOSTOL_SKIMMED_MIN,
+    GATEWAY_QUOTA_WAIT_S,
+    GATEWAY_STREAM_LOOK_S,
+    GATEWAY_TURN_S,
+    QUARANTINE_BYTES_MAX,
+)
 from wirelake.protocols.apostol.frames import ApostolSplitter, decode
 from wirelake.protocols.apostol.skimming import next_reach
 from wirelake.protocols.frame import Sender
@@ -84,7 +91,7 @@ class Datagrams(asyncio.DatagramProtocol):
                     devices.receive(raw, packet, origins[place])
                     place += 1
             if datagram.failure is not None:
-                devices.quarantine(datagram.rest, datagram.failure, datagram.origin.address)
+                devices.quarantine_datagram(datagram.rest, datagram.failure, datagram.origin.address)
 
     def _send(self, addr: tuple[str | Any, int], data: bytes) -> None:
         self._transport.sendto(data, addr)
@@ -102,16 +109,20 @@ class _Datagram(Struct):
 class Stream(asyncio.Protocol):
     """Packets on TCP: the same, but a bad one closes the connection."""
 
-    def __init__(self, devices: Devices, gateway: "Gateway") -> None:
+    def __init__(self, devices: Devices, gateway: "Gateway", slot: Slot | None = None) -> None:
+        """`slot`: it was admitted already, before it had its transport."""
         self._devices = devices
         self._gateway = gateway
         self._splitter = ApostolSplitter()
         self._outbox = Outbox(gateway.gate, self._send, self._storage_failed)  # of what is answered to many at once
         self._reach = APOSTOL_SKIMMED_MIN
-        self._let_in = False
+        self._slot = slot
         self._refusing = False
         self._frames: list[bytes] = []  # cut out of the stream, and handled up to `_frames_done`
         self._frames_done = 0
+        self._heard_s = self._opened_s = gateway.now_s()
+        self._watched_s = float("inf")  # when the timers look at it next
+        self._half_s: float | None = None  # since when a packet is not whole
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -119,12 +130,46 @@ class Stream(asyncio.Protocol):
         self._address = f"{name[0]}:{name[1]}"
         self._origin = Origin(self._address, self._send, stream=True)
         self._turns = Turns(self._gateway, self._transport, self)
-        refusal = self._gateway.admission.enter(self._address)
-        self._let_in = not refusal
+        if self._slot is None:
+            admitted = self._gateway.admission.enter(self._address, authenticated=self._gateway.settings.apostol.open)
+            if isinstance(admitted, str):
+                self._gateway.counters.refused["apostol", admitted] += 1
+                self._transport.abort()
+                return
+            self._slot = admitted
         self._devices.streams.add(self._transport)
-        if refusal:
-            self._gateway.counters.refused["apostol", refusal] += 1
-            self._transport.abort()
+        self._watch(self._due()[0])
+
+    def _watch(self, due_s: float) -> None:
+        if due_s < self._watched_s:
+            self._watched_s = due_s
+            self._gateway.timers.add(due_s, self)
+
+    def _due(self) -> tuple[float, str]:
+        """When it is to be closed, and why."""
+        chosen, slot = self._gateway.settings.apostol, self._slot
+        due_s, why = self._heard_s + chosen.idle_s, "idle"
+        if slot is not None and not slot.authenticated:
+            due_s, why = min((due_s, why), (self._opened_s + chosen.login_s, "login_timeout"))
+        if self._half_s is not None:
+            due_s, why = min((due_s, why), (self._half_s + chosen.half_packet_s, "half_packet"))
+        return due_s, why
+
+    def tick(self, now_s: float) -> float | None:
+        """Close it if nothing of what it has to send came in time; called by the gateway's timers."""
+        if self._slot is None or self._transport.is_closing():
+            return None
+        due_s, why = self._due()
+        if due_s > now_s:
+            self._watched_s = min(due_s, now_s + GATEWAY_STREAM_LOOK_S)
+            return self._watched_s
+        self._end(why)
+        return None
+
+    def _end(self, why: str) -> None:
+        self._gateway.counters.closed["apostol", why] += 1
+        _log.info("stream closed", extra={"address": self._address, "reason": why})
+        self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._devices.streams.discard(self._transport)
@@ -143,13 +188,22 @@ class Stream(asyncio.Protocol):
         self._frames, self._frames_done = [], 0
 
     def _leave(self) -> None:
-        if self._let_in:
-            self._let_in = False
-            self._gateway.admission.leave(self._address)
+        if self._slot is not None:
+            self._slot.release()
+            self._slot = None
 
     def data_received(self, data: bytes) -> None:
-        if self._let_in:
-            self._turns.received(data)
+        slot = self._slot
+        if slot is None:
+            return
+        self._heard_s = self._gateway.now_s()
+        self._turns.received(data)
+        if not slot.authenticated and not slot.hold(self._held_bytes):
+            self._end("unauthenticated_bytes")
+
+    @property
+    def _held_bytes(self) -> int:
+        return self.pending_bytes + self._splitter.held_bytes + self._turns.unread_bytes
 
     def resume_writing(self) -> None:
         self._turns.wake()
@@ -179,14 +233,18 @@ class Stream(asyncio.Protocol):
 
     def read(self, data: bytes) -> None:
         """Bytes of the stream, in their turn."""
-        if self._refusing:
+        if self._refusing or self._splitter.failure is not None:
             return
         frames, rest = cut_frames(self._splitter, data)
         if rest:
             self._turns.put_back(rest)
-        self._turns.took(len(data) - len(rest), len(frames), self._gateway.now_s())
+        size = len(data) - len(rest)
+        self._turns.took(size, len(frames), self._gateway.now_s())
         self._frames, self._frames_done = frames, 0
+        self._watch_half_packets(had_whole=bool(frames))
         self.read_on()
+        if self._slot is not None and not self._slot.authenticated:
+            self._charge(len(frames), size)
 
     def read_on(self) -> None:
         if self._refusing:
@@ -199,6 +257,21 @@ class Stream(asyncio.Protocol):
             _log.warning("packets from %s are not taken, and get no receipt: %s", self._address, error)
             self._transport.abort()
 
+    def _watch_half_packets(self, *, had_whole: bool) -> None:
+        if not self._splitter.held_bytes:
+            self._half_s = None
+        elif had_whole or self._half_s is None:
+            self._half_s = now_s = self._gateway.now_s()
+            self._watch(now_s + self._gateway.settings.apostol.half_packet_s)
+
+    def _charge(self, packets: int, size: int) -> None:
+        """Count the records of what a stream without a known device sent."""
+        pause_s = 0.0 if self._slot is None else self._slot.charge(packets, size)
+        if pause_s > GATEWAY_QUOTA_WAIT_S:
+            self._end("unauthenticated_records")
+        elif pause_s:
+            self._turns.pause(pause_s)
+
     def _receive(self) -> None:
         """Until there are no more packets, or the turn is over."""
         devices, frames, place = self._devices, self._frames, self._frames_done
@@ -209,6 +282,7 @@ class Stream(asyncio.Protocol):
             self._reach = next_reach(self._reach, skimmed, len(frames) - place)
             if skimmed:
                 place = self._frames_done = place + skimmed
+                self._known()
                 continue
             raw = frames[place]
             place = self._frames_done = place + 1
@@ -218,7 +292,13 @@ class Stream(asyncio.Protocol):
                 self._frames, self._frames_done = [], 0
                 self._refuse(raw, error)
                 return
-            devices.receive(raw, packet, self._origin)
+            if devices.receive(raw, packet, self._origin):
+                self._known()
+
+    def _known(self) -> None:
+        """It brought a packet of a known device."""
+        if self._slot is not None and not self._slot.authenticated:
+            self._slot.authenticate()
 
     def _send(self, data: bytes) -> None:
         if not self._transport.is_closing():
@@ -254,15 +334,13 @@ class DeviceDoor:
         self.address = address
         self._gateway = gateway
         self._datagrams: asyncio.DatagramTransport | None = None
-        self._server: asyncio.Server | None = None
+        self._listener = Listener(gateway, "apostol", lambda slot: Stream(gateway.devices, gateway, slot))
 
     async def open(self, tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
-        devices, gateway = self._gateway.devices, self._gateway
-        host, port = self.address.host, self.address.port
+        devices, host = self._gateway.devices, self.address.host
         try:
-            self._server = await loop.create_server(lambda: Stream(devices, gateway), host, port, ssl=tls)
-            port = self._server.sockets[0].getsockname()[1]
+            port = (await self._listener.open(self.address, tls)).port
             self._datagrams, _ = await loop.create_datagram_endpoint(
                 lambda: Datagrams(devices), local_addr=(host, port)
             )
@@ -272,12 +350,10 @@ class DeviceDoor:
 
     @property
     def is_open(self) -> bool:
-        return self._server is not None and self._server.is_serving()
+        return self._listener.is_serving
 
     def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        self._listener.close()
         if self._datagrams is not None:
             self._datagrams.close()
             self._datagrams = None

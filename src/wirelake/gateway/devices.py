@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from wirelake.commit import Commit
 from wirelake.errors import FullError, ProtocolError, StorageError
+from wirelake.gateway.admission import host_of
 from wirelake.gateway.device_peer import DevicePeer, Line, Origin, Stranger
 from wirelake.gateway.device_publications import DevicePublications
 from wirelake.gateway.outbox import Outbox
@@ -73,15 +74,17 @@ class Devices:
         self.publications.log_refusal(refusal)
         return True
 
-    def receive(self, raw: bytes, packet: Packet, origin: Origin) -> None:
+    def receive(self, raw: bytes, packet: Packet, origin: Origin) -> bool:
+        """Hand a packet to its device's session; answers whether the device is known."""
         gateway = self._gateway
         gateway.counters.frames_in["apostol"] += 1
         peer = self.peers.get(packet.serial)
         if peer is None:
             peer = self._meet(raw, packet, origin)
             if peer is None:
-                return
+                return False
         peer.receive(raw, packet, origin)
+        return True
 
     def skim(
         self, frames: Sequence[bytes], start: int, reach: int, origins: Sequence[Origin], together: Outbox | None
@@ -153,6 +156,16 @@ class Devices:
         self._gateway.counters.frames_in["apostol"] += 1
         return self._gateway.quarantine(Stranger(address), data[:QUARANTINE_BYTES_MAX], error)
 
+    def quarantine_datagram(self, data: bytes, error: ProtocolError, address: str) -> None:
+        """The same for what anybody can send from any address: beyond the quota, no record is made of it."""
+        gateway, kept = self._gateway, data[:QUARANTINE_BYTES_MAX]
+        if gateway.admission.droppable_quota.admits(host_of(address), len(kept), gateway.now_s()):
+            self.quarantine(kept, error, address)
+        else:
+            gateway.counters.frames_in["apostol"] += 1
+            gateway.counters.errors["apostol", error.code] += 1
+            gateway.recorder.drop("apostol", "quarantine", len(data))
+
     def gone(self, peer: DevicePeer, closing: Closing) -> None:
         """End a device's session. Every step runs, whatever the log refuses meanwhile."""
         if self.peers.get(peer.identity) is peer:
@@ -171,7 +184,11 @@ class Devices:
             reason = "devices_max"
         if reason:
             gateway.counters.refused["apostol", reason] += 1
-            gateway.recorder.event(Stranger(origin.address, packet.serial), "refuse", {"reason": reason}, "in", raw)
+            if gateway.admission.droppable_quota.admits(host_of(origin.address), len(raw), gateway.now_s()):
+                stranger = Stranger(origin.address, packet.serial)
+                gateway.recorder.event(stranger, "refuse", {"reason": reason}, "in", raw)
+            else:
+                gateway.recorder.drop("apostol", "refuse", len(raw))
             return None
         peer = DevicePeer(gateway, packet.serial, origin)
         gateway.device_met(peer)

@@ -1,6 +1,5 @@
 """A TCP door: where one protocol comes in. Makes a session for each connection."""
 
-import asyncio
 import os
 import ssl
 from collections.abc import Callable
@@ -8,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from wirelake.config import Address
 from wirelake.errors import InputError
+from wirelake.gateway.admission import Slot
 from wirelake.gateway.connection import Connection
+from wirelake.gateway.listener import Listener
 from wirelake.gateway.logins import ANONYMOUS
 from wirelake.gateway.unopened import unopened
 from wirelake.gateway.websocket import MessageSplitter, ServedWebSocket
@@ -33,8 +34,6 @@ from wirelake.protocols.splitter import Splitter
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway
 
-_BACKLOG = 4096
-
 
 class Door:
     other = Sender.CLIENT
@@ -48,7 +47,7 @@ class Door:
         self.setting = setting
         self.address = address
         self.new_session: Callable[[float], Session] = session_maker(gateway, protocol)
-        self._server: asyncio.Server | None = None
+        self._listener = Listener(gateway, protocol.name, self._new_connection)
 
     def new_splitter(self) -> Splitter:
         if self.protocol.name == "sisnet":
@@ -60,7 +59,12 @@ class Door:
         return self.protocol.splitter(Sender.CLIENT, self.carrier)
 
     def admit(self, connection: Connection) -> str:
-        return self.gateway.admission.enter(connection.address)
+        if connection.slot is None:
+            slot = self.gateway.admission.enter(connection.address, authenticated=self.gateway.settings.auth.open)
+            if isinstance(slot, str):
+                return slot
+            connection.slot = slot
+        return ""
 
     def begun(self, connection: Connection) -> None:
         """It is the peer who begins. Where everybody is let in, redis clients need not say who they are."""
@@ -71,29 +75,26 @@ class Door:
         self.gateway.heard(connection, message)
 
     def left(self, connection: Connection) -> None:
-        self.gateway.admission.leave(connection.address)
+        if connection.slot is not None:
+            connection.slot.release()
 
     async def open(self, tls: ssl.SSLContext | None) -> None:
-        loop = asyncio.get_running_loop()
-        connection = ServedWebSocket if self.carrier is Carrier.WEBSOCKET else Connection
         try:
-            self._server = await loop.create_server(
-                lambda: connection(self), self.address.host, self.address.port, ssl=tls, backlog=_BACKLOG
-            )
+            self.address = await self._listener.open(self.address, tls)
         except OSError as error:
             raise unopened(self.setting, self.address, error) from error
-        name = self._server.sockets[0].getsockname()
-        self.address = Address(name[0], name[1])  # with port 0 in the settings, the one that was given
+
+    def _new_connection(self, slot: Slot | None) -> Connection:
+        connection = ServedWebSocket if self.carrier is Carrier.WEBSOCKET else Connection
+        return connection(self, slot)
 
     @property
     def is_open(self) -> bool:
-        return self._server is not None and self._server.is_serving()
+        return self._listener.is_serving
 
     def close(self) -> None:
         """No new connections; those there stay."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        self._listener.close()
 
 
 def session_maker(gateway: "Gateway", protocol: Protocol) -> Callable[[float], Session]:
@@ -127,6 +128,7 @@ def _magline_settings(gateway: "Gateway") -> MaglineSettings:
         or (chosen.resume_without_proof == "tls" and gateway.tls is not None),
         message_bytes_max=chosen.message_bytes_max,
         header_bytes_max=chosen.header_bytes_max,
+        login_frame_bytes_max=chosen.login_frame_bytes_max,
         open=gateway.settings.auth.open,
     )
 
@@ -137,6 +139,7 @@ def _esnp_settings(gateway: "Gateway") -> EsnpSettings:
         login_s=chosen.login_s,
         idle_s=chosen.idle_s or None,
         frame_bytes_max=chosen.frame_bytes_max,
+        login_frame_bytes_max=chosen.login_frame_bytes_max,
         open=gateway.settings.auth.open,
     )
 
@@ -146,6 +149,8 @@ def _sisnet_settings(gateway: "Gateway") -> SisnetSettings:
     return SisnetSettings(
         login_s=chosen.login_s,
         idle_s=chosen.idle_s,
+        message_bytes_max=chosen.message_bytes_max,
+        login_frame_bytes_max=chosen.login_frame_bytes_max,
         inflated_bytes_max=chosen.inflated_bytes_max,
         open=gateway.settings.auth.open,
     )
@@ -157,6 +162,7 @@ def _resp_settings(gateway: "Gateway") -> RespSettings:
         login_s=chosen.login_s,
         idle_s=chosen.idle_s or None,
         frame_bytes_max=chosen.frame_bytes_max,
+        login_frame_bytes_max=chosen.login_frame_bytes_max,
         open=gateway.settings.auth.open,
     )
 
@@ -164,4 +170,9 @@ def _resp_settings(gateway: "Gateway") -> RespSettings:
 def _comet_settings(gateway: "Gateway") -> CometSettings:
     """Looked up for each connection: a reload holds for new ones."""
     chosen = gateway.settings.comet
-    return CometSettings(idle_s=chosen.idle_s, login_s=chosen.login_s, require_key=chosen.require_key)
+    return CometSettings(
+        idle_s=chosen.idle_s,
+        login_s=chosen.login_s,
+        require_key=chosen.require_key,
+        login_frame_bytes_max=chosen.login_frame_bytes_max,
+    )

@@ -23,7 +23,7 @@ class Entrance(Protocol):
     def new_splitter(self) -> Splitter: ...
 
     def admit(self, connection: "Connection") -> str:
-        """Why the connection may not be, or nothing."""
+        """Give the connection a slot, or answer why it may have none."""
         ...
 
     def begun(self, connection: "Connection") -> None:

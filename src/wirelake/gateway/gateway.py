@@ -138,7 +138,7 @@ class Gateway:
         limits = settings.limits
         self.stalls = Stalls(self.later, self.now_s, limits.stall_s, limits.unread_bytes)
         self.timers = Timers(self._loop)
-        self.admission = Admission(settings.limits.connections, settings.limits.connections_per_address)
+        self.admission = Admission(settings.limits, self.now_s)
         identities = self.state.identities
         token_key = self.keys.token_key(identities)
         self.logins = Logins(identities, token_key, self.now_s, open_to_all=settings.auth.open)

@@ -16,6 +16,9 @@
 | expire | | | topic, first and last position |
 | state | | | a batch of the state is durable that the log cannot restore: its number, its tables; or what was lost |
 | counters | | | what was recorded since the counters before, by hour and protocol; `start` for a gateway's first |
+
+Counters also say what was not recorded since those before, by protocol and event: `dropped` and `dropped_bytes` (caused
+by peers without a login, beyond their quota) and `unrecorded` (refused by the log).
 """
 
 import logging
@@ -55,8 +58,11 @@ class Recorder:
 
     def __init__(self, log: EventLog, now_us: Callable[[], int]) -> None:
         self.unrecorded: Counter[tuple[str, str]] = Counter()  # records that the log refused, by protocol and event
+        self.dropped: Counter[tuple[str, str]] = Counter()  # records that were not written on purpose, likewise
+        self.dropped_bytes: Counter[tuple[str, str]] = Counter()  # of their frames
         self._log = log
         self._now_us = now_us
+        self._told: dict[str, Counter[tuple[str, str]]] = {}  # what the last counters said of these
         self._counted: dict[tuple[int, str, str], int] = {}  # (hour, protocol, what) → records
         self._started = False
         self._unrestorable: set[str] = set()  # tables of batches that the log had no room to note
@@ -153,12 +159,30 @@ class Recorder:
         hours: dict[str, dict[str, dict[str, int]]] = {}
         for (hour, protocol, what), count in self._counted.items():
             hours.setdefault(str(hour * _HOUR_US // 1_000_000), {}).setdefault(protocol, {})[what] = count
-        note = {"hours": hours} if self._started else {"start": True, "hours": hours}
+        note: dict[str, Any] = {"hours": hours} if self._started else {"start": True, "hours": hours}
+        totals = {"dropped": self.dropped, "dropped_bytes": self.dropped_bytes, "unrecorded": self.unrecorded}
+        for name, total in totals.items():
+            since = total - self._told.get(name, Counter())
+            if since:
+                note[name] = _by_protocol(since)
         commit = self._log.append(self._now_us(), "", "counters", "", "", "", "", b"", write_json(note).decode())
         self._started = True
+        self._told = {name: Counter(total) for name, total in totals.items()}
         self._counted.clear()
         return commit
+
+    def drop(self, protocol: str, event: str, size: int) -> None:
+        """Write no record of this; the next counters tell of it."""
+        self.dropped[protocol, event] += 1
+        self.dropped_bytes[protocol, event] += size
 
     def _count(self, at_us: int, protocol: str, what: str, count: int) -> None:
         place = (at_us // _HOUR_US, protocol, what)
         self._counted[place] = self._counted.get(place, 0) + count
+
+
+def _by_protocol(counts: Counter[tuple[str, str]]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (protocol, event), count in counts.items():
+        found.setdefault(protocol, {})[event] = count
+    return found

@@ -55,8 +55,7 @@ def reload(gateway: "Gateway", new: Settings) -> Reloaded:
 def _hand_on(gateway: "Gateway") -> None:
     """To those who were given theirs at the start."""
     settings = gateway.settings
-    gateway.admission.connections_max = settings.limits.connections
-    gateway.admission.per_address_max = settings.limits.connections_per_address
+    gateway.admission.set_limits(settings.limits)
     gateway.stalls.stall_s = settings.limits.stall_s
     gateway.stalls.bytes_max = settings.limits.unread_bytes
     gateway.logins.failures.failed_max = settings.limits.failed_logins

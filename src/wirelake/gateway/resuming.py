@@ -51,6 +51,9 @@ class Resuming:
         return True
 
     def logged_in(self, connection: Connection) -> None:
+        """It has an identity; and where its protocol can resume, its session can be."""
+        if connection.slot is not None:
+            connection.slot.authenticate()
         if isinstance(connection.session, ServerSession):
             sid = connection.session.sid
             self._live[sid] = connection
@@ -73,6 +76,8 @@ class Resuming:
         self._forget(connection)
         gateway.broker.left(connection)
         connection.identity = ""
+        if connection.slot is not None:
+            connection.slot.revoke()
         gateway.flush_soon()
 
     def _resume(self, connection: Connection, message: Message) -> None:

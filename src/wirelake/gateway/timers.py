@@ -5,7 +5,7 @@ import heapq
 import logging
 from typing import Protocol
 
-from wirelake.limits import GATEWAY_TIMER_GRAIN_S, GATEWAY_TIMER_RETRY_S
+from wirelake.limits import GATEWAY_RETRY_S, GATEWAY_TIMER_GRAIN_S
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Timers:
                 due_s = timed.tick(now_s)
             except Exception:  # noqa: BLE001 (the deadlines of the others must still run)
                 _log.exception("a deadline of %r failed", timed)
-                due_s = now_s + GATEWAY_TIMER_RETRY_S
+                due_s = now_s + GATEWAY_RETRY_S
             if due_s is not None:
                 self._count += 1
                 heapq.heappush(self._heap, (max(due_s, now_s + GATEWAY_TIMER_GRAIN_S), self._count, timed))

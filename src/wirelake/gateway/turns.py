@@ -114,6 +114,15 @@ class Turns:
         """Keep for the next turn what did not fit this one."""
         self._unread = data + self._unread
 
+    @property
+    def unread_bytes(self) -> int:
+        """Return how much came and was not read yet."""
+        return len(self._unread)
+
+    def pause(self, pause_s: float) -> None:
+        """Read nothing for so long after this turn."""
+        self._pause_s = max(self._pause_s, pause_s)
+
     def took(self, size: int, frames: int, now_s: float) -> None:
         """So many bytes were so many frames."""
         if frames:
@@ -248,4 +257,4 @@ def cut_frames(splitter: Splitter, data: bytes) -> tuple[list[bytes], bytes]:
     while place < len(data) and len(frames) < GATEWAY_TURN_FRAMES and splitter.failure is None:
         frames += splitter.receive(data[place : place + GATEWAY_CUT_BYTES])
         place += GATEWAY_CUT_BYTES
-    return frames, data[place:] if splitter.failure is None else b""
+    return frames, data[place:]

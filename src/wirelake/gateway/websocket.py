@@ -13,12 +13,13 @@ from typing import ClassVar, Final
 
 from websockets.client import ClientProtocol
 from websockets.exceptions import WebSocketException
-from websockets.frames import DATA_OPCODES, Frame, Opcode
+from websockets.frames import DATA_OPCODES, CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
-from websockets.protocol import OPEN, Event, Protocol
+from websockets.protocol import CONNECTING, OPEN, Event, Protocol
 from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
 
+from wirelake.gateway.admission import Slot
 from wirelake.gateway.connection import Connection
 from wirelake.gateway.entrance import Entrance
 from wirelake.gateway.origins import origin_allowed
@@ -29,6 +30,8 @@ from wirelake.protocols.splitter import DatagramSplitter
 
 _GOING_AWAY: Final = 1001
 _NORMAL: Final = 1000
+_END_OF_HANDSHAKE: Final = b"\r\n\r\n"
+_HEAD_BYTES_MAX: Final = 14  # of a WebSocket frame, the mask included
 _CONTROL_HEAD_BYTES: Final = 6  # with the mask
 _REASON_BYTES_MAX: Final = 123  # what a close frame has room for
 _AS_TEXT: Final = re.compile(rb"(?:[^{}():]*:)(?:(?![BHR])[^{}():]*:){0,2}[{\[]")
@@ -61,12 +64,13 @@ class MaskedMessageSplitter(MessageSplitter):
 class WebSocketConnection(Connection):
     """Either end of it: `websocket` is the library's half, and `_shaken` is told of the other end's handshake."""
 
-    __slots__ = ("_over", "_parts", "_websocket")
+    __slots__ = ("_over", "_parts", "_unparsed_bytes", "_websocket")
 
-    def __init__(self, door: Entrance, websocket: Protocol) -> None:
-        super().__init__(door)
+    def __init__(self, door: Entrance, websocket: Protocol, slot: Slot | None = None) -> None:
+        super().__init__(door, slot)
         self._websocket = websocket
         self._over = False  # the library has said its last word
+        self._unparsed_bytes = 0  # since the last whole frame; the library holds them
         self._parts: list[bytes] = []  # of a message in several frames; the library bounds it
 
     def read(self, data: bytes) -> None:
@@ -75,9 +79,12 @@ class WebSocketConnection(Connection):
         frames: list[bytes] = []
         size = place = events = 0
         while place < len(data) and self._closing is None and (not place or monotonic() < ends_s):
-            self._websocket.receive_data(self._readable(data[place : place + GATEWAY_MESSAGES_CUT_BYTES]))
-            place += GATEWAY_MESSAGES_CUT_BYTES
-            for event in self._websocket.events_received():
+            piece = self._piece(data, place)
+            self._websocket.receive_data(self._readable(piece))
+            place += len(piece)
+            found = self._websocket.events_received()
+            self._unparsed_bytes = 0 if found else self._unparsed_bytes + len(piece)
+            for event in found:
                 events += 1
                 if not isinstance(event, Frame):
                     self._shaken(event)
@@ -86,22 +93,44 @@ class WebSocketConnection(Connection):
                     if message:
                         size += len(message)
                         frames += self._splitter.receive(message)
+                        if self.slot is not None and not self.slot.authenticated:  # it may be the login
+                            self._consume(frames, len(message), 1)
+                            frames = []
                 else:
                     size += _CONTROL_HEAD_BYTES + len(event.data)
+            too_long = self._unparsed_bytes > self._splitter.frame_bytes_max + _HEAD_BYTES_MAX
+            if too_long and self._websocket.parser_exc is None:
+                self._too_long()
         if place < len(data):
             self._turns.put_back(data[place:])
         if self._closing is None:
             self.bytes_in += size
-            self._consume(frames, min(place, len(data)), events)
+            self._consume(frames, place, events)
         self._answer()
 
     def read_on(self) -> None:
         super().read_on()
         self._answer()
 
+    def _piece(self, data: bytes, place: int) -> bytes:
+        """As much as the library is given at once."""
+        return data[place : place + GATEWAY_MESSAGES_CUT_BYTES]
+
     def _readable(self, data: bytes) -> bytes:
         """As the library reads it."""
         return data
+
+    def _too_long(self) -> None:
+        """Refuse a message or a handshake that goes on and on: the library's own limit cannot rise with the login."""
+        text = f"{self._unparsed_bytes} bytes without a whole message, over the limit of a message before the login"
+        if self._websocket.state is OPEN:
+            self._websocket.fail(CloseCode.MESSAGE_TOO_BIG, text)
+            self._answer()
+        self._finish(Closing("message_bytes_max", text))
+
+    @property
+    def held_bytes(self) -> int:
+        return super().held_bytes + self._unparsed_bytes + sum(map(len, self._parts))
 
     def _shaken(self, event: Event) -> None:
         raise NotImplementedError
@@ -158,16 +187,28 @@ class WebSocketConnection(Connection):
 class ServedWebSocket(WebSocketConnection):
     """A client came in by a door."""
 
-    __slots__ = ("_accepting", "_lenient", "_masking")
+    __slots__ = ("_accepting", "_lenient", "_masking", "_tail")
 
-    def __init__(self, door: Entrance) -> None:
+    def __init__(self, door: Entrance, slot: Slot | None = None) -> None:
         self._accepting = ServerProtocol(max_size=door.gateway.settings.sisnet.message_bytes_max, logger=_quiet)
-        super().__init__(door, self._accepting)
+        super().__init__(door, self._accepting, slot)
         self._lenient = door.gateway.settings.sisnet.lenient
         self._masking = Masking() if self._lenient else None
+        self._tail = b""  # the last bytes of the request, where its end may be cut in two
 
     def _readable(self, data: bytes) -> bytes:
         return data if self._masking is None else self._masking.receive(data)
+
+    def _piece(self, data: bytes, place: int) -> bytes:
+        """The library would read on behind a request that is not answered yet: it is given the request alone."""
+        piece = super()._piece(data, place)
+        if self._accepting.state is CONNECTING:
+            seen = self._tail + piece
+            end = seen.find(_END_OF_HANDSHAKE)
+            if end >= 0:
+                return piece[: end + len(_END_OF_HANDSHAKE) - len(self._tail)]
+            self._tail = seen[-len(_END_OF_HANDSHAKE) + 1 :]
+        return piece
 
     def _discard(self) -> None:
         super()._discard()

@@ -111,6 +111,11 @@ class Session:
         return None
 
     @property
+    def deciding(self) -> bool:
+        """Whether a login is being decided: frames that come meanwhile are held."""
+        return False
+
+    @property
     def audience(self) -> Hashable | None:
         """Sessions of one audience are told of a notification in the same bytes. None: only this one can read it."""
         return None

@@ -41,13 +41,14 @@ class Splitter:
     holds the bytes from the bad frame's first byte on, as far as they had arrived.
     """
 
-    __slots__ = ("_held", "_need", "failure", "frame_bytes_max", "position")
+    __slots__ = ("_held", "_need", "failure", "frame_bytes_max", "position", "retry")
     plain: ClassVar[bool] = True  # whether frames travel as they are; else see `bare` and `wrap`
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.frame_bytes_max = frame_bytes_max  # may be raised later, as after a login
         self.position = 0  # where in the stream the first frame that is not yet whole begins
         self.failure: ProtocolError | None = None
+        self.retry = False  # what is held was too long and no longer is: see `receive_again`
         self._held: bytes | bytearray = b""
         self._need = 0  # with fewer bytes than this held, another look would find nothing new
 
@@ -55,6 +56,18 @@ class Splitter:
     def rest(self) -> bytes:
         """What has come but is not (or cannot become) a whole frame."""
         return bytes(self._held)
+
+    def set_limit(self, frame_bytes_max: int) -> None:
+        """Change how long a frame may be. One that was too long until now is looked at again by the next `receive`."""
+        if frame_bytes_max > self.frame_bytes_max and isinstance(self.failure, LimitError):
+            self.failure = None
+            self.retry = True
+            self._need = 0
+            self._look_again()
+        self.frame_bytes_max = frame_bytes_max
+
+    def _look_again(self) -> None:
+        """Forget how far into the unfinished frame was looked."""
 
     @property
     def held_bytes(self) -> int:
@@ -92,6 +105,11 @@ class Splitter:
         del buffer[:done]
         self._held = bytes(buffer) if len(buffer) <= SPLITTER_JOIN_BYTES_MAX else buffer
         return cut(whole, ends)
+
+    def receive_again(self) -> list[bytes]:
+        """The frames in what is held, now that the limit is higher."""
+        self.retry = False
+        return self.receive(b"")
 
     def bare(self, frame: bytes) -> bytes:
         """The frame without what the transport put before it, as `decode` takes it."""

@@ -6,10 +6,11 @@ from typing import Any
 
 from wirelake.clients.feed import Feed
 from wirelake.clients.sisnet import SISDB, SisnetClient
-from wirelake.limits import CLIENT_INBOX_MAX, SIMULATOR_SLOW_INBOX, SIMULATOR_SLOW_S
+from wirelake.limits import CLIENT_INBOX_MAX
 from wirelake.simulator.answers import refused, told
 from wirelake.simulator.fleet import Place
 from wirelake.simulator.habits import Act
+from wirelake.simulator.limits import SIMULATOR_SLOW_INBOX, SIMULATOR_SLOW_S
 from wirelake.simulator.member import Member
 from wirelake.simulator.serving import SERVICES, Provider, question
 from wirelake.simulator.topics import ADDER, FIELDS, SDB, any_topic, key, price

@@ -5,9 +5,9 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from wirelake.errors import WirelakeError
-from wirelake.limits import SIMULATOR_WAITING_ACTS_MAX
 from wirelake.simulator.fleet import Place
 from wirelake.simulator.habits import Act
+from wirelake.simulator.limits import SIMULATOR_WAITING_ACTS_MAX
 from wirelake.simulator.report import Counts
 from wirelake.simulator.world import World
 

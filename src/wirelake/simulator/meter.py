@@ -7,17 +7,17 @@ from typing import Final
 from wirelake.clients.apostol import ApostolDevice, Data, DeviceError, DeviceRequest
 from wirelake.clients.faults import Faults
 from wirelake.errors import AnswerError
-from wirelake.limits import (
-    SIMULATOR_COMMAND_MS,
-    SIMULATOR_PACKET_DATA_BYTES,
-    SIMULATOR_RECEIPT_S,
-    SIMULATOR_RESENDS_MAX,
-)
 from wirelake.protocols.apostol.commands import Reading
 from wirelake.protocols.apostol.opcodes import REQUEST_BIT, CommandType, ErrorCode
 from wirelake.protocols.apostol.session import Settings
 from wirelake.simulator.fleet import Place
 from wirelake.simulator.habits import Act
+from wirelake.simulator.limits import (
+    SIMULATOR_COMMAND_MS,
+    SIMULATOR_PACKET_DATA_BYTES,
+    SIMULATOR_RECEIPT_S,
+    SIMULATOR_RESENDS_MAX,
+)
 from wirelake.simulator.member import Member
 from wirelake.simulator.world import World
 

@@ -2,8 +2,8 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
-from wirelake.limits import SIMULATOR_GRAIN_S, SIMULATOR_TURN_ACTS
 from wirelake.simulator.habits import Act
+from wirelake.simulator.limits import SIMULATOR_GRAIN_S, SIMULATOR_TURN_ACTS
 
 
 class Pacer:

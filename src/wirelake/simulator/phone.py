@@ -8,15 +8,10 @@ from contextlib import aclosing
 from wirelake.clients.comet import CometClient
 from wirelake.clients.notification import Notification
 from wirelake.errors import WirelakeError
-from wirelake.limits import (
-    CLIENT_INBOX_MAX,
-    SIMULATOR_AWAY_S,
-    SIMULATOR_IDS_KEPT_MAX,
-    SIMULATOR_SLOW_INBOX,
-    SIMULATOR_SLOW_S,
-)
+from wirelake.limits import CLIENT_INBOX_MAX
 from wirelake.simulator.fleet import Place
 from wirelake.simulator.habits import Act
+from wirelake.simulator.limits import SIMULATOR_AWAY_S, SIMULATOR_IDS_KEPT_MAX, SIMULATOR_SLOW_INBOX, SIMULATOR_SLOW_S
 from wirelake.simulator.member import Member
 from wirelake.simulator.topics import topic
 from wirelake.simulator.world import World

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from wirelake.errors import AnswerError, InputError
-from wirelake.limits import HTTP_LIST_ROWS_MAX, SIMULATOR_FREE_LOOK_S, SIMULATOR_FREE_S
+from wirelake.limits import HTTP_LIST_ROWS_MAX
 from wirelake.simulator.fleet import Place
+from wirelake.simulator.limits import SIMULATOR_FREE_LOOK_S, SIMULATOR_FREE_S
 from wirelake.simulator.world import World
 
 _CONFLICT: Final = 409

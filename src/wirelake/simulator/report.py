@@ -4,7 +4,7 @@ from collections import Counter
 
 from msgspec import Struct, field
 
-from wirelake.limits import SIMULATOR_REASONS_MAX
+from wirelake.simulator.limits import SIMULATOR_REASONS_MAX
 
 
 class Counts(Struct):

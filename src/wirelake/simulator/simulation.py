@@ -8,16 +8,16 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from wirelake.errors import InputError
-from wirelake.limits import (
+from wirelake.simulator.desk import Desk
+from wirelake.simulator.fleet import FLEET, Place, fleet
+from wirelake.simulator.habits import acts
+from wirelake.simulator.limits import (
     SIMULATOR_DEVICES_MAX,
     SIMULATOR_DRAIN_S,
     SIMULATOR_ENTERING_MAX,
     SIMULATOR_LEAVE_S,
     SIMULATOR_RATE_MAX,
 )
-from wirelake.simulator.desk import Desk
-from wirelake.simulator.fleet import FLEET, Place, fleet
-from wirelake.simulator.habits import acts
 from wirelake.simulator.member import Member
 from wirelake.simulator.meter import Meter
 from wirelake.simulator.pacing import Pacer

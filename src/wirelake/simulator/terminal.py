@@ -7,10 +7,10 @@ from typing import Final
 from wirelake.backoff import Backoff
 from wirelake.clients.magline import MaglineClient
 from wirelake.errors import AnswerError
-from wirelake.limits import SIMULATOR_AWAY_S
 from wirelake.simulator.answers import told
 from wirelake.simulator.fleet import Place
 from wirelake.simulator.habits import Act
+from wirelake.simulator.limits import SIMULATOR_AWAY_S
 from wirelake.simulator.member import Member
 from wirelake.simulator.topics import QUOTES, USER_COMMAND, any_topic
 from wirelake.simulator.world import World

@@ -3,7 +3,7 @@
 from random import Random
 from typing import Final
 
-from wirelake.limits import SIMULATOR_KEYS, SIMULATOR_TOPICS
+from wirelake.simulator.limits import SIMULATOR_KEYS, SIMULATOR_TOPICS
 
 QUOTES: Final = "sim/quotes"  # a live name
 SDB: Final = "sim_quote"

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from wirelake.errors import InputError
-from wirelake.limits import SIMULATOR_HTTP_MAX
+from wirelake.simulator.limits import SIMULATOR_HTTP_MAX
 from wirelake.simulator.report import Report
 
 Http = Callable[[str, str, Any], Any]  # method, path, body → the answer's JSON. Blocks: it is called in a thread

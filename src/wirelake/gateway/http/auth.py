@@ -129,7 +129,10 @@ class Doorkeeper:
     def _refuse(self, exchange: Exchange, user: str, reason: str) -> NoReturn:
         gateway = self._gateway
         gateway.counters.logins["http", reason] += 1
-        gateway.recorder.event(exchange, "refuse", {"reason": reason, "user": user})
+        if gateway.admission.droppable_quota.admits(exchange.host, 0, gateway.now_s()):
+            gateway.recorder.event(exchange, "refuse", {"reason": reason, "user": user})
+        else:
+            gateway.recorder.drop("http", "refuse", 0)
         if reason == "busy":
             raise ApiError(429, "too many logins at once; try again", headers=AGAIN)
         raise ApiError(401, "invalid token", headers=_CHALLENGE)

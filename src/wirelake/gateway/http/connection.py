@@ -15,7 +15,7 @@ from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from wirelake.config import Address
-from wirelake.gateway.admission import host_of
+from wirelake.gateway.admission import Slot, host_of
 from wirelake.gateway.http.bodies import BodyBudget
 from wirelake.gateway.http.errors import AGAIN, ApiError
 from wirelake.gateway.http.reserve import HealthOnly
@@ -50,6 +50,7 @@ class HttpConnection(HttpToolsProtocol):
     api: ClassVar["Api"]
     health_app: ClassVar[HealthOnly]
     address = ""
+    slot: Slot | None = None
     _let_in = False
     _reserved = False  # let in for health checks only
     _reason = "peer_closed"
@@ -66,14 +67,15 @@ class HttpConnection(HttpToolsProtocol):
         self._pending = deque()
         gateway = self.gateway
         self.address = str(Address(*self.client)) if self.client else ""
-        refusal = gateway.admission.enter(self.address)
-        if refusal:
-            gateway.counters.refused["http", refusal] += 1
+        admitted = self.slot or gateway.admission.enter(self.address, authenticated=True)
+        if isinstance(admitted, str):
+            gateway.counters.refused["http", admitted] += 1
             self._reserved = True
             self.app = self.health_app
             self.api.reserve.enter(self._host, self._too_slow)
             self._be_patient(HTTP_HEALTH_S)
             return
+        self.slot = admitted
         self._let_in = True
         gateway.counters.accepted["http"] += 1
         gateway.counters.connections["http"] += 1
@@ -95,7 +97,8 @@ class HttpConnection(HttpToolsProtocol):
             self.api.reserve.leave(self._host, self._too_slow)
         if self._let_in:
             self._let_in = False
-            self.gateway.admission.leave(self.address)
+            if self.slot is not None:
+                self.slot.release()
             self.gateway.counters.connections["http"] -= 1
             self.gateway.counters.closed["http", "lost" if exc else self._reason] += 1
 

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from wirelake.config import Address
+from wirelake.gateway.admission import Slot
 from wirelake.gateway.http.api import Api
 from wirelake.gateway.http.app import build
 from wirelake.gateway.http.connection import HttpConnection
 from wirelake.gateway.http.reserve import HealthOnly
+from wirelake.gateway.listener import Listener, watch_for_dead_peers
 from wirelake.gateway.unopened import unopened
-from wirelake.limits import HTTP_KEEP_ALIVE_S, HTTP_STOP_S, HTTP_TICK_S
+from wirelake.limits import HTTP_KEEP_ALIVE_S, HTTP_REFUSED_HANDSHAKES_MAX, HTTP_STOP_S, HTTP_TICK_S
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway
@@ -32,10 +34,13 @@ class HttpDoor:
         self._gateway = gateway
         self._server: uvicorn.Server | None = None
         self._socket: socket.socket | None = None
+        self._listener: Listener | None = None  # with TLS
         self._ticking: asyncio.Task[None] | None = None
 
     @property
     def is_open(self) -> bool:
+        if self._listener is not None:
+            return self._listener.is_serving
         return self._server is not None and all(server.is_serving() for server in self._server.servers)
 
     async def open(self, tls: ssl.SSLContext | None) -> None:
@@ -45,6 +50,8 @@ class HttpDoor:
             self._socket = socket.create_server((self.address.host, self.address.port), family=family)
         except OSError as error:
             raise unopened("http", self.address, error) from error
+        self._socket.setblocking(False)
+        watch_for_dead_peers(self._socket)
         name = self._socket.getsockname()
         self.address = Address(name[0], name[1])  # with port 0 in the settings, the one that was given
         self.api = Api(gateway, self.address)
@@ -70,17 +77,34 @@ class HttpDoor:
             backlog=_BACKLOG,
             timeout_keep_alive=HTTP_KEEP_ALIVE_S,
             timeout_graceful_shutdown=HTTP_STOP_S,
-            ssl_context_factory=None if tls is None else lambda _config, _default: tls,
         )
         config.load()
         self._server = uvicorn.Server(config)
         self._server.lifespan = config.lifespan_class(config)
         await self._server.on_tick(0)
-        await self._server.startup(sockets=[self._socket])
+        await self._server.startup(sockets=[self._socket] if tls is None else [])
+        if tls is not None:
+            await self._serve_tls(Connection, self._server, tls)
         self._ticking = asyncio.get_running_loop().create_task(self._tick(self._server))
+
+    async def _serve_tls(self, kind: type[HttpConnection], server: uvicorn.Server, tls: ssl.SSLContext) -> None:
+        """Accept connections here: uvicorn would see them only after their handshake."""
+
+        def new_connection(slot: Slot | None) -> HttpConnection:
+            connection = kind(config=server.config, server_state=server.server_state, app_state=server.lifespan.state)
+            connection.slot = slot
+            return connection
+
+        self._listener = Listener(
+            self._gateway, "http", new_connection, authenticated=True, refused_max=HTTP_REFUSED_HANDSHAKES_MAX
+        )
+        if self._socket is not None:
+            await self._listener.serve([self._socket], tls)
 
     def close(self) -> None:
         """No new connections; nobody waits any more. Requests under way are answered before `finish` returns."""
+        if self._listener is not None:
+            self._listener.close()
         if self._server is not None:
             for server in self._server.servers:
                 server.close()

@@ -47,6 +47,8 @@ class GatewayCollector(Collector):
             gauge.add_metric([protocol], count)
         yield gauge
         yield _value("wirelake_admitted", "Connections open now, as the limit counts them.", admission.open)
+        yield _value("wirelake_unauthenticated", "Of these, without a login so far.", admission.unauthenticated)
+        yield _value("wirelake_unauthenticated_bytes", "That these hold in memory.", admission.unauthenticated_bytes)
         yield _by_protocol("wirelake_connections_accepted", "Let in.", counters.accepted)
         yield _by_reason("wirelake_connections_refused", "Not let in.", counters.refused)
         yield _by_reason("wirelake_connections_closed", "Ended.", counters.closed)
@@ -113,12 +115,11 @@ class GatewayCollector(Collector):
         oldest_seq = log.next_seq if usage.oldest_seq is None else usage.oldest_seq
         yield _value("wirelake_log_oldest_seq", "Position of the oldest record that is there.", oldest_seq)
         yield _value("wirelake_log_refusing", "1 while nothing is taken.", 1 if log.refusal else 0)
-        unrecorded = CounterMetricFamily(
-            "wirelake_unrecorded", "Records that the log refused.", labels=["protocol", "event"]
-        )
-        for (protocol, event), count in self._api.gateway.recorder.unrecorded.items():
-            unrecorded.add_metric([protocol, event], count)
-        yield unrecorded
+        recorder = self._api.gateway.recorder
+        yield _by_reason("wirelake_unrecorded", "Records that the log refused.", recorder.unrecorded, "event")
+        text = "Records that peers without a login caused beyond their quota, and that were not written."
+        yield _by_reason("wirelake_dropped_records", text, recorder.dropped, "event")
+        yield _by_reason("wirelake_dropped_bytes", "The frames of these.", recorder.dropped_bytes, "event")
         yield _histogram(
             "wirelake_log_commit_seconds", "From a block's first answer to be given to disk.", gate.commit_s
         )

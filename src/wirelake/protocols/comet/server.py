@@ -12,6 +12,7 @@ from wirelake.errors import EncodeError, ProtocolError, TranslationError
 from wirelake.limits import (
     COMET_ANSWERS_WAITING_MAX,
     COMET_CONTENT_BYTES_MAX,
+    COMET_FRAME_BYTES_MAX,
     COMET_HELD_FRAMES_MAX,
     COMET_REQUESTS_OPEN_MAX,
     COMET_TOPIC_CHARS_MAX,
@@ -66,6 +67,15 @@ class ServerSession(Session):
         if len(self._open) >= COMET_ANSWERS_WAITING_MAX:
             return self._signal("app flood", frame, now_s)
         return super().receive(frame, now_s)
+
+    @property
+    def frame_bytes_max(self) -> int:
+        logged_in = self.state is ServerState.READY or self.state is ServerState.KEYLESS
+        return COMET_FRAME_BYTES_MAX if logged_in else self.settings.login_frame_bytes_max
+
+    @property
+    def deciding(self) -> bool:
+        return self.state is ServerState.CHECKING
 
     @property
     def audience(self) -> str | None:

@@ -9,7 +9,7 @@ from enum import Enum, auto
 
 from msgspec import Struct
 
-from wirelake.limits import COMET_HEARTBEAT_S, COMET_IDLE_S, COMET_LOGIN_S
+from wirelake.limits import COMET_HEARTBEAT_S, COMET_IDLE_S, COMET_LOGIN_FRAME_BYTES_MAX, COMET_LOGIN_S
 from wirelake.protocols.table import ANY_FRAME, Row, Table
 
 
@@ -32,6 +32,7 @@ class ClientState(Enum):
 class Settings(Struct, frozen=True):
     idle_s: float = COMET_IDLE_S
     login_s: float = COMET_LOGIN_S
+    login_frame_bytes_max: int = COMET_LOGIN_FRAME_BYTES_MAX
     heartbeat_s: float = COMET_HEARTBEAT_S  # how often our own client sends one
     require_key: bool = False
 

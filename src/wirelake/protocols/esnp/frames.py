@@ -46,6 +46,9 @@ class EsnpSplitter(Splitter):
         self._looked = 0  # where the next line of the unfinished message begins, from the message's first byte
         self._lines = 0  # how many lines stand before that
 
+    def _look_again(self) -> None:
+        self._looked = self._lines = 0
+
     def _ends(self, buffer: bytes | bytearray, ends: list[int]) -> int:
         start, place, lines = 0, self._looked, self._lines
         last, limit, head_at, append = len(buffer) - HEAD_BYTES, self.frame_bytes_max, _HEAD.unpack_from, ends.append

@@ -37,6 +37,10 @@ class ServerSession(Peer):
         self._login_correlation = ""
 
     @property
+    def deciding(self) -> bool:
+        return self.state is ServerState.CHECKING
+
+    @property
     def frame_bytes_max(self) -> int:
         ready = self.state is ServerState.READY or self.settings.open
         return self.settings.frame_bytes_max if ready else self.settings.login_frame_bytes_max

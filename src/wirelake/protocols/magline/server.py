@@ -60,6 +60,16 @@ class ServerSession(SealedSession):
         self._held: list[frames.Req] = []  # opened
         self._open: dict[str, frames.Req] = {}  # opened and without their data, by correlation
 
+    @property
+    def frame_bytes_max(self) -> int:
+        settings = self.settings
+        logged_in = self._logged_in or settings.open or self.state is ServerState.READY
+        return settings.frame_bytes_max if logged_in else settings.login_frame_bytes_max
+
+    @property
+    def deciding(self) -> bool:
+        return self.state is ServerState.CHECKING
+
     # Connecting
 
     def _syn(self, frame: frames.Syn, _now_s: float, step: Step) -> None:

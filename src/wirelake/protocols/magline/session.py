@@ -19,11 +19,13 @@ from msgspec import Struct
 from wirelake.limits import (
     MAGLINE_HEADER_BYTES_MAX,
     MAGLINE_IDLE_S,
+    MAGLINE_LOGIN_FRAME_BYTES_MAX,
     MAGLINE_LOGIN_S,
     MAGLINE_MESSAGE_BYTES_MAX,
     MAGLINE_PING_S,
     MAGLINE_RESUME_S,
 )
+from wirelake.protocols.magline.frames import HEAD_BYTES
 from wirelake.protocols.table import ANY_FRAME, Row, Table
 
 
@@ -55,6 +57,12 @@ class Settings(Struct, frozen=True):
     open: bool = False  # everybody is let in: who does not log in is nobody in particular
     message_bytes_max: int = MAGLINE_MESSAGE_BYTES_MAX
     header_bytes_max: int = MAGLINE_HEADER_BYTES_MAX
+    login_frame_bytes_max: int = MAGLINE_LOGIN_FRAME_BYTES_MAX
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """A whole frame, after the login."""
+        return HEAD_BYTES + self.header_bytes_max + self.message_bytes_max
 
 
 S = ServerState

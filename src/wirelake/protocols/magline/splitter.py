@@ -40,14 +40,14 @@ class MaglineSplitter(Splitter):
                 return _PREFIX_BYTES
             self._little = buffer[3] == 0
         lengths, prefixes = _LENGTHS[self._little], _PREFIXES[self._little]
-        header_max, message_max = self.header_bytes_max, self.message_bytes_max
+        header_max, message_max, limit = self.header_bytes_max, self.message_bytes_max, self.frame_bytes_max
         while start + HEAD_BYTES <= size:
             first, header, message = lengths.unpack_from(buffer, start)
             if first not in prefixes:
                 raise self._bad_prefix(buffer, start)
-            if header > header_max or message > message_max:
-                raise self._over_limit(header, message, start)
             whole: int = HEAD_BYTES + header + message
+            if header > header_max or message > message_max or whole > limit:
+                raise self._over_limit(header, message, start)
             start += whole
             if start > size:
                 return whole
@@ -70,5 +70,6 @@ class MaglineSplitter(Splitter):
         if header > self.header_bytes_max:
             text = f"a message header of {header} bytes is over the limit of {self.header_bytes_max}"
             return LimitError("magline_header_bytes_max", text, start + 6)
-        text = f"a body of {message} bytes is over the limit of {self.message_bytes_max}"
+        most = min(self.message_bytes_max, self.frame_bytes_max - HEAD_BYTES - header)
+        text = f"a body of {message} bytes is over the limit of {most}"
         return LimitError("magline_message_bytes_max", text, start + 12)

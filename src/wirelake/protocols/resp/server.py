@@ -8,7 +8,6 @@ from wirelake.errors import ProtocolError, StateError
 from wirelake.limits import (
     RESP_HELD_BYTES_MAX,
     RESP_HELD_FRAMES_MAX,
-    RESP_LOGIN_FRAME_BYTES_MAX,
     RESP_REQUESTS_PAUSE_AT,
     RESP_SUBSCRIPTIONS_MAX,
 )
@@ -87,8 +86,12 @@ class ServerSession(Session):
         return self.state is ServerState.LEAVING
 
     @property
+    def deciding(self) -> bool:
+        return self.state is ServerState.CHECKING
+
+    @property
     def frame_bytes_max(self) -> int:
-        return self.settings.frame_bytes_max if self._logged_in else RESP_LOGIN_FRAME_BYTES_MAX
+        return self.settings.frame_bytes_max if self._logged_in else self.settings.login_frame_bytes_max
 
     @property
     def audience(self) -> str | None:

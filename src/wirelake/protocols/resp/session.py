@@ -17,7 +17,7 @@ from enum import Enum, auto
 
 from msgspec import Struct
 
-from wirelake.limits import RESP_FRAME_BYTES_MAX, RESP_LEAVE_S, RESP_LOGIN_S, RESP_PING_S
+from wirelake.limits import RESP_FRAME_BYTES_MAX, RESP_LEAVE_S, RESP_LOGIN_FRAME_BYTES_MAX, RESP_LOGIN_S, RESP_PING_S
 from wirelake.protocols.resp.commands import EMPTY, HTTP, MISUSED, UNKNOWN
 from wirelake.protocols.table import ANY_FRAME, Row, Table
 
@@ -43,6 +43,7 @@ class Settings(Struct, frozen=True):
     open: bool = False  # everyone is let in
     login_s: float = RESP_LOGIN_S
     frame_bytes_max: int = RESP_FRAME_BYTES_MAX
+    login_frame_bytes_max: int = RESP_LOGIN_FRAME_BYTES_MAX
     leave_s: float = RESP_LEAVE_S
     idle_s: float | None = None  # as with redis, silence is no reason to close unless this is set
     ping_s: float = RESP_PING_S  # how often our own client sends one

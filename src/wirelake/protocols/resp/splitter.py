@@ -52,6 +52,9 @@ class RespSplitter(Splitter):
         self._at = 0  # from the start of the frame that is not whole, to the first byte not yet understood
         self._searched = 0  # from the same start: no line that is still open ends before this
 
+    def _look_again(self) -> None:
+        self._at = self._searched = 0
+
     def _want_length(self, buffer: Buffer, at: int) -> None:
         """No line's end was found behind the marker at `at`: more has to come, unless it is too long already."""
         if len(buffer) >= at + _LENGTH_LINE:
@@ -99,6 +102,10 @@ class CommandSplitter(RespSplitter):
         super().__init__(frame_bytes_max)
         self._left = 0  # bulk strings of the open array that have not begun yet
         self._tail_bytes = 0  # of the last content that was walked over, with its CR LF
+
+    def _look_again(self) -> None:
+        super()._look_again()
+        self._left = 0
 
     def _ends(self, buffer: Buffer, ends: list[int]) -> int:
         size, start, at, left, append = len(buffer), 0, self._at, self._left, ends.append

@@ -47,6 +47,16 @@ class ServerSession(Peer):
         self._subscriptions: Subscriptions[Question] = Subscriptions()
         self._redis: RedisForm | None = None  # once a message of that form came
 
+    @property
+    def frame_bytes_max(self) -> int:
+        settings = self.settings
+        logged_in = settings.open or self.state is ServerState.READY
+        return settings.message_bytes_max if logged_in else settings.login_frame_bytes_max
+
+    @property
+    def deciding(self) -> bool:
+        return self.state is ServerState.CHECKING
+
     def asked_as(self, correlation: str) -> str:
         """The name of a request that is not answered yet."""
         question = self._open.get(correlation)

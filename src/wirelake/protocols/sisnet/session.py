@@ -14,7 +14,9 @@ from wirelake.limits import (
     SISNET_ANSWER_S,
     SISNET_IDLE_S,
     SISNET_INFLATED_BYTES_MAX,
+    SISNET_LOGIN_FRAME_BYTES_MAX,
     SISNET_LOGIN_S,
+    SISNET_MESSAGE_BYTES_MAX,
     SISNET_PING_S,
 )
 from wirelake.protocols.table import ANY_FRAME, Row, Table
@@ -39,6 +41,8 @@ class Settings(Struct, frozen=True):
     login_s: float = SISNET_LOGIN_S
     answer_s: float = SISNET_ANSWER_S
     ping_s: float = SISNET_PING_S  # how often our own client sends one
+    message_bytes_max: int = SISNET_MESSAGE_BYTES_MAX
+    login_frame_bytes_max: int = SISNET_LOGIN_FRAME_BYTES_MAX
     inflated_bytes_max: int = SISNET_INFLATED_BYTES_MAX
     open: bool = False  # everybody is let in: who does not log in is nobody in particular
 
