@@ -61,7 +61,6 @@ class Connection(asyncio.Protocol):
     )
 
     def __init__(self, door: Entrance, slot: Slot | None = None) -> None:
-        """`slot`: it was admitted already, before it had its transport."""
         self._door = door
         self.protocol = door.protocol.name
         self.id = ""
@@ -79,7 +78,7 @@ class Connection(asyncio.Protocol):
         self._frames_done = 0
         self._messages: deque[Message] = deque()  # of a frame that held many; they come before the next frame
         self._jobs = 0  # long requests under way
-        self.slot = slot  # of those that came in by a listener
+        self.slot = slot  # of those that came in by a listener; with TLS, from before the handshake
 
     # The broker's view
 
@@ -253,8 +252,7 @@ class Connection(asyncio.Protocol):
     def _handle(self, new: list[bytes], now_s: float) -> None:
         """What was taken and is not handled yet, until the turn is over."""
         try:
-            if new:
-                self._enter(new)
+            self._enter(new)
             self._receive(now_s)
             if self._splitter.retry and not self.has_more:  # a login came: what was too long is not any more
                 self._enter(self._splitter.receive_again())
