@@ -12,7 +12,7 @@ from msgspec import Struct
 from wirelake.cleanup import clean_up
 from wirelake.config import Address
 from wirelake.errors import ProtocolError, StorageError
-from wirelake.gateway.admission import Slot, host_of
+from wirelake.gateway.admission import Slot, address_of, host_of
 from wirelake.gateway.device_peer import Origin
 from wirelake.gateway.devices import Devices
 from wirelake.gateway.listener import Listener
@@ -126,8 +126,7 @@ class Stream(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        name = transport.get_extra_info("peername")
-        self._address = f"{name[0]}:{name[1]}"
+        self._address = address_of(transport.get_extra_info("peername"))
         self._origin = Origin(self._address, self._send, stream=True)
         self._turns = Turns(self._gateway, self._transport, self)
         if self._slot is None:
