@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import uvloop
 from _hostile_logins import LOGIN_ATTACKS
+from _hostile_strangers import STRANGER_ATTACKS
 from rich.console import Console
 from rich.table import Table
 from servers import pin_load, wirelake
@@ -220,7 +221,7 @@ ATTACKS = (
     Attack(f"{READERS} × sisdb get of {RECORDS:,} records", range_reads, set_records),
     Attack("16 MB of JSON in 2,000,000 objects", dense_json),
     Attack(f"10 × {UNREAD} GET of 1 MiB, unread", unread_answers, set_large),
-    *(Attack(name, attack) for name, attack in LOGIN_ATTACKS),
+    *(Attack(name, attack) for name, attack in (*STRANGER_ATTACKS, *LOGIN_ATTACKS)),
 )
 
 
