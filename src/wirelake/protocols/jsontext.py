@@ -14,7 +14,7 @@ _BYTE = re.compile(r"\(byte (\d+)\)")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_WEIGHTS = {b",": 1, b":": 4, b"[": 4, b"{": 24}  # what reading takes: a value of a list, a key, a list, an object
+_WEIGHTS = {b"{": 24, b"[": 4, b":": 4, b",": 1}  # what reading takes: a value of a list, a key, a list, an object
 _HEAVIEST = max(_WEIGHTS.values())
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
@@ -45,18 +45,27 @@ def read_json(data: bytes, offset: int = 0) -> Any:
 def _weight(data: bytes) -> int:
     """About what it costs to read it, in values of a list. Brackets inside of a few long texts do not count."""
     weight = _plain_weight(data)
-    if weight > JSON_WEIGHT_MAX and _quotes(data) <= JSON_TEXTS_LOOKED_INTO_MAX:
+    if weight > JSON_WEIGHT_MAX and _has_few_texts(data):
         weight = _plain_weight(_STRING.sub(b"", data))
     return weight
 
 
-def _quotes(data: bytes) -> int:
-    """Those around texts, at most: behind an escaped backslash one is no part of the text."""
-    return data.count(b'"') - max(0, data.count(rb"\"") - data.count(rb"\\"))
+def _has_few_texts(data: bytes) -> bool:
+    """Whether there are few quotes around texts. Behind an escaped backslash, a quote is no part of the text."""
+    quotes = data.count(b'"')
+    if quotes > JSON_TEXTS_LOOKED_INTO_MAX and b"\\" in data:
+        quotes -= max(0, data.count(rb"\"") - data.count(rb"\\"))
+    return quotes <= JSON_TEXTS_LOOKED_INTO_MAX
 
 
 def _plain_weight(data: bytes) -> int:
-    return sum([weight * data.count(char) for char, weight in _WEIGHTS.items()])
+    """Counted as far as the limit."""
+    total = 0
+    for char, weight in _WEIGHTS.items():
+        total += weight * data.count(char)
+        if total > JSON_WEIGHT_MAX:
+            break
+    return total
 
 
 def _is_deep(data: bytes) -> bool:
