@@ -265,6 +265,8 @@ LAKE_VACUUM_EVERY_COMPACTIONS: Final = 20  # how often it looks for files that n
 
 # broker
 BROKER_CHANNELS_MAX: Final = 1_000_000  # live names with a subscriber
+BROKER_PATTERNS_MAX: Final = 4096  # of names: each publish on a live name is held against all of them
+BROKER_PATTERNS_PER_PEER_MAX: Final = 256
 BROKER_GATHERED_MAX: Final = 4096  # notifications of one name written together
 BROKER_CALLS_OPEN_MAX: Final = 100_000
 BROKER_SERVICES_PER_PEER_MAX: Final = 1024

@@ -2,7 +2,8 @@ import pytest
 
 from broker.peers import COMET, REDIS, SEALED_COMET, UNSAYABLE, FakePeer, Told, notification
 from wirelake.broker.live import LiveNames
-from wirelake.limits import BROKER_GATHERED_MAX, BROKER_MISSED_NAMES_MAX
+from wirelake.errors import FullError
+from wirelake.limits import BROKER_GATHERED_MAX, BROKER_MISSED_NAMES_MAX, BROKER_PATTERNS_PER_PEER_MAX
 
 
 def publish(live: LiveNames, name: str, content: bytes) -> int:
@@ -165,3 +166,17 @@ def test_names_without_subscribers_are_forgotten() -> None:
     assert live.names() == {}
     assert publish(live, "x", b"b") == 0
     assert not live.waiting
+
+
+def test_a_session_has_so_many_patterns_and_no_more() -> None:
+    """Each publish is held against all of them."""
+    live, peer = LiveNames(), FakePeer("1", REDIS)
+    for number in range(BROKER_PATTERNS_PER_PEER_MAX):
+        live.subscribe_pattern(peer, f"{number}*")
+    live.subscribe_pattern(peer, "0*")  # which it has
+    with pytest.raises(FullError):
+        live.subscribe_pattern(peer, "more*")
+    live.unsubscribe_pattern(peer, "0*")
+    live.subscribe_pattern(peer, "more*")
+    live.leave(peer)
+    live.subscribe_pattern(peer, "again*")

@@ -15,7 +15,13 @@ from msgspec.structs import replace
 from wirelake.broker.peer import Peer
 from wirelake.broker.telling import Telling
 from wirelake.errors import FullError
-from wirelake.limits import BROKER_CHANNELS_MAX, BROKER_GATHERED_MAX, BROKER_MISSED_NAMES_MAX
+from wirelake.limits import (
+    BROKER_CHANNELS_MAX,
+    BROKER_GATHERED_MAX,
+    BROKER_MISSED_NAMES_MAX,
+    BROKER_PATTERNS_MAX,
+    BROKER_PATTERNS_PER_PEER_MAX,
+)
 from wirelake.message import Message
 from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.session import Closing
@@ -47,6 +53,7 @@ class LiveNames:
         self._channels: dict[str, Channel] = {}
         self._patterns: dict[str, Channel] = {}
         self._joined: dict[str, dict[Channel, None]] = {}  # peer id → its channels
+        self._patterns_of: Counter[str] = Counter()  # peer id → how many of those are patterns
         self._dirty: dict[Channel, None] = {}
         self._missed: dict[str, dict[tuple[Channel, str], Message]] = {}  # peer id → where → the newest
 
@@ -77,7 +84,13 @@ class LiveNames:
 
     def subscribe_pattern(self, peer: Peer, glob: str) -> None:
         """A name with `*`, `?` and `[…]`, as redis has them."""
+        is_new = peer.id not in (self._patterns[glob].peers if glob in self._patterns else ())
+        if is_new and self._patterns_of[peer.id] >= BROKER_PATTERNS_PER_PEER_MAX:
+            raise FullError(f"a session subscribes to at most {BROKER_PATTERNS_PER_PEER_MAX} patterns")
+        if glob not in self._patterns and len(self._patterns) >= BROKER_PATTERNS_MAX:
+            raise FullError(f"there are {BROKER_PATTERNS_MAX} patterns already")
         self._join(peer, glob, self._patterns, compiled(glob.encode("utf-8", "surrogatepass")))
+        self._patterns_of[peer.id] += is_new
 
     def unsubscribe(self, peer: Peer, name: str) -> None:
         self._leave(peer, self._channels.get(name), self._channels)
@@ -90,6 +103,7 @@ class LiveNames:
         for channel in self._joined.pop(peer.id, {}):
             channel.peers.pop(peer.id, None)
             self._drop_empty(channel)
+        self._patterns_of.pop(peer.id, None)
         self._missed.pop(peer.id, None)
 
     def publish(self, name: str, message: Message) -> int:
@@ -204,6 +218,8 @@ class LiveNames:
             del missed[place]
         joined = self._joined[peer.id]
         del joined[channel]
+        if channel.pattern is not None:
+            self._patterns_of[peer.id] -= 1
         if not joined:
             del self._joined[peer.id]
         if not channel.peers:
