@@ -25,6 +25,7 @@ WirelakeError
 ├── FetchError         the other end's: an HTTP server's answer cannot be used
 └── InputError         the user's: a word on the command line, a file, a setting
     ├── ConflictError  something of that name is there already
+    ├── WrongTypeError  a redis command for another type of value than the key has
     └── UnknownProtocolError
 """
 
@@ -166,6 +167,13 @@ class InputError(WirelakeError):
 
 class ConflictError(InputError):
     """Something of that name is there already."""
+
+
+class WrongTypeError(InputError):
+    """A redis command for another type of value than the key has."""
+
+    def __init__(self) -> None:
+        super().__init__("WRONGTYPE Operation against a key holding the wrong kind of value")
 
 
 class UnknownProtocolError(InputError):

@@ -46,6 +46,11 @@ ROWS = (
     """
     INSERT INTO device_seals VALUES ('meter', 6, x'0b');
     """,
+    """
+    INSERT INTO redis_values VALUES (4, x'68', x'', NULL, 'hash');
+    INSERT INTO redis_fields VALUES (4, x'66', x'77');
+    INSERT INTO topics VALUES (4, '@stream', 0, 1);
+    """,
 )
 
 

@@ -1,18 +1,21 @@
-"""Random redis operations beside a plain dict, with time passing, sweeps and restarts."""
+"""Random redis operations, on strings and hashes, beside a plain dict, with time passing, sweeps and restarts."""
 
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from wirelake.errors import WrongTypeError
 from wirelake.state.store import StateStore
 from wirelake.state.values import NO_END, NO_KEY, Only
 
 WAIT_S = 30
 keys = st.sampled_from([b"a", b"ab", b"b", b"", b"\xff"])
+fields = st.sampled_from([b"f", b"g", b""])
 ends = st.none() | st.integers(min_value=0, max_value=20)
 
 
@@ -23,7 +26,7 @@ class ValuesModel(RuleBasedStateMachine):
         self.store = StateStore(Path(self.folder.name) / "state.db")
         self.held = ExitStack()
         self.now_ms = 0
-        self.model: dict[bytes, tuple[bytes, int | None]] = {}
+        self.model: dict[bytes, tuple[bytes | dict[bytes, bytes], int | None]] = {}
 
     def teardown(self) -> None:
         self.held.close()
@@ -55,6 +58,42 @@ class ValuesModel(RuleBasedStateMachine):
         there, _ = self.store.values.delete(gone, self.now_ms)
         assert there == sum(self.model.pop(key, None) is not None for key in gone)
 
+    @rule(key=keys, given=st.dictionaries(fields, st.binary(max_size=3), min_size=1))
+    def set_fields(self, key: bytes, given: dict[bytes, bytes]) -> None:
+        before, end = self.model.get(key, ({}, None))
+        if isinstance(before, bytes):
+            with pytest.raises(WrongTypeError):
+                self.store.values.set_fields(key, given, self.now_ms)
+            return
+        added, _ = self.store.values.set_fields(key, given, self.now_ms)
+        assert added == len(given.keys() - before.keys())
+        self.model[key] = (before | given, end)
+
+    @rule(key=keys, gone=st.lists(fields, max_size=3))
+    def delete_fields(self, key: bytes, gone: list[bytes]) -> None:
+        before, end = self.model.get(key, ({}, None))
+        if isinstance(before, bytes):
+            with pytest.raises(WrongTypeError):
+                self.store.values.delete_fields(key, gone, self.now_ms)
+            return
+        there, _ = self.store.values.delete_fields(key, gone, self.now_ms)
+        assert there == len(set(gone) & before.keys())
+        left = {field: value for field, value in before.items() if field not in gone}
+        if left:
+            self.model[key] = (left, end)
+        else:
+            self.model.pop(key, None)
+
+    @rule(given=st.dictionaries(keys, st.binary(max_size=3), min_size=1))
+    def set_many(self, given: dict[bytes, bytes]) -> None:
+        self.store.values.set_many(given, self.now_ms)
+        self.model.update({key: (value, None) for key, value in given.items()})
+
+    @rule()
+    def clear(self) -> None:
+        self.store.values.clear()
+        self.model.clear()
+
     @rule(later_ms=st.integers(min_value=1, max_value=15))
     def time_passes(self, later_ms: int) -> None:
         self.now_ms += later_ms
@@ -80,9 +119,10 @@ class ValuesModel(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.held.close()
-        path = self.store.database.path
+        path, size_bytes = self.store.database.path, self.store.values.size_bytes
         self.store.close()
         self.store = StateStore(path)
+        assert self.store.values.size_bytes == size_bytes
 
     @invariant()
     def both_hold_the_same(self) -> None:
@@ -91,7 +131,11 @@ class ValuesModel(RuleBasedStateMachine):
         assert sorted(values.keys(b"a*", now_ms)) == sorted(key for key in self.model if key.startswith(b"a"))
         for key in (b"a", b"ab", b"b", b"", b"\xff"):
             value, end = self.model.get(key, (None, None))
-            assert values.get(key, now_ms) == value
+            if isinstance(value, dict):
+                assert values.fields(key, now_ms) == value
+                assert values.type(key, now_ms) == "hash"
+            else:
+                assert values.get(key, now_ms) == value
             remaining = NO_KEY if key not in self.model else NO_END if end is None else end - now_ms
             assert values.remaining_ms(key, now_ms) == remaining
 

@@ -83,6 +83,14 @@ STEPS: Final[tuple[str, ...]] = (
         serial TEXT NOT NULL, type INTEGER NOT NULL, seals BLOB NOT NULL, PRIMARY KEY (serial, type)
     ) WITHOUT ROWID;
     """,
+    # 8: redis hashes, a row for each field; topics that are read as streams keep what their subscribers have acked
+    """
+    ALTER TABLE redis_values ADD COLUMN type TEXT NOT NULL DEFAULT 'string';
+    CREATE TABLE redis_fields (
+        number INTEGER NOT NULL, field BLOB NOT NULL, value BLOB NOT NULL, PRIMARY KEY (number, field)
+    ) WITHOUT ROWID;
+    ALTER TABLE topics ADD COLUMN is_stream INTEGER NOT NULL DEFAULT 0;
+    """,
 )
 VERSION: Final = len(STEPS)
 

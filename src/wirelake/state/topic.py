@@ -10,6 +10,7 @@ class Topic(Struct, eq=False):
     name: str
     head: int  # the last position given
     floor: int  # everything up to it is settled for everyone, and removed
+    is_stream: bool = False  # what everyone has acked is kept too, until it expires
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     standing: dict[int, int] = field(default_factory=dict)  # cursor → how many stand there; not below the floor
 

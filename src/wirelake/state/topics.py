@@ -46,9 +46,9 @@ _RETAIN: Final = Statement(
 )
 _TOPIC: Final = Statement(
     "topics",
-    "INSERT INTO topics (number, name, floor) VALUES ",
-    "(?,?,?)",
-    " ON CONFLICT (number) DO UPDATE SET floor = excluded.floor",
+    "INSERT INTO topics (number, name, floor, is_stream) VALUES ",
+    "(?,?,?,?)",
+    " ON CONFLICT (number) DO UPDATE SET floor = excluded.floor, is_stream = excluded.is_stream",
 )
 _SUBSCRIBE: Final = Statement(
     "subscriptions",
@@ -81,9 +81,9 @@ class Topics:
         self._by_number = []
         self._of_identity = {}
         self._sweep_next = 0
-        query = f"SELECT number, name, floor, ({stretch.LAST}) FROM topics ORDER BY number"  # noqa: S608 all ours
-        for number, name, floor, key in self._reader.rows(query):
-            self._enter(Topic(number, name, max(floor, (key or 0) & POSITION_MAX), floor))
+        query = f"SELECT number, name, floor, is_stream, ({stretch.LAST}) FROM topics ORDER BY number"  # noqa: S608 all ours
+        for number, name, floor, is_stream, key in self._reader.rows(query):
+            self._enter(Topic(number, name, max(floor, (key or 0) & POSITION_MAX), floor, bool(is_stream)))
         query = "SELECT topic, identity, start, cursor, expired, acks FROM subscriptions"
         for number, identity, start, cursor, expired, packed in self._reader.rows(query):
             topic = self._by_number[number - 1]
@@ -205,6 +205,17 @@ class Topics:
             commit = self._writer.submit_many(stretch.PUBLISH, rows, sum([len(row[4]) for row in rows]))
         self._recent.add_many(commit, by_key)
         return list(by_key.values()), commit
+
+    def keep_as_stream(self, name: str) -> Commit:
+        """Keep what is published from here on until it expires, also when all subscribers have acked it, or none is."""
+        self._writer.ready()
+        topic = self._by_name.get(name)
+        if topic is not None and topic.is_stream:
+            return self._writer.barrier()
+        with self._writer.whole():
+            topic = topic or self._make(name)
+            topic.is_stream = True
+            return self._write_topic(topic)
 
     def subscribe(self, identity: str, name: str) -> Commit:
         """From the topic's end on. Nothing changes for one who is subscribed."""
@@ -395,8 +406,8 @@ class Topics:
         settled = topic.floor
         while settled < last and settled not in topic.standing:
             settled += 1
-        floor = settled
-        with closing(stretch.times(self._reader, topic.number, settled, last)) as rows:
+        floor = topic.floor if topic.is_stream else settled
+        with closing(stretch.times(self._reader, topic.number, floor, last)) as rows:
             for end_key, at_ms in rows:
                 if at_ms > now_ms:
                     continue  # of a clock that was ahead: it has expired when one that was published later has
@@ -412,7 +423,7 @@ class Topics:
             last_key = key_of(topic.number, floor)
             self._writer.submit(stretch.REMOVE, (key_of(topic.number, 1), last_key, last_key))
             topic.rise(floor)
-            self._writer.submit(_TOPIC, (topic.number, topic.name, floor), key=topic.name)
+            self._write_topic(topic)
 
     # Inside
 
@@ -422,8 +433,11 @@ class Topics:
             raise FullError(f"there are {STATE_TOPICS_MAX} topics already")
         topic = Topic(len(self._by_number) + 1, name, 0, 0)
         self._enter(topic)
-        self._writer.submit(_TOPIC, (topic.number, name, 0), key=name)
+        self._write_topic(topic)
         return topic
+
+    def _write_topic(self, topic: Topic) -> Commit:
+        return self._writer.submit(_TOPIC, (topic.number, topic.name, topic.floor, topic.is_stream), key=topic.name)
 
     def _enter(self, topic: Topic) -> None:
         assert topic.number == len(self._by_number) + 1, "topics are numbered without gaps and never removed"  # noqa: S101
