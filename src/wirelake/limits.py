@@ -143,12 +143,8 @@ VALUES_ANSWER_BYTES_MAX: Final = 32 * MIB  # of keys, or of the values of one MG
 VALUES_ANSWER_HELD_BYTES: Final = 64 * KIB  # a longer answer that waits for the disk keeps its connection waiting
 VALUES_KEYS_AT_ONCE: Final = 256  # that a command may name, or look at, without being interrupted
 VALUES_PAIRS_MAX: Final = 4096  # keys of one MSET, fields of one HSET, HMGET or HDEL: set all at once, or none
-VALUES_WATCHED_KEYS_MAX: Final = 1024  # by one connection
-VALUES_TRANSACTION_KEYS_MAX: Final = 1024  # that KEYS, SCAN, MGET or DEL may look at inside MULTI
+VALUES_TRANSACTION_KEYS_MAX: Final = 1024  # watched for one, or looked at by one of its commands
 VALUES_STREAMS_MAX: Final = 64  # topics of one XREAD
-VALUES_ENTRIES_MAX: Final = 10_000  # of a stream, in the answer to one XREAD
-VALUES_ENTRIES_BYTES_MAX: Final = 4 * MIB  # the same; one entry is always given
-VALUES_ENTRIES_AT_ONCE: Final = 128  # read from a stream without being interrupted
 VALUES_ENTRY_BYTES_MAX: Final = 1 * MIB  # of a stream's entry with fields, as JSON
 VALUES_BLOCK_S_MAX: Final = 300.0  # how long an XREAD may wait, whatever it asks for
 

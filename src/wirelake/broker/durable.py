@@ -55,6 +55,7 @@ class DurableTopics:
         self.delivered = 0
         self.resent = 0
         self.wake: Callable[[], None] = _nobody  # called when something was released
+        self.readers: dict[str, dict[Commit, None]] = {}  # topic → resolved when something on it was released
         self._telling = telling or Telling()
         self._notes = DeliveryNotes(topics, record)
         self._feeds: dict[str, dict[str, Feed]] = {}  # topic → peer id → feed
@@ -183,6 +184,10 @@ class DurableTopics:
             feeds = self._feeds.get(name)
             if feeds:
                 self._feed(list(feeds.values()), run, now_s)
+            if name in self.readers:
+                for waiting in self.readers.pop(name):
+                    if not waiting.done:
+                        waiting.resolve()
             if run[-1].position >= self.topics.head(name):
                 self._unreleased.pop(name, None)
             else:

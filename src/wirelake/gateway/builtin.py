@@ -11,7 +11,7 @@ from wirelake.limits import GATEWAY_BUSY_PAUSE_S
 from wirelake.message import DEVICES_SERVICE
 from wirelake.services.packets import Sending
 from wirelake.services.records import RecordService
-from wirelake.services.values import SERVICE, ValueService
+from wirelake.services.redis.service import SERVICE, RedisService
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway
@@ -22,7 +22,7 @@ class Builtin:
         self._gateway = gateway
         broker, state = gateway.broker, gateway.state
         broker.builtin[DEVICES_SERVICE] = DeviceCommands(gateway)
-        broker.builtin[SERVICE] = ValueService(broker, state.values, gateway.jobs, gateway.now_ms, self._about)
+        broker.builtin[SERVICE] = RedisService(broker, state, gateway.jobs, gateway.now_ms, gateway.later, self._about)
         sending = Sending(self._later, self._pause_s)
         self.records = RecordService(broker, state.records, sending, gateway.flush_soon)
         self.apply()

@@ -245,8 +245,8 @@ class Gateway:
     def new_id(self) -> str:
         return f"{self._prefix}-{next(self.numbers):x}"
 
-    def later(self, delay_s: float, call: Callable[[], object]) -> None:
-        self._loop.call_later(delay_s, call)
+    def later(self, delay_s: float, call: Callable[[], object]) -> asyncio.TimerHandle:
+        return self._loop.call_later(delay_s, call)
 
     def share_of(self, peer: Peer) -> str:
         """Whose share of the event loop's time a peer uses."""

@@ -54,9 +54,22 @@ from wirelake.protocols.session import Closing, Step
         ("CLIENT SETINFO shoe 42", b"-ERR Unrecognized option 'shoe'\r\n"),
         ("CLIENT SETNAME", b"-ERR wrong number of arguments for 'client|setname' command\r\n"),
         ("CLIENT KILL", b"-ERR unknown subcommand 'KILL'. Try CLIENT HELP.\r\n"),
-        ("CLIENT LIST", b"$16\r\nid=7 name= db=0\n\r\n"),
+        (
+            "CLIENT LIST",
+            (
+                b"$100\r\nid=7 name= age=0 idle=0 flags=N db=0 sub=0 psub=0 multi=-1 cmd=client|list lib-name= lib-ver= "
+                b"resp=2\n\r\n"
+            ),
+        ),
+        ("CLIENT LIST ID 6 8", b"$0\r\n\r\n"),
+        ("CLIENT LIST TYPE pubsub", b"$0\r\n\r\n"),
+        ("CLIENT LIST TYPE foo", b"-ERR Unknown client type 'foo'\r\n"),
+        ("CLIENT LIST ID", b"-ERR syntax error\r\n"),
+        ("CLIENT LIST ID x", b"-ERR Invalid client ID\r\n"),
+        ("CLIENT LIST FOO", b"-ERR syntax error\r\n"),
+        ("CLIENT INFO x", b"-ERR wrong number of arguments for 'client|info' command\r\n"),
         ("CLIENT NO-EVICT on", b"+OK\r\n"),
-        ("COMMAND COUNT", b":32\r\n"),
+        ("COMMAND COUNT", b":56\r\n"),
         ("COMMAND DOCS", b"*0\r\n"),
         (
             "COMMAND INFO get fly",
@@ -86,7 +99,7 @@ def test_nulls_and_maps_in_both_versions() -> None:
         server = ready(version)
         assert answered(server, ask(server, "GET a"), fields={"value": None}) == null
         assert answered(server, ask(server, "INFO"), fields={"a": 1}) == table
-    assert say(ready(), "COMMAND LIST").startswith(b"*32\r\n$4\r\nauth\r\n")
+    assert say(ready(), "COMMAND LIST").startswith(b"*56\r\n$6\r\nappend\r\n")
 
 
 def test_an_unknown_command_is_quoted_but_not_endlessly_and_on_one_line() -> None:

@@ -10,10 +10,17 @@ from wirelake.limits import (
     RESP_REQUESTS_OPEN_MAX,
     RESP_REQUESTS_PAUSE_AT,
 )
-from wirelake.protocols.resp.frames import Array, BulkString, EncodedArray, Push, Value
+from wirelake.protocols.resp.frames import Array, BulkString, EncodedArray, EncodedMap, Push, Value
 
 _FEW = 16  # looked at for each notification
 _VALUE_BYTES = 64  # about what the smallest value takes
+
+
+class Queued(Struct, frozen=True):
+    """A command of a transaction; with the answer, if the session has given it itself."""
+
+    args: tuple[bytes, ...]
+    answer: Value | None = None
 
 
 class Question(Struct):
@@ -25,6 +32,7 @@ class Question(Struct):
     weight: int = 0  # about how many bytes the answers hold
     confirmations: list[Value] | None = None  # the answers, if a subscription is granted
     added: list[bytes] = []  # the names that it added
+    queued: list[Queued] | None = None  # the commands of a transaction
 
 
 class Answers:
@@ -105,7 +113,7 @@ class Answers:
 
 def _weight(value: Value) -> int:
     match value:
-        case BulkString() | EncodedArray():
+        case BulkString() | EncodedArray() | EncodedMap():
             return _VALUE_BYTES + len(value.data)
         case Array() | Push():
             return _VALUE_BYTES + sum(map(_weight, value.items))

@@ -21,26 +21,45 @@ class Arity(Struct, frozen=True):
 
 _KEY: Final = (1, 1, 1)
 _KEYS: Final = (1, -1, 1)
+_PAIRS: Final = (1, -1, 2)
 
 
 COMMANDS: Mapping[bytes, Arity] = {
+    b"append": Arity(2, 2, _KEY),
     b"auth": Arity(1, 2),
     b"client": Arity(1),
     b"command": Arity(0),
     b"config": Arity(1),
     b"dbsize": Arity(0, 0),
+    b"decr": Arity(1, 1, _KEY),
+    b"decrby": Arity(2, 2, _KEY),
     b"del": Arity(1, None, _KEYS),
+    b"discard": Arity(0, 0),
     b"echo": Arity(1, 1),
+    b"exec": Arity(0, 0),
     b"exists": Arity(1, None, _KEYS),
     b"expire": Arity(2, None, _KEY),
+    b"flushdb": Arity(0),
     b"get": Arity(1, 1, _KEY),
+    b"getdel": Arity(1, 1, _KEY),
+    b"getset": Arity(2, 2, _KEY),
+    b"hdel": Arity(2, None, _KEY),
     b"hello": Arity(0),
+    b"hget": Arity(2, 2, _KEY),
+    b"hgetall": Arity(1, 1, _KEY),
+    b"hmget": Arity(2, None, _KEY),
+    b"hset": Arity(3, None, _KEY),
+    b"incr": Arity(1, 1, _KEY),
+    b"incrby": Arity(2, 2, _KEY),
     b"info": Arity(0),
     b"keys": Arity(1, 1),
     b"mget": Arity(1, None, _KEYS),
+    b"mset": Arity(2, None, _PAIRS),
+    b"multi": Arity(0, 0),
     b"persist": Arity(1, 1, _KEY),
     b"pexpire": Arity(2, None, _KEY),
     b"ping": Arity(0, 1),
+    b"psetex": Arity(3, 3, _KEY),
     b"psubscribe": Arity(1),
     b"pttl": Arity(1, 1, _KEY),
     b"publish": Arity(2, 2),
@@ -50,12 +69,18 @@ COMMANDS: Mapping[bytes, Arity] = {
     b"scan": Arity(1),
     b"select": Arity(1, 1),
     b"set": Arity(2, None, _KEY),
+    b"setex": Arity(3, 3, _KEY),
     b"strlen": Arity(1, 1, _KEY),
     b"subscribe": Arity(1),
     b"ttl": Arity(1, 1, _KEY),
     b"type": Arity(1, 1, _KEY),
     b"unlink": Arity(1, None, _KEYS),
     b"unsubscribe": Arity(0),
+    b"unwatch": Arity(0, 0),
+    b"watch": Arity(1, None, _KEYS),
+    b"xadd": Arity(4, None, _KEY),
+    b"xrange": Arity(3, None, _KEY),
+    b"xread": Arity(3),
 }
 _NAMES: Final = {verb: verb.decode() for verb in COMMANDS}
 
@@ -111,6 +136,10 @@ def error(text: bytes) -> SimpleError:
     return SimpleError(text[:RESP_LINE_BYTES_MAX].replace(b"\r", b" ").replace(b"\n", b" "))
 
 
+ABORTED: Final = SimpleError(b"EXECABORT Transaction discarded because of previous errors.")
+NESTED: Final = SimpleError(b"ERR MULTI calls can not be nested")
+NO_WATCH: Final = SimpleError(b"ERR WATCH inside MULTI is not allowed")
+NOT_IN_TRANSACTION: Final = SimpleError(b"ERR Command not allowed inside a transaction")
 NO_AUTH: Final = SimpleError(b"NOAUTH Authentication required.")
 NO_AUTH_HELLO: Final = SimpleError(
     b"NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass>"

@@ -112,13 +112,24 @@ class Integer(Value, frozen=True):
 
 
 class EncodedArray(Value, frozen=True):
-    """An array of bulk strings that was encoded bit by bit, because it is long. Both versions write it alike."""
+    """An array that was encoded bit by bit, because it is long. It holds only what both versions write alike."""
 
     name = "encoded_array"
     data: bytes
 
     def encode(self) -> bytes:
         return self.data
+
+
+class EncodedMap(Value, frozen=True):
+    """The same for a map: so many pairs of bulk strings."""
+
+    name = "encoded_map"
+    count: int
+    data: bytes
+
+    def encode(self) -> bytes:
+        return b"%%%d\r\n%b" % (self.count, self.data)
 
 
 class BulkString(Value, frozen=True):

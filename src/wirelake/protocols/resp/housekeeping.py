@@ -14,21 +14,49 @@ _CLIENT_ARGUMENTS = {
     b"getname": 2,
     b"id": 2,
     b"info": 2,
-    b"list": 2,
     b"no-evict": 3,
     b"no-touch": 3,
     b"setinfo": 4,
     b"setname": 3,
 }
 _INFO_OPTIONS = frozenset({b"lib-name", b"lib-ver"})
+_CLIENT_TYPES = frozenset({b"master", b"normal", b"pubsub", b"replica", b"slave"})
+_LIBRARY_BYTES_MAX = 256
 _PRINTABLE = range(0x21, 0x7F)
 
 
 class Peer(Struct):
-    """What a client told about itself, and the number it has here."""
+    """What a client told about itself, and what CLIENT LIST and INFO tell of it beside that."""
 
     id: int
     name: bytes = b""
+    library: dict[bytes, bytes] = {}
+    version: int = 2
+    age_s: int = 0
+    channels: int = 0
+    patterns: int = 0
+    queued: int = -1  # commands since MULTI; -1 outside of it
+
+    def line(self, command: bytes) -> bytes:
+        """As redis describes a client, as far as it is known here."""
+        flags = (b"P" if self.channels + self.patterns else b"") + (b"x" if self.queued >= 0 else b"")
+        known: dict[bytes, bytes | int] = {
+            b"id": self.id,
+            b"name": self.name,
+            b"age": self.age_s,
+            b"idle": 0,
+            b"flags": flags or b"N",
+            b"db": 0,
+            b"sub": self.channels,
+            b"psub": self.patterns,
+            b"multi": self.queued,
+            b"cmd": command,
+            b"lib-name": self.library.get(b"lib-name", b""),
+            b"lib-ver": self.library.get(b"lib-ver", b""),
+            b"resp": self.version,
+        }
+        shown = [b"%b=%b" % (name, each if isinstance(each, bytes) else b"%d" % each) for name, each in known.items()]
+        return b" ".join(shown) + b"\n"
 
 
 def select(args: Sequence[bytes]) -> Value:
@@ -40,6 +68,8 @@ def select(args: Sequence[bytes]) -> Value:
 
 def client(args: Sequence[bytes], peer: Peer) -> Value:  # noqa: PLR0911 (one return a subcommand)
     sub = args[1].lower()
+    if sub == b"list":
+        return _client_list(args[2:], peer)
     wanted = _CLIENT_ARGUMENTS.get(sub)
     if wanted is None:
         return unknown_subcommand(args)
@@ -52,17 +82,38 @@ def client(args: Sequence[bytes], peer: Peer) -> Value:  # noqa: PLR0911 (one re
             return BulkString(peer.name) if peer.name else frames.Null()
         case b"setname":
             return set_name(args[2], peer)
-        case b"info" | b"list":  # of other clients nothing is told
-            return BulkString(b"id=%d name=%b db=0\n" % (peer.id, peer.name))
+        case b"info":
+            return BulkString(peer.line(b"client|info"))
         case b"no-evict" | b"no-touch":
             return OK
-    return _set_info(args[2].lower(), args[3])
+    return _set_info(args[2].lower(), args[3], peer)
 
 
-def _set_info(option: bytes, value: bytes) -> Value:
+def _client_list(options: Sequence[bytes], peer: Peer) -> Value:
+    """Of other clients nothing is told."""
+    match [options[0].lower(), *options[1:]] if options else []:
+        case []:
+            is_listed = True
+        case [b"type", kind]:
+            if kind.lower() not in _CLIENT_TYPES:
+                return error(b"ERR Unknown client type '%b'" % kind[:128])
+            is_listed = kind.lower() == (b"pubsub" if peer.channels + peer.patterns else b"normal")
+        case [b"id", *ids] if ids:
+            if not all(map(is_canonical, ids)):
+                return error(b"ERR Invalid client ID")
+            is_listed = b"%d" % peer.id in ids
+        case _:
+            return error(b"ERR syntax error")
+    return BulkString(peer.line(b"client|list") if is_listed else b"")
+
+
+def _set_info(option: bytes, value: bytes, peer: Peer) -> Value:
     if option not in _INFO_OPTIONS:
         return error(b"ERR Unrecognized option '%b'" % option[:128])
-    return OK if _is_word(value) else error(b"ERR %b cannot contain spaces, newlines or special characters." % option)
+    if not _is_word(value):
+        return error(b"ERR %b cannot contain spaces, newlines or special characters." % option)
+    peer.library = {**peer.library, option: value[:_LIBRARY_BYTES_MAX]}
+    return OK
 
 
 def set_name(name: bytes, peer: Peer) -> Value:

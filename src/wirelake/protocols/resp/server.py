@@ -1,6 +1,7 @@
 """The gateway's end of a RESP connection."""
 
 from collections import deque
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -23,27 +24,28 @@ from wirelake.protocols.resp.commands import (
     error,
     event_of,
     not_while_subscribed,
-    unknown_command,
-    wrong_arguments,
 )
 from wirelake.protocols.resp.frames import BulkString, ClientFrame, Integer, Push, SimpleString, Value
 from wirelake.protocols.resp.hello import Hello, read_hello
 from wirelake.protocols.resp.housekeeping import OK, Peer
+from wirelake.protocols.resp.queueing import BAD_NAME, QueueingSession, is_text
 from wirelake.protocols.resp.session import SERVER_TABLE, ServerState, Settings
 from wirelake.protocols.resp.skimming import skim
+from wirelake.protocols.resp.transaction import executed
 from wirelake.protocols.resp.translation import PATTERN, failure_text, reply_value, to_message, value_from_message
 from wirelake.protocols.resp.versions import in_version_2
-from wirelake.protocols.session import SILENCE, Closing, Session, Step
+from wirelake.protocols.session import SILENCE, Closing, Step
 
 _ARGUMENT_BYTES = 16  # about what an argument takes beside its own bytes
 
 
-class ServerSession(Session):
+class ServerSession(QueueingSession):
     """`connection_id` is what CLIENT ID answers."""
 
     table = SERVER_TABLE
     __slots__ = (
         "_answers",
+        "_begun_s",
         "_channels",
         "_closing",
         "_held",
@@ -61,6 +63,7 @@ class ServerSession(Session):
         super().__init__(now_s, settings.idle_s)
         self.settings = settings
         self.version = 2
+        self._begun_s = now_s
         self._peer = Peer(connection_id)
         self._channels: dict[bytes, None] = {}  # in the order of subscribing
         self._patterns: dict[bytes, None] = {}
@@ -96,7 +99,7 @@ class ServerSession(Session):
     @property
     def audience(self) -> str | None:
         """In RESP 2 only while a push cannot be taken for an answer: all that is open confirms subscriptions."""
-        if self.state is ServerState.READY and self.version == 3:
+        if self.state in (ServerState.READY, ServerState.QUEUEING) and self.version == 3:
             return "resp 3"
         if self.state is ServerState.SUBSCRIBED and self._answers.all_confirm:
             return "resp 2"
@@ -208,27 +211,35 @@ class ServerSession(Session):
 
     # What the session answers by itself
 
-    def _ping(self, frame: ClientFrame, _now_s: float, step: Step) -> None:
-        self._answer_now(BulkString(frame.args[1]) if len(frame.args) > 1 else SimpleString(b"PONG"), step)
+    def _answer_itself(self, frame: ClientFrame, _now_s: float, step: Step) -> None:
+        answer = self._own(frame.args)
+        if answer is None:
+            raise StateError(f"{frame.name} is for those above")
+        self._answer_now(answer, step)
+
+    def _own(self, args: Sequence[bytes]) -> Value | None:
+        """The answer, where nobody above need be asked."""
+        match args[0].lower():
+            case b"ping" | b"echo":
+                return BulkString(args[1]) if len(args) > 1 else SimpleString(b"PONG")
+            case b"select":
+                return housekeeping.select(args)
+            case b"client":
+                return housekeeping.client(args, self._described())
+            case b"command":
+                return housekeeping.command(args)
+        return None
+
+    def _described(self) -> Peer:
+        peer, transaction = self._peer, self._transaction
+        peer.version, peer.age_s = self.version, int(self.heard_s - self._begun_s)
+        peer.channels, peer.patterns = len(self._channels), len(self._patterns)
+        peer.queued = -1 if transaction is None else len(transaction)
+        return peer
 
     def _ping_subscribed(self, frame: ClientFrame, _now_s: float, step: Step) -> None:
         said = frame.args[1] if len(frame.args) > 1 else b""
         self._answer_now(frames.Array((BulkString(b"pong"), BulkString(said))), step)
-
-    def _select(self, frame: ClientFrame, _now_s: float, step: Step) -> None:
-        self._answer_now(housekeeping.select(frame.args), step)
-
-    def _client(self, frame: ClientFrame, _now_s: float, step: Step) -> None:
-        self._answer_now(housekeeping.client(frame.args, self._peer), step)
-
-    def _command(self, frame: ClientFrame, _now_s: float, step: Step) -> None:
-        self._answer_now(housekeeping.command(frame.args), step)
-
-    def _unknown(self, frame: ClientFrame, _now_s: float, step: Step) -> None:
-        self._answer_now(unknown_command(frame.args), step)
-
-    def _misused(self, frame: ClientFrame, _now_s: float, step: Step) -> None:
-        self._answer_now(wrong_arguments(frame.verb), step)
 
     def _not_here(self, frame: ClientFrame, _now_s: float, step: Step) -> None:
         self._answer_now(not_while_subscribed(frame.verb), step)
@@ -242,15 +253,15 @@ class ServerSession(Session):
         self._put(frame, to_message(frame, Sender.CLIENT), step)
 
     def _publish(self, frame: ClientFrame, now_s: float, step: Step) -> None:
-        if _is_text(frame.args[1]):
+        if is_text(frame.args[1]):
             self._ask(frame, now_s, step)
         else:
-            self._answer_now(_BAD_NAME, step)
+            self._answer_now(BAD_NAME, step)
 
     def _subscribe(self, frame: ClientFrame, _now_s: float, step: Step) -> None:
         chosen, names = self._chosen(frame), frame.args[1:]
-        if not all(map(_is_text, names)):
-            self._answer_now(_BAD_NAME, step)
+        if not all(map(is_text, names)):
+            self._answer_now(BAD_NAME, step)
             return
         if self._subscriptions + len(names) > RESP_SUBSCRIPTIONS_MAX:
             self._answer_now(error(b"ERR too many subscriptions"), step)
@@ -310,8 +321,10 @@ class ServerSession(Session):
             self._undo(question)
         if message.failure is None and question.confirmations is not None:
             found = question.confirmations
+        elif question.queued is not None:
+            found = [executed(question.queued, message, question.version)]
         else:
-            found = [reply_value(message, question.verb)]
+            found = [reply_value(message, question.verb, question.version)]
         self._write(question, found, question.version, step)
 
     def _undo(self, question: Question) -> None:
@@ -357,6 +370,7 @@ class ServerSession(Session):
     def _reset(self, _frame: ClientFrame, now_s: float, step: Step) -> None:
         self.version = 2
         self._peer.name = b""
+        self._forget_transaction(step)
         for field, chosen in (("topics", self._channels), ("patterns", self._patterns)):
             if chosen:
                 names = [name.decode() for name in chosen]
@@ -409,17 +423,6 @@ class ServerSession(Session):
             return
         self.state = ServerState.CLOSED
         step.closing = Closing("idle", f"nothing heard for {self.settings.idle_s:g} s")
-
-
-_BAD_NAME = error(b"ERR channel names and patterns are UTF-8 text here")
-
-
-def _is_text(name: bytes) -> bool:
-    try:
-        name.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _shaped(value: Value, version: int) -> Value:

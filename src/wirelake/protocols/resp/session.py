@@ -4,6 +4,7 @@ RESP has no request numbers: answers come in the order of the commands, however 
 server keeps the open questions in a queue and holds an answer back until those before it are answered. In RESP 3 pushes
 are independent of that queue. In RESP 2 they look like answers, so there they wait their turn in it, and a client that
 is subscribed to anything may send little else (state SUBSCRIBED); it leaves that state with its last subscription.
+What comes between MULTI and EXEC is kept (state QUEUEING) and handed up as one request.
 
 A server's row is found by the command's name. The four words in parentheses are commands without any words, with the
 wrong number of arguments, unknown ones, and lines that give away a browser's HTTP request. A listener that is open to
@@ -27,6 +28,7 @@ class ServerState(Enum):
     CHECKING = auto()  # a login is being decided
     READY = auto()
     SUBSCRIBED = auto()  # RESP 2, with at least one subscription
+    QUEUEING = auto()  # between MULTI and EXEC
     LEAVING = auto()  # nothing more is read; the last answers are awaited
     CLOSED = auto()
 
@@ -78,11 +80,13 @@ SERVER_TABLE = Table(
             (S.READY, S.CHECKING),
             "the version is switched; with AUTH, once the login is decided",
         ),
-        Row(S.READY, "ping", "_ping", (S.READY,), "PONG, or the argument"),
-        Row(S.READY, "echo", "_ping", (S.READY,), "the argument"),
-        Row(S.READY, "select", "_select", (S.READY,), "OK for 0, the only database"),
-        Row(S.READY, "client", "_client", (S.READY,), "SETNAME, GETNAME, SETINFO and ID are answered"),
-        Row(S.READY, "command", "_command", (S.READY,), "an empty list; COUNT, LIST, INFO, DOCS"),
+        Row(S.READY, "ping", "_answer_itself", (S.READY,), "PONG, or the argument"),
+        Row(S.READY, "echo", "_answer_itself", (S.READY,), "the argument"),
+        Row(S.READY, "select", "_answer_itself", (S.READY,), "OK for 0, the only database"),
+        Row(
+            S.READY, "client", "_answer_itself", (S.READY,), "ID, INFO, LIST, GETNAME, SETNAME and SETINFO are answered"
+        ),
+        Row(S.READY, "command", "_answer_itself", (S.READY,), "an empty list; COUNT, LIST, INFO, DOCS"),
         *(
             Row(
                 S.READY,
@@ -98,6 +102,21 @@ SERVER_TABLE = Table(
             for state in (S.READY, S.SUBSCRIBED)
             for kind, says in (("", "the names, or all: asked above, then confirmed one by one"), ("p", "likewise"))
         ),
+        Row(S.READY, "multi", "_multi", (S.QUEUEING,), "OK; what follows is queued"),
+        Row(S.READY, "watch", "_watch", (S.READY,), "asked above, answered in turn"),
+        Row(S.READY, "exec", "_no_transaction", (S.READY,), "ERR: without MULTI"),
+        Row(S.READY, "discard", "_no_transaction", (S.READY,), "ERR: without MULTI"),
+        Row(S.QUEUEING, "exec", "_exec", (S.READY,), "asked above as one; EXECABORT if a command was refused"),
+        Row(S.QUEUEING, "discard", "_discard", (S.READY,), "OK; what was queued is forgotten"),
+        Row(S.QUEUEING, "multi", "_nested", (S.QUEUEING,), "ERR: MULTI calls can not be nested"),
+        Row(S.QUEUEING, "watch", "_nested", (S.QUEUEING,), "ERR: WATCH inside MULTI is not allowed"),
+        *(
+            Row(S.QUEUEING, event, "_not_queued", (S.QUEUEING,), "ERR: not inside a transaction, which is aborted")
+            for event in ("auth", "hello", "subscribe", "psubscribe", "unsubscribe", "punsubscribe")
+        ),
+        Row(S.QUEUEING, ANY_FRAME, "_queue", (S.QUEUEING,), "QUEUED"),
+        Row(S.QUEUEING, "app response", "_answer", (S.QUEUEING,), "sent once those before it are"),
+        Row(S.QUEUEING, "app notification", "_push", (S.QUEUEING, S.CLOSED), "message or pmessage, if subscribed"),
         Row(S.READY, "publish", "_publish", (S.READY,), "asked above, answered in turn"),
         Row(S.READY, ANY_FRAME, "_ask", (S.READY,), "asked above, answered in turn"),
         *(
@@ -122,7 +141,7 @@ SERVER_TABLE = Table(
         ),
         *(
             Row(state, event, do, then, says)
-            for state in (S.NEW, S.READY, S.SUBSCRIBED)
+            for state in (S.NEW, S.READY, S.SUBSCRIBED, S.QUEUEING)
             for event, do, then, says in (
                 (EMPTY, "_ignore", (state,), "nothing"),
                 (MISUSED, "_misused", (state,), "ERR: wrong number of arguments"),
@@ -134,7 +153,7 @@ SERVER_TABLE = Table(
         ),
         *(
             Row(state, "app fail", "_fail", (S.LEAVING, S.CLOSED), "the open answers, ERR Protocol error, close")
-            for state in (S.NEW, S.CHECKING, S.READY, S.SUBSCRIBED)
+            for state in (S.NEW, S.CHECKING, S.READY, S.SUBSCRIBED, S.QUEUEING)
         ),
         Row(S.LEAVING, ANY_FRAME, "_ignore", (S.LEAVING,), "nothing"),
         Row(S.LEAVING, "app response", "_answer", (S.LEAVING, S.CLOSED), "sent in its turn; close after the last"),
@@ -142,7 +161,7 @@ SERVER_TABLE = Table(
         Row(S.LEAVING, "clock leave", "_give_up", (S.CLOSED,), "ERR to the open questions, close"),
         *(
             Row(state, event, do, then, says)
-            for state in (S.NEW, S.CHECKING, S.READY, S.SUBSCRIBED, S.LEAVING)
+            for state in (S.NEW, S.CHECKING, S.READY, S.SUBSCRIBED, S.QUEUEING, S.LEAVING)
             for event, do, then, says in (
                 ("app goodbye", "_goodbye", (S.CLOSED,), "ERR to the open questions, close"),
                 ("app flood", "_flood", (S.CLOSED,), "close: too many answers wait their turn"),

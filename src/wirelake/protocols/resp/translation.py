@@ -34,6 +34,7 @@ SERVICE = "redis"
 DEFAULT_USER = "default"  # whom a password without a name belongs to
 PATTERN = "pattern"  # header of a notification that a pattern matched
 
+_LISTS = frozenset({b"exec", b"xrange", b"xread"})
 _CODE_WORD = re.compile(r"[A-Z][A-Z0-9_]+(?: |\Z)")
 
 
@@ -67,20 +68,27 @@ def value_from_message(message: Message) -> Value:
     return _answer_value(message)
 
 
-def reply_value(message: Message, verb: bytes) -> Value:
+def reply_value(message: Message, verb: bytes, version: int) -> Value:
     """The answer to this command as a value; one that RESP cannot carry is an error, so that the queue goes on.
 
     A publisher is told a number of receivers, 0 if it is not known. An empty answer to GET is an empty string, not OK.
+    Where there is nothing to list, RESP 2 has a null of its own, and the streams of XREAD are no map there.
     """
+    if verb in _LISTS and message.failure is None and version == 2 and message.fields == {"value": None}:
+        return frames.NullArray()
     if message.failure is None and verb == b"publish":
         receivers = message.fields.get("receivers")
         return frames.Integer(receivers if isinstance(receivers, int) else 0)
     if message.failure is None and verb == b"get" and not (message.fields or message.payload):
         return BulkString(b"")
     try:
-        return value_from_message(message)
+        value = value_from_message(message)
     except TranslationError as fault:
         return error(b"ERR the answer does not fit: " + str(fault).encode(errors="backslashreplace"))
+    if verb == b"xread" and version == 3 and isinstance(value, frames.Array):
+        streams = [each.items for each in value.items if isinstance(each, frames.Array)]
+        return frames.Map(tuple([frames.Pair(*each) for each in streams]))
+    return value
 
 
 def notification_of(value: Value) -> Message | None:
@@ -275,8 +283,6 @@ def _answer_value(message: Message) -> Value:
         raise TranslationError("an answer in several parts")
     if message.fields and message.payload:
         raise TranslationError("fields and payload together do not fit where there is room for one value")
-    if message.protocol == "resp" and message.name == frames.EncodedArray.name:
-        return frames.EncodedArray(message.payload)
     if message.payload or (message.protocol == "resp" and message.name == BulkString.name):
         return BulkString(message.payload)
     if not message.fields:

@@ -76,6 +76,8 @@ def from_plain(plain: Any, depth: int = 0) -> Value:  # noqa: PLR0911 (one retur
                     [frames.BulkString(item) if type(item) is bytes else from_plain(item, depth + 1) for item in plain]
                 )
             )
+        case frames.EncodedArray() | frames.EncodedMap():
+            return plain
         case set() | frozenset():
             return frames.Set(tuple([from_plain(item, depth + 1) for item in plain]))
         case dict():

@@ -21,6 +21,8 @@ def in_version_2(value: Value) -> Value:  # noqa: PLR0911 (one return a type)
             return frames.Array(
                 tuple([item if type(item) is frames.BulkString else in_version_2(item) for item in value.items])
             )
+        case frames.EncodedMap():
+            return frames.EncodedArray(b"*%d\r\n%b" % (2 * value.count, value.data))
         case frames.Map():
             sides = [side for pair in value.pairs for side in (pair.key, pair.value)]
             return frames.Array(tuple([in_version_2(side) for side in sides]))

@@ -31,6 +31,7 @@ from wirelake.protocols.resp.versions import in_version_2
 _SUBSCRIBES = frozenset({b"subscribe", b"psubscribe"})
 _UNSUBSCRIBES = frozenset({b"unsubscribe", b"punsubscribe"})
 _STAR = ord("*")
+_TRANSACTIONS = frozenset({"discard", "exec", "multi", "unwatch", "watch"})
 _BAD_NAME = error(b"ERR channel names and patterns are UTF-8 text here")
 _LOGGED_IN = error(b"ERR the sisnet connection is logged in already")
 
@@ -81,7 +82,7 @@ class RedisForm:
     def answer(self, question: RedisQuestion, message: Message) -> bytes:
         if message.failure is None and question.verb in _SUBSCRIBES | _UNSUBSCRIBES:
             return self._encoded(self._confirmations(question), question.version)
-        return self._encoded([reply_value(message, question.verb)], question.version)
+        return self._encoded([reply_value(message, question.verb, question.version)], question.version)
 
     def push(self, message: Message) -> bytes:
         return self._encoded([value_from_message(message)], self.version)
@@ -149,6 +150,8 @@ def _refusal(frame: ClientFrame, event: str) -> Value | None:
         return wrong_arguments(frame.verb)
     if event in (UNKNOWN, HTTP):
         return unknown_command(frame.args)
+    if event in _TRANSACTIONS:
+        return error(b"ERR transactions are served on the redis port only")
     channels = {"publish": frame.args[1:2], "subscribe": frame.args, "psubscribe": frame.args}.get(event, ())
     return None if all(map(_is_text, channels)) else _BAD_NAME
 

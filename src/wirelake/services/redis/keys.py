@@ -1,0 +1,217 @@
+"""Commands on keys, whatever type of value they have."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from wirelake.errors import InputError
+from wirelake.limits import VALUES_KEYS_AT_ONCE, VALUES_TRANSACTION_KEYS_MAX
+from wirelake.protocols.resp.frames import BulkString, EncodedArray
+from wirelake.services.redis.arguments import (
+    I64,
+    OK,
+    SYNTAX,
+    Args,
+    Call,
+    Work,
+    Writes,
+    at_least,
+    at_most,
+    counted,
+    exactly,
+    number,
+    quoted,
+)
+from wirelake.state.identities import ADMIN
+from wirelake.state.topics import Topics
+from wirelake.state.values import ALL, NO_END, NO_KEY, Values
+
+_SCAN_KEYS: Final = 10  # looked at, where SCAN names no count
+_SCAN_KEYS_MAX: Final = 10_000  # COUNT is a hint
+_CURSOR_DIGITS_MAX: Final = 20
+_CONDITIONS: Final = frozenset({b"nx", b"xx", b"gt", b"lt"})
+_FLUSH_OPTIONS: Final = frozenset({b"async", b"sync"})
+
+
+class Keys:
+    def __init__(self, values: Values, topics: Topics, writes: Writes) -> None:
+        self._values = values
+        self._topics = topics
+        self._writes = writes
+        self.operations: dict[str, Callable[[Call], Any]] = {
+            "dbsize": self._size,
+            "del": self._delete,
+            "exists": self._exists,
+            "expire": self._expire,
+            "flushdb": self._flush,
+            "keys": self._keys,
+            "persist": self._persist,
+            "pexpire": self._expire_ms,
+            "pttl": self._remaining_ms,
+            "scan": self._scan,
+            "ttl": self._remaining,
+            "type": self._type,
+            "unlink": self._delete,
+        }
+
+    def _exists(self, call: Call) -> int:
+        return self._values.exists(at_least(call.args, 1, "exists"), call.now_ms)
+
+    def _type(self, call: Call) -> str:
+        (key,) = exactly(call.args, 1, "type")
+        found = self._values.type(key, call.now_ms)
+        if found is None and key.startswith(b"@") and self._topics.head(key.decode(errors="replace")):
+            return "stream"
+        return found or "none"
+
+    def _size(self, call: Call) -> int:
+        exactly(call.args, 0, "dbsize")
+        return len(self._values)
+
+    def _keys(self, call: Call) -> Work:
+        (pattern,) = exactly(call.args, 1, "keys")
+        if call.is_queued and len(self._values) > VALUES_TRANSACTION_KEYS_MAX:
+            raise InputError(f"ERR inside MULTI, KEYS looks through at most {VALUES_TRANSACTION_KEYS_MAX} keys")
+        _, found = yield from self._look(call, pattern, 0, ALL)
+        return found
+
+    def _scan(self, call: Call) -> Work:
+        cursor, *options = at_least(call.args, 1, "scan")
+        if not cursor.isdigit() or len(cursor) > _CURSOR_DIGITS_MAX or int(cursor) not in I64:
+            raise InputError("ERR invalid cursor")
+        pattern, count, wanted = b"*", _SCAN_KEYS, ""
+        if len(options) % 2:
+            raise InputError(SYNTAX)
+        for option, value in zip(options[::2], options[1::2], strict=True):
+            match option.lower():
+                case b"match":
+                    pattern = value
+                case b"count":
+                    count = number(value)
+                    if count < 1:
+                        raise InputError(SYNTAX)
+                case b"type":
+                    wanted = value.lower().decode(errors="replace")
+                case _:
+                    raise InputError(SYNTAX)
+        count_max = VALUES_TRANSACTION_KEYS_MAX if call.is_queued else _SCAN_KEYS_MAX
+        behind, found = yield from self._look(call, pattern, int(cursor), min(count, count_max), wanted)
+        if isinstance(found, EncodedArray):
+            return EncodedArray(b"*2\r\n" + BulkString(b"%d" % behind).encode() + found.data)
+        return [b"%d" % behind, found]
+
+    def _look(self, call: Call, pattern: bytes, cursor: int, count: int, wanted: str = "") -> Work:
+        """Look for keys. A redis client's answer is encoded on the way, others take what there is as a list."""
+        is_redis, now_ms = call.peer.protocol == "resp", call.now_ms
+        found: list[bytes] = []
+        encoded: list[bytes] = []
+        part: list[bytes] = []
+        size = matched = 0
+        for behind, looked_at in self._values.look(pattern, cursor, count, now_ms):
+            cursor, keys = behind, looked_at
+            if wanted:
+                keys = [key for key in looked_at if self._values.type(key, now_ms) == wanted]
+            for key in keys:
+                size = counted(size, key)
+            matched += len(keys)
+            if is_redis:
+                part += [b"$%d\r\n%b\r\n" % (len(key), key) for key in keys]
+                if len(part) >= VALUES_KEYS_AT_ONCE:
+                    encoded.append(b"".join(part))
+                    part.clear()
+            else:
+                found += keys
+            yield None
+        return cursor, EncodedArray(b"".join([b"*%d\r\n" % matched, *encoded, *part])) if is_redis else found
+
+    def _remaining(self, call: Call) -> int:
+        (key,) = exactly(call.args, 1, "ttl")
+        left_ms = self._values.remaining_ms(key, call.now_ms)
+        return left_ms if left_ms in (NO_KEY, NO_END) else (left_ms + 500) // 1000
+
+    def _remaining_ms(self, call: Call) -> int:
+        (key,) = exactly(call.args, 1, "pttl")
+        return self._values.remaining_ms(key, call.now_ms)
+
+    def _delete(self, call: Call) -> Any:
+        if call.is_queued:
+            at_most(call.args, VALUES_TRANSACTION_KEYS_MAX, "keys inside MULTI")
+        if len(call.args) > VALUES_KEYS_AT_ONCE and not call.is_queued:
+            return self._delete_many(call)
+        return self._remove(at_least(call.args, 1, "del"), call.now_ms)
+
+    def _delete_many(self, call: Call) -> Work:
+        """Many keys: others may be served between two parts of them."""
+        gone = 0
+        for place in range(0, len(call.args), VALUES_KEYS_AT_ONCE):
+            gone += self._remove(call.args[place : place + VALUES_KEYS_AT_ONCE], call.now_ms)
+            yield None
+        return gone
+
+    def _remove(self, keys: Args, now_ms: int) -> int:
+        gone, self._writes.last = self._values.delete(keys, now_ms)
+        return gone
+
+    def _expire(self, call: Call) -> int:
+        return self._end(call, 1000, "expire")
+
+    def _expire_ms(self, call: Call) -> int:
+        return self._end(call, 1, "pexpire")
+
+    def _end(self, call: Call, unit_ms: int, name: str) -> int:
+        key, amount, *options = at_least(call.args, 2, name)
+        conditions, now_ms = _conditions(options), call.now_ms
+        ends_at_ms = now_ms + number(amount) * unit_ms
+        if ends_at_ms not in I64:
+            raise InputError(f"ERR invalid expire time in '{name}' command")
+        left_ms = self._values.remaining_ms(key, now_ms)
+        if left_ms == NO_KEY or not _allowed(conditions, left_ms, ends_at_ms - now_ms):
+            return 0
+        if ends_at_ms <= now_ms:
+            return self._remove([key], now_ms)
+        self._writes.last = self._values.expire(key, ends_at_ms, now_ms) or self._writes.last
+        return 1
+
+    def _persist(self, call: Call) -> int:
+        (key,) = exactly(call.args, 1, "persist")
+        if self._values.remaining_ms(key, call.now_ms) in (NO_KEY, NO_END):
+            return 0
+        self._writes.last = self._values.expire(key, None, call.now_ms) or self._writes.last
+        return 1
+
+    def _flush(self, call: Call) -> Any:
+        """Remove all values; durable topics stay."""
+        if len(call.args) > 1:
+            raise InputError(SYNTAX)
+        if call.args and call.args[0].lower() not in _FLUSH_OPTIONS:
+            raise InputError(SYNTAX)
+        if call.peer.identity != ADMIN:
+            raise InputError(
+                f"NOPERM User {quoted(call.peer.identity.encode())} has no permissions to run the 'flushdb' command"
+            )
+        self._writes.last = self._values.clear()
+        return OK
+
+
+def _conditions(options: Args) -> set[bytes]:
+    """EXPIRE with NX, XX, GT or LT."""
+    words = {option.lower() for option in options}
+    for option in options:
+        if option.lower() not in _CONDITIONS:
+            raise InputError(f"ERR Unsupported option {quoted(option)}")
+    if b"nx" in words and len(words) > 1:
+        raise InputError("ERR NX and XX, GT or LT options at the same time are not compatible")
+    if words >= {b"gt", b"lt"}:
+        raise InputError("ERR GT and LT options at the same time are not compatible")
+    return words
+
+
+def _allowed(conditions: set[bytes], left_ms: int, wanted_ms: int) -> bool:
+    """A value without an end counts as one that never ends."""
+    endless = left_ms == NO_END
+    refused = (
+        (b"nx" in conditions and not endless)
+        or (b"xx" in conditions and endless)
+        or (b"gt" in conditions and (endless or wanted_ms <= left_ms))
+        or (b"lt" in conditions and not endless and wanted_ms >= left_ms)
+    )
+    return not refused

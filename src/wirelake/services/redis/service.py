@@ -1,0 +1,210 @@
+"""The service `redis`: each operation is a redis command with its `args`.
+
+What is told of a value is told once that value is on disk: a question behind a write that is still on its way waits for
+it. A long command is done bit by bit, with others served in between, but for one that is part of a transaction.
+"""
+
+from collections.abc import Callable, Generator
+from typing import Any, Final
+
+from wirelake.broker.broker import Broker, answered
+from wirelake.broker.jobs import Job, Jobs
+from wirelake.broker.peer import Peer
+from wirelake.broker.services import failed
+from wirelake.commit import Commit
+from wirelake.errors import InputError, StorageError
+from wirelake.limits import (
+    STATE_VALUES_BYTES_MAX,
+    VALUES_ANSWER_BYTES_MAX,
+    VALUES_ANSWER_HELD_BYTES,
+)
+from wirelake.message import Fault, Kind, Message, Operation
+from wirelake.protocols.resp.frames import EncodedArray, EncodedMap
+from wirelake.services.redis.arguments import (
+    OK,
+    Call,
+    Work,
+    Writes,
+    at_least,
+    exactly,
+    quoted,
+    read_args,
+    run_through,
+)
+from wirelake.services.redis.hashes import Hashes
+from wirelake.services.redis.keys import Keys
+from wirelake.services.redis.streams import Later, Streams
+from wirelake.services.redis.strings import Strings
+from wirelake.services.redis.transactions import Watches
+from wirelake.state.store import StateStore
+
+SERVICE: Final = "redis"
+
+_CONFIG: Final = {b"appendonly": b"yes", b"databases": b"1", b"maxmemory": b"%d" % STATE_VALUES_BYTES_MAX, b"save": b""}
+_REDIS: Final = "resp"  # the protocol whose sessions have transactions
+
+
+class RedisService:
+    """Also a watcher of the broker's: a peer that goes away watches and waits no longer."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        state: StateStore,
+        jobs: Jobs,
+        now_ms: Callable[[], int],
+        later: Later,
+        about: Callable[[], str],
+    ) -> None:
+        self._broker = broker
+        self._values = state.values
+        self._jobs = jobs
+        self._now_ms = now_ms
+        self._about = about  # what INFO tells
+        self._writes = Writes()
+        self._watches = Watches(state.values)
+        self._streams = Streams(broker, state.values, state.topics, self._writes, later)
+        self._operations: dict[str, Callable[[Call], Any]] = {
+            "config": self._config,
+            "info": self._info,
+            **Strings(state.values, self._writes).operations,
+            **Keys(state.values, state.topics, self._writes).operations,
+            **Hashes(state.values, self._writes).operations,
+            **self._streams.operations,
+        }
+        self._of_sessions: dict[str, Callable[[Call], Any]] = {"watch": self._watch, "unwatch": self._unwatch}
+        broker.watchers.append(self)
+
+    def __call__(self, peer: Peer, message: Message, _now_s: float) -> None:
+        """Raises InputError in the words of redis."""
+        op = message.target.op.lower() if isinstance(message.target, Operation) else ""
+        if op == "exec" and peer.protocol == _REDIS:
+            self._execute(peer, message)
+            return
+        before = self._writes.last
+        said = self._do(op, Call(peer, read_args(message), self._now_ms()))
+        if isinstance(said, Generator):
+            self._jobs.start(peer, message, self._work(peer, message, said))
+            return
+        is_decided = self._writes.last is before and before.done
+        answer = _answer(message, said)
+        if is_decided:
+            self._broker.after(None, peer, answer)
+        elif len(answer.payload) > VALUES_ANSWER_HELD_BYTES:
+            self._jobs.start(peer, message, self._wait(peer, answer, self._writes.last))
+        else:
+            self._broker.after(self._writes.last, peer, answer)
+
+    def left(self, peer: Peer) -> None:
+        self._watches.remove(peer)
+        self._streams.left(peer)
+
+    def drained(self, peer: Peer) -> None:
+        """Nothing is held back for a slow reader."""
+
+    def _do(self, op: str, call: Call) -> Any:
+        operation = self._operations.get(op)
+        if operation is None and call.peer.protocol == _REDIS:
+            operation = self._of_sessions.get(op)
+        if operation is None:
+            raise InputError(f"ERR unknown command '{op[:128]}'")
+        return operation(call)
+
+    def _work(self, peer: Peer, message: Message, work: Work) -> Job:
+        """Answer a long command, when what it tells of is durable."""
+        said = yield from work
+        yield self._writes.last
+        self._broker.after(self._writes.last, peer, _answer(message, said))
+
+    def _wait(self, peer: Peer, answer: Message, commit: Commit) -> Job:
+        """Answer when this is durable."""
+        yield commit
+        self._broker.after(commit, peer, answer)
+
+    # Transactions
+
+    def _execute(self, peer: Peer, message: Message) -> None:
+        """Do the commands that a session queued, all of them at once and on disk as one."""
+        now_ms = self._now_ms()
+        if not self._watches.remove(peer, now_ms):
+            self._broker.after(self._writes.last, peer, answered(message, fields={"value": None}))
+            return
+        parts: list[Message] = []
+        size = 0
+        with self._values.whole():
+            for verb, *args in message.fields["commands"]:
+                part = self._part(verb, Call(peer, args, now_ms, is_queued=True))
+                size += _size(part)
+                if size > VALUES_ANSWER_BYTES_MAX:
+                    part = failed("", f"ERR the answer is over the limit of {VALUES_ANSWER_BYTES_MAX} bytes")
+                parts.append(part)
+        answer = answered(message, name="exec", parts=tuple(parts))
+        if size > VALUES_ANSWER_HELD_BYTES and not self._writes.last.done:
+            self._jobs.start(peer, message, self._wait(peer, answer, self._writes.last))
+        else:
+            self._broker.after(self._writes.last, peer, answer)
+
+    def _part(self, verb: bytes, call: Call) -> Message:
+        """The answer to one of several commands."""
+        try:
+            if verb == b"publish":
+                return self._publish(call)
+            said = self._do(verb.decode(errors="backslashreplace"), call)
+            return _answer(_PART, run_through(said) if isinstance(said, Generator) else said)
+        except InputError as error:
+            return failed("", str(error), Fault.BAD_REQUEST)
+        except StorageError as error:
+            return failed("", str(error), Fault.STORAGE)
+
+    def _publish(self, call: Call) -> Message:
+        topic, content = exactly(call.args, 2, "publish")
+        message = Message(kind=Kind.NOTIFICATION, payload=content)
+        said, commit = self._broker.publish(
+            topic.decode(errors="backslashreplace"), message, call.peer.identity, call.now_ms
+        )
+        self._writes.last = commit or self._writes.last
+        return answered(_PART, fields=said.fields or {"id": said.id})
+
+    def _watch(self, call: Call) -> Any:
+        self._watches.add(call.peer, at_least(call.args, 1, "watch"), call.now_ms)
+        return OK
+
+    def _unwatch(self, call: Call) -> Any:
+        self._watches.remove(call.peer)
+        return OK
+
+    # About the gateway
+
+    def _info(self, _call: Call) -> bytes:
+        """All of it, whatever sections were asked for."""
+        keys = len(self._values)
+        keyspace = f"# Keyspace\r\ndb0:keys={keys},expires=0,avg_ttl=0\r\n" if keys else "# Keyspace\r\n"
+        return (self._about() + f"# Memory\r\nused_memory:{self._values.size_bytes}\r\n\r\n" + keyspace).encode()
+
+    def _config(self, call: Call) -> dict[bytes, bytes]:
+        """The few that benchmarks and clients look at; nothing can be changed here."""
+        sub, *names = at_least(call.args, 1, "config")
+        if sub.lower() != b"get" or not names:
+            raise InputError(f"ERR CONFIG {quoted(sub)} is not served here")
+        return {name: _CONFIG[name] for name in map(bytes.lower, names) if name in _CONFIG}
+
+
+_PART: Final = Message(kind=Kind.REQUEST)  # a command of a transaction: its answer has no number of its own
+
+
+def _answer(message: Message, said: Any) -> Message:
+    if isinstance(said, bytes):
+        return answered(message, name="bulk_string", protocol=_REDIS, payload=said)
+    return answered(message, fields={} if said is OK else {"value": said})
+
+
+def _size(answer: Message) -> int:
+    """About how many bytes it holds."""
+    value = answer.fields.get("value")
+    if isinstance(value, EncodedArray | EncodedMap):
+        return len(value.data)
+    if isinstance(value, dict):
+        return sum(len(key) + len(each) for key, each in value.items())
+    if isinstance(value, list):
+        return sum(len(each) for each in value if isinstance(each, bytes))
+    return len(answer.payload)
