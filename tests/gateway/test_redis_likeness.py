@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 import shutil
 import socket
 from collections.abc import AsyncIterator
@@ -13,9 +14,10 @@ import pytest
 from gateway.running import HOST, WAIT_S, running_gateway
 from gateway.test_redis_values import Line
 
-COMMANDS = 1500
+COMMANDS = 2500
 KEYS = [b"a", b"b", b"c", b"d:1", b"[x]", b"", b"\xff"]
-CONTENTS = [b"", b"1", b"x y", b"\r\n", b"\x00\xff"]
+CONTENTS = [b"", b"1", b"9223372036854775800", b"x y", b"\r\n", b"\x00\xff"]
+FIELDS = [b"f", b"g", b"", b"\xff"]
 BAD_NUMBERS = [b"0", b"-1", b"x", b"1.5", b"9223372036854775807", b"9223372036854775808", b"+5", b"05", b"", b" 5"]
 NUMBERS = [*BAD_NUMBERS, b"100000", b"200000"]  # nothing ends while the test runs
 ENDS = {
@@ -25,7 +27,9 @@ ENDS = {
     b"PXAT": [b"0", b"x"],
 }
 ODD = [
-    *([word] for word in (b"FLY", b"GET", b"SET", b"CLIENT", b"UNSUBSCRIBE", b"DBSIZE")),
+    *([word] for word in (b"FLY", b"GET", b"SET", b"CLIENT", b"UNSUBSCRIBE", b"DBSIZE", b"HSET", b"XADD", b"INCR")),
+    *([b"CLIENT", b"LIST", *rest] for rest in ([b"TYPE", b"x"], [b"ID"], [b"ID", b"x"], [b"x"], [b"TYPE"])),
+    *([b"FLUSHDB", *rest] for rest in ([b"x"], [b"ASYNC", b"SYNC"])),
     *([b"HELLO", version] for version in (b"9", b"x", b"")),
     *([b"CLIENT", *rest] for rest in ([b"SETNAME", b"a b"], [b"SETNAME", b"n"], [b"GETNAME"], [b"ZZZ"], [b"SETNAME"])),
     *([b"SELECT", number] for number in (b"0", b"x", b"-1", b"99", b"00")),
@@ -33,8 +37,46 @@ ODD = [
     [b"PUNSUBSCRIBE", b"q"],
 ]
 
+REFUSED_IN_TRANSACTIONS = {b"HELLO", b"UNSUBSCRIBE", b"PUNSUBSCRIBE"}  # redis queues them, and a misused PING
 
-def command(dice: random.Random) -> list[bytes]:  # noqa: PLR0911 (one return a kind)
+
+def command(dice: random.Random) -> list[bytes]:
+    return dice.choice([value_command, value_command, newer_command, hash_command, transaction_command])(dice)
+
+
+def newer_command(dice: random.Random) -> list[bytes]:
+    key, content, number = dice.choice(KEYS), dice.choice(CONTENTS), dice.choice(NUMBERS)
+    match dice.randint(0, 5):
+        case 0:
+            return [dice.choice([b"INCR", b"DECR", b"GETDEL"]), key]
+        case 1:
+            return [dice.choice([b"INCRBY", b"DECRBY"]), key, dice.choice([*NUMBERS, b"-9223372036854775808"])]
+        case 2:
+            return [b"MSET", *(dice.choice(KEYS) for _ in range(dice.randint(1, 6)))]
+        case 3:
+            return [dice.choice([b"SETEX", b"PSETEX"]), key, dice.choice([number, b"100000"]), content]
+        case 4:
+            return [dice.choice([b"GETSET", b"APPEND"]), key, content]
+    return [b"WATCH", key]
+
+
+def hash_command(dice: random.Random) -> list[bytes]:
+    key, fields = dice.choice(KEYS), [dice.choice(FIELDS) for _ in range(dice.randint(1, 4))]
+    match dice.randint(0, 4):
+        case 0 | 1:
+            return [b"HSET", key, *fields, dice.choice(CONTENTS)]
+        case 2:
+            return [dice.choice([b"HMGET", b"HDEL"]), key, *fields]
+        case 3:
+            return [b"HGET", key, *fields[: dice.choice([1, 1, 1, 2])]]
+    return [b"HGETALL", key]
+
+
+def transaction_command(dice: random.Random) -> list[bytes]:
+    return [dice.choice([b"MULTI", b"MULTI", b"EXEC", b"EXEC", b"EXEC", b"DISCARD", b"UNWATCH", b"WATCH"])]
+
+
+def value_command(dice: random.Random) -> list[bytes]:  # noqa: PLR0911 (one return a kind)
     key, some = dice.choice(KEYS), [dice.choice(KEYS) for _ in range(dice.randint(0, 3))]
     match dice.randint(0, 9):
         case 0 | 1:
@@ -57,6 +99,7 @@ def command(dice: random.Random) -> list[bytes]:  # noqa: PLR0911 (one return a 
                 [b"COUNT", b"0"],
                 [b"COUNT", b"x"],
                 [b"TYPE", b"list"],
+                [b"TYPE", b"hash"],
                 [b"MATCH"],
                 [b"a", b"1"],
             ]
@@ -70,8 +113,10 @@ def command(dice: random.Random) -> list[bytes]:  # noqa: PLR0911 (one return a 
 
 def comparable(asked: list[bytes], answer: bytes) -> object:
     """Without what depends on the time, or has no order."""
-    if asked[0] in {b"KEYS", b"SCAN"}:
+    if asked[0] in {b"KEYS", b"SCAN", b"HGETALL"}:
         return sorted(answer.split(b"\r\n"))
+    if asked[0] == b"EXEC":
+        return sorted(re.sub(rb"^:\d{5,6}$", b"a while", line) for line in answer.split(b"\r\n"))
     if asked[0] == b"TTL" and answer[:1] == b":" and int(answer[1:]) > 0:
         return "a while"
     return answer
@@ -100,8 +145,17 @@ async def redis_server(folder: Path) -> AsyncIterator[Line]:
         await server.wait()
 
 
+async def compare(ours: Line, theirs: Line, asked: list[bytes]) -> None:
+    ours.say(*asked)
+    theirs.say(*asked)
+    answer, wanted = await ours.hear(), await theirs.hear()
+    assert comparable(asked, answer) == comparable(asked, wanted), asked
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_answers_are_those_of_redis(tmp_path: Path, seed: int) -> None:
+    """In both versions of the protocol."""
+
     async def story() -> None:
         dice = random.Random(seed)
         async with (
@@ -109,11 +163,221 @@ def test_answers_are_those_of_redis(tmp_path: Path, seed: int) -> None:
             await Line.call(running) as ours,
             redis_server(tmp_path) as theirs,
         ):
+            if seed:
+                for line in (ours, theirs):
+                    assert (await line.ask("HELLO 3")).startswith(b"%7")
+            is_queueing = False
             for _ in range(COMMANDS):
                 asked = command(dice)
+                if is_queueing and (asked[0] in REFUSED_IN_TRANSACTIONS or len(asked) > {b"PING": 2}.get(asked[0], 99)):
+                    continue
+                await compare(ours, theirs, asked)
+                is_queueing = asked == [b"MULTI"] or (is_queueing and asked not in ([b"EXEC"], [b"DISCARD"]))
+
+    asyncio.run(story())
+
+
+TRANSACTIONS = """
+EXEC
+DISCARD
+MULTI
+MULTI
+WATCH a
+SET a 1
+INCR a
+HSET a f 1
+GET a
+PING
+ECHO hi
+SELECT 0
+CLIENT GETNAME
+EXEC
+GET a
+MULTI
+SET a 2
+FLY
+GET a
+EXEC
+GET a
+MULTI
+SET a
+EXEC
+MULTI
+SET a 3
+DISCARD
+GET a
+DISCARD
+WATCH a b
+MULTI
+SET b 1
+EXEC
+WATCH a
+SET a 4
+MULTI
+SET a 5
+EXEC
+GET a
+WATCH nothing
+SET nothing 1
+DEL nothing
+MULTI
+EXEC
+WATCH a
+SET a 4
+UNWATCH
+MULTI
+GET a
+MGET a b nothing
+DEL a b
+KEYS *
+HSET h f 1 g 2
+HGETALL h
+HGET h none
+EXEC
+WATCH a
+MULTI
+FLY
+EXEC
+SET a 6
+MULTI
+GET a
+EXEC
+WATCH a
+SET a 7
+MULTI
+DISCARD
+MULTI
+GET a
+EXEC
+MULTI
+PUBLISH nobody here
+EXPIRE a 100
+PERSIST a
+TYPE h
+SCAN 0 COUNT 1000 TYPE hash
+STRLEN h
+EXEC
+MULTI
+RESET
+EXEC
+"""
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_transactions_are_those_of_redis(tmp_path: Path, version: int) -> None:
+    async def story() -> None:
+        async with (
+            running_gateway(tmp_path, "redis", auth={"open": True}) as running,
+            await Line.call(running) as ours,
+            redis_server(tmp_path) as theirs,
+        ):
+            for line in (ours, theirs):
+                assert (await line.ask(f"HELLO {version}"))[:1] in b"*%"
+            for asked in TRANSACTIONS.strip().split("\n"):
+                await compare(ours, theirs, asked.encode().split(b" "))
+
+    asyncio.run(story())
+
+
+STREAM = """
+TYPE @s
+XRANGE @s - +
+XREAD STREAMS @s 0
+XADD @s NOMKSTREAM * f v
+XADD @s * f v g w
+XADD @s * f v f w
+XADD @s * content plain
+XADD @s * content {"a":"b"}
+XADD @s * \xff \x00 \" "
+TYPE @s
+XRANGE @s - +
+XRANGE @s - + COUNT 2
+XRANGE @s - + COUNT 0
+XRANGE @s - + COUNT -5
+XRANGE @s 2 3
+XRANGE @s (2 (4
+XRANGE @s (2 (4-0
+XRANGE @s 2-1 3-5
+XRANGE @s + -
+XRANGE @s 9 +
+XREAD STREAMS @s 0
+XREAD COUNT 1 STREAMS @s 3
+XREAD COUNT 2 STREAMS @s @none @s 0 0 4-0
+XREAD STREAMS @s $
+XREAD BLOCK 1 STREAMS @s $
+XREAD COUNT 1 BLOCK 1 STREAMS @s 5-0
+XREAD STREAMS @s 007
+MULTI
+XREAD BLOCK 0 STREAMS @s $
+XREAD COUNT 1 STREAMS @s 0
+XRANGE @s 1 1
+XADD @s * f last
+EXEC
+XRANGE @s 6 +
+XADD @s 0-0 f v
+XADD @s 1-1 f v
+XADD @s 0-* f v
+XADD @s x f v
+XADD @s - f v
+XADD @s * f
+XADD @s * f v w
+XADD @s *
+XRANGE @s x +
+XRANGE @s ( +
+XRANGE @s - (0-0
+XRANGE @s (18446744073709551615-18446744073709551615 +
+XRANGE @s 18446744073709551616 +
+XRANGE @s - + COUNT
+XRANGE @s - + COUNT x
+XRANGE @s - + FLY 1
+XREAD STREAMS @s
+XREAD STREAMS @s a 1
+XREAD COUNT x STREAMS @s 0
+XREAD BLOCK x STREAMS @s 0
+XREAD BLOCK -1 STREAMS @s 0
+XREAD FLY STREAMS @s 0
+XREAD COUNT 1 FLY @s
+XREAD GROUP g c STREAMS @s 0
+XREAD NOACK STREAMS @s 0
+XREAD STREAMS @s >
+XREAD STREAMS @s -
+XREAD STREAMS @s 1-
+XREAD STREAMS @s 1-x
+XREAD STREAMS @s -5
+SET string 1
+XADD string * f v
+XADD string 0-0 f v
+XRANGE string - +
+XRANGE string x +
+XREAD STREAMS string 0
+XREAD STREAMS string x
+HSET hash f v
+XADD hash * f v
+"""
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_streams_are_those_of_redis(tmp_path: Path, version: int) -> None:
+    """With ids of its own for redis, which counts by the time."""
+
+    async def story() -> None:
+        given = 0
+        async with (
+            running_gateway(tmp_path, "redis", auth={"open": True}) as running,
+            await Line.call(running) as ours,
+            redis_server(tmp_path) as theirs,
+        ):
+            for line in (ours, theirs):
+                assert (await line.ask(f"HELLO {version}"))[:1] in b"*%"
+            for text in STREAM.strip().split("\n"):
+                asked = text.encode("latin-1").decode("unicode_escape").encode("latin-1").split(b" ")
+                if asked[0] != b"XADD" or b"*" not in asked:
+                    await compare(ours, theirs, asked)
+                    continue
                 ours.say(*asked)
-                theirs.say(*asked)
+                theirs.say(*(b"%d-0" % (given + 1) if word == b"*" else word for word in asked))
                 answer, wanted = await ours.hear(), await theirs.hear()
-                assert comparable(asked, answer) == comparable(asked, wanted), asked
+                assert answer == wanted, asked
+                given += answer == b"+QUEUED\r\n" or answer.endswith(b"-0\r\n")
 
     asyncio.run(story())

@@ -57,7 +57,7 @@ from wirelake.protocols.session import Closing, Step
         (
             "CLIENT LIST",
             (
-                b"$100\r\nid=7 name= age=0 idle=0 flags=N db=0 sub=0 psub=0 multi=-1 cmd=client|list lib-name= lib-ver= "
+                b"$101\r\nid=7 name= age=0 idle=0 flags=N db=0 sub=0 psub=0 multi=-1 cmd=client|list lib-name= lib-ver= "
                 b"resp=2\n\r\n"
             ),
         ),

@@ -67,15 +67,12 @@ def select(args: Sequence[bytes]) -> Value:
 
 
 def client(args: Sequence[bytes], peer: Peer) -> Value:  # noqa: PLR0911 (one return a subcommand)
-    sub = args[1].lower()
-    if sub == b"list":
-        return _client_list(args[2:], peer)
-    wanted = _CLIENT_ARGUMENTS.get(sub)
-    if wanted is None:
-        return unknown_subcommand(args)
-    if len(args) != wanted:
-        return wrong_arguments(b"client|" + sub)
-    match sub:
+    refusal = misused_client(args)
+    if refusal is not None:
+        return refusal
+    match args[1].lower():
+        case b"list":
+            return _client_list(args[2:], peer)
         case b"id":
             return Integer(peer.id)
         case b"getname":
@@ -87,6 +84,17 @@ def client(args: Sequence[bytes], peer: Peer) -> Value:  # noqa: PLR0911 (one re
         case b"no-evict" | b"no-touch":
             return OK
     return _set_info(args[2].lower(), args[3], peer)
+
+
+def misused_client(args: Sequence[bytes]) -> Value | None:
+    """Why this is no command, if it is none."""
+    sub = args[1].lower()
+    if sub == b"list":
+        return None
+    wanted = _CLIENT_ARGUMENTS.get(sub)
+    if wanted is None:
+        return unknown_subcommand(args)
+    return None if len(args) == wanted else wrong_arguments(b"client|" + sub)
 
 
 def _client_list(options: Sequence[bytes], peer: Peer) -> Value:

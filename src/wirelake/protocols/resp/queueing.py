@@ -16,7 +16,7 @@ from wirelake.protocols.resp.commands import (
     wrong_arguments,
 )
 from wirelake.protocols.resp.frames import ClientFrame, Command, Value
-from wirelake.protocols.resp.housekeeping import OK
+from wirelake.protocols.resp.housekeeping import OK, misused_client
 from wirelake.protocols.resp.transaction import Transaction
 from wirelake.protocols.resp.translation import to_message
 from wirelake.protocols.session import Session, Step
@@ -69,10 +69,15 @@ class QueueingSession(Session):
     def _queue(self, frame: ClientFrame, _now_s: float, step: Step) -> None:
         if self._transaction is None:
             raise StateError("commands are queued after MULTI")
+        refusal: Value | None = None
         if frame.verb == b"publish" and not is_text(frame.args[1]):
-            self._refuse(BAD_NAME, step)
-        else:
+            refusal = BAD_NAME
+        elif frame.verb == b"client":
+            refusal = misused_client(frame.args)
+        if refusal is None:
             self._answer_now(self._transaction.add(frame.args), step)
+        else:
+            self._refuse(refusal, step)
 
     def _exec(self, frame: ClientFrame, _now_s: float, step: Step) -> None:
         transaction = self._transaction
