@@ -36,6 +36,7 @@ from wirelake.protocols.resp.translation import PATTERN, failure_text, reply_val
 from wirelake.protocols.resp.versions import in_version_2
 from wirelake.protocols.session import SILENCE, Closing, Step
 
+_OPTIONS_END = 6  # of XREAD: COUNT and BLOCK, each with its number
 _ARGUMENT_BYTES = 16  # about what an argument takes beside its own bytes
 
 
@@ -46,6 +47,7 @@ class ServerSession(QueueingSession):
     __slots__ = (
         "_answers",
         "_begun_s",
+        "_blocking",
         "_channels",
         "_closing",
         "_held",
@@ -68,6 +70,7 @@ class ServerSession(QueueingSession):
         self._channels: dict[bytes, None] = {}  # in the order of subscribing
         self._patterns: dict[bytes, None] = {}
         self._answers = Answers()
+        self._blocking: Question | None = None  # what comes behind it is held
         self._held: deque[ClientFrame] = deque()
         self._held_bytes = 0
         self._login: Question | None = None
@@ -110,7 +113,7 @@ class ServerSession(QueueingSession):
 
     def skim(self, frames: list[bytes], start: int) -> Bundle | None:
         """On live names only while nothing is open, so that the answers cannot come out of turn."""
-        if self.state is not ServerState.READY or self._answers.full:
+        if self.state is not ServerState.READY or self._answers.full or self._blocking is not None:
             return None
         bundle = skim(frames, start)
         return None if bundle is None or (self._answers and not bundle.durable) else bundle
@@ -126,7 +129,10 @@ class ServerSession(QueueingSession):
             return self._signal("app flood", "too many answers wait their turn", now_s)
         self.heard_s = now_s
         step = Step()
-        self._dispatch(frame, now_s, step)
+        if self._blocking is not None and isinstance(frame, ClientFrame) and not self.leaving:
+            self._hold(frame, now_s, step)
+        else:
+            self._dispatch(frame, now_s, step)
         return step
 
     def _dispatch(self, frame: Frame, now_s: float, step: Step) -> None:
@@ -178,8 +184,14 @@ class ServerSession(QueueingSession):
         else:
             self.state = ServerState.NEW
         self._write(login, [answer], self.version, step)
-        while self._held and self.state not in (ServerState.CHECKING, ServerState.CLOSED):
+        self._serve_held(now_s, step)
+
+    def _serve_held(self, now_s: float, step: Step) -> None:
+        ended = (ServerState.CHECKING, ServerState.LEAVING, ServerState.CLOSED)
+        while self._held and self._blocking is None and self.state not in ended:
             self._dispatch(self._held.popleft(), now_s, step)
+        if self.leaving:
+            self._held.clear()
         if not self._held:
             self._held_bytes = 0
 
@@ -198,7 +210,7 @@ class ServerSession(QueueingSession):
         self._held_bytes += sum(map(len, frame.args)) + _ARGUMENT_BYTES * len(frame.args)
         self._held.append(frame)
         if len(self._held) > RESP_HELD_FRAMES_MAX or self._held_bytes > RESP_HELD_BYTES_MAX:
-            self._flood("too many commands before the login was decided", now_s, step)
+            self._flood("too many commands wait for a login, or behind an XREAD", now_s, step)
 
     def _not_authenticated(self, _frame: ClientFrame, _now_s: float, step: Step) -> None:
         self._answer_now(NO_AUTH, step)
@@ -251,6 +263,11 @@ class ServerSession(QueueingSession):
 
     def _ask(self, frame: ClientFrame, _now_s: float, step: Step) -> None:
         self._put(frame, to_message(frame, Sender.CLIENT), step)
+
+    def _read_streams(self, frame: ClientFrame, _now_s: float, step: Step) -> None:
+        question = self._put(frame, to_message(frame, Sender.CLIENT), step)
+        if b"block" in map(bytes.lower, frame.args[1:_OPTIONS_END]):
+            self._blocking = question
 
     def _publish(self, frame: ClientFrame, now_s: float, step: Step) -> None:
         if is_text(frame.args[1]):
@@ -313,7 +330,7 @@ class ServerSession(QueueingSession):
 
     # What comes down
 
-    def _answer(self, message: Message, _now_s: float, step: Step) -> None:
+    def _answer(self, message: Message, now_s: float, step: Step) -> None:
         question = self._answers.find(message.correlation)
         if question is None:
             return  # answered already, or never asked
@@ -326,6 +343,9 @@ class ServerSession(QueueingSession):
         else:
             found = [reply_value(message, question.verb, question.version)]
         self._write(question, found, question.version, step)
+        if question is self._blocking:
+            self._blocking = None
+            self._serve_held(now_s, step)
 
     def _undo(self, question: Question) -> None:
         """A subscription was refused."""

@@ -131,14 +131,19 @@ SERVER_TABLE = Table(
         ),
         Row(S.SUBSCRIBED, "ping", "_ping_subscribed", (S.SUBSCRIBED,), "an array of pong and the argument"),
         Row(S.SUBSCRIBED, ANY_FRAME, "_not_here", (S.SUBSCRIBED,), "ERR: not in this context"),
-        *(
-            Row(state, event, do, then, says)
-            for state in (S.READY, S.SUBSCRIBED)
-            for event, do, then, says in (
-                ("app response", "_answer", (S.READY, S.SUBSCRIBED), "sent once those before it are"),
-                ("app notification", "_push", (state, S.CLOSED), "message or pmessage, if subscribed"),
-            )
+        Row(
+            S.READY,
+            "app response",
+            "_answer",
+            (S.READY, S.SUBSCRIBED, S.QUEUEING, S.NEW, S.CHECKING, S.LEAVING, S.CLOSED),
+            "sent once those before it are; what was held behind an XREAD with BLOCK is served",
         ),
+        Row(S.SUBSCRIBED, "app response", "_answer", (S.READY, S.SUBSCRIBED), "sent once those before it are"),
+        *(
+            Row(state, "app notification", "_push", (state, S.CLOSED), "message or pmessage, if subscribed")
+            for state in (S.READY, S.SUBSCRIBED)
+        ),
+        Row(S.READY, "xread", "_read_streams", (S.READY,), "asked above; with BLOCK, what follows is held until then"),
         *(
             Row(state, event, do, then, says)
             for state in (S.NEW, S.READY, S.SUBSCRIBED, S.QUEUEING)

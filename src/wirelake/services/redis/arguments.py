@@ -42,6 +42,11 @@ class Writes:
     def __init__(self) -> None:
         self.last = Commit.resolved()
 
+    @property
+    def decided(self) -> Commit | None:
+        """The last write, if its outcome is known: whoever asks from here on need not wait for it."""
+        return self.last if self.last.done else None
+
 
 def read_args(message: Message) -> list[bytes]:
     """Bytes from redis clients; from others, texts and numbers too."""

@@ -5,6 +5,7 @@ it. A long command is done bit by bit, with others served in between, but for on
 """
 
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, Final
 
 from wirelake.broker.broker import Broker, answered
@@ -33,7 +34,7 @@ from wirelake.services.redis.arguments import (
 )
 from wirelake.services.redis.hashes import Hashes
 from wirelake.services.redis.keys import Keys
-from wirelake.services.redis.streams import Later, Streams
+from wirelake.services.redis.streams import Blocked, Later, Streams
 from wirelake.services.redis.strings import Strings
 from wirelake.services.redis.transactions import Watches
 from wirelake.state.store import StateStore
@@ -81,19 +82,13 @@ class RedisService:
         if op == "exec" and peer.protocol == _REDIS:
             self._execute(peer, message)
             return
-        before = self._writes.last
+        decided = self._writes.decided
         said = self._do(op, Call(peer, read_args(message), self._now_ms()))
         if isinstance(said, Generator):
-            self._jobs.start(peer, message, self._work(peer, message, said))
+            self._jobs.start(peer, message, self._work(peer, message, said, decided))
             return
-        is_decided = self._writes.last is before and before.done
         answer = _answer(message, said)
-        if is_decided:
-            self._broker.after(None, peer, answer)
-        elif len(answer.payload) > VALUES_ANSWER_HELD_BYTES:
-            self._jobs.start(peer, message, self._wait(peer, answer, self._writes.last))
-        else:
-            self._broker.after(self._writes.last, peer, answer)
+        self._say(peer, message, answer, decided, len(answer.payload))
 
     def left(self, peer: Peer) -> None:
         self._watches.remove(peer)
@@ -110,11 +105,29 @@ class RedisService:
             raise InputError(f"ERR unknown command '{op[:128]}'")
         return operation(call)
 
-    def _work(self, peer: Peer, message: Message, work: Work) -> Job:
+    def _say(self, peer: Peer, message: Message, answer: Message, decided: Commit | None, size_bytes: int) -> None:
+        """Answer, when what was written since, or was on its way to the disk before, is there."""
+        commit = self._writes.last
+        if commit is decided:
+            self._broker.after(None, peer, answer)
+        elif size_bytes > VALUES_ANSWER_HELD_BYTES and not commit.done:
+            self._jobs.start(peer, message, self._wait(peer, answer, commit))
+        else:
+            self._broker.after(commit, peer, answer)
+
+    def _work(self, peer: Peer, message: Message, work: Work, decided: Commit | None) -> Job:
         """Answer a long command, when what it tells of is durable."""
         said = yield from work
-        yield self._writes.last
-        self._broker.after(self._writes.last, peer, _answer(message, said))
+        if isinstance(said, Blocked):
+            self._streams.wait(said, partial(self._read_again, peer, message, said))
+            return
+        commit = None if self._writes.last is decided else self._writes.last
+        yield commit
+        self._broker.after(commit, peer, _answer(message, said))
+
+    def _read_again(self, peer: Peer, message: Message, asked: Blocked) -> None:
+        work = self._work(peer, message, self._streams.read(asked), self._writes.decided)
+        self._jobs.start(peer, message, work)
 
     def _wait(self, peer: Peer, answer: Message, commit: Commit) -> Job:
         """Answer when this is durable."""
@@ -125,9 +138,9 @@ class RedisService:
 
     def _execute(self, peer: Peer, message: Message) -> None:
         """Do the commands that a session queued, all of them at once and on disk as one."""
-        now_ms = self._now_ms()
+        now_ms, decided = self._now_ms(), self._writes.decided
         if not self._watches.remove(peer, now_ms):
-            self._broker.after(self._writes.last, peer, answered(message, fields={"value": None}))
+            self._say(peer, message, answered(message, fields={"value": None}), decided, 0)
             return
         parts: list[Message] = []
         size = 0
@@ -138,11 +151,7 @@ class RedisService:
                 if size > VALUES_ANSWER_BYTES_MAX:
                     part = failed("", f"ERR the answer is over the limit of {VALUES_ANSWER_BYTES_MAX} bytes")
                 parts.append(part)
-        answer = answered(message, name="exec", parts=tuple(parts))
-        if size > VALUES_ANSWER_HELD_BYTES and not self._writes.last.done:
-            self._jobs.start(peer, message, self._wait(peer, answer, self._writes.last))
-        else:
-            self._broker.after(self._writes.last, peer, answer)
+        self._say(peer, message, answered(message, name="exec", parts=tuple(parts)), decided, size)
 
     def _part(self, verb: bytes, call: Call) -> Message:
         """The answer to one of several commands."""

@@ -61,6 +61,15 @@ class _Reading(Struct):
     starts: list[tuple[bytes, bytes]] = field(default_factory=list)  # stream, and the id behind which it begins
 
 
+class Blocked(Struct, frozen=True):
+    """An XREAD that found nothing yet, and may be asked again once there is something."""
+
+    call: Call
+    after: list[tuple[bytes, str, int]]  # stream, topic and position
+    count: int
+    ends_s: float
+
+
 class _Wait(Struct, frozen=True, eq=False):
     """Somebody waits for new entries of these topics."""
 
@@ -159,17 +168,35 @@ class Streams:
                 after.append((key, name, self._topics.head(name) if position is None else position))
         if not call.is_queued:
             yield self._writes.last
-        ends_s = monotonic() + min(reading.block_s or VALUES_BLOCK_S_MAX, VALUES_BLOCK_S_MAX)
-        while True:
-            found = yield from self._read_each(call, after, reading.count)
-            if found:
-                return found
-            left_s = ends_s - monotonic()
-            if reading.block_s is None or call.is_queued or left_s <= 0:
-                return None
-            wait = self._wait(call.peer, tuple({name for _, name, _ in after}), left_s)
-            yield wait.over
-            self._end_wait(call.peer, wait)
+        if reading.block_s is None or call.is_queued:
+            ends_s = 0.0
+        else:
+            ends_s = monotonic() + min(reading.block_s or VALUES_BLOCK_S_MAX, VALUES_BLOCK_S_MAX)
+        return (yield from self.read(Blocked(call, after, reading.count, ends_s)))
+
+    def read(self, asked: Blocked) -> Work:
+        """Return what there is, or that this has to wait."""
+        found = yield from self._read_each(asked.call, asked.after, asked.count)
+        if found or monotonic() >= asked.ends_s:
+            return found or None
+        return asked
+
+    def wait(self, asked: Blocked, resume: Callable[[], object]) -> None:
+        """Call this when there may be something to read, or the time is up; unless the peer goes away before."""
+        peer, names, over = asked.call.peer, tuple({name for _, name, _ in asked.after}), Commit()
+        waits = self._waits.setdefault(peer.id, {})
+        if len(waits) >= VALUES_STREAMS_MAX:
+            raise InputError(f"ERR {len(waits)} requests of this connection wait already")
+        wait = _Wait(names, over, self._later(max(asked.ends_s - monotonic(), 0.0), partial(_resolve, over)))
+        waits[wait] = None
+        for name in names:
+            self._broker.durable.readers.setdefault(name, {})[over] = None
+        over.add_done_callback(lambda _: self._resume(peer, wait, resume))
+
+    def _resume(self, peer: Peer, wait: _Wait, resume: Callable[[], object]) -> None:
+        if wait in self._waits.get(peer.id, {}):
+            self._end_wait(peer, wait)
+            resume()
 
     def _read_each(self, call: Call, after: list[tuple[bytes, str, int]], count: int) -> Work:
         found: list[list[Any]] = []
@@ -201,14 +228,6 @@ class Streams:
             return key.decode()
         except UnicodeDecodeError as error:
             raise InputError("ERR the name of a topic is UTF-8 text") from error
-
-    def _wait(self, peer: Peer, names: tuple[str, ...], left_s: float) -> _Wait:
-        over = Commit()
-        wait = _Wait(names, over, self._later(left_s, partial(_resolve, over)))
-        self._waits.setdefault(peer.id, {})[wait] = None
-        for name in names:
-            self._broker.durable.readers.setdefault(name, {})[over] = None
-        return wait
 
     def _end_wait(self, peer: Peer, wait: _Wait) -> None:
         waits, readers = self._waits.get(peer.id, {}), self._broker.durable.readers
