@@ -22,7 +22,9 @@ class Builtin:
         self._gateway = gateway
         broker, state = gateway.broker, gateway.state
         broker.builtin[DEVICES_SERVICE] = DeviceCommands(gateway)
-        broker.builtin[SERVICE] = RedisService(broker, state, gateway.jobs, gateway.now_ms, gateway.later, self._about)
+        broker.builtin[SERVICE] = RedisService(
+            broker, state, gateway.jobs, gateway.now_ms, gateway.now_s, gateway.later, self._about
+        )
         sending = Sending(self._later, self._pause_s)
         self.records = RecordService(broker, state.records, sending, gateway.flush_soon)
         self.apply()

@@ -57,8 +57,8 @@ from wirelake.protocols.session import Closing, Step
         (
             "CLIENT LIST",
             (
-                b"$101\r\nid=7 name= age=0 idle=0 flags=N db=0 sub=0 psub=0 multi=-1 cmd=client|list lib-name= lib-ver= "
-                b"resp=2\n\r\n"
+                b"$101\r\nid=7 name= age=0 idle=0 flags=N db=0 sub=0 psub=0 multi=-1 cmd=client|list lib-name= "
+                b"lib-ver= resp=2\n\r\n"
             ),
         ),
         ("CLIENT LIST ID 6 8", b"$0\r\n\r\n"),

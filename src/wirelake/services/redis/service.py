@@ -54,6 +54,7 @@ class RedisService:
         state: StateStore,
         jobs: Jobs,
         now_ms: Callable[[], int],
+        now_s: Callable[[], float],
         later: Later,
         about: Callable[[], str],
     ) -> None:
@@ -64,7 +65,7 @@ class RedisService:
         self._about = about  # what INFO tells
         self._writes = Writes()
         self._watches = Watches(state.values)
-        self._streams = Streams(broker, state.values, state.topics, self._writes, later)
+        self._streams = Streams(broker, state, self._writes, now_s, later)
         self._operations: dict[str, Callable[[Call], Any]] = {
             "config": self._config,
             "info": self._info,

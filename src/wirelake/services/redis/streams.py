@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from time import monotonic
 from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
@@ -40,8 +39,7 @@ from wirelake.services.redis.entries import (
     read_id,
 )
 from wirelake.state.notification import Notification
-from wirelake.state.topics import Topics
-from wirelake.state.values import Values
+from wirelake.state.store import StateStore
 
 _TRIMMING: Final = frozenset({b"maxlen", b"minid", b"limit"})
 
@@ -79,11 +77,14 @@ class _Wait(Struct, frozen=True, eq=False):
 
 
 class Streams:
-    def __init__(self, broker: Broker, values: Values, topics: Topics, writes: Writes, later: Later) -> None:
+    def __init__(
+        self, broker: Broker, state: StateStore, writes: Writes, now_s: Callable[[], float], later: Later
+    ) -> None:
         self._broker = broker
-        self._values = values
-        self._topics = topics
+        self._values = state.values
+        self._topics = state.topics
         self._writes = writes
+        self._now_s = now_s
         self._later = later
         self._waits: dict[str, dict[_Wait, None]] = {}  # by peer
         self.operations: dict[str, Callable[[Call], Any]] = {
@@ -171,13 +172,13 @@ class Streams:
         if reading.block_s is None or call.is_queued:
             ends_s = 0.0
         else:
-            ends_s = monotonic() + min(reading.block_s or VALUES_BLOCK_S_MAX, VALUES_BLOCK_S_MAX)
+            ends_s = self._now_s() + min(reading.block_s or VALUES_BLOCK_S_MAX, VALUES_BLOCK_S_MAX)
         return (yield from self.read(Blocked(call, after, reading.count, ends_s)))
 
     def read(self, asked: Blocked) -> Work:
         """Return what there is, or that this has to wait."""
         found = yield from self._read_each(asked.call, asked.after, asked.count)
-        if found or monotonic() >= asked.ends_s:
+        if found or self._now_s() >= asked.ends_s:
             return found or None
         return asked
 
@@ -187,7 +188,7 @@ class Streams:
         waits = self._waits.setdefault(peer.id, {})
         if len(waits) >= VALUES_STREAMS_MAX:
             raise InputError(f"ERR {len(waits)} requests of this connection wait already")
-        wait = _Wait(names, over, self._later(max(asked.ends_s - monotonic(), 0.0), partial(_resolve, over)))
+        wait = _Wait(names, over, self._later(max(asked.ends_s - self._now_s(), 0.0), partial(_resolve, over)))
         waits[wait] = None
         for name in names:
             self._broker.durable.readers.setdefault(name, {})[over] = None
