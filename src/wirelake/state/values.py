@@ -328,29 +328,33 @@ class Values:
         return FullError(f"the values take {self.size_bytes} of {self._bytes_max} bytes: there is no room for more")
 
     def _store(self, key: bytes, value: Value) -> Commit:
-        before = self._by_key.get(key)
-        if before is not None and before.content is not value.content and isinstance(before.content, Hash):
+        content, kind = value.content, "string"
+        before = self._enter(key, value)
+        if before is not None and type(before.content) is Hash and before.content is not content:
             self._writer.submit(_DELETE_HASH, (before.number,))
-        self._enter(key, value)
-        self._touch(key)
-        content = value.content if isinstance(value.content, bytes) else b""
-        row = (value.number, key, content, value.expires_at_ms, value.type)
+        if type(content) is not bytes:
+            content, kind = b"", "hash"
+        if self.changed is not None:
+            self.changed(key)
+        row = (value.number, key, content, value.expires_at_ms, kind)
         return self._writer.submit(_SET, row, key=key, content_bytes=len(key) + len(content))
 
     def _touch(self, key: bytes) -> None:
         if self.changed is not None:
             self.changed(key)
 
-    def _enter(self, key: bytes, value: Value) -> None:
+    def _enter(self, key: bytes, value: Value) -> Value | None:
+        """Put it in the place of the one before, which is returned."""
         before = self._by_key.get(key)
         self._by_key[key] = value
         if before is not None:
             self.size_bytes += value.size_bytes - before.size_bytes
-            return
+            return before
         self.size_bytes += len(key) + value.size_bytes + _VALUE_BYTES
         self._keys[value.number] = key
         self._numbers.append(value.number)
         self._last_number = max(self._last_number, value.number)
+        return None
 
     def _drop(self, key: bytes, value: Value) -> None:
         del self._by_key[key]

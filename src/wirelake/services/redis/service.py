@@ -4,8 +4,9 @@ What is told of a value is told once that value is on disk: a question behind a 
 it. A long command is done bit by bit, with others served in between, but for one that is part of a transaction.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
+from types import GeneratorType
 from typing import Any, Final
 
 from wirelake.broker.broker import Broker, answered
@@ -85,11 +86,14 @@ class RedisService:
             return
         decided = self._writes.decided
         said = self._do(op, Call(peer, read_args(message), self._now_ms()))
-        if isinstance(said, Generator):
+        if isinstance(said, GeneratorType):
             self._jobs.start(peer, message, self._work(peer, message, said, decided))
             return
         answer = _answer(message, said)
-        self._say(peer, message, answer, decided, len(answer.payload))
+        if self._writes.last is decided:
+            self._broker.after(None, peer, answer)
+        else:
+            self._say(peer, message, answer, decided, len(answer.payload))
 
     def left(self, peer: Peer) -> None:
         self._watches.remove(peer)
@@ -160,7 +164,7 @@ class RedisService:
             if verb == b"publish":
                 return self._publish(call)
             said = self._do(verb.decode(errors="backslashreplace"), call)
-            return _answer(_PART, run_through(said) if isinstance(said, Generator) else said)
+            return _answer(_PART, run_through(said) if isinstance(said, GeneratorType) else said)
         except InputError as error:
             return failed("", str(error), Fault.BAD_REQUEST)
         except StorageError as error:

@@ -86,9 +86,9 @@ class Strings:
         return len(self._values.get(key, call.now_ms) or b"")
 
     def _set(self, call: Call) -> Any:
-        key, content, *options = at_least(call.args, 2, "set")
+        key, content = at_least(call.args, 2, "set")[:2]
         now_ms, values = call.now_ms, self._values
-        setting = _setting(options, now_ms) if options else _PLAIN
+        setting = _setting(call.args[2:], now_ms) if len(call.args) > 2 else _PLAIN
         old = values.get(key, now_ms) if setting.tell_old else None
         expires_at_ms = self._end_of(key, now_ms) if setting.keep_end else setting.expires_at_ms
         commit = values.set(key, content, now_ms, expires_at_ms=expires_at_ms, only=setting.only)
