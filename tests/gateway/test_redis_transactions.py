@@ -227,6 +227,15 @@ def test_only_the_administrator_removes_all_values(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_the_name_of_the_administrator_is_not_enough(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
+            assert await line.ask("AUTH admin anything") == b"+OK\r\n"
+            assert (await line.ask("FLUSHDB")).startswith(b"-NOPERM User admin has no permissions")
+
+    asyncio.run(story())
+
+
 async def post(port: int, token: str, path: str) -> int:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from wirelake.broker.peer import Peer
 from wirelake.gateway.device_commands import DeviceCommands
+from wirelake.gateway.http.peer import HttpPeer
 from wirelake.limits import GATEWAY_BUSY_PAUSE_S
 from wirelake.message import DEVICES_SERVICE
 from wirelake.services.packets import Sending
@@ -23,7 +24,7 @@ class Builtin:
         broker, state = gateway.broker, gateway.state
         broker.builtin[DEVICES_SERVICE] = DeviceCommands(gateway)
         broker.builtin[SERVICE] = RedisService(
-            broker, state, gateway.jobs, gateway.now_ms, gateway.now_s, gateway.later, self._about
+            broker, state, gateway.jobs, gateway.now_ms, gateway.now_s, gateway.later, _is_admin, self._about
         )
         sending = Sending(self._later, self._pause_s)
         self.records = RecordService(broker, state.records, sending, gateway.flush_soon)
@@ -67,3 +68,8 @@ class Builtin:
             "",
         ]
         return "\r\n".join(lines) + "\r\n"
+
+
+def _is_admin(peer: Peer) -> bool:
+    """Whether it gave the admin token: where everybody is let in, a name proves nothing."""
+    return isinstance(peer, HttpPeer) and peer.is_admin

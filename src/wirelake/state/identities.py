@@ -29,8 +29,6 @@ from wirelake.state.bounds import check_name
 from wirelake.state.reader import Reader
 from wirelake.state.writer import Writer
 
-ADMIN: Final = "admin"  # the name under which the admin token acts
-
 _ADD: Final = Statement(
     "identities",
     "INSERT INTO identities (name, salt, digest, cost, block, lanes, added_at_ms, kind) VALUES ",

@@ -32,11 +32,11 @@ from wirelake.gateway.logins import ANONYMOUS
 from wirelake.gateway.origins import host_name, is_address
 from wirelake.limits import HTTP_LOGIN_S
 from wirelake.message import Credentials
-from wirelake.state.identities import ADMIN
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway
 
+ADMIN: Final = "admin"
 _CHALLENGE: Final = {"www-authenticate": 'Bearer realm="wirelake"'}
 
 

@@ -5,12 +5,13 @@ import asyncio
 from msgspec import Struct
 
 from wirelake.errors import ConflictError
+from wirelake.gateway.http.auth import ADMIN
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Access, Parameter, Route
 from wirelake.gateway.http.sessions import end_all_of
 from wirelake.protocols.session import Closing
-from wirelake.state.identities import ADMIN, new_token
+from wirelake.state.identities import new_token
 
 
 class NewIdentity(Struct, forbid_unknown_fields=True):

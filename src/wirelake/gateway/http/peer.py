@@ -26,6 +26,7 @@ class HttpPeer:
         self.protocol = exchange.protocol
         self.id = exchange.id
         self.identity = exchange.identity
+        self.is_admin = exchange.admin
         self._api = exchange.api
         self._parts: list[Message] = []
         self._answered: asyncio.Future[list[Message]] = asyncio.get_running_loop().create_future()

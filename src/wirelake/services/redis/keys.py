@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from wirelake.broker.peer import Peer
 from wirelake.errors import InputError
 from wirelake.limits import VALUES_KEYS_AT_ONCE, VALUES_TRANSACTION_KEYS_MAX
 from wirelake.protocols.resp.frames import BulkString, EncodedArray
@@ -21,7 +22,6 @@ from wirelake.services.redis.arguments import (
     number,
     quoted,
 )
-from wirelake.state.identities import ADMIN
 from wirelake.state.topics import Topics
 from wirelake.state.values import ALL, NO_END, NO_KEY, Values
 
@@ -33,10 +33,11 @@ _FLUSH_OPTIONS: Final = frozenset({b"async", b"sync"})
 
 
 class Keys:
-    def __init__(self, values: Values, topics: Topics, writes: Writes) -> None:
+    def __init__(self, values: Values, topics: Topics, writes: Writes, is_admin: Callable[[Peer], bool]) -> None:
         self._values = values
         self._topics = topics
         self._writes = writes
+        self._is_admin = is_admin
         self.operations: dict[str, Callable[[Call], Any]] = {
             "dbsize": self._size,
             "del": self._delete,
@@ -184,7 +185,7 @@ class Keys:
             raise InputError(SYNTAX)
         if call.args and call.args[0].lower() not in _FLUSH_OPTIONS:
             raise InputError(SYNTAX)
-        if call.peer.identity != ADMIN:
+        if not self._is_admin(call.peer):
             raise InputError(
                 f"NOPERM User {quoted(call.peer.identity.encode())} has no permissions to run the 'flushdb' command"
             )

@@ -57,6 +57,7 @@ class RedisService:
         now_ms: Callable[[], int],
         now_s: Callable[[], float],
         later: Later,
+        is_admin: Callable[[Peer], bool],
         about: Callable[[], str],
     ) -> None:
         self._broker = broker
@@ -71,7 +72,7 @@ class RedisService:
             "config": self._config,
             "info": self._info,
             **Strings(state.values, self._writes).operations,
-            **Keys(state.values, state.topics, self._writes).operations,
+            **Keys(state.values, state.topics, self._writes, is_admin).operations,
             **Hashes(state.values, self._writes).operations,
             **self._streams.operations,
         }
