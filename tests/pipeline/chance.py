@@ -252,11 +252,11 @@ _QUESTIONS: dict[str, tuple[Any, ...]] = {
     "sisnet": (_login, _asking(Op.PING), _serving("clock", "now"), _publishing),
     "magline": (_login, _asking(Op.SUBSCRIBE, **_TOPICS), _serving("magline/17", "call"), _publishing),
 }
-ODD = Reading(3, b"odd")
+ODD = Reading(3, b"odd!!")
 _COMMANDS = (
     lambda chance: DeviceCommand(chance.choice((0, 1, 1_700_000_000)), 1, 0, Status(1, 2, 3, 4, 5)),
     lambda chance: DeviceCommand(
-        1_700_000_000, 4, 0, (Reading(1, chance.randrange(9)), Reading(2, 2.5), Reading(3, b"x" * 3))
+        1_700_000_000, 4, 0, (Reading(1, chance.randrange(9)), Reading(2, 2.5), Reading(3, b"x" * 5))
     ),
     lambda chance: DeviceCommand(5, 2, 0, bytes(chance.randrange(30))),
     lambda chance: DeviceCommand(5, 2, chance.randrange(5), b""),

@@ -207,6 +207,6 @@ def _checked(topics: list[str]) -> list[str]:
     for topic in topics:
         if not topic_allowed(topic):
             raise InputError(
-                f"{topic[:64]!r} is not a topic of comet: it starts with @ and has letters, digits, /_-@$."
+                f"{topic[:64]!r} is not a topic of comet: it starts with @ and has letters, digits and /_-@$."
             )
     return topics

@@ -37,8 +37,8 @@ def only(row: dict[str, Any], *names: str) -> tuple[Any, ...]:
 
 
 def test_readings_in_three_packets_out_of_order_and_one_twice() -> None:
-    body = DeviceCommand(DEVICE_TIME, 4, 0, (Reading(1, 215, 2), Reading(9, 1.5), Reading(3, b"odd"))).encode()
-    first, second, third = packets(body, size=9)
+    body = DeviceCommand(DEVICE_TIME, 4, 0, (Reading(1, 215, 2), Reading(9, 1.5), Reading(3, b"oddly"))).encode()
+    first, second, third = packets(body, size=10)
     steps = [sent(third, T0), sent(first, T0 + 1), sent(third, T0 + 2), sent(second, T0 + 3)]
     assert settled_rows(steps, COMMANDS) == [
         {
@@ -61,7 +61,7 @@ def test_readings_in_three_packets_out_of_order_and_one_twice() -> None:
             "device_time": when(DEVICE_TIME * SECOND),
             "data": body[6:],
             "fields": '{"readings":[{"type":1,"value":215,"size":2},{"type":9,"value":1.5,"size":8},'
-            '{"type":3,"value":"b2Rk","size":3}]}',
+            '{"type":3,"value":"b2RkbHk=","size":5}]}',
             "reason": None,
             "decoder": DECODER,
             "settled": True,

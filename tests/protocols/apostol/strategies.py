@@ -22,10 +22,12 @@ statuses = st.builds(Status, u16, u8, u32, u8, u32)
 readings = st.one_of(
     st.builds(Reading, u8, u8, st.just(1)),
     st.builds(Reading, u8, u16, st.just(2)),
+    st.builds(Reading, u8, st.integers(0, 2**24 - 1), st.just(3)),
     st.builds(Reading, u8, u32, st.just(4)),
+    st.builds(Reading, u8, st.integers(0, 2**48 - 1), st.just(6)),
     st.builds(Reading, u8, st.floats(allow_nan=False), st.just(8)),
     st.binary(max_size=20)
-    .filter(lambda raw: len(raw) not in (1, 2, 4, 8))
+    .filter(lambda raw: len(raw) not in (1, 2, 3, 4, 6, 8))
     .flatmap(lambda raw: st.builds(Reading, u8, st.just(raw), st.just(len(raw)))),
 )
 device_commands = st.one_of(

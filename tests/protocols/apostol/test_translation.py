@@ -46,12 +46,12 @@ def test_the_documents_sample_is_telemetry() -> None:
 
 
 def test_readings_are_fields() -> None:
-    command = DeviceCommand(9, 4, 0, (Reading(1, 7, 1), Reading(2, 21.5, 8), Reading(3, b"abc", 3)))
+    command = DeviceCommand(9, 4, 0, (Reading(1, 7, 1), Reading(2, 21.5, 8), Reading(3, b"abcde", 5)))
     message = to_message(Packet(1, 3, 0, "1", 5, 0, command.encode()), Sender.CLIENT)
     assert message.fields["readings"] == [
         {"type": 1, "value": 7, "size": 1},
         {"type": 2, "value": 21.5, "size": 8},
-        {"type": 3, "value": b"abc", "size": 3},
+        {"type": 3, "value": b"abcde", "size": 5},
     ]
 
 

@@ -48,12 +48,12 @@ def test_the_documents_sample_with_every_field() -> None:
 
 
 def test_readings_are_shown_one_by_one() -> None:
-    readings = (Reading(1, 7, 1), Reading(2, 21.5, 8), Reading(3, b"abc", 3), Reading(4, 70_000, 4))
+    readings = (Reading(1, 7, 1), Reading(2, 21.5, 8), Reading(3, b"abcde", 5), Reading(4, 70_000, 4))
     command = root_of(device_packet(DeviceCommand(1, 4, 0, readings).encode())).find("command")
     assert command.find("time").note == "the clock failed"
     assert command.find("count").value == 4
     values = [command.find(f"reading {index}", "value").value for index in range(4)]
-    assert values == [7, 21.5, b"abc", 70_000]
+    assert values == [7, 21.5, b"abcde", 70_000]
     assert command.find("reading 2", "value").note == "of no known size, kept as bytes"
 
 

@@ -159,13 +159,20 @@ def test_an_answer_given_twice_or_to_nobody_is_dropped(private: rsa.RSAPrivateKe
     assert talking.server_says(answer_to(question)) == []
 
 
-@pytest.mark.parametrize("topic", ["news", "", "@a b", "@a\n", "@" + "a" * 256, "@é"])
+@pytest.mark.parametrize("topic", ["news", "", "@a b", "@a\n", "@" + "a" * 256, "@a👍", "@a(b)"])
 def test_a_bad_topic_name_gets_error_4_and_stays(private: rsa.RSAPrivateKey, topic: str) -> None:
     talking = logged_in(private)
     assert talking.client_says(control(Op.SUBSCRIBE, fields={"topics": ["@ok", topic]})) == []
     assert talking.client_messages[-1].failure is not None
     assert talking.client_messages[-1].failure.code == ErrorCode.BAD_ARGUMENTS
     assert not talking.closings
+
+
+@pytest.mark.parametrize("topic", ["@新闻", "@погода/北京", "@é", "@a_b-c$d.e"])
+def test_topics_have_letters_of_any_script(private: rsa.RSAPrivateKey, topic: str) -> None:
+    talking = logged_in(private)
+    (asked,) = talking.client_says(control(Op.SUBSCRIBE, fields={"topics": [topic]}))
+    assert asked.fields == {"topics": [topic]}
 
 
 def test_a_notification_is_pushed(private: rsa.RSAPrivateKey) -> None:

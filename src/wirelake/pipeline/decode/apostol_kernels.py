@@ -138,7 +138,7 @@ def _readings_shape(data: Array, start: int, end: int) -> int:
         size = wide(data[at + 1])
         if at + 2 + size > end:
             return MALFORMED
-        if size not in (1, 2, 4, 8):
+        if size not in (1, 2, 3, 4, 6, 8):
             shape = ODD_READINGS
         at += 2 + size
     return shape if at == end else MALFORMED

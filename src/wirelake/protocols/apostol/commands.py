@@ -4,13 +4,12 @@ From the device:   ├── u32 time ──┼── u8 command_type ──┼�
 To the device:     ├── u8 command_type (bit 7 set) ──┼── data … ──┤
 
 status   = u16 state | u8 tariff | u32 configured_at | u8 time_sync | u32 synced_at
-readings = u8 count | count × (u8 type | u8 size | value[size]); sizes 1, 2, 4 are unsigned, 8 is a float64
+readings = u8 count | count × (u8 type | u8 size | value[size]); sizes 1, 2, 3, 4, 6 are unsigned, 8 is a float64
 
 Times are seconds since 1970 by the device's own local clock: 0 is unknown, 1 a clock that failed.
 Offsets in errors count from the command's first byte.
 """
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from struct import Struct as Layout
 from struct import error as struct_error
@@ -25,7 +24,8 @@ _STATUS = Layout("<HBIBI")
 _F64 = Layout("<d")
 _U8_MAX = 0xFF
 
-INTEGER_SIZES: Mapping[int, Layout] = {1: Layout("<B"), 2: Layout("<H"), 4: Layout("<I")}
+INTEGER_SIZES = frozenset({1, 2, 3, 4, 6})
+_SIZES_BY_DEFAULT = (1, 2, 4, 6)  # where a reading names none: 3 bytes only for those who ask for them
 
 
 class Status(Struct, frozen=True, forbid_unknown_fields=True):
@@ -186,12 +186,15 @@ def _reading(kind: int, raw: bytes) -> Reading:
 def _size_for(value: int | float) -> int:
     if isinstance(value, float):
         return _F64.size
-    return next((size for size in INTEGER_SIZES if 0 <= value < 1 << 8 * size), max(INTEGER_SIZES))
+    return next((size for size in _SIZES_BY_DEFAULT if 0 <= value < 1 << 8 * size), max(_SIZES_BY_DEFAULT))
 
 
 def _packed(value: int | float, size: int) -> bytes | None:
-    layout = _F64 if size == _F64.size else INTEGER_SIZES.get(size)
     try:
-        return None if layout is None else layout.pack(value)
+        if size == _F64.size:
+            return _F64.pack(value)
+        if size in INTEGER_SIZES and isinstance(value, int):
+            return value.to_bytes(size, "little")
     except (struct_error, OverflowError):
         return None
+    return None

@@ -27,7 +27,7 @@ from wirelake.protocols.comet.translation import from_message, notification, to_
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.session import Closing, Session, Step
 
-_TOPIC = re.compile(r"@[A-Za-z0-9/_\-@$.]*")
+_TOPIC = re.compile(r"@[\w/\-@$.]*")  # letters and digits of any script
 _LIST_HEAD_BYTES = 2  # type and count
 _EACH_BYTES = 1 + 2 + 2 + 8 + crypto.NONCE_BYTES + crypto.TAG_BYTES  # of a listed one beside its id and content
 _ROOM = {
