@@ -93,7 +93,7 @@ def test_what_wants_no_answer_is_passed_on_and_not_answered(tmp_path: Path, flag
             providing(running, "sums") as provider,
             await station(running) as asker,
         ):
-            asker.say(*to("sums", "note", flag=flag, number=1), *data_lines(a=1))
+            asker.say(*to("sums", "note", flag=flag, number=1 if flag == 6 else None), *data_lines(a=1))
             told = await provider.message()
             assert (told.flags, told.message_id, values(told)) == ((flag,), None, {"a": 1})
             asker.say(*to("nobody", "note", flag=flag))
@@ -101,6 +101,58 @@ def test_what_wants_no_answer_is_passed_on_and_not_answered(tmp_path: Path, flag
             await running.recorded("publish")
             assert (await asker.ask_gateway("ping")).flags == (3, 4), "nothing else was said"
             assert running.gateway.broker.services.open == 0
+
+    run(work())
+
+
+# As the authors' Go library writes them: UInt8, UInt32, Float32, and a Map and a List with plain counts; two payloads.
+FOREIGN_LINES = [
+    lines.Line(0x15, bytes.fromhex("02610807")),
+    lines.Line(0x15, bytes.fromhex("02620a8001")),
+    lines.Line(0x15, bytes.fromhex("02630d3fc00000")),
+    lines.Line(0x15, bytes.fromhex("026d1501026b0502")),
+    lines.Line(0x15, bytes.fromhex("026c170205020504")),
+    lines.payload_line(b"one"),
+    lines.payload_line(b"two"),
+]
+
+
+def body_of(message: EsnpMessage) -> list[lines.Line]:
+    return [line for line in message.lines if line.type in (0x14, 0x15, 0x16)]
+
+
+def test_lines_go_from_requester_to_provider_and_back_byte_for_byte(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with (
+            gateway(tmp_path) as running,
+            providing(running, "sums") as provider,
+            await station(running) as asker,
+        ):
+            asker.say(*to("sums", "add", number=1), *FOREIGN_LINES)
+            asked = await provider.message()
+            assert body_of(asked) == FOREIGN_LINES
+            assert values(asked) == {"a": 7, "b": 128, "c": 1.5, "m": {"k": 1}, "l": [1, 2]}
+            provider.answer(asked, *reversed(FOREIGN_LINES))
+            answered = await asker.message()
+            assert (answered.flags, answered.error) == ((3, 4), None)
+            assert body_of(answered) == [*reversed(FOREIGN_LINES)]
+
+    run(work())
+
+
+def test_an_info_with_a_number_gets_its_answer(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with (
+            gateway(tmp_path) as running,
+            providing(running, "sums") as provider,
+            await station(running) as asker,
+        ):
+            asker.say(*to("sums", "note", flag=5, number=9), *data_lines(a=1))
+            asked = await provider.message()
+            assert (asked.flags, values(asked)) == ((5,), {"a": 1})
+            provider.answer(asked, *data_lines(b=2))
+            answered = await asker.message()
+            assert (answered.flags, answered.source_message_id, values(answered)) == ((3, 5), 9, {"b": 2})
 
     run(work())
 

@@ -127,7 +127,8 @@ def _built(**parts: object) -> st.SearchStrategy[Message]:
 either_says = st.one_of(
     _built(kind=st.just(Kind.REQUEST), name=st.just("request"), target=services, **carried),
     _built(kind=st.just(Kind.RESPONSE), name=st.just("response"), target=st.none() | services, **carried),
-    _built(kind=st.just(Kind.EVENT), name=st.sampled_from(["info", "event"]), target=services, **carried),
+    _built(kind=st.just(Kind.EVENT), name=st.just("event"), target=services, **carried),
+    _built(kind=st.just(Kind.EVENT), name=st.just("info"), target=services, **carried | {"correlation": st.just("")}),
     _built(kind=st.just(Kind.EVENT), name=st.just("trace"), target=st.none() | services, **carried),
 )
 server_says = either_says | _built(

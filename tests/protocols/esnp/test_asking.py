@@ -189,13 +189,45 @@ def test_an_async_request_is_answered_at_once_and_then_worked_on() -> None:
 @pytest.mark.parametrize("flag", [5, 6])
 def test_a_one_way_message_is_handed_up_and_not_answered(flag: int) -> None:
     server = ready_server()
-    step = server.receive(request(lines.message_id_line(4), data("a", 1), flag=flag), 0.0)
+    number = [lines.message_id_line(4)] if flag == 6 else []
+    step = server.receive(request(*number, data("a", 1), flag=flag), 0.0)
     assert step.frames == []
     (message,) = step.messages
     assert (message.kind, message.target, message.fields, message.correlation) == (Kind.EVENT, ADD, {"a": 1}, "")
     assert server.receive(gateway("ping", flag=flag), 0.0) == Step()
     (published,) = server.receive(gateway("publish", data("topic", "@a"), flag=flag), 0.0).messages
     assert (published.kind, published.target, published.correlation) == (Kind.NOTIFICATION, Topic("@a"), "")
+
+
+def test_an_info_with_a_number_is_answered() -> None:
+    """FLAG 5 with a MESSAGE_ID: the answer has FLAG 3, and the flag of what it answers."""
+    server = ready_server()
+    (message,) = server.receive(request(lines.message_id_line(4), data("a", 1), flag=5), 0.0).messages
+    assert (message.kind, message.name, message.target) == (Kind.REQUEST, "info", ADD)
+    (answer,) = server.send(answer_to(message, fields={"b": 2}), 0.0).frames
+    assert isinstance(answer, EsnpMessage)
+    assert (answer.flags, answer.source_message_id) == ((3, 5), 4)
+
+
+def test_our_own_answers_count_as_the_peer_does() -> None:
+    """Zigzag, until a Map or List of the peer's can only be read with a plain count."""
+    server = ready_server()
+    (first,) = server.receive(request(lines.message_id_line(1), data("a", [1])), 0.0).messages
+    (answer,) = server.send(answer_to(first, fields={"l": [1, 2]}), 0.0).frames
+    assert isinstance(answer, EsnpMessage)
+    assert answer.lines[-1].data.hex() == "026c170405020504"
+    plain = Line(0x15, bytes.fromhex("026d1501026b0502"))
+    (second,) = server.receive(request(lines.message_id_line(2), plain), 0.0).messages
+    assert second.fields == {"m": {"k": 1}}
+    (answer,) = server.send(answer_to(second, fields={"l": [1, 2], "m": {"k": 1}}), 0.0).frames
+    assert isinstance(answer, EsnpMessage)
+    assert [line.data.hex() for line in answer.lines[-2:]] == ["026c170205020504", "026d1501026b0502"]
+
+
+def test_a_timeout_may_be_text() -> None:
+    server = ready_server()
+    (message,) = server.receive(request(lines.header_line("to", var_of("250")), data("a", 1)), 0.0).messages
+    assert message.headers["timeout_ms"] == 250
 
 
 def test_our_client_can_tell_without_asking() -> None:

@@ -15,6 +15,8 @@ from wirelake.protocols.esnp.values import VarReader
 
 TIMEOUT_HEADER = "to"  # HEADER line: how many milliseconds the asker waits
 TIMEOUT_MS = "timeout_ms"  # the same in a common message's headers
+_TIMEOUT_DIGITS_MAX = 10
+PASSED = "esnp.body"  # header of a common message: body lines as they came
 OWN_HEADERS = "esnp."  # begins the names under which a common message keeps what only esnp has
 
 # As plain integers: looking a member up in its enum takes longer than reading a line.
@@ -35,6 +37,8 @@ class Contents(Struct):
     data: list[tuple[str, Any]] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
     kept: list[Line] = field(default_factory=list)  # passed on untouched
+    passed: list[Line] = field(default_factory=list)  # body lines that were read, as they came
+    plain_counts: bool = False  # a Map or List of it has a plain count
     malformed: ProtocolError | None = None  # the first line that cannot be read, by its place in the message
 
     @property
@@ -104,29 +108,46 @@ def _error(contents: Contents, line: Line, values: VarReader) -> None:
     contents.error = reading.read_error(line.data, values)
 
 
-def _header(contents: Contents, line: Line, values: VarReader) -> None:
+def _named(contents: Contents, line: Line, values: VarReader) -> tuple[str, Any]:
     name, var = values.named(line.data)
-    value = var.plain()
-    if name == TIMEOUT_HEADER and type(value) is int and value >= 0:
-        contents.headers[TIMEOUT_MS] = value
-    elif name == TIMEOUT_MS or name.startswith(OWN_HEADERS):
+    contents.plain_counts |= values.plain_counts
+    return name, var.plain()
+
+
+def _header(contents: Contents, line: Line, values: VarReader) -> None:
+    name, value = _named(contents, line, values)
+    timeout_ms = _milliseconds(value) if name == TIMEOUT_HEADER else None
+    if timeout_ms is None and (name == TIMEOUT_MS or name.startswith(OWN_HEADERS)):
         contents.kept.append(line)  # a peer may not write what only we write
-    else:
+        return
+    contents.passed.append(line)
+    if timeout_ms is None:
         contents.headers[name] = value
+    else:
+        contents.headers[TIMEOUT_MS] = timeout_ms
+
+
+def _milliseconds(value: Any) -> int | None:
+    """A time-out as a number, or as the digits of one, as it stands in an address."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _TIMEOUT_DIGITS_MAX:
+        return int(value)
+    return value if type(value) is int and value >= 0 else None
 
 
 def _session_info(contents: Contents, line: Line, values: VarReader) -> None:
-    name, var = values.named(line.data)
-    contents.session[name] = var.plain()
+    name, value = _named(contents, line, values)
+    contents.session[name] = value
+    contents.passed.append(line)
 
 
 def _data(contents: Contents, line: Line, values: VarReader) -> None:
-    name, var = values.named(line.data)
-    contents.data.append((name, var.plain()))
+    contents.data.append(_named(contents, line, values))
+    contents.passed.append(line)
 
 
 def _payload(contents: Contents, line: Line, _values: VarReader) -> None:
     contents.payloads.append(line.data)
+    contents.passed.append(line)
 
 
 def _xdata(contents: Contents, line: Line, values: VarReader) -> None:

@@ -141,12 +141,12 @@ def session_info_line(name: str, var: Var) -> Line:
     return Line(_SESSION_INFO, varint.write_text(name) + var.encode())
 
 
-def header_line(name: str, var: Var) -> Line:
-    return Line(_HEADER, varint.write_text(name) + var.encode())
+def header_line(name: str, var: Var, *, plain_counts: bool = False) -> Line:
+    return Line(_HEADER, varint.write_text(name) + var.encode(plain_counts=plain_counts))
 
 
-def data_line(name: str, var: Var) -> Line:
-    return Line(_DATA, varint.write_text(name) + var.encode())
+def data_line(name: str, var: Var, *, plain_counts: bool = False) -> Line:
+    return Line(_DATA, varint.write_text(name) + var.encode(plain_counts=plain_counts))
 
 
 def payload_line(payload: bytes) -> Line:

@@ -21,6 +21,12 @@ LOSSES = (
         Common(kind=Kind.REQUEST, name="request", protocol="esnp", target=_ADD),
     ),
     Loss(
+        "an info's correlation",
+        "is left out: with a number it would be a request",
+        Common(kind=Kind.EVENT, name="info", correlation="7", fields={"a": 1}),
+        Common(kind=Kind.EVENT, name="info", protocol="esnp", fields={"a": 1}),
+    ),
+    Loss(
         "source; id, type and time of anything but a notification",
         "are left out",
         Common(kind=Kind.REQUEST, target=_ADD, source="erp", id="7", type=1, at_ms=5),

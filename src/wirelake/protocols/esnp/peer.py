@@ -45,7 +45,9 @@ class Peer(Session):
             return self._signal("app flood", frame, now_s)
         self.heard_s = now_s
         step = Step()
-        self._read(read_contents(cast(EsnpMessage, frame)), now_s, step)
+        contents = read_contents(cast(EsnpMessage, frame))
+        self._questions.plain_counts |= contents.plain_counts
+        self._read(contents, now_s, step)
         return step
 
     def _read(self, contents: Contents, now_s: float, step: Step) -> None:
@@ -72,6 +74,10 @@ class Peer(Session):
         """Why a request cannot be served as it stands, empty if it can."""
         return "" if contents.malformed is None else f"malformed: {contents.malformed}"
 
+    def _message(self, contents: Contents) -> Common:
+        """What is handed up."""
+        return message_of(contents, self.other)
+
     def _complaint(self, _message: Common) -> str:
         """What a request lacks, empty if it is all there."""
         return ""
@@ -83,7 +89,7 @@ class Peer(Session):
         step.frames += self._questions.answer_now(contents, Failure(text))
 
     def _question(self, contents: Contents, _now_s: float, step: Step) -> None:
-        message = message_of(contents, self.other)
+        message = self._message(contents)
         complaint = self._complaint(message)
         if complaint:
             self._answer_error(contents, complaint, step)
@@ -97,7 +103,7 @@ class Peer(Session):
             step.messages.append(replace(message, correlation=self._questions.add(contents), traced=traced))
 
     def _inform(self, contents: Contents, _now_s: float, step: Step) -> None:
-        message = message_of(contents, self.other)
+        message = self._message(contents)
         complaint = self._complaint(message)
         if complaint:
             self._answer_error(contents, complaint, step)
@@ -123,7 +129,8 @@ class Peer(Session):
             step.messages.append(_answer_to(message.correlation, failure))
             return
         number = self._requests.number()
-        step.frames.append(from_message(replace(message, correlation=str(number)), self.other.other))
+        asked = replace(message, correlation=str(number))
+        step.frames.append(from_message(asked, self.other.other, plain_counts=self._questions.plain_counts))
         due_s = now_s + self._reply_s(message)
         self._requests.add(number, message.correlation, due_s)
         self.deadlines[_REPLY] = min(due_s, self.deadlines.get(_REPLY, due_s))
@@ -140,7 +147,7 @@ class Peer(Session):
         if number is None or correlation is None:
             self._unasked(contents, now_s, step)
             return
-        message = message_of(contents, self.other)
+        message = self._message(contents)
         if not message.more:
             self._requests.close(number)
         step.messages.append(replace(message, correlation=correlation))
@@ -154,7 +161,7 @@ class Peer(Session):
             step.messages.append(replace(message_of(contents, self.other), correlation=correlation))
 
     def _tell(self, message: Common, _now_s: float, step: Step) -> None:
-        step.frames.append(from_message(message, self.other.other))
+        step.frames.append(from_message(message, self.other.other, plain_counts=self._questions.plain_counts))
 
     def _expire(self, _event: str, now_s: float, step: Step) -> None:
         for correlation in self._requests.expire(now_s):

@@ -22,11 +22,15 @@ class Question(Struct):
 
 
 class Questions:
-    """Answers to requests with a number leave at once, those without in the order of the requests."""
+    """`plain_counts`: how the peer writes the counts of Maps and Lists, and so do our answers to it.
 
-    __slots__ = ("_last", "_open", "_queue", "waiting")
+    Answers to requests with a number leave at once, those without in the order of the requests.
+    """
+
+    __slots__ = ("_last", "_open", "_queue", "plain_counts", "waiting")
 
     def __init__(self) -> None:
+        self.plain_counts = False
         self.waiting = 0  # answers that are held back
         self._last = 0
         self._open: dict[str, Question] = {}
@@ -57,7 +61,7 @@ class Questions:
         current = question.parts + 1
         several = message.more > 0 or current > 1
         last = 0 if message.more and _last_is_unknown(message) else current + message.more
-        frame = reply(question.to, message, SeqNo(current, last) if several else None)
+        frame = reply(question.to, message, SeqNo(current, last) if several else None, plain_counts=self.plain_counts)
         question.parts = current
         if not message.more:
             question.done = True

@@ -38,7 +38,7 @@ def reply_to(contents: Contents) -> ReplyTo:
     return ReplyTo(tuple(flags), tuple(head), tuple(body), number is not None)
 
 
-def reply(to: ReplyTo, answer: Common, seq_no: SeqNo | None = None) -> EsnpMessage:
+def reply(to: ReplyTo, answer: Common, seq_no: SeqNo | None = None, *, plain_counts: bool = False) -> EsnpMessage:
     """Raises TranslationError for an answer that esnp cannot carry."""
     if answer.parts:
         raise TranslationError("an esnp message holds no list of notifications")
@@ -47,9 +47,15 @@ def reply(to: ReplyTo, answer: Common, seq_no: SeqNo | None = None) -> EsnpMessa
         if seq_no is not None:
             head.append(making.seq_no_line(seq_no.current, seq_no.last))
         head += error_lines(answer.failure)
-        return assemble(head, [*to.body, *body_lines(answer, answer.fields.items())], kept_lines(answer))
+        body = [*to.body, *_own_lines(body_lines(answer, answer.fields.items(), plain_counts=plain_counts))]
+        return assemble(head, body, kept_lines(answer))
     except EncodeError as error:
         raise TranslationError(str(error)) from error
+
+
+def _own_lines(body: list[Line]) -> list[Line]:
+    """Without SESSION_INFO: that of the request goes back, whatever the answer brought along."""
+    return [line for line in body if line.type != LineType.SESSION_INFO]
 
 
 def trace_info(to: ReplyTo, hop: Common) -> EsnpMessage:

@@ -13,7 +13,7 @@ from wirelake.protocols.esnp.frames import EsnpMessage
 from wirelake.protocols.esnp.opcodes import Flag
 from wirelake.protocols.esnp.peer import Peer
 from wirelake.protocols.esnp.session import SERVER_TABLE, ServerState, Settings
-from wirelake.protocols.esnp.translation import Role, is_one_way, message_of, role_of
+from wirelake.protocols.esnp.translation import Role, is_one_way, message_of, role_of, with_lines
 from wirelake.protocols.esnp.writing import from_message
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.session import Closing, Step
@@ -47,11 +47,13 @@ class ServerSession(Peer):
 
     @property
     def audience(self) -> str | None:
-        """Nothing in a notification is particular to one client."""
-        return "esnp" if self.state is ServerState.READY else None
+        """Nothing in a notification is particular to one client, but for how it writes counts."""
+        if self.state is not ServerState.READY:
+            return None
+        return "esnp plain counts" if self._questions.plain_counts else "esnp"
 
     def encoded(self, message: Common) -> bytes:
-        return from_message(message, Sender.SERVER).encode()
+        return from_message(message, Sender.SERVER, plain_counts=self._questions.plain_counts).encode()
 
     def _event_of(self, contents: Contents) -> str:
         event = super()._event_of(contents)
@@ -63,6 +65,10 @@ class ServerSession(Peer):
         problem = super()._problem(contents)
         place = contents.frame.head_after_body
         return problem or ("" if place is None else f"a head line behind a body line (byte {place})")
+
+    def _message(self, contents: Contents) -> Common:
+        """Requester and provider get each other's lines byte for byte."""
+        return with_lines(super()._message(contents), contents)
 
     def _complaint(self, message: Common) -> str:
         target = message.target

@@ -8,16 +8,20 @@ esnp.flags    flags that the message's kind does not say already: trace, async, 
 esnp.session  SESSION_INFO lines, name → value
 esnp.source   SOURCE_ADDRESS lines, [kind, text] each
 esnp.seq_no   SEQ_NO, [current, last]
-esnp.lines    lines passed on untouched, [type, bytes] each
+esnp.lines    lines that are not ours to read, passed on untouched, [type, bytes] each
+esnp.body     SESSION_INFO, HEADER, DATA and PAYLOAD lines as they came, [type, bytes] each: only between two sessions,
+              where the gateway passes a request or an answer on. They then stand for the values read from them.
 """
 
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from wirelake.message import GATEWAY_SERVICE, TRACE, Credentials, Failure, Kind, Op, Topic, control
 from wirelake.message import Message as Common
-from wirelake.protocols.esnp.contents import OBJECT, OP, SERVICE, Contents, read_contents
+from wirelake.protocols.esnp.contents import OBJECT, OP, PASSED, SERVICE, Contents, read_contents
 from wirelake.protocols.esnp.frames import EsnpMessage
 from wirelake.protocols.esnp.opcodes import Flag
 from wirelake.protocols.frame import Frame, Sender
@@ -61,9 +65,19 @@ def role_of(contents: Contents, sender: Sender) -> Role:
 
 
 def is_one_way(contents: Contents) -> bool:
-    """Nobody waits for an answer to this."""
+    """Nobody waits for an answer to this: an event, or an info without a number that an answer could bear."""
     flags = contents.flags
-    return (_INFO in flags or _EVENT in flags) and _REQUEST not in flags
+    if _REQUEST in flags or (_INFO in flags and contents.message_id is not None):
+        return False
+    return _INFO in flags or _EVENT in flags
+
+
+def with_lines(message: Common, contents: Contents) -> Common:
+    """The message with its body lines as they came, for an esnp peer at the other end of its way."""
+    if not contents.passed:
+        return message
+    passed = [[line.type, line.data] for line in contents.passed]
+    return replace(message, headers={**message.headers, PASSED: passed})
 
 
 def message_of(contents: Contents, sender: Sender) -> Common:
@@ -111,7 +125,7 @@ def _one_way(contents: Contents) -> Common:
 def _request(contents: Contents) -> Common:
     return Common(
         kind=Kind.REQUEST,
-        name="request",
+        name="request" if _REQUEST in contents.flags or _INFO not in contents.flags else "info",
         correlation=_text(contents.message_id),
         target=contents.operation,
         fields=dict(contents.data),

@@ -35,8 +35,9 @@ class Var(Struct, frozen=True):
     tag: int
     value: Any = None
 
-    def encode(self) -> bytes:
-        return _write(self, 0)
+    def encode(self, *, plain_counts: bool = False) -> bytes:
+        """With the counts of Maps and Lists as zigzag varints, or as plain ones for a peer that writes them so."""
+        return _write(self, 0, varint.write_uvarint if plain_counts else varint.write_signed)
 
     def plain(self) -> Any:
         """The value alone, all the way down, as the common message has it."""
@@ -215,7 +216,7 @@ READ_SCALAR: Mapping[int, Callable[[bytes, int], tuple[Any, int]]] = {
 }
 
 
-def _write(var: Var, depth: int) -> bytes:
+def _write(var: Var, depth: int, count: Callable[[int], bytes]) -> bytes:
     tag = var.tag
     write = _WRITE_SCALAR.get(tag)
     try:
@@ -225,12 +226,12 @@ def _write(var: Var, depth: int) -> bytes:
             raise EncodeError(f"no value has tag {tag}")
         if depth >= ESNP_DEPTH_MAX:
             raise EncodeError(f"values nest more than {ESNP_DEPTH_MAX} deep")
-        parts = [_TAG_BYTES[tag], varint.write_signed(len(var.value))]
+        parts = [_TAG_BYTES[tag], count(len(var.value))]
         if tag == _MAP:
             for key, each in var.value.items():
-                parts += (varint.write_text(key), _write(each, depth + 1))
+                parts += (varint.write_text(key), _write(each, depth + 1, count))
         else:
-            parts += [_write(each, depth + 1) for each in var.value]
+            parts += [_write(each, depth + 1, count) for each in var.value]
         return b"".join(parts)
     except (TypeError, AttributeError, OverflowError, struct_error) as error:
         raise EncodeError(f"{type(var.value).__name__} is not a value for tag {tag}") from error

@@ -8,7 +8,17 @@ from wirelake.limits import ESNP_FRAME_BYTES_MAX, ESNP_ITEMS_MAX, ESNP_LINES_MAX
 from wirelake.message import GATEWAY_SERVICE, Failure, Kind, Op, Operation, Topic, control_op
 from wirelake.message import Message as Common
 from wirelake.protocols.esnp import lines as making
-from wirelake.protocols.esnp.contents import GROUP, HOST, OBJECT, OP, OWN_HEADERS, SERVICE, TIMEOUT_HEADER, TIMEOUT_MS
+from wirelake.protocols.esnp.contents import (
+    GROUP,
+    HOST,
+    OBJECT,
+    OP,
+    OWN_HEADERS,
+    PASSED,
+    SERVICE,
+    TIMEOUT_HEADER,
+    TIMEOUT_MS,
+)
 from wirelake.protocols.esnp.frames import END, HEAD_BYTES, EsnpMessage
 from wirelake.protocols.esnp.lines import Line
 from wirelake.protocols.esnp.opcodes import (
@@ -25,13 +35,17 @@ from wirelake.protocols.esnp.values import VarReader, var_of
 from wirelake.protocols.frame import Sender
 
 _KEPT_TYPES = frozenset({LineType.HEADER, LineType.ADDRESS, LineType.XDATA, LineType.VERSION})
+_PASSED_TYPES = frozenset({LineType.SESSION_INFO, LineType.HEADER, LineType.DATA, LineType.PAYLOAD})
 _TRACE_INFO, _RESP, _REQUEST, _INFO, _EVENT = range(Flag.TRACE_INFO, Flag.EVENT + 1)
 _NOTIFICATION_DATA = ("id", "type", "ts")
 _PUBLISH_DATA = ("topic", "content", "type", "ts")
 
 
-def from_message(message: Common, sender: Sender) -> EsnpMessage:
-    """The message with which `sender` says this. Raises TranslationError where esnp has none."""
+def from_message(message: Common, sender: Sender, *, plain_counts: bool = False) -> EsnpMessage:
+    """The message with which `sender` says this. Raises TranslationError where esnp has none.
+
+    `plain_counts`: as the peer writes the counts of Maps and Lists.
+    """
     if message.parts:
         raise TranslationError("an esnp message holds no list of notifications")
     try:
@@ -40,14 +54,15 @@ def from_message(message: Common, sender: Sender) -> EsnpMessage:
         if flag == _RESP:
             head.append(making.flag_line(_REQUEST))
         head += [making.address_line(kind, text) for kind, text in addresses if text]
-        head += _numbers(message, answers=flag in (_RESP, _TRACE_INFO))
+        if flag != _INFO or message.kind is not Kind.EVENT:  # with a number, an info would be answered
+            head += _numbers(message, answers=flag in (_RESP, _TRACE_INFO))
         body: list[Line] = []
         if message.headers:
             _write_own(message, head, body)
         if message.more and "esnp.seq_no" not in message.headers:
             head.append(making.seq_no_line(1, 1 + message.more))
         head += error_lines(message.failure)
-        body += body_lines(message, data)
+        body += body_lines(message, data, plain_counts=plain_counts)
         return assemble(head, body, kept_lines(message))
     except EncodeError as error:
         raise TranslationError(str(error)) from error
@@ -63,7 +78,7 @@ def _write_own(message: Common, head: list[Line], body: list[Line]) -> None:
     seq_no = _own(message, "esnp.seq_no", int)
     if len(seq_no) == 2:
         head.append(making.seq_no_line(*seq_no))
-    session = message.headers.get("esnp.session", {})
+    session = {} if PASSED in message.headers else message.headers.get("esnp.session", {})
     if not isinstance(session, Mapping):
         raise TranslationError("esnp.session is not a map")
     body += [making.session_info_line(name, var_of(value)) for name, value in session.items()]
@@ -82,16 +97,25 @@ def assemble(head: list[Line], body: list[Line], kept: Iterable[Line]) -> EsnpMe
     return EsnpMessage(lines)
 
 
-def body_lines(message: Common, data: Collection[tuple[str, Any]]) -> list[Line]:
-    """HEADER, DATA and PAYLOAD."""
+def body_lines(message: Common, data: Collection[tuple[str, Any]], *, plain_counts: bool = False) -> list[Line]:
+    """HEADER, DATA and PAYLOAD; as they came, where they came from an esnp peer."""
+    if PASSED in message.headers:
+        return _passed_lines(message)
     headers = _plain_headers(message) if message.headers else []
     if sum([_items(value) for _, value in (*headers, *data)]) > ESNP_ITEMS_MAX:
         raise TranslationError(f"more than {ESNP_ITEMS_MAX} values in lists and maps")
-    made = [making.header_line(name, var_of(value)) for name, value in headers]
-    made += [making.data_line(name, var_of(value)) for name, value in data]
+    made = [making.header_line(name, var_of(value), plain_counts=plain_counts) for name, value in headers]
+    made += [making.data_line(name, var_of(value), plain_counts=plain_counts) for name, value in data]
     if message.payload:
         made.append(making.payload_line(message.payload))
     return made
+
+
+def _passed_lines(message: Common) -> list[Line]:
+    passed = [Line(kind, data) for kind, data in _own_pairs(message, PASSED, int, bytes)]
+    if any(line.type not in _PASSED_TYPES for line in passed):
+        raise TranslationError(f"{PASSED} holds a line of another type than those of a body")
+    return passed
 
 
 def _plain_headers(message: Common) -> list[tuple[str, Any]]:
@@ -134,7 +158,7 @@ Particulars = tuple[int, list[tuple[int, str]], list[tuple[str, Any]]]
 
 
 def _request(message: Common, _sender: Sender) -> Particulars:
-    return _REQUEST, _addresses(message), list(message.fields.items())
+    return _INFO if message.name == "info" else _REQUEST, _addresses(message), list(message.fields.items())
 
 
 def _response(message: Common, _sender: Sender) -> Particulars:
