@@ -51,7 +51,7 @@ def test_an_answer_that_promises_something_durable_comes_when_it_is(tell: Callab
         await rest(broker)
         assert len(peer.answers("s")) == 1
         (published,) = peer.answers("p")
-        assert published.fields == {"id": peer.told[0].id, "ts": 1}
+        assert published.fields == {"id": peer.told[0].id, "ts": 1, "receivers": 1}
 
     tell(story)
 

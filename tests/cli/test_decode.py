@@ -110,3 +110,9 @@ def test_nothing_and_what_is_no_hex() -> None:
     assert str(run("comet", "-", stdin=b"").exception) == "there are no bytes to look at"
     told = str(run("comet", "-", stdin=b"00\x07").exception)
     assert told == r"'\x07' (character 3) is not a hex digit; if standard input holds the bytes themselves, use --raw"
+
+
+def test_a_malformed_part_of_a_good_frame_exits_1_and_names_the_byte() -> None:
+    result = run("esnp", "1500000302ff0500000000")
+    assert result.exit_code == 1
+    assert "wirelake: esnp: byte 5: text is not UTF-8" in result.stderr

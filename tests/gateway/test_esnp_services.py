@@ -366,3 +366,17 @@ def test_too_many_requests(tmp_path: Path) -> None:
             assert await closed(asker) == "too many answers wait their turn"
 
     run(work())
+
+
+def test_a_trace_tells_of_the_gateways_own_services_too(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with gateway(tmp_path) as running, await station(running) as asker:
+            for service, op in (("wirelake", "ping"), ("sisdb", "tables")):
+                asker.say(lines.flag_line(1), *to(service, op, number=3))
+                hops = []
+                while (heard := await asker.message()).flags == (2,):
+                    hops.append(values(heard)["hop"])
+                assert (heard.flags, heard.error) == ((3, 4), None)
+                assert (hops[0], hops[-1]) == ("received", "answered by"), (service, hops)
+
+    run(work())

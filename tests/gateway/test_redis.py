@@ -123,8 +123,8 @@ def test_a_run_on_a_durable_topic_is_kept_and_answered_in_turn(tmp_path: Path) -
             for start in range(0, len(together), 7001):
                 writer.write(together[start : start + 7001])
                 await asyncio.sleep(0)
-            none = b":0\r\n"
-            expected = b"+OK\r\n" + none * 400 + b"$4\r\nhere\r\n" + none * 602 + b"$4\r\nhere\r\n"
+            none, one, here = b":0\r\n", b":1\r\n", b"$4\r\nhere\r\n"  # the durable topic has one subscriber
+            expected = b"+OK\r\n" + one * 400 + here + none + one + none + one * 599 + here
             async with asyncio.timeout(WAIT_S):
                 assert await reader.readexactly(len(expected)) == expected
             heard = [await phone.next_notification() for _ in contents]

@@ -155,6 +155,7 @@ def test_in_resp_3_there_are_nulls_and_maps(tmp_path: Path) -> None:
             info = await line.plain("INFO server")
             assert isinstance(info, bytes)
             assert b"redis_mode:standalone\r\n" in info
+            assert b"redis_version:7." in info
             assert (await line.ask("HELLO 2")).startswith(b"*14\r\n")
             assert await line.ask("GET none") == b"$-1\r\n"
 

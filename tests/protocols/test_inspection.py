@@ -26,3 +26,12 @@ def test_a_transports_own_prefix_is_shown_as_a_field() -> None:
     assert (tree.root.offset, tree.root.size) == (0, len(message) + 1)
     assert next((leaf.offset, leaf.size) for leaf in tree.root.leaves()) == (0, 1)
     assert sum(leaf.size for leaf in tree.root.leaves()) == len(message) + 1
+
+
+def test_a_part_that_cannot_be_read_is_a_failure_too() -> None:
+    """esnp: the message stands, but its DATA line has a name that is not UTF-8."""
+    good, bad = "00000000", "1500000302ff0500000000"
+    found = inspect(bytes.fromhex(good + bad), registry.get("esnp"), Sender.CLIENT)
+    assert [tree.error for tree in found.trees] == [None, None]
+    assert found.failure is not None
+    assert (found.failure.code, found.failure.offset) == ("bad_utf8", 4 + 5)

@@ -180,7 +180,10 @@ class Broker:
         except StorageError as error:
             peer.say(failed(correlation, str(error), Fault.STORAGE))
         else:
-            self.after(commit, peer, Message(kind=Kind.RESPONSE, correlation=correlation))
+            receivers = len(self._state.topics.subscribers(bundle.topic))
+            self.after(
+                commit, peer, Message(kind=Kind.RESPONSE, correlation=correlation, fields={"receivers": receivers})
+            )
 
     def _record_each(self, notifications: Sequence[Notification], retain: bool) -> None:
         for kept in notifications:
@@ -239,7 +242,9 @@ class Broker:
             raise InputError("nothing says which topic to publish on")
         notification, commit = self.publish(message.target.name, message, peer.identity, now_ms)
         if message.correlation:
-            fields = notification.fields or {"id": notification.id, "ts": notification.at_ms}
+            subscribers = len(self._state.topics.subscribers(message.target.name))
+            durable = {"id": notification.id, "ts": notification.at_ms, "receivers": subscribers}
+            fields = notification.fields or durable
             self.after(commit, peer, answered(message, fields=fields))
 
     def publish_report(self, serial: str, message: Message, now_ms: int) -> Commit | None:

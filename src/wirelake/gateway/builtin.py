@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from wirelake.broker.peer import Peer
 from wirelake.gateway.device_commands import DeviceCommands
@@ -16,6 +16,9 @@ from wirelake.services.redis.service import SERVICE, RedisService
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway
+
+
+_REDIS_VERSION: Final = "7.4.0"  # whose commands and errors ours are like; clients choose by it what they ask
 
 
 class Builtin:
@@ -55,6 +58,7 @@ class Builtin:
         uptime_s = (gateway.now_ms() - gateway.started_ms) // 1000
         lines = [
             "# Server",
+            f"redis_version:{_REDIS_VERSION}",
             f"wirelake_version:{version('wirelake')}",
             "redis_mode:standalone",
             f"process_id:{os.getpid()}",

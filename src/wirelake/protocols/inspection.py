@@ -14,7 +14,9 @@ from wirelake.protocols.tree import Field, Tree
 
 
 class Inspection(Struct):
-    """`trees` holds one tree a frame. `failure` is the first fault, with its place in the input."""
+    """`trees` holds one tree a frame. `failure` is the first fault, with its place in the input: a frame that cannot be
+    read, or a part of one that cannot.
+    """
 
     protocol: str
     sender: Sender
@@ -43,13 +45,20 @@ def inspect(data: bytes, protocol: Protocol, sender: Sender, carrier: Carrier | 
             tree.error = tree.error.moved(start + prefix)
         trees.append(tree)
         start += len(frame)
-    faults = [tree.error for tree in trees if tree.error is not None]
+    faults = [fault for tree in trees for fault in _faults(tree)]
     failure = faults[0] if faults else splitter.failure
     return Inspection(protocol.name, sender, carrier, trees, failure, splitter.rest)
 
 
+def _faults(tree: Tree) -> list[ProtocolError]:
+    inside = [leaf.fault for leaf in tree.root.leaves() if leaf.fault is not None]
+    return inside if tree.error is None else [tree.error, *inside]
+
+
 def _move(field: Field, by: int) -> None:
     field.offset += by
+    if field.fault is not None:
+        field.fault = field.fault.moved(by)
     for child in field.children:
         _move(child, by)
 

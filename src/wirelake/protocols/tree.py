@@ -23,6 +23,7 @@ class Field(Struct, omit_defaults=True):
     value: Any = None
     note: str = ""  # what the value stands for, in words
     children: list["Field"] = []
+    fault: ProtocolError | None = None  # why it is shown raw: the frame around it is good
 
     def leaves(self) -> Iterator["Field"]:
         """The fields that have bytes of their own, in wire order."""
@@ -118,6 +119,12 @@ class Dissector:
         value = self.data[self.position : self.position + size]
         self.add(name, size, value, note)
         return value
+
+    def malformed(self, name: str, size: int, note: str, fault: ProtocolError) -> None:
+        """Add bytes that cannot be read, inside a frame that can. `fault` counts from the first of them."""
+        self.raw(name, size, note)
+        leaf = self._open.children[-1]
+        leaf.fault = fault.moved(leaf.offset)
 
     def text(self, name: str, size: int, note: str = "") -> str:
         """UTF-8 text of that many bytes."""

@@ -115,7 +115,7 @@ def _data(d: Dissector, params: int, packet_no: int) -> None:
     try:
         command = parse_command(d.data[d.position : d.end], to_device=bool(params & TO_DEVICE))
     except ProtocolError as error:
-        d.raw("data", d.left, f"not readable as a command: {error.text}")
+        d.malformed("data", d.left, f"not readable as a command: {error.text}", error)
         return
     with d.group("command"):
         _command(d, command)

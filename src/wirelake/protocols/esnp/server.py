@@ -59,6 +59,8 @@ class ServerSession(Peer):
         event = super()._event_of(contents)
         op = contents.addresses.get(OP, "")
         asked = event in ("request", "one-way") and role_of(contents, self.other) is Role.GATEWAY
+        if op == Op.PING.value and Flag.TRACE in contents.flags and self.state is ServerState.READY:
+            return event  # answered above, which tells of every hop
         return op if asked and op in _OWN_EVENTS else event
 
     def _problem(self, contents: Contents) -> str:
@@ -76,13 +78,14 @@ class ServerSession(Peer):
             return "" if target.name else "publish needs DATA topic"
         if not isinstance(target, Operation) or not target.service:
             return not_found_text(target if isinstance(target, Operation) else Operation(""))
-        if message.kind is not Kind.CONTROL:
+        op = control_op(message)
+        if message.kind is not Kind.CONTROL or op is Op.PING:
             return ""
-        match control_op(message):
-            case Op.SUBSCRIBE | Op.UNSUBSCRIBE as op:
+        match op:
+            case Op.SUBSCRIBE | Op.UNSUBSCRIBE:
                 topics = message.fields["topics"]
                 return "" if topics and all(topics) else f"{op} needs DATA topic"
-            case Op.REGISTER | Op.UNREGISTER as op:
+            case Op.REGISTER | Op.UNREGISTER:
                 service = message.fields["service"]
                 return "" if service and service != GATEWAY_SERVICE else f"{op} needs DATA service, not our own"
         return not_found_text(target)
