@@ -240,7 +240,7 @@ def test_records_in_data_lines_and_binary_messages(tmp_path: Path) -> None:
             async with await terminal(running) as other:
                 other.write(b"5:set:sh:tick:" + layout.pack(300, 3.5, b"c"))
                 assert await other.hear_json("5") == {"ans": 0}, "the table is known by now"
-            kept = layout.pack(100, 1.5, "中".encode()) + layout.pack(200, 2.5, b"b") + layout.pack(300, 3.5, b"c")
+            kept = layout.pack(100, 1.5, "中".encode("gbk")) + layout.pack(200, 2.5, b"b") + layout.pack(300, 3.5, b"c")
             ask = write_json({"key": "sh", "sdb": "tick", "format": "bytes"})
             line.write(BinaryRequest(message_name="6", command=b"get", service=b"sisdb", ask=ask).encode())
             answer = await line.hear_frame()
@@ -527,5 +527,30 @@ def test_a_follower_that_does_not_read_is_cut_off_or_gets_the_newest(tmp_path: P
                 with pytest.raises(AssertionError, match="closed"):
                     await slow.hear_to_the_end()
             assert await writer.ask("p", service="wirelake", command="ping") == {"ans": 0}
+
+    asyncio.run(story())
+
+
+GBK_NAME = "浦发银行".encode("gbk")
+GBK_LINE = bytes.fromhex("0100000000000000") + GBK_NAME
+
+
+def test_gbk_text_in_a_data_line_stays_as_it_came(tmp_path: Path) -> None:
+    """As a terminal of the authors' sends it: a dict, then packed records. Only JSON answers are UTF-8."""
+
+    async def story() -> None:
+        async with running_gateway(tmp_path, "sisnet_tcp", **OPEN) as running, await terminal(running) as line:
+            table = {"gt": {"fields": [["time", "I", 8], ["nm", "C", 8]]}}
+            assert await line.ask("d", cmd="dict", argv=table) is not None
+            assert GBK_LINE.hex() == "0100000000000000c6d6b7a2d2f8d0d0"
+            line.write(b"3:set:k:gt:" + GBK_LINE)
+            assert await line.hear_json("3") is not None
+            assert await line.sisdb("get", key="k", sdb="gt") == [[1, "浦发银行"]]
+            asked = {"key": "k", "sdb": "gt", "format": "bytes"}
+            line.say("b", service="sisdb", command="get", ask=asked, fmt="bytes")
+            told = await line.hear_frame()
+            while not isinstance(told, BinaryAnswer):
+                told = await line.hear_frame()
+            assert told.data == GBK_LINE
 
     asyncio.run(story())

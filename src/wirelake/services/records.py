@@ -30,7 +30,7 @@ from wirelake.limits import (
 )
 from wirelake.message import Fault, Kind, Message, Operation, Topic
 from wirelake.protocols.jsontext import write_json
-from wirelake.protocols.sisnet.translation import DICT
+from wirelake.protocols.sisnet.translation import DICT, PACKED
 from wirelake.services.followers import Follower, Followers, Series
 from wirelake.services.packets import Packets, Sending
 from wirelake.services.selection import Format, Names, Selection, read_names, read_sdbs, read_selection
@@ -119,6 +119,9 @@ class RecordService:
         tables = {sdb: self._table_for(dataset, sdb, fields.get("fields"), values) for _, sdb in series}
         if len(values or ()) * len(series) > SISDB_RECORDS_PER_SET_MAX:
             raise _too_many_records()
+        packed = _packed_alike(message, tables.values())
+        if packed:
+            values, payload = None, packed
         records = {}
         for sdb, table in tables.items():
             records[sdb] = yield from _records(sdb, table, values, payload)
@@ -403,6 +406,15 @@ def _rows(selection: Selection, table: PackedTable | LooseTable, kept: list[byte
         rows += selection.chosen(table.names, table.rows(kept[place : place + SISDB_RECORDS_AT_ONCE]))
         yield None
     return rows
+
+
+def _packed_alike(message: Message, tables: Iterable[PackedTable | LooseTable]) -> bytes:
+    """The records as they came, where all these tables pack theirs in the same way."""
+    packed = message.headers.get(PACKED)
+    if not isinstance(packed, bytes):
+        return b""
+    came_as = read_layout("", message.fields.get("fields")).layout
+    return packed if all(isinstance(table, PackedTable) and table.layout == came_as for table in tables) else b""
 
 
 def _values(fields: dict[str, Any], payload: bytes) -> list[Any] | None:

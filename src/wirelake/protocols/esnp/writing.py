@@ -5,7 +5,7 @@ from typing import Any
 
 from wirelake.errors import EncodeError, ProtocolError, TranslationError
 from wirelake.limits import ESNP_FRAME_BYTES_MAX, ESNP_ITEMS_MAX, ESNP_LINES_MAX
-from wirelake.message import GATEWAY_SERVICE, Failure, Kind, Op, Operation, Topic, control_op
+from wirelake.message import GATEWAY_SERVICE, PRIVATE_HEADERS, Failure, Kind, Op, Operation, Topic, control_op
 from wirelake.message import Message as Common
 from wirelake.protocols.esnp import lines as making
 from wirelake.protocols.esnp.contents import (
@@ -13,7 +13,6 @@ from wirelake.protocols.esnp.contents import (
     HOST,
     OBJECT,
     OP,
-    OWN_HEADERS,
     PASSED,
     SERVICE,
     TIMEOUT_HEADER,
@@ -123,7 +122,7 @@ def _plain_headers(message: Common) -> list[tuple[str, Any]]:
     return [
         (TIMEOUT_HEADER if name == TIMEOUT_MS else name, value)
         for name, value in message.headers.items()
-        if not name.startswith(OWN_HEADERS)
+        if not name.startswith(PRIVATE_HEADERS)
     ]
 
 

@@ -25,6 +25,7 @@ from wirelake.protocols.sisnet.session import Settings
 from wirelake.protocols.sisnet.subscriptions import Interest, subscribed_by, unsubscribed_by
 from wirelake.protocols.sisnet.translation import (
     DICT,
+    PACKED,
     answer_from_message,
     answer_to_message,
     gateway_command,
@@ -166,12 +167,16 @@ class Peer(Session):
         return False
 
     def _understood(self, message: Message, frame: Frame) -> Message:
-        """A data line's records by the names of their fields, and those fields, if a dict told of the table."""
+        """A data line's records by the names of their fields, and those fields, if a dict told of the table.
+
+        The bytes go along: text in them may be GBK, and a data set keeps records as they came.
+        """
         if not isinstance(frame, DataLine) or not frame.data or frame.sdb not in self.tables:
             return message
         table = self.tables[frame.sdb]
         told = {"data": table.unpack(frame.data), **write_tables([table])[table.name]}
-        return replace(message, fields=message.fields | told, payload=b"")
+        headers = {**message.headers, PACKED: frame.data}
+        return replace(message, headers=headers, fields=message.fields | told, payload=b"")
 
     def _answer(self, message: Message, _now_s: float, step: Step) -> None:
         question = self._open.get(message.correlation)

@@ -45,6 +45,7 @@ from wirelake.protocols.sisnet.request import (
 from wirelake.protocols.sisnet.texts import from_base64, word_of
 
 DICT = "dict"
+PACKED = "sisnet.packed"  # header: the bytes of the records that the field `data` holds
 PUSHED = "publish"  # the `command` of an answer that is a topic's notification
 _OPS = {op.value: op for op in Op}
 _OF_THE_CONNECTION = frozenset({Op.LOGIN.value, Op.LOGOUT.value, Op.PING.value, DICT})  # asked of no service
