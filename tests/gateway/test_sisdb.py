@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("create", {"sdb": "day", "fields": [["time", "I", 4]]}, "table 'day' has records of another layout"),
     ("del", {"key": "a"}, "del needs a key and an sdb"),
     ("sub", {"sdb": "day"}, "sub needs a key and an sdb"),
-    ("sub", {"key": "a", "sdb": "day", "format": "bytes"}, "sub takes the formats array and json"),
+    ("sub", {"key": "*", "sdb": "day", "format": "bytes"}, "format bytes takes one key and one sdb, with all fields"),
+    ("sub", {"key": "a", "sdb": "none", "format": "bytes"}, "table 'none' has no layout to pack records by"),
 ]
 
 
@@ -290,7 +292,7 @@ def test_followers_hear_of_every_new_record_under_their_requests_name(tmp_path: 
             assert await line.ask("end", service="wirelake", command="ping") == {"ans": 0}, "nothing else came"
             assert await line.ask("odd", command="sub", ask={"key": "c", "sdb": "day", "fields": "no"}) == {"ans": 0}
             assert await writer.sisdb("set", key="c", sdb="day", data=[[80, 5, ""]]) == "ok"
-            assert await line.hear_json("odd") == {"ans": -1, "msg": "there is no field 'no'"}
+            assert await line.hear_json("odd") == {"ans": -100, "msg": "there is no field 'no'"}, "it is dropped"
             assert await writer.sisdb("set", key="c", sdb="day", data=[[90, 5, ""]]) == "ok"
             assert await writer.sisdb("set", key="a", sdb="day", data=[[1, 1]]) != "ok"
             assert await line.ask("end", service="wirelake", command="ping") == {"ans": 0}, (
@@ -552,5 +554,25 @@ def test_gbk_text_in_a_data_line_stays_as_it_came(tmp_path: Path) -> None:
             while not isinstance(told, BinaryAnswer):
                 told = await line.hear_frame()
             assert told.data == GBK_LINE
+
+    asyncio.run(story())
+
+
+def test_an_empty_answer_has_its_type_and_a_sub_may_take_bytes(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            running_gateway(tmp_path, "sisnet_tcp", **OPEN) as running,
+            await terminal(running) as line,
+            await terminal(running) as writer,
+        ):
+            await filled(writer)
+            nothing = {"key": "none", "sdb": "day"}
+            assert await line.ask("n", service="sisdb", command="get", ask=nothing) == {"ans": 4, "msg": []}
+            line.say("s", service="sisdb", command="sub", ask={"key": "a", "sdb": "day", "format": "bytes"})
+            assert (await line.hear()).startswith(b"1:"), "first the table's layout"
+            assert await line.hear_json("s") == {"ans": 0}
+            assert await writer.sisdb("set", key="a", sdb="day", data=[[40, 1.5, "x"], [50, 2.5, "y"]]) == "ok"
+            packed = struct.pack("<qd8s", 40, 1.5, b"x") + struct.pack("<qd8s", 50, 2.5, b"y")
+            assert await line.hear_json("s") == {"ans": 6, "msg": b64encode(packed).decode()}
 
     asyncio.run(story())

@@ -134,6 +134,17 @@ def test_every_answer_code_crosses_in_both_forms(
     asyncio.run(story())
 
 
+def test_an_empty_answer_of_a_provider_keeps_its_type(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with gateway(tmp_path) as running, asker_and_provider(running) as (asker, provider):
+            for said in ({"ans": 5, "msg": {}}, {"ans": 4, "msg": []}, {"ans": 3, "msg": []}, {"ans": 0}):
+                asker.say("q", service="calc", command="get")
+                provider.say(await asked(provider), **said)
+                assert await asker.hear_json("q") == said
+
+    asyncio.run(work())
+
+
 def test_the_askers_fmt_chooses_and_not_the_providers_form(tmp_path: Path) -> None:
     gbk = "浦发银行".encode("gbk")
 

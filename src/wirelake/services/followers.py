@@ -4,15 +4,17 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from wirelake.broker.broker import Broker
 from wirelake.broker.peer import Peer
 from wirelake.broker.services import failed
 from wirelake.errors import FullError, InputError
 from wirelake.limits import BROKER_MISSED_NAMES_MAX, SISNET_SUBSCRIPTIONS_MAX
-from wirelake.message import Fault, Kind, Message, Topic
+from wirelake.message import Kind, Message, Topic
 from wirelake.protocols.session import Closing
-from wirelake.services.selection import Selection
+from wirelake.protocols.sisnet.opcodes import Ans
+from wirelake.services.selection import Format, Selection
 from wirelake.state.records import ALL
 
 Series = tuple[str, str, str]  # data set, key, sdb
@@ -82,7 +84,7 @@ class Followers:
                 chosen = rows(follower.selection)
             except InputError as error:  # it asked for a field that the table turned out not to have
                 self._forget(follower)
-                follower.peer.say(failed(follower.correlation, str(error), Fault.BAD_REQUEST))
+                follower.peer.say(failed(follower.correlation, str(error), Ans.EXPIRED))
                 continue
             if follower.peer.congested:
                 self._spare(follower, name, chosen)
@@ -99,8 +101,11 @@ class Followers:
             self._tell(follower, name, rows)
 
     def _tell(self, follower: Follower, name: str, rows: list[Any]) -> None:
-        fields: dict[str, Any] = {"msg": rows} if follower.selection.names.single else {name: rows}
-        push = Message(kind=Kind.NOTIFICATION, target=Topic(name), correlation=follower.correlation, fields=fields)
+        push = Message(kind=Kind.NOTIFICATION, target=Topic(name), correlation=follower.correlation)
+        if follower.selection.format is Format.BYTES:
+            push = replace(push, payload=b"".join(rows))
+        else:
+            push = replace(push, fields={"msg": rows} if follower.selection.names.single else {name: rows})
         self._broker.telling.say(follower.peer, push)
 
     def _spare(self, follower: Follower, name: str, rows: list[Any]) -> None:

@@ -30,7 +30,8 @@ from wirelake.limits import (
 )
 from wirelake.message import Fault, Kind, Message, Operation, Topic
 from wirelake.protocols.jsontext import write_json
-from wirelake.protocols.sisnet.translation import DICT, PACKED
+from wirelake.protocols.sisnet.opcodes import Ans
+from wirelake.protocols.sisnet.translation import ANS, DICT, PACKED
 from wirelake.services.followers import Follower, Followers, Series
 from wirelake.services.packets import Packets, Sending
 from wirelake.services.selection import Format, Names, Selection, read_names, read_sdbs, read_selection
@@ -223,8 +224,8 @@ class RecordService:
         if selection.describe:
             return answered(message, fields=answer | (yield from self._fields(dataset, names.sdbs)))
         if names.single:
-            return answered(message, fields={"msg": next(iter(answer.values()), [])})
-        return answered(message, fields=answer or {"msg": []})
+            return _rows_told(message, next(iter(answer.values()), []))
+        return answered(message, fields=answer) if answer else _rows_told(message, [])
 
     def _packed(self, message: Message, dataset: str, selection: Selection) -> Message:
         """One series as bytes."""
@@ -311,9 +312,18 @@ class RecordService:
     def _follow(self, peer: Peer, message: Message, dataset: str) -> None:
         selection = read_selection(message.fields, "sub")
         if selection.format is Format.BYTES:
-            raise InputError(f"sub takes the formats {Format.ARRAY} and {Format.JSON}")
+            self._check_packed(peer, dataset, selection)
         self.followers.add(Follower(peer, message.correlation, dataset, selection))
         self._broker.after(None, peer, answered(message))
+
+    def _check_packed(self, peer: Peer, dataset: str, selection: Selection) -> None:
+        """One table, whose layout the peer then knows."""
+        if not selection.names.single or selection.fields:
+            raise InputError("format bytes takes one key and one sdb, with all fields")
+        table = self._table(dataset, selection.names.sdbs)
+        if not isinstance(table, PackedTable):
+            raise InputError(f"table '{selection.names.sdbs}' has no layout to pack records by")
+        _teach(peer, selection.names.sdbs, table)
 
     def _unfollow(self, peer: Peer, message: Message, dataset: str) -> None:
         self.followers.remove(peer, dataset, read_selection(message.fields, "unsub"))
@@ -336,10 +346,15 @@ class RecordService:
             self._flush()
 
     def _push(self, pushed: Pushed) -> None:
-        rows = pushed.table.rows([record.data for record in pushed.records])
+        packed = [record.data for record in pushed.records]
+        rows = pushed.table.rows(packed)
         names = pushed.table.names
         followers = self.followers.of(pushed.series)
-        self.followers.push(pushed.series, followers, lambda selection: selection.chosen(names, rows))
+
+        def chosen(selection: Selection) -> list[Any]:
+            return packed if selection.format is Format.BYTES else selection.chosen(names, rows)
+
+        self.followers.push(pushed.series, followers, chosen)
         name = _live_name(pushed.series)
         if self._broker.live.heard(name):
             notification = Message(kind=Kind.NOTIFICATION, target=Topic(name), payload=write_json(rows))
@@ -356,12 +371,17 @@ def _teach(peer: Peer, sdb: str, table: PackedTable) -> None:
 def _told(message: Message, selection: Selection, table: PackedTable | LooseTable, kept: list[bytes]) -> Message:
     """Records of one series, in the form that was asked for."""
     if selection.format is not Format.BYTES:
-        return answered(message, fields={"msg": selection.chosen(table.names, table.rows(kept))})
+        return _rows_told(message, selection.chosen(table.names, table.rows(kept)))
     if selection.fields:
         raise InputError("format bytes takes all fields")
     if not isinstance(table, PackedTable):
         raise InputError(f"table '{selection.names.sdbs}' has no layout to pack records by")
     return answered(message, payload=b"".join(kept))
+
+
+def _rows_told(message: Message, rows: list[Any]) -> Message:
+    """Also without a row, these are rows."""
+    return answered(message, fields={"msg": rows}, headers={} if rows else {ANS: Ans.ARRAY_2D.value})
 
 
 def _or_refuse(peer: Peer, message: Message, answer: Callable[[], None]) -> None:

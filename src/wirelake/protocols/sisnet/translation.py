@@ -4,7 +4,7 @@ The message's name becomes the correlation, so that questions and answers in the
 """
 
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
@@ -45,8 +45,10 @@ from wirelake.protocols.sisnet.request import (
 from wirelake.protocols.sisnet.texts import from_base64, word_of
 
 DICT = "dict"
+ANS = "sisnet.ans"  # header: the type of an empty answer, which its value does not tell
 PACKED = "sisnet.packed"  # header: the bytes of the records that the field `data` holds
 PUSHED = "publish"  # the `command` of an answer that is a topic's notification
+_EMPTY: Mapping[int, Any] = {Ans.ARRAY.value: [], Ans.ARRAY_2D.value: [], Ans.OBJECT.value: {}}
 _OPS = {op.value: op for op in Op}
 _OF_THE_CONNECTION = frozenset({Op.LOGIN.value, Op.LOGOUT.value, Op.PING.value, DICT})  # asked of no service
 
@@ -111,12 +113,15 @@ def answer_to_message(answer: Answer, frame: SisnetFrame) -> Message:
     fields: dict[str, Any] = {}
     if failure is None and answer.msg is not None:
         fields = answer.msg if isinstance(answer.msg, dict) else {"msg": answer.msg}
+    headers = answer.headers
+    if answer.dialect is Dialect.NEW and answer.msg in ({}, []) and answer.ans in (Ans.ARRAY_2D, Ans.OBJECT):
+        headers = {**headers, ANS: answer.ans}
     return Message(
         kind=Kind.RESPONSE,
         failure=failure,
         fields=fields,
         payload=answer.payload,
-        headers=answer.headers,
+        headers=headers,
         more=answer.more,
         **about,
     )
@@ -156,6 +161,9 @@ def answer_from_message(message: Message, dialect: Dialect = Dialect.NEW) -> Ans
     elif message.fields.keys() == {"msg"} and isinstance(message.fields["msg"], str | int | list | tuple):
         value = message.fields["msg"]
         msg = message.fields if isinstance(value, bool) else value
+    if not msg and message.headers.get(ANS) in _EMPTY:
+        ans = message.headers[ANS]
+        return Answer(ans=ans, msg=_EMPTY[ans], more=message.more, headers=headers, dialect=dialect)
     return Answer(ans=type_of(msg), msg=msg, more=message.more, headers=headers, dialect=dialect)
 
 
