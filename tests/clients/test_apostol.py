@@ -56,7 +56,7 @@ def test_reports_are_on_disk_when_they_return(tmp_path: Path, transport: Transpo
         async with gateway(tmp_path) as running, device(running, transport=transport, time_s=lambda: 1e9) as meter:
             await meter.status(3, tariff=1, configured_at=5, time_sync=2, synced_at=6)
             assert len(running.records("frame", direction="in", identity="m1")) == 1
-            await meter.readings({1: 7, 2: 70_000, 3: 1.5, 4: b"odd"})
+            await meter.readings({1: 7, 2: 70_000, 3: 1.5, 4: b"oddly"})
             await meter.readings([Reading(1, 7, 4)], zipped=True)
             await meter.report(2, bytes(5000), zipped=True)
             await meter.report(2, bytes(range(256)) * 20)
@@ -65,7 +65,7 @@ def test_reports_are_on_disk_when_they_return(tmp_path: Path, transport: Transpo
             status, readings, one, _, _, failed = published(running)
             expected = {"state": 3, "tariff": 1, "configured_at": 5, "time_sync": 2, "synced_at": 6}
             assert (status["status"], status["device_time"]) == (expected, 1_000_000_000)
-            assert [(each["type"], each["size"]) for each in readings["readings"]] == [(1, 1), (2, 4), (3, 8), (4, 3)]
+            assert [(each["type"], each["size"]) for each in readings["readings"]] == [(1, 1), (2, 4), (3, 8), (4, 5)]
             assert one["readings"] == [{"type": 1, "value": 7, "size": 4}]
             assert (failed["command_type"], failed["error"], failed["device_time"]) == (9, 3, 0)
 
