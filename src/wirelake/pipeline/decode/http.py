@@ -27,6 +27,7 @@ _PATHS: Final = (
     ("/api/services/{service}/{op}", re.compile(r"/api/services/(?P<service>.+)/(?P<op>.+)"), ""),
     ("/api/devices/{serial}/commands", re.compile(r"/api/devices/(?P<serial>.+)/commands"), "command"),
     ("/api/subscribe", re.compile(r"/api/subscribe"), "subscribe"),
+    ("/api/acks", re.compile(r"/api/acks"), "ack"),
     ("/api/devices/{serial}", re.compile(r"/api/devices/(?P<serial>.+)"), _DEVICES),
     ("/api/devices", re.compile(r"/api/devices"), _DEVICES),
     ("/api/identities/{name}", re.compile(r"/api/identities/(?P<named>.+)"), "identities"),
