@@ -114,7 +114,8 @@ def test_a_name_that_no_table_has_is_answered_with_those_that_there_are(lake: Pa
 
 
 def test_ctrl_c_is_passed_on(lake: Path) -> None:
-    timer = threading.Timer(1.0, interrupt_main)  # by then the query runs
+    assert query(lake, "SELECT 1").rows == [[1]], "what is imported once is there"
+    timer = threading.Timer(3.0, interrupt_main)  # by then the query runs
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         query(lake, "SELECT count(*) FROM range(10000000000000)")
