@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from wirelake.protocols.comet.frames import Auth
-from wirelake.protocols.resp.frames import Command
+from wirelake.protocols.redis.frames import Command
 from wirelake.state.identities import new_token
 
 HOST = "127.0.0.1"

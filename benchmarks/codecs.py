@@ -25,7 +25,7 @@ FRAMES = 20_000
 SLOW_FRAMES = 1_000  # construct and kaitai
 CHUNK_BYTES = 65_536  # what a socket hands over at once
 ROUNDS = 7
-PROTOCOLS = ("comet", "magline", "apostol", "esnp", "sisnet", "resp")
+PROTOCOLS = ("comet", "magline", "apostol", "esnp", "sisnet", "redis")
 
 
 def rate(work: Callable[[], object], frames: int) -> float:

@@ -28,7 +28,7 @@ from servers import pin_load, wirelake
 
 from wirelake.clients.sisnet import SisnetClient
 from wirelake.protocols.comet.frames import Auth, Heartbeat
-from wirelake.protocols.resp.frames import Command
+from wirelake.protocols.redis.frames import Command
 
 HOST = "127.0.0.1"
 BEATS = 300

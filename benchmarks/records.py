@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 from servers import LOAD_CORE, missing, pin_load, redis, wirelake
 
-from wirelake.protocols.resp.frames import Command
-from wirelake.protocols.resp.splitter import ValueSplitter
+from wirelake.protocols.redis.frames import Command
+from wirelake.protocols.redis.splitter import ValueSplitter
 from wirelake.protocols.sisnet.frames import SisnetTcpSplitter
 from wirelake.protocols.sisnet.sizes import sized
 from wirelake.protocols.splitter import Splitter

@@ -5,19 +5,22 @@ the tests run, settings and columns from the lines that define them, so the docs
 checks that they are up to date.
 """
 
+import inspect
 import re
 import sys
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import asdict
 from remarks import remarks_on_columns, remarks_on_fields
 
 from wirelake import config
 from wirelake.lake import tables
 from wirelake.protocols import registry
+from wirelake.protocols.frame import Sender
 from wirelake.protocols.jsontext import write_json
-from wirelake.protocols.protocol import Protocol
-from wirelake.protocols.session import Session
+from wirelake.protocols.protocol import Carrier, Protocol, Transport
+from wirelake.protocols.table import Table
 
 MANUAL = Path(__file__).resolve().parent.parent / "docs"
 DOCS = MANUAL / "protocols"
@@ -27,8 +30,8 @@ PART = re.compile(r"(<!-- generated: (?P<what>\w+) -->\n).*?(<!-- end -->)", re.
 def generated(protocol: Protocol, page: str) -> str:
     """The page with its generated parts as they should be."""
     parts = {
-        "server": lambda: _states(protocol.server_session),
-        "client": lambda: _states(protocol.client_session),
+        "server": lambda: _states(protocol.state_machines[Sender.SERVER]),
+        "client": lambda: _states(protocol.state_machines[Sender.CLIENT]),
         "losses": lambda: _losses(protocol),
     }
     return PART.sub(lambda found: found[1] + parts[found["what"]]() + found[3], page)
@@ -44,19 +47,30 @@ def crossing(page: str) -> str:
 
 def settings(page: str) -> str:
     """Every key, its default and its meaning, a table for each section."""
-    remarks = remarks_on_fields(Path(config.__file__))
+    own = remarks_on_fields(Path(config.__file__))
+    listeners = {("Listen", transport.setting): _about(transport) for transport in _transports()}
     lines = []
-    for name in config.Settings.__struct_fields__:
-        section = getattr(config.Settings(), name)
+    for name, section in asdict(config.default_settings()).items():
         if not isinstance(section, Struct):
-            lines += [f"`{name}` is {_default(section)} by default: {remarks['Settings', name]}.", ""]
+            lines += [f"`{name}` is {_default(section)} by default: {own['Settings', name]}.", ""]
             continue
+        remarks = remarks_on_fields(Path(inspect.getfile(type(section)))) | listeners
         lines += [f"| `[{name}]` | default | |", "| --- | --- | --- |"]
         for key in section.__struct_fields__:
             remark = remarks[type(section).__name__, key].replace("True", "`true`").replace("False", "`false`")
             lines.append(f"| `{key}` | {_default(getattr(section, key))} | {remark} |")
         lines.append("")
     return PART.sub(lambda found: found[1] + "\n".join(lines) + found[3], page)
+
+
+def _transports() -> list[Transport]:
+    return [transport for name in registry.BUILT_IN for transport in registry.get(name).transports]
+
+
+def _about(transport: Transport) -> str:
+    """Name the carriers behind a key of [listen], which may be several."""
+    carriers = [each.carrier for each in _transports() if each.setting == transport.setting]
+    return " and ".join(_CARRIERS[carrier] for carrier in carriers)
 
 
 def columns(page: str) -> str:
@@ -81,6 +95,7 @@ def columns(page: str) -> str:
     return PART.sub(lambda found: found[1] + "\n".join(lines) + found[3], page)
 
 
+_CARRIERS = {Carrier.TCP: "TCP", Carrier.UDP: "UDP", Carrier.WEBSOCKET: "WebSocket"}
 _TYPES = {
     "binary": "bytes",
     "bool": "flag",
@@ -109,10 +124,8 @@ def pages() -> dict[Path, str]:
     return wanted
 
 
-def _states(session: type[Session] | None) -> str:
-    if session is None:
-        return ""
-    return f"```mermaid\n{session.table.mermaid()}\n```\n\n{session.table.markdown()}\n"
+def _states(table: Table) -> str:
+    return f"```mermaid\n{table.mermaid()}\n```\n\n{table.markdown()}\n"
 
 
 def _losses(protocol: Protocol) -> str:

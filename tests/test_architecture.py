@@ -8,16 +8,17 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "wirelake"
 
-GROUND = {"errors", "limits", "commit", "cleanup"}
+GROUND = {"errors", "limits", "commit", "cleanup", "address"}
 MAY_IMPORT = {
     "errors": set[str](),
     "limits": set[str](),
+    "address": {"errors"},
     "commit": {"errors"},
     "cleanup": {"errors"},
     "backoff": {"limits"},
     "clock": {"errors", "limits"},
     "message": GROUND,
-    "config": GROUND,
+    "config": GROUND | {"message", "protocols"},
     "protocols": GROUND | {"message"},
     "log": GROUND,
     "state": GROUND,
@@ -72,13 +73,13 @@ def test_protocols_are_pure(path: Path) -> None:
 
 
 def test_a_protocol_knows_no_other() -> None:
-    """The RESP form inside sisnet is the one meeting place."""
+    """The redis form inside sisnet is the one meeting place."""
     for path in (SOURCE / "protocols").glob("*/*.py"):
         own = path.parent.name
         others = {name.split(".")[2] for name in imports(path) if name.startswith("wirelake.protocols.")}
         folders = {folder.name for folder in (SOURCE / "protocols").iterdir() if folder.is_dir()}
         met = others & folders - {own}
-        assert met <= ({"resp"} if own == "sisnet" else set()), f"{path} imports {met}"
+        assert met <= ({"redis"} if own == "sisnet" else set()), f"{path} imports {met}"
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))

@@ -19,8 +19,8 @@ from wirelake.protocols.apostol.frames import Packet
 from wirelake.protocols.comet import frames as comet
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import frames as magline
+from wirelake.protocols.redis.frames import Command
 from wirelake.protocols.registry import get
-from wirelake.protocols.resp.frames import Command
 
 KINDS = 1000  # different frames of each
 _APPENDED = 4096
@@ -67,7 +67,7 @@ SAMPLES: Sequence[tuple[str, str, Callable[[int], bytes], Sender]] = (
     ("esnp", "request", lambda n: _said("esnp", n), Sender.CLIENT),
     ("sisnet", "request", lambda n: _said("sisnet", n), Sender.CLIENT),
     ("magline", "REQ", lambda n: magline.Req(17, magline.OPENED, b"hello " * 5, seq=n + 1).encode(), Sender.CLIENT),
-    ("resp", "publish", lambda n: Command((b"PUBLISH", b"news", b"hello %d" % n)).encode(), Sender.CLIENT),
+    ("redis", "publish", lambda n: Command((b"PUBLISH", b"news", b"hello %d" % n)).encode(), Sender.CLIENT),
 )
 
 

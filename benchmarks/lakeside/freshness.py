@@ -20,7 +20,7 @@ from servers import BIN, wirelake
 
 from lakeside.bench import Bench
 from wirelake.lake.progress import read_progress
-from wirelake.protocols.resp.frames import Command
+from wirelake.protocols.redis.frames import Command
 
 RATE = 5000  # frames a second
 STEP_S = 0.02

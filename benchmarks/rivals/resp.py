@@ -2,7 +2,7 @@
 
 from rivals.rival import Case
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.resp.frames import Command
+from wirelake.protocols.redis.frames import Command
 
 ARGS = (b"PUBLISH", b"prices.sh600600", b'{"time":1700000000,"newp":101.5}')
 
@@ -23,7 +23,7 @@ def plain(stream: bytes) -> int:
 
 
 CASE = Case(
-    protocol="resp",
+    protocol="redis",
     sender=Sender.CLIENT,
     frame=Command(ARGS),
     fields={"command": ARGS[0], "channel": ARGS[1], "content": ARGS[2]},

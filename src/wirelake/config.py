@@ -9,39 +9,20 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Final, Literal, TypeVar, cast
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, defstruct
+from msgspec.structs import asdict
 
+from wirelake.address import OFF, Address, parse_address
 from wirelake.errors import InputError
 from wirelake.limits import (
-    APOSTOL_ASSEMBLING_BYTES_MAX,
-    APOSTOL_ASSEMBLING_PER_DEVICE_MAX,
-    APOSTOL_ASSEMBLY_S,
-    APOSTOL_COMMAND_BYTES_MAX,
-    APOSTOL_HALF_PACKET_S,
-    APOSTOL_IDLE_S,
-    APOSTOL_INFLATED_BYTES_MAX,
-    APOSTOL_LOGIN_S,
-    APOSTOL_PACKET_DATA_BYTES,
-    APOSTOL_RECEIPT_S,
-    APOSTOL_REPLAY_WINDOW_S,
-    APOSTOL_REQUEST_S,
-    APOSTOL_RESENDS_MAX,
     BROKER_CALL_S,
     BROKER_IMPLICIT_ACK_S,
     BROKER_RESEND_S,
-    BROKER_SERVICES_PER_PEER_MAX,
-    COMET_IDLE_S,
-    COMET_LOGIN_FRAME_BYTES_MAX,
-    COMET_LOGIN_S,
-    ESNP_FRAME_BYTES_MAX,
-    ESNP_LOGIN_FRAME_BYTES_MAX,
-    ESNP_LOGIN_S,
     FETCH_BYTES_MAX,
     FETCH_OPEN_MAX,
     FETCH_REDIRECTS_MAX,
@@ -60,51 +41,24 @@ from wirelake.limits import (
     GATEWAY_UNAUTHENTICATED_RECORDS,
     GATEWAY_UNAUTHENTICATED_SHARE,
     LOG_SEGMENTS_MIN,
-    MAGLINE_HEADER_BYTES_MAX,
-    MAGLINE_IDLE_S,
-    MAGLINE_LOGIN_FRAME_BYTES_MAX,
-    MAGLINE_LOGIN_S,
-    MAGLINE_MESSAGE_BYTES_MAX,
-    MAGLINE_RESUME_S,
     MIB,
-    RESP_FRAME_BYTES_MAX,
-    RESP_LOGIN_FRAME_BYTES_MAX,
-    RESP_LOGIN_S,
-    SISNET_IDLE_S,
-    SISNET_INFLATED_BYTES_MAX,
-    SISNET_LOGIN_FRAME_BYTES_MAX,
-    SISNET_LOGIN_S,
-    SISNET_MESSAGE_BYTES_MAX,
     STATE_KEEP_S,
-    UPSTREAM_KEEP_S,
 )
+from wirelake.protocols import registry
+from wirelake.protocols.protocol import Protocol
+from wirelake.protocols.settings import ByteCount, Count, Seconds
 
 DEFAULT_FILE: Final = Path("wirelake.toml")
 ENVIRONMENT_PREFIX: Final = "WIRELAKE_"
-OFF: Final = "off"
+_HOST: Final = "127.0.0.1"  # listeners are for this machine alone unless the settings say otherwise
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`")
-_PORT_MAX: Final = 65535
-_TAKEN: Final = frozenset({"wirelake", "redis", "devices"})  # services of the gateway's own
-_NOT_IN_NAMES: Final = frozenset("{}():,* ")
-_OWN_SERVICE: Final = "wirelake"
-_UPSTREAM_PORTS: Final = {"ws": 80, "wss": 443, "tcp": 7330, "tls": 7330}
-_Bytes = Annotated[int, Meta(ge=0)]
-_Count = Annotated[int, Meta(ge=1)]
-_Seconds = Annotated[float, Meta(gt=0)]
-_SecondsOrNever = Annotated[float, Meta(ge=0)]
+_Struct = TypeVar("_Struct", bound=Struct)
 
 
 class Listen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where each door is, as HOST:PORT, or "off"."""
+    """Where each listener is, as HOST:PORT, or "off". Every transport of every installed protocol has a key."""
 
-    comet: str = "127.0.0.1:7334"  # TCP
-    magline: str = "127.0.0.1:9757"  # TCP
-    apostol: str = "127.0.0.1:7332"  # UDP and TCP
-    esnp: str = "127.0.0.1:1080"  # TCP
-    sisnet: str = "127.0.0.1:7329"  # WebSocket
-    sisnet_tcp: str = "127.0.0.1:7330"  # the same over plain TCP
-    redis: str = "127.0.0.1:6380"  # TCP
-    http: str = "127.0.0.1:7080"  # API and console
+    http: str = f"{_HOST}:7080"  # API and console
 
 
 class Tls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,7 +66,7 @@ class Tls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     cert: str = ""  # the certificate, and those between it and the authority
     key: str = ""  # its private key
-    handshake_s: _Seconds = GATEWAY_TLS_HANDSHAKE_S  # from an accepted connection to a finished handshake
+    handshake_s: Seconds = GATEWAY_TLS_HANDSHAKE_S  # from an accepted connection to a finished handshake
     client_ca: str = ""  # clients need a certificate of this authority
 
 
@@ -122,127 +76,51 @@ class Auth(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fsync: bool = True  # False confirms what the operating system has: a power failure may take it
-    segment_mb: _Count = 64  # a file of the log is sealed at this size
-    keep_days: _Count = 30  # older segments go, once every consumer has read them
-    keep_bytes: _Bytes = 0  # the same when all segments together are larger, oldest first; 0: no limit
-    disk_bytes_max: _Bytes = 0  # the same, and when that does not help, nothing is accepted until there is room
+    segment_mb: Count = 64  # a file of the log is sealed at this size
+    keep_days: Count = 30  # older segments go, once every consumer has read them
+    keep_bytes: ByteCount = 0  # the same when all segments together are larger, oldest first; 0: no limit
+    disk_bytes_max: ByteCount = 0  # the same, and when that does not help, nothing is accepted until there is room
 
 
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    connections: _Count = GATEWAY_CONNECTIONS_MAX  # at all doors
-    connections_per_address: _Count = GATEWAY_CONNECTIONS_PER_ADDRESS_MAX  # of one peer's address
+    connections: Count = GATEWAY_CONNECTIONS_MAX  # at all doors
+    connections_per_address: Count = GATEWAY_CONNECTIONS_PER_ADDRESS_MAX  # of one peer's address
     unauthenticated_share: Annotated[float, Meta(gt=0, le=1)] = (
         GATEWAY_UNAUTHENTICATED_SHARE  # of `connections`, for peers that have not logged in; half of it for one address
     )
-    unauthenticated_bytes: _Count = (
+    unauthenticated_bytes: Count = (
         GATEWAY_UNAUTHENTICATED_BYTES_MAX  # that these hold together; the one that passes it is closed
     )
-    unauthenticated_records: _Count = (
+    unauthenticated_records: Count = (
         GATEWAY_UNAUTHENTICATED_RECORDS  # of the log, a second, that these cause; half for one address
     )
-    unauthenticated_log_bytes: _Count = GATEWAY_UNAUTHENTICATED_LOG_BYTES  # the same as for records, in bytes of frames
-    frames_per_second: _Count = GATEWAY_FRAMES_PER_SECOND  # of one connection; beyond that it is read more slowly
-    bytes_per_second: _Count = GATEWAY_BYTES_PER_SECOND  # the same, in bytes
-    pending_bytes: _Count = GATEWAY_PENDING_BYTES  # written to one connection and not taken by it: then it is slow
-    unread_bytes: _Count = GATEWAY_STALLED_BYTES_MAX  # of all slow connections together; beyond that, the largest go
-    stall_s: _Seconds = GATEWAY_STALL_S  # for a slow connection to take half of pending_bytes; then it is closed
-    failed_logins: _Count = GATEWAY_FAILED_LOGINS_MAX  # of one name from one address; beyond, answers are delayed
+    unauthenticated_log_bytes: Count = GATEWAY_UNAUTHENTICATED_LOG_BYTES  # the same as for records, in bytes of frames
+    frames_per_second: Count = GATEWAY_FRAMES_PER_SECOND  # of one connection; beyond that it is read more slowly
+    bytes_per_second: Count = GATEWAY_BYTES_PER_SECOND  # the same, in bytes
+    pending_bytes: Count = GATEWAY_PENDING_BYTES  # written to one connection and not taken by it: then it is slow
+    unread_bytes: Count = GATEWAY_STALLED_BYTES_MAX  # of all slow connections together; beyond that, the largest go
+    stall_s: Seconds = GATEWAY_STALL_S  # for a slow connection to take half of pending_bytes; then it is closed
+    failed_logins: Count = GATEWAY_FAILED_LOGINS_MAX  # of one name from one address; beyond, answers are delayed
 
 
 class Broker(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     slow: Literal["cut", "conflate"] = "cut"  # what happens to a slow subscriber of a live name
-    resend_s: _Seconds = BROKER_RESEND_S  # until an unacked notification is sent again
-    implicit_ack_s: _Seconds = BROKER_IMPLICIT_ACK_S  # until one counts as acked by a silent subscriber without acks
-    call_s: _Seconds = BROKER_CALL_S  # for a service's answer, where the request names no time of its own
-    expire_s: _Seconds = STATE_KEEP_S  # until one that nobody acked is given up
+    resend_s: Seconds = BROKER_RESEND_S  # until an unacked notification is sent again
+    implicit_ack_s: Seconds = BROKER_IMPLICIT_ACK_S  # until one counts as acked by a silent subscriber without acks
+    call_s: Seconds = BROKER_CALL_S  # for a service's answer, where the request names no time of its own
+    expire_s: Seconds = STATE_KEEP_S  # until one that nobody acked is given up
     devices_topic: str = (
         "@devices"  # a device's telemetry is published on this, a slash and its serial; "" switches off
     )
-
-
-class Comet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    require_key: bool = False  # content only for clients that exchanged a key
-    second: Literal["replace", "refuse"] = "replace"  # when a client connects that is connected already
-    idle_s: _Seconds = COMET_IDLE_S  # a silent connection is closed
-    login_s: _Seconds = COMET_LOGIN_S  # from connecting to a decided login
-    login_frame_bytes_max: _Count = COMET_LOGIN_FRAME_BYTES_MAX  # a frame before the login
-
-
-class Magline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    idle_s: _Seconds = MAGLINE_IDLE_S  # a silent connection is closed
-    login_s: _Seconds = MAGLINE_LOGIN_S  # from connecting to a decided login
-    resume_s: _Seconds = MAGLINE_RESUME_S  # how long a lost session can be taken up again
-    resume_without_proof: Literal["never", "tls", "always"] = "never"  # when its sid alone is enough
-    login_frame_bytes_max: _Count = MAGLINE_LOGIN_FRAME_BYTES_MAX  # a whole frame before the login
-    message_bytes_max: _Count = MAGLINE_MESSAGE_BYTES_MAX  # a frame's body
-    header_bytes_max: _Count = MAGLINE_HEADER_BYTES_MAX  # a frame's message header
-
-
-class Esnp(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    login_s: _Seconds = ESNP_LOGIN_S  # from connecting to a decided login
-    idle_s: _SecondsOrNever = 0.0  # a silent connection is closed; 0: never
-    frame_bytes_max: Annotated[int, Meta(ge=1, le=ESNP_FRAME_BYTES_MAX)] = ESNP_FRAME_BYTES_MAX  # after the login
-    login_frame_bytes_max: _Count = ESNP_LOGIN_FRAME_BYTES_MAX  # a message before the login
-
-
-class Apostol(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    open: bool = False  # True takes devices that are not registered
-    require_seal: bool = False  # commands in clear from devices that have a key are refused, and so are replayed ones
-    replay_window_s: _Seconds = APOSTOL_REPLAY_WINDOW_S  # how far behind a device's newest sealed command one may be
-    receipt_s: _Seconds = APOSTOL_RECEIPT_S  # without a receipt for this long, a packet is sent again
-    resends_max: _Count = APOSTOL_RESENDS_MAX  # then it is given up
-    request_s: _Seconds = APOSTOL_REQUEST_S  # for a device's answer
-    assembly_s: _Seconds = APOSTOL_ASSEMBLY_S  # from a command's first packet to its last
-    command_bytes_max: _Count = APOSTOL_COMMAND_BYTES_MAX  # the joined packets of one command
-    inflated_bytes_max: _Count = APOSTOL_INFLATED_BYTES_MAX  # the same, unzipped
-    assembling_per_device: _Count = APOSTOL_ASSEMBLING_PER_DEVICE_MAX  # commands of which packets are missing
-    assembling_bytes: _Count = APOSTOL_ASSEMBLING_BYTES_MAX  # of such commands, of all devices together
-    packet_data_bytes: _Count = APOSTOL_PACKET_DATA_BYTES  # of a command, in each packet sent
-    idle_s: _Seconds = APOSTOL_IDLE_S  # a silent device is forgotten, a silent TCP connection closed
-    login_s: _Seconds = APOSTOL_LOGIN_S  # over TCP, from connecting to the first packet of a known device
-    half_packet_s: _Seconds = APOSTOL_HALF_PACKET_S  # over TCP, from a packet's first byte to its last
-
-
-class Upstream(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A sisnet server that serves some of our services."""
-
-    name: Annotated[str, Meta(min_length=1)]
-    url: str  # ws://, wss://, tcp:// or tls://HOST:PORT
-    services: Annotated[tuple[str, ...], Meta(min_length=1, max_length=BROKER_SERVICES_PER_PEER_MAX)]
-    user: str = ""
-    password: str = ""
-    ca: str = ""  # with wss and tls, who is trusted, as a file in PEM form; the system's authorities if empty
-
-
-class Redis(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    login_s: _Seconds = RESP_LOGIN_S  # from connecting to a decided login
-    idle_s: _SecondsOrNever = 0.0  # a silent connection is closed; 0: never
-    frame_bytes_max: Annotated[int, Meta(ge=1, le=RESP_FRAME_BYTES_MAX)] = RESP_FRAME_BYTES_MAX  # a command
-    login_frame_bytes_max: _Count = RESP_LOGIN_FRAME_BYTES_MAX  # a command before the login
-
-
-class Sisnet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    login_s: _Seconds = SISNET_LOGIN_S  # from connecting to a decided login
-    idle_s: _Seconds = SISNET_IDLE_S  # a silent connection is closed
-    message_bytes_max: Annotated[int, Meta(ge=1, le=SISNET_MESSAGE_BYTES_MAX)] = SISNET_MESSAGE_BYTES_MAX  # a message
-    login_frame_bytes_max: _Count = (
-        SISNET_LOGIN_FRAME_BYTES_MAX  # a message before the login; of a WebSocket, its handshake too
-    )
-    inflated_bytes_max: _Count = SISNET_INFLATED_BYTES_MAX  # the same, with snappy, unpacked
-    lenient: bool = False  # True takes WebSocket clients that send no Host header or do not mask their frames
-    data_sets: tuple[str, ...] = ("sisdb",)  # each is a service that keeps records
-    origins: tuple[str, ...] = ()  # pages of other sites that may connect, as https://HOST:PORT, or "*" for all
-    keep_s: _Seconds = UPSTREAM_KEEP_S  # what an upstream sent is kept so long, for those who join later
-    upstreams: tuple[Upstream, ...] = ()  # sisnet servers that serve some of our services
 
 
 class Fetch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What sisnet clients may have fetched for them by HTTP."""
 
     allow: tuple[str, ...] = ()  # base URLs: what lies below them; addresses of one's own only where written out
-    timeout_s: _Seconds = FETCH_S  # for one request, its turn and redirects included
-    bytes_max: _Count = FETCH_BYTES_MAX  # of an answer
-    open_max: _Count = FETCH_OPEN_MAX  # at once
+    timeout_s: Seconds = FETCH_S  # for one request, its turn and redirects included
+    bytes_max: Count = FETCH_BYTES_MAX  # of an answer
+    open_max: Count = FETCH_OPEN_MAX  # at once
     redirects_max: Annotated[int, Meta(ge=0)] = FETCH_REDIRECTS_MAX  # each is held to `allow`
     ca: str = ""  # who is trusted, as a file in PEM form; the system's authorities if empty
 
@@ -254,6 +132,8 @@ class Http(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The gateway's own sections. What `load` and `default_settings` return also has one for each protocol."""
+
     data: str = "data"  # the data folder
     listen: Listen = Listen()
     tls: Tls = Tls()
@@ -261,28 +141,50 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log: Log = Log()
     limits: Limits = Limits()
     broker: Broker = Broker()
-    comet: Comet = Comet()
-    magline: Magline = Magline()
-    esnp: Esnp = Esnp()
-    apostol: Apostol = Apostol()
-    sisnet: Sisnet = Sisnet()
-    redis: Redis = Redis()
     fetch: Fetch = Fetch()
     http: Http = Http()
 
+    def section(self, protocol: Protocol) -> Any:
+        """Return the settings of a protocol, an instance of its own `Settings`."""
+        return getattr(self, protocol.name)
 
-class Address(Struct, frozen=True):
-    host: str
-    port: int
+    def address(self, key: str) -> Address | None:
+        """Return where [listen] has this listener, None for "off"."""
+        return parse_address(getattr(self.listen, key), f"listen.{key}")
 
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+@cache
+def settings_type() -> type[Settings]:
+    """Return `Settings` with the listeners and sections of all installed protocols."""
+    installed = registry.all_protocols()
+    places = {
+        transport.setting: f"{_HOST}:{transport.port}" if protocol.name in registry.BUILT_IN else OFF
+        for protocol in installed
+        for transport in protocol.transports
+        if protocol.server_session is not None
+    }
+    listen = _extend(Listen, {key: (str, place) for key, place in places.items()})
+    sections = {protocol.name: (protocol.settings, protocol.settings()) for protocol in installed}
+    return _extend(Settings, {"listen": (listen, listen()), **sections})
+
+
+def _extend(base: type[_Struct], fields: dict[str, tuple[type, Any]]) -> type[_Struct]:
+    extended = [(name, *rest) for name, rest in fields.items()]
+    made = defstruct(
+        base.__name__, extended, bases=(base,), module=__name__, frozen=True, kw_only=True, forbid_unknown_fields=True
+    )
+    return cast(type[_Struct], made)
+
+
+def default_settings() -> Settings:
+    """Return the settings in force where nothing is set."""
+    return settings_type()()
 
 
 def load(
     file: Path | None = None, data_folder: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> Settings:
-    """The settings in force. Without `file`, wirelake.toml is read if it is there."""
+    """Return the settings in force. Without `file`, wirelake.toml is read if it is there."""
     values: dict[str, Any] = {}
     path = file or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
     if path is not None:
@@ -292,15 +194,11 @@ def load(
     if data_folder is not None:
         values["data"] = str(data_folder)
     settings = _convert(values, "the environment")
-    for name in Listen.__struct_fields__:
-        parse_address(getattr(settings.listen, name), f"listen.{name}")
-    for name in settings.sisnet.data_sets:
-        if name in _TAKEN or not name or not _NOT_IN_NAMES.isdisjoint(name):
-            raise InputError(f'settings: sisnet.data_sets: "{name}" cannot be the name of a data set')
+    for name in settings.listen.__struct_fields__:
+        settings.address(name)
     if bool(settings.tls.cert) != bool(settings.tls.key):
         raise InputError("settings: tls.cert and tls.key go together")
     check_log(settings.log)
-    _check_upstreams(settings.sisnet.upstreams)
     return settings
 
 
@@ -318,38 +216,6 @@ def check_log(log: Log) -> None:
         )
 
 
-def parse_upstream(upstream: Upstream) -> tuple[str, Address]:
-    """The URL's scheme and address. Ports that are not given are those of the web, or sisnet's own."""
-    try:
-        parts = urlsplit(upstream.url)
-        port = parts.port or _UPSTREAM_PORTS[parts.scheme]
-    except (KeyError, ValueError) as error:
-        schemes = ", ".join(f"{scheme}://" for scheme in _UPSTREAM_PORTS)
-        raise InputError(f"settings: upstream {upstream.name}: {upstream.url!r} is none of {schemes}") from error
-    if not parts.hostname or "@" in parts.netloc or parts.fragment:
-        raise InputError(f"settings: upstream {upstream.name}: a URL has a host; user and password have their own keys")
-    return parts.scheme, Address(parts.hostname, port)
-
-
-def _check_upstreams(upstreams: tuple[Upstream, ...]) -> None:
-    if len({upstream.name for upstream in upstreams}) < len(upstreams):
-        raise InputError("settings: two of sisnet.upstreams have the same name")
-    for upstream in upstreams:
-        parse_upstream(upstream)
-        if _OWN_SERVICE in upstream.services or "" in upstream.services:
-            raise InputError(f"settings: upstream {upstream.name}: a service has a name, and not {_OWN_SERVICE}")
-
-
-def parse_address(text: str, key: str) -> Address | None:
-    """HOST:PORT, [IPv6]:PORT, or None for "off"."""
-    if text == OFF:
-        return None
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > _PORT_MAX:
-        raise InputError(f'settings: {key} = "{text}" is not HOST:PORT and not "{OFF}"')
-    return Address(host.removeprefix("[").removesuffix("]"), int(port))
-
-
 def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text())
@@ -361,7 +227,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _convert(values: dict[str, Any], place: str) -> Settings:
     try:
-        return msgspec.convert(values, Settings, strict=False)
+        return msgspec.convert(values, settings_type(), strict=False)
     except msgspec.ValidationError as error:
         raise InputError(f"settings: {place}: {_in_words(str(error))}") from error
 
@@ -404,13 +270,13 @@ def _listed(variable: str, text: str) -> Any:
 
 
 def _default(path: tuple[str, ...]) -> object:
-    return reduce(getattr, path, Settings())
+    return reduce(getattr, path, default_settings())
 
 
 def _keys() -> dict[str, tuple[str, ...]]:
     """Environment variable → path of the setting."""
     keys: dict[str, tuple[str, ...]] = {}
-    for name, default in ((name, getattr(Settings(), name)) for name in Settings.__struct_fields__):
+    for name, default in asdict(default_settings()).items():
         inner = default.__struct_fields__ if isinstance(default, Struct) else ()
         paths: list[tuple[str, ...]] = [(name, key) for key in inner] or [(name,)]
         for path in paths:

@@ -26,7 +26,7 @@ COMET = Habits("comet", acknowledges=True, fetches=True)
 SEALED_COMET = Habits("comet", acknowledges=True, fetches=True, shared=False)
 MAGLINE = Habits("magline", acknowledges=True, fetches=False, shared=False)
 ESNP = Habits("esnp", acknowledges=False, fetches=False)
-REDIS = Habits("resp", acknowledges=False, fetches=False)
+REDIS = Habits("redis", acknowledges=False, fetches=False)
 
 
 class Told(Struct, frozen=True):

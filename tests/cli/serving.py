@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from wirelake.config import Listen
+from wirelake.config import default_settings
 
 WAIT_S = 60.0  # only a failing test waits so long
 HOST = "127.0.0.1"
@@ -107,4 +107,4 @@ def serving(
             process.kill()
 
 
-_ALL = Listen.__struct_fields__
+_ALL = default_settings().listen.__struct_fields__

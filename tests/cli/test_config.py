@@ -6,7 +6,9 @@ import pytest
 from click.testing import CliRunner
 
 from wirelake.cli.main import COMMANDS, wirelake
-from wirelake.config import Upstream, load
+from wirelake.config import load
+from wirelake.protocols import registry
+from wirelake.protocols.upstream import UpstreamSettings
 
 
 def test_what_is_printed_can_be_read_back(tmp_path: Path) -> None:
@@ -15,7 +17,7 @@ def test_what_is_printed_can_be_read_back(tmp_path: Path) -> None:
     file = tmp_path / "wirelake.toml"
     file.write_text(result.output)
     settings = load(file, environment={})
-    assert settings.listen.comet == "0.0.0.0:1"
+    assert str(settings.address("comet")) == "0.0.0.0:1"
     assert settings.data == "elsewhere"
 
 
@@ -25,8 +27,8 @@ def test_lists_and_tables_can_be_read_back_too(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     file = tmp_path / "wirelake.toml"
     file.write_text(result.output)
-    (upstream,) = load(file, environment={}).sisnet.upstreams
-    assert upstream == Upstream(name="back", url="tls://h:1", services=("a", "b"), password='"x')
+    (upstream,) = load(file, environment={}).section(registry.get("sisnet")).upstreams
+    assert upstream == UpstreamSettings(name="back", url="tls://h:1", services=("a", "b"), password='"x')
 
 
 def every_command() -> list[list[str]]:

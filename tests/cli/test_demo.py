@@ -30,7 +30,7 @@ def test_the_tour_ends_with_a_ledger_that_balances(tmp_path: Path) -> None:
         assert table in done.stdout
     lake = tmp_path / "tour" / "data" / "lake"
     spoken = {row[0] for row in query(lake, "SELECT DISTINCT protocol FROM gold.ledger WHERE decoded > 0").rows}
-    assert {"comet", "magline", "apostol", "esnp", "sisnet", "resp", "http"} <= spoken
+    assert {"comet", "magline", "apostol", "esnp", "sisnet", "redis", "http"} <= spoken
     again = subprocess.run(
         [sys.executable, "-m", "wirelake.cli.main", *words], capture_output=True, text=True, check=False, timeout=WAIT_S
     )

@@ -25,7 +25,7 @@ def test_a_machine_in_order(tmp_path: Path) -> None:
     result = run(tmp_path)
     assert result.exit_code == 0, result.output
     assert "Everything is in order." in result.output
-    assert "comet, magline, apostol, esnp, sisnet, resp" in result.output
+    assert "apostol, comet, esnp, magline, redis, sisnet" in result.output
     assert not (tmp_path / "new").exists(), "looking leaves nothing behind"
 
 

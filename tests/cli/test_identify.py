@@ -26,7 +26,7 @@ def run(*words: str) -> Result:
         (ESNP, "esnp", "client"),
         (SISNET, "sisnet", "server"),
         (COMET, "comet", "client"),
-        (RESP, "resp", "client"),
+        (RESP, "redis", "client"),
         (MAGLINE, "magline", "client"),
     ],
 )

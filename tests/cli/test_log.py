@@ -92,7 +92,7 @@ def test_tail_follows_a_living_log(data: Path) -> None:
     assert json.loads(process.stdout.readline())["seq"] == 99
     log = Log(data / "log")
     for note in ("a", "b", "c"):
-        log.append(AT_US, "resp", "frame", "in", "s", "i", "p", b"", note).wait(10)
+        log.append(AT_US, "redis", "frame", "in", "s", "i", "p", b"", note).wait(10)
         assert json.loads(process.stdout.readline())["note"] == note
     log.close()
     process.send_signal(signal.SIGINT)

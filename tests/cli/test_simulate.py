@@ -27,7 +27,7 @@ def test_a_fleet_from_the_shell(tmp_path: Path) -> None:
         assert "8 members in" in done.stdout
         assert " 0 failed." in done.stdout
         rows = {words[0] for words in map(str.split, done.stdout.splitlines()) if words}
-        assert {"apostol", "comet", "magline", "sisnet", "esnp", "resp"} <= rows
+        assert {"apostol", "comet", "magline", "sisnet", "esnp", "redis"} <= rows
         assert served.run("device", "list").stdout.strip() == "No device is known yet."
 
         host, port = served.address("http")
@@ -36,7 +36,7 @@ def test_a_fleet_from_the_shell(tmp_path: Path) -> None:
         away = wirelake("simulate", *QUICK, *words, "--json", "--keep", "--loss", "0.1", "--data", str(tmp_path / "x"))
         assert (away.returncode, away.stderr) == (0, "")
         report = json.loads(away.stdout)
-        assert report["members"] == {"apostol": 7, "resp": 1}
+        assert report["members"] == {"apostol": 7, "redis": 1}
         assert report["counts"]["apostol"]["readings"]["failed"] == 0
         assert report["faults"]["lost"] > 0
         assert len(served.run("device", "list").stdout.splitlines()) == 8

@@ -18,11 +18,11 @@ from wirelake.clients.comet import CometClient
 from wirelake.clients.faults import Faults
 from wirelake.errors import InputError, LateError, StateError, TranslationError
 from wirelake.protocols.apostol.commands import Reading, Status
-from wirelake.protocols.apostol.session import Settings
+from wirelake.protocols.apostol.session import SessionSettings
 from wirelake.protocols.frame import Sender
 
 KEY = bytes(range(16))
-QUICK = Settings(receipt_s=0.1, resends_max=8)
+QUICK = SessionSettings(receipt_s=0.1, resends_max=8)
 GATEWAY = {"receipt_s": 0.1, "resends_max": 8}
 Transport = Literal["udp", "tcp"]
 BOTH = pytest.mark.parametrize("transport", ["udp", "tcp"])
@@ -177,7 +177,7 @@ def test_a_bad_network(tmp_path: Path, transport: Transport, seed: int) -> None:
             return request.data[::-1]
 
         # On TCP nothing that the gateway sends is lost; long times there keep a repeat from looking like a new command.
-        settings = Settings(receipt_s=0.1, resends_max=60, packet_data_bytes=100)
+        settings = SessionSettings(receipt_s=0.1, resends_max=60, packet_data_bytes=100)
         async with gateway(tmp_path) as running:
             async with device(running, transport=transport, settings=settings, mangle=faults, handler=handler) as meter:
                 contents = [bytes([number]) * 350 for number in range(20)]
@@ -199,7 +199,7 @@ def test_nobody_confirms(tmp_path: Path) -> None:
         return iter(())
 
     async def work() -> None:
-        settings = Settings(receipt_s=0.02, resends_max=2)
+        settings = SessionSettings(receipt_s=0.02, resends_max=2)
         async with gateway(tmp_path) as running:
             async with device(running, "stranger", settings=settings) as meter:
                 with pytest.raises(LateError, match="no receipt after 2 repeats"):
@@ -218,7 +218,7 @@ def test_a_gateway_that_comes_back(tmp_path: Path, transport: Transport) -> None
     """A report that began while nobody was there is confirmed by the next gateway on that port."""
 
     async def work() -> None:
-        settings = Settings(receipt_s=0.1, resends_max=600)
+        settings = SessionSettings(receipt_s=0.1, resends_max=600)
         async with gateway(tmp_path) as running:
             port = running.port("apostol")
             meter = device(running, transport=transport, settings=settings)

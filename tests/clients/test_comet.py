@@ -14,7 +14,7 @@ from wirelake.backoff import Backoff
 from wirelake.clients.comet import CometClient
 from wirelake.clients.notification import Notification
 from wirelake.errors import AnswerError, EncodeError, InputError, LateError, LostError, RefusedError, StateError
-from wirelake.protocols.comet.session import Settings
+from wirelake.protocols.comet.session import SessionSettings
 
 PHONE = ("phone", "secret")
 
@@ -330,7 +330,7 @@ def test_the_environment_is_reported(tmp_path: Path) -> None:
 def test_heartbeats_keep_a_quiet_client_connected(tmp_path: Path) -> None:
     async def work() -> None:
         async with gateway(tmp_path, comet={"idle_s": 3.0}) as running:
-            settings = Settings(heartbeat_s=0.3)
+            settings = SessionSettings(heartbeat_s=0.3)
             async with phone(running, settings=settings) as client:
                 before = running.gateway.counters.frames_in["comet"]
                 await until(lambda: running.gateway.counters.frames_in["comet"] > before + 12)
@@ -341,7 +341,7 @@ def test_heartbeats_keep_a_quiet_client_connected(tmp_path: Path) -> None:
 
 def test_a_silent_gateway_is_left(tmp_path: Path) -> None:
     async def work() -> None:
-        async with gateway(tmp_path) as running, phone(running, settings=Settings(idle_s=0.1)) as client:
+        async with gateway(tmp_path) as running, phone(running, settings=SessionSettings(idle_s=0.1)) as client:
             await until(lambda: client.connections > 1)
             assert "nothing heard" in client.trouble
 

@@ -17,7 +17,7 @@ from wirelake.clients.magline import MaglineClient
 from wirelake.clients.notification import Notification
 from wirelake.clients.serving import ServiceError, ServiceRequest
 from wirelake.errors import AnswerError, InputError, LostError, RefusedError, StateError, TranslationError
-from wirelake.protocols.magline.session import Settings
+from wirelake.protocols.magline.session import SessionSettings
 
 BOX = ("box", "secret")
 
@@ -287,7 +287,7 @@ def test_pings_keep_the_connection(tmp_path: Path) -> None:
     async def work() -> None:
         async with (
             gateway(tmp_path, magline={"idle_s": 1.0}) as running,
-            box(running, settings=Settings(ping_s=0.05)) as client,
+            box(running, settings=SessionSettings(ping_s=0.05)) as client,
         ):
             await running.recorded("frame", 27, protocol="magline", direction="in")
             assert client.connections == 1

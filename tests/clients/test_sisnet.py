@@ -18,7 +18,7 @@ from wirelake.clients.sisnet import SisnetClient
 from wirelake.errors import AnswerError, InputError, LateError, LostError, RefusedError, StateError, TranslationError
 from wirelake.limits import CLIENT_ANSWER_PACKETS_MAX, CLIENT_SERVED_MAX
 from wirelake.message import Failure, Kind, Message, Operation
-from wirelake.protocols.sisnet.session import Settings
+from wirelake.protocols.sisnet.session import SessionSettings
 
 TERMINAL = ("terminal", "secret")
 DOORS = {"ws": "sisnet", "tcp": "sisnet_tcp"}
@@ -381,7 +381,7 @@ def test_a_message_of_megabytes(tmp_path: Path, scheme: str) -> None:
 
 def test_the_settings_of_the_session_are_kept(tmp_path: Path) -> None:
     async def work() -> None:
-        settings = msgspec.structs.replace(Settings(), ping_s=0.05)
+        settings = msgspec.structs.replace(SessionSettings(), ping_s=0.05)
         async with gateway(tmp_path) as running, terminal(running, settings=settings):
             await running.recorded("frame", 4, protocol="sisnet", direction="in")  # the login and three pings
 

@@ -21,8 +21,8 @@ def test_figures_that_move_and_a_ledger(browser: Browser, tmp_path: Path) -> Non
         client = Redis(port=running.port("redis"), username="ann", password="anns")
         for number in range(50):
             await client.publish("quotes", number)
-        row = page.locator("#protocols tr", has_text="resp")
-        await expect(row.locator("td").nth(7)).to_have_text(str(running.gateway.counters.frames_in["resp"]))
+        row = page.locator("#protocols tr", has_text="redis")
+        await expect(row.locator("td").nth(7)).to_have_text(str(running.gateway.counters.frames_in["redis"]))
         await expect(page.locator("#connections")).not_to_have_text("–")
         assert await page.locator("#frames-plot path.line").get_attribute("d")
         await expect(page.locator("#lag")).to_have_text("–")
@@ -32,7 +32,7 @@ def test_figures_that_move_and_a_ledger(browser: Browser, tmp_path: Path) -> Non
         await expect(page.locator("#lag-note")).to_have_text("The pipeline does not run.")
         lake = running.gateway.folder / "lake"
         sums = {"hour": HOUR, "received": 51, "decoded": 51}
-        write(lake, LEDGER, {**sums, "protocol": "resp", "balanced": True})
+        write(lake, LEDGER, {**sums, "protocol": "redis", "balanced": True})
         await page.reload()
         await expect(page.locator("#verdict")).to_have_text(
             "It adds up: 51 frames received, every one of them in exactly one state."

@@ -23,7 +23,7 @@ def test_who_is_connected_how_fast_and_an_end_to_it(browser: Browser, tmp_path: 
             await expect(row).to_contain_text("comet")
             await expect(row).to_contain_text("keeps up")
             other = page.get_by_role("row", name="bob")
-            await expect(other).to_contain_text("resp")
+            await expect(other).to_contain_text("redis")
 
             async def busy() -> None:
                 while True:
@@ -64,8 +64,8 @@ def test_by_protocol_from_the_overview_and_a_slow_one_says_why(browser: Browser,
         client = Redis(port=running.port("redis"), username="bob", password="bobs")
         await client.ping()
         async with CometClient(HOST, running.port("comet"), "ann", "anns"):
-            await page.get_by_role("link", name="resp").click()
-            await expect(page.get_by_label("Protocol")).to_have_value("resp")
+            await page.get_by_role("link", name="redis").click()
+            await expect(page.get_by_label("Protocol")).to_have_value("redis")
             await expect(page.get_by_role("row", name="bob")).to_be_visible()
             await expect(page.get_by_role("row", name="ann")).to_have_count(0)
             await page.get_by_label("Protocol").select_option("comet")

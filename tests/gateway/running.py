@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
-from wirelake.config import Address, Listen, Settings
+from wirelake.address import Address
+from wirelake.config import default_settings, settings_type
 from wirelake.console.pages import PAGES
 from wirelake.gateway.door import Door
-from wirelake.gateway.gateway import DOORS, Gateway
+from wirelake.gateway.gateway import Gateway
 from wirelake.message import Device, Kind, Message
 from wirelake.protocols import registry
 from wirelake.protocols.jsontext import read_json
@@ -75,8 +76,12 @@ class Running:
 
     async def open_door(self, setting: str, port: int) -> None:
         """One more, when everything behind it is there."""
-        protocol, carrier = DOORS[setting]
-        door = Door(self.gateway, registry.get(protocol), setting, Address(HOST, port), carrier)
+        ((protocol, carriers),) = [
+            (protocol, protocol.listeners[setting])
+            for protocol in registry.all_protocols()
+            if setting in protocol.listeners
+        ]
+        door = Door(self.gateway, protocol, setting, Address(HOST, port), carriers[0])
         await door.open(None)
         self.gateway.doors[setting] = door
 
@@ -150,9 +155,9 @@ async def running_gateway(
     **settings: Any,
 ) -> AsyncIterator[Running]:
     """`settings` are sections of wirelake.toml. The data folder may be that of a gateway that ran before."""
-    listen = dict.fromkeys(Listen.__struct_fields__, "off")
+    listen = dict.fromkeys(default_settings().listen.__struct_fields__, "off")
     listen |= {door: f"{HOST}:{(ports or {}).get(door, 0)}" for door in doors}
-    chosen = msgspec.convert({"data": str(folder / "data"), "listen": listen, **settings}, Settings)
+    chosen = msgspec.convert({"data": str(folder / "data"), "listen": listen, **settings}, settings_type())
     gateway = Gateway(chosen, PAGES, accept_loss=accept_loss)
     await gateway.open()
     try:

@@ -115,9 +115,9 @@ def test_a_dead_subscriber_acks_nothing(tmp_path: Path, monkeypatch: pytest.Monk
                     await until(lambda: not gateway.connections)
                     assert gateway.broker.durable.connected("@kept") == 0
                     assert gateway.admission.open == 0
-                    assert gateway.counters.connections["resp"] == 0
-                    assert gateway.recorder.unrecorded["resp", "quarantine"] == 1
-                    assert gateway.recorder.unrecorded["resp", "close"] == 1
+                    assert gateway.counters.connections["redis"] == 0
+                    assert gateway.recorder.unrecorded["redis", "quarantine"] == 1
+                    assert gateway.recorder.unrecorded["redis", "close"] == 1
                 for number in range(5):
                     await running.publish("@kept", f"later {number}")
                 assert [each.content for each in running.waiting("ann")] == [b"later %d" % n for n in range(5)]
@@ -134,7 +134,7 @@ def test_a_connection_that_cannot_be_recorded_is_closed_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, door: str
 ) -> None:
     disk = FullDisk(monkeypatch)
-    protocol = {"sisnet_tcp": "sisnet", "redis": "resp"}.get(door, door)
+    protocol = {"sisnet_tcp": "sisnet", "redis": "redis"}.get(door, door)
 
     async def work() -> None:
         async with running_gateway(tmp_path, door, identities=[ANN]) as running:

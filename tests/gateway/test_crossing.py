@@ -264,8 +264,8 @@ def test_every_asker_and_every_provider(tmp_path: Path) -> None:
             assert rows[f"{name}: no answer in time"] == ["ERROR timeout", "ans -1 timeout", "ERR 8", late]
         call = Message(kind=Kind.REQUEST, target=Operation(SERVICE, "call"))
         register = control(Op.REGISTER, fields={"service": SERVICE})
-        refusals = [f"- {name} asks no services: {cannot(name, call)}." for name in ("comet", "resp", "apostol")]
-        refusals += [f"- {name} provides none: {cannot(name, register)}." for name in ("comet", "magline", "resp")]
+        refusals = [f"- {name} asks no services: {cannot(name, call)}." for name in ("comet", "redis", "apostol")]
+        refusals += [f"- {name} provides none: {cannot(name, register)}." for name in ("comet", "magline", "redis")]
         wrong = await caller.call("POST", "/api/services/wirelake/register", {"service": SERVICE})
         refusals.append(f"- HTTP provides none: {wrong.status_code}, {wrong.json()['error']['message']}.")
         publish_on_page("services", table("provider", columns, rows) + "\n" + "\n".join(refusals) + "\n")

@@ -9,11 +9,11 @@ from websockets.exceptions import ConnectionClosedError
 
 from gateway.running import HOST, WAIT_S, running_gateway
 from gateway.web_terminal import WebTerminal
-from wirelake.protocols.resp.frames import Command
+from wirelake.protocols.redis.frames import Command
 from wirelake.protocols.sisnet.sizes import sized
 
 SECTIONS = {"esnp": "esnp", "sisnet_tcp": "sisnet", "redis": "redis"}
-PROTOCOLS = {"esnp": "esnp", "sisnet_tcp": "sisnet", "redis": "resp"}
+PROTOCOLS = {"esnp": "esnp", "sisnet_tcp": "sisnet", "redis": "redis"}
 OPEN: dict[str, Any] = {"auth": {"open": True}}
 
 

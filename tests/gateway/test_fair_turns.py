@@ -15,7 +15,7 @@ from wirelake.clients.sisnet import SisnetClient
 from wirelake.gateway.connection import Connection
 from wirelake.limits import STATE_PATTERN_BYTES_MAX
 from wirelake.protocols.comet import frames as comet
-from wirelake.protocols.resp.frames import Command
+from wirelake.protocols.redis.frames import Command
 from wirelake.state.backlog import Room
 from wirelake.state.records import Field, Record
 
@@ -44,7 +44,7 @@ async def hog(running: Running) -> tuple[asyncio.StreamReader, asyncio.StreamWri
     reader, writer = await asyncio.open_connection(HOST, running.port("redis"))
     writer.write(AUTH)
     assert await reader.readline() == b"+OK\r\n"
-    (connection,) = [each for each in running.gateway.connections.values() if each.protocol == "resp"]
+    (connection,) = [each for each in running.gateway.connections.values() if each.protocol == "redis"]
     return reader, writer, connection
 
 

@@ -18,7 +18,7 @@ from gateway.running import HOST, WAIT_S, Running, running_gateway, until
 from gateway.wire import data_lines, to
 from wirelake.protocols.esnp import lines
 from wirelake.protocols.esnp.frames import EsnpMessage
-from wirelake.protocols.resp.frames import Command
+from wirelake.protocols.redis.frames import Command
 from wirelake.protocols.sisnet.sizes import sized
 
 TOPIC = "@a"

@@ -10,7 +10,7 @@ from redis.exceptions import AuthenticationError
 from gateway.running import HOST, WAIT_S, Running, running_gateway
 from wirelake.clients.comet import CometClient
 from wirelake.errors import BusyError
-from wirelake.protocols.resp.frames import Command
+from wirelake.protocols.redis.frames import Command
 
 APP = ("app", "t0ken")
 PHONE = ("phone", "t0ken")
@@ -94,7 +94,7 @@ def test_a_run_of_publishes_reaches_everybody_in_order_and_is_recorded(tmp_path:
                     told += await other.read(65536)
             places = [told.index(content) for content in contents]
             assert places == sorted(places)
-            frames = await running.recorded("frame", count + 1, protocol="resp", direction="in")
+            frames = await running.recorded("frame", count + 1, protocol="redis", direction="in")
             recorded = [row["frame"] for row in frames if row["frame"].startswith(b"*3")]
             assert recorded == publishes
             for each in (writer, listening, listening_too):

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.running import HOST, WAIT_S, Running, running_gateway
 from wirelake.limits import RESP_HELD_FRAMES_MAX, RESP_LINE_BYTES_MAX, RESP_LOGIN_FRAME_BYTES_MAX
-from wirelake.protocols.resp.frames import Command
+from wirelake.protocols.redis.frames import Command
 
 APP = ("app", "t0ken")
 AUTH = Command((b"AUTH", b"app", b"t0ken")).encode()
@@ -73,7 +73,7 @@ def test_an_http_request_closes_the_connection_and_nothing_of_it_is_done(
             pieces = [smuggled[place : place + 7] for place in range(0, len(smuggled), 7)]
             assert (await told(running, *pieces)).count(b"+OK\r\n") <= 1
             assert values_kept(running) == 0
-            assert running.gateway.counters.closed["resp", "http"] == 2
+            assert running.gateway.counters.closed["redis", "http"] == 2
 
     asyncio.run(story())
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gateway.running import running_gateway
 from gateway.terminal import Terminal
-from wirelake.protocols.resp.frames import Command
+from wirelake.protocols.redis.frames import Command
 
 STORY: list[tuple[bytes, bytes]] = [
     (b"PING", b"+PONG\r\n"),

@@ -7,10 +7,10 @@ import pytest
 
 from gateway.running import HOST, WAIT_S, Running, running_gateway
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.resp.frames import Command, Value
-from wirelake.protocols.resp.reader import decode
-from wirelake.protocols.resp.splitter import ValueSplitter
-from wirelake.protocols.resp.values import to_plain
+from wirelake.protocols.redis.frames import Command, Value
+from wirelake.protocols.redis.reader import decode
+from wirelake.protocols.redis.splitter import ValueSplitter
+from wirelake.protocols.redis.values import to_plain
 
 
 class Line:

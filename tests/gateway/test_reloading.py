@@ -12,7 +12,7 @@ from cryptography import x509
 from gateway.certificates import make_certificate
 from gateway.running import HOST, Running, running_gateway, until
 from gateway.wire import Meter, Phone, report
-from wirelake.config import Settings
+from wirelake.config import Settings, settings_type
 from wirelake.errors import InputError
 from wirelake.gateway.reloading import Reloaded, reload
 from wirelake.log.settings import RetentionLimits
@@ -24,7 +24,7 @@ def changed(running: Running, **sections: Any) -> Settings:
     now: dict[str, Any] = msgspec.to_builtins(running.gateway.settings)
     for name, values in sections.items():
         now[name] = now[name] | values if isinstance(values, dict) else values
-    return msgspec.convert(now, Settings)
+    return msgspec.convert(now, settings_type())
 
 
 def tls_files(folder: Path, name: str) -> dict[str, str]:

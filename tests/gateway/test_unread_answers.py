@@ -12,7 +12,7 @@ from gateway.running import HOST, WAIT_S, Running, running_gateway, until
 from gateway.test_turns import trusting
 from wirelake.gateway.connection import Connection
 from wirelake.limits import KIB, MIB
-from wirelake.protocols.resp.frames import Command
+from wirelake.protocols.redis.frames import Command
 
 ASKED = 300
 VALUE = b"v" * (256 * KIB)
@@ -86,7 +86,7 @@ def test_who_never_reads_is_closed_and_counted(tmp_path: Path) -> None:
             assert await reader.readline() == b"+OK\r\n"
             writer.write(GET * ASKED)
             await until(lambda: not running.gateway.connections)
-            assert running.gateway.counters.closed["resp", "stalled"] == 1
+            assert running.gateway.counters.closed["redis", "stalled"] == 1
             assert running.gateway.stalls.bytes == 0
             (closed,) = await running.recorded("close")
             assert closed["note"]["reason"] == "stalled"
@@ -105,7 +105,7 @@ def test_all_who_do_not_read_share_one_limit(tmp_path: Path) -> None:
             assert await reader.readline() == b"+OK\r\n"
             for _, writer in askers:
                 writer.write(GET * ASKED)
-            await until(lambda: running.gateway.counters.closed["resp", "unread_bytes"] >= 5)
+            await until(lambda: running.gateway.counters.closed["redis", "unread_bytes"] >= 5)
             await settled(lambda: running.gateway.stalls.bytes)
             assert 0 < running.gateway.stalls.bytes <= 4 * MIB
             held = sum(connection.pending_bytes for connection in running.gateway.connections.values())

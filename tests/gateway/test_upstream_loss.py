@@ -14,12 +14,13 @@ from gateway.quotes import Quotes
 from gateway.running import HOST, running_gateway, until
 from gateway.upstreams import GATEWAY, SUB, UNSUB, connected, upstream
 from gateway.web_terminal import IDENTITY, WebTerminal
-from wirelake.config import Sisnet, Upstream
 from wirelake.errors import InputError
 from wirelake.gateway import upstream as module
 from wirelake.gateway.reloading import reload
 from wirelake.protocols.session import Closing
+from wirelake.protocols.sisnet.settings import Settings
 from wirelake.protocols.sisnet.sizes import sized
+from wirelake.protocols.upstream import UpstreamSettings
 
 
 def test_an_upstream_that_went_away_answers_and_comes_back(tmp_path: Path) -> None:
@@ -104,18 +105,18 @@ def test_upstreams_come_and_go_with_a_reload(tmp_path: Path) -> None:
             quotes = Quotes(back)
             gateway = front.gateway
             bare = gateway.settings
-            secret = msgspec.convert(upstream(back.port("sisnet")), Upstream)
-            reloaded = reload(gateway, replace(bare, sisnet=Sisnet(upstreams=(secret,))))
+            secret = msgspec.convert(upstream(back.port("sisnet")), UpstreamSettings)
+            reloaded = reload(gateway, replace(bare, sisnet=Settings(upstreams=(secret,))))
             assert reloaded.applied == ["sisnet.upstreams: [] → ['back']"], "and no password"
             await connected(front)
             assert await terminal.ask("s", **SUB) == {"ans": 0}
             session = gateway.upstreams.all["back"].id
-            reload(gateway, replace(bare, sisnet=Sisnet(upstreams=(secret,), keep_s=3.0)))
+            reload(gateway, replace(bare, sisnet=Settings(upstreams=(secret,), keep_s=3.0)))
             assert gateway.upstreams.all["back"].id == session, "what stays the same stays connected"
             assert gateway.upstreams.all["back"].sharing.keep_s == 3.0
             own = replace(secret, services=("redis",))
             with pytest.raises(InputError, match="redis is a service of the gateway's own"):
-                reload(gateway, replace(bare, sisnet=Sisnet(upstreams=(own,))))
+                reload(gateway, replace(bare, sisnet=Settings(upstreams=(own,))))
             assert gateway.upstreams.all["back"].id == session
             reload(gateway, bare)
             assert await terminal.hear("s") == {"ans": -1, "msg": "this upstream is no longer used"}

@@ -75,11 +75,11 @@ def test_a_commit_covers_the_record_it_was_given_for(log: EventLog) -> None:
 def test_many_frames_keep_their_order_and_their_bounds(log: EventLog) -> None:
     frames = [b"", b"a", b"", b"bc", b""]
     append(log)
-    log.append_many(AT_US, "resp", "frame", "in", "s", "i", "p", frames, "n")
+    log.append_many(AT_US, "redis", "frame", "in", "s", "i", "p", frames, "n")
     append(log).wait(10)
     rows = [row for batch in log.read() for row in batch.to_pylist()]
     assert [row["frame"] for row in rows[1:-1]] == frames
-    assert {row["protocol"] for row in rows[1:-1]} == {"resp"}
+    assert {row["protocol"] for row in rows[1:-1]} == {"redis"}
     assert [row["protocol"] for row in (rows[0], rows[-1])] == ["comet", "comet"]
 
 
@@ -93,12 +93,12 @@ def test_frames_of_several_sessions_are_rows_like_any_other(log: EventLog) -> No
         ]
         sessions, identities, peers, frames = (tuple(column) for column in zip(*rows, strict=True))
         log.append_rows(AT_US, "apostol", "frame", "out", sessions, identities, peers, frames)
-        log.append_many(AT_US, "resp", "frame", "in", "t", "j", "q", [b"x", b"y"]).wait(10)
+        log.append_many(AT_US, "redis", "frame", "in", "t", "j", "q", [b"x", b"y"]).wait(10)
         log.append_rows(AT_US, "apostol", "frame", "out", sessions, identities, peers, frames).wait(10)
         found = [row for batch in log.read(start) for row in batch.to_pylist()]
         told = [(row["session"], row["identity"], row["peer"], row["frame"]) for row in found]
         assert told == [("s", "i", "p", b"before"), *rows, ("t", "j", "q", b"x"), ("t", "j", "q", b"y"), *rows]
-        assert {row["protocol"] for row in found} == {"esnp", "apostol", "resp"}
+        assert {row["protocol"] for row in found} == {"esnp", "apostol", "redis"}
         assert [row["note"] for row in found] == ["note", *[""] * (2 * count + 2)]
     with pytest.raises(EncodeError):
         log.append_rows(AT_US, "apostol", "frame", "in", ("s",), ("i",), ("p", "q"), (b"x",))

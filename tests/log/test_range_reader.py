@@ -159,7 +159,7 @@ def test_a_block_that_repeats_a_damaged_one_is_taken_once_the_driver_finds_that_
     log = Log(folder)
     value = bytes(range(256)) * (4 * LOG_REPEAT_BYTES_MIN // 256)
     for number in range(3):
-        log.append(AT_US, "resp", "frame", "out", "s", "me", "10.0.0.1:5000", b"%d" % number + value).wait(30)
+        log.append(AT_US, "redis", "frame", "out", "s", "me", "10.0.0.1:5000", b"%d" % number + value).wait(30)
     log.close()
     damaged = damage(folder, 0)
     with pytest.raises(MissingRecordsError, match="is not whole"):

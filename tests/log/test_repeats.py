@@ -30,7 +30,7 @@ SMALL = LogSettings(segment_bytes=4 * MIB, retry_first_s=0.005, retry_max_s=0.02
 
 
 def add(log: Log, *frames: bytes, note: str = "") -> None:
-    log.append_many(AT_US, "resp", "frame", "out", "s", "me", "10.0.0.1:5000", frames, note).wait(30)
+    log.append_many(AT_US, "redis", "frame", "out", "s", "me", "10.0.0.1:5000", frames, note).wait(30)
 
 
 def frames_in(folder: Path, from_seq: int | None = None) -> list[bytes]:
@@ -148,8 +148,8 @@ def test_a_write_that_fails_is_not_referred_to(folder: Path) -> None:
     add(log, b"1" + VALUE)
     for operation in ("write", "fsync_data"):  # after the second, the block goes to a new segment
         files.fail(operation, errno.EIO)
-        pending = log.append(AT_US, "resp", "frame", "out", "s", "me", "peer", b"2" + other)
-        log.append(AT_US, "resp", "frame", "out", "s", "me", "peer", b"3" + VALUE)
+        pending = log.append(AT_US, "redis", "frame", "out", "s", "me", "peer", b"2" + other)
+        log.append(AT_US, "redis", "frame", "out", "s", "me", "peer", b"3" + VALUE)
         with pytest.raises(Exception, match="cannot be written"):
             pending.wait(30)
         while log.refusal:

@@ -14,11 +14,12 @@ from typing import Final
 from cli.serving import clean_environment, free_ports
 
 from manual.blocks import ROOT, Block, Command, fits
-from wirelake.config import Listen
+from wirelake.config import default_settings
 
 COMMAND_S: Final = 180.0  # only a failing test waits so long; Spark starts in some of them
 _AGAIN_S: Final = 1.0
 _numbers = count()
+LISTEN = default_settings().listen
 
 
 class Machine:
@@ -29,9 +30,9 @@ class Machine:
         for name in ("dev", "examples"):
             (folder / name).symlink_to(ROOT / name)
         (folder / ".venv").symlink_to(sys.prefix)
-        defaults = [str(address).rpartition(":")[2] for address in map(_default, Listen.__struct_fields__)]
+        defaults = [str(address).rpartition(":")[2] for address in map(_default, LISTEN.__struct_fields__)]
         self._ports = dict(zip(defaults, map(str, free_ports(len(defaults))), strict=True))
-        listen = {f"WIRELAKE_LISTEN_{name.upper()}": self.here(_default(name)) for name in Listen.__struct_fields__}
+        listen = {f"WIRELAKE_LISTEN_{name.upper()}": self.here(_default(name)) for name in LISTEN.__struct_fields__}
         path = f"{Path(sys.prefix) / 'bin'}{os.pathsep}{os.environ['PATH']}"
         self._environment = clean_environment(**listen, PATH=path, COLUMNS="200")
         self._gateway: Started | None = None
@@ -139,7 +140,7 @@ class Started:
 
 
 def _default(name: str) -> str:
-    return str(getattr(Listen(), name))
+    return str(getattr(LISTEN, name))
 
 
 def _exchanged(text: str, ports: Mapping[str, str]) -> str:

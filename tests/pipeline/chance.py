@@ -15,7 +15,7 @@ from wirelake.protocols.frame import Sender
 
 KEY = bytes(range(16))
 KEYS = {"dev0": KEY, "dev1": bytes(16)}
-_PROTOCOLS = ("comet", "resp", "esnp", "sisnet", "magline", "http")
+_PROTOCOLS = ("comet", "redis", "esnp", "sisnet", "magline", "http")
 _FIELDS = [["time", "I", 8, 1], ["newp", "F", 8, 1]]
 
 
@@ -117,7 +117,7 @@ class History:
         chance = self.chance
         session = chance.choice(sorted(self._questions))
         protocol, questions = self._sessions[session], self._questions[session]
-        ordered = protocol in ("comet", "resp", "http")
+        ordered = protocol in ("comet", "redis", "http")
         question = questions[0 if ordered else chance.randrange(len(questions))]
         more = chance.choice((0, 0, 1)) if protocol in ("sisnet", "esnp") else 0
         if not more:
@@ -247,7 +247,7 @@ def _publishing(number: str) -> Message:
 _TOPICS = {"topics": ["@a", "@b"]}
 _QUESTIONS: dict[str, tuple[Any, ...]] = {
     "comet": (_login, _asking(Op.PING), _asking(Op.SUBSCRIBE, **_TOPICS), _asking(Op.ACK, ids=["e-1-1"])),
-    "resp": (_login, _asking(Op.PING), _serving("redis", "get", fields={"args": [b"k"]}), _publishing),
+    "redis": (_login, _asking(Op.PING), _serving("redis", "get", fields={"args": [b"k"]}), _publishing),
     "esnp": (_login, _asking(Op.PING), _serving("clock", "now"), _publishing),
     "sisnet": (_login, _asking(Op.PING), _serving("clock", "now"), _publishing),
     "magline": (_login, _asking(Op.SUBSCRIBE, **_TOPICS), _serving("magline/17", "call"), _publishing),

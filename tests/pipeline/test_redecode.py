@@ -52,8 +52,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch, codec: Path) -> Iterator[None]:
 
 
 def forget() -> None:
-    registry.get.cache_clear()
-    registry._added.cache_clear()
+    registry.refresh()
 
 
 def say(log: Log, frames: tuple[bytes, ...] = FRAMES, at_us: int = START_US, protocol: str = "mended") -> list[int]:

@@ -55,7 +55,7 @@ def test_a_frame_whose_tail_is_lost_is_in_exactly_one_table(spark: SparkSession,
     log = Log(living / "log", LogSettings(keep_days=None))
     for number in range(3):
         frame = b"*2\r\n$1\r\n%d\r\n%s" % (number, ANSWER)
-        log.append(1_700_000_000_000_000, "resp", "frame", "out", "s", "me", "peer", frame).wait(30)
+        log.append(1_700_000_000_000_000, "redis", "frame", "out", "s", "me", "peer", frame).wait(30)
     shutil.copytree(living, data)  # as a process leaves it that was killed
     log.close()
     path = segment_path(data / "log", 0)

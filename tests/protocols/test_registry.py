@@ -10,8 +10,7 @@ from wirelake.protocols import registry
 def added(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     point = EntryPoint(name, value, registry.ENTRY_POINT_GROUP)
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_group: [point])
-    registry.get.cache_clear()
-    registry._added.cache_clear()
+    registry.refresh()
 
 
 @pytest.fixture(autouse=True)
@@ -19,8 +18,7 @@ def _forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test pretends to have installed is forgotten with it."""
     yield
     monkeypatch.undo()
-    registry.get.cache_clear()
-    registry._added.cache_clear()
+    registry.refresh()
 
 
 @pytest.mark.parametrize("name", registry.BUILT_IN)
@@ -37,14 +35,16 @@ def test_each_built_in_protocol_is_whole(name: str) -> None:
 def test_an_unknown_name_gets_a_hint() -> None:
     with pytest.raises(UnknownProtocolError, match="did you mean magline"):
         registry.get("maglin")
-    with pytest.raises(UnknownProtocolError, match="there are comet"):
+    with pytest.raises(UnknownProtocolError, match="there are apostol, comet"):
         registry.get("zzz")
 
 
 def test_a_name_cannot_be_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    added(monkeypatch, "comet", "wirelake.protocols.comet.protocol:PROTOCOL")
-    with pytest.raises(InputError, match="takes the name of the built-in protocol 'comet'"):
-        registry.names()
+    place = "wirelake.protocols.esnp.protocol:PROTOCOL"
+    added(monkeypatch, "comet", place)
+    assert registry.failures() == {place: f"entry point {place} takes the name of the built-in protocol 'comet'"}
+    assert registry.get("comet").name == "comet"
+    assert [protocol.name for protocol in registry.all_protocols()] == list(registry.BUILT_IN)
 
 
 def test_an_entry_point_must_be_a_protocol_of_that_name(monkeypatch: pytest.MonkeyPatch) -> None:

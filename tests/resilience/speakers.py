@@ -25,7 +25,7 @@ from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import crypto
 from wirelake.protocols.magline import frames as magline
 from wirelake.protocols.magline.splitter import MaglineSplitter
-from wirelake.protocols.resp.frames import Command
+from wirelake.protocols.redis.frames import Command
 from wirelake.protocols.sisnet.sizes import sized
 
 TOPICS: Final = ("@a", "@b/c", "@新闻", "live", "x.y")

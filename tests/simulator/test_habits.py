@@ -46,5 +46,5 @@ def test_exact_counts_of_a_seed() -> None:
         ("sisnet", "publish"): 6,
         ("esnp", "publish"): 6,
         ("esnp", "ask"): 5,
-        ("resp", "quote"): 2,
+        ("redis", "quote"): 2,
     }

@@ -139,7 +139,7 @@ def test_what_it_made_is_taken_away_and_made_anew(tmp_path: Path) -> None:
 
 
 def test_two_fleets_at_once_need_two_names(tmp_path: Path) -> None:
-    plan = Plan(devices=4, rate=20, seconds=600, protocols=("apostol", "resp"), seed=1)
+    plan = Plan(devices=4, rate=20, seconds=600, protocols=("apostol", "redis"), seed=1)
     short = msgspec.structs.replace(plan, seconds=0.5)
 
     async def story() -> None:
@@ -180,7 +180,7 @@ def test_a_fleet_that_is_refused_says_why(tmp_path: Path) -> None:
 
 
 def test_members_that_cannot_keep_up_are_counted(tmp_path: Path) -> None:
-    plan = Plan(devices=1, rate=50_000, seconds=0.1, protocols=("resp",), seed=1)
+    plan = Plan(devices=1, rate=50_000, seconds=0.1, protocols=("redis",), seed=1)
 
     async def story() -> None:
         async with running_gateway(tmp_path, "redis", "http") as running:

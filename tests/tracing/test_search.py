@@ -4,7 +4,7 @@ import pytest
 
 from tracing.writing import AT_US, ID, IDS, Written
 from wirelake.limits import TRACE_FRAME_BYTES_MAX
-from wirelake.protocols.resp.frames import Command
+from wirelake.protocols.redis.frames import Command
 from wirelake.tracing import search
 from wirelake.tracing.asked import Place
 from wirelake.tracing.record import Record
@@ -95,7 +95,7 @@ def test_a_request_by_http_carries_its_content(body: bytes, content: bytes) -> N
 
 def test_the_frame_that_brought_it(tmp_path: Path) -> None:
     written = Written(tmp_path)
-    hers = {"protocol": "resp", "direction": "in", "session": "s-1", "identity": "anna"}
+    hers = {"protocol": "redis", "direction": "in", "session": "s-1", "identity": "anna"}
     frames = [Command((b"PUBLISH", b"@a", content)).encode() for content in (b"1", b"10", b"21")]
     brought, *_ = [written.add("frame", frame, **hers) for frame in frames]
     written.add("frame", frames[0], **hers | {"identity": "eve"})

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+from wirelake.address import parse_address
 from wirelake.cli.limits import CLI_ANSWER_BYTES_MAX, CLI_ANSWER_S, CLI_CONNECT_S, CLI_LINE_BYTES_MAX, CLI_SILENCE_S
-from wirelake.config import Settings, parse_address
+from wirelake.config import Settings
 from wirelake.errors import AnswerError, ClientError, InputError, LateError, LostError, ProtocolError
 from wirelake.protocols.jsontext import read_json, write_json
 

@@ -20,7 +20,7 @@ from wirelake.cli.limits import CLI_DEMO_LOOK_S, CLI_DEMO_PIPELINE_S, CLI_DEMO_S
 from wirelake.cli.needs import need_pipeline
 from wirelake.cli.options import settings_options
 from wirelake.cli.simulate import shown_progress, world_at
-from wirelake.config import Listen, Settings, load
+from wirelake.config import Settings, default_settings, load
 from wirelake.errors import InputError, WirelakeError
 from wirelake.lake.progress import read_progress
 from wirelake.lake.query import query
@@ -224,7 +224,7 @@ def _place(wanted: Path | None) -> Iterator[Path]:
 
 def _settings_file(folder: Path) -> Path:
     """Every door on a port that is free: a gateway that runs already is not disturbed."""
-    names = Listen.__struct_fields__
+    names = default_settings().listen.__struct_fields__
     opened = [socket.create_server((_HOST, 0)) for _ in names]
     ports = [each.getsockname()[1] for each in opened]
     for each in opened:

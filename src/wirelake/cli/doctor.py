@@ -18,16 +18,20 @@ from rich.text import Text
 from wirelake.cli.needs import missing, missing_for_pipeline
 from wirelake.cli.options import settings_options
 from wirelake.cli.pidfile import running
-from wirelake.config import Listen, Settings, load, parse_address
-from wirelake.errors import WirelakeError
+from wirelake.config import Settings, load
+from wirelake.errors import ProtocolError, TranslationError, WirelakeError
 from wirelake.gateway.examining import examine_stores
 from wirelake.limits import MIB
 from wirelake.pipeline.java import find_java
 from wirelake.protocols import registry
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.protocol import Protocol
+from wirelake.protocols.splitter import CODEC_FAULT
 
 _PYTHON_MIN = (3, 11)
 _FREE_BYTES_MIN = 1024 * MIB
 _OPEN_FILES_MIN = 4096
+_SAMPLES = (b"", b"\0", b"\xff" * 64, bytes(range(64)), b"hello, world\r\n")  # what an added codec is tried with
 
 
 class Finding(Struct, frozen=True):
@@ -56,7 +60,7 @@ def command(config_file: Path | None, data_folder: Path | None) -> None:
 def examine(config_file: Path | None, data_folder: Path | None) -> Iterator[Finding]:
     yield _python()
     yield _modules()
-    yield _protocols()
+    yield from _protocols()
     yield _pipeline()
     try:
         settings = load(config_file, data_folder)
@@ -95,12 +99,29 @@ def _pipeline() -> Finding:
     return Finding(True, f"The pipeline can run: PySpark {version('pyspark')} on {java}.")
 
 
-def _protocols() -> Finding:
-    try:
-        protocols = registry.all_protocols()
-    except (WirelakeError, ImportError) as error:
-        return Finding(False, f"A protocol cannot be loaded: {error}")
-    return Finding(True, f"Protocols: {', '.join(protocol.name for protocol in protocols)}.")
+def _protocols() -> Iterator[Finding]:
+    protocols = registry.all_protocols()
+    yield Finding(True, f"Protocols: {', '.join(protocol.name for protocol in protocols)}.")
+    for name, reason in registry.failures().items():
+        yield Finding(False, f"The protocol {name} is left out: {reason}. Fix or uninstall its package.")
+    for protocol in protocols:
+        if protocol.name not in registry.BUILT_IN and (fault := _codec_fault(protocol)):
+            yield Finding(False, f"The protocol {protocol.name} cannot be relied on: {fault}. Fix its package.")
+
+
+def _codec_fault(protocol: Protocol) -> str:
+    """Return what an added codec raises, beside ProtocolError, for bytes that it might meet."""
+    for sender in Sender:
+        for data in _SAMPLES:
+            try:
+                protocol.dissect(data, sender)
+                protocol.to_message(protocol.decode(data, sender), sender)
+            except ProtocolError as error:
+                if error.code == CODEC_FAULT:
+                    return error.text
+            except TranslationError:
+                continue
+    return ""
 
 
 def _folder(folder: Path) -> Finding:
@@ -158,8 +179,8 @@ def _doors(settings: Settings) -> Iterator[Finding]:
         yield Finding(True, f"The gateway of this data folder runs, in process {own}.")
         return
     taken = []
-    for name in Listen.__struct_fields__:
-        address = parse_address(getattr(settings.listen, name), f"listen.{name}")
+    for name in settings.listen.__struct_fields__:
+        address = settings.address(name)
         if address is not None and not _free(address.host, address.port):
             taken.append(f"{name} ({address})")
     if taken:

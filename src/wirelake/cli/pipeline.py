@@ -110,7 +110,7 @@ def run(
         master = master or LOCAL
         spark = open_session(master, "wirelake", cluster_settings(master, wheel))
         shown.say(f"Spark is up after {time.monotonic() - started_s:.1f} s, its own pages are at {_ui(spark)}")
-        job_settings = JobSettings(once=once, trigger_s=trigger_s, gone=gone, rules=rules_of(settings.apostol))
+        job_settings = JobSettings(once=once, trigger_s=trigger_s, gone=gone, rules=rules_of(settings))
         with explained(data / "lake", look_at_data=True):
             job = Job(spark, data, job_settings, GOLD, shown.progress)
         for name in (signal.SIGINT, signal.SIGTERM):

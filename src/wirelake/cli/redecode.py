@@ -50,7 +50,7 @@ def command(
     from wirelake.pipeline.redecode import Redecoding, check, redecode  # noqa: PLC0415
     from wirelake.pipeline.session import open_session  # noqa: PLC0415
 
-    asked = Redecoding(protocol=protocol, since_us=since or 0, dry=dry_run, rules=rules_of(settings.apostol))
+    asked = Redecoding(protocol=protocol, since_us=since or 0, dry=dry_run, rules=rules_of(settings))
     with explained(data / "lake", look_at_data=True):
         check(data, asked)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())

@@ -2,15 +2,17 @@
 
 from typing import TYPE_CHECKING
 
-from wirelake.config import Apostol
+from wirelake.config import Settings
+from wirelake.protocols import registry
 
 if TYPE_CHECKING:
     from wirelake.pipeline.memory.assembly import Rules
 
 
-def rules_of(apostol: Apostol) -> "Rules":
+def rules_of(settings: Settings) -> "Rules":
     from wirelake.pipeline.memory.assembly import Rules  # noqa: PLC0415 (an extra)
 
+    apostol = settings.section(registry.get("apostol"))
     return Rules(
         timeout_us=int(apostol.assembly_s * 1_000_000),
         command_bytes_max=apostol.command_bytes_max,

@@ -16,9 +16,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from wirelake.address import parse_address
 from wirelake.cli.api import Api, reachable, tls_context
 from wirelake.cli.options import settings_options
-from wirelake.config import Settings, load, parse_address
+from wirelake.config import Settings, load
 from wirelake.errors import InputError
 from wirelake.simulator.fleet import FLEET
 from wirelake.simulator.limits import SIMULATOR_DEVICES_MAX
@@ -26,7 +27,7 @@ from wirelake.simulator.report import Report
 from wirelake.simulator.simulation import MEMBERS, Plan, simulate
 from wirelake.simulator.world import NetworkFaults, World
 
-PROTOCOLS: Final = ("redis" if name == "resp" else name for name in MEMBERS)
+PROTOCOLS: Final = tuple(MEMBERS)
 _LATE_S: Final = 0.5  # worth telling
 _CHANCE: Final = click.FloatRange(0, 1, max_open=True)
 
@@ -94,7 +95,7 @@ def command(
     if url:
         settings = at_url(settings, url)
     world = world_at(settings, Api(settings, token=token), NetworkFaults(loss, reorder, duplicate, corrupt), seed)
-    chosen = tuple("resp" if name == "redis" else name for name in protocols) or tuple(MEMBERS)
+    chosen = tuple(protocols) or PROTOCOLS
     plan = Plan(
         devices=devices,
         rate=rate,

@@ -24,7 +24,7 @@ from wirelake.protocols.apostol.client import ClientSession
 from wirelake.protocols.apostol.commands import Reading, Status
 from wirelake.protocols.apostol.opcodes import REQUEST_BIT, CommandType, ErrorCode
 from wirelake.protocols.apostol.protocol import PROTOCOL
-from wirelake.protocols.apostol.session import Settings
+from wirelake.protocols.apostol.session import SessionSettings
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier
 from wirelake.protocols.session import Closing
@@ -75,7 +75,7 @@ class ApostolDevice:
         *,
         transport: Literal["udp", "tcp"] = "udp",
         handler: Handler = refuse_all,
-        settings: Settings = Settings(),
+        settings: SessionSettings = SessionSettings(),
         tls: ssl.SSLContext | None = None,
         connect_s: float | None = CLIENT_CONNECT_S,
         backoff: Backoff | None = None,

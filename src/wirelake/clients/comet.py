@@ -24,7 +24,7 @@ from wirelake.protocols.comet.client import ClientSession
 from wirelake.protocols.comet.opcodes import ErrorCode
 from wirelake.protocols.comet.protocol import PROTOCOL
 from wirelake.protocols.comet.server import topic_allowed
-from wirelake.protocols.comet.session import Settings
+from wirelake.protocols.comet.session import SessionSettings
 from wirelake.protocols.comet.translation import REPORT_ENVIRON
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.session import Session
@@ -49,7 +49,7 @@ class CometClient(StreamClient):
         token: str,
         *,
         secret_bytes: int = 0,
-        settings: Settings = Settings(),
+        settings: SessionSettings = SessionSettings(),
         tls: ssl.SSLContext | None = None,
         answer_s: float = CLIENT_ANSWER_S,
         connect_s: float | None = CLIENT_CONNECT_S,

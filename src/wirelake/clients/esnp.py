@@ -18,7 +18,7 @@ from wirelake.protocols.esnp.address import parse_url
 from wirelake.protocols.esnp.client import ClientSession
 from wirelake.protocols.esnp.opcodes import Flag
 from wirelake.protocols.esnp.protocol import PROTOCOL
-from wirelake.protocols.esnp.session import Settings
+from wirelake.protocols.esnp.session import SessionSettings
 from wirelake.protocols.session import Session
 
 
@@ -45,7 +45,7 @@ class EsnpClient(ServiceClient):
         user: str,
         token: str,
         *,
-        settings: Settings = Settings(),
+        settings: SessionSettings = SessionSettings(),
         tls: ssl.SSLContext | None = None,
         answer_s: float = CLIENT_ANSWER_S,
         connect_s: float | None = CLIENT_CONNECT_S,

@@ -27,9 +27,9 @@ from wirelake.message import (
 from wirelake.protocols.magline.client import ClientSession
 from wirelake.protocols.magline.opcodes import USERS_FIRST, ErrorNumber
 from wirelake.protocols.magline.protocol import PROTOCOL
-from wirelake.protocols.magline.session import Settings
-from wirelake.protocols.magline.translation import CALL, REKEY, RESUME
-from wirelake.protocols.session import Closing, Session
+from wirelake.protocols.magline.session import SessionSettings
+from wirelake.protocols.magline.translation import CALL
+from wirelake.protocols.session import REKEY, RESUME, Closing, Session
 
 _log = logging.getLogger(__name__)
 _IDS_PER_ACK_MAX: Final = 512
@@ -55,7 +55,7 @@ class MaglineClient(TopicClient):
         *,
         pinned: bytes | None = None,
         little: bool = False,
-        settings: Settings = Settings(),
+        settings: SessionSettings = SessionSettings(),
         tls: ssl.SSLContext | None = None,
         answer_s: float = CLIENT_ANSWER_S,
         connect_s: float | None = CLIENT_CONNECT_S,

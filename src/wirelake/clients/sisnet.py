@@ -27,7 +27,7 @@ from wirelake.message import Kind, Message, Operation
 from wirelake.protocols.session import Session
 from wirelake.protocols.sisnet.client import ClientSession
 from wirelake.protocols.sisnet.protocol import PROTOCOL
-from wirelake.protocols.sisnet.session import Settings
+from wirelake.protocols.sisnet.session import SessionSettings
 
 _log = logging.getLogger(__name__)
 _WEBSOCKET: Final = {"ws": 7329, "wss": 7329}
@@ -52,7 +52,7 @@ class SisnetClient(ServiceClient):
         *,
         binary: bool = False,
         compress: bool = False,
-        settings: Settings = Settings(),
+        settings: SessionSettings = SessionSettings(),
         tls: ssl.SSLContext | None = None,
         answer_s: float = CLIENT_ANSWER_S,
         connect_s: float | None = CLIENT_CONNECT_S,

@@ -10,6 +10,7 @@ from wirelake.gateway.device_commands import DeviceCommands
 from wirelake.gateway.http.peer import HttpPeer
 from wirelake.limits import GATEWAY_BUSY_PAUSE_S
 from wirelake.message import DEVICES_SERVICE
+from wirelake.protocols import registry
 from wirelake.services.packets import Sending
 from wirelake.services.records import RecordService
 from wirelake.services.redis.service import SERVICE, RedisService
@@ -48,9 +49,16 @@ class Builtin:
 
     def apply(self) -> None:
         """The settings in force. A data set that an upstream serves is not kept here."""
-        sisnet = self._gateway.settings.sisnet
-        relayed = {service for upstream in sisnet.upstreams for service in upstream.services}
-        self.records.serve(tuple(name for name in sisnet.data_sets if name not in relayed))
+        settings = self._gateway.settings
+        sections = [(protocol, settings.section(protocol)) for protocol in registry.all_protocols()]
+        relayed = {
+            service
+            for protocol, section in sections
+            for upstream in protocol.upstreams(section)
+            for service in upstream.services
+        }
+        data_sets = [name for protocol, section in sections for name in protocol.data_sets(section)]
+        self.records.serve(tuple(name for name in data_sets if name not in relayed))
 
     def _about(self) -> str:
         """The first lines of what a redis client gets from INFO."""

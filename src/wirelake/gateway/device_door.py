@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
+from wirelake.address import Address
 from wirelake.cleanup import clean_up
-from wirelake.config import Address
 from wirelake.errors import ProtocolError, StorageError
 from wirelake.gateway.admission import Slot, address_of, host_of
 from wirelake.gateway.device_peer import Origin
@@ -130,7 +130,7 @@ class Stream(asyncio.Protocol):
         self._origin = Origin(self._address, self._send, stream=True)
         self._turns = Turns(self._gateway, self._transport, self)
         if self._slot is None:
-            admitted = self._gateway.admission.enter(self._address, authenticated=self._gateway.settings.apostol.open)
+            admitted = self._gateway.admission.enter(self._address, authenticated=self._devices.settings.open)
             if isinstance(admitted, str):
                 self._gateway.counters.refused["apostol", admitted] += 1
                 self._transport.abort()
@@ -146,7 +146,7 @@ class Stream(asyncio.Protocol):
 
     def _due(self) -> tuple[float, str]:
         """When it is to be closed, and why."""
-        chosen, slot = self._gateway.settings.apostol, self._slot
+        chosen, slot = self._devices.settings, self._slot
         due_s, why = self._heard_s + chosen.idle_s, "idle"
         if slot is not None and not slot.authenticated:
             due_s, why = min((due_s, why), (self._opened_s + chosen.login_s, "login_timeout"))
@@ -261,7 +261,7 @@ class Stream(asyncio.Protocol):
             self._half_s = None
         elif had_whole or self._half_s is None:
             self._half_s = now_s = self._gateway.now_s()
-            self._watch(now_s + self._gateway.settings.apostol.half_packet_s)
+            self._watch(now_s + self._devices.settings.half_packet_s)
 
     def _charge(self, packets: int, size: int) -> None:
         """Count the records of what a stream without a known device sent."""

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from wirelake.commit import Commit
 from wirelake.errors import StateError, StorageError
@@ -25,6 +26,7 @@ from wirelake.protocols.apostol.assembly import Assembling
 from wirelake.protocols.apostol.frames import Packet, Receipt
 from wirelake.protocols.apostol.opcodes import ANSWER, RECEIPT
 from wirelake.protocols.apostol.server import ServerSession
+from wirelake.protocols.apostol.session import SessionSettings
 from wirelake.protocols.apostol.skimming import PARAMS, Reports
 from wirelake.protocols.session import Closing, Session, Step
 
@@ -131,7 +133,8 @@ class DevicePeer:
         self._unpublished: Unpublished | None = None
         self._outbox = Outbox(gateway.gate, self._send, self._storage_failed, GATEWAY_DATAGRAM_BYTES)
         self._receipts = self._receipts_to(origin)
-        self._session = ServerSession(gateway.now_s(), os.urandom, gateway.devices.session_settings)
+        settings = SessionSettings(**asdict(gateway.devices.settings))
+        self._session = ServerSession(gateway.now_s(), os.urandom, settings)
 
     @property
     def session(self) -> Session:

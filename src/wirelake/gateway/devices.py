@@ -19,8 +19,9 @@ from wirelake.gateway.seals import Seals
 from wirelake.limits import GATEWAY_DEVICES_MAX, QUARANTINE_BYTES_MAX
 from wirelake.log.alike import Alike
 from wirelake.message import Topic
+from wirelake.protocols import registry
 from wirelake.protocols.apostol.frames import Packet
-from wirelake.protocols.apostol.session import Settings as SessionSettings
+from wirelake.protocols.apostol.session import Settings
 from wirelake.protocols.apostol.skimming import Run, skim
 from wirelake.protocols.session import Closing
 
@@ -39,29 +40,18 @@ class Devices:
         self.seals = Seals()
         self.publications = DevicePublications(gateway.state)
         self._gateway = gateway
+        self.protocol = registry.get("apostol")
 
     @property
-    def session_settings(self) -> SessionSettings:
-        """Looked up for each device: a reload holds for those that are heard from then on."""
-        chosen = self._gateway.settings.apostol
-        return SessionSettings(
-            idle_s=chosen.idle_s,
-            request_s=chosen.request_s,
-            receipt_s=chosen.receipt_s,
-            resends_max=chosen.resends_max,
-            assembly_s=chosen.assembly_s,
-            command_bytes_max=chosen.command_bytes_max,
-            inflated_bytes_max=chosen.inflated_bytes_max,
-            assembling_max=chosen.assembling_per_device,
-            packet_data_bytes=chosen.packet_data_bytes,
-            require_seal=chosen.require_seal,
-            replay_window_s=chosen.replay_window_s,
-        )
+    def settings(self) -> Settings:
+        """Return the settings in force now: a reload holds for devices that are heard from then on."""
+        section: Settings = self._gateway.settings.section(self.protocol)
+        return section
 
     def assembling(self, more_bytes: int) -> bool:
         """So many more bytes wait for the rest of their commands; whether that is now too much in all."""
         self.assembling_bytes += more_bytes
-        return self.assembling_bytes > self._gateway.settings.apostol.assembling_bytes
+        return self.assembling_bytes > self.settings.assembling_bytes
 
     def refuses(self, reports: int) -> bool:
         """Return whether so many reports cannot be published now, and are not taken: their devices send them again."""
@@ -178,7 +168,7 @@ class Devices:
         gateway = self._gateway
         known = gateway.state.devices.find(packet.serial) is not None
         reason = ""
-        if packet.broadcast or not (known or gateway.settings.apostol.open) or not packet.serial:
+        if packet.broadcast or not (known or self.settings.open) or not packet.serial:
             reason = "unknown_device"
         elif len(self.peers) >= GATEWAY_DEVICES_MAX:
             reason = "devices_max"

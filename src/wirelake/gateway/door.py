@@ -2,33 +2,22 @@
 
 import os
 import ssl
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from wirelake.config import Address
+from wirelake.address import Address
 from wirelake.errors import InputError
 from wirelake.gateway.admission import Slot
 from wirelake.gateway.connection import Connection
+from wirelake.gateway.device_door import DeviceDoor
 from wirelake.gateway.listener import Listener
 from wirelake.gateway.logins import ANONYMOUS
 from wirelake.gateway.unopened import unopened
 from wirelake.gateway.websocket import MessageSplitter, ServedWebSocket
 from wirelake.message import Message
-from wirelake.protocols.comet.server import ServerSession as CometSession
-from wirelake.protocols.comet.session import Settings as CometSettings
-from wirelake.protocols.esnp.server import ServerSession as EsnpSession
-from wirelake.protocols.esnp.session import Settings as EsnpSettings
+from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.magline.server import ServerSession as MaglineSession
-from wirelake.protocols.magline.session import Settings as MaglineSettings
-from wirelake.protocols.magline.splitter import MaglineSplitter
-from wirelake.protocols.protocol import Carrier, Protocol
-from wirelake.protocols.resp.server import ServerSession as RespSession
-from wirelake.protocols.resp.session import Settings as RespSettings
+from wirelake.protocols.protocol import Carrier, Protocol, WebSocketOptions
 from wirelake.protocols.session import Session
-from wirelake.protocols.sisnet.frames import SisnetTcpSplitter
-from wirelake.protocols.sisnet.server import ServerSession as SisnetSession
-from wirelake.protocols.sisnet.session import Settings as SisnetSettings
 from wirelake.protocols.splitter import Splitter
 
 if TYPE_CHECKING:
@@ -46,16 +35,28 @@ class Door:
         self.protocol = protocol
         self.setting = setting
         self.address = address
-        self.new_session: Callable[[float], Session] = session_maker(gateway, protocol)
         self._listener = Listener(gateway, protocol.name, self._new_connection)
 
+    @property
+    def settings(self) -> Any:
+        """The protocol's section, as it is in force now: a reload holds for new connections."""
+        return self.gateway.settings.section(self.protocol)
+
+    @property
+    def websocket(self) -> WebSocketOptions:
+        if self.protocol.websocket is None:
+            raise AssertionError(f"{self.protocol.name} has a WebSocket transport and no options for it")
+        return self.protocol.websocket(self.settings)
+
+    def new_session(self, now_s: float) -> Session:
+        return new_session(self.gateway, self.protocol, now_s)
+
     def new_splitter(self) -> Splitter:
-        if self.protocol.name == "sisnet":
-            bytes_max = self.gateway.settings.sisnet.message_bytes_max
-            return MessageSplitter(bytes_max) if self.carrier is Carrier.WEBSOCKET else SisnetTcpSplitter(bytes_max)
-        if self.protocol.name == "magline":
-            chosen = self.gateway.settings.magline
-            return MaglineSplitter(chosen.message_bytes_max, chosen.header_bytes_max)
+        if self.carrier is Carrier.WEBSOCKET:
+            options = self.websocket
+            return MessageSplitter(options.message_bytes_max, options.is_text)
+        if self.protocol.server_splitter is not None:
+            return self.protocol.server_splitter(self.settings, self.carrier)
         return self.protocol.splitter(Sender.CLIENT, self.carrier)
 
     def admit(self, connection: Connection) -> str:
@@ -67,8 +68,8 @@ class Door:
         return ""
 
     def begun(self, connection: Connection) -> None:
-        """It is the peer who begins. Where everybody is let in, redis clients need not say who they are."""
-        if self.protocol.name == "resp" and self.gateway.settings.auth.open:
+        """Where everybody is let in, a session may begin without a login: nobody in particular, then."""
+        if connection.session.begins_anonymous:
             connection.identity = ANONYMOUS
 
     def heard(self, connection: Connection, message: Message) -> None:
@@ -85,8 +86,9 @@ class Door:
             raise unopened(self.setting, self.address, error) from error
 
     def _new_connection(self, slot: Slot | None) -> Connection:
-        connection = ServedWebSocket if self.carrier is Carrier.WEBSOCKET else Connection
-        return connection(self, slot)
+        if self.carrier is Carrier.WEBSOCKET:
+            return ServedWebSocket(self, self.websocket, slot)
+        return Connection(self, slot)
 
     @property
     def is_open(self) -> bool:
@@ -97,82 +99,25 @@ class Door:
         self._listener.close()
 
 
-def session_maker(gateway: "Gateway", protocol: Protocol) -> Callable[[float], Session]:
-    """How a session of this protocol begins, with the gateway's keys and settings."""
-    match protocol.name:
-        case "comet":
-            private = gateway.keys.comet()
-            return lambda now_s: CometSession(now_s, private, os.urandom, _comet_settings(gateway))
-        case "magline":
-            own = gateway.keys.magline()
-            return lambda now_s: MaglineSession(now_s, own, os.urandom, _magline_settings(gateway))
-        case "esnp":
-            return lambda now_s: EsnpSession(now_s, _esnp_settings(gateway))
-        case "sisnet":
-            return lambda now_s: SisnetSession(now_s, _sisnet_settings(gateway))
-        case "resp":
-            return lambda now_s: RespSession(now_s, next(gateway.numbers), _resp_settings(gateway))
-    made = protocol.server_session
-    if made is None:
+def new_door(
+    gateway: "Gateway", protocol: Protocol, setting: str, address: Address, carriers: tuple[Carrier, ...]
+) -> "Door | DeviceDoor":
+    if protocol.frames_name_devices:
+        return DeviceDoor(gateway, address)
+    return Door(gateway, protocol, setting, address, carriers[0])
+
+
+def new_session(gateway: "Gateway", protocol: Protocol, now_s: float) -> Session:
+    """Begin a session of this protocol, with the gateway's keys and the settings in force."""
+    if protocol.server_session is None:
         raise InputError(f"{protocol.name} can be decoded, but has no session to serve it with")
-    return made
-
-
-def _magline_settings(gateway: "Gateway") -> MaglineSettings:
-    chosen = gateway.settings.magline
-    return MaglineSettings(
-        idle_s=chosen.idle_s,
-        login_s=chosen.login_s,
-        resume_s=chosen.resume_s,
-        resume_without_proof=chosen.resume_without_proof == "always"
-        or (chosen.resume_without_proof == "tls" and gateway.tls is not None),
-        message_bytes_max=chosen.message_bytes_max,
-        header_bytes_max=chosen.header_bytes_max,
-        login_frame_bytes_max=chosen.login_frame_bytes_max,
-        open=gateway.settings.auth.open,
+    context = SessionContext(
+        settings=gateway.settings.section(protocol),
+        now_s=now_s,
+        number=next(gateway.numbers),
+        random=os.urandom,
+        keys=gateway.keys,
+        is_open=gateway.settings.auth.open,
+        is_secure=gateway.tls is not None,
     )
-
-
-def _esnp_settings(gateway: "Gateway") -> EsnpSettings:
-    chosen = gateway.settings.esnp
-    return EsnpSettings(
-        login_s=chosen.login_s,
-        idle_s=chosen.idle_s or None,
-        frame_bytes_max=chosen.frame_bytes_max,
-        login_frame_bytes_max=chosen.login_frame_bytes_max,
-        open=gateway.settings.auth.open,
-    )
-
-
-def _sisnet_settings(gateway: "Gateway") -> SisnetSettings:
-    chosen = gateway.settings.sisnet
-    return SisnetSettings(
-        login_s=chosen.login_s,
-        idle_s=chosen.idle_s,
-        message_bytes_max=chosen.message_bytes_max,
-        login_frame_bytes_max=chosen.login_frame_bytes_max,
-        inflated_bytes_max=chosen.inflated_bytes_max,
-        open=gateway.settings.auth.open,
-    )
-
-
-def _resp_settings(gateway: "Gateway") -> RespSettings:
-    chosen = gateway.settings.redis
-    return RespSettings(
-        login_s=chosen.login_s,
-        idle_s=chosen.idle_s or None,
-        frame_bytes_max=chosen.frame_bytes_max,
-        login_frame_bytes_max=chosen.login_frame_bytes_max,
-        open=gateway.settings.auth.open,
-    )
-
-
-def _comet_settings(gateway: "Gateway") -> CometSettings:
-    """Looked up for each connection: a reload holds for new ones."""
-    chosen = gateway.settings.comet
-    return CometSettings(
-        idle_s=chosen.idle_s,
-        login_s=chosen.login_s,
-        require_key=chosen.require_key,
-        login_frame_bytes_max=chosen.login_frame_bytes_max,
-    )
+    return protocol.server_session(context)

@@ -1,6 +1,5 @@
 """What a connection knows of where it belongs: a door where peers come in, or an upstream that we call."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from wirelake.message import Message
@@ -18,7 +17,8 @@ class Entrance(Protocol):
     gateway: "Gateway"
     protocol: WireProtocol
     other: Sender  # who is at the other end
-    new_session: Callable[[float], Session]
+
+    def new_session(self, now_s: float) -> Session: ...
 
     def new_splitter(self) -> Splitter: ...
 

@@ -18,7 +18,7 @@ from wirelake.broker.services import failed
 from wirelake.cleanup import clean_up
 from wirelake.clock import SteadyClock
 from wirelake.commit import Commit
-from wirelake.config import Settings, parse_address
+from wirelake.config import Settings
 from wirelake.errors import ProtocolError, StorageError
 from wirelake.gateway.admission import Admission, host_of
 from wirelake.gateway.builtin import Builtin
@@ -27,7 +27,7 @@ from wirelake.gateway.counters import Counters
 from wirelake.gateway.device_door import DeviceDoor
 from wirelake.gateway.device_peer import DevicePeer
 from wirelake.gateway.devices import Devices
-from wirelake.gateway.door import Door
+from wirelake.gateway.door import Door, new_door
 from wirelake.gateway.fair_queue import FairQueue
 from wirelake.gateway.fetch.fetcher import Fetcher
 from wirelake.gateway.gate import Gate
@@ -56,30 +56,20 @@ from wirelake.log.settings import LogSettings
 from wirelake.message import TRACE, Fault, Kind, Message, Op, Topic, control_op
 from wirelake.protocols import registry
 from wirelake.protocols.bundle import Bundle
-from wirelake.protocols.comet.opcodes import ErrorCode
-from wirelake.protocols.protocol import Carrier
+from wirelake.protocols.protocol import Refusal, SecondSession
 from wirelake.protocols.session import LOGIN, Closing
 from wirelake.state.sweep import Sweep
 from wirelake.state.topic import Swept
 
 _log = logging.getLogger(__name__)
 
-# The doors and the protocol behind each; HTTP is opened by itself.
-DOORS: Final = {
-    "comet": ("comet", Carrier.TCP),
-    "magline": ("magline", Carrier.TCP),
-    "esnp": ("esnp", Carrier.TCP),
-    "sisnet": ("sisnet", Carrier.WEBSOCKET),
-    "sisnet_tcp": ("sisnet", Carrier.TCP),
-    "redis": ("resp", Carrier.TCP),
-}
-_INVALID: Final = (ErrorCode.TOKEN_WRONG, "invalid token")  # one answer: peers must not find out which names there are
+# One answer to an unknown name and a wrong token: peers must not find out which names there are.
 REFUSALS: Final = {
-    "unknown": _INVALID,
-    "wrong_token": _INVALID,
-    "key_lost": _INVALID,
-    "busy": (ErrorCode.SERVER_ERROR, "too many logins at once; try again"),
-    "connected": (ErrorCode.CONNECTED_ELSEWHERE, "this client is connected already"),
+    "unknown": (Refusal.INVALID, "invalid token"),
+    "wrong_token": (Refusal.INVALID, "invalid token"),
+    "key_lost": (Refusal.INVALID, "invalid token"),
+    "busy": (Refusal.BUSY, "too many logins at once; try again"),
+    "connected": (Refusal.CONNECTED, "this client is connected already"),
 }
 QUIET_CLOSINGS: Final = frozenset({"peer_closed", "lost", "logout", "fin_normal", "shutdown", "idle"})  # everyday
 
@@ -102,7 +92,7 @@ class Gateway:
         self.numbers = itertools.count(1)
         self._flushing = False
         self._broker_due_s = float("inf")
-        self._phones: dict[str, Connection] = {}  # comet clients, by name
+        self._single: dict[tuple[str, str], Connection] = {}  # of protocols with one session for an identity
         self._tasks: set[asyncio.Task[None]] = set()
         self._login_checks: dict[str, set[asyncio.Task[None]]] = {}  # under way, by session
         self.stopping = False
@@ -171,23 +161,19 @@ class Gateway:
         self.recorder.counters()
         self.spawn(self._count())
         self.tls = tls = tls_context(settings)
-        for setting, (protocol_name, carrier) in DOORS.items():
-            address = parse_address(getattr(settings.listen, setting), f"listen.{setting}")
-            if address is not None:
-                door = Door(self, registry.get(protocol_name), setting, address, carrier)
-                await door.open(tls)
-                self.doors[setting] = door
-        address = parse_address(settings.listen.apostol, "listen.apostol")
-        if address is not None:
-            device_door = DeviceDoor(self, address)
-            await device_door.open(tls)
-            self.doors["apostol"] = device_door
-        address = parse_address(settings.listen.http, "listen.http")
+        for protocol in registry.all_protocols():
+            for setting, carriers in protocol.listeners.items():
+                address = settings.address(setting)
+                if address is not None:
+                    door = new_door(self, protocol, setting, address, carriers)
+                    await door.open(tls)
+                    self.doors[setting] = door
+        address = settings.address("http")
         if address is not None:
             http_door = HttpDoor(self, address)
             await http_door.open(tls)
             self.doors["http"] = http_door
-        self.upstreams.set(settings.sisnet.upstreams)
+        self.upstreams.apply(settings)
 
     def _follow(self, stores: Stores) -> None:
         """From here on the state keeps how far the log is, and the log what of the state it could not restore."""
@@ -293,8 +279,9 @@ class Gateway:
         self.counters.frames_out[connection.protocol] += connection.frames_out
         self.counters.bytes_in[connection.protocol] += connection.bytes_in
         self.counters.bytes_out[connection.protocol] += connection.bytes_out
-        if self._phones.get(connection.identity) is connection:
-            del self._phones[connection.identity]
+        single = (connection.protocol, connection.identity)
+        if self._single.get(single) is connection:
+            del self._single[single]
         quiet = closing.code in QUIET_CLOSINGS
         about = {"session": connection.id, "protocol": connection.protocol, "reason": closing.code}
         _log.log(logging.DEBUG if quiet else logging.INFO, "session closed", extra=about)
@@ -331,7 +318,7 @@ class Gateway:
         if op is Op.LOGIN and message.credentials is not None:
             self._login(peer, message)
             return
-        if peer.protocol == "magline" and self.resuming.handle(peer, message):
+        if message.kind is Kind.CONTROL and self.resuming.handle(peer, message):
             return
         self.broker.handle(peer, message, self.now_s(), self.now_ms())
         self.flush_soon()
@@ -402,7 +389,8 @@ class Gateway:
         """Answer a login. If that cannot be recorded, the connection is closed and nothing else has changed."""
         if peer.id not in self.connections:
             return  # went away meanwhile
-        if identity and self._is_connected(peer, identity) and self.settings.comet.second == "refuse":
+        second = self._second_session(peer)
+        if identity and second == "refuse" and self._is_connected(peer, identity):
             reason = "connected"
         user = message.credentials.user if message.credentials else ""
         before = peer.identity
@@ -419,27 +407,32 @@ class Gateway:
         if reason:
             self.counters.logins[peer.protocol, reason] += 1
             _log.info("login refused", extra={"session": peer.id, "address": peer.address, "reason": reason})
-            code, text = REFUSALS[reason]
-            fault = Fault.BUSY if reason == "busy" else 0
-            peer.say(failed(message.correlation, text, code if peer.protocol == "comet" else fault))
+            refusal, text = REFUSALS[reason]
+            codes = registry.get(peer.protocol).refusal_codes
+            fault = Fault.BUSY if refusal is Refusal.BUSY else 0
+            peer.say(failed(message.correlation, text, codes.get(refusal, fault)))
             return
         self.counters.logins[peer.protocol, "accepted"] += 1
-        if peer.protocol == "comet":
+        if second != "allow":
             self._replace(peer, identity)
         self.resuming.logged_in(peer)
         peer.say(Message(kind=Kind.RESPONSE, correlation=message.correlation))
         self.broker.joined(peer)
         self.flush_soon()
 
+    def _second_session(self, peer: Connection) -> SecondSession:
+        """Return what happens to a second session of one identity."""
+        protocol = registry.get(peer.protocol)
+        return protocol.second_session(self.settings.section(protocol))
+
     def _is_connected(self, peer: Connection, identity: str) -> bool:
-        """Whether a comet client has a connection already."""
-        other = self._phones.get(identity) if peer.protocol == "comet" else None
+        other = self._single.get((peer.protocol, identity))
         return other is not None and other.id in self.connections
 
     def _replace(self, peer: Connection, identity: str) -> None:
-        """Close a comet client's older connection: it has one."""
-        other = self._phones.get(identity)
-        self._phones[identity] = peer
+        """Close the older session of an identity that may have one."""
+        other = self._single.get((peer.protocol, identity))
+        self._single[peer.protocol, identity] = peer
         if other is not None and other.id in self.connections:
             self.broker.left(other)
             other.end(Closing("replaced", "this client connected elsewhere"))

@@ -7,11 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from wirelake.errors import InputError
-from wirelake.protocols.comet.crypto import RSA_BITS, RSA_EXPONENT
+from wirelake.protocols.context import PrivateKey
 from wirelake.state.identities import Identities, TokenKey
 
 _log = logging.getLogger(__name__)
@@ -24,6 +22,7 @@ _NAMES_SHOWN = 10
 class Keys:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._private_keys: dict[str, PrivateKey] = {}
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     @property
@@ -33,16 +32,11 @@ class Keys:
     def admin_token(self) -> str:
         return self._kept("admin.token", lambda: f"a{secrets.token_urlsafe(_TOKEN_BYTES)}\n".encode()).decode().strip()
 
-    def comet(self) -> rsa.RSAPrivateKey:
-        key = self._private("comet.pem", lambda: rsa.generate_private_key(RSA_EXPONENT, RSA_BITS))
-        if not isinstance(key, rsa.RSAPrivateKey):
-            raise InputError(f"{self.folder / 'comet.pem'} is not an RSA key")
-        return key
-
-    def magline(self) -> X25519PrivateKey:
-        key = self._private("magline.pem", X25519PrivateKey.generate)
-        if not isinstance(key, X25519PrivateKey):
-            raise InputError(f"{self.folder / 'magline.pem'} is not an X25519 key")
+    def private_key(self, name: str, generate: Callable[[], PrivateKey]) -> PrivateKey:
+        """Return a protocol's key, from NAME.pem; generate it the first time."""
+        key = self._private_keys.get(name)
+        if key is None:
+            key = self._private_keys[name] = self._load_private(f"{name}.pem", generate)
         return key
 
     def token_key(self, identities: Identities) -> TokenKey:
@@ -76,7 +70,7 @@ class Keys:
             )
         return token_key
 
-    def _private(self, name: str, make: Callable[[], rsa.RSAPrivateKey | X25519PrivateKey]) -> object:
+    def _load_private(self, name: str, make: Callable[[], PrivateKey]) -> PrivateKey:
         pem = self._kept(
             name,
             lambda: make().private_bytes(
@@ -84,9 +78,12 @@ class Keys:
             ),
         )
         try:
-            return serialization.load_pem_private_key(pem, None)
+            key = serialization.load_pem_private_key(pem, None)
         except (ValueError, TypeError) as error:
             raise InputError(f"{self.folder / name} cannot be read: {error}") from error
+        if not isinstance(key, PrivateKey):
+            raise InputError(f"{self.folder / name} is a key of another type than the gateway writes")
+        return key
 
     def _kept(self, name: str, make: Callable[[], bytes]) -> bytes:
         path = self.folder / name

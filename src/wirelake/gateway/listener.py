@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING
 
-from wirelake.config import Address
+from wirelake.address import Address
 from wirelake.gateway.admission import Slot
 from wirelake.limits import (
     GATEWAY_BACKLOG,

@@ -9,7 +9,6 @@ from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
 from wirelake.config import Settings, check_log
-from wirelake.gateway.door import Door, session_maker
 from wirelake.gateway.tls import load_files, tls_context
 from wirelake.log.settings import RetentionLimits
 
@@ -31,7 +30,7 @@ class Reloaded(Struct):
 def reload(gateway: "Gateway", new: Settings) -> Reloaded:
     """All of it, or nothing: InputError where the new settings cannot be used."""
     old = gateway.settings
-    gateway.upstreams.check(new.sisnet.upstreams)
+    gateway.upstreams.check(new)
     gateway.fetcher.check(new.fetch)
     log = replace(new.log, **{name: getattr(old.log, name) for name in _LOG_FIXED})
     check_log(log)
@@ -46,7 +45,7 @@ def reload(gateway: "Gateway", new: Settings) -> Reloaded:
         tls_context(new)  # whether the files go together is found out before the old ones are let go
         load_files(gateway.tls, new)
         reloaded.tls = True
-    sections = fixed & set(Settings.__struct_fields__)
+    sections = fixed & set(new.__struct_fields__)
     gateway.settings = replace(new, log=log, **{name: getattr(old, name) for name in sections})
     _hand_on(gateway)
     return reloaded
@@ -71,11 +70,8 @@ def _hand_on(gateway: "Gateway") -> None:
         RetentionLimits(float(log.keep_days), log.keep_bytes or None, log.disk_bytes_max or None)
     )
     gateway.builtin.apply()
-    gateway.upstreams.set(settings.sisnet.upstreams)
+    gateway.upstreams.apply(settings)
     gateway.fetcher.apply(settings.fetch)
-    for door in gateway.doors.values():
-        if isinstance(door, Door):
-            door.new_session = session_maker(gateway, door.protocol)
 
 
 def _changes(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
-"""Resume magline sessions: a client that lost its connection goes on for a while with its identity and subscriptions.
+"""Resume sessions, where their protocol can: a client that lost its connection goes on for a while as who it was.
 
-The sid of a SYN goes over the line in clear, so it only says which session is meant. A proof, made with a secret of the
-old session's keys, says that the session is the client's own. Nothing happens to the old session before the proof was
+A sid goes over the line in clear, so it only says which session is meant. A proof, made with a secret of the old
+session, says that the session is the client's own. Nothing happens to the old session before the proof was
 found to hold. Only then a session whose old connection is still open, because nobody noticed yet that the line is dead,
 moves to the new one. Each sid serves once: who resumes gets a new one.
 """
@@ -15,11 +15,9 @@ from wirelake.commit import Commit
 from wirelake.errors import StorageError
 from wirelake.gateway.connection import Connection
 from wirelake.message import Kind, Message, Op, control_op
-from wirelake.protocols.magline.frames import PROOF_BYTES
-from wirelake.protocols.magline.opcodes import ErrorNumber
-from wirelake.protocols.magline.server import ServerSession
-from wirelake.protocols.magline.translation import REKEY, RESUME
-from wirelake.protocols.session import Closing
+from wirelake.protocols import registry
+from wirelake.protocols.protocol import Refusal
+from wirelake.protocols.session import REKEY, RESUME, RESUME_SECRET_BYTES, Closing, Resumption
 from wirelake.state.sessions import Session as Kept
 
 if TYPE_CHECKING:
@@ -35,10 +33,12 @@ class Resuming:
         self._gateway = gateway
         self._live: dict[bytes, Connection] = {}  # by sid
         self._sids: dict[str, bytes] = {}  # by the connection's id: its session may have begun anew meanwhile
-        self._no_secret = os.urandom(PROOF_BYTES)  # so that an unknown sid takes as long as a wrong proof
+        self._no_secret = os.urandom(RESUME_SECRET_BYTES)  # so that an unknown sid takes as long as a wrong proof
 
     def handle(self, connection: Connection, message: Message) -> bool:
-        """Take what is about sessions; return whether it was."""
+        """Take what is about resuming sessions; return whether it was."""
+        if connection.session.resumption is None:
+            return False
         if control_op(message) is Op.LOGOUT:
             self._start_anew(connection)
         elif message.kind is Kind.CONTROL and message.name == RESUME:
@@ -54,18 +54,18 @@ class Resuming:
         """It has an identity; and where its protocol can resume, its session can be."""
         if connection.slot is not None:
             connection.slot.authenticate()
-        if isinstance(connection.session, ServerSession):
-            sid = connection.session.sid
-            self._live[sid] = connection
-            self._sids[connection.id] = sid
+        resumption = connection.session.resumption
+        if resumption is not None:
+            self._live[resumption.sid] = connection
+            self._sids[connection.id] = resumption.sid
 
     def closed(self, connection: Connection, closing: Closing) -> None:
         """Keep what a resume would need, if it was logged in."""
-        session, had_one = connection.session, self._forget(connection)
+        resumption, had_one = connection.session.resumption, self._forget(connection)
         over = closing.code in _OVER or self._gateway.stopping
-        if had_one and not over and isinstance(session, ServerSession):
+        if had_one and not over and resumption is not None:
             try:
-                self._gateway.state.sessions.save(self._to_keep(connection, session))
+                self._gateway.state.sessions.save(self._to_keep(connection, resumption))
             except StorageError as error:  # then it logs in anew, and its durable subscriptions are its identity's
                 _log.warning("session %s cannot be kept for a resume: %s", connection.id, error)
 
@@ -82,8 +82,6 @@ class Resuming:
 
     def _resume(self, connection: Connection, message: Message) -> None:
         gateway, session = self._gateway, connection.session
-        if not isinstance(session, ServerSession):
-            raise AssertionError("only magline sessions ask to be resumed")
         sid = bytes.fromhex(message.fields["sid"])
         live = self._live.get(sid)
         kept = self._find(sid, live, connection.protocol)
@@ -124,12 +122,14 @@ class Resuming:
         gateway.flush_soon()
 
     def _refuse(self, connection: Connection, message: Message) -> None:
-        connection.say(failed(message.correlation, "no such session", ErrorNumber.UNKNOWN_SESSION))
+        code = registry.get(connection.protocol).refusal_codes.get(Refusal.NO_SESSION, 0)
+        connection.say(failed(message.correlation, "no such session", code))
 
     def _find(self, sid: bytes, live: Connection | None, protocol: str) -> Kept | None:
         """What is known of the session; changes nothing."""
-        if live is not None and isinstance(live.session, ServerSession):
-            return self._to_keep(live, live.session)
+        resumption = None if live is None else live.session.resumption
+        if live is not None and resumption is not None:
+            return self._to_keep(live, resumption)
         kept = self._gateway.state.sessions.find(sid, self._gateway.now_ms())
         return kept if kept is not None and kept.protocol == protocol else None
 
@@ -138,10 +138,10 @@ class Resuming:
         sid = self._sids.pop(connection.id, None)
         return sid is not None and self._live.pop(sid, None) is not None
 
-    def _to_keep(self, connection: Connection, session: ServerSession) -> Kept:
+    def _to_keep(self, connection: Connection, resumption: Resumption) -> Kept:
         gateway = self._gateway
-        until_ms = gateway.now_ms() + int(session.settings.resume_s * 1000)
+        until_ms = gateway.now_ms() + int(resumption.valid_s * 1000)
         topics = tuple(gateway.broker.topics_of(connection))
         return Kept(
-            session.sid, connection.protocol, connection.identity, until_ms, topics, resume_secret=session.resume_secret
+            resumption.sid, connection.protocol, connection.identity, until_ms, topics, resume_secret=resumption.secret
         )

@@ -3,7 +3,7 @@
 import errno
 import os
 
-from wirelake.config import Address
+from wirelake.address import Address
 from wirelake.errors import InputError
 
 

@@ -7,7 +7,7 @@ upstream is asked once for what many want.
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -16,8 +16,6 @@ from wirelake.backoff import Backoff
 from wirelake.broker.peer import Peer
 from wirelake.broker.services import Call
 from wirelake.broker.sharing import Sharing
-from wirelake.config import Upstream as Settings
-from wirelake.config import parse_upstream
 from wirelake.errors import InputError, StateError
 from wirelake.gateway.connection import Connection
 from wirelake.gateway.websocket import CalledWebSocket, MaskedMessageSplitter
@@ -31,9 +29,9 @@ from wirelake.limits import (
     UPSTREAM_STEADY_S,
 )
 from wirelake.message import Credentials, Failure, Kind, Message, Op, control, control_op
-from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.protocol import Carrier
+from wirelake.protocols.protocol import Carrier, WebSocketOptions
+from wirelake.protocols.protocol import Protocol as WireProtocol
 from wirelake.protocols.session import Closing, Session
 from wirelake.protocols.sisnet.client import ClientSession
 from wirelake.protocols.sisnet.opcodes import BYTES_FORMATS
@@ -41,6 +39,7 @@ from wirelake.protocols.sisnet.request import ASKED_AS
 from wirelake.protocols.sisnet.server import ServerSession
 from wirelake.protocols.sisnet.subscriptions import unsubscribed_by
 from wirelake.protocols.splitter import Splitter
+from wirelake.protocols.upstream import UpstreamSettings
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway
@@ -54,7 +53,6 @@ _ONE_HOP: Final = frozenset({"lnk", "timeout_ms"})  # headers that are between t
 class Upstream:
     """Also the broker's `Peer`: the provider of the upstream's services, under the id of the connection it has."""
 
-    protocol = "sisnet"
     acknowledges: Final = False
     fetches: Final = False
     audience: Final = None
@@ -63,18 +61,23 @@ class Upstream:
     bytes_written: Final = 0
     bytes_drained: Final = 0
 
-    def __init__(self, gateway: "Gateway", settings: Settings) -> None:
+    def __init__(
+        self, gateway: "Gateway", wire: WireProtocol, settings: UpstreamSettings, *, data_sets: AbstractSet[str]
+    ) -> None:
+        """`wire` is the protocol it speaks. `data_sets` are services of ours that an upstream may take over."""
+        self.wire = wire
+        self.protocol = wire.name
         self.settings = settings
         self.identity = settings.name
         self.id = ""
-        keep_s = gateway.settings.sisnet.keep_s
+        keep_s = wire.upstream_keep_s(gateway.settings.section(wire))
         self.sharing = Sharing(self._ask, self._answer, self._takes_no_more, gateway.broker.telling, keep_s)
         self.trouble = "it was not reached yet"
         self.calls = 0  # tries to connect
         self._gateway = gateway
-        self._scheme, self._address = parse_upstream(settings)
+        self._scheme, self._address = settings.parse_url(_stream_port(wire))
         self._tls = self._tls_context()
-        self._check_services(gateway)
+        self._check_services(gateway, data_sets)
         self._entrance = UpstreamEntrance(gateway, self, self._scheme)
         self._connection: Connection | None = None
         self._closed = self._looking = False
@@ -246,11 +249,11 @@ class Upstream:
 
     def _new_connection(self) -> Connection:
         if self._scheme in {"ws", "wss"}:
-            return CalledWebSocket(self._entrance, self.settings.url)
+            return CalledWebSocket(self._entrance, self.settings.url, self._entrance.options.message_bytes_max)
         return Connection(self._entrance)
 
-    def _check_services(self, gateway: "Gateway") -> None:
-        own = gateway.broker.builtin.keys() - set(gateway.settings.sisnet.data_sets)
+    def _check_services(self, gateway: "Gateway", data_sets: AbstractSet[str]) -> None:
+        own = gateway.broker.builtin.keys() - data_sets
         for service in self.settings.services:
             if service in own:
                 raise InputError(
@@ -273,14 +276,22 @@ class UpstreamEntrance:
 
     def __init__(self, gateway: "Gateway", upstream: Upstream, scheme: str) -> None:
         self.gateway = gateway
-        self.new_session: Callable[[float], Session] = ClientSession
-        self.protocol = registry.get("sisnet")
+        self.protocol = upstream.wire
         self._upstream = upstream
         self._websocket = scheme in {"ws", "wss"}
 
+    @property
+    def options(self) -> WebSocketOptions:
+        if self.protocol.websocket is None:
+            raise InputError(f"{self.protocol.name} does not speak WebSocket: use tcp:// or tls://")
+        return self.protocol.websocket(self.protocol.settings())
+
+    def new_session(self, now_s: float) -> Session:
+        return ClientSession(now_s)
+
     def new_splitter(self) -> Splitter:
         if self._websocket:
-            return MaskedMessageSplitter()
+            return MaskedMessageSplitter(self.options.message_bytes_max, self.options.is_text)
         return self.protocol.splitter(Sender.SERVER, Carrier.TCP)
 
     def admit(self, connection: Connection) -> str:
@@ -295,6 +306,11 @@ class UpstreamEntrance:
 
     def left(self, connection: Connection) -> None:
         self._upstream.left(connection)
+
+
+def _stream_port(protocol: WireProtocol) -> int:
+    """Return the port of an upstream whose URL names none."""
+    return next((transport.port for transport in protocol.transports if transport.carrier is Carrier.TCP), 0)
 
 
 def _relayed(call: Call, message: Message) -> Message:

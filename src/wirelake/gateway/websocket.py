@@ -6,7 +6,7 @@ joined and shared between subscribers like those of any other connection.
 """
 
 import logging
-import re
+from collections.abc import Callable
 from http import HTTPStatus
 from time import monotonic
 from typing import ClassVar, Final
@@ -24,7 +24,8 @@ from wirelake.gateway.connection import Connection
 from wirelake.gateway.entrance import Entrance
 from wirelake.gateway.origins import origin_allowed
 from wirelake.gateway.unmasked import Masking
-from wirelake.limits import GATEWAY_MESSAGES_CUT_BYTES, GATEWAY_TURN_S, SISNET_MESSAGE_BYTES_MAX
+from wirelake.limits import GATEWAY_MESSAGES_CUT_BYTES, GATEWAY_TURN_S
+from wirelake.protocols.protocol import WebSocketOptions
 from wirelake.protocols.session import Closing
 from wirelake.protocols.splitter import DatagramSplitter
 
@@ -34,23 +35,23 @@ _END_OF_HANDSHAKE: Final = b"\r\n\r\n"
 _HEAD_BYTES_MAX: Final = 14  # of a WebSocket frame, the mask included
 _CONTROL_HEAD_BYTES: Final = 6  # with the mask
 _REASON_BYTES_MAX: Final = 123  # what a close frame has room for
-_AS_TEXT: Final = re.compile(rb"(?:[^{}():]*:)(?:(?![BHR])[^{}():]*:){0,2}[{\[]")
 _quiet: Final = logging.getLogger("websockets.server")
 _quiet.setLevel(logging.WARNING)  # of each connection the gateway tells itself
 
 
 class MessageSplitter(DatagramSplitter):
-    """Each message is a frame; one that is JSON behind its names goes out as text."""
+    """Each message is a frame; `is_text` says which go out as text."""
 
-    __slots__ = ()
+    __slots__ = ("_is_text",)
     plain = False
     mask: ClassVar[bool] = False
 
-    def __init__(self, frame_bytes_max: int = SISNET_MESSAGE_BYTES_MAX) -> None:
+    def __init__(self, frame_bytes_max: int, is_text: Callable[[bytes], bool]) -> None:
         super().__init__(frame_bytes_max)
+        self._is_text = is_text
 
     def wrap(self, frame: bytes) -> bytes:
-        opcode = Opcode.TEXT if _AS_TEXT.match(frame) else Opcode.BINARY
+        opcode = Opcode.TEXT if self._is_text(frame) else Opcode.BINARY
         return Frame(opcode, frame).serialize(mask=self.mask)
 
 
@@ -187,12 +188,13 @@ class WebSocketConnection(Connection):
 class ServedWebSocket(WebSocketConnection):
     """A client came in by a door."""
 
-    __slots__ = ("_accepting", "_lenient", "_masking", "_tail")
+    __slots__ = ("_accepting", "_lenient", "_masking", "_options", "_tail")
 
-    def __init__(self, door: Entrance, slot: Slot | None = None) -> None:
-        self._accepting = ServerProtocol(max_size=door.gateway.settings.sisnet.message_bytes_max, logger=_quiet)
+    def __init__(self, door: Entrance, options: WebSocketOptions, slot: Slot | None = None) -> None:
+        self._accepting = ServerProtocol(max_size=options.message_bytes_max, logger=_quiet)
         super().__init__(door, self._accepting, slot)
-        self._lenient = door.gateway.settings.sisnet.lenient
+        self._options = options
+        self._lenient = options.lenient
         self._masking = Masking() if self._lenient else None
         self._tail = b""  # the last bytes of the request, where its end may be cut in two
 
@@ -224,7 +226,8 @@ class ServedWebSocket(WebSocketConnection):
         if hosts > 1 or (hosts == 0 and not self._lenient):
             return self._accepting.reject(HTTPStatus.BAD_REQUEST, "A request needs one Host header.\n")
         if not self._page_allowed(request):
-            return self._accepting.reject(HTTPStatus.FORBIDDEN, "Pages of this site may not connect: sisnet.origins.\n")
+            text = f"Pages of this site may not connect: {self._options.origins_setting}.\n"
+            return self._accepting.reject(HTTPStatus.FORBIDDEN, text)
         return self._accepting.accept(request)
 
     def _page_allowed(self, request: Request) -> bool:
@@ -238,7 +241,7 @@ class ServedWebSocket(WebSocketConnection):
             request.headers.get("Host", ""),
             None if http_door is None else http_door.address.port,
             secure=gateway.tls is not None,
-            listed=gateway.settings.sisnet.origins,
+            listed=self._options.origins,
             open_to_all=gateway.settings.auth.open,
         )
 
@@ -248,8 +251,8 @@ class CalledWebSocket(WebSocketConnection):
 
     __slots__ = ("_calling",)
 
-    def __init__(self, door: Entrance, url: str) -> None:
-        self._calling = ClientProtocol(parse_uri(url), max_size=SISNET_MESSAGE_BYTES_MAX, logger=_quiet)
+    def __init__(self, door: Entrance, url: str, message_bytes_max: int) -> None:
+        self._calling = ClientProtocol(parse_uri(url), max_size=message_bytes_max, logger=_quiet)
         super().__init__(door, self._calling)
 
     def _discard(self) -> None:

@@ -1,16 +1,26 @@
-"""What a protocol is: one object that the gateway, the pipeline, the command line and the browser all use."""
+"""What a protocol is: one object that the gateway, the pipeline, the command line and the browser all use.
 
-from collections.abc import Callable, Iterable
+It owns everything that is its own. The core asks the registry for the installed protocols and takes from each its
+listeners, its section of the settings, its sessions and its tables; it names none of them.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from wirelake.message import Message
+from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.session import Session
+from wirelake.protocols.settings import ProtocolSettings
 from wirelake.protocols.splitter import Splitter
+from wirelake.protocols.table import Table
 from wirelake.protocols.translation import Loss
 from wirelake.protocols.tree import Tree
+from wirelake.protocols.upstream import UpstreamSettings
 
 
 class Carrier(StrEnum):
@@ -37,8 +47,34 @@ class Clue(Struct, frozen=True):
     text: str
 
 
+class WebSocketOptions(Struct, frozen=True):
+    """How a protocol uses WebSockets."""
+
+    message_bytes_max: int
+    is_text: Callable[[bytes], bool] = lambda _frame: False  # whether a frame goes out as a text message
+    lenient: bool = False  # take clients without a Host header, or that do not mask their frames
+    origins: tuple[str, ...] = ()  # pages of other sites that may connect, or "*" for all
+    origins_setting: str = ""  # named where a page is refused
+
+
+SecondSession = Literal["allow", "replace", "refuse"]
+
+
+class Refusal(StrEnum):
+    """Why a login is refused."""
+
+    INVALID = "invalid"  # unknown name or wrong token: the peer is not told which
+    BUSY = "busy"  # too many logins at once
+    NO_SESSION = "no_session"  # there is no session to resume, or not for this peer
+    CONNECTED = "connected"  # this identity has a session, and the protocol allows one
+
+
 class Protocol(Struct, frozen=True):
-    """`decoder_version` goes into every decoded row; raise it when `decode` or `to_message` give another result."""
+    """`decoder_version` goes into every decoded row; raise it when `decode` or `to_message` give another result.
+
+    `settings` is the section of wirelake.toml that has the protocol's name; the callables below that take settings get
+    an instance of it. A protocol without `server_session` can be decoded, but not served.
+    """
 
     name: str
     title: str
@@ -51,5 +87,26 @@ class Protocol(Struct, frozen=True):
     to_message: Callable[[Frame, Sender], Message]
     from_message: Callable[[Message, Sender], Frame]
     losses: tuple[Loss, ...] = ()
-    server_session: type[Session] | None = None
+    aliases: tuple[str, ...] = ()  # earlier names: in old logs and tables, and still accepted where a name is given
+    settings: type[ProtocolSettings] = ProtocolSettings
+    server_session: Callable[[SessionContext], Session] | None = None
     client_session: type[Session] | None = None
+    state_machines: Mapping[Sender, Table] = MappingProxyType({})  # of the sessions, drawn into the docs
+    server_splitter: Callable[[Any, Carrier], Splitter] | None = None  # limits from the settings; else `splitter`
+    refusal_codes: Mapping[Refusal, int] = MappingProxyType({})  # in the protocol's own numbers; else 0
+    second_session: Callable[[Any], SecondSession] = lambda _settings: "allow"  # of an identity that has one
+    websocket: Callable[[Any], WebSocketOptions] | None = None  # of a protocol with a WebSocket transport
+    upstreams: Callable[[Any], tuple[UpstreamSettings, ...]] = lambda _settings: ()  # servers that the gateway calls
+    upstream_keep_s: Callable[[Any], float] = lambda _settings: 0.0  # how long their answers are kept for late joiners
+    data_sets: Callable[[Any], tuple[str, ...]] = lambda _settings: ()  # services that keep records, made by settings
+    frames_name_devices: bool = False  # each frame says which device it is from: sessions are the devices'
+
+    @property
+    def listeners(self) -> dict[str, tuple[Carrier, ...]]:
+        """Return the keys under [listen], with the transports behind each; none if it cannot be served."""
+        if self.server_session is None:
+            return {}
+        keys: dict[str, tuple[Carrier, ...]] = {}
+        for transport in self.transports:
+            keys[transport.setting] = (*keys.get(transport.setting, ()), transport.carrier)
+        return keys

@@ -19,6 +19,9 @@ from wirelake.protocols.table import Row, Table
 
 SILENCE = "silence"
 LOGIN = "login"
+RESUME = "resume"  # name of a CONTROL message: may the session with this `sid` go on here? Answered by a RESPONSE
+REKEY = "rekey"  # name of a CONTROL message: the session has a new `resumption`
+RESUME_SECRET_BYTES = 32
 
 
 class Closing(Struct, frozen=True):
@@ -34,6 +37,17 @@ class Step(Struct):
     frames: list[Frame] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     closing: Closing | None = None
+
+
+class Resumption(Struct, frozen=True):
+    """How a session is taken up again on another connection."""
+
+    sid: bytes  # names the session, and may be overheard
+    secret: bytes  # known to both ends only: what the proof is made of
+    valid_s: float  # from the end of the connection
+
+    def __repr__(self) -> str:
+        return "Resumption(…)"
 
 
 class Session:
@@ -119,6 +133,20 @@ class Session:
     def audience(self) -> Hashable | None:
         """Sessions of one audience are told of a notification in the same bytes. None: only this one can read it."""
         return None
+
+    @property
+    def begins_anonymous(self) -> bool:
+        """Whether it serves a peer that has not logged in, because everybody is let in."""
+        return False
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """How it can be resumed; None if it cannot."""
+        return None
+
+    def may_resume(self, secret: bytes) -> bool:
+        """Return whether the peer that asked to resume a session knows its secret."""
+        raise StateError(f"{type(self).__name__} resumes nothing")
 
     def encoded(self, message: Message) -> bytes:
         """A notification as its audience is told of it; changes nothing in the session."""

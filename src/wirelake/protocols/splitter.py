@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 from wirelake.errors import LimitError, ProtocolError
 from wirelake.limits import SPLITTER_JOIN_BYTES_MAX
 
+CODEC_FAULT: Final = "codec_fault"  # code of the error that stands for an exception in a protocol's own code
 _CUT_TOGETHER: Final = 64  # frames of one length that are cut with one call
 
 
@@ -93,6 +94,9 @@ class Splitter:
             self._need = self._ends(buffer, ends)
         except ProtocolError as error:
             self.failure = error.moved(self.position)
+        except Exception as error:  # noqa: BLE001 (of an added protocol: its own stream ends, and nothing else)
+            text = f"{type(self).__name__} raised {type(error).__name__}: {error}"
+            self.failure = ProtocolError(CODEC_FAULT, text, self.position)
         done = ends[-1]
         self.position += done
         if isinstance(buffer, bytes):

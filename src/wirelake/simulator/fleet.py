@@ -12,14 +12,14 @@ FLEET: Final = "sim"  # begins the name of every identity and device that a simu
 KEY_BYTES: Final = 16
 
 # protocol → its share of a fleet. Each phone needs an identity of its own, and tokens are slow to check.
-SHARES: Final = {"apostol": 60, "comet": 10, "magline": 10, "sisnet": 12, "esnp": 5, "resp": 3}
+SHARES: Final = {"apostol": 60, "comet": 10, "magline": 10, "sisnet": 12, "esnp": 5, "redis": 3}
 NAMES: Final = {
     "apostol": "meter",
     "comet": "phone",
     "magline": "terminal",
     "sisnet": "desk",
     "esnp": "station",
-    "resp": "redis",
+    "redis": "redis",
 }
 
 

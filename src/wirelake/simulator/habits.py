@@ -15,7 +15,7 @@ HABITS: Final = {
     "magline": {"ask": 6, "publish": 2, "resume": 1},
     "sisnet": {"set": 6, "get": 2, "ask": 1, "publish": 2},
     "esnp": {"ask": 2, "publish": 2},
-    "resp": {"quote": 3, "publish": 1},
+    "redis": {"quote": 3, "publish": 1},
 }
 
 

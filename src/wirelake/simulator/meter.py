@@ -9,7 +9,7 @@ from wirelake.clients.faults import Faults
 from wirelake.errors import AnswerError
 from wirelake.protocols.apostol.commands import Reading
 from wirelake.protocols.apostol.opcodes import REQUEST_BIT, CommandType, ErrorCode
-from wirelake.protocols.apostol.session import Settings
+from wirelake.protocols.apostol.session import SessionSettings
 from wirelake.simulator.fleet import Place
 from wirelake.simulator.habits import Act
 from wirelake.simulator.limits import (
@@ -21,7 +21,7 @@ from wirelake.simulator.limits import (
 from wirelake.simulator.member import Member
 from wirelake.simulator.world import World
 
-SETTINGS: Final = Settings(
+SETTINGS: Final = SessionSettings(
     receipt_s=SIMULATOR_RECEIPT_S,
     resends_max=SIMULATOR_RESENDS_MAX,
     packet_data_bytes=SIMULATOR_PACKET_DATA_BYTES,  # so that readings come in several packets

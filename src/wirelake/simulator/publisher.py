@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 from wirelake.clients.stream import StreamClient
 from wirelake.message import Credentials, Failure, Kind, Message, Op, Topic, control
-from wirelake.protocols.resp.client import ClientSession
-from wirelake.protocols.resp.protocol import PROTOCOL
+from wirelake.protocols.redis.client import ClientSession
+from wirelake.protocols.redis.protocol import PROTOCOL
 from wirelake.protocols.session import Session
 from wirelake.simulator.fleet import Place
 from wirelake.simulator.habits import Act

@@ -36,7 +36,7 @@ MEMBERS: Final[dict[str, Callable[[World, Place], Member]]] = {
     "magline": Terminal,
     "sisnet": Desk,
     "esnp": Station,
-    "resp": Publisher,
+    "redis": Publisher,
 }
 DOORS: Final = {
     "apostol": "apostol",
@@ -44,7 +44,7 @@ DOORS: Final = {
     "magline": "magline",
     "sisnet": "sisnet",
     "esnp": "esnp",
-    "resp": "redis",
+    "redis": "redis",
 }
 
 

@@ -14,7 +14,7 @@ from pipeline.decode.inputs import AT_US, Sent, captured, damaged, frame_records
 
 from protocols.esnp import strategies as esnp_strategies
 from protocols.magline import strategies as magline_strategies
-from protocols.resp import strategies as resp_strategies
+from protocols.redis import strategies as resp_strategies
 from protocols.sisnet import strategies as sisnet_strategies
 from wirelake.errors import EncodeError, ProtocolError
 from wirelake.lake.tables import FRAMES
@@ -88,7 +88,7 @@ def test_damaged_captures_of_all_protocols_in_one_batch(seed: int) -> None:
     [
         ("esnp", esnp_strategies.any_messages),
         ("magline", magline_strategies.either_order),
-        ("resp", st.one_of(resp_strategies.client_frames, resp_strategies.server_frames)),
+        ("redis", st.one_of(resp_strategies.client_frames, resp_strategies.server_frames)),
         ("sisnet", sisnet_strategies.any_frames),
     ],
 )
@@ -204,8 +204,8 @@ def test_a_protocol_that_is_not_here() -> None:
 def test_a_protocol_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Through an entry point: the scalar loop takes it."""
     point = metadata.EntryPoint("morse", "pipeline.decode.morse:PROTOCOL", registry.ENTRY_POINT_GROUP)
-    monkeypatch.setattr(registry, "_added", lambda: {"morse": point})
-    registry.get.cache_clear()
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_group: [point])
+    registry.refresh()
     try:
         records = frame_records("morse", [(b"...", Sender.CLIENT), (b"..x", Sender.CLIENT)])
         decoded = decode_batch(log_batch(*records))
@@ -213,7 +213,8 @@ def test_a_protocol_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
         assert decoded.messages.column("decoder").to_pylist() == ["morse/7"]
         assert decoded.quarantine.column("reason").to_pylist() == ["no_sign"]
     finally:
-        registry.get.cache_clear()
+        monkeypatch.undo()
+        registry.refresh()
 
 
 def test_other_peoples_tables() -> None:

@@ -18,7 +18,7 @@ from wirelake.protocols.esnp.values import var_of
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.jsontext import write_json
 from wirelake.protocols.magline import frames as magline
-from wirelake.protocols.resp.frames import Command
+from wirelake.protocols.redis.frames import Command
 from wirelake.protocols.sisnet.binary_form import BinaryRequest
 from wirelake.protocols.sisnet.foreign import Redis
 from wirelake.protocols.sisnet.json_form import Json
@@ -69,13 +69,13 @@ LOGINS = [
     ("sisnet", Redis("1", resp(b"hello", b"3", *WORDS)).encode()),
     ("sisnet", Redis("1", b"auth ann " + TOKEN.encode() + b"\r\n").encode()),
     ("sisnet", Redis("1", resp(*WORDS)[:-1]).encode()),
-    ("resp", resp(*WORDS)),
-    ("resp", resp(b"auth", TOKEN.encode())),
-    ("resp", resp(b"AUTH", b"a", b"b", TOKEN.encode())),
-    ("resp", resp(b"HELLO", b"3", *WORDS)),
-    ("resp", resp(b"HELLO", b"3", b"AUTH", TOKEN.encode())),
-    ("resp", resp(b"HELLO", b"9", *WORDS)),
-    ("resp", b"AUTH ann " + TOKEN.encode() + b"\r\n"),
+    ("redis", resp(*WORDS)),
+    ("redis", resp(b"auth", TOKEN.encode())),
+    ("redis", resp(b"AUTH", b"a", b"b", TOKEN.encode())),
+    ("redis", resp(b"HELLO", b"3", *WORDS)),
+    ("redis", resp(b"HELLO", b"3", b"AUTH", TOKEN.encode())),
+    ("redis", resp(b"HELLO", b"9", *WORDS)),
+    ("redis", b"AUTH ann " + TOKEN.encode() + b"\r\n"),
 ]
 
 

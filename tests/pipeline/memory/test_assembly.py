@@ -27,7 +27,7 @@ from wirelake.protocols.apostol.opcodes import (
 )
 from wirelake.protocols.apostol.replays import Replays
 from wirelake.protocols.apostol.server import ServerSession
-from wirelake.protocols.apostol.session import Settings
+from wirelake.protocols.apostol.session import SessionSettings
 
 SECOND = 1_000_000
 CHOSEN = Rules(timeout_us=5 * SECOND, command_bytes_max=2, assembling_max=2)  # as settings
@@ -53,10 +53,10 @@ Fate = tuple[str, int, int, int, int, float, float, bytes, str]
 
 def by_the_gateway(sent: list[tuple[int, Packet]], until: int, rules: Rules = RULES) -> tuple[list[Fate], int, int]:
     """With its timers: what expires does so at its deadline, whether or not a packet comes."""
-    settings = Settings(
+    settings = SessionSettings(
         assembly_s=rules.timeout_us / SECOND,
         command_bytes_max=rules.command_bytes_max,
-        assembling_max=rules.assembling_max,
+        assembling_per_device=rules.assembling_max,
     )
     assembler, done = ServerSession(0.0, bytes, settings).assembler, list[Assembled]()
     for at, packet in [*sent, (until, None)]:
@@ -171,7 +171,7 @@ REASONS = {"assembly_timeout": ""}  # what the state says already
 
 
 def judged_by_the_gateway(sent: list[tuple[int, Packet]], until: int, require_seal: bool) -> list[Verdict]:
-    session = ServerSession(0.0, bytes, Settings(require_seal=require_seal, idle_s=1e9))
+    session = ServerSession(0.0, bytes, SessionSettings(require_seal=require_seal, idle_s=1e9))
     replays, now = Replays(), [0.0]
 
     def is_new(_device_type: int, device_time: int, sealed: bytes) -> bool:

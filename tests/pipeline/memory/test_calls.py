@@ -124,7 +124,7 @@ def test_what_wants_no_answer_is_no_call() -> None:
 
 def test_redis_subscriptions_are_answered_once_for_each_name() -> None:
     def line(data: bytes, direction: str = "in") -> Record:
-        return frame("resp", direction, data)
+        return frame("redis", direction, data)
 
     steps = [
         line(b"*3\r\n$9\r\nSUBSCRIBE\r\n$1\r\na\r\n$1\r\nb\r\n"),

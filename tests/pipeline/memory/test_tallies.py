@@ -89,12 +89,12 @@ def test_before_a_start_nobody_counted() -> None:
     bucketed = Bucketed(3)
     bucketed.batch(numbered(pinged(T0)))
     bucketed.batch(numbered([*pinged(T0), counters(T0 + 1, start=True)], 3), numbered(pinged(T0 + 2), 6))
-    bucketed.batch(numbered([counters(T0 + 3, hours={str(HOUR): {"comet": {"in": 5}, "resp": {"in": 1}}})], 8))
+    bucketed.batch(numbered([counters(T0 + 3, hours={str(HOUR): {"comet": {"in": 5}, "redis": {"in": 1}}})], 8))
     names = ("from_seq", "until_seq", "protocol", "counted", "received", "counted_out", "sent", "settled")
     assert [tuple(row[name] for name in names) for row in bucketed.rows(TALLIES)] == [
         (1, 5, "comet", None, 2, None, 2, True),
         (6, 8, "comet", 5, 1, 0, 1, True),
-        (6, 8, "resp", 1, 0, 0, 0, True),
+        (6, 8, "redis", 1, 0, 0, 0, True),
     ]
 
 

@@ -14,7 +14,7 @@ from wirelake.protocols.apostol.frames import Packet, Receipt, decode, receipt_f
 from wirelake.protocols.apostol.opcodes import ANSWER, SEALED, TO_DEVICE, ZIPPED
 from wirelake.protocols.apostol.protocol import PROTOCOL
 from wirelake.protocols.apostol.server import ServerSession
-from wirelake.protocols.apostol.session import ClientState, ServerState, Settings
+from wirelake.protocols.apostol.session import ClientState, ServerState, SessionSettings
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.session import Closing, Step
 
@@ -37,7 +37,7 @@ def random(size: int) -> bytes:
 
 
 def talk(key: bytes | None = None, **settings: float) -> Conversation:
-    chosen = Settings(**settings)  # type: ignore[arg-type]
+    chosen = SessionSettings(**settings)  # type: ignore[arg-type]
     server = ServerSession(0.0, random, chosen)
     client = ClientSession(0.0, random, "1234", 6, key, chosen)
     return Conversation(PROTOCOL, client, server)
@@ -54,7 +54,7 @@ def known(key: bytes | None = None, **settings: float) -> Conversation:
     return talking
 
 
-def ready(key: bytes | None = None, settings: Settings = Settings()) -> ServerSession:
+def ready(key: bytes | None = None, settings: SessionSettings = SessionSettings()) -> ServerSession:
     """Only the gateway's end, let in at 0 s by a report with the number 0."""
     server = ServerSession(0.0, random, settings)
     server.receive(Packet(1, 3, 6, "1234", 0, 0, DeviceCommand(0, 2).encode()), 0.0)
@@ -110,7 +110,7 @@ def test_a_device_that_is_not_known_hears_nothing() -> None:
 
 
 def test_nobody_decides() -> None:
-    server = ServerSession(0.0, random, Settings(check_s=10.0))
+    server = ServerSession(0.0, random, SessionSettings(check_s=10.0))
     server.receive(device_packets(DeviceCommand(0, 2))[0], 1.0)
     assert server.tick(10.9).closing is None
     step = server.tick(11.0)
@@ -215,12 +215,12 @@ def test_with_a_key_reports_and_requests_are_sealed_on_the_wire_and_open_above()
 
 
 def test_a_seal_can_be_required() -> None:
-    server = ready(KEY, Settings(require_seal=True))
+    server = ready(KEY, SessionSettings(require_seal=True))
     (refused,) = server.receive(device_packets(DeviceCommand(5, 2, 0, b"forged"))[0], 1.0).messages
     assert (refused.kind, refused.fields["state"], refused.fields["reason"]) == (Kind.EVENT, "refused", "unsealed")
     lax = ready(KEY)
     assert lax.receive(device_packets(DeviceCommand(5, 2))[0], 1.0).messages[0].kind is Kind.TELEMETRY
-    keyless = ready(None, Settings(require_seal=True))
+    keyless = ready(None, SessionSettings(require_seal=True))
     assert keyless.receive(device_packets(DeviceCommand(5, 2))[0], 1.0).messages[0].kind is Kind.TELEMETRY
 
 
@@ -249,7 +249,7 @@ def test_a_sealed_command_of_a_device_without_a_key_is_refused() -> None:
 
 
 def test_a_bomb_and_a_giant_are_refused() -> None:
-    server = ready(settings=Settings(inflated_bytes_max=1000, command_bytes_max=100))
+    server = ready(settings=SessionSettings(inflated_bytes_max=1000, command_bytes_max=100))
     (bomb,) = device_packets(DeviceCommand(5, 2, 0, bytes(1000)), params=ZIPPED)
     (event,) = server.receive(bomb, 1.0).messages
     assert event.fields["reason"] == "inflated_bytes_max"
@@ -259,7 +259,7 @@ def test_a_bomb_and_a_giant_are_refused() -> None:
 
 
 def test_a_command_not_complete_in_time_is_told_above() -> None:
-    server = ready(settings=Settings(assembly_s=30.0))
+    server = ready(settings=SessionSettings(assembly_s=30.0))
     server.receive(device_packets(DeviceCommand(5, 2, 0, bytes(10)), size=4)[1], 100.0)
     assert server.deadline_s == 130.0
     assert server.tick(129.0) == Step()
@@ -326,7 +326,7 @@ def test_an_answer_is_as_good_as_the_receipts() -> None:
 
 
 def test_packets_without_a_receipt_are_sent_again_three_times_and_then_the_request_fails() -> None:
-    server = ready(settings=Settings(packet_data_bytes=2))
+    server = ready(settings=SessionSettings(packet_data_bytes=2))
     first, second, third = packets_of(server.send(ASK, 0.0))
     server.receive(receipt_for(second), 1.0)
     assert server.tick(4.9) == Step()
@@ -341,13 +341,13 @@ def test_packets_without_a_receipt_are_sent_again_three_times_and_then_the_reque
 
 
 def test_a_request_without_an_answer_fails_in_time() -> None:
-    server = ready(settings=Settings(request_s=30.0))
+    server = ready(settings=SessionSettings(request_s=30.0))
     (asked,) = packets_of(server.send(ASK, 0.0))
     assert server.receive(receipt_for(asked), 1.0) == Step()
     assert server.deadline_s == 30.0
     (failed,) = server.tick(30.0).messages
     assert (failed.correlation, failed.failure) == ("q1", Failure("no answer within 30 s"))
-    impatient = ready(settings=Settings(request_s=2.0))
+    impatient = ready(settings=SessionSettings(request_s=2.0))
     impatient.send(ASK, 0.0)
     impatient.send(replace(ASK, correlation="q2"), 1.0)
     assert [message.correlation for message in impatient.tick(2.0).messages] == ["q1"]
@@ -396,7 +396,7 @@ def test_a_one_way_command_waits_for_receipts_only() -> None:
     (heard,) = talking.server_says(replace(ASK, kind=Kind.EVENT))
     assert heard.payload == b"give"
     assert set(talking.sessions[Sender.SERVER].deadlines) == {"silence"}
-    server = ready(settings=Settings(resends_max=0))
+    server = ready(settings=SessionSettings(resends_max=0))
     server.send(replace(ASK, kind=Kind.EVENT, correlation="e1"), 0.0)
     (lost,) = server.tick(5.0).messages
     assert (lost.kind, lost.target, lost.correlation) == (Kind.EVENT, METER, "e1")
@@ -431,7 +431,7 @@ def test_a_report_is_sent_again_until_its_receipt() -> None:
 
 
 def test_a_report_without_a_receipt_fails() -> None:
-    client = ClientSession(0.0, random, "1234", 6, settings=Settings(resends_max=1))
+    client = ClientSession(0.0, random, "1234", 6, settings=SessionSettings(resends_max=1))
     client.send(REPORT, 0.0)
     client.tick(5.0)
     (told,) = client.tick(10.0).messages
@@ -476,7 +476,7 @@ def test_an_answer_waits_while_a_report_under_its_number_is_on_its_way() -> None
 
 
 def test_a_waiting_answer_keeps_its_number() -> None:
-    client = ClientSession(0.0, random, "1234", 6, settings=Settings(resends_max=0))
+    client = ClientSession(0.0, random, "1234", 6, settings=SessionSettings(resends_max=0))
     packets_of(client.send(REPORT, 0.0))
     client.receive(Packet(1, 7, 6, "1234", 0, 0, ServerCommand(0x82).encode()), 0.0)
     client.send(Message(kind=Kind.RESPONSE, correlation="0"), 0.0)
@@ -488,7 +488,7 @@ def test_a_waiting_answer_keeps_its_number() -> None:
 
 
 def test_an_answer_without_a_receipt_is_told_above() -> None:
-    client = ClientSession(0.0, random, "1234", 6, settings=Settings(resends_max=0))
+    client = ClientSession(0.0, random, "1234", 6, settings=SessionSettings(resends_max=0))
     client.receive(Packet(1, 7, 6, "1234", 9, 0, ServerCommand(0x82).encode()), 0.0)
     client.send(Message(kind=Kind.RESPONSE, correlation="9"), 0.0)
     (lost,) = client.tick(5.0).messages
@@ -530,7 +530,7 @@ def test_bytes_that_cannot_be_read_close_without_a_word() -> None:
 @pytest.mark.parametrize("state", [ServerState.UNKNOWN, ServerState.CHECKING, ServerState.READY])
 def test_goodbye_and_silence_end_every_state(state: ServerState) -> None:
     def session() -> ServerSession:
-        server = ServerSession(0.0, random, Settings(idle_s=8.0))
+        server = ServerSession(0.0, random, SessionSettings(idle_s=8.0))
         if state is not ServerState.UNKNOWN:
             server.receive(device_packets(DeviceCommand(0, 2))[0], 0.0)
         if state is ServerState.READY:

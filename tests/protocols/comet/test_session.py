@@ -17,7 +17,7 @@ from wirelake.protocols.comet.client import ClientSession
 from wirelake.protocols.comet.opcodes import ErrorCode
 from wirelake.protocols.comet.protocol import PROTOCOL
 from wirelake.protocols.comet.server import ServerSession
-from wirelake.protocols.comet.session import ClientState, ServerState, Settings
+from wirelake.protocols.comet.session import ClientState, ServerState, SessionSettings
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.session import Closing
 
@@ -39,7 +39,7 @@ def random(size: int) -> bytes:
 
 
 def talk(private: rsa.RSAPrivateKey, *, secret_bytes: int = 0, **settings: float) -> Conversation:
-    server_settings = Settings(**settings)  # type: ignore[arg-type]
+    server_settings = SessionSettings(**settings)  # type: ignore[arg-type]
     server = ServerSession(0.0, private, random, server_settings)
     client = ClientSession(0.0, random, secret_bytes)
     return Conversation(PROTOCOL, client, server)
@@ -109,7 +109,7 @@ def test_too_many_frames_before_the_verdict_close(private: rsa.RSAPrivateKey) ->
 
 
 def test_no_login_in_time_closes(private: rsa.RSAPrivateKey) -> None:
-    server = ServerSession(0.0, private, random, Settings(login_s=10.0))
+    server = ServerSession(0.0, private, random, SessionSettings(login_s=10.0))
     assert server.deadline_s == 10.0
     assert server.tick(9.9).closing is None
     step = server.tick(10.0)
@@ -407,7 +407,7 @@ def test_a_client_gives_up_on_a_login_that_is_never_answered() -> None:
 
 
 def test_a_client_ends_quietly_by_itself() -> None:
-    client = ClientSession(0.0, random, settings=Settings(idle_s=5.0))
+    client = ClientSession(0.0, random, settings=SessionSettings(idle_s=5.0))
     assert client.tick(6.0).closing == Closing("idle", "nothing heard for 5 s")
     assert ClientSession(0.0, random).goodbye(Closing("done"), 0.0).closing == Closing("done")
     unreadable = ClientSession(0.0, random).fail(ProtocolError("short", "…", 1), 0.0)

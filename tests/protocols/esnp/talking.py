@@ -8,7 +8,7 @@ from wirelake.protocols.esnp.frames import EsnpMessage, decode
 from wirelake.protocols.esnp.lines import Line
 from wirelake.protocols.esnp.protocol import PROTOCOL
 from wirelake.protocols.esnp.server import ServerSession
-from wirelake.protocols.esnp.session import ClientState, Settings
+from wirelake.protocols.esnp.session import ClientState, SessionSettings
 from wirelake.protocols.esnp.values import var_of
 from wirelake.protocols.frame import Frame, Sender
 
@@ -19,7 +19,7 @@ ASK = Message(kind=Kind.REQUEST, target=ADD, fields={"a": 1}, correlation="q")
 
 
 def talk(**settings: float) -> Conversation:
-    server = ServerSession(0.0, Settings(**settings))  # type: ignore[arg-type]
+    server = ServerSession(0.0, SessionSettings(**settings))  # type: ignore[arg-type]
     return Conversation(PROTOCOL, ClientSession(0.0), server)
 
 

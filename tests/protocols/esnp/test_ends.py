@@ -30,7 +30,7 @@ from wirelake.protocols.esnp.frames import EsnpMessage
 from wirelake.protocols.esnp.lines import Line
 from wirelake.protocols.esnp.peer import Peer
 from wirelake.protocols.esnp.server import ServerSession
-from wirelake.protocols.esnp.session import ClientState, Settings
+from wirelake.protocols.esnp.session import ClientState, SessionSettings
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.session import Closing, Step
 
@@ -114,25 +114,25 @@ def test_a_client_before_its_login_has_nothing_to_be_asked() -> None:
     assert client.state is ClientState.LOGGING_IN
 
 
-def checking_server(idle_s: float | None = None) -> ServerSession:
-    server = ServerSession(0.0, Settings(idle_s=idle_s))
+def checking_server(idle_s: float = 0.0) -> ServerSession:
+    server = ServerSession(0.0, SessionSettings(idle_s=idle_s))
     server.receive(gateway("login"), 0.0)
     return server
 
 
-def logging_in_client(idle_s: float | None = None) -> ClientSession:
-    client = ClientSession(0.0, Settings(idle_s=idle_s))
+def logging_in_client(idle_s: float = 0.0) -> ClientSession:
+    client = ClientSession(0.0, SessionSettings(idle_s=idle_s))
     client.send(LOGIN, 0.0)
     return client
 
 
-def any_state(idle_s: float | None = None) -> list[Peer]:
+def any_state(idle_s: float = 0.0) -> list[Peer]:
     """A session in every state that is not the last."""
     ready_one = checking_server(idle_s)
     ready_one.send(OK, 0.0)
     ready_other = logging_in_client(idle_s)
     ready_other.receive(EsnpMessage((lines.flag_line(3), lines.source_message_id_line(1))), 0.0)
-    new = Settings(idle_s=idle_s)
+    new = SessionSettings(idle_s=idle_s)
     return [
         ServerSession(0.0, new),
         checking_server(idle_s),
@@ -176,7 +176,7 @@ def test_nothing_is_asked_before_the_login() -> None:
 
 def test_a_ping_before_the_login_may_stay_without_an_answer() -> None:
     for login in (False, True):
-        client = ClientSession(0.0, Settings(login_s=9.0))
+        client = ClientSession(0.0, SessionSettings(login_s=9.0))
         client.send(control(Op.PING, correlation="p"), 0.0)
         if login:
             client.send(LOGIN, 0.0)

@@ -13,7 +13,7 @@ from wirelake.protocols.magline import crypto, frames
 from wirelake.protocols.magline.client import ClientSession
 from wirelake.protocols.magline.protocol import PROTOCOL
 from wirelake.protocols.magline.server import ServerSession
-from wirelake.protocols.magline.session import Settings
+from wirelake.protocols.magline.session import SessionSettings
 
 PRIVATE = X25519PrivateKey.from_private_bytes(
     bytes.fromhex("b8023ae2fde9f544066bcf9704cd01cd03f717b8987fb41ad2818b37e8edd94f")
@@ -36,8 +36,8 @@ def counted(start: int) -> Callable[[int], bytes]:
 
 
 def talk(*, little: bool = False, pinned: bytes | None = None, **settings: Any) -> Conversation:
-    server = ServerSession(0.0, PRIVATE, counted(100), Settings(**settings))
-    client = ClientSession(0.0, counted(0), pinned, Settings(), little=little)
+    server = ServerSession(0.0, PRIVATE, counted(100), SessionSettings(**settings))
+    client = ClientSession(0.0, counted(0), pinned, SessionSettings(), little=little)
     return Conversation(PROTOCOL, client, server)
 
 
@@ -121,7 +121,7 @@ class Peer:
 
 
 def peer(**settings: Any) -> Peer:
-    return Peer(ServerSession(0.0, PRIVATE, counted(100), Settings(**settings)))
+    return Peer(ServerSession(0.0, PRIVATE, counted(100), SessionSettings(**settings)))
 
 
 def ready(**settings: Any) -> Peer:

@@ -446,7 +446,7 @@ def test_a_second_syn_without_the_proof_gets_err_5() -> None:
         made = ready()
         syn = replace(made.syn(made.sid), **{change: bytes(range(32))})
         assert closes(made.session.receive(syn, 0.0), "unknown_session") == (5, 1)
-    made = ready(resume_without_proof=True)
+    made = ready(resume_without_proof="always")
     assert [f.name for f in made.session.receive(made.syn(made.sid, proof=False), 0.0).frames] == ["ACK"]
     wrong = replace(made.syn(made.session.sid), header=bytes(32))
     assert closes(made.session.receive(wrong, 0.0), "unknown_session") == (5, 1), "one that is there must hold"

@@ -17,7 +17,7 @@ from wirelake.protocols.sisnet.frames import decode
 from wirelake.protocols.sisnet.json_form import Json
 from wirelake.protocols.sisnet.opcodes import Dialect
 from wirelake.protocols.sisnet.records import read_tables
-from wirelake.protocols.sisnet.session import ClientState, ServerState, Settings
+from wirelake.protocols.sisnet.session import ClientState, ServerState, SessionSettings
 
 Way = dict[str, Any]
 WAYS: list[Way] = [
@@ -180,7 +180,7 @@ def test_a_client_takes_no_subscriptions_and_no_logins() -> None:
     assert said(client.receive(Json.of("1", {"command": "ping"}), 0.0)) == [b'1:{"ans":0}']
 
 
-def ready_client(settings: Settings = Settings()) -> ClientSession:
+def ready_client(settings: SessionSettings = SessionSettings()) -> ClientSession:
     client = ClientSession(0.0, settings)
     client.send(LOGIN, 0.0)
     client.receive(Json.of("login", {"ans": 0}), 0.0)
@@ -275,7 +275,7 @@ def test_pings_keep_the_connection() -> None:
 
 
 def test_what_the_server_does_not_answer_fails_in_time() -> None:
-    client = ready_client(Settings(answer_s=5.0, ping_s=1.0))
+    client = ready_client(SessionSettings(answer_s=5.0, ping_s=1.0))
     client.tick(1.0)
     client.send(ask("calc", "add", correlation="c"), 1.0)
     (late,) = client.tick(6.0).messages
@@ -283,7 +283,7 @@ def test_what_the_server_does_not_answer_fails_in_time() -> None:
 
 
 def test_a_client_asks_only_so_much_at_once() -> None:
-    client = ready_client(Settings(answer_s=1000.0))
+    client = ready_client(SessionSettings(answer_s=1000.0))
     for _ in range(SISNET_REQUESTS_OPEN_MAX):
         client.send(ask("calc", "add"), 0.0)
     with pytest.raises(StateError, match="open already"):
@@ -303,7 +303,7 @@ def test_a_client_subscribes_only_to_so_much() -> None:
 
 
 def test_a_client_ends_quietly_by_itself() -> None:
-    client = ClientSession(0.0, Settings(idle_s=5.0))
+    client = ClientSession(0.0, SessionSettings(idle_s=5.0))
     assert client.tick(6.0).closing == Closing("idle", "nothing heard for 5 s")
     assert ClientSession(0.0).goodbye(Closing("done"), 0.0).closing == Closing("done")
     unreadable = ClientSession(0.0).fail(ProtocolError("short", "…", 1), 0.0)

@@ -20,7 +20,7 @@ from wirelake.protocols.sisnet import snappy
 from wirelake.protocols.sisnet.frames import decode
 from wirelake.protocols.sisnet.opcodes import Dialect
 from wirelake.protocols.sisnet.server import ServerSession
-from wirelake.protocols.sisnet.session import ServerState, Settings
+from wirelake.protocols.sisnet.session import ServerState, SessionSettings
 
 NEW_LOGIN = b'1:{"command":"login","ask":{"name":"u","password":"p"}}'
 OLD_LOGIN = b'1:{"cmd":"login","argv":{"version":1,"format":"json","username":"u","password":"p"}}'
@@ -139,7 +139,7 @@ def test_too_many_frames_before_the_verdict_close() -> None:
 
 @pytest.mark.parametrize("login", [b"", NEW_LOGIN])
 def test_no_login_in_time_closes(login: bytes) -> None:
-    server = ServerSession(0.0, Settings(login_s=10.0))
+    server = ServerSession(0.0, SessionSettings(login_s=10.0))
     if login:
         hear(server, login)
     assert server.deadline_s == 10.0
@@ -450,7 +450,7 @@ def test_an_event_is_asked_under_no_name_and_its_answer_ignored() -> None:
 
 
 def test_what_a_client_does_not_answer_fails_in_time() -> None:
-    server = ServerSession(0.0, Settings(answer_s=30.0))
+    server = ServerSession(0.0, SessionSettings(answer_s=30.0))
     server.receive(decode(NEW_LOGIN, Sender.CLIENT), 0.0)
     server.send(OK, 0.0)
     server.send(ask("calc", "add", correlation="x"), 0.0)
@@ -487,7 +487,7 @@ def test_contents_are_packed_once_a_login_asked_for_it() -> None:
 
 
 def test_content_that_grows_too_long_closes() -> None:
-    server = ServerSession(0.0, Settings(inflated_bytes_max=10))
+    server = ServerSession(0.0, SessionSettings(inflated_bytes_max=10))
     hear(server, NEW_LOGIN.replace(b'"name"', b'"compress":"snappy","name"'))
     server.send(OK, 0.0)
     step = hear(server, b"n:set:k:s:" + snappy.pack(b"x" * 11))

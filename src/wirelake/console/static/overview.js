@@ -43,12 +43,11 @@ function seen(now) {
 }
 
 function protocols(now, seconds) {
-  const door = { resp: "redis" };
   const rows = Object.entries(now.protocols).map(([name, each]) => ({ name, each, old: before.protocols[name] ?? each }));
   const per = (field, shown = rate) => ({ each, old }) => shown(Math.max(0, (each[field] - old[field]) / seconds));
   fill(find("#protocols"), [
     ["protocol", "", ({ name }) => make("a", { href: `/sessions?protocol=${encodeURIComponent(name)}` }, name)],
-    ["door", "", ({ name }) => doors[door[name] ?? name] ?? ""],
+    ["door", "", ({ name }) => doors[name] ?? ""],
     ["connections", "n", ({ each }) => number(each.connections)],
     ["frames in /s", "n", per("frames_in")],
     ["frames out /s", "n", per("frames_out")],

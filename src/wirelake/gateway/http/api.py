@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
-from wirelake.config import Address
+from wirelake.address import Address
 from wirelake.gateway.histogram import Histogram
 from wirelake.gateway.http.auth import Doorkeeper
 from wirelake.gateway.http.bodies import BodyBudget

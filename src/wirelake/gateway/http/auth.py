@@ -23,7 +23,7 @@ import ipaddress
 from typing import TYPE_CHECKING, Final, NoReturn
 from urllib.parse import unquote, urlsplit
 
-from wirelake.config import Address
+from wirelake.address import Address
 from wirelake.gateway.http.errors import AGAIN, ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Access

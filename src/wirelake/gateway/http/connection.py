@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from wirelake.config import Address
+from wirelake.address import Address
 from wirelake.gateway.admission import Slot, host_of
 from wirelake.gateway.http.bodies import BodyBudget
 from wirelake.gateway.http.errors import AGAIN, ApiError

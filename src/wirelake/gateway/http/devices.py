@@ -113,7 +113,7 @@ async def show(exchange: Exchange, _: None) -> DeviceView:
     if gateway.broker.devices_topic:
         view.topic = f"{gateway.broker.devices_topic}/{serial}"
     if peer is not None:
-        assembly_s = gateway.devices.session_settings.assembly_s
+        assembly_s = gateway.devices.settings.assembly_s
         view.under_way = [
             AssemblingCommand(
                 command_no=each.command_no,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from wirelake.config import Address
+from wirelake.address import Address
 from wirelake.gateway.admission import Slot
 from wirelake.gateway.http.api import Api
 from wirelake.gateway.http.app import build

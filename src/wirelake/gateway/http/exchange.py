@@ -5,7 +5,7 @@ from urllib.parse import unquote
 
 from starlette.requests import Request
 
-from wirelake.config import Address
+from wirelake.address import Address
 from wirelake.gateway.admission import host_of
 from wirelake.gateway.http.connection import HttpConnection
 from wirelake.gateway.http.errors import ApiError

@@ -9,8 +9,8 @@ from typing import Any, Final
 from wirelake.errors import ProtocolError
 from wirelake.message import Kind, Message, Op, Operation
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.resp.frames import ClientFrame
-from wirelake.protocols.resp.reader import decode as decode_resp
+from wirelake.protocols.redis.frames import ClientFrame
+from wirelake.protocols.redis.reader import decode as decode_resp
 
 BLANK: Final = "…"
 _SECRETS: Final = frozenset({"token", "password", "passwd", "secret", "sid"})

@@ -61,7 +61,7 @@ def _is_ask(batch: pa.RecordBatch, asks: pa.RecordBatch) -> Any:
     )
     checks = {
         "magline": pc.is_in(name, value_set=_MAGLINE_ASKS),
-        "resp": pc.invert(nothing),
+        "redis": pc.invert(nothing),
         "esnp": pc.not_equal(kind, Kind.EVENT.value),
         "sisnet": pc.not_equal(kind, Kind.EVENT.value),
     }
@@ -93,7 +93,7 @@ def _streams(batch: pa.RecordBatch) -> list[int]:
 
 def _is_answer(found: pa.RecordBatch) -> Any:
     """Also what resp 3 pushes: the answer to a subscription is such a one."""
-    pushed = pc.and_(pc.equal(found["protocol"], "resp"), pc.equal(found["kind"], Kind.EVENT.value))
+    pushed = pc.and_(pc.equal(found["protocol"], "redis"), pc.equal(found["kind"], Kind.EVENT.value))
     return pc.or_(pc.equal(found["kind"], Kind.RESPONSE.value), pushed)
 
 
@@ -104,7 +104,7 @@ def _correlation(rows: pa.RecordBatch) -> Any:
 
 def _ask_items(asks: pa.RecordBatch) -> pa.Table:
     correlation, expected = _correlation(asks), None
-    if pc.any(pc.equal(asks["protocol"], "resp")).as_py():
+    if pc.any(pc.equal(asks["protocol"], "redis")).as_py():
         correlation, expected = _subscribing(asks, correlation.to_pylist())
     is_publication = pc.equal(asks["kind"], Kind.NOTIFICATION.value)
     op = pc.if_else(is_publication, Op.PUBLISH.value, pc.coalesce(asks["op"], asks["name"]))
@@ -118,7 +118,7 @@ def _subscribing(asks: pa.RecordBatch, correlation: list[str]) -> tuple[list[str
     expected = [1] * len(asks)
     named = zip(asks["protocol"].to_pylist(), asks["name"].to_pylist(), strict=True)
     for place, (protocol, name) in enumerate(named):
-        if protocol == "resp" and name in _SUBSCRIPTIONS:
+        if protocol == "redis" and name in _SUBSCRIPTIONS:
             fields = from_json(asks["fields"][place].as_py() or "{}")
             correlation[place] = name
             expected[place] = max(1, len(fields.get("topics", fields.get("patterns", ()))))
@@ -127,7 +127,7 @@ def _subscribing(asks: pa.RecordBatch, correlation: list[str]) -> tuple[list[str
 
 def _answer_items(answers: pa.RecordBatch) -> pa.Table:
     correlation = _correlation(answers)
-    if pc.any(pc.equal(answers["protocol"], "resp")).as_py():
+    if pc.any(pc.equal(answers["protocol"], "redis")).as_py():
         correlation = _subscribed(answers, correlation.to_pylist())
     columns = {name: answers[name] for name in ("seq", "at", "node", "protocol", "session", "identity")}
     columns |= {"key": answers["session"], "name": [ANSWER] * len(answers), "correlation": correlation}
@@ -138,7 +138,7 @@ def _answer_items(answers: pa.RecordBatch) -> pa.Table:
 def _subscribed(answers: pa.RecordBatch, correlation: list[str]) -> list[str]:
     named = zip(answers["protocol"].to_pylist(), answers["name"].to_pylist(), strict=True)
     for place, (protocol, name) in enumerate(named):
-        if protocol == "resp" and name in ("array", "push"):
+        if protocol == "redis" and name in ("array", "push"):
             value = from_json(answers["fields"][place].as_py() or "{}").get("value")
             verb = value[0] if isinstance(value, list) and value else None
             if isinstance(verb, str):

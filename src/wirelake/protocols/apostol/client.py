@@ -13,7 +13,7 @@ from wirelake.protocols.apostol.frames import Packet
 from wirelake.protocols.apostol.opcodes import ANSWER, REQUEST_BIT
 from wirelake.protocols.apostol.outbox import Sent
 from wirelake.protocols.apostol.peer import Peer
-from wirelake.protocols.apostol.session import CLIENT_TABLE, Settings
+from wirelake.protocols.apostol.session import CLIENT_TABLE, SessionSettings
 from wirelake.protocols.apostol.translation import command_bytes, command_message
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.session import Closing, Step
@@ -36,7 +36,7 @@ class ClientSession(Peer):
         serial: str,
         device_type: int = 0,
         key: bytes | None = None,
-        settings: Settings = Settings(),
+        settings: SessionSettings = SessionSettings(),
     ) -> None:
         if key is not None:
             crypto.check_key(key)

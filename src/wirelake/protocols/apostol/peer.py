@@ -18,7 +18,7 @@ from wirelake.protocols.apostol.finished import DeviceKey
 from wirelake.protocols.apostol.frames import Packet, Receipt, receipt_for
 from wirelake.protocols.apostol.opcodes import SEALED, ZIPPED
 from wirelake.protocols.apostol.outbox import Outbox, Sent
-from wirelake.protocols.apostol.session import Settings
+from wirelake.protocols.apostol.session import SessionSettings
 from wirelake.protocols.apostol.translation import PROTOCOL_NAME, trouble_message
 from wirelake.protocols.session import Closing, Session, Step
 
@@ -39,7 +39,7 @@ class Peer(Session):
     __slots__ = ("_key", "_next_no", "_outbox", "_random", "assembler", "counts", "device_type", "serial", "settings")
 
     def __init__(
-        self, now_s: float, random: Callable[[int], bytes], settings: Settings, idle_s: float | None = None
+        self, now_s: float, random: Callable[[int], bytes], settings: SessionSettings, idle_s: float | None = None
     ) -> None:
         super().__init__(now_s, idle_s)
         self.settings = settings
@@ -55,7 +55,7 @@ class Peer(Session):
             Bounds(
                 timeout_s=settings.assembly_s,
                 command_bytes_max=settings.command_bytes_max,
-                assembling_per_device_max=settings.assembling_max,
+                assembling_per_device_max=settings.assembling_per_device,
                 assembling_bytes_max=max(APOSTOL_ASSEMBLING_PER_DEVICE_BYTES_MAX, settings.command_bytes_max),
             )
         )

@@ -6,8 +6,10 @@ from wirelake.protocols.apostol.client import ClientSession
 from wirelake.protocols.apostol.frames import ApostolSplitter, decode
 from wirelake.protocols.apostol.opcodes import DEVICE_TYPE_NAMES
 from wirelake.protocols.apostol.server import ServerSession
+from wirelake.protocols.apostol.session import SessionSettings, Settings
 from wirelake.protocols.apostol.translation import LOSSES, from_message, to_message
 from wirelake.protocols.apostol.tree import dissect
+from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier, Clue, Protocol, Transport
 
@@ -23,6 +25,10 @@ def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
         yield Clue(6, "a known device type")
 
 
+def server_session(context: SessionContext) -> ServerSession:
+    return ServerSession(context.now_s, context.random, context.session_settings(SessionSettings))
+
+
 PROTOCOL = Protocol(
     name="apostol",
     title="apostol: meters, phones and things",
@@ -35,6 +41,9 @@ PROTOCOL = Protocol(
     to_message=to_message,
     from_message=from_message,
     losses=LOSSES,
-    server_session=ServerSession,
+    settings=Settings,
+    server_session=server_session,
     client_session=ClientSession,
+    state_machines={Sender.SERVER: ServerSession.table, Sender.CLIENT: ClientSession.table},
+    frames_name_devices=True,
 )

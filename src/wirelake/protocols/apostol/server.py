@@ -16,7 +16,7 @@ from wirelake.protocols.apostol.frames import Packet, Receipt
 from wirelake.protocols.apostol.opcodes import BROADCAST_DEVICE_TYPE, REQUEST_BIT, SEALED, TO_DEVICE
 from wirelake.protocols.apostol.outbox import Sent
 from wirelake.protocols.apostol.peer import Peer
-from wirelake.protocols.apostol.session import SERVER_TABLE, ServerState, Settings
+from wirelake.protocols.apostol.session import SERVER_TABLE, ServerState, SessionSettings
 from wirelake.protocols.apostol.translation import (
     PROTOCOL_NAME,
     command_bytes,
@@ -40,7 +40,9 @@ class ServerSession(Peer):
     table = SERVER_TABLE
     __slots__ = ("_held", "_held_bytes", "_is_new", "_requests", "seals")
 
-    def __init__(self, now_s: float, random: Callable[[int], bytes], settings: Settings = Settings()) -> None:
+    def __init__(
+        self, now_s: float, random: Callable[[int], bytes], settings: SessionSettings = SessionSettings()
+    ) -> None:
         super().__init__(now_s, random, settings, settings.idle_s)
         self._held: list[Packet] = []
         self._held_bytes = 0

@@ -11,21 +11,23 @@ until their receipts come, and given up after some tries. A request is open unti
 
 from enum import Enum, auto
 
-from msgspec import Struct
-
 from wirelake.limits import (
+    APOSTOL_ASSEMBLING_BYTES_MAX,
     APOSTOL_ASSEMBLING_PER_DEVICE_MAX,
     APOSTOL_ASSEMBLY_S,
     APOSTOL_CHECK_S,
     APOSTOL_COMMAND_BYTES_MAX,
+    APOSTOL_HALF_PACKET_S,
     APOSTOL_IDLE_S,
     APOSTOL_INFLATED_BYTES_MAX,
+    APOSTOL_LOGIN_S,
     APOSTOL_PACKET_DATA_BYTES,
     APOSTOL_RECEIPT_S,
     APOSTOL_REPLAY_WINDOW_S,
     APOSTOL_REQUEST_S,
     APOSTOL_RESENDS_MAX,
 )
+from wirelake.protocols.settings import Count, ProtocolSettings, Seconds
 from wirelake.protocols.table import Row, Table
 
 
@@ -41,19 +43,28 @@ class ClientState(Enum):
     CLOSED = auto()
 
 
-class Settings(Struct, frozen=True):
-    idle_s: float = APOSTOL_IDLE_S
-    check_s: float = APOSTOL_CHECK_S
-    request_s: float = APOSTOL_REQUEST_S
-    receipt_s: float = APOSTOL_RECEIPT_S
-    resends_max: int = APOSTOL_RESENDS_MAX
-    assembly_s: float = APOSTOL_ASSEMBLY_S
-    command_bytes_max: int = APOSTOL_COMMAND_BYTES_MAX
-    inflated_bytes_max: int = APOSTOL_INFLATED_BYTES_MAX
-    assembling_max: int = APOSTOL_ASSEMBLING_PER_DEVICE_MAX  # commands of which packets are missing
-    packet_data_bytes: int = APOSTOL_PACKET_DATA_BYTES
-    require_seal: bool = False  # from a device with a key, commands in clear are refused
-    replay_window_s: float = APOSTOL_REPLAY_WINDOW_S  # kept to by whoever remembers the sealed commands
+class Settings(ProtocolSettings, frozen=True):
+    open: bool = False  # True takes devices that are not registered
+    require_seal: bool = False  # commands in clear from devices that have a key are refused, and so are replayed ones
+    replay_window_s: Seconds = APOSTOL_REPLAY_WINDOW_S  # how far behind a device's newest sealed command one may be
+    receipt_s: Seconds = APOSTOL_RECEIPT_S  # without a receipt for this long, a packet is sent again
+    resends_max: Count = APOSTOL_RESENDS_MAX  # then it is given up
+    request_s: Seconds = APOSTOL_REQUEST_S  # for a device's answer
+    assembly_s: Seconds = APOSTOL_ASSEMBLY_S  # from a command's first packet to its last
+    command_bytes_max: Count = APOSTOL_COMMAND_BYTES_MAX  # the joined packets of one command
+    inflated_bytes_max: Count = APOSTOL_INFLATED_BYTES_MAX  # the same, unzipped
+    assembling_per_device: Count = APOSTOL_ASSEMBLING_PER_DEVICE_MAX  # commands of which packets are missing
+    assembling_bytes: Count = APOSTOL_ASSEMBLING_BYTES_MAX  # of such commands, of all devices together
+    packet_data_bytes: Count = APOSTOL_PACKET_DATA_BYTES  # of a command, in each packet sent
+    idle_s: Seconds = APOSTOL_IDLE_S  # a silent device is forgotten, a silent TCP connection closed
+    login_s: Seconds = APOSTOL_LOGIN_S  # over TCP, from connecting to the first packet of a known device
+    half_packet_s: Seconds = APOSTOL_HALF_PACKET_S  # over TCP, from a packet's first byte to its last
+
+
+class SessionSettings(Settings, frozen=True):
+    """The settings, and what is not for users to set."""
+
+    check_s: float = APOSTOL_CHECK_S  # for the decision whether a device is known
 
 
 S = ServerState

@@ -10,7 +10,7 @@ from wirelake.limits import COMET_REQUESTS_OPEN_MAX
 from wirelake.message import Failure, Kind
 from wirelake.message import Message as Common
 from wirelake.protocols.comet import crypto, frames
-from wirelake.protocols.comet.session import CLIENT_TABLE, ClientState, Settings
+from wirelake.protocols.comet.session import CLIENT_TABLE, ClientState, SessionSettings
 from wirelake.protocols.comet.translation import from_message, to_message
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.session import Closing, Session, Step
@@ -29,7 +29,7 @@ class ClientSession(Session):
         now_s: float,
         random: Callable[[int], bytes],
         secret_bytes: int = 0,
-        settings: Settings = Settings(),
+        settings: SessionSettings = SessionSettings(),
     ) -> None:
         super().__init__(now_s, settings.idle_s)
         self.settings = settings

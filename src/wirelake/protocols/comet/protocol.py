@@ -2,13 +2,20 @@
 
 from collections.abc import Iterator
 
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from wirelake.errors import InputError
 from wirelake.protocols.comet.client import ClientSession
+from wirelake.protocols.comet.crypto import RSA_BITS, RSA_EXPONENT
 from wirelake.protocols.comet.frames import CometSplitter, decode
+from wirelake.protocols.comet.opcodes import ErrorCode
 from wirelake.protocols.comet.server import ServerSession
+from wirelake.protocols.comet.session import SessionSettings, Settings
 from wirelake.protocols.comet.translation import LOSSES, from_message, to_message
 from wirelake.protocols.comet.tree import dissect
+from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.protocol import Carrier, Clue, Protocol, Transport
+from wirelake.protocols.protocol import Carrier, Clue, Protocol, Refusal, Transport
 
 
 def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
@@ -19,6 +26,13 @@ def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
         yield Clue(6, "the strings inside fill the body exactly")
     if b"\x00\x02@" in frame or b"@" in frame[5:8]:
         yield Clue(6, "a topic name with its @")
+
+
+def server_session(context: SessionContext) -> ServerSession:
+    private = context.keys.private_key("comet", lambda: rsa.generate_private_key(RSA_EXPONENT, RSA_BITS))
+    if not isinstance(private, rsa.RSAPrivateKey):
+        raise InputError("keys/comet.pem is not an RSA key")
+    return ServerSession(context.now_s, private, context.random, context.session_settings(SessionSettings))
 
 
 PROTOCOL = Protocol(
@@ -33,6 +47,14 @@ PROTOCOL = Protocol(
     to_message=to_message,
     from_message=from_message,
     losses=LOSSES,
-    server_session=ServerSession,
+    settings=Settings,
+    server_session=server_session,
     client_session=ClientSession,
+    state_machines={Sender.SERVER: ServerSession.table, Sender.CLIENT: ClientSession.table},
+    refusal_codes={
+        Refusal.INVALID: ErrorCode.TOKEN_WRONG,
+        Refusal.BUSY: ErrorCode.SERVER_ERROR,
+        Refusal.CONNECTED: ErrorCode.CONNECTED_ELSEWHERE,
+    },
+    second_session=lambda settings: settings.second,
 )

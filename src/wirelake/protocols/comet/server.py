@@ -22,7 +22,7 @@ from wirelake.limits import (
 from wirelake.message import Message as Common
 from wirelake.protocols.comet import crypto, frames
 from wirelake.protocols.comet.opcodes import ErrorCode
-from wirelake.protocols.comet.session import SERVER_TABLE, ServerState, Settings
+from wirelake.protocols.comet.session import SERVER_TABLE, ServerState, SessionSettings
 from wirelake.protocols.comet.translation import from_message, notification, to_message
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.session import Closing, Session, Step
@@ -51,7 +51,7 @@ class ServerSession(Session):
         now_s: float,
         private: rsa.RSAPrivateKey,
         random: Callable[[int], bytes],
-        settings: Settings = Settings(),
+        settings: SessionSettings = SessionSettings(),
     ) -> None:
         super().__init__(now_s, settings.idle_s)
         self.settings = settings

@@ -6,10 +6,10 @@ A client may send on without waiting for its login to be decided; those frames a
 """
 
 from enum import Enum, auto
-
-from msgspec import Struct
+from typing import Literal
 
 from wirelake.limits import COMET_HEARTBEAT_S, COMET_IDLE_S, COMET_LOGIN_FRAME_BYTES_MAX, COMET_LOGIN_S
+from wirelake.protocols.settings import Count, ProtocolSettings, Seconds
 from wirelake.protocols.table import ANY_FRAME, Row, Table
 
 
@@ -29,12 +29,18 @@ class ClientState(Enum):
     CLOSED = auto()
 
 
-class Settings(Struct, frozen=True):
-    idle_s: float = COMET_IDLE_S
-    login_s: float = COMET_LOGIN_S
-    login_frame_bytes_max: int = COMET_LOGIN_FRAME_BYTES_MAX
-    heartbeat_s: float = COMET_HEARTBEAT_S  # how often our own client sends one
-    require_key: bool = False
+class Settings(ProtocolSettings, frozen=True):
+    require_key: bool = False  # content only for clients that exchanged a key
+    second: Literal["replace", "refuse"] = "replace"  # when a client connects that is connected already
+    idle_s: Seconds = COMET_IDLE_S  # a silent connection is closed
+    login_s: Seconds = COMET_LOGIN_S  # from connecting to a decided login
+    login_frame_bytes_max: Count = COMET_LOGIN_FRAME_BYTES_MAX  # a frame before the login
+
+
+class SessionSettings(Settings, frozen=True):
+    """The settings, and what only our own client has."""
+
+    heartbeat_s: float = COMET_HEARTBEAT_S  # how often the client sends one
 
 
 S = ServerState

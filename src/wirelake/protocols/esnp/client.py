@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from wirelake.message import Message as Common
 from wirelake.protocols.esnp.contents import Contents
 from wirelake.protocols.esnp.peer import Peer
-from wirelake.protocols.esnp.session import CLIENT_TABLE, ClientState, Settings
+from wirelake.protocols.esnp.session import CLIENT_TABLE, ClientState, SessionSettings
 from wirelake.protocols.esnp.translation import message_of
 from wirelake.protocols.esnp.writing import from_message
 from wirelake.protocols.frame import Sender
@@ -18,7 +18,7 @@ class ClientSession(Peer):
     closed = ClientState.CLOSED
     __slots__ = ("_login_correlation", "_login_number")
 
-    def __init__(self, now_s: float, settings: Settings = Settings()) -> None:
+    def __init__(self, now_s: float, settings: SessionSettings = SessionSettings()) -> None:
         super().__init__(now_s, settings)
         self._login_correlation = ""
         self._login_number = 0

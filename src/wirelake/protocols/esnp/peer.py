@@ -14,7 +14,7 @@ from wirelake.protocols.esnp.frames import EsnpMessage
 from wirelake.protocols.esnp.opcodes import Flag
 from wirelake.protocols.esnp.questions import Questions
 from wirelake.protocols.esnp.requests import Requests
-from wirelake.protocols.esnp.session import Settings
+from wirelake.protocols.esnp.session import SessionSettings
 from wirelake.protocols.esnp.translation import Role, is_one_way, message_of, role_of
 from wirelake.protocols.esnp.writing import from_message
 from wirelake.protocols.frame import Frame, Sender
@@ -29,8 +29,8 @@ class Peer(Session):
     closed: ClassVar[Enum]
     __slots__ = ("_questions", "_requests", "settings")
 
-    def __init__(self, now_s: float, settings: Settings) -> None:
-        super().__init__(now_s, settings.idle_s)
+    def __init__(self, now_s: float, settings: SessionSettings) -> None:
+        super().__init__(now_s, settings.idle_s or None)
         self.settings = settings
         self._questions = Questions()
         self._requests = Requests()

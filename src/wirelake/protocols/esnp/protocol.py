@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 
+from wirelake.protocols.context import SessionContext
 from wirelake.protocols.esnp.client import ClientSession
 from wirelake.protocols.esnp.contents import read_contents
 from wirelake.protocols.esnp.frames import EsnpSplitter, decode
 from wirelake.protocols.esnp.losses import LOSSES
 from wirelake.protocols.esnp.opcodes import LINE_NAMES, LineType, line_name
 from wirelake.protocols.esnp.server import ServerSession
+from wirelake.protocols.esnp.session import SessionSettings, Settings
 from wirelake.protocols.esnp.translation import to_message
 from wirelake.protocols.esnp.tree import dissect
 from wirelake.protocols.esnp.writing import from_message
@@ -32,6 +34,10 @@ def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
         yield Clue(10, "names and values fill their lines exactly")
 
 
+def server_session(context: SessionContext) -> ServerSession:
+    return ServerSession(context.now_s, context.session_settings(SessionSettings, open=context.is_open))
+
+
 PROTOCOL = Protocol(
     name="esnp",
     title="esnp: requests to services",
@@ -44,6 +50,8 @@ PROTOCOL = Protocol(
     to_message=to_message,
     from_message=from_message,
     losses=LOSSES,
-    server_session=ServerSession,
+    settings=Settings,
+    server_session=server_session,
     client_session=ClientSession,
+    state_machines={Sender.SERVER: ServerSession.table, Sender.CLIENT: ClientSession.table},
 )

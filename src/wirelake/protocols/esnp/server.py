@@ -12,7 +12,7 @@ from wirelake.protocols.esnp.contents import OP, Contents
 from wirelake.protocols.esnp.frames import EsnpMessage
 from wirelake.protocols.esnp.opcodes import Flag
 from wirelake.protocols.esnp.peer import Peer
-from wirelake.protocols.esnp.session import SERVER_TABLE, ServerState, Settings
+from wirelake.protocols.esnp.session import SERVER_TABLE, ServerState, SessionSettings
 from wirelake.protocols.esnp.translation import Role, is_one_way, message_of, role_of, with_lines
 from wirelake.protocols.esnp.writing import from_message
 from wirelake.protocols.frame import Sender
@@ -30,7 +30,7 @@ class ServerSession(Peer):
     closed = ServerState.CLOSED
     __slots__ = ("_held", "_login_correlation")
 
-    def __init__(self, now_s: float, settings: Settings = Settings()) -> None:
+    def __init__(self, now_s: float, settings: SessionSettings = SessionSettings()) -> None:
         super().__init__(now_s, settings)
         self.deadlines["login"] = now_s + settings.login_s
         self._held: list[Contents] = []

@@ -11,10 +11,12 @@ without waiting for its login to be decided; those messages are held until it is
 """
 
 from enum import Enum, auto
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta
 
 from wirelake.limits import ESNP_FRAME_BYTES_MAX, ESNP_LOGIN_FRAME_BYTES_MAX, ESNP_LOGIN_S, ESNP_REPLY_S
+from wirelake.protocols.settings import Count, ProtocolSettings, Seconds, SecondsOrNever
 from wirelake.protocols.table import ANY_FRAME, Row, Table
 
 
@@ -32,13 +34,18 @@ class ClientState(Enum):
     CLOSED = auto()
 
 
-class Settings(Struct, frozen=True):
-    frame_bytes_max: int = ESNP_FRAME_BYTES_MAX
-    login_frame_bytes_max: int = ESNP_LOGIN_FRAME_BYTES_MAX
-    login_s: float = ESNP_LOGIN_S
-    reply_s: float = ESNP_REPLY_S  # for the peer's answer, where the request has no `timeout_ms`
+class Settings(ProtocolSettings, frozen=True):
+    login_s: Seconds = ESNP_LOGIN_S  # from connecting to a decided login
+    idle_s: SecondsOrNever = 0.0  # a silent connection is closed; 0: never
+    frame_bytes_max: Annotated[int, Meta(ge=1, le=ESNP_FRAME_BYTES_MAX)] = ESNP_FRAME_BYTES_MAX  # after the login
+    login_frame_bytes_max: Count = ESNP_LOGIN_FRAME_BYTES_MAX  # a message before the login
+
+
+class SessionSettings(Settings, frozen=True):
+    """The settings, and what a session learns from its listener or client."""
+
     open: bool = False  # everybody is let in: who does not log in is nobody in particular
-    idle_s: float | None = None  # esnp has no heartbeat of its own: silence is allowed unless set
+    reply_s: float = ESNP_REPLY_S  # for the peer's answer, where the request has no `timeout_ms`
 
 
 S = ServerState

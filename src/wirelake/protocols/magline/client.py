@@ -20,9 +20,9 @@ from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import crypto, frames
 from wirelake.protocols.magline.opcodes import RESUME_PROOF, ErrorNumber, Reason
 from wirelake.protocols.magline.sealed import SealedSession
-from wirelake.protocols.magline.session import CLIENT_TABLE, ClientState, Settings
-from wirelake.protocols.magline.translation import RESUME, from_message, read_push, to_message
-from wirelake.protocols.session import Closing, Step
+from wirelake.protocols.magline.session import CLIENT_TABLE, ClientState, SessionSettings
+from wirelake.protocols.magline.translation import from_message, read_push, to_message
+from wirelake.protocols.session import RESUME, Closing, Step
 
 CONNECT = "connect"
 
@@ -45,7 +45,7 @@ class ClientSession(SealedSession):
         now_s: float,
         random: Callable[[int], bytes],
         pinned: bytes | None = None,
-        settings: Settings = Settings(),
+        settings: SessionSettings = SessionSettings(),
         *,
         little: bool = False,
     ) -> None:

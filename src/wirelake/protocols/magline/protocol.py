@@ -2,15 +2,20 @@
 
 from collections.abc import Iterator
 
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from wirelake.errors import InputError
+from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline.client import ClientSession
 from wirelake.protocols.magline.frames import SealedFrame, decode
-from wirelake.protocols.magline.opcodes import RESUME_PROOF, Cmd
+from wirelake.protocols.magline.opcodes import RESUME_PROOF, Cmd, ErrorNumber
 from wirelake.protocols.magline.server import ServerSession
+from wirelake.protocols.magline.session import SessionSettings, Settings
 from wirelake.protocols.magline.splitter import MaglineSplitter
 from wirelake.protocols.magline.translation import LOSSES, from_message, to_message
 from wirelake.protocols.magline.tree import dissect
-from wirelake.protocols.protocol import Carrier, Clue, Protocol, Transport
+from wirelake.protocols.protocol import Carrier, Clue, Protocol, Refusal, Transport
 
 _SAID_BY = {
     Sender.CLIENT: frozenset((Cmd.SYN, Cmd.PIN, Cmd.REQ)),
@@ -32,6 +37,18 @@ def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
         yield Clue(-8, f"but {found.name} is not what a {sender} says")
 
 
+def server_session(context: SessionContext) -> ServerSession:
+    private = context.keys.private_key("magline", X25519PrivateKey.generate)
+    if not isinstance(private, X25519PrivateKey):
+        raise InputError("keys/magline.pem is not an X25519 key")
+    settings = context.session_settings(SessionSettings, open=context.is_open, is_secure=context.is_secure)
+    return ServerSession(context.now_s, private, context.random, settings)
+
+
+def server_splitter(settings: Settings, _carrier: Carrier) -> MaglineSplitter:
+    return MaglineSplitter(settings.message_bytes_max, settings.header_bytes_max)
+
+
 PROTOCOL = Protocol(
     name="magline",
     title="magline: sealed requests, answers and pushes",
@@ -44,6 +61,10 @@ PROTOCOL = Protocol(
     to_message=to_message,
     from_message=from_message,
     losses=LOSSES,
-    server_session=ServerSession,
+    settings=Settings,
+    server_session=server_session,
     client_session=ClientSession,
+    state_machines={Sender.SERVER: ServerSession.table, Sender.CLIENT: ClientSession.table},
+    server_splitter=server_splitter,
+    refusal_codes={Refusal.NO_SESSION: ErrorNumber.UNKNOWN_SESSION},
 )

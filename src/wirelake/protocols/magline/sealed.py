@@ -10,7 +10,7 @@ from wirelake.limits import MAGLINE_SEQ_MAX
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.magline import crypto, frames
 from wirelake.protocols.magline.opcodes import REASON_NAMES, REASONS, Cmd, ErrorNumber, Reason
-from wirelake.protocols.magline.session import Settings
+from wirelake.protocols.magline.session import SessionSettings
 from wirelake.protocols.session import Closing, Session, Step
 
 _Sealed = TypeVar("_Sealed", bound=frames.SealedFrame)
@@ -24,7 +24,7 @@ class SealedSession(Session):
     closed: ClassVar[Enum]
     __slots__ = ("_heard_seq", "_keys", "_little", "_seq", "settings", "sid")
 
-    def __init__(self, now_s: float, settings: Settings, little: bool) -> None:
+    def __init__(self, now_s: float, settings: SessionSettings, little: bool) -> None:
         super().__init__(now_s, settings.idle_s)
         self.settings = settings
         self.sid = b""

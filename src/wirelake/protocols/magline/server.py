@@ -20,16 +20,14 @@ from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import crypto, frames
 from wirelake.protocols.magline.opcodes import ERROR_NAMES, Business, ErrorNumber, Reason
 from wirelake.protocols.magline.sealed import SealedSession
-from wirelake.protocols.magline.session import SERVER_TABLE, ServerState, Settings
+from wirelake.protocols.magline.session import SERVER_TABLE, ServerState, SessionSettings
 from wirelake.protocols.magline.translation import (
-    REKEY,
-    RESUME,
     answer_frame,
     error_number,
     from_message,
     read_request,
 )
-from wirelake.protocols.session import Closing, Step
+from wirelake.protocols.session import REKEY, RESUME, Closing, Resumption, Step
 
 _ANONYMOUS = "anonymous"  # correlation of a login that is not the client's own: no REQ has it
 
@@ -49,7 +47,7 @@ class ServerSession(SealedSession):
         now_s: float,
         private: X25519PrivateKey,
         random: Callable[[int], bytes],
-        settings: Settings = Settings(),
+        settings: SessionSettings = SessionSettings(),
     ) -> None:
         super().__init__(now_s, settings, little=False)
         self.deadlines["login"] = now_s + settings.login_s
@@ -65,6 +63,10 @@ class ServerSession(SealedSession):
         settings = self.settings
         logged_in = self._logged_in or settings.open or self.state is ServerState.READY
         return settings.frame_bytes_max if logged_in else settings.login_frame_bytes_max
+
+    @property
+    def resumption(self) -> Resumption | None:
+        return Resumption(self.sid, self.resume_secret, self.settings.resume_s)
 
     @property
     def deciding(self) -> bool:
@@ -107,7 +109,7 @@ class ServerSession(SealedSession):
         return self._proves(self._syn_waiting[0], secret)
 
     def _proves(self, syn: frames.Syn, secret: bytes) -> bool:
-        if syn.proof is None and self.settings.resume_without_proof:
+        if syn.proof is None and not self.settings.needs_proof:
             return True
         return crypto.proves(secret, syn) and bool(secret)
 

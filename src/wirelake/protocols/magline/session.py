@@ -13,8 +13,7 @@ SYN that proves to know the old session's keys: a sid goes over the line in clea
 """
 
 from enum import Enum, auto
-
-from msgspec import Struct
+from typing import Literal
 
 from wirelake.limits import (
     MAGLINE_HEADER_BYTES_MAX,
@@ -26,6 +25,7 @@ from wirelake.limits import (
     MAGLINE_RESUME_S,
 )
 from wirelake.protocols.magline.frames import HEAD_BYTES
+from wirelake.protocols.settings import Count, ProtocolSettings, Seconds
 from wirelake.protocols.table import ANY_FRAME, Row, Table
 
 
@@ -47,22 +47,34 @@ class ClientState(Enum):
     CLOSED = auto()
 
 
-class Settings(Struct, frozen=True):
-    idle_s: float = MAGLINE_IDLE_S
-    login_s: float = MAGLINE_LOGIN_S
-    resume_s: float = MAGLINE_RESUME_S  # kept to by the gateway, which remembers sessions
-    ping_s: float = MAGLINE_PING_S  # how often our own client sends a PIN
-    resume_without_proof: bool = False  # whether a sid alone is enough to resume a session
-    require_login: bool = True
-    open: bool = False  # everybody is let in: who does not log in is nobody in particular
-    message_bytes_max: int = MAGLINE_MESSAGE_BYTES_MAX
-    header_bytes_max: int = MAGLINE_HEADER_BYTES_MAX
-    login_frame_bytes_max: int = MAGLINE_LOGIN_FRAME_BYTES_MAX
+class Settings(ProtocolSettings, frozen=True):
+    idle_s: Seconds = MAGLINE_IDLE_S  # a silent connection is closed
+    login_s: Seconds = MAGLINE_LOGIN_S  # from connecting to a decided login
+    resume_s: Seconds = MAGLINE_RESUME_S  # how long a lost session can be resumed
+    resume_without_proof: Literal["never", "tls", "always"] = "never"  # when its sid alone is enough
+    login_frame_bytes_max: Count = MAGLINE_LOGIN_FRAME_BYTES_MAX  # a whole frame before the login
+    message_bytes_max: Count = MAGLINE_MESSAGE_BYTES_MAX  # a frame's body
+    header_bytes_max: Count = MAGLINE_HEADER_BYTES_MAX  # a frame's message header
 
     @property
     def frame_bytes_max(self) -> int:
         """A whole frame, after the login."""
         return HEAD_BYTES + self.header_bytes_max + self.message_bytes_max
+
+
+class SessionSettings(Settings, frozen=True):
+    """The settings, and what a session learns from its listener or client."""
+
+    open: bool = False  # everybody is let in: who does not log in is nobody in particular
+    is_secure: bool = False  # the connection is encrypted by TLS
+    require_login: bool = True
+    ping_s: float = MAGLINE_PING_S  # how often our own client sends a PIN
+
+    @property
+    def needs_proof(self) -> bool:
+        """Whether a sid alone is not enough to resume a session."""
+        without = self.resume_without_proof
+        return not (without == "always" or (without == "tls" and self.is_secure))
 
 
 S = ServerState

@@ -43,8 +43,6 @@ from wirelake.protocols.magline.opcodes import (
 from wirelake.protocols.translation import Loss
 
 CALL: Final = "call"  # the one operation that a numbered service has
-RESUME: Final = "resume"  # a SYN that names its old session
-REKEY: Final = "rekey"  # a SYN that names the session of its own connection
 
 _DEVICES: Final = Operation(DEVICES_SERVICE, COMMAND)
 _SERVICE = re.compile(r"magline/([1-9][0-9]{1,9})")

@@ -15,7 +15,7 @@ from wirelake.protocols.sisnet.names import SisnetFrame, own_name, relayed
 from wirelake.protocols.sisnet.opcodes import Dialect
 from wirelake.protocols.sisnet.peer import Asked, Heard, Peer
 from wirelake.protocols.sisnet.request import ASKED_AS, Request, write_json_request
-from wirelake.protocols.sisnet.session import CLIENT_TABLE, ClientState, Settings
+from wirelake.protocols.sisnet.session import CLIENT_TABLE, ClientState, SessionSettings
 from wirelake.protocols.sisnet.subscriptions import Subscriptions, subscribed_by
 from wirelake.protocols.sisnet.translation import (
     answer_to_message,
@@ -43,7 +43,7 @@ class ClientSession(Peer):
     def __init__(
         self,
         now_s: float,
-        settings: Settings = Settings(),
+        settings: SessionSettings = SessionSettings(),
         *,
         dialect: Dialect = Dialect.NEW,
         binary: bool = False,

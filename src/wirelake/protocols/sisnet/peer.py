@@ -21,7 +21,7 @@ from wirelake.protocols.sisnet.opcodes import BYTES_FORMATS, Dialect
 from wirelake.protocols.sisnet.records import RecordTable, read_tables, write_tables
 from wirelake.protocols.sisnet.redis_form import NO_COMMAND, RedisQuestion
 from wirelake.protocols.sisnet.request import Request, read_request
-from wirelake.protocols.sisnet.session import Settings
+from wirelake.protocols.sisnet.session import SessionSettings
 from wirelake.protocols.sisnet.subscriptions import Interest, subscribed_by, unsubscribed_by
 from wirelake.protocols.sisnet.translation import (
     DICT,
@@ -85,7 +85,7 @@ class Peer(Session):
         "tables",
     )
 
-    def __init__(self, now_s: float, settings: Settings) -> None:
+    def __init__(self, now_s: float, settings: SessionSettings) -> None:
         super().__init__(now_s, settings.idle_s)
         self.settings = settings
         self.tables: dict[str, RecordTable] = {}

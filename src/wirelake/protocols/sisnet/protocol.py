@@ -3,8 +3,9 @@
 import re
 from collections.abc import Iterator
 
+from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.protocol import Carrier, Clue, Protocol, Transport
+from wirelake.protocols.protocol import Carrier, Clue, Protocol, Transport, WebSocketOptions
 from wirelake.protocols.sisnet.binary_form import BinaryFrame
 from wirelake.protocols.sisnet.client import ClientSession
 from wirelake.protocols.sisnet.data_line import DataLine
@@ -13,11 +14,15 @@ from wirelake.protocols.sisnet.frames import SisnetMessageSplitter, SisnetTcpSpl
 from wirelake.protocols.sisnet.json_form import Json
 from wirelake.protocols.sisnet.losses import LOSSES
 from wirelake.protocols.sisnet.server import ServerSession
+from wirelake.protocols.sisnet.session import SessionSettings
+from wirelake.protocols.sisnet.settings import TCP_PORT, Settings
 from wirelake.protocols.sisnet.translation import from_message, is_request, to_message
 from wirelake.protocols.sisnet.tree import dissect
 from wirelake.protocols.splitter import Splitter
 
 _KNOWN_KEYS = frozenset({"ask", "command", "service", "cmd", "argv", "ans", "msg", "fuc", "login", "logout"})
+# JSON behind one name, or behind several where the gateway added its own
+_AS_TEXT = re.compile(rb"(?:[^{}():]*:)(?:(?![BHR])[^{}():]*:){0,2}[{\[]")
 _RESP = re.compile(rb"[*+\-:$_#,(!=%~>].*\r\n", re.DOTALL)
 
 
@@ -46,10 +51,29 @@ def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
                 yield Clue(16, "RESP after the letter R")
 
 
+def server_session(context: SessionContext) -> ServerSession:
+    return ServerSession(context.now_s, context.session_settings(SessionSettings, open=context.is_open))
+
+
+def server_splitter(settings: Settings, carrier: Carrier) -> Splitter:
+    bytes_max = settings.message_bytes_max
+    return SisnetTcpSplitter(bytes_max) if carrier is Carrier.TCP else SisnetMessageSplitter(bytes_max)
+
+
+def is_text(message: bytes) -> bool:
+    return _AS_TEXT.match(message) is not None
+
+
+def websocket(settings: Settings) -> WebSocketOptions:
+    return WebSocketOptions(
+        settings.message_bytes_max, is_text, settings.lenient, settings.origins, origins_setting="sisnet.origins"
+    )
+
+
 PROTOCOL = Protocol(
     name="sisnet",
     title="sisnet: named requests, subscriptions and packed records for market data",
-    transports=(Transport(Carrier.WEBSOCKET, 7329, "sisnet"), Transport(Carrier.TCP, 7330, "sisnet_tcp")),
+    transports=(Transport(Carrier.WEBSOCKET, 7329, "sisnet"), Transport(Carrier.TCP, TCP_PORT, "sisnet_tcp")),
     decoder_version=2,
     splitter=splitter,
     decode=decode,
@@ -58,6 +82,13 @@ PROTOCOL = Protocol(
     to_message=to_message,
     from_message=from_message,
     losses=LOSSES,
-    server_session=ServerSession,
+    settings=Settings,
+    server_session=server_session,
     client_session=ClientSession,
+    state_machines={Sender.SERVER: ServerSession.table, Sender.CLIENT: ClientSession.table},
+    server_splitter=server_splitter,
+    websocket=websocket,
+    upstreams=lambda settings: settings.upstreams,
+    upstream_keep_s=lambda settings: settings.keep_s,
+    data_sets=lambda settings: settings.data_sets,
 )

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from wirelake.message import Message
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.resp import housekeeping
-from wirelake.protocols.resp.commands import (
+from wirelake.protocols.redis import housekeeping
+from wirelake.protocols.redis.commands import (
     EMPTY,
     HTTP,
     MISUSED,
@@ -21,12 +21,12 @@ from wirelake.protocols.resp.commands import (
     unknown_command,
     wrong_arguments,
 )
-from wirelake.protocols.resp.frames import BulkString, ClientFrame, Command, Integer, Null, Push, SimpleString, Value
-from wirelake.protocols.resp.hello import Hello, read_hello
-from wirelake.protocols.resp.reader import decode
-from wirelake.protocols.resp.session import Settings
-from wirelake.protocols.resp.translation import reply_value, to_message, value_from_message
-from wirelake.protocols.resp.versions import in_version_2
+from wirelake.protocols.redis.frames import BulkString, ClientFrame, Command, Integer, Null, Push, SimpleString, Value
+from wirelake.protocols.redis.hello import Hello, read_hello
+from wirelake.protocols.redis.reader import decode
+from wirelake.protocols.redis.session import SessionSettings
+from wirelake.protocols.redis.translation import reply_value, to_message, value_from_message
+from wirelake.protocols.redis.versions import in_version_2
 
 _SUBSCRIBES = frozenset({b"subscribe", b"psubscribe"})
 _UNSUBSCRIBES = frozenset({b"unsubscribe", b"punsubscribe"})
@@ -119,7 +119,7 @@ class RedisForm:
             if named is not housekeeping.OK:
                 return named
         self.version = asked.version or self.version
-        return housekeeping.hello(self.version, self._peer, Settings().redis_version)
+        return housekeeping.hello(self.version, self._peer, SessionSettings().redis_version)
 
     def _confirmations(self, question: RedisQuestion) -> list[Value]:
         chosen = self._chosen(question.verb)

@@ -8,7 +8,7 @@ from wirelake.errors import ProtocolError
 from wirelake.limits import SISNET_HELD_FRAMES_MAX
 from wirelake.message import Kind, Message, Op, Topic, anonymous_login, control
 from wirelake.protocols.frame import Frame, Sender
-from wirelake.protocols.resp.translation import PATTERN
+from wirelake.protocols.redis.translation import PATTERN
 from wirelake.protocols.session import Closing, Step
 from wirelake.protocols.sisnet import snappy
 from wirelake.protocols.sisnet.answer import OK, Answer, failed, write_answer
@@ -17,7 +17,7 @@ from wirelake.protocols.sisnet.json_form import Json
 from wirelake.protocols.sisnet.opcodes import BYTES_FORMATS, Dialect
 from wirelake.protocols.sisnet.peer import Heard, Peer, Question
 from wirelake.protocols.sisnet.redis_form import RedisForm
-from wirelake.protocols.sisnet.session import SERVER_TABLE, ServerState, Settings
+from wirelake.protocols.sisnet.session import SERVER_TABLE, ServerState, SessionSettings
 from wirelake.protocols.sisnet.subscriptions import Interest, Subscriptions, pattern_topic
 from wirelake.protocols.sisnet.texts import word_of
 from wirelake.protocols.sisnet.translation import answer_from_message, notification_to_answer, request_to_message
@@ -39,7 +39,7 @@ class ServerSession(Peer):
     table = SERVER_TABLE
     __slots__ = ("_held", "_login_question", "_redis", "_subscriptions")
 
-    def __init__(self, now_s: float, settings: Settings = Settings()) -> None:
+    def __init__(self, now_s: float, settings: SessionSettings = SessionSettings()) -> None:
         super().__init__(now_s, settings)
         self.deadlines["login"] = now_s + settings.login_s
         self._held: list[Frame] = []

@@ -8,17 +8,8 @@ those frames are held until it is.
 
 from enum import Enum, auto
 
-from msgspec import Struct
-
-from wirelake.limits import (
-    SISNET_ANSWER_S,
-    SISNET_IDLE_S,
-    SISNET_INFLATED_BYTES_MAX,
-    SISNET_LOGIN_FRAME_BYTES_MAX,
-    SISNET_LOGIN_S,
-    SISNET_MESSAGE_BYTES_MAX,
-    SISNET_PING_S,
-)
+from wirelake.limits import SISNET_ANSWER_S, SISNET_PING_S
+from wirelake.protocols.sisnet.settings import Settings
 from wirelake.protocols.table import ANY_FRAME, Row, Table
 
 
@@ -36,15 +27,12 @@ class ClientState(Enum):
     CLOSED = auto()
 
 
-class Settings(Struct, frozen=True):
-    idle_s: float = SISNET_IDLE_S
-    login_s: float = SISNET_LOGIN_S
+class SessionSettings(Settings, frozen=True):
+    """The settings, and what a session learns from its listener or client."""
+
+    open: bool = False  # everybody is let in: who does not log in is nobody in particular
     answer_s: float = SISNET_ANSWER_S
     ping_s: float = SISNET_PING_S  # how often our own client sends one
-    message_bytes_max: int = SISNET_MESSAGE_BYTES_MAX
-    login_frame_bytes_max: int = SISNET_LOGIN_FRAME_BYTES_MAX
-    inflated_bytes_max: int = SISNET_INFLATED_BYTES_MAX
-    open: bool = False  # everybody is let in: who does not log in is nobody in particular
 
 
 S = ServerState

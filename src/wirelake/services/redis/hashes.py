@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wirelake.limits import VALUES_KEYS_AT_ONCE, VALUES_PAIRS_MAX
-from wirelake.protocols.resp.frames import EncodedMap
+from wirelake.protocols.redis.frames import EncodedMap
 from wirelake.services.redis.arguments import Call, Work, Writes, at_least, at_most, counted, exactly, pairs
 from wirelake.state.values import Values
 
@@ -47,7 +47,7 @@ class Hashes:
 
     def _get_all_of(self, call: Call, fields: dict[bytes, bytes]) -> Work:
         """Many fields. A redis client's answer is encoded on the way, others take what there is."""
-        is_redis = call.peer.protocol == "resp"
+        is_redis = call.peer.protocol == "redis"
         encoded: list[bytes] = []
         size = 0
         for place, (field, value) in enumerate(fields.items()):

@@ -6,7 +6,7 @@ from typing import Any, Final
 from wirelake.broker.peer import Peer
 from wirelake.errors import InputError
 from wirelake.limits import VALUES_KEYS_AT_ONCE, VALUES_TRANSACTION_KEYS_MAX
-from wirelake.protocols.resp.frames import BulkString, EncodedArray
+from wirelake.protocols.redis.frames import BulkString, EncodedArray
 from wirelake.services.redis.arguments import (
     I64,
     OK,
@@ -102,7 +102,7 @@ class Keys:
 
     def _look(self, call: Call, pattern: bytes, cursor: int, count: int, wanted: str = "") -> Work:
         """Look for keys. A redis client's answer is encoded on the way, others take what there is as a list."""
-        is_redis, now_ms = call.peer.protocol == "resp", call.now_ms
+        is_redis, now_ms = call.peer.protocol == "redis", call.now_ms
         found: list[bytes] = []
         encoded: list[bytes] = []
         part: list[bytes] = []

@@ -21,7 +21,7 @@ from wirelake.limits import (
     VALUES_ANSWER_HELD_BYTES,
 )
 from wirelake.message import Fault, Kind, Message, Operation
-from wirelake.protocols.resp.frames import EncodedArray, EncodedMap
+from wirelake.protocols.redis.frames import EncodedArray, EncodedMap
 from wirelake.services.redis.arguments import (
     OK,
     Call,
@@ -43,7 +43,7 @@ from wirelake.state.store import StateStore
 SERVICE: Final = "redis"
 
 _CONFIG: Final = {b"appendonly": b"yes", b"databases": b"1", b"maxmemory": b"%d" % STATE_VALUES_BYTES_MAX, b"save": b""}
-_REDIS: Final = "resp"  # the protocol whose sessions have transactions
+_REDIS: Final = "redis"  # the protocol whose sessions have transactions
 
 
 class RedisService:

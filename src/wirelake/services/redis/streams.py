@@ -18,7 +18,7 @@ from wirelake.limits import (
     VALUES_STREAMS_MAX,
 )
 from wirelake.message import Kind, Message
-from wirelake.protocols.resp.frames import EncodedArray
+from wirelake.protocols.redis.frames import EncodedArray
 from wirelake.services.redis.arguments import (
     SYNTAX,
     Args,
@@ -146,7 +146,7 @@ class Streams:
             return None
         if not call.is_queued:
             yield self._writes.last  # only what is durable can be read
-        entries = _Entries(is_redis=call.peer.protocol == "resp")
+        entries = _Entries(is_redis=call.peer.protocol == "redis")
         position, left = first - 1, count if count > 0 else last
         while position < last and left > 0:
             rows = self._topics.after(name, position, min(left, VALUES_KEYS_AT_ONCE))
@@ -203,7 +203,7 @@ class Streams:
         found: list[list[Any]] = []
         rows_left, bytes_left = STATE_READ_ROWS_MAX, STATE_READ_BYTES_MAX
         for key, name, start in after:
-            entries = _Entries(is_redis=call.peer.protocol == "resp")
+            entries = _Entries(is_redis=call.peer.protocol == "redis")
             position, wanted = start, min(count or rows_left, rows_left)
             while wanted > 0 and bytes_left > 0:
                 rows = self._topics.after(name, position, min(wanted, VALUES_KEYS_AT_ONCE), bytes_left)

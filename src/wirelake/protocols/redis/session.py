@@ -1,0 +1,230 @@
+"""Both ends of a RESP connection: the states, and what each command does in them.
+
+RESP has no request numbers: answers come in the order of the commands, however many were sent without waiting. The
+server keeps the open questions in a queue and holds an answer back until those before it are answered. In RESP 3 pushes
+are independent of that queue. In RESP 2 they look like answers, so there they wait their turn in it, and a client that
+is subscribed to anything may send little else (state SUBSCRIBED); it leaves that state with its last subscription.
+What comes between MULTI and EXEC is kept (state QUEUEING) and handed up as one request.
+
+A server's row is found by the command's name. The four words in parentheses are commands without any words, with the
+wrong number of arguments, unknown ones, and lines that give away a browser's HTTP request. A listener that is open to
+all starts in READY.
+
+Nothing can be told to a client that has asked nothing: an error would look like the answer to its next command.
+When the gateway ends a connection, it answers the open questions with the reason and closes.
+"""
+
+from enum import Enum, auto
+from typing import Annotated
+
+from msgspec import Meta
+
+from wirelake.limits import RESP_FRAME_BYTES_MAX, RESP_LEAVE_S, RESP_LOGIN_FRAME_BYTES_MAX, RESP_LOGIN_S, RESP_PING_S
+from wirelake.protocols.redis.commands import EMPTY, HTTP, MISUSED, UNKNOWN
+from wirelake.protocols.settings import Count, ProtocolSettings, Seconds, SecondsOrNever
+from wirelake.protocols.table import ANY_FRAME, Row, Table
+
+
+class ServerState(Enum):
+    NEW = auto()  # connected, nobody yet
+    CHECKING = auto()  # a login is being decided
+    READY = auto()
+    SUBSCRIBED = auto()  # RESP 2, with at least one subscription
+    QUEUEING = auto()  # between MULTI and EXEC
+    LEAVING = auto()  # nothing more is read; the last answers are awaited
+    CLOSED = auto()
+
+
+class ClientState(Enum):
+    NEW = auto()
+    LOGGING_IN = auto()
+    READY = auto()
+    LEAVING = auto()  # QUIT was sent
+    CLOSED = auto()
+
+
+class Settings(ProtocolSettings, frozen=True):
+    login_s: Seconds = RESP_LOGIN_S  # from connecting to a decided login
+    idle_s: SecondsOrNever = 0.0  # a silent connection is closed; 0: never
+    frame_bytes_max: Annotated[int, Meta(ge=1, le=RESP_FRAME_BYTES_MAX)] = RESP_FRAME_BYTES_MAX  # a command
+    login_frame_bytes_max: Count = RESP_LOGIN_FRAME_BYTES_MAX  # a command before the login
+
+
+class SessionSettings(Settings, frozen=True):
+    """The settings, and what a session learns from its listener or client."""
+
+    open: bool = False  # everybody is let in
+    leave_s: float = RESP_LEAVE_S  # for the last answers
+    ping_s: float = RESP_PING_S  # how often our own client sends one
+    version: int = 3  # that our own client asks for
+    redis_version: str = "7.4.0"  # named in the answer to HELLO: whose wording and rules ours follow
+
+
+S = ServerState
+SERVER_TABLE = Table(
+    [
+        Row(S.NEW, "auth", "_log_in", (S.CHECKING,), "the login goes up to be decided"),
+        Row(S.NEW, "hello", "_hello", (S.NEW, S.CHECKING), "with AUTH, the login goes up; else NOAUTH"),
+        Row(S.NEW, ANY_FRAME, "_not_authenticated", (S.NEW,), "NOAUTH"),
+        Row(S.NEW, "app response", "_answer", (S.NEW,), "an answer to what was asked before RESET"),
+        Row(S.NEW, "app notification", "_ignore", (S.NEW,), "nothing: there are no subscriptions"),
+        Row(S.NEW, "clock login", "_too_late", (S.CLOSED,), "ERR, close"),
+        Row(
+            S.CHECKING,
+            "app response",
+            "_decide",
+            (S.CHECKING, S.NEW, S.READY, S.SUBSCRIBED, S.LEAVING, S.CLOSED),
+            "OK (for HELLO: what we are) or WRONGPASS; then what was held is served",
+        ),
+        Row(S.CHECKING, ANY_FRAME, "_hold", (S.CHECKING, S.CLOSED), "held until the login is decided"),
+        Row(S.CHECKING, "app notification", "_push", (S.CHECKING, S.CLOSED), "message or pmessage, if subscribed"),
+        Row(S.CHECKING, "clock login", "_too_late", (S.CLOSED,), "ERR, close"),
+        Row(S.READY, "auth", "_log_in", (S.CHECKING,), "the login goes up; refused, the former one stays"),
+        Row(
+            S.READY,
+            "hello",
+            "_hello",
+            (S.READY, S.CHECKING),
+            "the version is switched; with AUTH, once the login is decided",
+        ),
+        Row(S.READY, "ping", "_answer_itself", (S.READY,), "PONG, or the argument"),
+        Row(S.READY, "echo", "_answer_itself", (S.READY,), "the argument"),
+        Row(S.READY, "select", "_answer_itself", (S.READY,), "OK for 0, the only database"),
+        Row(
+            S.READY, "client", "_answer_itself", (S.READY,), "ID, INFO, LIST, GETNAME, SETNAME and SETINFO are answered"
+        ),
+        Row(S.READY, "command", "_answer_itself", (S.READY,), "an empty list; COUNT, LIST, INFO, DOCS"),
+        *(
+            Row(
+                S.READY,
+                f"{kind}subscribe",
+                "_subscribe",
+                (S.READY, S.SUBSCRIBED),
+                "asked above; then one confirmation for each name",
+            )
+            for kind in ("", "p")
+        ),
+        *(
+            Row(state, f"{kind}unsubscribe", "_unsubscribe", (S.READY, S.SUBSCRIBED), says)
+            for state in (S.READY, S.SUBSCRIBED)
+            for kind, says in (("", "the names, or all: asked above, then confirmed one by one"), ("p", "likewise"))
+        ),
+        Row(S.READY, "multi", "_multi", (S.QUEUEING,), "OK; what follows is queued"),
+        Row(S.READY, "watch", "_watch", (S.READY,), "asked above, answered in turn"),
+        Row(S.READY, "exec", "_no_transaction", (S.READY,), "ERR: without MULTI"),
+        Row(S.READY, "discard", "_no_transaction", (S.READY,), "ERR: without MULTI"),
+        Row(S.QUEUEING, "exec", "_exec", (S.READY,), "asked above as one; EXECABORT if a command was refused"),
+        Row(S.QUEUEING, "discard", "_discard", (S.READY,), "OK; what was queued is forgotten"),
+        Row(S.QUEUEING, "multi", "_nested", (S.QUEUEING,), "ERR: MULTI calls can not be nested"),
+        Row(S.QUEUEING, "watch", "_nested", (S.QUEUEING,), "ERR: WATCH inside MULTI is not allowed"),
+        *(
+            Row(S.QUEUEING, event, "_not_queued", (S.QUEUEING,), "ERR: not inside a transaction, which is aborted")
+            for event in ("auth", "hello", "subscribe", "psubscribe", "unsubscribe", "punsubscribe")
+        ),
+        Row(S.QUEUEING, ANY_FRAME, "_queue", (S.QUEUEING,), "QUEUED"),
+        Row(S.QUEUEING, "app response", "_answer", (S.QUEUEING,), "sent once those before it are"),
+        Row(S.QUEUEING, "app notification", "_push", (S.QUEUEING, S.CLOSED), "message or pmessage, if subscribed"),
+        Row(S.READY, "publish", "_publish", (S.READY,), "asked above, answered in turn"),
+        Row(S.READY, ANY_FRAME, "_ask", (S.READY,), "asked above, answered in turn"),
+        *(
+            Row(
+                S.SUBSCRIBED,
+                f"{kind}subscribe",
+                "_subscribe",
+                (S.SUBSCRIBED,),
+                "asked above; then one confirmation for each name",
+            )
+            for kind in ("", "p")
+        ),
+        Row(S.SUBSCRIBED, "ping", "_ping_subscribed", (S.SUBSCRIBED,), "an array of pong and the argument"),
+        Row(S.SUBSCRIBED, ANY_FRAME, "_not_here", (S.SUBSCRIBED,), "ERR: not in this context"),
+        Row(
+            S.READY,
+            "app response",
+            "_answer",
+            (S.READY, S.SUBSCRIBED, S.QUEUEING, S.NEW, S.CHECKING, S.LEAVING, S.CLOSED),
+            "sent once those before it are; what was held behind an XREAD with BLOCK is served",
+        ),
+        Row(S.SUBSCRIBED, "app response", "_answer", (S.READY, S.SUBSCRIBED), "sent once those before it are"),
+        *(
+            Row(state, "app notification", "_push", (state, S.CLOSED), "message or pmessage, if subscribed")
+            for state in (S.READY, S.SUBSCRIBED)
+        ),
+        Row(S.READY, "xread", "_read_streams", (S.READY,), "asked above; with BLOCK, what follows is held until then"),
+        *(
+            Row(state, event, do, then, says)
+            for state in (S.NEW, S.READY, S.SUBSCRIBED, S.QUEUEING)
+            for event, do, then, says in (
+                (EMPTY, "_ignore", (state,), "nothing"),
+                (MISUSED, "_misused", (state,), "ERR: wrong number of arguments"),
+                (UNKNOWN, "_unknown", (state,), "ERR: unknown command"),
+                (HTTP, "_http", (S.CLOSED,), "close, without a word"),
+                ("quit", "_quit", (S.LEAVING, S.CLOSED), "the open answers, OK, close"),
+                ("reset", "_reset", (S.NEW, S.READY), "RESP 2, no name, no subscriptions, not logged in: RESET"),
+            )
+        ),
+        *(
+            Row(state, "app fail", "_fail", (S.LEAVING, S.CLOSED), "the open answers, ERR Protocol error, close")
+            for state in (S.NEW, S.CHECKING, S.READY, S.SUBSCRIBED, S.QUEUEING)
+        ),
+        Row(S.LEAVING, ANY_FRAME, "_ignore", (S.LEAVING,), "nothing"),
+        Row(S.LEAVING, "app response", "_answer", (S.LEAVING, S.CLOSED), "sent in its turn; close after the last"),
+        Row(S.LEAVING, "app notification", "_ignore", (S.LEAVING,), "nothing"),
+        Row(S.LEAVING, "clock leave", "_give_up", (S.CLOSED,), "ERR to the open questions, close"),
+        *(
+            Row(state, event, do, then, says)
+            for state in (S.NEW, S.CHECKING, S.READY, S.SUBSCRIBED, S.QUEUEING, S.LEAVING)
+            for event, do, then, says in (
+                ("app goodbye", "_goodbye", (S.CLOSED,), "ERR to the open questions, close"),
+                ("app flood", "_flood", (S.CLOSED,), "close: too many answers wait their turn"),
+                ("clock silence", "_silent", (state, S.CLOSED), "close, unless there are subscriptions"),
+            )
+        ),
+    ]
+)
+
+C = ClientState
+CLIENT_TABLE = Table(
+    [
+        Row(C.NEW, "app login", "_login", (C.LOGGING_IN,), "HELLO 3 AUTH, or AUTH in RESP 2"),
+        Row(C.NEW, ANY_FRAME, "_answered", (C.CLOSED,), "close: nothing was asked"),
+        *(
+            Row(C.LOGGING_IN, frame, "_refused", (C.CLOSED,), "the login is answered with the failure, close")
+            for frame in ("simple_error", "bulk_error")
+        ),
+        Row(C.LOGGING_IN, "push", "_pushed", (C.LOGGING_IN,), "an event"),
+        Row(C.LOGGING_IN, ANY_FRAME, "_logged_in", (C.READY,), "the login is answered"),
+        Row(C.LOGGING_IN, "clock login", "_too_late", (C.CLOSED,), "close"),
+        *(
+            Row(C.READY, f"app {event}", "_ask", (C.READY,), says)
+            for event, says in (
+                ("request", "the command"),
+                ("notification", "PUBLISH"),
+                ("subscribe", "SUBSCRIBE or PSUBSCRIBE"),
+                ("unsubscribe", "UNSUBSCRIBE or PUNSUBSCRIBE"),
+                ("ping", "PING"),
+            )
+        ),
+        Row(C.READY, "app logout", "_leave", (C.LEAVING,), "QUIT"),
+        Row(C.READY, "clock ping", "_beat", (C.READY,), "PING"),
+        *(
+            Row(state, frame, do, (state, C.CLOSED), says)
+            for state in (C.READY, C.LEAVING)
+            for frame, do, says in (
+                ("push", "_pushed", "a notification, a confirmation, or an event"),
+                ("array", "_array", "in RESP 2 and subscribed: as a push; else an answer"),
+                (ANY_FRAME, "_answered", "answers the oldest open question; with none open, close"),
+            )
+        ),
+        Row(C.LEAVING, "clock leave", "_gone", (C.CLOSED,), "close"),
+        *(
+            Row(state, event, do, (C.CLOSED,), says)
+            for state in (C.NEW, C.LOGGING_IN, C.READY, C.LEAVING)
+            for event, do, says in (
+                ("app fail", "_fail", "close"),
+                ("app goodbye", "_goodbye", "close"),
+                ("clock silence", "_silent", "close"),
+            )
+        ),
+    ]
+)

@@ -1,0 +1,260 @@
+"""Cuts commands, or values, out of the stream.
+
+A frame that is not whole is never read again from its start: `_at` says where in it the reading goes on, and the
+counters say what is still expected there.
+"""
+
+from functools import lru_cache
+from struct import Struct as Layout
+from typing import Final
+
+from wirelake.errors import LimitError
+from wirelake.limits import (
+    RESP_ARGUMENTS_MAX,
+    RESP_BULK_BYTES_MAX,
+    RESP_DEPTH_MAX,
+    RESP_FRAME_BYTES_MAX,
+    RESP_ITEMS_MAX,
+    RESP_LINE_BYTES_MAX,
+)
+from wirelake.protocols.redis.lengths import LENGTH_CHARS_MAX, NULL, bad_length, read_length, too_many_items
+from wirelake.protocols.redis.opcodes import AGGREGATES, CRLF, LINES, MARKERS, Marker, values_in
+from wirelake.protocols.redis.small import SMALL_BYTES_MAX, SMALL_COMMAND, SMALL_VALUE
+from wirelake.protocols.redis.tree import too_deep, unknown_type, wrong_argument
+from wirelake.protocols.splitter import Splitter
+
+_STAR: Final = Marker.ARRAY.value
+_DOLLAR: Final = Marker.BULK_STRING.value
+_ZERO: Final = ord("0")
+_LINES: Final = frozenset(marker.value for marker in LINES)
+_LENGTH_LINE: Final = LENGTH_CHARS_MAX + 3  # from the marker to where a length's line has ended, if it is one
+
+_HEAD_BYTES_MAX: Final = 512  # a longer one is not worth comparing
+
+Buffer = bytes | bytearray
+
+
+_TOGETHER: Final = 64  # frames that are compared with the one before in one go
+
+
+@lru_cache(maxsize=256)
+def _heads(head_bytes: int, tail_bytes: int) -> Layout:
+    return Layout(f"{head_bytes}s{tail_bytes}x" * _TOGETHER)
+
+
+class RespSplitter(Splitter):
+    """What both directions share."""
+
+    __slots__ = ("_at", "_searched")
+
+    def __init__(self, frame_bytes_max: int = RESP_FRAME_BYTES_MAX) -> None:
+        super().__init__(frame_bytes_max)
+        self._at = 0  # from the start of the frame that is not whole, to the first byte not yet understood
+        self._searched = 0  # from the same start: no line that is still open ends before this
+
+    def _look_again(self) -> None:
+        self._at = self._searched = 0
+
+    def _want_length(self, buffer: Buffer, at: int) -> None:
+        """No line's end was found behind the marker at `at`: more has to come, unless it is too long already."""
+        if len(buffer) >= at + _LENGTH_LINE:
+            raise bad_length(buffer[at], at + 1)
+
+    def _line_end(self, buffer: Buffer, start: int, at: int, text: int, end_mark: bytes) -> int:
+        """Where the line ends that begins at `at` with its text at `text`; -1 if more has to come first.
+
+        Whichever limit a growing line would pass first is the one it breaks, however its bytes arrive.
+        """
+        found = buffer.find(end_mark, max(text, self._searched))
+        line_room = RESP_LINE_BYTES_MAX + len(end_mark)
+        frame_room = self.frame_bytes_max - (text - start)
+        size = found + len(end_mark) - text if found >= 0 else len(buffer) - text + 1
+        if size > min(line_room, frame_room):
+            if frame_room < line_room:
+                raise self._too_long(at)
+            text_ = "too big inline request" if text == at else f"a line is over the limit of {RESP_LINE_BYTES_MAX}"
+            raise LimitError("resp_line_bytes_max", text_, at)
+        return found + len(end_mark) if found >= 0 else -1
+
+    def _stop(self, size: int, start: int, at: int) -> None:
+        """What there is of the frame at `start` is understood up to `at`."""
+        self._at = at - start
+        self._searched = size - start - 1  # the last byte may be the first of CR LF
+
+    def _too_long(self, offset: int) -> LimitError:
+        return LimitError("resp_frame_bytes_max", f"a frame is over the limit of {self.frame_bytes_max} bytes", offset)
+
+
+def _no_match(_buffer: Buffer, _at: int) -> None:
+    """In place of the small ones' expressions, where the frame limit is smaller still."""
+
+
+class CommandSplitter(RespSplitter):
+    """For what clients send: arrays of bulk strings, and lines.
+
+    A client often sends the same command again and again with content of the same length. Such a frame is known by the
+    bytes before its last content being the same as in the frame before: then so is its length.
+    """
+
+    __slots__ = ("_left", "_tail_bytes")
+
+    def __init__(self, frame_bytes_max: int = RESP_FRAME_BYTES_MAX) -> None:
+        super().__init__(frame_bytes_max)
+        self._left = 0  # bulk strings of the open array that have not begun yet
+        self._tail_bytes = 0  # of the last content that was walked over, with its CR LF
+
+    def _look_again(self) -> None:
+        super()._look_again()
+        self._left = 0
+
+    def _ends(self, buffer: Buffer, ends: list[int]) -> int:
+        size, start, at, left, append = len(buffer), 0, self._at, self._left, ends.append
+        small = SMALL_COMMAND.match if self.frame_bytes_max >= SMALL_BYTES_MAX else _no_match
+        while True:
+            if left == 0:
+                if at > size:
+                    break
+                if at > start:
+                    append(at)
+                    at = self._repeats_end(buffer, start, at, ends)
+                while (found := small(buffer, at)) is not None:
+                    at = found.end()
+                    append(at)
+                start = at
+                if at == size:
+                    break
+                if buffer[at] == _STAR:
+                    end, left = self._head_end(buffer, at)
+                else:
+                    end = self._line_end(buffer, start, at, at, b"\n")
+                if end < 0:
+                    break
+                at = end
+            at, left = self._arguments_end(buffer, start, at, left)
+            if left:
+                break
+        self._stop(size, start, at)
+        self._left = left
+        return (at if at > size and left == 0 else max(at, size) + 1) - start
+
+    def _repeats_end(self, buffer: Buffer, start: int, at: int, ends: list[int]) -> int:
+        """The frame from `start` to `at` is whole: walks over those behind it that are like it."""
+        head = bytes(buffer[start : at - self._tail_bytes])
+        size, last = at - start, len(buffer)
+        if buffer[start] != _STAR or not self._tail_bytes or len(head) > _HEAD_BYTES_MAX:
+            return at
+        together = _heads(len(head), self._tail_bytes)
+        while at + together.size <= last and together.unpack_from(buffer, at).count(head) == _TOGETHER:
+            end = at + together.size
+            ends.extend(range(at + size, end + 1, size))
+            at = end
+        startswith, append = buffer.startswith, ends.append
+        end = at + size
+        while end <= last and startswith(head, at):
+            append(end)
+            at = end
+            end += size
+        return at
+
+    def _head_end(self, buffer: Buffer, at: int) -> tuple[int, int]:
+        """Where an array's count ends, and the count; -1 and 0 if more has to come first."""
+        self._tail_bytes = 0
+        end = buffer.find(CRLF, at + 1, at + _LENGTH_LINE)
+        if end < 0:
+            self._want_length(buffer, at)
+            return -1, 0
+        digits = bytes(buffer[at + 1 : end])
+        count = read_length(digits, _STAR, at + 1, nullable=False, items_max=RESP_ARGUMENTS_MAX)
+        if end + 2 - at > self.frame_bytes_max:
+            raise self._too_long(at + 1)
+        return end + 2, count
+
+    def _arguments_end(self, buffer: Buffer, start: int, at: int, left: int) -> tuple[int, int]:
+        """Walks over as many of the `left` bulk strings as have begun; where that ends, and how many remain."""
+        size, find, limit = len(buffer), buffer.find, self.frame_bytes_max
+        while left and at < size:
+            if buffer[at] != _DOLLAR:
+                raise wrong_argument(buffer[at], at)
+            end = find(CRLF, at + 1, at + _LENGTH_LINE)
+            if end < 0:
+                self._want_length(buffer, at)
+                break
+            digits = buffer[at + 1 : end]
+            if not (digits.isdigit() and digits[0] != _ZERO and (length := int(digits)) <= RESP_BULK_BYTES_MAX):
+                length = read_length(bytes(digits), _DOLLAR, at + 1, nullable=False)
+            self._tail_bytes = length + 2
+            end += length + 4
+            if end - start > limit:
+                raise self._too_long(at + 1)
+            at = end
+            left -= 1
+        return at, left
+
+
+class ValueSplitter(RespSplitter):
+    """For what servers send. The stack holds, for each open aggregate, how many values it still lacks."""
+
+    __slots__ = ("_announced", "_stack")
+
+    def __init__(self, frame_bytes_max: int = RESP_FRAME_BYTES_MAX) -> None:
+        super().__init__(frame_bytes_max)
+        self._stack: list[int] = []
+        self._announced = 0  # values inside this frame, as far as its counts are known
+
+    def _ends(self, buffer: Buffer, ends: list[int]) -> int:
+        size, start, at, stack, append = len(buffer), 0, self._at, self._stack, ends.append
+        small = SMALL_VALUE.match if self.frame_bytes_max >= SMALL_BYTES_MAX else _no_match
+        while True:
+            if not stack:
+                if at > size:
+                    break
+                if at > start:
+                    append(at)
+                    self._announced = 0
+                while (found := small(buffer, at)) is not None:
+                    at = found.end()
+                    append(at)
+                start = at
+            if at >= size:
+                break
+            marker = buffer[at]
+            if marker in _LINES:
+                end, inside = self._line_end(buffer, start, at, at + 1, CRLF), 0
+            else:
+                end, inside = self._counted_end(buffer, start, at)
+            if end < 0:
+                break
+            at = end
+            if stack:
+                stack[-1] -= 1
+            if inside:
+                stack.append(inside)
+            while stack and stack[-1] == 0:
+                stack.pop()
+        self._stop(size, start, at)
+        return (at if at > size and not stack else max(at, size) + 1) - start
+
+    def _counted_end(self, buffer: Buffer, start: int, at: int) -> tuple[int, int]:
+        """For a bulk or an aggregate: where its own bytes end, and how many values follow inside it."""
+        marker = MARKERS.get(buffer[at])
+        if marker is None:
+            raise unknown_type(buffer[at], at)
+        is_aggregate = marker in AGGREGATES
+        if is_aggregate and len(self._stack) >= RESP_DEPTH_MAX:
+            raise too_deep(at)
+        end = buffer.find(CRLF, at + 1, at + _LENGTH_LINE)
+        if end < 0:
+            self._want_length(buffer, at)
+            return -1, 0
+        length = read_length(bytes(buffer[at + 1 : end]), marker, at + 1)
+        end, inside = end + 2, 0
+        if is_aggregate and length != NULL:
+            inside = values_in(marker, length)
+            self._announced += inside
+            if self._announced > RESP_ITEMS_MAX:
+                raise too_many_items(self._announced, at + 1)
+        elif length != NULL:
+            end += length + 2
+        if end - start > self.frame_bytes_max:
+            raise self._too_long(at + 1)
+        return end, inside
