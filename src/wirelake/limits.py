@@ -1,7 +1,7 @@
 """Every bound, by name, with its unit at the end. Settings may move those marked (setting).
 
 A bound that the wire format itself sets (a u8 count cannot pass 255) has no entry here. Those of the command line
-are in `cli/limits.py`, those of the simulator in `simulator/limits.py`.
+are in `cli/limits.py`, those of the simulator in `simulator/limits.py`, of broadcasts in `gateway/limits.py`.
 """
 
 from typing import Final
