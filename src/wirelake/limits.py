@@ -1,7 +1,7 @@
 """Every bound, by name, with its unit at the end. Settings may move those marked (setting).
 
 A bound that the wire format itself sets (a u8 count cannot pass 255) has no entry here. Those of the command line
-are in `cli/limits.py`, those of the simulator in `simulator/limits.py`.
+are in `cli/limits.py`, those of the simulator in `simulator/limits.py`, of broadcasts in `gateway/limits.py`.
 """
 
 from typing import Final
@@ -290,6 +290,7 @@ BROKER_CATCH_UP_S: Final = 0.005  # for the slices of all who lag, in one turn
 BROKER_CATCH_UP_BYTES: Final = 256 * KIB
 BROKER_SENT_RUNS: Final = 16  # the pause before sending again is cut into so many: what is written in one is one run
 BROKER_MISSED_NAMES_MAX: Final = 4096  # names of which a slow reader is kept the newest notification, by setting
+BROKER_TIMEOUTS_AT_ONCE: Final = 2048  # calls that are answered for in one go: a broadcast's end together
 BROKER_CALLS_OVER_MAX: Final = 4096  # answered calls whose time is not yet up, before they are cleared away
 BROKER_BACKLOG_ROWS: Final = 256  # what one question for the backlog can bring
 BROKER_BACKLOG_BYTES: Final = 64 * KIB

@@ -18,6 +18,8 @@ PRIVATE_HEADERS: Final = ("esnp.", "sisnet.")  # begin the names of headers betw
 GATEWAY_SERVICE: Final = "wirelake"
 DEVICES_SERVICE: Final = "devices"  # also the gateway itself: its one operation is a device's
 COMMAND: Final = "command"
+EVERY_DEVICE: Final = "*"  # in place of a serial
+BROADCAST: Final = "broadcast"  # header of what a device reports to all, or is to report so
 TRACE: Final = "trace"  # name of an event that tells of one hop of a request: fields hop, at_ms, node
 
 

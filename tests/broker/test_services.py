@@ -3,7 +3,7 @@ import pytest
 from broker.peers import COMET, ESNP, UNSAYABLE, FakePeer, request, response
 from wirelake.broker.services import Services
 from wirelake.errors import FullError, StateError
-from wirelake.limits import BROKER_CALLS_OVER_MAX, BROKER_SERVICES_PER_PEER_MAX
+from wirelake.limits import BROKER_CALLS_OVER_MAX, BROKER_SERVICES_PER_PEER_MAX, BROKER_TIMEOUTS_AT_ONCE
 from wirelake.message import Fault, Kind, Message, Topic
 
 
@@ -187,6 +187,17 @@ def test_what_wants_no_answer_is_told_to_providers_in_turn_and_opens_no_call(ser
         assert [(told.kind, told.correlation, told.fields) for told in peer.heard] == [(Kind.EVENT, "", {"a": 1})] * 2
     assert services.open == 0
     assert not services.tell(request("sums", "", payload=UNSAYABLE))
+
+
+def test_many_whose_time_is_over_are_answered_for_in_several_goes(
+    services: Services, asker: FakePeer, provider: FakePeer
+) -> None:
+    for number in range(BROKER_TIMEOUTS_AT_ONCE + 1):
+        services.request(asker, request("sums", str(number)), 0.0, 5.0)
+    services.tick(9.0)
+    assert (services.open, services.due_s) == (1, 5.0)
+    services.tick(9.0)
+    assert (services.open, services.due_s, services.timeouts) == (0, None, BROKER_TIMEOUTS_AT_ONCE + 1)
 
 
 def test_each_packet_gives_the_next_one_time(services: Services, asker: FakePeer, provider: FakePeer) -> None:

@@ -214,10 +214,20 @@ def test_send_prints_the_devices_answer(tmp_path: Path) -> None:
             result = await command("send", "m1", "131")
             assert result.returncode == 1
             assert json.loads(result.stdout)["error"] == 1
+            result = await command("send", "*", "0x82", "01 02")
+            assert result.returncode == 0, result.stderr
+            told = json.loads(result.stdout)
+            assert [(each["serial"], each["data"]) for each in told["answers"]] == [("m1", "0201")]
+            assert (told["devices"], told["receipts"], told["unanswered"]) == (1, 1, [])
+            assert (await command("send", "*", "131")).returncode == 1, "an error among the answers"
         for words in (["m1", "x"], ["m1", "130", "0"], ["m1", "5"]):
             result = await command("send", *words)
             assert result.returncode == 1
             assert result.stderr.count("\n") == 1
+        await running.add_device("m2")
+        result = await command("send", "*", "130", "--wait-ms", "1")
+        assert result.returncode == 1, "devices without an answer"
+        assert [each["serial"] for each in json.loads(result.stdout)["unanswered"]] == ["m1", "m2"]
 
     beside(tmp_path, story, "apostol", devices=[("m1", 0, None)])
 

@@ -146,21 +146,34 @@ def test_more_requests_than_it_works_on(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_broadcast_is_heard(tmp_path: Path) -> None:
+@BOTH
+def test_a_broadcast_is_answered(tmp_path: Path, transport: Transport) -> None:
     async def work() -> None:
-        heard: asyncio.Queue[DeviceRequest] = asyncio.Queue()
+        heard: list[DeviceRequest] = []
 
         async def handler(request: DeviceRequest) -> Data:
-            heard.put_nowait(request)
-            return b"nobody hears this"
+            heard.append(request)
+            return b"here"
 
-        async with gateway(tmp_path) as running, device(running, handler=handler) as meter:
+        async with gateway(tmp_path) as running, device(running, transport=transport, handler=handler) as meter:
             await meter.status(1)
-            await running.command("", 0x85, b"all", device_type=0xFF)
-            request = await asyncio.wait_for(heard.get(), 10)
-            assert (request.command_type, request.data, request.broadcast) == (0x85, b"all", True)
-            await meter.status(2)
-            assert len(running.records("frame", direction="in")) == 2, "two reports, no receipt, no answer"
+            said = await running.broadcast(0x85, b"all")
+            assert [(request.command_type, request.data, request.broadcast) for request in heard] == [
+                (0x85, b"all", True)
+            ]
+            assert [(each["serial"], each["data"]) for each in said["answers"]] == [("m1", b"here".hex())]
+
+    run(work())
+
+
+@BOTH
+def test_a_device_reports_to_all(tmp_path: Path, transport: Transport) -> None:
+    async def work() -> None:
+        async with gateway(tmp_path) as running, device(running, transport=transport) as meter:
+            await meter.status(1)
+            await meter.report(2, b"fire" * 500, broadcast=True)
+            rows = await running.recorded("publish", 3)
+            assert [row["note"]["topic"] for row in rows] == ["@devices/m1", "@devices/m1", "@devices/*"]
 
     run(work())
 

@@ -14,7 +14,7 @@ from wirelake.config import default_settings, settings_type
 from wirelake.console.pages import PAGES
 from wirelake.gateway.door import Door
 from wirelake.gateway.gateway import Gateway
-from wirelake.message import Device, Kind, Message
+from wirelake.message import COMMAND, DEVICES_SERVICE, EVERY_DEVICE, Device, Kind, Message, Operation
 from wirelake.protocols import registry
 from wirelake.protocols.jsontext import read_json
 from wirelake.state.identities import hash_token
@@ -115,6 +115,12 @@ class Running:
         return await self._asker.ask(
             Message(kind=Kind.REQUEST, target=target, fields=fields, payload=data, headers=headers)
         )
+
+    async def broadcast(self, command_type: int, data: bytes = b"", wait_ms: int = 10_000) -> dict[str, Any]:
+        """Ask all devices."""
+        fields = {"type": command_type, "data": data.hex(), "wait_ms": wait_ms}
+        target = Operation(DEVICES_SERVICE, COMMAND, EVERY_DEVICE)
+        return (await self._asker.ask(Message(kind=Kind.REQUEST, target=target, fields=fields))).fields
 
     def records(self, event: str = "", **columns: str) -> list[dict[str, Any]]:
         """What is durable in the log, with the notes read."""

@@ -356,27 +356,6 @@ def test_an_incomplete_command_expires(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_broadcast_reaches_every_device_and_gets_no_receipt(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path, apostol=QUICK) as running:
-            port = running.port("apostol")
-            async with await Meter.call(port) as udp, await StreamMeter.call(port) as tcp:
-                for meter, serial in ((udp, "m1"), (tcp, "safe")):
-                    meter.send(report(serial, 1, b"x")[0])
-                    await meter.hear()
-                answer = await running.command("", 0x85, b"all", device_type=0xFF)
-                assert answer.failure is None
-                assert answer.fields == {"devices": 2}
-                for meter in (udp, tcp):
-                    packet = await meter.hear()
-                    assert packet.broadcast
-                    assert not packet.sealed
-                    assert packet.data == b"\x85all"
-                    assert await meter.silent(1.5 * QUICK["receipt_s"]), "it is not sent again"
-
-    run(work())
-
-
 def test_receipts_for_nothing_are_ignored(tmp_path: Path) -> None:
     async def work() -> None:
         async with gateway(tmp_path) as running, await Meter.call(running.port("apostol")) as meter:

@@ -33,7 +33,19 @@ from wirelake.limits import (
     BROKER_TOPIC_CHARS_MAX,
     BROKER_TOPICS_PER_REQUEST_MAX,
 )
-from wirelake.message import Device, Fault, Kind, Message, Op, Operation, Topic, content_of, control_op
+from wirelake.message import (
+    BROADCAST,
+    EVERY_DEVICE,
+    Device,
+    Fault,
+    Kind,
+    Message,
+    Op,
+    Operation,
+    Topic,
+    content_of,
+    control_op,
+)
 from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.session import Closing
 from wirelake.protocols.sisnet.request import HTTP_FORMAT
@@ -46,7 +58,6 @@ _log = logging.getLogger(__name__)
 
 RETAIN: Final = "retain"  # header of a notification
 RECEIVED: Final = "received"
-EVERY_DEVICE: Final = Device("", 0xFF)  # a broadcast: those heard from lately; no receipts, no answers
 
 RecordPublished = Callable[[Sequence[Notification], bool], None]  # in their order; whether the last value is kept
 Builtin = Callable[[Peer, Message, float], None]  # a service of the gateway's own
@@ -251,6 +262,8 @@ class Broker:
         """Publish what a device reports; return the commit, if there is one. StorageError if that is refused."""
         if not self.devices_topic or not serial:
             return None
+        if message.headers.get(BROADCAST) is True:
+            return self._publish_broadcast(serial, message, now_ms)
         try:
             _, commit = self.publish(f"{self.devices_topic}/{serial}", _as_report(message), serial, now_ms)
         except InputError as error:  # a serial that cannot be part of a name
@@ -258,20 +271,38 @@ class Broker:
             return None
         return commit
 
+    def _publish_broadcast(self, serial: str, message: Message, now_ms: int) -> Commit | None:
+        """Publish it on the device's own topic and on the one of broadcasts: on both, or StorageError is raised."""
+        report = _as_report(message)
+        report = replace(report, fields={**report.fields, "serial": serial, BROADCAST: True})
+        names = [f"{self.devices_topic}/{serial}", f"{self.devices_topic}/{EVERY_DEVICE}"]
+        if not Topic(self.devices_topic).durable:
+            for name in names:
+                with suppress(InputError):  # a serial that cannot be part of a name
+                    self.publish(name, report, serial, now_ms)
+            return None
+        content = content_of(report)
+        return self._publish_runs([(name, [content], serial) for name in names], now_ms)
+
     def publish_reports(self, reports: Sequence[tuple[str, Message]], now_ms: int) -> Commit | None:
         """Do the same for many devices at once, by their serials, where their topics are durable.
 
         All of them are published, or StorageError is raised.
         """
-        runs: list[Run] = []
-        for serial, message in reports:
-            topic = f"{self.devices_topic}/{serial}"
-            with suppress(InputError):  # a serial that cannot be part of a name
-                check_topic(topic)
-                runs.append((topic, [content_of(_as_report(message))], serial))
-        if not runs:
+        return self._publish_runs(
+            [
+                (f"{self.devices_topic}/{serial}", [content_of(_as_report(message))], serial)
+                for serial, message in reports
+            ],
+            now_ms,
+        )
+
+    def _publish_runs(self, runs: Sequence[Run], now_ms: int) -> Commit | None:
+        """Publish all whose topic can be one."""
+        good = [run for run in runs if _is_topic(run[0])]
+        if not good:
             return None
-        kept, commit = self.durable.publish_many(runs, now_ms)
+        kept, commit = self.durable.publish_many(good, now_ms)
         self._record_published(kept, False)
         return commit
 
@@ -353,11 +384,6 @@ class Broker:
 
     def _request(self, peer: Peer, message: Message, now_s: float) -> None:
         timeout_s = self.timeout_s(message)
-        if message.target == EVERY_DEVICE:
-            for each in list(self.devices.values()):
-                each.say(replace(message, kind=Kind.EVENT, correlation=""))
-            self._answer(peer, answered(message, fields={"devices": len(self.devices)}))
-            return
         if isinstance(message.target, Device):
             device = self.devices.get(message.target.serial)
             if device is None:
@@ -394,6 +420,14 @@ def _as_report(message: Message) -> Message:
 def answered(message: Message, **rest: object) -> Message:
     rest.setdefault("traced", message.traced)
     return Message(kind=Kind.RESPONSE, correlation=message.correlation, **rest)  # type: ignore[arg-type]
+
+
+def _is_topic(name: str) -> bool:
+    try:
+        check_topic(name)
+    except InputError:  # a device's serial cannot be part of a name
+        return False
+    return True
 
 
 def check_topic(name: str) -> None:

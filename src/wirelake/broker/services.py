@@ -21,6 +21,7 @@ from wirelake.limits import (
     BROKER_CALLS_OPEN_MAX,
     BROKER_CALLS_OVER_MAX,
     BROKER_SERVICES_PER_PEER_MAX,
+    BROKER_TIMEOUTS_AT_ONCE,
 )
 from wirelake.message import Failure, Fault, Kind, Message, Operation
 
@@ -176,8 +177,11 @@ class Services:
         return True
 
     def tick(self, now_s: float) -> None:
-        """Answer for those whose time is over."""
-        while (due_s := self.due_s) is not None and due_s <= now_s:
+        """Answer for those whose time is over; where they are many, for the rest at the next call."""
+        for _ in range(BROKER_TIMEOUTS_AT_ONCE):
+            due_s = self.due_s
+            if due_s is None or due_s > now_s:
+                return
             call = self._calls[heapq.heappop(self._due)[1]]
             self.timeouts += 1
             clean_up(f"call {call.number}", partial(self._finish, call, failed("", TIMED_OUT, Fault.TIMEOUT)))

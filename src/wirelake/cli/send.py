@@ -23,7 +23,8 @@ _TYPES = range(128, 256)  # bit 7 is set in all that goes to a device
     epilog="""\b
 Examples:
   wirelake send 1234 0x81
-  wirelake send 1234 130 0a0b0c"""
+  wirelake send 1234 130 0a0b0c
+  wirelake send '*' 0x81"""
 )
 @click.argument("serial")
 @click.argument("command_type", metavar="TYPE")
@@ -42,7 +43,9 @@ def command(
 ) -> None:
     """Send the device SERIAL a command of TYPE (128 to 255, or 0x80 to 0xff) with the data HEX.
 
-    Prints the device's answer as JSON. Exit code 1 if the device answers with an error.
+    Prints the device's answer as JSON. Exit code 1 if the device answers with an error. With * for SERIAL it goes to
+    every device, and the JSON has all answers and the devices without one; then exit code 1 if there are such, or
+    errors.
     """
     try:
         number = int(command_type, 0)
@@ -54,5 +57,5 @@ def command(
     api = Api(load(config_file, data_folder), token_file)
     answer = api.ask("POST", quoted("api", "devices", serial, "commands"), body, wait_s=wait_ms / 1000 + CLI_ANSWER_S)
     click.echo(msgspec.json.format(write_json(answer), indent=2))
-    if answer.get("error"):
+    if answer.get("error") or answer.get("unanswered") or any(each["error"] for each in answer.get("answers", [])):
         sys.exit(EXIT_BAD_INPUT)

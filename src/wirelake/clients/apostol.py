@@ -19,7 +19,7 @@ from wirelake.clients.line import DatagramLine, Line, StreamLine
 from wirelake.clients.pump import Pump
 from wirelake.errors import AnswerError, InputError, LateError, ProtocolError, StateError, TranslationError
 from wirelake.limits import CLIENT_ANSWERS_WAITING_MAX, CLIENT_CLOSE_S, CLIENT_CONNECT_S, CLIENT_SERVED_MAX
-from wirelake.message import Failure, Kind, Message
+from wirelake.message import BROADCAST, Failure, Kind, Message
 from wirelake.protocols.apostol.client import ClientSession
 from wirelake.protocols.apostol.commands import Reading, Status
 from wirelake.protocols.apostol.opcodes import REQUEST_BIT, CommandType, ErrorCode
@@ -39,7 +39,7 @@ class DeviceRequest(Struct, frozen=True):
 
     command_type: int  # 128 and up
     data: bytes
-    broadcast: bool = False  # for all devices: whatever is answered goes nowhere
+    broadcast: bool = False  # for all devices; the answer goes to whoever collects them
     sealed: bool = False
 
 
@@ -181,10 +181,12 @@ class ApostolDevice:
         zipped: bool = False,
         sealed: bool | None = None,
         device_time: int | None = None,
+        broadcast: bool = False,
     ) -> None:
         """Returns once the gateway has every packet on disk; LateError if it did not say so after all repeats.
 
-        `sealed` None: if there is a key. `device_time` None: now, by the device's clock.
+        `sealed` None: if there is a key. `device_time` None: now, by the device's clock. `broadcast`: to everybody, so
+        without the serial; the gateway knows the device by its address, and so has to have heard from it before.
         """
         if self._pump is None or self._pump.closing is not None:
             raise StateError("the device is not open")
@@ -194,7 +196,9 @@ class ApostolDevice:
         correlation = str(self._number)
         time_s = int(self._time_s()) if device_time is None else device_time
         fields = {"command_type": command_type, "error": error, "device_time": time_s}
-        headers: dict[str, Any] = {"zipped": zipped} | ({} if sealed is None else {"sealed": sealed})
+        headers: dict[str, Any] = {"zipped": zipped, BROADCAST: broadcast}
+        if sealed is not None:
+            headers["sealed"] = sealed
         message = _with_data(Message(kind=Kind.TELEMETRY, correlation=correlation, headers=headers), fields, data)
         receipt: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._receipts[correlation] = receipt
@@ -282,7 +286,7 @@ class ApostolDevice:
             task = asyncio.create_task(self._answer(message))
             self._serving.add(task)
             task.add_done_callback(self._serving.discard)
-        elif message.kind is Kind.REQUEST:
+        else:
             self._say_answer(message, b"", ErrorCode.UNSPECIFIED)
 
     def _receipted(self, message: Message) -> None:
@@ -308,8 +312,7 @@ class ApostolDevice:
         except Exception:  # noqa: BLE001 a fault of the handler's is an answer too
             _log.exception("device %s: the handler of requests failed", self.serial)
             error = ErrorCode.UNSPECIFIED
-        if not broadcast:
-            self._say_answer(message, data, error)
+        self._say_answer(message, data, error)
 
     def _say_answer(self, request: Message, data: Data, error: int) -> None:
         if self._pump is None or self._pump.closing is not None:

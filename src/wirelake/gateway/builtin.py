@@ -6,6 +6,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from wirelake.broker.peer import Peer
+from wirelake.gateway.device_broadcast import Broadcasts
 from wirelake.gateway.device_commands import DeviceCommands
 from wirelake.gateway.http.peer import HttpPeer
 from wirelake.limits import GATEWAY_BUSY_PAUSE_S
@@ -26,7 +27,7 @@ class Builtin:
     def __init__(self, gateway: "Gateway") -> None:
         self._gateway = gateway
         broker, state = gateway.broker, gateway.state
-        broker.builtin[DEVICES_SERVICE] = DeviceCommands(gateway)
+        broker.builtin[DEVICES_SERVICE] = DeviceCommands(gateway, Broadcasts(gateway))
         broker.builtin[SERVICE] = RedisService(
             broker, state, gateway.jobs, gateway.now_ms, gateway.now_s, gateway.later, _is_admin, self._about
         )

@@ -16,4 +16,5 @@ class Counters(Struct):
     bytes_out: Counter[str] = field(default_factory=Counter)
     errors: Counter[tuple[str, str]] = field(default_factory=Counter)  # by protocol and code
     quarantined: Counter[str] = field(default_factory=Counter)
+    device_commands: Counter[tuple[str, str]] = field(default_factory=Counter)  # that failed, by state and reason
     logins: Counter[tuple[str, str]] = field(default_factory=Counter)  # by protocol and outcome

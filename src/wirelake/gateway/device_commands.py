@@ -2,7 +2,7 @@
 
 Its one operation is `command`. The serial is the request's object or its field `serial`; `type`, `data` (hex, or bytes;
 or else the payload) and `wait_ms` are as in the HTTP API, and so is the answer. A device's own error is an answer like
-any other, with `error` and `error_text`; a failure is that there is no answer.
+any other, with `error` and `error_text`; a failure is that there is no answer. The serial `*` is every device.
 """
 
 from collections.abc import Hashable
@@ -16,11 +16,12 @@ from wirelake.broker.peer import Peer
 from wirelake.broker.services import failed, not_found
 from wirelake.errors import InputError
 from wirelake.limits import HTTP_COMMAND_MS, HTTP_COMMAND_MS_MAX
-from wirelake.message import COMMAND, Device, Fault, Kind, Message, Operation
+from wirelake.message import COMMAND, EVERY_DEVICE, Device, Fault, Kind, Message, Operation
 from wirelake.protocols.hextext import parse_hex
 from wirelake.protocols.session import Closing
 
 if TYPE_CHECKING:
+    from wirelake.gateway.device_broadcast import Broadcasts
     from wirelake.gateway.gateway import Gateway
 
 _DATA_FIELDS: Final = ("status", "readings")  # what is known of an answer's data, by name
@@ -75,8 +76,9 @@ def device_answer(serial: str, answer: Message) -> DeviceAnswer | None:
 class DeviceCommands:
     """A service of the broker's own."""
 
-    def __init__(self, gateway: "Gateway") -> None:
+    def __init__(self, gateway: "Gateway", broadcasts: "Broadcasts") -> None:
         self._gateway = gateway
+        self._broadcasts = broadcasts
 
     def __call__(self, peer: Peer, message: Message, now_s: float) -> None:
         target = message.target
@@ -88,6 +90,9 @@ class DeviceCommands:
         serial = fields.pop("serial", "") or target.object
         if not isinstance(serial, str) or not serial:
             raise InputError("nothing says which device: its serial is the object, or a field of that name")
+        if serial == EVERY_DEVICE:
+            self._broadcasts.start(peer, message, _command(fields, message.payload), now_s)
+            return
         broker = self._gateway.broker
         device = broker.devices.get(serial)
         if device is None:
@@ -95,7 +100,7 @@ class DeviceCommands:
             return
         command = _command(fields, message.payload)
         request = command_message(serial, command, source=peer.identity, correlation=message.correlation)
-        asker = _Asker(peer, serial)
+        asker = CommandAsker(peer, serial)
         broker.services.call(asker, replace(request, traced=message.traced), device, now_s, command.wait_ms / 1000)
 
 
@@ -109,7 +114,7 @@ def _command(fields: dict[str, Any], payload: bytes) -> NewCommand:
         raise InputError(f"a command has type, data and wait_ms: {error}") from error
 
 
-class _Asker:
+class CommandAsker:
     """The broker's `Peer` for one command: tells whoever asked in the form that all doors share."""
 
     acknowledges: Final = False

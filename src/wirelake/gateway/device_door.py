@@ -172,6 +172,7 @@ class Stream(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._devices.streams.discard(self._transport)
+        self._devices.stream_lost(self._origin)
         clean_up(f"the stream from {self._address}", self._keep_unfinished, self._discard, self._leave)
 
     def _keep_unfinished(self) -> None:

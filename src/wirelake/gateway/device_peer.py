@@ -15,6 +15,7 @@ from msgspec.structs import asdict
 
 from wirelake.commit import Commit
 from wirelake.errors import StateError, StorageError
+from wirelake.gateway.device_broadcast import note_receipt
 from wirelake.gateway.device_publications import Unpublished
 from wirelake.gateway.outbox import Outbox
 from wirelake.gateway.seals import SealGuard
@@ -22,7 +23,7 @@ from wirelake.limits import (
     GATEWAY_DATAGRAM_BYTES,
 )
 from wirelake.message import Kind, Message, Op, Topic, control_op
-from wirelake.protocols.apostol.assembly import Assembling
+from wirelake.protocols.apostol.assembly import Assembling, State
 from wirelake.protocols.apostol.frames import Packet, Receipt
 from wirelake.protocols.apostol.opcodes import ANSWER, RECEIPT
 from wirelake.protocols.apostol.server import ServerSession
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 Link = Callable[[bytes], None]
 _REPLAYED: Final = "replayed"
+_FAILED: Final = frozenset({State.EXPIRED.value, State.REFUSED.value})  # what commands end in that say nothing
 _FORGED: Final = frozenset({_REPLAYED, "unsealed", "bad_seal"})  # why commands are refused that may not be the device's
 
 
@@ -45,6 +47,11 @@ class Origin(Struct, frozen=True):
     address: str
     link: Link
     stream: bool = False  # of a TCP connection: there is one of these for all of its packets
+
+    @property
+    def key(self) -> tuple[str, bool]:
+        """Tell apart whoever sends by UDP and by TCP from one address and port."""
+        return self.address, self.stream
 
     def is_same(self, other: "Origin") -> bool:
         return self is other or (self.address == other.address and not self.stream and not other.stream)
@@ -89,13 +96,13 @@ class DevicePeer:
 
     __slots__ = (
         "_closing",
+        "_commands_to",
         "_due_s",
         "_gateway",
         "_guard",
         "_heard_from",
         "_heard_sealed",
         "_lines",
-        "_link",
         "_outbox",
         "_packet",
         "_receipts",
@@ -123,7 +130,7 @@ class DevicePeer:
         self.opened_at_ms = gateway.now_ms()
         self._gateway = gateway
         self._lines: dict[int, Line] = {}  # by device type
-        self._link: Link | None = None  # where commands go; `address` is where that is
+        self._commands_to: Origin | None = None  # where commands go; `address` is where that is
         self._heard_from = origin  # the last packet
         self._heard_sealed = False
         self._guard: SealGuard | None = None
@@ -194,7 +201,7 @@ class DevicePeer:
     def say(self, message: Message) -> None:
         """Raises StateError for a request that cannot be made now: whoever asks has to hear of it."""
         if self._closing is None:
-            if message.kind is Kind.REQUEST and self._link is None:
+            if message.kind is Kind.REQUEST and self._commands_to is None:
                 raise StateError(f"nothing sealed came from device {self.identity!r} yet: it is not known where it is")
             try:
                 self._take(self._session.send(message, self._gateway.now_s()))
@@ -235,7 +242,12 @@ class DevicePeer:
             gateway.devices.assembling(-held)
         self._follow(origin, sealed=self._session.seals > seals)
         self._watch()
-        if packet.params == PARAMS and packet.device_type not in self._lines and self._skimmable:
+        if (
+            packet.params == PARAMS
+            and packet.device_type not in self._lines
+            and not packet.broadcast
+            and self._skimmable
+        ):
             line = self._lines[packet.device_type] = Line(self, packet.device_type, self._session)
             gateway.devices.lines[line.head] = line
 
@@ -264,7 +276,10 @@ class DevicePeer:
 
     def reported(self, line: Line, command_no: int, content: bytes, now_s: float) -> list[Message]:
         """What a skimmed report says."""
-        return self._session.reported(line.device_type, command_no, content, now_s).messages
+        messages = self._session.reported(line.device_type, command_no, content, now_s).messages
+        for message in messages:
+            self._count_failure(message)
+        return messages
 
     def forget_lines(self) -> None:
         """Read its packets one by one from now on."""
@@ -299,8 +314,10 @@ class DevicePeer:
                 self.say(Message(kind=Kind.RESPONSE, correlation=message.correlation, fields=self._known()))
             elif message.kind is Kind.TELEMETRY and self._packet is not None:
                 published = self._publish(self._packet, message)
+            elif message.kind is Kind.CONTROL and message.name == Receipt.name:
+                note_receipt(gateway.broker.services, message.correlation)
             else:
-                self._count_refusal(message)
+                self._count_failure(message)
                 gateway.heard_device(self, message)
         receipts = [frame.encode() for frame in step.frames if isinstance(frame, Receipt)]
         commands = [frame.encode() for frame in step.frames if not isinstance(frame, Receipt)]
@@ -326,10 +343,14 @@ class DevicePeer:
         self._guard = SealGuard(gateway, gateway.devices.seals, self.identity, settings.replay_window_s)
         return {"key": device.key, "is_new": self._guard.is_new}
 
-    def _count_refusal(self, message: Message) -> None:
-        """A command that is not what it pretends to be."""
-        reason = message.fields.get("reason")
-        if message.kind is Kind.EVENT and reason in _FORGED:
+    def _count_failure(self, message: Message) -> None:
+        """Count a command that was not complete in time, or was refused, by its reason."""
+        reason, state = message.fields.get("reason"), message.fields.get("state")
+        if message.kind is not Kind.EVENT or not isinstance(reason, str):
+            return
+        if state in _FAILED:
+            self._gateway.counters.device_commands[state, reason] += 1
+        if reason in _FORGED:
             self._gateway.counters.errors["apostol", reason] += 1
             if reason == _REPLAYED:
                 note = {"reason": reason, "command_no": message.correlation}
@@ -348,7 +369,8 @@ class DevicePeer:
             self._heard_sealed = True
         elif session.has_key and (session.sealed_only or self._heard_sealed):
             return
-        self._link, self.address = origin.link, origin.address
+        self._gateway.devices.locate(self, self._commands_to, origin)
+        self._commands_to, self.address = origin, origin.address
 
     def _answer_to(self, origin: Origin) -> None:
         """Receipts go there from now on; those on their way go where they were to go."""
@@ -385,10 +407,10 @@ class DevicePeer:
         self._unpublished.keep(packet, message)
 
     def _send(self, data: bytes) -> None:
-        if self._link is None:
+        if self._commands_to is None:
             _log.debug("device %s: nothing sealed came from it yet, so nothing is sent to it", self.identity)
             return
-        self._send_back(self._link, data)
+        self._send_back(self._commands_to.link, data)
 
     def _send_back(self, link: Link, data: bytes) -> None:
         self.bytes_out += len(data)
@@ -397,7 +419,7 @@ class DevicePeer:
     def _finish(self, closing: Closing) -> None:
         if self._closing is None:
             self._closing = closing
-            self._gateway.devices.gone(self, closing)
+            self._gateway.devices.gone(self, closing, self._commands_to)
             self._gateway.devices.seals.save()
 
     def _storage_failed(self, error: StorageError) -> None:

@@ -77,18 +77,18 @@ class Unpublished:
     __slots__ = ("_messages",)
 
     def __init__(self) -> None:
-        self._messages: dict[tuple[int, int], Message] = {}  # by device type and command_no
+        self._messages: dict[tuple[int, str, int], Message] = {}  # by device type, serial and command_no
 
     def keep(self, packet: Packet, message: Message) -> None:
         """Keep what the packet's command says; the oldest gives way when there are too many."""
         if len(self._messages) >= GATEWAY_UNPUBLISHED_PER_DEVICE_MAX:
             del self._messages[next(iter(self._messages))]
-        self._messages[packet.device_type, packet.command_no] = message
+        self._messages[packet.device_type, packet.serial, packet.command_no] = message
 
     def add_to(self, step: Step, packet: Packet) -> None:
         """Let a repeat of such a command say again what it says; a new command takes its number."""
         if packet.params & (RECEIPT | ANSWER):
             return
-        message = self._messages.pop((packet.device_type, packet.command_no), None)
+        message = self._messages.pop((packet.device_type, packet.serial, packet.command_no), None)
         if message is not None and not any(each.kind is Kind.TELEMETRY for each in step.messages):
             step.messages.append(message)

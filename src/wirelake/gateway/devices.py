@@ -18,7 +18,7 @@ from wirelake.gateway.outbox import Outbox
 from wirelake.gateway.seals import Seals
 from wirelake.limits import GATEWAY_DEVICES_MAX, QUARANTINE_BYTES_MAX
 from wirelake.log.alike import Alike
-from wirelake.message import Topic
+from wirelake.message import EVERY_DEVICE, Topic
 from wirelake.protocols import registry
 from wirelake.protocols.apostol.frames import Packet
 from wirelake.protocols.apostol.session import Settings
@@ -37,6 +37,8 @@ class Devices:
         self.lines: dict[bytes, Line] = {}  # by what their reports begin with: those that can be skimmed
         self.assembling_bytes = 0  # of all devices' packets that wait for others
         self.streams: set[asyncio.Transport] = set()  # TCP connections that carry packets
+        # Whose broadcasts come from there: of the devices whose commands go there, the last heard.
+        self._by_origin: dict[tuple[str, bool], DevicePeer] = {}
         self.seals = Seals()
         self.publications = DevicePublications(gateway.state)
         self._gateway = gateway
@@ -68,7 +70,7 @@ class Devices:
         """Hand a packet to its device's session; answers whether the device is known."""
         gateway = self._gateway
         gateway.counters.frames_in["apostol"] += 1
-        peer = self.peers.get(packet.serial)
+        peer = self._by_origin.get(origin.key) if packet.broadcast else self.peers.get(packet.serial)
         if peer is None:
             peer = self._meet(raw, packet, origin)
             if peer is None:
@@ -156,8 +158,24 @@ class Devices:
             gateway.counters.errors["apostol", error.code] += 1
             gateway.recorder.drop("apostol", "quarantine", len(data))
 
-    def gone(self, peer: DevicePeer, closing: Closing) -> None:
-        """End a device's session. Every step runs, whatever the log refuses meanwhile."""
+    def locate(self, peer: DevicePeer, before: Origin | None, now: Origin) -> None:
+        """Take broadcasts that come from there for this device's from now on, and none from where it was before."""
+        if before is not None and before.key != now.key:
+            self._leave(peer, before)
+        self._by_origin[now.key] = peer
+
+    def _leave(self, peer: DevicePeer, origin: Origin) -> None:
+        if self._by_origin.get(origin.key) is peer:
+            del self._by_origin[origin.key]
+
+    def stream_lost(self, origin: Origin) -> None:
+        """Forget who was heard there: the next connection from that address and port is somebody else's."""
+        self._by_origin.pop(origin.key, None)
+
+    def gone(self, peer: DevicePeer, closing: Closing, origin: Origin | None) -> None:
+        """End a device's session; `origin` is where its commands went. Every step runs, whatever the log refuses."""
+        if origin is not None:
+            self._leave(peer, origin)
         if self.peers.get(peer.identity) is peer:
             del self.peers[peer.identity]
         peer.forget_lines()
@@ -168,7 +186,8 @@ class Devices:
         gateway = self._gateway
         known = gateway.state.devices.find(packet.serial) is not None
         reason = ""
-        if packet.broadcast or not (known or self.settings.open) or not packet.serial:
+        is_name = packet.serial not in {"", EVERY_DEVICE}  # a broadcast has none: nobody is known where it came from
+        if not known and not (self.settings.open and is_name):
             reason = "unknown_device"
         elif len(self.peers) >= GATEWAY_DEVICES_MAX:
             reason = "devices_max"

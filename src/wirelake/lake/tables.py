@@ -92,8 +92,8 @@ QUARANTINE: Final = _table(
 DEVICE_COMMANDS: Final = _table(
     "silver.device_commands",  # an apostol command, put together from its packets
     *_PLACE,  # of the packet that settled it; of the first, while open
-    ("serial", TEXT),
-    ("device_type", INT),
+    ("serial", TEXT),  # of a broadcast, the device that it came from or went to
+    ("device_type", INT),  # 255 for a broadcast
     ("command_no", INT),
     ("direction", TEXT),
     ("answer", FLAG),  # whether it answers one of the other side

@@ -24,6 +24,7 @@ _REMOVE_SEALS: Final = Statement("device_seals", "DELETE FROM device_seals WHERE
 
 _KEY_BYTES: Final = 16  # AES-128
 _TYPE_MAX: Final = 0xFF
+_EVERY_DEVICE: Final = "*"  # what is sent to it goes to all
 
 Address = tuple[str, int]
 
@@ -73,6 +74,8 @@ class Devices:
     def add(self, serial: str, type: int, key: bytes | None, now_ms: int) -> Commit:  # noqa: A002 the field's name
         self._writer.ready()
         check_name(serial, "a device's serial")
+        if serial == _EVERY_DEVICE:
+            raise InputError(f"a device's serial is not {serial!r}, which stands for all devices")
         if not 0 <= type <= _TYPE_MAX:
             raise InputError(f"a device's type is 0 to {_TYPE_MAX}, not {type}")
         if key is not None and len(key) != _KEY_BYTES:

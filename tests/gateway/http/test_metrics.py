@@ -4,9 +4,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.http.calling import BOB, Calling, run
 from gateway.running import until
-from gateway.wire import Phone
+from gateway.wire import Meter, Phone, report
 from wirelake.gateway.histogram import Histogram
 from wirelake.lake.progress import Progress, write_progress
+from wirelake.protocols.apostol.opcodes import SEALED
 from wirelake.protocols.comet import frames
 
 
@@ -58,6 +59,28 @@ def test_what_happened_is_counted(tmp_path: Path) -> None:
         assert not falling, "a counter never falls, also when a connection ends"
 
     run(tmp_path, test, "comet", identities=[BOB])
+
+
+def test_commands_that_expire_or_are_refused_are_counted(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        failed = "wirelake_device_commands_failed_total"
+        async with await Meter.call(caller.port("apostol")) as meter:
+            meter.send(report("m1", 1, b"good")[0])
+            meter.send(report("m1", 2, b"x" * 100, data_bytes=60)[0])  # the second packet never comes
+            for number in (3, 4):  # whole, and not to be read: the first by itself, the others with those like it
+                meter.send(report("m1", number, bytes.fromhex("01 01 02 ff"), command_type=4)[0])
+            meter.send(report("m1", 5, b"x", params=SEALED, seal_with=(bytes(16), bytes(12)))[0])
+            for _ in range(5):
+                assert (await meter.hear()).receipt
+            await until(lambda: ("expired", "assembly_timeout") in caller.gateway.counters.device_commands)
+            found = {key[1]: value for key, value in (await scraped(caller)).items() if key[0] == failed}
+            assert found == {
+                ("assembly_timeout", "expired"): 1,
+                ("short", "refused"): 2,
+                ("no_key", "refused"): 1,
+            }
+
+    run(tmp_path, test, "apostol", devices=[("m1", 0, None)], apostol={"assembly_s": 0.05})
 
 
 def test_invented_methods_and_paths_make_no_new_series(tmp_path: Path) -> None:

@@ -62,3 +62,18 @@ def test_what_was_known_before_stays_until_something_newer_comes(spark: SparkSes
         ("m", 7, after(12), '{"state":9}', after(10), '{"1":11.0,"2":2.0,"3":33.0}', after(11)),
         ("quiet", 6, after(10), '{"state":9}', after(10), None, None),
     ]
+
+
+def test_a_broadcast_is_of_its_device_but_does_not_have_its_type(spark: SparkSession) -> None:
+    commands = rows_in(
+        spark,
+        DEVICE_COMMANDS,
+        status(1, 1, 1),
+        status(2, 2, 2, device_type=255),
+        status(3, 3, 3, serial="n") | {"device_type": 255},
+    )
+    latest = device_latest(rows_in(spark, DEVICE_LATEST), commands, rows_in(spark, READINGS))
+    assert rows_out(latest, DEVICE_LATEST, "serial", "device_type", "status") == [
+        ("m", 6, '{"state":2}'),
+        ("n", 255, '{"state":3}'),
+    ]

@@ -242,7 +242,7 @@ def test_what_the_version_before_put_away_goes_on() -> None:
     }
     assembly = unpack(msgpack.encode([old["open"], old["finished"], 20, 0, 0]))
     done = list[Done]()
-    seal = Seal({"d": KEY}.get, 6, "d")
+    seal = Seal({"d": KEY}.get, "d", (6, "d"))
     for packet in (single, second, third):
         number = packet.command_no << 8 | packet.packet_no
         assembly.add(8, 2 * SECOND, "n", packet.params, number, packet.data, done, RULES, seal)

@@ -190,9 +190,31 @@ def test_the_gateways_settings_are_those_of_the_tables() -> None:
 def test_a_broadcast_is_one_command_for_each_device_it_was_sent_to() -> None:
     (packet,) = build_packets(ServerCommand(0x82, b"x").encode(), TO_DEVICE, 0xFF, "", 3, 100)
     steps = [frame("apostol", "out", packet.encode(), session=f"d{each}", identity=f"A{each}") for each in (1, 2)]
-    assert [only(row, "serial", "device_type", "state") for row in settled_rows(steps, COMMANDS)] == [
-        ("", 255, "complete")
-    ] * 2
+    assert sorted(only(row, "serial", "device_type", "state") for row in settled_rows(steps, COMMANDS)) == [
+        ("A1", 255, "complete"),
+        ("A2", 255, "complete"),
+    ]
+
+
+def test_a_broadcast_of_a_device_is_its_command_and_opened_with_its_key() -> None:
+    body = DeviceCommand(DEVICE_TIME, 4, 0, (Reading(1, 215, 2),)).encode()
+    (clear,) = build_packets(body, 0, 0xFF, "", 3, 100)
+    (sealed,) = build_packets(body, SEALED, 0xFF, "", 4, 100, (KEY, bytes(12)))
+    steps = [
+        frame("apostol", "in", packet.encode(), session="d", identity=identity)
+        for packet in (clear, sealed)
+        for identity in ("A1", "A2")
+    ]
+    rows = settled_rows(steps, COMMANDS, {"A1": KEY}, Rules(require_seal=True))
+    assert sorted(only(row, "serial", "command_no", "state", "reason") for row in rows if row["serial"] == "A1") == [
+        ("A1", 3, "refused", "unsealed"),
+        ("A1", 4, "complete", None),
+    ]
+    assert sorted(only(row, "serial", "command_no", "state", "reason") for row in rows if row["serial"] == "A2") == [
+        ("A2", 3, "complete", None),
+        ("A2", 4, "refused", "no_key"),
+    ]
+    assert [row["serial"] for row in settled_rows(steps[:1], READINGS)] == ["A1"]
 
 
 def test_too_many_open_in_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:

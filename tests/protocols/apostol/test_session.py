@@ -403,17 +403,74 @@ def test_a_one_way_command_waits_for_receipts_only() -> None:
     assert (lost.fields["state"], lost.fields["reason"]) == ("undelivered", "no_receipt")
 
 
-def test_a_broadcast_is_sent_once_and_nobody_answers_it() -> None:
+EVERYBODY = Message(
+    kind=Kind.REQUEST, target=Device("", 0xFF), correlation="b1", fields={"command_type": 0x85}, payload=b"all"
+)
+
+
+def test_a_broadcast_is_confirmed_and_answered_by_the_device_in_its_own_name() -> None:
     talking = known(KEY)
-    everybody = Message(kind=Kind.EVENT, target=Device("", 0xFF), fields={"command_type": 0x85}, payload=b"all")
-    (heard,) = talking.server_says(everybody)
+    (heard,) = talking.server_says(EVERYBODY)
     assert (heard.kind, heard.target, heard.payload) == (Kind.EVENT, Device("", 0xFF), b"all")
-    assert said(talking, Sender.CLIENT) == []
+    assert said(talking, Sender.SERVER) == [Packet(1, 0x07, 0xFF, "", 0, 0, b"\x85all")], "in clear, to nobody by name"
+    assert said(talking, Sender.CLIENT) == [Receipt(1, 0x40, 6, "1234", 0, 0, b"")]
+    (receipt,) = talking.server_messages
+    assert (receipt.kind, receipt.name, receipt.source, receipt.correlation) == (Kind.CONTROL, "receipt", "1234", "b1")
+    answer = Message(kind=Kind.RESPONSE, correlation=heard.correlation, payload=b"here")
+    (told,) = talking.client_says(answer)
+    assert (told.kind, told.source, told.correlation, told.payload) == (Kind.RESPONSE, "1234", "b1", b"here")
     assert set(talking.sessions[Sender.SERVER].deadlines) == {"silence"}
-    with pytest.raises(StateError):
-        talking.server_says(replace(everybody, kind=Kind.REQUEST))
     with pytest.raises(TranslationError):
-        talking.server_says(replace(everybody, headers={"sealed": True}))
+        talking.server_says(replace(EVERYBODY, headers={"sealed": True}))
+
+
+def test_receipt_and_answer_to_a_broadcast_may_name_nobody_either() -> None:
+    server = ready()
+    (packet,) = packets_of(server.send(EVERYBODY, 0.0))
+    (receipt,) = server.receive(Receipt(1, 0x40, 0xFF, "", packet.command_no, 0, b""), 1.0).messages
+    assert (receipt.name, receipt.correlation) == ("receipt", "b1")
+    (answer,) = build_packets(DeviceCommand(0, 5, 0, b"me").encode(), ANSWER, 0xFF, "", packet.command_no, 100)
+    step = server.receive(answer, 2.0)
+    (told,) = step.messages
+    assert (told.kind, told.source, told.correlation, told.payload) == (Kind.RESPONSE, "1234", "b1", b"me")
+    assert step.frames == [Receipt(1, 0x44, 0xFF, "", packet.command_no, 0, b"")]
+
+
+def test_a_broadcast_without_a_receipt_is_sent_again_and_given_up() -> None:
+    server = ready(settings=SessionSettings(resends_max=1))
+    (packet,) = packets_of(server.send(EVERYBODY, 0.0))
+    assert server.tick(5.0).frames == [packet]
+    (told,) = server.tick(10.0).messages
+    assert (told.correlation, told.failure) == ("b1", Failure("no receipt after 1 repeats"))
+
+
+def test_a_broadcast_that_nobody_collects_answers_to_is_sent_once() -> None:
+    talking = known()
+    talking.server_says(replace(EVERYBODY, kind=Kind.EVENT, correlation=""))
+    assert set(talking.sessions[Sender.SERVER].deadlines) == {"silence"}
+    assert talking.server_messages == [], "the device's receipt is for nothing that waits"
+
+
+@pytest.mark.parametrize("key", [None, KEY])
+def test_a_device_reports_to_everybody(key: bytes | None) -> None:
+    talking = known(key)
+    (report,) = talking.client_says(replace(REPORT, headers={"broadcast": True}))
+    assert (report.kind, report.source, report.headers["broadcast"]) == (Kind.TELEMETRY, "1234", True)
+    assert report.fields["status"] == STATUS
+    (packet,) = said(talking, Sender.CLIENT)
+    assert (packet.device_type, packet.serial, packet.sealed) == (0xFF, "", key is not None)
+    assert said(talking, Sender.SERVER) == [Receipt(1, 0x44, 0xFF, "", packet.command_no, 0, b"")]
+    (receipt,) = talking.client_messages
+    assert (receipt.name, receipt.correlation, receipt.failure) == ("receipt", "r1", None)
+
+
+def test_a_broadcast_and_a_report_under_one_number_are_two_commands() -> None:
+    server = ready()
+    for device_type, serial in ((6, "1234"), (0xFF, "")):
+        for data in (b"a", b"b"):
+            packets = build_packets(DeviceCommand(0, 2, 0, data * 30).encode(), 0, device_type, serial, 9, 20)
+            taken = [message for packet in packets for message in server.receive(packet, 1.0).messages]
+            assert [message.payload for message in taken] == [data * 30]
 
 
 # The device's end

@@ -3,16 +3,18 @@
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec import Struct
 
+from wirelake.gateway.device_broadcast import BroadcastAnswer
 from wirelake.gateway.device_commands import DeviceAnswer, NewCommand, command_message, device_answer
 from wirelake.gateway.device_peer import DevicePeer
-from wirelake.gateway.http.errors import ApiError
+from wirelake.gateway.http.errors import ApiError, failed
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.peer import HttpPeer
 from wirelake.gateway.http.route import Access, Parameter, Route
 from wirelake.limits import HTTP_NAMES_AT_ONCE, HTTP_ROWS_AT_ONCE
-from wirelake.message import Fault
+from wirelake.message import COMMAND, DEVICES_SERVICE, EVERY_DEVICE, Fault, Kind, Message, Operation
 from wirelake.protocols.hextext import parse_hex
 from wirelake.protocols.session import Closing
 from wirelake.state.records import sorted_slices
@@ -156,9 +158,11 @@ async def remove(exchange: Exchange, _: None) -> None:
     await commit
 
 
-async def command(exchange: Exchange, new: NewCommand) -> DeviceAnswer:
+async def command(exchange: Exchange, new: NewCommand) -> DeviceAnswer | BroadcastAnswer:
     gateway = exchange.gateway
     serial = exchange.path("serial")
+    if serial == EVERY_DEVICE:  # percent-encoded, which the other route does not match
+        return await broadcast(exchange, new)
     request = command_message(serial, new, source=exchange.identity, correlation=exchange.id)
     if serial not in gateway.broker.devices:
         if gateway.state.devices.find(serial) is None:
@@ -172,6 +176,19 @@ async def command(exchange: Exchange, new: NewCommand) -> DeviceAnswer:
             raise ApiError(504, f"device {serial[:64]!r} did not answer within {new.wait_ms} ms")
         raise ApiError(failure.code if 400 <= failure.code < 600 else 504, failure.text)
     return said
+
+
+async def broadcast(exchange: Exchange, new: NewCommand) -> BroadcastAnswer:
+    request = Message(
+        kind=Kind.REQUEST,
+        target=Operation(DEVICES_SERVICE, COMMAND, EVERY_DEVICE),
+        correlation=exchange.id,
+        fields=msgspec.to_builtins(new),
+    )
+    (answer,) = await HttpPeer(exchange).ask(request, new.wait_ms / 1000)
+    if answer.failure is not None:
+        raise failed(answer.failure)
+    return msgspec.convert(answer.fields, BroadcastAnswer)
 
 
 _DEVICE: Final[dict[str, Any]] = {
@@ -248,6 +265,28 @@ ROUTES = (
         recorded=True,
         parameters=(Parameter("serial", "Of the device."),),
         refusals=(404,),
+    ),
+    Route(
+        method="POST",
+        path="/api/devices/*/commands",
+        summary="Send a command to every device, and answer with what each of them says.",
+        handle=broadcast,
+        takes=NewCommand,
+        gives=BroadcastAnswer,
+        recorded=True,
+        refusals=(501, 504),
+        example={"type": 130, "data": "0a0b", "wait_ms": 5000},
+        example_answer={
+            "devices": 3,
+            "receipts": 2,
+            "answered": 1,
+            "omitted": 0,
+            "answers": [{"serial": "1234", "type": 2, "error": 0, "device_time": 1_700_000_000, "data": "0c0d"}],
+            "unanswered": [
+                {"serial": "1235", "receipt": True, "reason": "timeout"},
+                {"serial": "1236", "receipt": False, "reason": "not heard from"},
+            ],
+        },
     ),
     Route(
         method="POST",

@@ -66,6 +66,14 @@ class GatewayCollector(Collector):
                     family.add_metric([protocol, direction], count)
             yield family
         yield _value("wirelake_commands_assembling", "Commands of devices not yet complete.", traffic.assembling)
+        failed = CounterMetricFamily(
+            "wirelake_device_commands_failed",
+            "Commands of devices that expired before they were complete, or were refused.",
+            labels=["state", "reason"],
+        )
+        for (state, reason), count in counters.device_commands.items():
+            failed.add_metric([state, reason], count)
+        yield failed
         yield _by_reason("wirelake_errors", "Faults of peers and of ours.", counters.errors)
         yield _by_protocol("wirelake_quarantined", "Pieces that could not be read.", counters.quarantined)
 

@@ -25,6 +25,7 @@ _PAYLOAD: Final = "payload"
 _PATHS: Final = (
     ("/api/topics/{topic}/notifications", re.compile(r"/api/topics/(?P<topic>.+)/notifications"), "publish"),
     ("/api/services/{service}/{op}", re.compile(r"/api/services/(?P<service>.+)/(?P<op>.+)"), ""),
+    ("/api/devices/*/commands", re.compile(r"/api/devices/(?:\*|%2A)/commands"), "command"),
     ("/api/devices/{serial}/commands", re.compile(r"/api/devices/(?P<serial>.+)/commands"), "command"),
     ("/api/subscribe", re.compile(r"/api/subscribe"), "subscribe"),
     ("/api/acks", re.compile(r"/api/acks"), "ack"),

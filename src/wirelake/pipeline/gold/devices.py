@@ -9,6 +9,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from wirelake.protocols.apostol.opcodes import BROADCAST_DEVICE_TYPE
+
 STATUS: Final = 0x01
 
 
@@ -19,7 +21,8 @@ def device_latest(before: DataFrame, commands: DataFrame, readings: DataFrame) -
         .unionByName(before.select("serial", "device_type", "at", f.col("device_time").alias("measured_at")))
         .groupBy("serial")
         .agg(
-            f.max_by("device_type", "at").alias("device_type"),
+            # A broadcast does not have the device's own type.
+            f.max_by("device_type", f.struct(f.col("device_type") != BROADCAST_DEVICE_TYPE, "at")).alias("device_type"),
             f.max("at").alias("at"),
             f.max("measured_at").alias("device_time"),
         )

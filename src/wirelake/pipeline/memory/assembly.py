@@ -344,18 +344,20 @@ class Assembly(Struct, array_like=True):
 class Seal:
     """The key of one device, looked up when it is first needed."""
 
-    __slots__ = ("_device", "_key", "_key_of", "_looked_up")
+    __slots__ = ("_device", "_key", "_key_of", "_looked_up", "_serial")
 
-    def __init__(self, key_of: Callable[[str], bytes | None], device_type: int, serial: str) -> None:
+    def __init__(self, key_of: Callable[[str], bytes | None], serial: str, device: tuple[int, str]) -> None:
+        """`device` is type and serial as the packets have them: a broadcast has no serial."""
         self._key_of = key_of
-        self._device = (device_type, serial)
+        self._serial = serial
+        self._device = device
         self._key: bytes | None = None
         self._looked_up = False
 
     @property
     def key(self) -> bytes | None:
         if not self._looked_up:
-            self._key, self._looked_up = self._key_of(self._device[1]), True
+            self._key, self._looked_up = self._key_of(self._serial), True
         return self._key
 
     @property

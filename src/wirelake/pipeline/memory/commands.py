@@ -46,7 +46,7 @@ _BITS: Final = (
     ("sealed", SEALED),
 )
 _DEVICE: Final = "="  # in a key, before a serial
-_BROADCAST: Final = "*"  # before the identity of whom it was sent to
+_BROADCAST: Final = "*"  # before the identity of the device that it was sent to, or came from
 _DEVICE_HEAD_BYTES: Final = 6  # of a device's command, before its data
 _Row = tuple[Any, ...]
 _Said = tuple[int | None, int | None, int | None, bytes | None, str | None]  # type, error, time, data, fields
@@ -60,7 +60,7 @@ def fragment_items(packets: pa.RecordBatch) -> pa.Table:
     for name, bit in _BITS:
         bits = pc.multiply(packets[name].cast(pa.int32()), bit)
         flags = bits if flags is None else pc.add(flags, bits)
-    # A broadcast names no device: each that it was sent to has its own.
+    # A broadcast names no device: each that it was sent to, or came from, has its own.
     serial, identity = packets["serial"], packets["identity"]
     whose = pc.if_else(
         pc.equal(serial, ""),
@@ -129,7 +129,7 @@ def _take(items: pa.Table, keys: pa.DictionaryArray, states: dict[str, Assembly]
                 out.add(place, assembly, done)
             current, done = index, []
             place = _Place(names[index])
-            seal = Seal(out.key_of, place.device_type, place.serial)
+            seal = Seal(out.key_of, place.serial, (place.device_type, place.serial_sent))
             assembly = states.get(names[index])
             if assembly is None:
                 assembly = states[names[index]] = Assembly()
@@ -166,12 +166,13 @@ def _made_room(carried: pa.Table, out: "_Settling", clock_us: int) -> Outcome:
 class _Place:
     """Whose packets: what a key of items says."""
 
-    __slots__ = ("device_type", "direction", "serial")
+    __slots__ = ("device_type", "direction", "serial", "serial_sent")
 
     def __init__(self, key: str) -> None:
         self.direction, device_type, whose = key.split("/", 2)
         self.device_type = int(device_type)
-        self.serial = whose[1:] if whose[0] == _DEVICE else ""
+        self.serial = whose[1:]
+        self.serial_sent = self.serial if whose[0] == _DEVICE else ""  # as the packets have it: a broadcast has none
 
 
 class _Settling:
@@ -213,7 +214,7 @@ class _Settling:
         if params & (SEALED | ZIPPED):
             key = self.key_of(place.serial) if params & SEALED else None
             inflated_max = self.rules.inflated_bytes_max
-            data = open_command(data, params, place.device_type, place.serial, done.command_no, key, inflated_max)
+            data = open_command(data, params, place.device_type, place.serial_sent, done.command_no, key, inflated_max)
         command = parse_command(data, to_device=params & TO_DEVICE != 0)
         if not isinstance(command, DeviceCommand):
             return command.command_type, None, None, command.data, None

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from wirelake.message import Failure, Kind
+from wirelake.message import BROADCAST, Failure, Kind
 from wirelake.message import Message as Common
 from wirelake.protocols.apostol import crypto
 from wirelake.protocols.apostol.assembly import Assembled
 from wirelake.protocols.apostol.commands import Command
-from wirelake.protocols.apostol.frames import Packet
-from wirelake.protocols.apostol.opcodes import ANSWER, REQUEST_BIT
+from wirelake.protocols.apostol.frames import Packet, Receipt, receipt_for
+from wirelake.protocols.apostol.opcodes import ANSWER, BROADCAST_DEVICE, REQUEST_BIT
 from wirelake.protocols.apostol.outbox import Sent
 from wirelake.protocols.apostol.peer import Peer
 from wirelake.protocols.apostol.session import CLIENT_TABLE, SessionSettings
@@ -50,15 +50,20 @@ class ClientSession(Peer):
     def _is_for_us(self, packet: Packet) -> bool:
         return packet.to_device and (packet.serial == self.serial or packet.broadcast)
 
+    def _receipt_for(self, packet: Packet) -> Receipt:
+        """In our own name, also for a broadcast: it names nobody, and the gateway wants to know who has it."""
+        return replace(receipt_for(packet), device_type=self.device_type, serial=self.serial)
+
     def _command(self, assembled: Assembled, command: Command, step: Step) -> None:
         message = command_message(assembled, command)
-        if message.kind is Kind.REQUEST:
+        if message.kind in {Kind.REQUEST, Kind.EVENT}:  # an event is a broadcast, which may be answered
             self._requests[assembled.command_no] = command.command_type
         step.messages.append(message)
 
     def _report(self, message: Common, now_s: float, step: Step) -> None:
         command = command_bytes(message, Sender.CLIENT)
-        packets = self._build(message, command, 0, self._free_no())
+        device = BROADCAST_DEVICE if message.headers.get(BROADCAST) else None
+        packets = self._build(message, command, 0, self._free_no(), device)
         self._post(packets, message.correlation, now_s, step)
 
     def _answer(self, message: Common, now_s: float, step: Step) -> None:

@@ -20,6 +20,7 @@ COMMAND_BITS: Final = TO_DEVICE | ANSWER | ZIPPED | SEALED
 REQUEST_BIT: Final = 0x80  # of command_type: set in what goes to the device, clear in what comes from it
 
 BROADCAST_DEVICE_TYPE: Final = 0xFF
+BROADCAST_DEVICE: Final = (BROADCAST_DEVICE_TYPE, "")  # type and serial of a broadcast
 
 
 class CommandType(IntEnum):

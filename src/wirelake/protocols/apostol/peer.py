@@ -16,7 +16,7 @@ from wirelake.protocols.apostol.commands import Command, parse_command
 from wirelake.protocols.apostol.envelope import build_packets, open_command
 from wirelake.protocols.apostol.finished import DeviceKey
 from wirelake.protocols.apostol.frames import Packet, Receipt, receipt_for
-from wirelake.protocols.apostol.opcodes import SEALED, ZIPPED
+from wirelake.protocols.apostol.opcodes import SEALED, TO_DEVICE, ZIPPED
 from wirelake.protocols.apostol.outbox import Outbox, Sent
 from wirelake.protocols.apostol.session import SessionSettings
 from wirelake.protocols.apostol.translation import PROTOCOL_NAME, trouble_message
@@ -94,11 +94,13 @@ class Peer(Session):
         if not self._is_for_us(packet):
             self.counts.astray += 1
             return
-        if not packet.broadcast:
-            step.frames.append(receipt_for(packet))
+        step.frames.append(self._receipt_for(packet))
         for assembled in self.assembler.add(packet, now_s):
             self._hand_up(assembled, step)
         self._set_deadlines()
+
+    def _receipt_for(self, packet: Packet) -> Receipt:
+        return receipt_for(packet)
 
     def _hand_up(self, assembled: Assembled, step: Step) -> None:
         if assembled.state is not State.COMPLETE:
@@ -171,10 +173,14 @@ class Peer(Session):
     def _build(
         self, message: Common, command: bytes, params: int, command_no: int, device: tuple[int, str] | None = None
     ) -> list[Packet]:
-        """The packets of our own command. With a key they are sealed, unless the header `sealed` says otherwise."""
+        """The packets of our own command. With a key they are sealed, unless the header `sealed` says otherwise.
+
+        A broadcast to all devices is in clear: they have no key in common.
+        """
         device_type, serial = device or (self.device_type, self.serial)
-        sealed = bool(message.headers.get("sealed", self._key is not None and device is None))
-        if sealed and (self._key is None or device is not None):
+        can_seal = self._key is not None and not (device is not None and params & TO_DEVICE)
+        sealed = bool(message.headers.get("sealed", can_seal))
+        if sealed and not can_seal:
             raise TranslationError("there is no key to seal this command with")
         params |= ZIPPED if message.headers.get("zipped") else 0
         params |= SEALED if sealed else 0

@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from wirelake.errors import SealError, StateError
 from wirelake.limits import APOSTOL_HELD_BYTES_MAX, APOSTOL_HELD_PACKETS_MAX, APOSTOL_PACKET_BYTES_MAX
-from wirelake.message import Credentials, Failure, Kind, Op, control
+from wirelake.message import BROADCAST, Credentials, Failure, Kind, Op, control
 from wirelake.message import Message as Common
 from wirelake.protocols.apostol import crypto
 from wirelake.protocols.apostol.assembly import Assembled, State
 from wirelake.protocols.apostol.commands import Command, DeviceCommand
 from wirelake.protocols.apostol.frames import Packet, Receipt
-from wirelake.protocols.apostol.opcodes import BROADCAST_DEVICE_TYPE, REQUEST_BIT, SEALED, TO_DEVICE
+from wirelake.protocols.apostol.opcodes import BROADCAST_DEVICE, REQUEST_BIT, SEALED, TO_DEVICE
 from wirelake.protocols.apostol.outbox import Sent
 from wirelake.protocols.apostol.peer import Peer
 from wirelake.protocols.apostol.session import SERVER_TABLE, ServerState, SessionSettings
@@ -25,9 +25,6 @@ from wirelake.protocols.apostol.translation import (
 )
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.session import Closing, Step
-
-_BROADCAST = (BROADCAST_DEVICE_TYPE, "")
-
 
 IsNew = Callable[[int, int, bytes], bool]  # device_type, device time, the sealed command
 
@@ -73,7 +70,8 @@ class ServerSession(Peer):
         return step
 
     def _is_for_us(self, packet: Packet) -> bool:
-        return packet.serial == self.serial and not packet.to_device
+        """Also a broadcast: whoever sorts packets by device knows which one it came from."""
+        return (packet.serial == self.serial or packet.broadcast) and not packet.to_device
 
     def _first(self, packet: Packet, now_s: float, step: Step) -> None:
         if packet.to_device or packet.broadcast:
@@ -142,6 +140,8 @@ class ServerSession(Peer):
 
     def _command(self, assembled: Assembled, command: Command, step: Step) -> None:
         message = command_message(assembled, command)
+        if (assembled.device_type, assembled.serial) == BROADCAST_DEVICE:
+            message = replace(message, source=self.serial, headers={**message.headers, BROADCAST: True})
         if not assembled.answer:
             step.messages.append(message)
             return
@@ -154,18 +154,21 @@ class ServerSession(Peer):
         step.messages.append(replace(message, correlation=request.correlation))
 
     def _ask(self, message: Common, now_s: float, step: Step) -> None:
-        self._check_device(message)
+        is_broadcast = _is_broadcast(message)
+        if not is_broadcast:
+            self._check_device(message)
         command = command_bytes(message, Sender.SERVER)
         number = self._free_no()
-        self._post(self._build(message, command, TO_DEVICE, number), message.correlation, now_s, step)
-        self._requests[number] = _Request(message.correlation, command[0], now_s + self.settings.request_s)
+        packets = self._build(message, command, TO_DEVICE, number, BROADCAST_DEVICE if is_broadcast else None)
+        self._post(packets, message.correlation, now_s, step)
+        due_s = now_s + self.settings.request_s
+        self._requests[number] = _Request(message.correlation, command[0], due_s, is_broadcast)
         self._set_deadlines()
 
     def _tell(self, message: Common, now_s: float, step: Step) -> None:
-        target = device_of(message, Sender.SERVER)
         command = command_bytes(message, Sender.SERVER)
-        if (target.type, target.serial) == _BROADCAST:
-            step.frames.extend(self._build(message, command, TO_DEVICE, self._free_no(), _BROADCAST))
+        if _is_broadcast(message):
+            step.frames.extend(self._build(message, command, TO_DEVICE, self._free_no(), BROADCAST_DEVICE))
             return
         self._check_device(message)
         self._post(self._build(message, command, TO_DEVICE, self._free_no()), message.correlation, now_s, step)
@@ -174,6 +177,20 @@ class ServerSession(Peer):
         target = device_of(message, Sender.SERVER)
         if target.serial != self.serial:
             raise StateError(f"this is the session of device '{self.serial}', not of '{target.serial}'")
+
+    def _delivered(self, sent: Sent, step: Step) -> None:
+        """Tell who collects the receipts of a broadcast; a request to one device is known by its answer."""
+        request = self._requests.get(sent.command_no)
+        if request is not None and request.is_broadcast:
+            step.messages.append(
+                Common(
+                    kind=Kind.CONTROL,
+                    name=Receipt.name,
+                    protocol=PROTOCOL_NAME,
+                    source=self.serial,
+                    correlation=request.correlation,
+                )
+            )
 
     def _given_up(self, sent: Sent, failure: Failure, _now_s: float, step: Step) -> None:
         request = self._requests.pop(sent.command_no, None)
@@ -215,3 +232,9 @@ class _Request(Struct):
     correlation: str
     command_type: int
     due_s: float
+    is_broadcast: bool
+
+
+def _is_broadcast(message: Common) -> bool:
+    target = device_of(message, Sender.SERVER)
+    return (target.type, target.serial) == BROADCAST_DEVICE

@@ -90,7 +90,7 @@ SERVER_TABLE = Table(
         Row(S.CHECKING, "clock check", "_undecided", (S.CLOSED,), "close without a word"),
         Row(S.READY, "packet", "_packet", (S.READY,), "receipt; the command goes up once it is complete"),
         Row(S.READY, "receipt", "_receipt", (S.READY,), "that packet is not sent again"),
-        Row(S.READY, "app request", "_ask", (S.READY,), "packets to the device; its answer goes up"),
+        Row(S.READY, "app request", "_ask", (S.READY,), "packets to the device, or a broadcast; its answer goes up"),
         Row(
             S.READY,
             "app event",
@@ -116,7 +116,7 @@ SERVER_TABLE = Table(
 C = ClientState
 CLIENT_TABLE = Table(
     [
-        Row(C.READY, "packet", "_packet", (C.READY,), "receipt, but for a broadcast; the complete command goes up"),
+        Row(C.READY, "packet", "_packet", (C.READY,), "receipt; the complete command goes up"),
         Row(C.READY, "receipt", "_receipt", (C.READY,), "that packet is not sent again; the last one is told above"),
         Row(C.READY, "app telemetry", "_report", (C.READY,), "packets with a number of our own"),
         Row(C.READY, "app response", "_answer", (C.READY,), "packets with the request's number and the answer bit"),
