@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
+from websockets.utils import accept_key
 
 from gateway.running import HOST, WAIT_S, running_gateway
 from wirelake.gateway.unmasked import Masking
@@ -78,6 +79,65 @@ def test_without_the_setting_unmasked_frames_are_refused(tmp_path: Path) -> None
             assert heard[0] == 0x88, "a close frame"
             assert int.from_bytes(heard[2:4]) == 1002
             assert running.gateway.counters.frames_in["sisnet"] == 0
+
+    asyncio.run(story())
+
+
+AUTHORS_KEY = b"ILQL3ApAfaDHTncMRryNsbza"
+AUTHORS_HANDSHAKE = (
+    b"GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: %s\r\n\r\n"
+)
+
+
+def test_the_authors_clients_conversation(tmp_path: Path) -> None:
+    """No Host, a key of 24 letters and digits, nothing masked, long messages in pieces, service with cmd and ask."""
+    long = b'5:{"service":"sisdb","cmd":"set","ask":{"key":"k","sdb":"t","data":{"time":2,"s":"%s"}}}' % (b"x" * 40_000)
+    pieces = [long[at : at + 16_000] for at in range(0, len(long), 16_000)]
+    asked = {
+        b'1:{"cmd":"login","ask":{"username":"terminal","password":"t0ken"}}': b'1:{"ans":0}',
+        b'2:{"service":"sisdb","cmd":"create","ask":{"sdb":"t","fields":{"time":["U",4],"s":["C",50000]}}}': (
+            b'2:{"ans":0}'
+        ),
+        b'3:{"service":"sisdb","cmd":"set","ask":{"key":"k","sdb":"t","data":{"time":1,"s":"a"}}}': b'3:{"ans":0}',
+        b'4:{"service":"sisdb","cmd":"get","ask":{"key":"k","sdb":"t"}}': b'4:{"ans":4,"msg":[[1,"a"]]}',
+    }
+
+    async def story() -> None:
+        async with running_gateway(
+            tmp_path, "sisnet", identities=[("terminal", "t0ken")], sisnet={"lenient": True}
+        ) as running:
+            reader, writer = await asyncio.open_connection(HOST, running.port("sisnet"))
+            writer.write(AUTHORS_HANDSHAKE % AUTHORS_KEY)
+            accepted = await until(reader, b"\r\n\r\n")
+            assert accepted.startswith(b"HTTP/1.1 101 ")
+            assert b"\r\nSec-WebSocket-Accept: " + accept_key(AUTHORS_KEY.decode()).encode() + b"\r\n" in accepted
+            for request, answer in asked.items():
+                writer.write(frame(request))
+                assert await until(reader, answer) == frame(answer)
+            for place, piece in enumerate(pieces):
+                opcode = Opcode.CONT if place else Opcode.TEXT
+                writer.write(Frame(opcode, piece, fin=place == len(pieces) - 1).serialize(mask=False))
+            assert await until(reader, b"}") == frame(b'5:{"ans":0}')
+            writer.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("lenient", "key"), [(False, AUTHORS_KEY), (True, AUTHORS_KEY[1:]), (True, AUTHORS_KEY + b"x"), (True, b"")]
+)
+def test_other_keys_are_refused(tmp_path: Path, lenient: bool, key: bytes) -> None:
+    async def story() -> None:
+        async with running_gateway(tmp_path, "sisnet", sisnet={"lenient": lenient}) as running:
+            reader, writer = await asyncio.open_connection(HOST, running.port("sisnet"))
+            handshake = AUTHORS_HANDSHAKE.replace(b"Upgrade: w", b"Host: gateway\r\nUpgrade: w") % key
+            writer.write(handshake)
+            async with asyncio.timeout(WAIT_S):
+                refused = await reader.read(-1)
+            assert refused.startswith(b"HTTP/1.1 400 ")
+            assert b"Sec-WebSocket-Key" in refused
+            writer.close()
 
     asyncio.run(story())
 

@@ -31,6 +31,7 @@ OLD_LOGIN = b'1:{"cmd":"login","argv":{"version":1,"format":"json","username":"u
     [
         (NEW_LOGIN, b'1:{"ans":0}', b'1:{"ans":-1,"msg":"wrong"}'),
         (OLD_LOGIN, b'1:{"login":"ok"}', b'1:{"logout":"wrong"}'),
+        (OLD_LOGIN.replace(b'"argv"', b'"ask"'), b'1:{"ans":0}', b'1:{"ans":-1,"msg":"wrong"}'),
         (NEW_LOGIN.replace(b'"ask"', b'"fmt":"bytes","ask"'), b"1:B\x40", b"1:B\x46\x02-1\x05wrong"),
     ],
 )
@@ -183,6 +184,10 @@ def test_logout_in_the_older_words() -> None:
         (b'n:{"cmd":"sisdb.get"}', {"fields": {"k.info": []}}, b'n:{"k.info":[]}'),
         (b'n:{"cmd":"sisdb.get"}', {"failure": Failure("no", 7)}, b'n:{"ans":-1,"msg":"no"}'),
         (b'n:{"cmd":"sisdb.set"}', {}, b'n:{"ans":0}'),
+        (b'n:{"service":"sisdb","cmd":"get","ask":{}}', {"fields": {"msg": [[1]]}}, b'n:{"ans":4,"msg":[[1]]}'),
+        (b'n:{"service":"sisdb","cmd":"get"}', {"fields": {"a": 1}}, b'n:{"ans":5,"msg":{"a":1}}'),
+        (b'n:{"cmd":"sisdb.get","ask":{"key":"k"}}', {"fields": {"a": 1}}, b'n:{"ans":5,"msg":{"a":1}}'),
+        (b'n:{"cmd":"sisdb.get","argv":{"key":"k"}}', {"fields": {"a": 1}}, b'n:{"a":1}'),
         (b"n:B\x02\x03get", {"fields": {"msg": 7}}, b"n:B\x46\x011\x017"),
         (b"n:B\x12\x03get\x04json", {"fields": {"msg": 7}}, b'n:{"ans":1,"msg":7}'),
         (b'n:{"command":"get","lnk":"a.b"}', {}, b'n:{"ans":0,"lnk":"a.b"}'),

@@ -24,6 +24,8 @@ ASKED_AS = "sisnet.name"  # header of a request that is relayed: the name it was
 
 # Keys of a JSON request that have a meaning of their own; all others are carried along as headers.
 _OWN_KEYS = frozenset({"service", "command", "cmd", "ask", "argv", "key", "sdb", "fmt", "ans", "msg", "fuc"})
+_OLDER_KEYS = frozenset({"cmd", "argv"})
+_NEWER_KEYS = frozenset({"service", "ask"})
 _JSON_STARTS = frozenset(b'{["-0123456789tfn')
 
 
@@ -121,8 +123,14 @@ def _from_values(values: dict[str, Any]) -> Request:
         ask=ask,
         fmt=word_of(values.get("fmt")),
         headers=headers_for_keys(values),
-        dialect=Dialect.OLD if "cmd" in values or "argv" in values else Dialect.NEW,
+        dialect=_dialect(values),
     )
+
+
+def _dialect(values: dict[str, Any]) -> Dialect:
+    """Tell the older dialect by its keys. The authors' clients mix both, `{service, cmd, ask}`, and expect `ans`."""
+    older = not _OLDER_KEYS.isdisjoint(values) and _NEWER_KEYS.isdisjoint(values)
+    return Dialect.OLD if older else Dialect.NEW
 
 
 def _beside(named: dict[str, Any], argv: Any, command: str) -> dict[str, Any]:
