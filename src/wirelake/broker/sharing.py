@@ -27,6 +27,7 @@ from wirelake.limits import (
 )
 from wirelake.message import Fault, Kind, Message, Operation, Topic
 from wirelake.protocols.session import Closing
+from wirelake.protocols.sisnet.request import FORWARDED, forwarded_bytes
 from wirelake.protocols.sisnet.subscriptions import Interest, subscribed_by
 
 UNSUB: Final = "unsub"
@@ -118,7 +119,7 @@ class Sharing:
             self._answer(call, failed("", "too many requests wait for this upstream", Fault.BUSY))
             return
         shared = self._new(key, request, interest)
-        shared.bytes = size
+        shared.bytes = size + forwarded_bytes(request)
         shared.waiting.append(call)
         self._by_key[key] = shared
         self._send(shared)
@@ -264,7 +265,8 @@ class Sharing:
             self._drop(each)
         target = shared.request.target
         if isinstance(target, Operation) and shared.confirmed is not None:
-            unsub = replace(shared.request, target=replace(target, op=UNSUB))
+            headers = {name: value for name, value in shared.request.headers.items() if name != FORWARDED}
+            unsub = replace(shared.request, target=replace(target, op=UNSUB), headers=headers)
             self._send(self._new(b"", unsub, None, one_way=True))
 
     def _drop(self, shared: Shared) -> None:

@@ -9,12 +9,13 @@ from wirelake.protocols.frame import Sender
 from wirelake.protocols.session import Closing, Step
 from wirelake.protocols.sisnet import snappy
 from wirelake.protocols.sisnet.answer import failed
+from wirelake.protocols.sisnet.binary_form import BinaryRequest
 from wirelake.protocols.sisnet.data_line import DataLine
 from wirelake.protocols.sisnet.json_form import Json
 from wirelake.protocols.sisnet.names import SisnetFrame, own_name, relayed
 from wirelake.protocols.sisnet.opcodes import Dialect
 from wirelake.protocols.sisnet.peer import Asked, Heard, Peer
-from wirelake.protocols.sisnet.request import ASKED_AS, Request, write_json_request
+from wirelake.protocols.sisnet.request import FORWARDED, Request, write_json_request
 from wirelake.protocols.sisnet.session import CLIENT_TABLE, ClientState, Settings
 from wirelake.protocols.sisnet.subscriptions import Subscriptions, subscribed_by
 from wirelake.protocols.sisnet.translation import (
@@ -32,7 +33,7 @@ class ClientSession(Peer):
     """Asks in `dialect`; with `binary`, questions and answers are in the binary form, with `compress` packed by snappy.
 
     What is pushed for a subscription comes up as a NOTIFICATION with the correlation of the request that subscribed.
-    A request with the header `sisnet.name` is relayed: it goes out under our name and that one.
+    A request that came in a frame, which is in its header `sisnet.frame`, is relayed: its bytes go out behind our name.
     An answer in several packets comes up as it comes, each saying in `more` how many still follow.
     """
 
@@ -128,11 +129,12 @@ class ClientSession(Peer):
         super()._ask(message, correlation, now_s, step)
 
     def _request_frame(self, message: Message, name: str) -> SisnetFrame:
-        frame = request_from_message(message, name, self._dialect, binary=self._binary)
-        asked = message.headers.get(ASKED_AS)
-        if isinstance(frame, Json) and isinstance(asked, str):
-            return replace(frame, message_name=relayed(name, asked))
-        return frame
+        frame = message.headers.get(FORWARDED)
+        if isinstance(frame, Json):
+            return replace(frame, message_name=relayed(name, frame.message_name))
+        if isinstance(frame, BinaryRequest):
+            return replace(frame, message_name=relayed(name, frame.message_name) if frame.can_be_relayed else name)
+        return request_from_message(message, name, self._dialect, binary=self._binary)
 
     def _serve(self, heard: Heard, now_s: float, step: Step) -> None:
         """Both ends count names from 1: what asks under the name of a subscription is a push only as a data line."""

@@ -6,6 +6,7 @@ n a m e : c o m m a n d : k e y : s d b : data …
 import re
 
 from wirelake.errors import EncodeError
+from wirelake.protocols.sisnet.binary_form import refuse_relayed_binary
 from wirelake.protocols.sisnet.names import RELAYED_NAME, SECTION, SisnetFrame
 from wirelake.protocols.sisnet.opcodes import FORMS
 
@@ -20,6 +21,12 @@ class DataLine(SisnetFrame, frozen=True):
     key: str
     sdb: str
     data: bytes
+
+    def encode(self) -> bytes:
+        message = super().encode()
+        if "B" in (self.key[:1], self.sdb[:1]):
+            refuse_relayed_binary(message)
+        return message
 
     def _rest(self) -> bytes:
         head = b""

@@ -16,7 +16,7 @@ from wirelake.protocols.sisnet.binary_form import BinaryRequest
 from wirelake.protocols.sisnet.data_line import DataLine
 from wirelake.protocols.sisnet.foreign import Redis
 from wirelake.protocols.sisnet.json_form import Json
-from wirelake.protocols.sisnet.names import SisnetFrame, own_name
+from wirelake.protocols.sisnet.names import SisnetFrame, can_name_binary, own_name
 from wirelake.protocols.sisnet.opcodes import BYTES_FORMATS, Dialect
 from wirelake.protocols.sisnet.records import RecordTable, read_tables, write_tables
 from wirelake.protocols.sisnet.redis_form import NO_COMMAND, RedisQuestion
@@ -136,7 +136,7 @@ class Peer(Session):
         return Question(
             frame.message_name,
             request.dialect if isinstance(frame, Json) else self._dialect,
-            binary=fmt in BYTES_FORMATS and ":" not in frame.message_name,  # relayed names are JSON's alone
+            binary=fmt in BYTES_FORMATS and can_name_binary(frame.message_name),
             redis=NO_COMMAND if isinstance(frame, Redis) else None,
             lnk=request.headers.get("lnk"),
         )

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from wirelake.errors import ProtocolError
-from wirelake.message import PRIVATE_HEADERS
+from wirelake.message import PRIVATE_HEADERS, Message
 from wirelake.protocols.jsontext import read_json, write_json
 from wirelake.protocols.sisnet.binary_form import BinaryRequest, Extension
 from wirelake.protocols.sisnet.data_line import DataLine
@@ -20,7 +20,7 @@ DEFAULT_SERVICE = "sisdb"
 REDIS_SERVICE = "redis"
 HTTP_FORMAT = "http"
 
-ASKED_AS = "sisnet.name"  # header of a request that is relayed: the name it was asked under
+FORWARDED = "sisnet.frame"  # header of a request: the frame that it came in, for a relay to pass on as it is
 
 # Keys of a JSON request that have a meaning of their own; all others are carried along as headers.
 _OWN_KEYS = frozenset({"service", "command", "cmd", "ask", "argv", "key", "sdb", "fmt", "ans", "msg", "fuc"})
@@ -79,6 +79,16 @@ def write_binary_request(request: Request, name: str) -> BinaryRequest:
         lnk=_optional(headers.get("lnk")),
         extensions=extensions or None,
     )
+
+
+def forwarded_bytes(message: Message) -> int:
+    """About how many bytes a request's own frame holds, beside its fields and payload."""
+    frame = message.headers.get(FORWARDED)
+    if isinstance(frame, Json):
+        return len(frame.text)
+    if isinstance(frame, BinaryRequest):
+        return len(frame.ask or b"") + len(frame.data or b"")
+    return 0
 
 
 def headers_for_keys(headers: dict[str, Any]) -> dict[str, Any]:

@@ -14,9 +14,11 @@ from wirelake.protocols.sisnet import snappy
 from wirelake.protocols.sisnet.answer import OK, Answer, failed, write_answer
 from wirelake.protocols.sisnet.foreign import Redis
 from wirelake.protocols.sisnet.json_form import Json
+from wirelake.protocols.sisnet.names import SisnetFrame
 from wirelake.protocols.sisnet.opcodes import BYTES_FORMATS, Dialect
 from wirelake.protocols.sisnet.peer import Heard, Peer, Question
 from wirelake.protocols.sisnet.redis_form import RedisForm
+from wirelake.protocols.sisnet.request import FORWARDED
 from wirelake.protocols.sisnet.session import SERVER_TABLE, ServerState, Settings
 from wirelake.protocols.sisnet.subscriptions import Interest, Subscriptions, pattern_topic
 from wirelake.protocols.sisnet.texts import word_of
@@ -56,11 +58,6 @@ class ServerSession(Peer):
     @property
     def deciding(self) -> bool:
         return self.state is ServerState.CHECKING
-
-    def asked_as(self, correlation: str) -> str:
-        """The name of a request that is not answered yet."""
-        question = self._open.get(correlation)
-        return "" if question is None else question.name
 
     def _listen(self, frame: Frame) -> tuple[str, Any]:
         """A frame that is held is looked at when the login is decided: only then it is known how it was packed."""
@@ -166,6 +163,12 @@ class ServerSession(Peer):
                 return
             content = self._redis.answer(asked, Message(kind=Kind.RESPONSE))
         self._say(Redis(question.name, content), step)
+
+    def _put(self, question: Question, message: Message, frame: SisnetFrame, step: Step) -> None:
+        if message.kind is Kind.REQUEST:
+            kept = replace(frame, values=None) if isinstance(frame, Json) else frame  # its text is all that goes on
+            message = replace(message, headers={**message.headers, FORWARDED: kept})
+        super()._put(question, message, frame, step)
 
     def _has_room(self, interest: Interest) -> bool:
         pending = [question.subscribes for question in self._open.values() if question.subscribes is not None]
