@@ -302,6 +302,7 @@ class Sharing:
 
     def _keep(self, shared: Shared, packet: Message, now_s: float) -> None:
         size = len(packet.payload) + len(_json(packet.fields) or b"") + _PACKET_OVERHEAD_BYTES
+        size += forwarded_bytes(packet)
         shared.packets.append(packet)
         self._kept.append((now_s, size, shared))
         self._kept_bytes += size

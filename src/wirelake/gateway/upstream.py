@@ -8,6 +8,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -270,7 +271,7 @@ class UpstreamEntrance:
 
     def __init__(self, gateway: "Gateway", upstream: Upstream, scheme: str) -> None:
         self.gateway = gateway
-        self.new_session: Callable[[float], Session] = ClientSession
+        self.new_session: Callable[[float], Session] = partial(ClientSession, relays=True)
         self.protocol = registry.get("sisnet")
         self._upstream = upstream
         self._websocket = scheme in {"ws", "wss"}

@@ -182,9 +182,12 @@ class Peer(Session):
         question = self._open.get(message.correlation)
         if question is None:
             return  # answered already, or never asked
-        self._reply(question, answer_from_message(message, question.dialect), step)
+        self._reply_with(question, message, step)
         if not message.more:
             del self._open[message.correlation]
+
+    def _reply_with(self, question: Question, message: Message, step: Step) -> None:
+        self._reply(question, answer_from_message(message, question.dialect), step)
 
     def _reply(self, question: Question, answer: Answer, step: Step) -> None:
         """The answer in the question's own dialect and form."""
@@ -256,13 +259,16 @@ class Peer(Session):
         asked = self._asked.pop(name, None)
         if asked is None:
             return
-        message = answer_to_message(heard.answer, heard.frame)
+        message = self._answer_message(heard)
         if message.more:
             self._asked[name] = replace(asked, due_s=now_s + self.settings.answer_s)
         elif message.failure is None:
             self._settled(name, asked)
         if asked.correlation is not None:
             step.messages.append(replace(message, correlation=asked.correlation))
+
+    def _answer_message(self, heard: Heard) -> Message:
+        return answer_to_message(heard.answer, heard.frame)
 
     def _settled(self, _name: str, _asked: Asked) -> None:
         """What we asked for went well."""

@@ -12,13 +12,14 @@ from wirelake.protocols.resp.translation import PATTERN
 from wirelake.protocols.session import Closing, Step
 from wirelake.protocols.sisnet import snappy
 from wirelake.protocols.sisnet.answer import OK, Answer, failed, write_answer
+from wirelake.protocols.sisnet.binary_form import BinaryAnswer
 from wirelake.protocols.sisnet.foreign import Redis
 from wirelake.protocols.sisnet.json_form import Json
 from wirelake.protocols.sisnet.names import SisnetFrame
 from wirelake.protocols.sisnet.opcodes import BYTES_FORMATS, Dialect
 from wirelake.protocols.sisnet.peer import Heard, Peer, Question
 from wirelake.protocols.sisnet.redis_form import RedisForm
-from wirelake.protocols.sisnet.request import FORWARDED
+from wirelake.protocols.sisnet.request import FORWARDED, forwarded
 from wirelake.protocols.sisnet.session import SERVER_TABLE, ServerState, Settings
 from wirelake.protocols.sisnet.subscriptions import Interest, Subscriptions, pattern_topic
 from wirelake.protocols.sisnet.texts import word_of
@@ -166,8 +167,7 @@ class ServerSession(Peer):
 
     def _put(self, question: Question, message: Message, frame: SisnetFrame, step: Step) -> None:
         if message.kind is Kind.REQUEST:
-            kept = replace(frame, values=None) if isinstance(frame, Json) else frame  # its text is all that goes on
-            message = replace(message, headers={**message.headers, FORWARDED: kept})
+            message = forwarded(message, frame)
         super()._put(question, message, frame, step)
 
     def _has_room(self, interest: Interest) -> bool:
@@ -190,6 +190,14 @@ class ServerSession(Peer):
             if question.unsubscribes is not None:
                 self._subscriptions.call_off(question.unsubscribes)
 
+    def _reply_with(self, question: Question, message: Message, step: Step) -> None:
+        """Answer with the frame that the message came in, where it is of the question's own dialect and form."""
+        frame = message.headers.get(FORWARDED)
+        if isinstance(frame, Json | BinaryAnswer) and _suits(frame, question):
+            self._say(replace(frame, message_name=question.name), step)
+        else:
+            super()._reply_with(question, message, step)
+
     def _end_subscription(self, message: Message, step: Step) -> None:
         found = self._subscriptions.find(message.correlation)
         if found is None or message.failure is None:
@@ -206,7 +214,7 @@ class ServerSession(Peer):
         if found is None and message.correlation:
             return
         if found is not None and found[0].service:
-            self._reply(found[1], answer_from_message(message), step)
+            self._reply_with(found[1], message, step)
             return
         question = Question("", self._dialect) if found is None else found[1]
         if question.redis is not None and self._redis is not None:
@@ -228,3 +236,12 @@ class ServerSession(Peer):
 
     def _say_logout(self, why: str, step: Step, name: str = "") -> None:
         step.frames.append(Json.of(name, {"logout": why}))
+
+
+def _suits(frame: Json | BinaryAnswer, question: Question) -> bool:
+    """Whether the asker can be given the frame as it is, under its own name. Its `lnk` would have to go in."""
+    if question.lnk is not None:
+        return False
+    if isinstance(frame, BinaryAnswer):
+        return question.binary and (":" not in question.name or frame.can_be_relayed)
+    return not question.binary and question.dialect is Dialect.NEW
