@@ -11,8 +11,9 @@ from wirelake.limits import (
     SISNET_REQUESTS_OPEN_MAX,
     SISNET_SUBSCRIPTIONS_MAX,
     SISNET_TABLES_MAX,
+    SISNET_UNSUB_BYTES_MAX,
 )
-from wirelake.message import Credentials, Failure, Fault, Kind, Message, Op, Operation, Topic, control_op
+from wirelake.message import Credentials, Failure, Fault, Kind, Message, Op, Operation, Topic, control, control_op
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.jsontext import write_json
 from wirelake.protocols.session import Closing
@@ -524,3 +525,27 @@ def test_silence_closes() -> None:
     server = ready_server()
     assert server.tick(119.0).closing is None
     assert server.tick(121.0).closing == Closing("idle", "nothing heard for 120 s")
+
+
+def test_a_client_provides_only_so_many_subscriptions() -> None:
+    server = ready_server()
+    for number in range(1, SISNET_SUBSCRIPTIONS_MAX + 1):
+        server.send(ask("feed", "sub", fields={"key": str(number)}, correlation=str(number)), 0.0)
+        (answer,) = hear(server, b'%d:{"ans":0}' % number).messages
+        assert answer.continues
+    with pytest.raises(StateError, match="too many subscriptions"):
+        server.send(ask("feed", "sub", fields={"key": "k"}, correlation="x"), 0.0)
+    (stop,) = said(server.send(control(Op.UNSUBSCRIBE, correlation="7"), 0.0))
+    assert stop == b':{"service":"feed","command":"unsub","ask":{"key":"7"}}'
+    assert said(server.send(control(Op.UNSUBSCRIBE, correlation="7"), 0.0)) == []
+    assert hear(server, b'7:{"ans":1,"msg":1}').messages == []
+    server.send(ask("feed", "sub", fields={"key": "k"}, correlation="x"), 0.0)
+
+
+def test_an_unsub_that_is_too_long_to_keep_names_key_and_table() -> None:
+    server = ready_server()
+    fields = {"key": "k", "sdb": "s", "rest": "x" * SISNET_UNSUB_BYTES_MAX}
+    server.send(ask("feed", "sub", fields=fields, correlation="x"), 0.0)
+    hear(server, b'1:{"ans":0}')
+    (stop,) = said(server.send(control(Op.UNSUBSCRIBE, correlation="x"), 0.0))
+    assert stop == b':{"service":"feed","command":"unsub","ask":{"key":"k","sdb":"s"}}'

@@ -132,11 +132,12 @@ class ClientSession(Peer):
             message = replace(message, kind=Kind.NOTIFICATION)
         step.messages.append(replace(message, correlation=asked.correlation or ""))
 
-    def _settled(self, name: str, asked: Asked) -> None:
+    def _settled(self, name: str, asked: Asked, answer: Message) -> Message:
         if asked.subscribes is not None:
             self._subscriptions.add(name, asked.subscribes, asked)
         if asked.unsubscribes is not None:
             self._subscriptions.call_off(asked.unsubscribes)
+        return answer
 
     def _ask(self, message: Message, correlation: str | None, now_s: float, step: Step) -> None:
         interest = subscribed_by(message)

@@ -66,6 +66,7 @@ class Asked(Struct, frozen=True):
     due_s: float
     subscribes: Interest | None = None
     unsubscribes: Interest | None = None
+    unsub: SisnetFrame | None = None  # what ends the subscription
 
 
 class Peer(Session):
@@ -263,15 +264,16 @@ class Peer(Session):
         if message.more:
             self._asked[name] = replace(asked, due_s=now_s + self.settings.answer_s)
         elif message.failure is None:
-            self._settled(name, asked)
+            message = self._settled(name, asked, message)
         if asked.correlation is not None:
             step.messages.append(replace(message, correlation=asked.correlation))
 
     def _answer_message(self, heard: Heard) -> Message:
         return answer_to_message(heard.answer, heard.frame)
 
-    def _settled(self, _name: str, _asked: Asked) -> None:
-        """What we asked for went well."""
+    def _settled(self, _name: str, _asked: Asked, answer: Message) -> Message:
+        """What we asked for went well; return the answer as it goes up."""
+        return answer
 
     def _overdue(self, _event: str, now_s: float, step: Step) -> None:
         for name, asked in list(self._asked.items()):
