@@ -14,6 +14,7 @@ from gateway.upstreams import GATEWAY, connected, two_gateways, upstream
 from gateway.web_terminal import IDENTITY, WebTerminal
 
 Script = Callable[[bytes], bytes]  # a request behind its first name → what it is answered with, behind that name
+BEHIND = b"\r\n--\r\n"  # between answers to the same request
 B_ANSWER = bytes.fromhex("363a6e313a42460136030102ff")
 
 
@@ -33,8 +34,7 @@ class Authors:
                 await socket.send((name + b':{"ans":0}').decode())
                 continue
             self.heard.append(data)
-            answer = self._script(rest)
-            if answer:
+            for answer in self._script(rest).split(BEHIND):
                 await socket.send(name + b":" + answer)
         self.closed += 1
 
@@ -165,6 +165,22 @@ def test_an_older_sub_goes_on_as_it_came_and_pushes_come_back(tmp_path: Path) ->
                 f"1:s:{sub}".encode(),
                 b'2:{"service":"quotes","command":"unsub","ask":{"key":"k","sdb":"s"}}',
             ]
+
+    asyncio.run(story())
+
+
+def test_a_data_line_is_pushed_behind_two_names_or_one(tmp_path: Path) -> None:
+    pushed = BEHIND.join([b's:{"ans":0}', b"s:set:k:gt:\x01\x02", b"set:k:gt:\x03"])
+
+    async def story() -> None:
+        async with (
+            relaying(tmp_path, lambda _rest: pushed) as (front, _),
+            await WebTerminal.call(front.port("sisnet")) as terminal,
+        ):
+            asked = {"service": "quotes", "command": "sub", "ask": {"key": "k", "sdb": "gt"}}
+            assert await terminal.ask("s", **asked) == {"ans": 0}
+            for packed in ("AQI=", "Aw=="):
+                assert await terminal.hear("s") == {"ans": 5, "msg": {"key": "k", "sdb": "gt", "payload": packed}}
 
     asyncio.run(story())
 

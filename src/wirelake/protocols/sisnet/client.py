@@ -12,12 +12,12 @@ from wirelake.protocols.session import Closing, Step
 from wirelake.protocols.sisnet import snappy
 from wirelake.protocols.sisnet.answer import failed
 from wirelake.protocols.sisnet.binary_form import BinaryAnswer, BinaryRequest
-from wirelake.protocols.sisnet.data_line import DataLine
+from wirelake.protocols.sisnet.data_line import DataLine, behind_names
 from wirelake.protocols.sisnet.json_form import Json
 from wirelake.protocols.sisnet.names import SisnetFrame, own_name, relayed
 from wirelake.protocols.sisnet.opcodes import Dialect
 from wirelake.protocols.sisnet.peer import Asked, Heard, Peer
-from wirelake.protocols.sisnet.request import FORWARDED, Request, forwarded, write_json_request
+from wirelake.protocols.sisnet.request import FORWARDED, Request, forwarded, read_request, write_json_request
 from wirelake.protocols.sisnet.session import CLIENT_TABLE, ClientState, Settings
 from wirelake.protocols.sisnet.subscriptions import Subscriptions, subscribed_by
 from wirelake.protocols.sisnet.translation import (
@@ -175,9 +175,10 @@ class ClientSession(Peer):
         if found is None or not isinstance(heard.frame, DataLine):
             self._ask_above(heard, now_s, step)
             return
-        message = request_to_message(heard.request, heard.frame)
+        line = behind_names(heard.frame, found[1].names)
+        message = request_to_message(read_request(line), line)
         try:
-            message = self._understood(message, heard.frame)
+            message = self._understood(message, line)
         except ProtocolError as error:
             self._reply(self._question(heard), failed(error.text), step)
             return

@@ -47,3 +47,14 @@ def read_data_line(message_name: str, message: bytes, start: int) -> DataLine | 
         return None
     command, key, sdb = head.groups()
     return DataLine(message_name, command.decode(), key.decode(), sdb.decode(), message[head.end() :])
+
+
+def behind_names(line: DataLine, names: str) -> DataLine:
+    """Read a line anew that stands behind these names; where it does not, it stays as it is.
+
+    Nobody else can tell it from a line whose command is the second name: only who asked knows the names.
+    """
+    head = names.encode() + b":"
+    message = line.encode() if ":" in names else b""
+    found = read_data_line(line.message_name, message, len(head)) if message.startswith(head) else None
+    return line if found is None else found

@@ -67,6 +67,7 @@ class Asked(Struct, frozen=True):
     subscribes: Interest | None = None
     unsubscribes: Interest | None = None
     unsub: SisnetFrame | None = None  # what ends the subscription
+    names: str = ""  # all that it was asked under
 
 
 class Peer(Session):
@@ -233,10 +234,12 @@ class Peer(Session):
         if len(self._asked) >= SISNET_REQUESTS_OPEN_MAX:
             raise StateError(f"{SISNET_REQUESTS_OPEN_MAX} requests are open already")
         name = str(self._asked_count + 1)
-        self._say(self._request_frame(message, name), step)
+        frame = self._request_frame(message, name)
+        self._say(frame, step)
         self._asked_count += 1
         due_s = now_s + self.settings.answer_s
-        self._asked[name] = Asked(correlation, due_s, subscribed_by(message), unsubscribed_by(message))
+        interests = subscribed_by(message), unsubscribed_by(message)
+        self._asked[name] = Asked(correlation, due_s, *interests, names=frame.message_name)
         self.deadlines.setdefault("answer", due_s)
 
     def _request_frame(self, message: Message, name: str) -> SisnetFrame:
