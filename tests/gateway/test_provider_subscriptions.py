@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.authors import AuthorsClient
 from gateway.running import HOST, WAIT_S, Running, running_gateway, until
 from gateway.terminal import Terminal
 from gateway.upstreams import GATEWAY, connected, upstream
@@ -59,6 +60,37 @@ def test_pushes_reach_the_requester_until_it_unsubscribes(tmp_path: Path) -> Non
             assert await provider.ask("p", command="ping") == {"ans": 0}
             assert await requester.ask("p", command="ping") == {"ans": 0}, "a push after unsub is dropped"
             assert len(running.gateway.broker.services.subscriptions) == 0
+
+    asyncio.run(story())
+
+
+def test_the_authors_clients_on_both_sides(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_gateway(
+            tmp_path, "sisnet", identities=[IDENTITY, PROVIDER], sisnet={"lenient": True}
+        ) as running:
+            port = running.port("sisnet")
+            async with await AuthorsClient.call(port, *IDENTITY) as requester:
+                async with await AuthorsClient.call(port, *PROVIDER) as provider:
+                    provider.send(b'1:{"service":"wirelake","cmd":"register","ask":{"service":"feed"}}')
+                    assert await provider.receive() == b'1:{"ans":0}'
+                    requester.send(b'9:{"service":"feed","cmd":"sub","ask":{"key":"k","sdb":"s"}}')
+                    asked = await provider.receive()
+                    assert asked == b'1:{"service":"feed","command":"sub","ask":{"key":"k","sdb":"s"}}'
+                    provider.send(b'1:{"ans":0}')
+                    assert await requester.receive() == b'9:{"ans":0}'
+                    provider.send(b'1:{"ans":4,"msg":[[1,2]]}')
+                    assert await requester.receive() == b'9:{"ans":4,"msg":[[1,2]]}'
+                    provider.send(b"1:B\x46\x016\x02\xc6\xd6", binary=True)
+                    assert await requester.receive() == b'9:{"ans":6,"msg":"xtY="}'
+                    requester.send(b'10:{"service":"feed","cmd":"unsub","ask":{"key":"k","sdb":"s"}}')
+                    assert await requester.receive() == b'10:{"ans":0}'
+                    assert b'"command":"unsub"' in await provider.receive()
+                    requester.send(b'11:{"service":"feed","cmd":"sub","ask":{"key":"k","sdb":"s"}}')
+                    own, _, _ = (await provider.receive()).partition(b":")
+                    provider.send(own + b':{"ans":0}')
+                    assert await requester.receive() == b'11:{"ans":0}'
+                assert await requester.receive() == b'11:{"ans":-100,"msg":"the provider went away"}'
 
     asyncio.run(story())
 

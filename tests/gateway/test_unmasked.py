@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 from websockets.utils import accept_key
 
+from gateway import authors
 from gateway.running import HOST, WAIT_S, running_gateway
 from wirelake.gateway.unmasked import Masking
 
@@ -83,13 +84,6 @@ def test_without_the_setting_unmasked_frames_are_refused(tmp_path: Path) -> None
     asyncio.run(story())
 
 
-AUTHORS_KEY = b"ILQL3ApAfaDHTncMRryNsbza"
-AUTHORS_HANDSHAKE = (
-    b"GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-    b"Sec-WebSocket-Key: %s\r\n\r\n"
-)
-
-
 def test_the_authors_clients_conversation(tmp_path: Path) -> None:
     """No Host, a key of 24 letters and digits, nothing masked, long messages in pieces, service with cmd and ask."""
     long = b'5:{"service":"sisdb","cmd":"set","ask":{"key":"k","sdb":"t","data":{"time":2,"s":"%s"}}}' % (b"x" * 40_000)
@@ -108,10 +102,10 @@ def test_the_authors_clients_conversation(tmp_path: Path) -> None:
             tmp_path, "sisnet", identities=[("terminal", "t0ken")], sisnet={"lenient": True}
         ) as running:
             reader, writer = await asyncio.open_connection(HOST, running.port("sisnet"))
-            writer.write(AUTHORS_HANDSHAKE % AUTHORS_KEY)
+            writer.write(authors.HANDSHAKE)
             accepted = await until(reader, b"\r\n\r\n")
             assert accepted.startswith(b"HTTP/1.1 101 ")
-            assert b"\r\nSec-WebSocket-Accept: " + accept_key(AUTHORS_KEY.decode()).encode() + b"\r\n" in accepted
+            assert b"\r\nSec-WebSocket-Accept: " + accept_key(authors.KEY.decode()).encode() + b"\r\n" in accepted
             for request, answer in asked.items():
                 writer.write(frame(request))
                 assert await until(reader, answer) == frame(answer)
@@ -125,14 +119,15 @@ def test_the_authors_clients_conversation(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lenient", "key"), [(False, AUTHORS_KEY), (True, AUTHORS_KEY[1:]), (True, AUTHORS_KEY + b"x"), (True, b"")]
+    ("lenient", "key"), [(False, authors.KEY), (True, authors.KEY[1:]), (True, authors.KEY + b"x"), (True, b"")]
 )
 def test_other_keys_are_refused(tmp_path: Path, lenient: bool, key: bytes) -> None:
     async def story() -> None:
         async with running_gateway(tmp_path, "sisnet", sisnet={"lenient": lenient}) as running:
             reader, writer = await asyncio.open_connection(HOST, running.port("sisnet"))
-            handshake = AUTHORS_HANDSHAKE.replace(b"Upgrade: w", b"Host: gateway\r\nUpgrade: w") % key
-            writer.write(handshake)
+            writer.write(
+                authors.HANDSHAKE.replace(b"Upgrade: w", b"Host: gateway\r\nUpgrade: w").replace(authors.KEY, key)
+            )
             async with asyncio.timeout(WAIT_S):
                 refused = await reader.read(-1)
             assert refused.startswith(b"HTTP/1.1 400 ")
