@@ -126,6 +126,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     type: int = 0  # a notification's own type number
     at_ms: int = 0  # when it was made, milliseconds since 1970, 0 unknown
     more: int = 0  # how many parts of the same answer still follow
+    continues: bool = False  # of an answer: pushes follow it under the same correlation
     traced: bool = False  # whoever asks wants to hear of every hop
     parts: tuple["Message", ...] = ()  # a list of notifications, where a frame holds several
     credentials: Credentials | None = None

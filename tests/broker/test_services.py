@@ -1,10 +1,11 @@
 import pytest
 
 from broker.peers import COMET, ESNP, UNSAYABLE, FakePeer, request, response
+from wirelake.broker import service_subscriptions
 from wirelake.broker.services import Services
 from wirelake.errors import FullError, StateError
 from wirelake.limits import BROKER_CALLS_OVER_MAX, BROKER_SERVICES_PER_PEER_MAX, BROKER_TIMEOUTS_AT_ONCE
-from wirelake.message import Fault, Kind, Message, Topic
+from wirelake.message import Failure, Fault, Kind, Message, Op, Operation, Topic, control_op
 
 
 def failure_code(asker: FakePeer, correlation: str) -> int:
@@ -217,3 +218,55 @@ def test_why_nobody_is_there_is_told_where_it_is_known(services: Services, asker
     (answer,) = asker.answers("mine")
     assert answer.failure is not None
     assert (answer.failure.text, answer.failure.code) == ("the line is cut", Fault.PROVIDER_LOST)
+
+
+def subscribe(services: Services, asker: FakePeer, provider: FakePeer, correlation: str) -> Message:
+    """Return the request as the provider got it; its answer continues."""
+    asked = Message(kind=Kind.REQUEST, target=Operation("sums", "sub"), correlation=correlation, fields={"key": "k"})
+    services.request(asker, asked, 0.0)
+    got = provider.asked()[-1]
+    assert services.answered(provider, response(got, continues=True))
+    return got
+
+
+def test_an_answer_that_continues_is_pushed_to_until_either_side_is_gone(
+    services: Services, asker: FakePeer, provider: FakePeer
+) -> None:
+    got = subscribe(services, asker, provider, "mine")
+    assert services.answered(provider, response(got, payload=b"1"))
+    assert [(told.topic, told.content) for told in asker.told] == [("k", b"1")]
+    assert not services.answered(asker, response(got, payload=b"2")), "nobody else pushes to it"
+    assert len(services.subscriptions) == 1
+    services.leave(provider)
+    assert [answer.failure for answer in asker.answers("mine")] == [None, Failure("the provider went away", -100)]
+    assert not services.answered(provider, response(got, payload=b"3"))
+    assert len(services.subscriptions) == 0
+
+
+def test_an_answer_that_continues_for_nobody_is_stopped(
+    services: Services, asker: FakePeer, provider: FakePeer
+) -> None:
+    asked = Message(kind=Kind.REQUEST, target=Operation("sums", "sub"), correlation="mine")
+    services.request(asker, asked, 0.0, 1.0)
+    services.tick(2.0)
+    got = provider.asked()[-1]
+    assert not services.answered(provider, response(got, continues=True))
+    assert control_op(provider.heard[-1]) is Op.UNSUBSCRIBE
+    assert provider.heard[-1].correlation == got.correlation
+
+
+def test_subscriptions_to_services_are_bounded(
+    services: Services, asker: FakePeer, provider: FakePeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_subscriptions, "BROKER_SUBSCRIPTIONS_PER_PEER_MAX", 2)
+    monkeypatch.setattr(service_subscriptions, "BROKER_SUBSCRIPTIONS_MAX", 3)
+    other = FakePeer("other", ESNP, "eve")
+    for number in range(2):
+        subscribe(services, asker, provider, str(number))
+    with pytest.raises(FullError, match="a session has at most 2"):
+        subscribe(services, asker, provider, "one more")
+    subscribe(services, other, provider, "a")
+    with pytest.raises(FullError, match="there are 3"):
+        subscribe(services, other, provider, "b")
+    services.leave(asker)
+    subscribe(services, other, provider, "c")

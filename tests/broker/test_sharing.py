@@ -253,7 +253,7 @@ def test_a_subscription_that_cannot_be_made_anew_ends(desk: Desk, ann: Asker) ->
     desk.sharing.lost()
     desk.sharing.ready()
     desk.answer(failure=Failure("not any more"))
-    assert ann.said("a") == [{}, Failure("not any more")]
+    assert ann.said("a") == [{}, Failure("not any more", -100)]
 
 
 def test_who_leaves_while_the_upstream_is_away_is_forgotten(desk: Desk, ann: Asker) -> None:

@@ -39,8 +39,13 @@ def test_a_request_goes_on_and_its_answer_comes_back_under_the_clients_name(tmp_
             ]
             assert len(quotes.asked) == 5
             received = await back.recorded("frame", 5, direction="in", identity=GATEWAY[0])
-            names = [row["frame"].partition(b":{")[0] for row in received]
-            assert names == [b"1:c1", b"2:c1", b"3:c2", b"4", b"5"], "own digits, then the message with its name"
+            assert [row["frame"] for row in received] == [
+                b'1:c1:{"service": "quotes", "command": "get", "ask": {"key": "a"}, "lnk": "x/y"}',
+                b'2:c1:{"service": "quotes", "command": "fail"}',
+                b'3:c2:{"service": "quotes", "command": "bytes"}',
+                b'4:c3:{"service": "quotes", "command": "bytes", "fmt": "bytes"}',
+                b"5:B\x06\x05parts\x06quotes",
+            ], "own digits, then the message as it came, with its name where that can be read"
 
     asyncio.run(story())
 
@@ -58,7 +63,7 @@ def test_both_ways_of_the_upstreams_wire_are_in_the_log(tmp_path: Path) -> None:
             assert opened["peer"].startswith(HOST)
             out = await front.recorded("frame", 2, direction="out", **about)
             assert out[0]["frame"].startswith(b'login:{"command":"login"')
-            assert out[1]["frame"] == b'1:c1:{"service":"quotes","command":"get"}'
+            assert out[1]["frame"] == b'1:c1:{"service": "quotes", "command": "get"}'
             heard = await front.recorded("frame", 2, direction="in", **about)
             assert heard[1]["frame"] == b'1:c1:{"ans":5,"msg":{"key":null,"price":7}}'
 
@@ -162,7 +167,7 @@ def test_an_upstream_that_answers_under_one_name_or_in_old_words(tmp_path: Path)
                 for code, ans in ((-1, -1), (-2, -1), (-3, -1), (-100, -100)):
                     answer = await terminal.ask("c", service="quotes", command="x", ask={"code": code})
                     assert answer == {"ans": ans, "msg": "why"}
-                assert heard[1] == '1:c:{"service":"quotes","command":"get"}'
+                assert heard[1] == '1:c:{"service": "quotes", "command": "get"}'
 
     asyncio.run(story())
 

@@ -52,6 +52,6 @@ def test_a_killed_upstream_gets_its_subscriptions_back(tmp_path: Path) -> None:
                         answer = await terminal.ask("g", service="sisdb", command="get", ask=TABLE)
                         assert answer == {"ans": 4, "msg": [[1, 9.5], [2, 10.5]]}
             asked = [row["frame"] for row in front.records("frame", identity="back", direction="out")]
-            assert sum(b'"command":"sub"' in frame for frame in asked) == 2
+            assert sum(b'"command": "sub"' in frame for frame in asked) == 2
 
     asyncio.run(story())

@@ -119,7 +119,7 @@ def test_upstreams_come_and_go_with_a_reload(tmp_path: Path) -> None:
                 reload(gateway, replace(bare, sisnet=Settings(upstreams=(own,))))
             assert gateway.upstreams.all["back"].id == session
             reload(gateway, bare)
-            assert await terminal.hear("s") == {"ans": -1, "msg": "this upstream is no longer used"}
+            assert await terminal.hear("s") == {"ans": -100, "msg": "this upstream is no longer used"}
             await until(lambda: session not in gateway.connections)
             answer = await terminal.ask("x", service="quotes", command="get")
             assert "not found ServiceHandler" in answer["msg"]

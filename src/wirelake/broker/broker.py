@@ -79,7 +79,7 @@ class Broker:
         self.telling = Telling()
         self.live = LiveNames(self.telling, conflate=conflate)
         self.durable = DurableTopics(state.topics, record, self.telling, resend_s, implicit_ack_s)
-        self.services = Services()
+        self.services = Services(self.telling)
         self.builtin: dict[str, Builtin] = {}
         self.jobs: Jobs = AtOnce()
         self.fetch: Builtin | None = None  # serves what is to be fetched by HTTP, whatever its service

@@ -1,7 +1,8 @@
 """Services: who provides which, and the calls under way.
 
 A request goes to one provider, in turn where there are several. Each side sees only its own correlation; the broker's
-own call number ties them together. A provider that goes away fails the calls it had.
+own call number ties them together. A provider that goes away fails the calls it had. A call whose answer continues
+becomes one of the `subscriptions`.
 """
 
 import heapq
@@ -14,6 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wirelake.broker.peer import Peer
+from wirelake.broker.service_subscriptions import ServiceSubscription, ServiceSubscriptions, stop_pushes
+from wirelake.broker.telling import Telling
 from wirelake.cleanup import clean_up
 from wirelake.errors import EncodeError, FullError, StateError, StorageError, TranslationError
 from wirelake.limits import (
@@ -24,6 +27,7 @@ from wirelake.limits import (
     BROKER_TIMEOUTS_AT_ONCE,
 )
 from wirelake.message import Failure, Fault, Kind, Message, Operation
+from wirelake.protocols.sisnet.subscriptions import Interest, subscribed_by, unsubscribed_by
 
 Hop = Callable[[Peer, str, str, str], None]  # who asked, its correlation, what happened, to or by whom
 ROUTED: Final = "routed to"
@@ -43,11 +47,13 @@ class Call(Struct, eq=False):
     due_s: float
     timeout_s: float
     traced: bool  # until its asker was told who answered
+    interest: Interest | None = None  # what it subscribes to, if it does
     over: bool = False  # answered, or nobody is there who could be told
 
 
 class Services:
-    def __init__(self) -> None:
+    def __init__(self, telling: Telling | None = None) -> None:
+        self.subscriptions = ServiceSubscriptions(telling or Telling())
         self.timeouts = 0
         self.hop: Hop = _untold
         self.absent: dict[str, str] = {}  # service → why it has no provider, where that is known
@@ -102,8 +108,12 @@ class Services:
             self._next.pop(service, None)
 
     def request(self, asker: Peer, message: Message, now_s: float, timeout_s: float = BROKER_CALL_S) -> None:
-        """Pass it to a provider, or answer at once that there is none."""
+        """Pass it to a provider, or answer at once: that there is none, or that a subscription is over."""
         target = _operation(message)
+        interest = unsubscribed_by(message)
+        if interest is not None and self.subscriptions.unsubscribe(asker, interest):
+            asker.say(Message(kind=Kind.RESPONSE, correlation=message.correlation))
+            return
         provider = self._whose_turn(target.service)
         if provider is None:
             why = self.absent.get(target.service)
@@ -136,8 +146,12 @@ class Services:
         """Pass it to this one."""
         if len(self._calls) >= BROKER_CALLS_OPEN_MAX:
             raise FullError(f"{BROKER_CALLS_OPEN_MAX} calls are under way already")
+        interest = subscribed_by(message)
+        if interest is not None:
+            self.subscriptions.check_room(asker)
         self._number += 1
-        call = Call(self._number, asker, message.correlation, provider, now_s + timeout_s, timeout_s, message.traced)
+        due_s = now_s + timeout_s
+        call = Call(self._number, asker, message.correlation, provider, due_s, timeout_s, message.traced, interest)
         self._calls[call.number] = call
         heapq.heappush(self._due, (call.due_s, call.number))
         try:
@@ -162,7 +176,9 @@ class Services:
         """
         call = self.find(message.correlation)
         if call is None or call.provider.id != provider.id:
-            return False
+            if message.continues:
+                stop_pushes(provider, message.correlation)
+            return self.subscriptions.push(provider, message)
         if call.traced:
             call.traced = False
             self.hop(call.asker, call.correlation, ANSWERED, provider.identity or provider.id)
@@ -173,6 +189,9 @@ class Services:
             except (EncodeError, TranslationError) as error:
                 self._finish(call, failed("", f"the answer cannot be told: {error}", Fault.UNSAYABLE))
         else:
+            if message.continues and call.interest is not None:
+                number, asker = message.correlation, call.asker
+                self.subscriptions.add(ServiceSubscription(provider, number, asker, call.correlation, call.interest))
             self._finish(call, message)
         return True
 
@@ -197,6 +216,7 @@ class Services:
             elif call.provider.id == peer.id:
                 lost = failed("", "the provider went away", Fault.PROVIDER_LOST)
                 clean_up(f"call {call.number}", partial(self._finish, call, lost))
+        self.subscriptions.leave(peer)
 
     def _finish(self, call: Call, answer: Message) -> None:
         """The one final answer. Where the asker's protocol cannot carry it, that is the answer."""

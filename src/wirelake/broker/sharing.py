@@ -25,9 +25,11 @@ from wirelake.limits import (
     UPSTREAM_SUBSCRIBERS_MAX,
     UPSTREAM_WAITING_BYTES_MAX,
 )
-from wirelake.message import Fault, Kind, Message, Operation, Topic
+from wirelake.message import Failure, Fault, Kind, Message, Operation
 from wirelake.protocols.session import Closing
-from wirelake.protocols.sisnet.subscriptions import Interest, subscribed_by
+from wirelake.protocols.sisnet.opcodes import Ans
+from wirelake.protocols.sisnet.request import FORWARDED, forwarded_bytes
+from wirelake.protocols.sisnet.subscriptions import Interest, subscribed_by, topic_of
 
 UNSUB: Final = "unsub"
 _PACKET_OVERHEAD_BYTES: Final = 256  # what a kept packet counts, beside its content
@@ -118,7 +120,7 @@ class Sharing:
             self._answer(call, failed("", "too many requests wait for this upstream", Fault.BUSY))
             return
         shared = self._new(key, request, interest)
-        shared.bytes = size
+        shared.bytes = size + forwarded_bytes(request)
         shared.waiting.append(call)
         self._by_key[key] = shared
         self._send(shared)
@@ -210,12 +212,13 @@ class Sharing:
         self._release(shared)
 
     def _finish(self, shared: Shared, answer: Message) -> None:
-        """The last word on it."""
+        """The last word on it. Subscribers were answered before: what ends is a request that was still valid."""
         self._drop(shared)
         for call in shared.waiting:
             self._answer(call, answer)
+        over = replace(answer, failure=Failure("" if answer.failure is None else answer.failure.text, Ans.EXPIRED))
         for call in list(shared.subscribers.values()):
-            call.asker.say(replace(answer, correlation=call.correlation))
+            call.asker.say(replace(over, correlation=call.correlation))
             self._drop_subscriber(shared, call.asker.id)
             self._of_peer.get(call.asker.id, {}).pop(shared, None)
 
@@ -264,7 +267,8 @@ class Sharing:
             self._drop(each)
         target = shared.request.target
         if isinstance(target, Operation) and shared.confirmed is not None:
-            unsub = replace(shared.request, target=replace(target, op=UNSUB))
+            headers = {name: value for name, value in shared.request.headers.items() if name != FORWARDED}
+            unsub = replace(shared.request, target=replace(target, op=UNSUB), headers=headers)
             self._send(self._new(b"", unsub, None, one_way=True))
 
     def _drop(self, shared: Shared) -> None:
@@ -293,13 +297,15 @@ class Sharing:
             self.left(asker)
             asker.end(Closing("slow_consumer", "reads more slowly than its subscriptions bring"))
             return
-        target = None if asker.protocol == "sisnet" else _topic(shared.interest)
+        topic = None if shared.interest is None else topic_of(shared.interest)
+        target = None if asker.protocol == "sisnet" else topic
         self._telling.say(asker, replace(packet, correlation=call.correlation, target=target))
 
     # Packets for those who come later
 
     def _keep(self, shared: Shared, packet: Message, now_s: float) -> None:
         size = len(packet.payload) + len(_json(packet.fields) or b"") + _PACKET_OVERHEAD_BYTES
+        size += forwarded_bytes(packet)
         shared.packets.append(packet)
         self._kept.append((now_s, size, shared))
         self._kept_bytes += size
@@ -332,10 +338,3 @@ def _json(value: Any) -> bytes | None:
         return json.encode(value, order="sorted")
     except (TypeError, ValueError, OverflowError, RecursionError):
         return None
-
-
-def _topic(interest: Interest | None) -> Topic | None:
-    """What a push is called in protocols whose pushes are of topics."""
-    if interest is None:
-        return None
-    return Topic(".".join(word for word in (interest.key, interest.sdb) if word) or interest.service)

@@ -33,10 +33,6 @@ from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier, WebSocketOptions
 from wirelake.protocols.protocol import Protocol as WireProtocol
 from wirelake.protocols.session import Closing, Session
-from wirelake.protocols.sisnet.client import ClientSession
-from wirelake.protocols.sisnet.opcodes import BYTES_FORMATS
-from wirelake.protocols.sisnet.request import ASKED_AS
-from wirelake.protocols.sisnet.server import ServerSession
 from wirelake.protocols.sisnet.subscriptions import unsubscribed_by
 from wirelake.protocols.splitter import Splitter
 from wirelake.protocols.upstream import UpstreamSettings
@@ -125,7 +121,7 @@ class Upstream:
             self._gateway.upstreams.unsubscribe(call.asker, interest)
             self._answer(call, Message(kind=Kind.RESPONSE))
             return
-        self.sharing.ask(call, _relayed(call, message), self._gateway.now_s())
+        self.sharing.ask(call, _without_hop_headers(message), self._gateway.now_s())
 
     def end(self, closing: Closing) -> None:
         if self._connection is not None:
@@ -173,7 +169,7 @@ class Upstream:
         if not self.id:
             self._login_answered(connection, message)
         elif message.kind in {Kind.RESPONSE, Kind.NOTIFICATION}:
-            self.sharing.received(message, self._gateway.now_s())
+            self.sharing.received(_without_hop_headers(message), self._gateway.now_s())
         elif control_op(message) is None and message.correlation:
             connection.say(Message(kind=Kind.RESPONSE, correlation=message.correlation, failure=_NOT_SERVED))
 
@@ -287,7 +283,9 @@ class UpstreamEntrance:
         return self.protocol.websocket(self.protocol.settings())
 
     def new_session(self, now_s: float) -> Session:
-        return ClientSession(now_s)
+        if self.protocol.upstream_session is None:
+            raise InputError(f"{self.protocol.name} has no session to call an upstream with")
+        return self.protocol.upstream_session(now_s)
 
     def new_splitter(self) -> Splitter:
         if self._websocket:
@@ -313,11 +311,9 @@ def _stream_port(protocol: WireProtocol) -> int:
     return next((transport.port for transport in protocol.transports if transport.carrier is Carrier.TCP), 0)
 
 
-def _relayed(call: Call, message: Message) -> Message:
-    """As it goes on: the name it was asked under stands behind ours, where both can be read."""
+def _without_hop_headers(message: Message) -> Message:
+    """Leave out what holds between two neighbours only: askers that share an answer differ in it."""
+    if _ONE_HOP.isdisjoint(message.headers):
+        return message
     headers = {name: value for name, value in message.headers.items() if name not in _ONE_HOP}
-    asker = call.asker
-    in_bytes = headers.get("fmt") in BYTES_FORMATS  # such an answer has room for one name only
-    if isinstance(asker, Connection) and isinstance(asker.session, ServerSession) and not in_bytes:
-        headers[ASKED_AS] = asker.session.asked_as(call.correlation)
     return replace(message, headers=headers)

@@ -6,6 +6,7 @@ joined and shared between subscribers like those of any other connection.
 """
 
 import logging
+import re
 from collections.abc import Callable
 from http import HTTPStatus
 from time import monotonic
@@ -18,6 +19,7 @@ from websockets.http11 import Request, Response
 from websockets.protocol import CONNECTING, OPEN, Event, Protocol
 from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
+from websockets.utils import accept_key
 
 from wirelake.gateway.admission import Slot
 from wirelake.gateway.connection import Connection
@@ -35,6 +37,10 @@ _END_OF_HANDSHAKE: Final = b"\r\n\r\n"
 _HEAD_BYTES_MAX: Final = 14  # of a WebSocket frame, the mask included
 _CONTROL_HEAD_BYTES: Final = 6  # with the mask
 _REASON_BYTES_MAX: Final = 123  # what a close frame has room for
+_KEY: Final = "Sec-WebSocket-Key"
+_ACCEPT: Final = "Sec-WebSocket-Accept"
+_AUTHORS_KEY: Final = re.compile(r"[!-~]{24}")  # as long as base64 of 16 bytes, which it need not be
+_STANDARD_KEY: Final = "AAAAAAAAAAAAAAAAAAAAAA=="
 _quiet: Final = logging.getLogger("websockets.server")
 _quiet.setLevel(logging.WARNING)  # of each connection the gateway tells itself
 
@@ -228,7 +234,24 @@ class ServedWebSocket(WebSocketConnection):
         if not self._page_allowed(request):
             text = f"Pages of this site may not connect: {self._options.origins_setting}.\n"
             return self._accepting.reject(HTTPStatus.FORBIDDEN, text)
-        return self._accepting.accept(request)
+        return self._accept_any_key(request) if self._lenient else self._accepting.accept(request)
+
+    def _accept_any_key(self, request: Request) -> Response:
+        """Accept a key of 24 characters that are not base64 of 16 bytes, which the library refuses.
+
+        The library checks everything else with a key of the right form in its place; the answer is made from the
+        client's own.
+        """
+        keys = request.headers.get_all(_KEY)
+        if len(keys) != 1 or _AUTHORS_KEY.fullmatch(keys[0]) is None:
+            return self._accepting.accept(request)
+        del request.headers[_KEY]
+        request.headers[_KEY] = _STANDARD_KEY
+        response = self._accepting.accept(request)
+        if _ACCEPT in response.headers:
+            del response.headers[_ACCEPT]
+            response.headers[_ACCEPT] = accept_key(keys[0])
+        return response
 
     def _page_allowed(self, request: Request) -> bool:
         origins = request.headers.get_all("Origin")

@@ -97,6 +97,7 @@ class Protocol(Struct, frozen=True):
     second_session: Callable[[Any], SecondSession] = lambda _settings: "allow"  # of an identity that has one
     websocket: Callable[[Any], WebSocketOptions] | None = None  # of a protocol with a WebSocket transport
     upstreams: Callable[[Any], tuple[UpstreamSettings, ...]] = lambda _settings: ()  # servers that the gateway calls
+    upstream_session: Callable[[float], Session] | None = None  # for a connection to one of them
     upstream_keep_s: Callable[[Any], float] = lambda _settings: 0.0  # how long their answers are kept for late joiners
     data_sets: Callable[[Any], tuple[str, ...]] = lambda _settings: ()  # services that keep records, made by settings
     frames_name_devices: bool = False  # each frame says which device it is from: sessions are the devices'

@@ -3,6 +3,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from protocols import laws
 from protocols.sisnet.strategies import any_frames, words
@@ -10,7 +11,7 @@ from wirelake.errors import EncodeError, LimitError, ProtocolError
 from wirelake.limits import JSON_DEPTH_MAX, SISNET_MESSAGE_BYTES_MAX
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier
-from wirelake.protocols.sisnet.binary_form import BinaryAnswer, BinaryRequest, Extension
+from wirelake.protocols.sisnet.binary_form import BinaryAnswer, BinaryFrame, BinaryRequest, Extension
 from wirelake.protocols.sisnet.data_line import DataLine
 from wirelake.protocols.sisnet.foreign import Http, Redis
 from wirelake.protocols.sisnet.frames import SisnetMessageSplitter, SisnetTcpSplitter, decode
@@ -183,6 +184,50 @@ def test_json_relayed_twice_has_three_names_and_no_message_has_four() -> None:
     assert decode(b"3:5:17:n1:{}", Sender.SERVER) == DataLine("3", "5", "17", "n1", b"{}")
 
 
+def test_a_binary_message_behind_several_names() -> None:
+    wire = bytes.fromhex("363a6e313a42460136030102ff")
+    assert wire == b"6:n1:BF\x016\x03\x01\x02\xff"
+    frame = decode(wire, Sender.SERVER)
+    assert frame == BinaryAnswer(message_name="6:n1", ans=b"6", msg=b"\x01\x02\xff")
+    assert frame.encode() == wire
+    names = [leaf.name for leaf in dissect(wire, Sender.SERVER).root.leaves()]
+    assert names == ["name", "colon", "relayed name", "colon", "form", "flags", "size", "ans", "size", "msg"]
+    looks_like_json = b'6:n1:B\x46\x015:{"a":"%s"}' % (b"x" * 50)  # a size of 58 is a colon
+    assert decode(looks_like_json, Sender.SERVER).name == "binary_answer"
+
+
+relayed_names = st.lists(
+    words.filter(lambda word: not word.startswith(("B", "H", "R", "["))), min_size=1, max_size=2
+).map(":".join)
+
+
+@given(any_frames, relayed_names, laws.senders)
+def test_relayed_messages_round_trip_or_are_not_written(frame: SisnetFrame, names: str, sender: Sender) -> None:
+    relayed_frame = replace(frame, message_name=f"17:{names}")
+    if isinstance(frame, Json) or (isinstance(frame, BinaryFrame) and frame.can_be_relayed):
+        laws.round_trips(PROTOCOL, relayed_frame, sender)
+    else:
+        with pytest.raises(EncodeError):
+            relayed_frame.encode()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"3:set:B12345:info:" + bytes(range(48)),
+        b"3:set:BA0001:info:" + bytes(39),  # would be an answer with ver alone
+        b"3:set:B2001:info:" + b"\xff" * 37 + b"\0\0",  # would be a request, its command no text
+        b"3:set:BFG:s:",
+        b"3:set:k:Bob:\x01",
+    ],
+)
+def test_a_data_line_whose_key_begins_with_b_stays_one(line: bytes) -> None:
+    frame = decode(line, Sender.CLIENT)
+    assert isinstance(frame, DataLine)
+    assert frame.command == "set"
+    assert frame.encode() == line
+
+
 @pytest.mark.parametrize(
     ("own", "asked", "name"),
     [
@@ -190,7 +235,7 @@ def test_json_relayed_twice_has_three_names_and_no_message_has_four() -> None:
         ("5", "17:n1", "5:17:n1"),
         ("3", "5:17:n1", "3:5:17.n1"),
         ("2", "3:5:17.n1", "2:3:5.17.n1"),
-        ("17", "", "17"),
+        ("17", "", "17:"),
         ("17", "Bob", "17"),  # would be read as the binary form
         ("5", "17:" + "n" * 128, "5:17:" + "n" * 128),
         ("3", "5:17:" + "n" * 128, "3"),  # no name has 131 bytes
@@ -211,6 +256,12 @@ def test_a_relay_puts_its_own_name_before_the_askers(own: str, asked: str, name:
         Json.of("a:Bob", {}),
         Json.of("x" * 129, {}),
         Redis("a:b", b""),
+        BinaryAnswer(message_name="a:Bob"),
+        BinaryAnswer(message_name="a:b:c:d"),
+        BinaryAnswer(message_name="a:b", msg=b"no ans"),
+        BinaryRequest(message_name="a:b", service=b"no command"),
+        BinaryRequest(message_name="a:b", command=b"\xff"),
+        DataLine("n", "set", "B@", "s", b"x" * 56),
         Http("é" * 65, b""),
         DataLine("n", "Buy", "k", "s", b""),
         DataLine("n", "set", "[k", "s", b""),

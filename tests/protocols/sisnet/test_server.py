@@ -11,8 +11,9 @@ from wirelake.limits import (
     SISNET_REQUESTS_OPEN_MAX,
     SISNET_SUBSCRIPTIONS_MAX,
     SISNET_TABLES_MAX,
+    SISNET_UNSUB_BYTES_MAX,
 )
-from wirelake.message import Credentials, Failure, Fault, Kind, Message, Op, Operation, Topic, control_op
+from wirelake.message import Credentials, Failure, Fault, Kind, Message, Op, Operation, Topic, control, control_op
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.jsontext import write_json
 from wirelake.protocols.session import Closing
@@ -31,6 +32,7 @@ OLD_LOGIN = b'1:{"cmd":"login","argv":{"version":1,"format":"json","username":"u
     [
         (NEW_LOGIN, b'1:{"ans":0}', b'1:{"ans":-1,"msg":"wrong"}'),
         (OLD_LOGIN, b'1:{"login":"ok"}', b'1:{"logout":"wrong"}'),
+        (OLD_LOGIN.replace(b'"argv"', b'"ask"'), b'1:{"ans":0}', b'1:{"ans":-1,"msg":"wrong"}'),
         (NEW_LOGIN.replace(b'"ask"', b'"fmt":"bytes","ask"'), b"1:B\x40", b"1:B\x46\x02-1\x05wrong"),
     ],
 )
@@ -183,11 +185,19 @@ def test_logout_in_the_older_words() -> None:
         (b'n:{"cmd":"sisdb.get"}', {"fields": {"k.info": []}}, b'n:{"k.info":[]}'),
         (b'n:{"cmd":"sisdb.get"}', {"failure": Failure("no", 7)}, b'n:{"ans":-1,"msg":"no"}'),
         (b'n:{"cmd":"sisdb.set"}', {}, b'n:{"ans":0}'),
+        (b'n:{"service":"sisdb","cmd":"get","ask":{}}', {"fields": {"msg": [[1]]}}, b'n:{"ans":4,"msg":[[1]]}'),
+        (b'n:{"service":"sisdb","cmd":"get"}', {"fields": {"a": 1}}, b'n:{"ans":5,"msg":{"a":1}}'),
+        (b'n:{"cmd":"sisdb.get","ask":{"key":"k"}}', {"fields": {"a": 1}}, b'n:{"ans":5,"msg":{"a":1}}'),
+        (b'n:{"cmd":"sisdb.get","argv":{"key":"k"}}', {"fields": {"a": 1}}, b'n:{"a":1}'),
         (b"n:B\x02\x03get", {"fields": {"msg": 7}}, b"n:B\x46\x011\x017"),
         (b"n:B\x12\x03get\x04json", {"fields": {"msg": 7}}, b'n:{"ans":1,"msg":7}'),
         (b'n:{"command":"get","lnk":"a.b"}', {}, b'n:{"ans":0,"lnk":"a.b"}'),
         (b"n:B\x22\x03get\x03a.b", {}, b"n:B\x62\x010\x03a.b"),
-        (b'17:n:{"command":"get","fmt":"bytes"}', {}, b'17:n:{"ans":0}'),
+        (b'17:n:{"command":"get","fmt":"bytes"}', {}, b"17:n:B\x40"),
+        (b'6:n1:{"command":"get","fmt":"bytes"}', {"payload": b"\1\2\xff"}, b"6:n1:B\x40\x03\1\2\xff"),
+        (b'5:17:Bob:{"command":"get","fmt":"bytes"}', {}, b'5:17:Bob:{"ans":0}'),
+        (b"6:n1:B\x06\x03get\x06quotes", {"fields": {"msg": 7}}, b"6:n1:B\x46\x011\x017"),
+        (b"6::B\x06\x03get\x06quotes", {}, b"6::B\x40"),
         (b':{"command":"get"}', {}, b':{"ans":0}'),
         (b"n:set:k:s:\x01", {}, b'n:{"ans":0}'),
         (b'n:H{"service":"https://api.com/","command":"x"}', {"fields": {"a": 1}}, b'n:{"ans":5,"msg":{"a":1}}'),
@@ -515,3 +525,27 @@ def test_silence_closes() -> None:
     server = ready_server()
     assert server.tick(119.0).closing is None
     assert server.tick(121.0).closing == Closing("idle", "nothing heard for 120 s")
+
+
+def test_a_client_provides_only_so_many_subscriptions() -> None:
+    server = ready_server()
+    for number in range(1, SISNET_SUBSCRIPTIONS_MAX + 1):
+        server.send(ask("feed", "sub", fields={"key": str(number)}, correlation=str(number)), 0.0)
+        (answer,) = hear(server, b'%d:{"ans":0}' % number).messages
+        assert answer.continues
+    with pytest.raises(StateError, match="too many subscriptions"):
+        server.send(ask("feed", "sub", fields={"key": "k"}, correlation="x"), 0.0)
+    (stop,) = said(server.send(control(Op.UNSUBSCRIBE, correlation="7"), 0.0))
+    assert stop == b':{"service":"feed","command":"unsub","ask":{"key":"7"}}'
+    assert said(server.send(control(Op.UNSUBSCRIBE, correlation="7"), 0.0)) == []
+    assert hear(server, b'7:{"ans":1,"msg":1}').messages == []
+    server.send(ask("feed", "sub", fields={"key": "k"}, correlation="x"), 0.0)
+
+
+def test_an_unsub_that_is_too_long_to_keep_names_key_and_table() -> None:
+    server = ready_server()
+    fields = {"key": "k", "sdb": "s", "rest": "x" * SISNET_UNSUB_BYTES_MAX}
+    server.send(ask("feed", "sub", fields=fields, correlation="x"), 0.0)
+    hear(server, b'1:{"ans":0}')
+    (stop,) = said(server.send(control(Op.UNSUBSCRIBE, correlation="x"), 0.0))
+    assert stop == b':{"service":"feed","command":"unsub","ask":{"key":"k","sdb":"s"}}'

@@ -7,6 +7,8 @@ flags   80 extension fields follow, `count` says how many (the byte is there onl
 request 01 ver  02 command  04 service  08 ask  10 fmt  20 lnk
 answer  01 ver  02 ans      04 msg      08 fuc          20 lnk
 No field at all: nothing more (an answer then means OK), or one size | data.
+
+Behind several names (`17:n1:B…`) it has to be told from a data line whose key begins with B: see `find_relayed_binary`.
 """
 
 import re
@@ -15,7 +17,7 @@ from typing import ClassVar
 from msgspec import Struct
 
 from wirelake.errors import EncodeError, ProtocolError
-from wirelake.protocols.sisnet.names import SisnetFrame
+from wirelake.protocols.sisnet.names import NAME, RELAYED_BINARY, SisnetFrame
 from wirelake.protocols.sisnet.opcodes import ANSWER, ANSWER_FIELDS, EXTENDED, REQUEST_FIELDS, RESERVED_IN_ANSWERS
 from wirelake.protocols.sisnet.sizes import ONE_BYTE_MAX, read_size, sized
 
@@ -33,8 +35,20 @@ class BinaryFrame(SisnetFrame, frozen=True):
     fields: ClassVar[tuple[tuple[int, str], ...]]
     base_flags: ClassVar[int]
 
+    relayed_names = RELAYED_BINARY
+    first_byte = b"B"
     data: bytes | None
     extensions: tuple[Extension, ...] | None
+
+    @property
+    def can_be_relayed(self) -> bool:
+        """Whether it is told from a data line when it stands behind several names."""
+        raise NotImplementedError
+
+    def encode(self) -> bytes:
+        if ":" in self.message_name and not self.can_be_relayed:
+            raise EncodeError("this binary message cannot stand behind several names: it could be a data line")
+        return super().encode()
 
     def _rest(self) -> bytes:
         flags = self.base_flags
@@ -79,6 +93,13 @@ class BinaryRequest(BinaryFrame, frozen=True, kw_only=True):
     data: bytes | None = None
     extensions: tuple[Extension, ...] | None = None
 
+    @property
+    def can_be_relayed(self) -> bool:
+        """It needs a command; what is text in it must be readable."""
+        if self.command is None:
+            return (self.ver, self.service, self.ask, self.fmt, self.lnk) == (None,) * 5
+        return all(map(_is_readable, (self.command, self.service or b"", self.fmt or b"")))
+
 
 class BinaryAnswer(BinaryFrame, frozen=True, kw_only=True):
     """`ans` and `fuc` are decimal text. With nothing set it means OK."""
@@ -94,6 +115,10 @@ class BinaryAnswer(BinaryFrame, frozen=True, kw_only=True):
     lnk: bytes | None = None
     data: bytes | None = None
     extensions: tuple[Extension, ...] | None = None
+
+    @property
+    def can_be_relayed(self) -> bool:
+        return self.ans is not None or (self.ver, self.msg, self.fuc, self.lnk) == (None,) * 4
 
     def _rest(self) -> bytes:
         for number in (self.ans, self.fuc):
@@ -134,6 +159,37 @@ def read_binary(message_name: str, message: bytes, start: int) -> BinaryRequest 
         if number is not None and NUMBER.fullmatch(number) is None:
             return None
     return BinaryAnswer(message_name=message_name, extensions=found, **values)
+
+
+def find_relayed_binary(message: bytes, start: int) -> tuple[BinaryRequest | BinaryAnswer, int] | None:
+    """Find a binary message behind further names, which begin at `start`, and where its letter stands.
+
+    A data line's key may begin with B, too. So the sizes have to fit to the byte, and the message has to say what a
+    relay would send: a request with a command, an answer with `ans`, or data alone.
+    """
+    names = RELAYED_BINARY.match(message, start)
+    if names is None:
+        return None
+    end = names.end()
+    try:
+        found = read_binary(message[: end - 1].decode(), message, end + 1)
+    except (IndexError, UnicodeDecodeError, ProtocolError):
+        return None
+    return (found, end) if found is not None and found.can_be_relayed else None
+
+
+def refuse_relayed_binary(message: bytes) -> None:
+    """Raise EncodeError if a message of another form would be read as a relayed binary one."""
+    name = NAME.match(message)
+    if name is not None and find_relayed_binary(message, name.end()) is not None:
+        raise EncodeError(f"would be read as a binary message behind several names: {message[:64]!r}")
+
+
+def _is_readable(text: bytes) -> bool:
+    try:
+        return text.decode().isprintable()
+    except UnicodeDecodeError:
+        return False
 
 
 def _read_sized(message: bytes, start: int) -> tuple[bytes, int]:

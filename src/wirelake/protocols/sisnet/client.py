@@ -1,23 +1,28 @@
 """A terminal's end of a sisnet connection."""
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError, TranslationError
-from wirelake.limits import SISNET_REQUESTS_OPEN_MAX
+from wirelake.limits import SISNET_REQUESTS_OPEN_MAX, SISNET_TABLES_MAX
 from wirelake.message import Kind, Message, Op, control
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.session import Closing, Step
 from wirelake.protocols.sisnet import snappy
 from wirelake.protocols.sisnet.answer import failed
-from wirelake.protocols.sisnet.data_line import DataLine
+from wirelake.protocols.sisnet.binary_form import BinaryAnswer, BinaryRequest
+from wirelake.protocols.sisnet.data_line import DataLine, behind_names
 from wirelake.protocols.sisnet.json_form import Json
 from wirelake.protocols.sisnet.names import SisnetFrame, own_name, relayed
 from wirelake.protocols.sisnet.opcodes import Dialect
 from wirelake.protocols.sisnet.peer import Asked, Heard, Peer
-from wirelake.protocols.sisnet.request import ASKED_AS, Request, write_json_request
+from wirelake.protocols.sisnet.request import FORWARDED, Request, forwarded, read_request, write_json_request
 from wirelake.protocols.sisnet.session import CLIENT_TABLE, ClientState, SessionSettings
 from wirelake.protocols.sisnet.subscriptions import Subscriptions, subscribed_by
 from wirelake.protocols.sisnet.translation import (
+    DICT,
+    PACKED,
     answer_to_message,
     request_from_message,
     request_to_message,
@@ -32,13 +37,14 @@ class ClientSession(Peer):
     """Asks in `dialect`; with `binary`, questions and answers are in the binary form, with `compress` packed by snappy.
 
     What is pushed for a subscription comes up as a NOTIFICATION with the correlation of the request that subscribed.
-    A request with the header `sisnet.name` is relayed: it goes out under our name and that one.
-    An answer in several packets comes up as it comes, each saying in `more` how many still follow.
+    A request that came in a frame, which is in its header `sisnet.frame`, is relayed: its bytes go out behind our name.
+    An answer in several packets comes up as it comes, each saying in `more` how many still follow. With `relays`
+    answers come up with their frames, for an asker who can be given them as they are.
     """
 
     side = Sender.CLIENT
     table = CLIENT_TABLE
-    __slots__ = ("_binary", "_login_correlation", "_subscriptions", "_wants_snappy")
+    __slots__ = ("_binary", "_login_correlation", "_relays", "_subscriptions", "_told_fields", "_wants_snappy")
 
     def __init__(
         self,
@@ -48,11 +54,14 @@ class ClientSession(Peer):
         dialect: Dialect = Dialect.NEW,
         binary: bool = False,
         compress: bool = False,
+        relays: bool = False,
     ) -> None:
         super().__init__(now_s, settings)
         self._dialect = dialect
         self._binary = binary
         self._wants_snappy = compress
+        self._relays = relays
+        self._told_fields: dict[str, Any] = {}  # of a table, as the server was told last for relayed data lines
         self._login_correlation = ""
         self._subscriptions: Subscriptions[Asked] = Subscriptions()
 
@@ -97,7 +106,7 @@ class ClientSession(Peer):
         name = own_name(heard.frame.message_name)
         found = self._subscriptions.find(name)
         if found is not None:
-            self._pushed(name, found[1], answer_to_message(heard.answer, heard.frame), step)
+            self._pushed(name, found[1], self._answer_message(heard), step)
         elif name in self._asked:
             super()._hear_answer(heard, now_s, step)
         elif heard.answer.ans < 0:
@@ -107,6 +116,15 @@ class ClientSession(Peer):
             if message.kind is Kind.NOTIFICATION:
                 step.messages.append(replace(message, correlation=""))
 
+    def _answer_message(self, heard: Heard) -> Message:
+        """What differs between askers, a failure's number and `lnk`, is written for each of them."""
+        message = super()._answer_message(heard)
+        frame, answer = heard.frame, heard.answer
+        passes = isinstance(frame, BinaryAnswer) or (isinstance(frame, Json) and answer.dialect is Dialect.NEW)
+        if not self._relays or not passes or answer.ans < 0 or "lnk" in answer.headers:
+            return message
+        return forwarded(message, frame)
+
     def _pushed(self, name: str, asked: Asked, message: Message, step: Step) -> None:
         if message.failure is not None:
             self._subscriptions.drop(name)
@@ -114,25 +132,42 @@ class ClientSession(Peer):
             message = replace(message, kind=Kind.NOTIFICATION)
         step.messages.append(replace(message, correlation=asked.correlation or ""))
 
-    def _settled(self, name: str, asked: Asked) -> None:
+    def _settled(self, name: str, asked: Asked, answer: Message) -> Message:
         if asked.subscribes is not None:
             self._subscriptions.add(name, asked.subscribes, asked)
         if asked.unsubscribes is not None:
             self._subscriptions.call_off(asked.unsubscribes)
+        return answer
 
     def _ask(self, message: Message, correlation: str | None, now_s: float, step: Step) -> None:
         interest = subscribed_by(message)
         pending = [asked.subscribes for asked in self._asked.values() if asked.subscribes is not None]
         if interest is not None and not self._subscriptions.has_room([interest, *pending]):
             raise StateError("too many subscriptions")
+        if isinstance(message.headers.get(FORWARDED), DataLine) and PACKED in message.headers:
+            self._tell_fields(message, step)
         super()._ask(message, correlation, now_s, step)
 
+    def _tell_fields(self, message: Message, step: Step) -> None:
+        """Tell the server how the records of a relayed line are packed. Nobody waits for the answer."""
+        sdb, fields = message.fields["sdb"], message.fields["fields"]
+        if self._told_fields.get(sdb) == fields or (
+            sdb not in self._told_fields and len(self._told_fields) >= SISNET_TABLES_MAX
+        ):
+            return
+        layout = Message(kind=Kind.CONTROL, name=DICT, fields={sdb: {"fields": fields}})
+        self._say(self._request_frame(layout, ""), step)
+        self._told_fields[sdb] = fields
+
     def _request_frame(self, message: Message, name: str) -> SisnetFrame:
-        frame = request_from_message(message, name, self._dialect, binary=self._binary)
-        asked = message.headers.get(ASKED_AS)
-        if isinstance(frame, Json) and isinstance(asked, str):
-            return replace(frame, message_name=relayed(name, asked))
-        return frame
+        frame = message.headers.get(FORWARDED)
+        if isinstance(frame, Json):
+            return replace(frame, message_name=relayed(name, frame.message_name))
+        if isinstance(frame, BinaryRequest):
+            return replace(frame, message_name=relayed(name, frame.message_name) if frame.can_be_relayed else name)
+        if isinstance(frame, DataLine) and self._told_fields.get(frame.sdb) == message.fields.get("fields", ()):
+            return replace(frame, message_name=name)  # behind two names it would be another line
+        return request_from_message(message, name, self._dialect, binary=self._binary)
 
     def _serve(self, heard: Heard, now_s: float, step: Step) -> None:
         """Both ends count names from 1: what asks under the name of a subscription is a push only as a data line."""
@@ -140,9 +175,10 @@ class ClientSession(Peer):
         if found is None or not isinstance(heard.frame, DataLine):
             self._ask_above(heard, now_s, step)
             return
-        message = request_to_message(heard.request, heard.frame)
+        line = behind_names(heard.frame, found[1].names)
+        message = request_to_message(read_request(line), line)
         try:
-            message = self._understood(message, heard.frame)
+            message = self._understood(message, line)
         except ProtocolError as error:
             self._reply(self._question(heard), failed(error.text), step)
             return

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from wirelake.errors import ProtocolError
 from wirelake.limits import SISNET_MESSAGE_BYTES_MAX
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.sisnet.binary_form import read_binary
+from wirelake.protocols.sisnet.binary_form import find_relayed_binary, read_binary
 from wirelake.protocols.sisnet.data_line import read_data_line
 from wirelake.protocols.sisnet.foreign import Http, Redis
 from wirelake.protocols.sisnet.json_form import Json
@@ -90,6 +90,9 @@ def _read(message: bytes) -> SisnetFrame | None:
 
 
 def _read_other(name: str, message: bytes, start: int) -> SisnetFrame | None:
+    binary = find_relayed_binary(message, start)
+    if binary is not None:
+        return binary[0]
     relayed = RELAYED_NAME.match(message, start)
     if relayed is not None:
         start = relayed.end()

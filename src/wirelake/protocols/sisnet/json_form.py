@@ -7,7 +7,8 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from wirelake.protocols.jsontext import read_json, write_json
-from wirelake.protocols.sisnet.names import SisnetFrame
+from wirelake.protocols.sisnet.binary_form import refuse_relayed_binary
+from wirelake.protocols.sisnet.names import RELAYED_NAME, SisnetFrame
 
 REQUEST_KEYS: AbstractSet[str] = frozenset({"ask", "command", "cmd", "argv"})
 
@@ -16,7 +17,8 @@ class Json(SisnetFrame, frozen=True, eq=False):
     """`text` is kept as it stood on the wire; `values` is what it says. Two are equal if their texts are."""
 
     name = "json"
-    relayable = True
+    relayed_names = RELAYED_NAME
+    first_byte = b"{"
     text: bytes
     values: Any
 
@@ -46,6 +48,12 @@ class Json(SisnetFrame, frozen=True, eq=False):
 
     def __hash__(self) -> int:
         return hash((self.message_name, self.text))
+
+    def encode(self) -> bytes:
+        message = super().encode()
+        if ":" in self.message_name:
+            refuse_relayed_binary(message)
+        return message
 
     def _rest(self) -> bytes:
         return self.text

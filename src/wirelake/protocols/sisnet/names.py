@@ -1,8 +1,8 @@
 """The name that every message begins with. It ties an answer to its question, and is what a relay looks at.
 
-A relay puts its own name before a JSON message that has one already, `oname:cname:{…}`, and such a message is answered
-under both. Only JSON can be told from a data line there, so no other form is relayed with two names; and JSON with no
-more than three, because a data line's bytes may begin like JSON.
+A relay puts its own name before a message that has one already, `oname:cname:{…}` or `oname:cname:B…`, and such a
+message is answered under both. The other forms cannot be told from a data line there, so they are relayed under one
+name only; and no form has more than three names, because a data line's bytes may begin like JSON.
 """
 
 import re
@@ -16,6 +16,10 @@ NAME = re.compile(rb"[^{}():]{0,%d}:" % SISNET_NAME_BYTES_MAX)
 RELAYED_NAME = re.compile(
     rb"(?![BHR\[])[^{}():]{0,%d}:(?:(?!\[)[^{}():]{0,%d}:)?(?=[{\[])" % (SISNET_NAME_BYTES_MAX, SISNET_NAME_BYTES_MAX)
 )
+RELAYED_BINARY = re.compile(
+    rb"(?:(?![BHR\[])[^{}():]{0,%d}:)(?:(?![BHR\[])[^{}():]{0,%d}:)?(?=B)"
+    % (SISNET_NAME_BYTES_MAX, SISNET_NAME_BYTES_MAX)
+)
 SECTION = re.compile(rb"[^{}():]*:")
 FORBIDDEN = re.compile(rb"[{}()]")
 
@@ -25,23 +29,32 @@ def own_name(message_name: str) -> str:
     return message_name.partition(":")[0]
 
 
+def can_name_binary(message_name: str) -> bool:
+    """Whether a binary message can stand behind these names."""
+    first, colon, _ = message_name.partition(":")
+    if not colon:
+        return True
+    head = message_name.encode() + b":"
+    found = RELAYED_BINARY.match(head + b"B", len(first.encode()) + 1)
+    return found is not None and found.end() == len(head)
+
+
 def relayed(own: str, asked: str) -> str:
     """Both names, for a request that was asked under `asked` and goes on under `own`.
 
     Names beyond the third are joined with dots. Where a reader would take the asker's name for something else, or where
-    it is too long, it stays behind: the relay knows it anyway.
+    it is too long, it stays behind: the relay knows it anyway. What can name a binary message can name JSON.
     """
     first, colon, rest = asked.partition(":")
     name = f"{own}:{first}{colon}{rest.replace(':', '.')}"
-    head = name.encode() + b":"
-    found = RELAYED_NAME.match(head + b"{", len(own) + 1)
-    return name if asked and found is not None and found.end() == len(head) else own
+    return name if can_name_binary(name) else own
 
 
 class SisnetFrame(Frame, frozen=True):
-    """`message_name` is what stands before the first colon; for relayed JSON, before the last one of its names."""
+    """`message_name` is what stands before the first colon; in a relayed message, before the last one of its names."""
 
-    relayable: ClassVar[bool] = False
+    relayed_names: ClassVar[re.Pattern[bytes] | None] = None  # of the forms that can be relayed under several names
+    first_byte: ClassVar[bytes] = b""  # of what follows those
     message_name: str
 
     def encode(self) -> bytes:
@@ -53,8 +66,8 @@ class SisnetFrame(Frame, frozen=True):
     def _head(self) -> bytes:
         head = self.message_name.encode() + b":"
         found = NAME.match(head)
-        if found is not None and found.end() < len(head) and self.relayable:
-            found = RELAYED_NAME.match(head + b"{", found.end())
+        if found is not None and found.end() < len(head) and self.relayed_names is not None:
+            found = self.relayed_names.match(head + self.first_byte, found.end())
         if found is None or found.end() != len(head):
             raise EncodeError(f"not a message name: {self.message_name[:64]!r}")
         return head

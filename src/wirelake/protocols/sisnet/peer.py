@@ -16,7 +16,7 @@ from wirelake.protocols.sisnet.binary_form import BinaryRequest
 from wirelake.protocols.sisnet.data_line import DataLine
 from wirelake.protocols.sisnet.foreign import Redis
 from wirelake.protocols.sisnet.json_form import Json
-from wirelake.protocols.sisnet.names import SisnetFrame, own_name
+from wirelake.protocols.sisnet.names import SisnetFrame, can_name_binary, own_name
 from wirelake.protocols.sisnet.opcodes import BYTES_FORMATS, Dialect
 from wirelake.protocols.sisnet.records import RecordTable, read_tables, write_tables
 from wirelake.protocols.sisnet.redis_form import NO_COMMAND, RedisQuestion
@@ -66,6 +66,8 @@ class Asked(Struct, frozen=True):
     due_s: float
     subscribes: Interest | None = None
     unsubscribes: Interest | None = None
+    unsub: SisnetFrame | None = None  # what ends the subscription
+    names: str = ""  # all that it was asked under
 
 
 class Peer(Session):
@@ -136,7 +138,7 @@ class Peer(Session):
         return Question(
             frame.message_name,
             request.dialect if isinstance(frame, Json) else self._dialect,
-            binary=fmt in BYTES_FORMATS and ":" not in frame.message_name,  # relayed names are JSON's alone
+            binary=fmt in BYTES_FORMATS and can_name_binary(frame.message_name),
             redis=NO_COMMAND if isinstance(frame, Redis) else None,
             lnk=request.headers.get("lnk"),
         )
@@ -182,9 +184,12 @@ class Peer(Session):
         question = self._open.get(message.correlation)
         if question is None:
             return  # answered already, or never asked
-        self._reply(question, answer_from_message(message, question.dialect), step)
+        self._reply_with(question, message, step)
         if not message.more:
             del self._open[message.correlation]
+
+    def _reply_with(self, question: Question, message: Message, step: Step) -> None:
+        self._reply(question, answer_from_message(message, question.dialect), step)
 
     def _reply(self, question: Question, answer: Answer, step: Step) -> None:
         """The answer in the question's own dialect and form."""
@@ -229,10 +234,12 @@ class Peer(Session):
         if len(self._asked) >= SISNET_REQUESTS_OPEN_MAX:
             raise StateError(f"{SISNET_REQUESTS_OPEN_MAX} requests are open already")
         name = str(self._asked_count + 1)
-        self._say(self._request_frame(message, name), step)
+        frame = self._request_frame(message, name)
+        self._say(frame, step)
         self._asked_count += 1
         due_s = now_s + self.settings.answer_s
-        self._asked[name] = Asked(correlation, due_s, subscribed_by(message), unsubscribed_by(message))
+        interests = subscribed_by(message), unsubscribed_by(message)
+        self._asked[name] = Asked(correlation, due_s, *interests, names=frame.message_name)
         self.deadlines.setdefault("answer", due_s)
 
     def _request_frame(self, message: Message, name: str) -> SisnetFrame:
@@ -256,16 +263,20 @@ class Peer(Session):
         asked = self._asked.pop(name, None)
         if asked is None:
             return
-        message = answer_to_message(heard.answer, heard.frame)
+        message = self._answer_message(heard)
         if message.more:
             self._asked[name] = replace(asked, due_s=now_s + self.settings.answer_s)
         elif message.failure is None:
-            self._settled(name, asked)
+            message = self._settled(name, asked, message)
         if asked.correlation is not None:
             step.messages.append(replace(message, correlation=asked.correlation))
 
-    def _settled(self, _name: str, _asked: Asked) -> None:
-        """What we asked for went well."""
+    def _answer_message(self, heard: Heard) -> Message:
+        return answer_to_message(heard.answer, heard.frame)
+
+    def _settled(self, _name: str, _asked: Asked, answer: Message) -> Message:
+        """What we asked for went well; return the answer as it goes up."""
+        return answer
 
     def _overdue(self, _event: str, now_s: float, step: Step) -> None:
         for name, asked in list(self._asked.items()):

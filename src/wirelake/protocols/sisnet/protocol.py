@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Sender
@@ -74,7 +75,7 @@ PROTOCOL = Protocol(
     name="sisnet",
     title="sisnet: named requests, subscriptions and packed records for market data",
     transports=(Transport(Carrier.WEBSOCKET, 7329, "sisnet"), Transport(Carrier.TCP, TCP_PORT, "sisnet_tcp")),
-    decoder_version=2,
+    decoder_version=3,
     splitter=splitter,
     decode=decode,
     dissect=dissect,
@@ -89,6 +90,7 @@ PROTOCOL = Protocol(
     server_splitter=server_splitter,
     websocket=websocket,
     upstreams=lambda settings: settings.upstreams,
+    upstream_session=partial(ClientSession, relays=True),
     upstream_keep_s=lambda settings: settings.keep_s,
     data_sets=lambda settings: settings.data_sets,
 )

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError
-from wirelake.message import PRIVATE_HEADERS
+from wirelake.message import PRIVATE_HEADERS, Message
 from wirelake.protocols.jsontext import read_json, write_json
-from wirelake.protocols.sisnet.binary_form import BinaryRequest, Extension
+from wirelake.protocols.sisnet.binary_form import BinaryAnswer, BinaryRequest, Extension
 from wirelake.protocols.sisnet.data_line import DataLine
 from wirelake.protocols.sisnet.foreign import Http, Redis
 from wirelake.protocols.sisnet.json_form import Json
@@ -20,10 +21,12 @@ DEFAULT_SERVICE = "sisdb"
 REDIS_SERVICE = "redis"
 HTTP_FORMAT = "http"
 
-ASKED_AS = "sisnet.name"  # header of a request that is relayed: the name it was asked under
+FORWARDED = "sisnet.frame"  # header: the frame that a request or an answer came in, for a relay to pass on as it is
 
 # Keys of a JSON request that have a meaning of their own; all others are carried along as headers.
 _OWN_KEYS = frozenset({"service", "command", "cmd", "ask", "argv", "key", "sdb", "fmt", "ans", "msg", "fuc"})
+_OLDER_KEYS = frozenset({"cmd", "argv"})
+_NEWER_KEYS = frozenset({"service", "ask"})
 _JSON_STARTS = frozenset(b'{["-0123456789tfn')
 
 
@@ -79,6 +82,24 @@ def write_binary_request(request: Request, name: str) -> BinaryRequest:
     )
 
 
+def forwarded_bytes(message: Message) -> int:
+    """About how many bytes a message's own frame holds, beside its fields and payload."""
+    frame = message.headers.get(FORWARDED)
+    if isinstance(frame, Json):
+        return len(frame.text)
+    if isinstance(frame, BinaryRequest):
+        return len(frame.ask or b"") + len(frame.data or b"")
+    if isinstance(frame, BinaryAnswer):
+        return len(frame.msg or b"") + len(frame.data or b"")
+    return 0
+
+
+def forwarded(message: Message, frame: SisnetFrame) -> Message:
+    """The message with its frame, of which a relay needs the bytes only."""
+    kept = replace(frame, values=None) if isinstance(frame, Json) else frame
+    return replace(message, headers={**message.headers, FORWARDED: kept})
+
+
 def headers_for_keys(headers: dict[str, Any]) -> dict[str, Any]:
     """The headers that may stand beside sisnet's own keys without being taken for one of them."""
     return {
@@ -121,8 +142,14 @@ def _from_values(values: dict[str, Any]) -> Request:
         ask=ask,
         fmt=word_of(values.get("fmt")),
         headers=headers_for_keys(values),
-        dialect=Dialect.OLD if "cmd" in values or "argv" in values else Dialect.NEW,
+        dialect=_dialect(values),
     )
+
+
+def _dialect(values: dict[str, Any]) -> Dialect:
+    """Tell the older dialect by its keys. The authors' clients mix both, `{service, cmd, ask}`, and expect `ans`."""
+    older = not _OLDER_KEYS.isdisjoint(values) and _NEWER_KEYS.isdisjoint(values)
+    return Dialect.OLD if older else Dialect.NEW
 
 
 def _beside(named: dict[str, Any], argv: Any, command: str) -> dict[str, Any]:

@@ -4,23 +4,32 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from wirelake.errors import ProtocolError
-from wirelake.limits import SISNET_HELD_FRAMES_MAX
-from wirelake.message import Kind, Message, Op, Topic, anonymous_login, control
+from wirelake.errors import ProtocolError, StateError, TranslationError
+from wirelake.limits import SISNET_HELD_FRAMES_MAX, SISNET_UNSUB_BYTES_MAX
+from wirelake.message import Kind, Message, Op, Operation, Topic, anonymous_login, control
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.redis.translation import PATTERN
 from wirelake.protocols.session import Closing, Step
 from wirelake.protocols.sisnet import snappy
 from wirelake.protocols.sisnet.answer import OK, Answer, failed, write_answer
+from wirelake.protocols.sisnet.binary_form import BinaryAnswer
 from wirelake.protocols.sisnet.foreign import Redis
 from wirelake.protocols.sisnet.json_form import Json
+from wirelake.protocols.sisnet.names import SisnetFrame, own_name
 from wirelake.protocols.sisnet.opcodes import BYTES_FORMATS, Dialect
-from wirelake.protocols.sisnet.peer import Heard, Peer, Question
+from wirelake.protocols.sisnet.peer import Asked, Heard, Peer, Question
+from wirelake.protocols.sisnet.provider_subscriptions import ProviderSubscription, ProviderSubscriptions
 from wirelake.protocols.sisnet.redis_form import RedisForm
+from wirelake.protocols.sisnet.request import FORWARDED, forwarded
 from wirelake.protocols.sisnet.session import SERVER_TABLE, ServerState, SessionSettings
-from wirelake.protocols.sisnet.subscriptions import Interest, Subscriptions, pattern_topic
+from wirelake.protocols.sisnet.subscriptions import Interest, Subscriptions, pattern_topic, subscribed_by
 from wirelake.protocols.sisnet.texts import word_of
-from wirelake.protocols.sisnet.translation import answer_from_message, notification_to_answer, request_to_message
+from wirelake.protocols.sisnet.translation import (
+    answer_from_message,
+    answer_to_message,
+    notification_to_answer,
+    request_to_message,
+)
 
 _FORMATS = frozenset({"", "json"}) | BYTES_FORMATS
 _COMPRESSIONS = frozenset({"", "none", snappy.NAME})
@@ -33,11 +42,14 @@ class ServerSession(Peer):
     neither, it goes out under an empty name, unless it has a correlation: that was of a subscription which is over, and
     the push is dropped. A RESPONSE with a failure and the correlation of a subscription
     ends it: the client hears ans -1, or -100 where the failure's code is that.
+
+    A client that provides a service pushes in the same way: what it says under the name of a `sub` of ours that it
+    answered with 0 goes up as further RESPONSEs, with that request's correlation, until `app unsubscribe` with it.
     """
 
     side = Sender.SERVER
     table = SERVER_TABLE
-    __slots__ = ("_held", "_login_question", "_redis", "_subscriptions")
+    __slots__ = ("_held", "_login_question", "_provided", "_redis", "_subscriptions")
 
     def __init__(self, now_s: float, settings: SessionSettings = SessionSettings()) -> None:
         super().__init__(now_s, settings)
@@ -45,6 +57,7 @@ class ServerSession(Peer):
         self._held: list[Frame] = []
         self._login_question: Question | None = None  # None: the login was not the client's own
         self._subscriptions: Subscriptions[Question] = Subscriptions()
+        self._provided = ProviderSubscriptions()
         self._redis: RedisForm | None = None  # once a message of that form came
 
     @property
@@ -56,11 +69,6 @@ class ServerSession(Peer):
     @property
     def deciding(self) -> bool:
         return self.state is ServerState.CHECKING
-
-    def asked_as(self, correlation: str) -> str:
-        """The name of a request that is not answered yet."""
-        question = self._open.get(correlation)
-        return "" if question is None else question.name
 
     def _listen(self, frame: Frame) -> tuple[str, Any]:
         """A frame that is held is looked at when the login is decided: only then it is known how it was packed."""
@@ -167,6 +175,11 @@ class ServerSession(Peer):
             content = self._redis.answer(asked, Message(kind=Kind.RESPONSE))
         self._say(Redis(question.name, content), step)
 
+    def _put(self, question: Question, message: Message, frame: SisnetFrame, step: Step) -> None:
+        if message.kind is Kind.REQUEST:
+            message = forwarded(message, frame)
+        super()._put(question, message, frame, step)
+
     def _has_room(self, interest: Interest) -> bool:
         pending = [question.subscribes for question in self._open.values() if question.subscribes is not None]
         return self._subscriptions.has_room([interest, *pending])
@@ -187,6 +200,14 @@ class ServerSession(Peer):
             if question.unsubscribes is not None:
                 self._subscriptions.call_off(question.unsubscribes)
 
+    def _reply_with(self, question: Question, message: Message, step: Step) -> None:
+        """Answer with the frame that the message came in, where it is of the question's own dialect and form."""
+        frame = message.headers.get(FORWARDED)
+        if isinstance(frame, Json | BinaryAnswer) and _suits(frame, question):
+            self._say(replace(frame, message_name=question.name), step)
+        else:
+            super()._reply_with(question, message, step)
+
     def _end_subscription(self, message: Message, step: Step) -> None:
         found = self._subscriptions.find(message.correlation)
         if found is None or message.failure is None:
@@ -203,13 +224,62 @@ class ServerSession(Peer):
         if found is None and message.correlation:
             return
         if found is not None and found[0].service:
-            self._reply(found[1], answer_from_message(message), step)
+            self._reply_with(found[1], message, step)
             return
         question = Question("", self._dialect) if found is None else found[1]
         if question.redis is not None and self._redis is not None:
             self._say(Redis(question.name, self._redis.push(message)), step)
             return
         self._reply(question, notification_to_answer(message), step)
+
+    # What this client provides.
+
+    def _ask(self, message: Message, correlation: str | None, now_s: float, step: Step) -> None:
+        if subscribed_by(message) is None:
+            super()._ask(message, correlation, now_s, step)
+            return
+        pending = sum(asked.subscribes is not None for asked in self._asked.values())
+        if not self._provided.has_room(pending + 1):
+            raise StateError("too many subscriptions")
+        super()._ask(message, correlation, now_s, step)
+        name = str(self._asked_count)
+        self._asked[name] = replace(self._asked[name], unsub=self._unsub(message))
+
+    def _unsub(self, message: Message) -> SisnetFrame:
+        """Build what ends a subscription: asked under no name, because nobody waits for the answer."""
+        target = message.target
+        if not isinstance(target, Operation):
+            raise TranslationError("a subscription to no service")
+        unsub = replace(message, target=replace(target, op="unsub"), payload=b"")
+        frame = self._request_frame(unsub, "")
+        if len(frame.encode()) <= SISNET_UNSUB_BYTES_MAX:
+            return frame
+        fields = {name: message.fields[name] for name in ("key", "sdb") if name in message.fields}
+        return self._request_frame(replace(unsub, fields=fields, headers={}), "")
+
+    def _settled(self, name: str, asked: Asked, answer: Message) -> Message:
+        if asked.subscribes is None or asked.unsub is None or asked.correlation is None:
+            return answer
+        if answer.fields or answer.payload:
+            return answer  # a command that happens to be called `sub`
+        self._provided.add(ProviderSubscription(name, asked.correlation, asked.subscribes, asked.unsub))
+        return replace(answer, continues=True)
+
+    def _hear_answer(self, heard: Heard, now_s: float, step: Step) -> None:
+        provided = self._provided.find(own_name(heard.frame.message_name))
+        if provided is None:
+            super()._hear_answer(heard, now_s, step)
+            return
+        headers = {name: value for name, value in heard.answer.headers.items() if name != "command"}
+        message = answer_to_message(replace(heard.answer, headers=headers), heard.frame)
+        if message.failure is not None:
+            self._provided.drop(provided.correlation)
+        step.messages.append(replace(message, correlation=provided.correlation))
+
+    def _stop_pushes(self, message: Message, _now_s: float, step: Step) -> None:
+        unsub = self._provided.drop(message.correlation)
+        if unsub is not None:
+            self._say(unsub, step)
 
     def _too_late(self, _event: str, _now_s: float, step: Step) -> None:
         self._say_logout("no login in time", step)
@@ -225,3 +295,12 @@ class ServerSession(Peer):
 
     def _say_logout(self, why: str, step: Step, name: str = "") -> None:
         step.frames.append(Json.of(name, {"logout": why}))
+
+
+def _suits(frame: Json | BinaryAnswer, question: Question) -> bool:
+    """Whether the asker can be given the frame as it is, under its own name. Its `lnk` would have to go in."""
+    if question.lnk is not None:
+        return False
+    if isinstance(frame, BinaryAnswer):
+        return question.binary and (":" not in question.name or frame.can_be_relayed)
+    return not question.binary and question.dialect is Dialect.NEW

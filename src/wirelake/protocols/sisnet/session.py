@@ -75,6 +75,13 @@ SERVER_TABLE = Table(
         Row(S.READY, "app notification", "_push", (S.READY,), "under the name of the request that subscribed"),
         Row(S.READY, "app request", "_ask_peer", (S.READY,), "asked under a name of ours"),
         Row(S.READY, "app event", "_ask_peer", (S.READY,), "asked under an empty name"),
+        Row(
+            S.READY,
+            "app unsubscribe",
+            "_stop_pushes",
+            (S.READY,),
+            "pushes of what this client provides are ignored; unsub under an empty name, if nobody wants the same",
+        ),
         Row(S.READY, "app dict", "_teach", (S.READY,), "our tables, under a name of ours"),
         Row(S.READY, "clock answer", "_overdue", (S.READY,), "what the client did not answer failed: timeout"),
         *(

@@ -30,7 +30,7 @@ class Settings(ProtocolSettings, frozen=True):
         SISNET_LOGIN_FRAME_BYTES_MAX  # a message before the login; of a WebSocket, its handshake too
     )
     inflated_bytes_max: Count = SISNET_INFLATED_BYTES_MAX  # the same, with snappy, unpacked
-    lenient: bool = False  # True takes WebSocket clients that send no Host header or do not mask their frames
+    lenient: bool = False  # True admits WebSocket clients as the authors wrote theirs: no Host, any key, no masks
     data_sets: tuple[str, ...] = ("sisdb",)  # each is a service that keeps records
     origins: tuple[str, ...] = ()  # pages of other sites that may connect, as https://HOST:PORT, or "*" for all
     keep_s: Seconds = UPSTREAM_KEEP_S  # what an upstream sent is kept so long, for those who join later

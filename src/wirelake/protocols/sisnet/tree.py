@@ -6,7 +6,7 @@ from wirelake.errors import LimitError, ProtocolError
 from wirelake.limits import SISNET_NAME_BYTES_MAX
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.jsontext import read_json
-from wirelake.protocols.sisnet.binary_form import NUMBER
+from wirelake.protocols.sisnet.binary_form import NUMBER, find_relayed_binary
 from wirelake.protocols.sisnet.names import FORBIDDEN, RELAYED_NAME
 from wirelake.protocols.sisnet.opcodes import (
     ANS_NAMES,
@@ -38,9 +38,9 @@ def _walk(d: Dissector) -> None:
     _section(d, "name", SISNET_NAME_BYTES_MAX)
     d.need(1, "the message after its name")
     form = FORMS.get(d.data[d.position])
-    relayed = RELAYED_NAME.match(d.data, d.position) if form is None else None
-    if relayed is not None:
-        while d.position < relayed.end():
+    names_end = _relayed_names_end(d) if form is None else d.position
+    if d.position < names_end:
+        while d.position < names_end:
             _section(d, "relayed name", SISNET_NAME_BYTES_MAX)
         form = FORMS.get(d.data[d.position])
     d.root.name = f"sisnet {_FORM_NAMES[form]}"
@@ -60,6 +60,15 @@ def _walk(d: Dissector) -> None:
             for section in ("command", "key", "sdb"):
                 _section(d, section, d.left)
             _rest(d, "data")
+
+
+def _relayed_names_end(d: Dissector) -> int:
+    """Return where the message's form begins behind further names, or the place where we are."""
+    binary = find_relayed_binary(d.data, d.position)
+    if binary is not None:
+        return binary[1]
+    names = RELAYED_NAME.match(d.data, d.position)
+    return d.position if names is None else names.end()
 
 
 _FORM_NAMES = {
