@@ -179,6 +179,7 @@ class Magline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Esnp(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    hosts: tuple[str, ...] = ()  # names of this node in addresses, beside `local`, the machine's name and loopback's
     login_s: _Seconds = ESNP_LOGIN_S  # from connecting to a decided login
     idle_s: _SecondsOrNever = 0.0  # a silent connection is closed; 0: never
     frame_bytes_max: Annotated[int, Meta(ge=1, le=ESNP_FRAME_BYTES_MAX)] = ESNP_FRAME_BYTES_MAX  # after the login

@@ -279,6 +279,7 @@ BROKER_PATTERNS_PER_PEER_MAX: Final = 256
 BROKER_GATHERED_MAX: Final = 4096  # notifications of one name written together
 BROKER_CALLS_OPEN_MAX: Final = 100_000
 BROKER_SERVICES_PER_PEER_MAX: Final = 1024
+BROKER_GROUPS_PER_SERVICE_MAX: Final = 16  # that one session provides a service in
 BROKER_CALL_S: Final = 5.0  # (setting) until a request without a time of its own has failed
 BROKER_CALL_MS_MAX: Final = 600_000  # for an answer, whatever the request names
 BROKER_RESEND_S: Final = 30.0  # (setting) until an unacked notification is sent again on the same connection

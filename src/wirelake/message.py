@@ -41,8 +41,8 @@ class Op(StrEnum):
     ACK = "ack"  # ids: list of message ids
     TOPICS = "topics"  # answered with topics: list of names
     BACKLOG = "backlog"  # a session says in the fields what it has room for; answered with one message holding `parts`
-    REGISTER = "register"  # service: name
-    UNREGISTER = "unregister"  # service: name
+    REGISTER = "register"  # service: name; group: name, if wanted
+    UNREGISTER = "unregister"  # the same
     PUBLISH = "publish"  # the target is the topic, the kind NOTIFICATION
 
 

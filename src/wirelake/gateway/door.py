@@ -1,11 +1,12 @@
 """A TCP door: where one protocol comes in. Makes a session for each connection."""
 
 import os
+import socket
 import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from wirelake.config import Address
+from wirelake.config import Address, parse_address
 from wirelake.errors import InputError
 from wirelake.gateway.admission import Slot
 from wirelake.gateway.connection import Connection
@@ -33,6 +34,8 @@ from wirelake.protocols.splitter import Splitter
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway
+
+_LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
 class Door:
@@ -141,7 +144,18 @@ def _esnp_settings(gateway: "Gateway") -> EsnpSettings:
         frame_bytes_max=chosen.frame_bytes_max,
         login_frame_bytes_max=chosen.login_frame_bytes_max,
         open=gateway.settings.auth.open,
+        hosts=_esnp_hosts(gateway),
     )
+
+
+def _esnp_hosts(gateway: "Gateway") -> frozenset[str]:
+    """Names by which esnp peers may address this node: alone, and with the listener's port."""
+    address = parse_address(gateway.settings.listen.esnp, "listen.esnp")
+    names = {gateway.log_settings.node, socket.gethostname(), *_LOOPBACK_NAMES, *gateway.settings.esnp.hosts}
+    if address is not None:
+        names.add(address.host)
+        names |= {f"{name}:{address.port}" for name in names}
+    return frozenset(name.lower() for name in names)
 
 
 def _sisnet_settings(gateway: "Gateway") -> SisnetSettings:
