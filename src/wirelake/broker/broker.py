@@ -4,6 +4,7 @@ Answers that promise something durable are given when it is: the broker keeps th
 """
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -33,7 +34,7 @@ from wirelake.limits import (
     BROKER_TOPIC_CHARS_MAX,
     BROKER_TOPICS_PER_REQUEST_MAX,
 )
-from wirelake.message import Device, Fault, Kind, Message, Op, Operation, Topic, content_of, control_op
+from wirelake.message import TOPIC, Device, Fault, Kind, Message, Op, Operation, Topic, content_of, control_op
 from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.session import Closing
 from wirelake.protocols.sisnet.request import HTTP_FORMAT
@@ -44,6 +45,7 @@ from wirelake.state.topics import Run
 
 _log = logging.getLogger(__name__)
 
+_TOPIC: Final = re.compile(TOPIC)
 RETAIN: Final = "retain"  # header of a notification
 RECEIVED: Final = "received"
 EVERY_DEVICE: Final = Device("", 0xFF)  # a broadcast: those heard from lately; no receipts, no answers
@@ -401,7 +403,7 @@ def answered(message: Message, **rest: object) -> Message:
 def check_topic(name: str) -> None:
     if not 0 < len(name) <= BROKER_TOPIC_CHARS_MAX:
         raise InputError(f"a topic's name has 1 to {BROKER_TOPIC_CHARS_MAX} characters")
-    if not name.isprintable():
+    if _TOPIC.fullmatch(name) is None:
         raise InputError("a topic's name has printable characters only")
 
 
