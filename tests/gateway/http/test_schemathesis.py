@@ -21,7 +21,13 @@ def test_the_api_is_what_its_description_says(tmp_path: Path) -> None:
             f"{caller.client.base_url}/api/openapi.json",
             f"--header=Authorization: Bearer {caller.admin_token}",
         ]
-        command += [f"--max-examples={EXAMPLES}", f"--request-timeout={REQUEST_S}", "--seed=1", "--no-color"]
+        command += [
+            f"--max-examples={EXAMPLES}",
+            f"--request-timeout={REQUEST_S}",
+            "--seed=1",
+            "--workers=2",
+            "--no-color",
+        ]
         command += ["--generation-database=none", "--warnings=off", "--continue-on-failure"]
         process = await asyncio.create_subprocess_exec(
             *command, cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
