@@ -129,6 +129,9 @@ class Http(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The HTTP API and the console."""
 
     hosts: tuple[str, ...] = ()  # names of this gateway, for requests without a token, beside localhost
+    metrics: Literal["loopback", "token", "open"] = (
+        "loopback"  # when /metrics needs no token: if `listen.http` is on loopback; "token": never; "open": always
+    )
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

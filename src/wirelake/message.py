@@ -13,8 +13,14 @@ from typing import Any, Final
 from msgspec import Struct, field, json, to_builtins
 
 from wirelake.errors import TranslationError
+from wirelake.limits import BROKER_TOPIC_CHARS_MAX
 
 PRIVATE_HEADERS: Final = ("esnp.", "sisnet.")  # begin the names of headers between two peers of that protocol
+# A topic's name, as a regular expression: no control, format or noncharacters, which would not show in a log.
+TOPIC: Final = (
+    r"[^\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff]"
+    f"{{1,{BROKER_TOPIC_CHARS_MAX}}}"
+)
 GATEWAY_SERVICE: Final = "wirelake"
 DEVICES_SERVICE: Final = "devices"  # also the gateway itself: its one operation is a device's
 COMMAND: Final = "command"
@@ -43,8 +49,8 @@ class Op(StrEnum):
     ACK = "ack"  # ids: list of message ids
     TOPICS = "topics"  # answered with topics: list of names
     BACKLOG = "backlog"  # a session says in the fields what it has room for; answered with one message holding `parts`
-    REGISTER = "register"  # service: name
-    UNREGISTER = "unregister"  # service: name
+    REGISTER = "register"  # service: name; group: name, if wanted
+    UNREGISTER = "unregister"  # the same
     PUBLISH = "publish"  # the target is the topic, the kind NOTIFICATION
 
 

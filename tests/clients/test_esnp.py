@@ -81,7 +81,7 @@ def test_addresses(tmp_path: Path) -> None:
 
     async def work() -> None:
         async with gateway(tmp_path) as running, station(running) as client:
-            await client.register("sums", handler)
+            await client.register("sums", handler, group="g1")
             await client.register("magline/17", handler)
             await client.ask("esnp://_/sums/add?o=left&g=g1&to=5000", {"a": 1})
             await client.ask("sums/add?o=left")

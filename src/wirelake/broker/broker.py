@@ -4,6 +4,7 @@ Answers that promise something durable are given when it is: the broker keeps th
 """
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -36,6 +37,7 @@ from wirelake.limits import (
 from wirelake.message import (
     BROADCAST,
     EVERY_DEVICE,
+    TOPIC,
     Device,
     Fault,
     Kind,
@@ -56,6 +58,7 @@ from wirelake.state.topics import Run
 
 _log = logging.getLogger(__name__)
 
+_TOPIC: Final = re.compile(TOPIC)
 RETAIN: Final = "retain"  # header of a notification
 RECEIVED: Final = "received"
 
@@ -320,10 +323,10 @@ class Broker:
             case Op.BACKLOG:
                 self.jobs.start(peer, message, self._backlog(peer, message, _room(message)))
             case Op.REGISTER:
-                self.services.register(peer, self._free(_service(message)))
+                self.services.register(peer, self._free(_service(message)), _group(message))
                 self._answer(peer, answered(message))
             case Op.UNREGISTER:
-                self.services.unregister(peer, _service(message))
+                self.services.unregister(peer, _service(message), _group(message))
                 self._answer(peer, answered(message))
             case Op.LOGOUT:
                 peer.say(answered(message))
@@ -392,8 +395,10 @@ class Broker:
                 return
             self.services.call(peer, message, device, now_s, timeout_s)
             return
-        service = message.target.service if isinstance(message.target, Operation) else ""
-        builtin = self.fetch if message.headers.get("fmt") == HTTP_FORMAT else self.builtin.get(service)
+        target = message.target if isinstance(message.target, Operation) else Operation("")
+        builtin = self.fetch if message.headers.get("fmt") == HTTP_FORMAT else self.builtin.get(target.service)
+        if target.group:
+            builtin = None  # what the gateway itself serves is in no group
         if builtin is not None:
             if message.traced:
                 self.services.hop(peer, message.correlation, ROUTED, "")
@@ -433,7 +438,7 @@ def _is_topic(name: str) -> bool:
 def check_topic(name: str) -> None:
     if not 0 < len(name) <= BROKER_TOPIC_CHARS_MAX:
         raise InputError(f"a topic's name has 1 to {BROKER_TOPIC_CHARS_MAX} characters")
-    if not name.isprintable():
+    if _TOPIC.fullmatch(name) is None:
         raise InputError("a topic's name has printable characters only")
 
 
@@ -467,4 +472,11 @@ def _service(message: Message) -> str:
     name = message.fields.get("service")
     if not isinstance(name, str) or not 0 < len(name) <= BROKER_TOPIC_CHARS_MAX:
         raise InputError("register needs the name of a service")
+    return name
+
+
+def _group(message: Message) -> str:
+    name = message.fields.get("group", "")
+    if not isinstance(name, str) or len(name) > BROKER_TOPIC_CHARS_MAX:
+        raise InputError(f"group is a text of at most {BROKER_TOPIC_CHARS_MAX} characters")
     return name

@@ -1,8 +1,9 @@
 """Services: who provides which, and the calls under way.
 
-A request goes to one provider, in turn where there are several. Each side sees only its own correlation; the broker's
-own call number ties them together. A provider that goes away fails the calls it had. A call whose answer continues
-becomes one of the `subscriptions`.
+A request goes to one provider, in turn where there are several. A provider may register a service in groups: a request
+that names a group goes to those who registered for it, any other request to any provider of the service.
+Each side sees only its own correlation; the broker's own call number ties them together. A provider that goes away
+fails the calls it had. A call whose answer continues becomes one of the `subscriptions`.
 """
 
 import heapq
@@ -23,6 +24,7 @@ from wirelake.limits import (
     BROKER_CALL_S,
     BROKER_CALLS_OPEN_MAX,
     BROKER_CALLS_OVER_MAX,
+    BROKER_GROUPS_PER_SERVICE_MAX,
     BROKER_SERVICES_PER_PEER_MAX,
     BROKER_TIMEOUTS_AT_ONCE,
 )
@@ -57,9 +59,11 @@ class Services:
         self.timeouts = 0
         self.hop: Hop = _untold
         self.absent: dict[str, str] = {}  # service → why it has no provider, where that is known
-        self._providers: dict[str, list[Peer]] = {}
-        self._provided: dict[str, dict[str, None]] = {}  # peer id → its services
-        self._next: dict[str, int] = {}
+        self._providers: dict[tuple[str, str], list[Peer]] = {}  # by service and group; group "": all of them
+        self._provided: dict[
+            str, dict[str, set[str]]
+        ] = {}  # peer id → its services, each with the groups it named ("": without)
+        self._next: dict[tuple[str, str], int] = {}
         self._calls: dict[int, Call] = {}
         self._due: list[tuple[float, int]] = []  # (when, call number); answered calls are skipped when they come up
         self._number = 0
@@ -83,29 +87,46 @@ class Services:
 
     def names(self) -> dict[str, int]:
         """Every service with its number of providers."""
-        return {name: len(peers) for name, peers in self._providers.items()}
+        return {name: len(peers) for (name, group), peers in self._providers.items() if not group}
 
-    def register(self, peer: Peer, service: str) -> None:
+    def register(self, peer: Peer, service: str, group: str = "") -> None:
+        """Let the peer be asked for this service; with a group, also by requests that name it."""
         provided = self._provided.setdefault(peer.id, {})
-        if service in provided:
-            return
-        if len(provided) >= BROKER_SERVICES_PER_PEER_MAX:
+        groups = provided.get(service, set())
+        if service not in provided and len(provided) >= BROKER_SERVICES_PER_PEER_MAX:
             raise FullError(f"a session provides at most {BROKER_SERVICES_PER_PEER_MAX} services")
-        provided[service] = None
-        self._providers.setdefault(service, []).append(peer)
+        if group not in groups and len(groups) >= BROKER_GROUPS_PER_SERVICE_MAX:
+            raise FullError(f"a session provides a service in at most {BROKER_GROUPS_PER_SERVICE_MAX} groups")
+        if service not in provided:
+            provided[service] = groups
+            self._providers.setdefault((service, ""), []).append(peer)
+        if group and group not in groups:
+            self._providers.setdefault((service, group), []).append(peer)
+        groups.add(group)
 
-    def unregister(self, peer: Peer, service: str) -> None:
+    def unregister(self, peer: Peer, service: str, group: str = "") -> None:
+        """End what `register` began: in this group, or without one in all of them."""
         provided = self._provided.get(peer.id, {})
-        if provided.pop(service, self) is self:
+        groups = provided.get(service)
+        if groups is None or (group and group not in groups):
             return
+        ended = {group} if group else set(groups)
+        groups -= ended
+        for each in ended - {""}:
+            self._remove(peer, service, each)
+        if not groups:
+            del provided[service]
+            self._remove(peer, service, "")
         if not provided:
             del self._provided[peer.id]
-        left = [other for other in self._providers[service] if other.id != peer.id]
+
+    def _remove(self, peer: Peer, service: str, group: str) -> None:
+        left = [other for other in self._providers[service, group] if other.id != peer.id]
         if left:
-            self._providers[service] = left
+            self._providers[service, group] = left
         else:
-            del self._providers[service]
-            self._next.pop(service, None)
+            del self._providers[service, group]
+            self._next.pop((service, group), None)
 
     def request(self, asker: Peer, message: Message, now_s: float, timeout_s: float = BROKER_CALL_S) -> None:
         """Pass it to a provider, or answer at once: that there is none, or that a subscription is over."""
@@ -114,9 +135,9 @@ class Services:
         if interest is not None and self.subscriptions.unsubscribe(asker, interest):
             asker.say(Message(kind=Kind.RESPONSE, correlation=message.correlation))
             return
-        provider = self._whose_turn(target.service)
+        provider = self._whose_turn(target)
         if provider is None:
-            why = self.absent.get(target.service)
+            why = "" if target.group else self.absent.get(target.service)
             told = failed(message.correlation, why, Fault.PROVIDER_LOST) if why else None
             asker.say(told or failed(message.correlation, not_found(target), Fault.NOT_FOUND))
         else:
@@ -124,7 +145,7 @@ class Services:
 
     def tell(self, message: Message) -> bool:
         """Pass on what nobody waits for an answer to; False if it reached nobody."""
-        provider = self._whose_turn(_operation(message).service)
+        provider = self._whose_turn(_operation(message))
         if provider is None:
             return False
         try:
@@ -134,12 +155,13 @@ class Services:
             return False
         return True
 
-    def _whose_turn(self, service: str) -> Peer | None:
-        providers = self._providers.get(service)
+    def _whose_turn(self, target: Operation) -> Peer | None:
+        key = (target.service, target.group)
+        providers = self._providers.get(key)
         if not providers:
             return None
-        turn = self._next.get(service, 0)
-        self._next[service] = turn + 1
+        turn = self._next.get(key, 0)
+        self._next[key] = turn + 1
         return providers[turn % len(providers)]
 
     def call(self, asker: Peer, message: Message, provider: Peer, now_s: float, timeout_s: float) -> None:
@@ -248,4 +270,5 @@ def failed(correlation: str, text: str, code: int = 0) -> Message:
 
 def not_found(target: Operation) -> str:
     """In the words that esnp's own services use."""
-    return f"Address[20={target.op},30={target.service}] not found ServiceHandler"
+    group = f",50={target.group}" if target.group else ""
+    return f"Address[20={target.op},30={target.service}{group}] not found ServiceHandler"

@@ -73,14 +73,15 @@ class ServiceClient(TopicClient):
         """A durable topic: on disk when this returns; answers its id. A live name: answers nothing."""
         return await self._publish(topic, content, type)
 
-    async def register(self, service: str, handler: Handler) -> None:
-        """Provide a service. The handler gets a `ServiceRequest` and returns a value, or `Packets` of several.
+    async def register(self, service: str, handler: Handler, *, group: str = "") -> None:
+        """Provide a service; with a group, also for requests that name it.
 
+        The handler gets a `ServiceRequest` and returns a value, or `Packets` of several.
         ServiceError answers with its reason; any other exception is a failure of the service.
         """
-        self._services.add(service, handler)
+        self._services.add(service, handler, group)
         try:
-            await self.request(control(Op.REGISTER, fields={"service": service}))
+            await self.request(_registration(service, group))
         except BaseException:
             self._services.remove(service)
             raise
@@ -105,8 +106,8 @@ class ServiceClient(TopicClient):
 
     async def _restore(self) -> None:
         self._logging_in = False
-        for service in self._services.names:
-            await self._ask(control(Op.REGISTER, fields={"service": service}))
+        for service, group in self._services.names:
+            await self._ask(_registration(service, group))
         await self._subscribe_again()
 
     def _final(self, failure: Failure) -> bool:
@@ -162,3 +163,7 @@ class ServiceClient(TopicClient):
         if self._pump is None or self._pump.closing is not None:
             raise StateError("the connection is gone")
         self._pump.say(message)
+
+
+def _registration(service: str, group: str) -> Message:
+    return control(Op.REGISTER, fields={"service": service, "group": group} if group else {"service": service})

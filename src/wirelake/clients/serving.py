@@ -48,19 +48,23 @@ class Services:
     def __init__(self, say: Say) -> None:
         self._say = say
         self._handlers: dict[str, Handler] = {}
+        self._groups: dict[str, str] = {}
         self._working: set[asyncio.Task[None]] = set()
 
     @property
-    def names(self) -> list[str]:
-        return list(self._handlers)
+    def names(self) -> list[tuple[str, str]]:
+        """Each with its group, which may be empty."""
+        return [(service, self._groups[service]) for service in self._handlers]
 
-    def add(self, service: str, handler: Handler) -> None:
+    def add(self, service: str, handler: Handler, group: str = "") -> None:
         if service in self._handlers:
             raise InputError(f"{service!r} is provided already")
         self._handlers[service] = handler
+        self._groups[service] = group
 
     def remove(self, service: str) -> None:
         self._handlers.pop(service, None)
+        self._groups.pop(service, None)
 
     def asked(self, message: Message) -> None:
         """A request of the gateway's: it is worked on in a task, so that a slow one does not hold up the others."""

@@ -17,7 +17,7 @@ from wirelake.broker.services import failed, not_found
 from wirelake.errors import InputError
 from wirelake.limits import HTTP_COMMAND_MS, HTTP_COMMAND_MS_MAX
 from wirelake.message import COMMAND, EVERY_DEVICE, Device, Fault, Kind, Message, Operation
-from wirelake.protocols.hextext import parse_hex
+from wirelake.protocols.hextext import HEX_PATTERN, parse_hex
 from wirelake.protocols.session import Closing
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _DATA_FIELDS: Final = ("status", "readings")  # what is known of an answer's dat
 
 class NewCommand(Struct, forbid_unknown_fields=True):
     type: Annotated[int, Meta(ge=128, le=255)]  # bit 7 is set in all that goes to a device
-    data: str = ""  # hex
+    data: Annotated[str, Meta(extra_json_schema={"pattern": HEX_PATTERN})] = ""
     wait_ms: Annotated[int, Meta(ge=1, le=HTTP_COMMAND_MS_MAX)] = HTTP_COMMAND_MS
 
 

@@ -1,8 +1,9 @@
 """A TCP door: where one protocol comes in. Makes a session for each connection."""
 
 import os
+import socket
 import ssl
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from wirelake.address import Address
 from wirelake.errors import InputError
@@ -22,6 +23,8 @@ from wirelake.protocols.splitter import Splitter
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway
+
+_LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
 class Door:
@@ -49,7 +52,7 @@ class Door:
         return self.protocol.websocket(self.settings)
 
     def new_session(self, now_s: float) -> Session:
-        return new_session(self.gateway, self.protocol, now_s)
+        return new_session(self.gateway, self.protocol, self.address, now_s)
 
     def new_splitter(self) -> Splitter:
         if self.carrier is Carrier.WEBSOCKET:
@@ -107,7 +110,7 @@ def new_door(
     return Door(gateway, protocol, setting, address, carriers[0])
 
 
-def new_session(gateway: "Gateway", protocol: Protocol, now_s: float) -> Session:
+def new_session(gateway: "Gateway", protocol: Protocol, address: Address, now_s: float) -> Session:
     """Begin a session of this protocol, with the gateway's keys and the settings in force."""
     if protocol.server_session is None:
         raise InputError(f"{protocol.name} can be decoded, but has no session to serve it with")
@@ -117,6 +120,8 @@ def new_session(gateway: "Gateway", protocol: Protocol, now_s: float) -> Session
         number=next(gateway.numbers),
         random=os.urandom,
         keys=gateway.keys,
+        address=address,
+        node_names=(gateway.log_settings.node, socket.gethostname(), *_LOOPBACK_NAMES),
         is_open=gateway.settings.auth.open,
         is_secure=gateway.tls is not None,
     )

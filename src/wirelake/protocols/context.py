@@ -7,6 +7,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa, x25519
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from wirelake.address import Address
 from wirelake.protocols.settings import ProtocolSettings
 
 PrivateKey = rsa.RSAPrivateKey | x25519.X25519PrivateKey
@@ -29,6 +30,8 @@ class SessionContext(Struct, frozen=True):
     number: int  # of the connection, never used twice while the gateway runs
     random: Callable[[int], bytes]  # that many fresh random bytes
     keys: KeyStore
+    address: Address  # of the listener
+    node_names: tuple[str, ...] = ()  # this node, this machine and loopback
     is_open: bool = False  # `auth.open`: everybody is let in
     is_secure: bool = False  # the connection is encrypted by TLS
 

@@ -4,7 +4,10 @@ import re
 
 from wirelake.errors import InputError
 
-_FILLER = re.compile(r"0[xX]|\\x|[\s:,\-]")
+_FILLER_PATTERN = r"(?:0[xX]|\\x|[ \t\n\r\f\v:,\-])"
+_DIGIT_PATTERN = rf"{_FILLER_PATTERN}*[0-9a-fA-F]"
+HEX_PATTERN = f"^(?:{_DIGIT_PATTERN}{_DIGIT_PATTERN})*{_FILLER_PATTERN}*$"  # what `parse_hex` takes
+_FILLER = re.compile(_FILLER_PATTERN)
 _NOT_HEX = re.compile(r"[^0-9a-fA-F]")
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from gateway.http.calling import BOB, Calling, run
+from wirelake.config import Listen
 from wirelake.gateway.http.auth import is_loopback
 from wirelake.gateway.http.route import Access
 from wirelake.gateway.http.routes import ROUTES
@@ -128,14 +129,33 @@ def test_an_open_gateway_still_keeps_what_is_the_admins(tmp_path: Path) -> None:
     run(tmp_path, test, auth={"open": True})
 
 
-def test_metrics_are_the_admins_where_others_can_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(caller: Calling) -> None:
-        monkeypatch.setattr(caller.api.doorkeeper, "_is_local", False)
-        await caller.refused(401, "unauthorized", "GET", "/metrics", bearer=None)
-        await caller.refused(403, "forbidden", "GET", "/metrics", bearer=":".join(BOB))
-        assert (await caller.call("GET", "/metrics")).status_code == 200
+LOOPBACK = {**dict.fromkeys(Listen.__struct_fields__, "off"), "http": "127.0.0.1:0"}
+EVERYWHERE = {**LOOPBACK, "http": "0.0.0.0:0"}
 
-    run(tmp_path, test, identities=[BOB])
+
+@pytest.mark.parametrize(
+    ("setting", "listen", "needs_token"),
+    [
+        ("loopback", LOOPBACK, False),
+        ("loopback", EVERYWHERE, True),
+        ("token", LOOPBACK, True),
+        ("token", EVERYWHERE, True),
+        ("open", LOOPBACK, False),
+        ("open", EVERYWHERE, False),
+    ],
+)
+def test_when_metrics_need_the_admin_token(
+    tmp_path: Path, setting: str, listen: dict[str, str], needs_token: bool
+) -> None:
+    async def test(caller: Calling) -> None:
+        if needs_token:
+            await caller.refused(401, "unauthorized", "GET", "/metrics", bearer=None)
+            await caller.refused(403, "forbidden", "GET", "/metrics", bearer=":".join(BOB))
+        else:
+            assert "wirelake_connections" in (await caller.call("GET", "/metrics", bearer=None)).text
+        assert "wirelake_connections" in (await caller.call("GET", "/metrics")).text
+
+    run(tmp_path, test, identities=[BOB], listen=listen, http={"metrics": setting})
 
 
 def test_which_addresses_are_this_machine_only() -> None:

@@ -156,3 +156,17 @@ def test_secrets_are_blanked_wherever_they_are_named() -> None:
     assert blanked(b'{"name":"a","token":"t"}', ("token",)) == '{"name":"a","token":"…"}'.encode()
     assert blanked(b"", ("token",)) == b""
     assert blanked(b'{ "as": "sent" }', ()) == b'{ "as": "sent" }'
+
+
+def test_whole_numbers_may_be_written_with_a_fraction_of_zero(tmp_path: Path) -> None:
+    """JSON Schema calls 60.0 an integer, and so do clients that are made from the description."""
+
+    async def test(caller: Calling) -> None:
+        path = "/api/topics/%40a/notifications"
+        assert (await caller.call("POST", path, {"content": 60.0, "type": 60.0})).status_code == 201
+        (last,) = (await caller.call("GET", "/api/topics/%40a")).json()["last"]
+        assert (last["type"], last["content"]) == (60, "60.0"), "the content is left as it came"
+        for wrong in (60.5, "60", 256.0):
+            await caller.refused(400, "bad_request", "POST", path, {"content": "x", "type": wrong})
+
+    run(tmp_path, test)

@@ -74,8 +74,53 @@ def test_parameters_and_refusals_are_described(route: Route) -> None:
     operation = DESCRIPTION["paths"][route.path][route.method.lower()]
     in_path = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"}
     assert in_path == set(re.findall(r"\{(\w+)\}", route.path))
-    assert all(int(status) in CODES for status in operation["responses"] if int(status) >= 400)
-    assert ("security" in operation) == ("401" in operation["responses"])
+    statuses = [int(status) for status in operation["responses"] if status != "default"]
+    assert ("default" in operation["responses"]) == route.any_refusal
+    assert all(status in CODES for status in statuses if status >= 400)
+    assert ("security" in operation) == (401 in statuses)
+    assert {400, 431, 500} <= set(statuses)
+    assert (404 in statuses) >= bool(in_path)
+    assert (413 in statuses) == (route.takes is not None)
+
+
+def test_bounds_are_described() -> None:
+    found = {}
+    for route in ROUTES:
+        for parameter in DESCRIPTION["paths"][route.path][route.method.lower()]["parameters"]:
+            schema = parameter["schema"]
+            if schema["type"] == "integer" and parameter["in"] != "path":
+                found[route.path, parameter["name"]] = (schema["minimum"], schema["maximum"])
+    assert found == {
+        ("/api/topics", "limit"): (1, 10_000),
+        ("/api/sessions", "limit"): (1, 10_000),
+        ("/api/identities", "limit"): (1, 10_000),
+        ("/api/devices", "limit"): (1, 10_000),
+        ("/api/log", "limit"): (1, 1000),
+        ("/api/log", "before"): (1, 2**53),
+        ("/api/subscribe", "for_ms"): (1, 86_400_000),
+        ("/api/services/{service}/{op}", "timeout_ms"): (1, 300_000),
+        ("/api/services/{service}/{op}", "X-Timeout-Ms"): (1, 300_000),
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("limit=0", "limit is a whole number from 1 to 10000, not '0'"),
+        ("limit=10001", "limit is a whole number from 1 to 10000, not '10001'"),
+        ("limit=", "limit is a whole number from 1 to 10000, not ''"),
+        ("limit=1.0", "limit is a whole number from 1 to 10000, not '1.0'"),
+        ("limit=1&limit=2", "limit is given 2 times"),
+        ("after=1&after=2", "after is given 2 times"),
+    ],
+)
+def test_bounds_are_kept(tmp_path: Path, query: str, message: str) -> None:
+    async def test(caller: Calling) -> None:
+        assert await caller.refused(400, "bad_request", "GET", f"/api/devices?{query}") == message
+        for limit in (1, 10_000):
+            assert (await caller.call("GET", f"/api/devices?limit={limit}")).status_code == 200
+
+    run(tmp_path, test)
 
 
 def test_operations_have_names_of_their_own() -> None:

@@ -90,3 +90,15 @@ def test_who_waits_when_the_gateway_stops_is_told(tmp_path: Path) -> None:
         assert "shutting down" in await asked
 
     run(tmp_path, test)
+
+
+def test_a_request_may_name_a_group(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        provider = Provider(caller, "sums", lambda message: [answering(message, fields={"sum": 1})])
+        caller.gateway.broker.services.register(provider, "sums", "red")
+        response = await caller.call("POST", "/api/services/sums/add?group=red", {})
+        assert response.json() == {"sum": 1}
+        message = await caller.refused(404, "not_found", "POST", "/api/services/sums/add?group=blue", {})
+        assert message == "nobody provides the service 'sums' with 'add' in the group 'blue'"
+
+    run(tmp_path, test)

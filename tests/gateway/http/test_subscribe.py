@@ -267,3 +267,17 @@ def test_streams_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             await caller.refused(503, "unavailable", "GET", "/api/subscribe?topic=a", bearer=BEARER)
 
     run(tmp_path, test, identities=[BOB])
+
+
+def test_a_stream_ends_when_the_time_that_was_asked_for_is_over(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        async with subscribed(caller, "topic=a&for_ms=1") as stream:
+            assert await stream.next() == {
+                "event": "end", "data": '{"code":"over","message":"the time that was asked for is over"}',
+            }  # fmt: skip
+            with pytest.raises(EOFError):
+                await stream.next()
+        await until(lambda: not caller.api.subscribers)
+        await caller.refused(400, "bad_request", "GET", "/api/subscribe?topic=a&for_ms=86400001")
+
+    run(tmp_path, test, identities=[BOB])

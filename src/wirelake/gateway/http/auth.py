@@ -10,8 +10,8 @@ A browser that logged in at /login brings a cookie instead, from the console's o
 
 An identity may publish, subscribe, ask services, send commands to devices, decode, list the devices, and see its own
 topics and messages. Identities, devices (to add and remove), sessions, the ledger and the metrics are the admin's; the
-metrics are open where the door listens on this machine only, by an address, localhost or a name in `http.hosts`.
-Health, readiness and the description are anybody's.
+metrics need no token where the listener is on loopback (by an address, localhost or a name in `http.hosts`), unless the
+setting `http.metrics` says otherwise. Health, readiness and the description are anybody's.
 
 With `auth.open = true` a request without a header acts as `anonymous` and `NAME:ANYTHING` as that name, with an
 identity's rights: what is the admin's still takes the admin token. A page of another site, shown by a browser on this
@@ -52,7 +52,10 @@ class Doorkeeper:
         if access is Access.ANYBODY:
             return
         header = exchange.header("authorization")
-        if access is Access.SCRAPER and self._is_local:
+        scraping = self._gateway.settings.http.metrics
+        if access is Access.SCRAPER and scraping == "open":
+            return
+        if access is Access.SCRAPER and scraping == "loopback" and self._is_local:
             if self._is_own_host(exchange):
                 return
             if not header:

@@ -2,12 +2,18 @@
 
 import base64
 import binascii
-from typing import Any
+from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
 
 from wirelake.gateway.http.errors import ApiError
 from wirelake.protocols.jsontext import Encoding, write_json
+
+BASE64_SCHEMA: Final = {
+    "type": "string",
+    "contentEncoding": "base64",
+    "pattern": "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
+}
 
 
 def as_bytes(content: Any, encoding: Encoding | UnsetType) -> bytes:

@@ -1,9 +1,9 @@
 """Bytes taken apart or guessed at, as `wirelake decode --json` and `wirelake identify` do it."""
 
 import asyncio
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.exchange import Exchange
@@ -11,15 +11,17 @@ from wirelake.gateway.http.route import Route
 from wirelake.limits import HTTP_DECODE_BYTES_MAX
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.hextext import parse_hex
+from wirelake.protocols.hextext import HEX_PATTERN, parse_hex
 from wirelake.protocols.identify import Guess, identify
 from wirelake.protocols.inspection import as_values, inspect
 from wirelake.protocols.protocol import Carrier
 
+Hex = Annotated[str, Meta(extra_json_schema={"pattern": HEX_PATTERN})]  # parse_hex says better what is wrong with it
+
 
 class Bytes(Struct, forbid_unknown_fields=True):
     protocol: str
-    hex: str
+    hex: Hex
     sender: Literal["client", "server"] = field(name="from", default="client")
     transport: str | None = None  # how they travelled, where that matters
 
@@ -53,7 +55,7 @@ class Decoded(Struct):
 
 
 class Unknown(Struct, forbid_unknown_fields=True):
-    hex: str
+    hex: Hex
 
 
 class Guesses(Struct):
@@ -86,6 +88,16 @@ def _bytes(hex_text: str) -> bytes:
     return data
 
 
+def _describe_bytes(schema: dict[str, Any]) -> dict[str, Any]:
+    """Which protocols there are, and by what each travels."""
+    choices = []
+    for protocol in registry.all_protocols():
+        carriers = [transport.carrier.value for transport in protocol.transports]
+        own = {"protocol": {"enum": [protocol.name]}, "transport": {"enum": [*carriers, None]}}
+        choices.append({**schema, "properties": {**schema["properties"], **own}})
+    return {"anyOf": choices}
+
+
 _HEARTBEAT = as_values(inspect(bytes.fromhex("000106"), registry.get("comet"), Sender.CLIENT))
 
 ROUTES = (
@@ -95,8 +107,8 @@ ROUTES = (
         summary="Take frames apart, field by field, with byte offsets.",
         handle=decode,
         takes=Bytes,
+        describe_body=_describe_bytes,
         gives=Decoded,
-        refusals=(413,),
         example={"protocol": "comet", "hex": "000106", "from": "client"},
         example_answer=_HEARTBEAT,
     ),
@@ -107,7 +119,6 @@ ROUTES = (
         handle=guess,
         takes=Unknown,
         gives=Guesses,
-        refusals=(413,),
         example={"hex": "000106"},
         example_answer={
             "guesses": [

@@ -1,18 +1,19 @@
 """Devices: which serials are known; and commands, each answered with what the device says."""
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from wirelake.gateway.device_broadcast import BroadcastAnswer
 from wirelake.gateway.device_commands import DeviceAnswer, NewCommand, command_message, device_answer
 from wirelake.gateway.device_peer import DevicePeer
 from wirelake.gateway.http.errors import ApiError, failed
 from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.names import Name
 from wirelake.gateway.http.peer import HttpPeer
-from wirelake.gateway.http.route import Access, Parameter, Route
+from wirelake.gateway.http.route import LIMIT, Access, Parameter, Route
 from wirelake.limits import HTTP_NAMES_AT_ONCE, HTTP_ROWS_AT_ONCE
 from wirelake.message import COMMAND, DEVICES_SERVICE, EVERY_DEVICE, Fault, Kind, Message, Operation
 from wirelake.protocols.hextext import parse_hex
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class NewDevice(Struct, forbid_unknown_fields=True):
-    serial: str
-    type: int = 0
-    key: str | None = None  # 16 bytes in hex; its commands are sealed with it
+    serial: Name
+    type: Annotated[int, Meta(ge=0, le=255)] = 0
+    key: Annotated[str, Meta(pattern="^[0-9a-fA-F]{32}$")] | None = None  # its commands are sealed with it
 
 
 class DeviceRow(Struct):
@@ -226,7 +227,7 @@ ROUTES = (
         gives=DeviceList,
         parameters=(
             Parameter("after", "Only serials after this one."),
-            Parameter("limit", "At most so many.", "integer"),
+            LIMIT,
         ),
         example_answer={"devices": [_DEVICE], "next": None},
     ),
@@ -237,7 +238,6 @@ ROUTES = (
         handle=show,
         gives=DeviceView,
         parameters=(Parameter("serial", "Of the device."),),
-        refusals=(404,),
         example_answer=_DEVICE
         | {
             "topic": "@devices/1234",
@@ -264,7 +264,6 @@ ROUTES = (
         status=204,
         recorded=True,
         parameters=(Parameter("serial", "Of the device."),),
-        refusals=(404,),
     ),
     Route(
         method="POST",
@@ -297,7 +296,7 @@ ROUTES = (
         gives=DeviceAnswer,
         recorded=True,
         parameters=(Parameter("serial", "Of the device."),),
-        refusals=(404, 409, 502, 504),
+        refusals=(409, 501, 502, 504),
         example={"type": 130, "data": "0a0b", "wait_ms": 5000},
         example_answer={"serial": "1234", "type": 2, "error": 0, "device_time": 1_700_000_000, "data": "0c0d"},
     ),

@@ -6,7 +6,8 @@ on disk by then too.
 """
 
 import logging
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, get_type_hints
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -81,6 +82,7 @@ class Endpoint:
             return await self._do(route, exchange, raw)
 
     async def _do(self, route: Route, exchange: Exchange, raw: bytes) -> Response:
+        check_parameters(route, exchange)
         body = None if route.takes is None else read_body(raw, route.takes)
         if not route.recorded:
             return _response(route, await route.handle(exchange, body))
@@ -120,14 +122,32 @@ class Endpoint:
         return error_response(error)
 
 
+def check_parameters(route: Route, exchange: Exchange) -> None:
+    for parameter in route.parameters:
+        if f"{{{parameter.name}}}" not in route.path:
+            parameter.check(exchange.given(parameter.name, header=parameter.header))
+
+
 def read_body(raw: bytes, wanted: Any) -> Any:
     try:
-        return msgspec.convert(read_json(raw or b"{}"), wanted)
+        value = read_json(raw or b"{}")
+        if isinstance(value, dict):
+            for name in value.keys() & _integers(wanted):
+                if isinstance(value[name], float) and value[name].is_integer():
+                    value[name] = int(value[name])  # JSON Schema's integers are numbers without a fraction: 60.0 is one
+        return msgspec.convert(value, wanted)
     except ProtocolError as error:
         text = error.text.partition(" (byte")[0]  # which some have and some have not
         raise ApiError(400, f"the body is not JSON: {text} (byte {error.offset})", "bad_json") from error
     except msgspec.ValidationError as error:
         raise ApiError(400, f"the body is not what is wanted here: {error}") from error
+
+
+@cache
+def _integers(wanted: Any) -> frozenset[str]:
+    """The fields of a body's type that are integers."""
+    hints = get_type_hints(wanted) if isinstance(wanted, type) else {}
+    return frozenset(name for name, hint in hints.items() if hint is int)
 
 
 def blanked(data: bytes, secrets: tuple[str, ...]) -> bytes:

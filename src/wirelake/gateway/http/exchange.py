@@ -9,7 +9,7 @@ from wirelake.address import Address
 from wirelake.gateway.admission import host_of
 from wirelake.gateway.http.connection import HttpConnection
 from wirelake.gateway.http.errors import ApiError
-from wirelake.limits import HTTP_LIST_ROWS, HTTP_LIST_ROWS_MAX
+from wirelake.limits import HTTP_LIST_ROWS
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway
@@ -74,15 +74,16 @@ class Exchange:
     def header(self, name: str) -> str:
         return self._request.headers.get(name, "")
 
-    def number(self, name: str, text: str, default: int, most: int) -> int:
-        """A whole number from 1 to `most`."""
-        if not text:
-            return default
-        if not (text.isascii() and text.isdecimal() and len(text) <= 18 and 1 <= int(text) <= most):
-            raise ApiError(400, f"{name} is a whole number from 1 to {most}, not {text[:32]!r}")
-        return int(text)
+    def number(self, name: str, default: int) -> int:
+        """A number of the query, or else of the header `x-NAME`. The route's parameters have checked it already."""
+        text = self.query(name) or self.header(f"x-{name.replace('_', '-')}")
+        return int(text) if text else default
 
     @property
     def rows_max(self) -> int:
         """How many rows of a list are wanted."""
-        return self.number("limit", self.query("limit"), HTTP_LIST_ROWS, HTTP_LIST_ROWS_MAX)
+        return self.number("limit", HTTP_LIST_ROWS)
+
+    def given(self, name: str, *, header: bool) -> list[str]:
+        """All values of a parameter, as they came."""
+        return self._request.headers.getlist(name) if header else self.queries(name)

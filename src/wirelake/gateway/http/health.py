@@ -68,6 +68,7 @@ ROUTES = (
         handle=ready,
         access=Access.ANYBODY,
         gives=Ready,
+        refusals=(503,),
         example_answer={"status": "ready", "doors": {"http": "127.0.0.1:7080"}},
     ),
 )

@@ -1,22 +1,25 @@
 """Identities: who may log in. A token is shown once, when it is made, and kept as a hash."""
 
 import asyncio
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from wirelake.errors import ConflictError
 from wirelake.gateway.http.auth import ADMIN
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.exchange import Exchange
-from wirelake.gateway.http.route import Access, Parameter, Route
+from wirelake.gateway.http.names import Name
+from wirelake.gateway.http.route import LIMIT, Access, Parameter, Route
 from wirelake.gateway.http.sessions import end_all_of
+from wirelake.limits import HTTP_TOKEN_CHARS_MAX
 from wirelake.protocols.session import Closing
 from wirelake.state.identities import new_token
 
 
 class NewIdentity(Struct, forbid_unknown_fields=True):
-    name: str
-    token: str | None = None  # made where none is given
+    name: Name
+    token: Annotated[str, Meta(min_length=1, max_length=HTTP_TOKEN_CHARS_MAX)] | None = None  # made where none is given
 
 
 class Made(Struct):
@@ -93,7 +96,7 @@ ROUTES = (
         gives=IdentityList,
         parameters=(
             Parameter("after", "Only names after this one."),
-            Parameter("limit", "At most so many.", "integer"),
+            LIMIT,
         ),
         example_answer={
             "identities": [{"name": "phone-1", "added_at_ms": 1_700_000_000_000, "topics": 2}],
@@ -109,6 +112,5 @@ ROUTES = (
         status=204,
         recorded=True,
         parameters=(Parameter("name", "Of the identity."),),
-        refusals=(404,),
     ),
 )

@@ -83,7 +83,6 @@ ROUTES = (
         access=Access.ADMIN,
         takes=Question,
         gives=query.Answer,
-        refusals=(429,),
         example={"sql": "SELECT protocol, balanced FROM gold.ledger", "rows": 100},
         example_answer={
             "columns": [{"name": "protocol", "type": "VARCHAR"}, {"name": "balanced", "type": "BOOLEAN"}],

@@ -36,8 +36,8 @@ class Records(Struct):
 
 async def list_records(exchange: Exchange, _: None) -> Records:
     reader = Reader(exchange.gateway.folder / "log")
-    end = exchange.number("before", exchange.query("before"), reader.next_seq, 1 << 62)
-    limit = exchange.number("limit", exchange.query("limit"), HTTP_LOG_ROWS, HTTP_LOG_ROWS_MAX)
+    end = exchange.number("before", reader.next_seq)
+    limit = exchange.number("limit", HTTP_LOG_ROWS)
     wanted = {name: exchange.query(name) for name in ("protocol", "event", "session") if exchange.query(name)}
     found = await asyncio.to_thread(lambda: list(_newest(reader, min(end, reader.next_seq), limit, wanted)))
     return Records([_record(row) for row in reversed(found)], reader.next_seq)
@@ -116,8 +116,8 @@ ROUTES = (
             Parameter("protocol", "Only records of this protocol."),
             Parameter("event", "Only records of this event: frame, open, publish …"),
             Parameter("session", "Only records of this session."),
-            Parameter("before", "Only records before this number.", "integer"),
-            Parameter("limit", "At most so many.", "integer"),
+            Parameter("before", "Only records before this number.", "integer", most=1 << 53),
+            Parameter("limit", "At most so many.", "integer", most=HTTP_LOG_ROWS_MAX),
         ),
         example_answer={"records": [_EXAMPLE], "next_seq": 8},
     ),
@@ -128,8 +128,7 @@ ROUTES = (
         handle=one_record,
         access=Access.ADMIN,
         gives=Record,
-        parameters=(Parameter("seq", "Its number.", "integer"),),
-        refusals=(404,),
+        parameters=(Parameter("seq", "Its number.", "integer", least=0),),
         example_answer=_EXAMPLE,
     ),
 )

@@ -44,7 +44,6 @@ ROUTES = (
         parameters=(
             Parameter("id", "A notification's, as its publisher was answered; a record's number; a session's."),
         ),
-        refusals=(404, 429),
         example_answer={
             "kind": "notification",
             "id": "3f9a2c-1-7",

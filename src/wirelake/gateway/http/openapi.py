@@ -15,12 +15,14 @@ _REFERENCE: Final = "#/components/schemas/{name}"
 _IN_PATH: Final = re.compile(r"\{(\w+)\}")
 _PHRASES: Final = {
     400: "Not understood: the message says where.",
-    401: "Nobody is known by this token.",
+    401: "No token, or an invalid one.",
     403: "Known, and not allowed to do this.",
     404: "There is none of that name.",
     409: "It cannot be as things are: it is there already, or not yet.",
     413: "The body is over its limit.",
     429: "Too much at once: try again later.",
+    431: "The request line and the headers are over their limit.",
+    500: "A fault of the gateway's own: its log says more.",
     501: "The provider's protocol has no way to ask this.",
     502: "The provider failed, or went away.",
     503: "The gateway cannot take work now: try again later.",
@@ -35,7 +37,9 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
     by_type = {repr(kind): schema for kind, schema in zip([*types, ErrorBody], schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, by_type)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, by_type, components)
+    used = msgspec.json.encode([paths, components]).decode()
+    components = {name: schema for name, schema in components.items() if _REFERENCE.format(name=name) + '"' in used}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -78,7 +82,7 @@ def description_route(routes: Callable[[], Sequence[Route]]) -> Route:
     )
 
 
-def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+def _operation(route: Route, schemas: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": route.summary,
         "operationId": f"{route.handle.__module__.rpartition('.')[2]}.{getattr(route.handle, '__name__', '')}",
@@ -87,24 +91,35 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         "responses": _responses(route, schemas),
     }
     if route.takes is not None:
-        content = {"schema": schemas[repr(route.takes)], "example": route.example}
-        operation["requestBody"] = {"required": True, "content": {"application/json": content}}
+        schema = schemas[repr(route.takes)]
+        if route.describe_body is not None:
+            schema = route.describe_body(components.get(schema.get("$ref", "").rpartition("/")[2], schema))
+        content = {"schema": schema, "example": route.example}
+        operation["requestBody"] = {"required": _needs_body(route), "content": {"application/json": content}}
     if route.access is not Access.ANYBODY:
         operation["security"] = [{"bearer": []}]
+    if route.access is Access.SCRAPER:
+        operation["security"].append({})  # or none, where the setting http.metrics says so
     return operation
+
+
+def _needs_body(route: Route) -> bool:
+    """An empty body counts as `{}`, which is enough for some."""
+    try:
+        msgspec.convert({}, route.takes)
+    except msgspec.ValidationError:
+        return True
+    return False
 
 
 def _parameter(route: Route, parameter: Parameter) -> dict[str, Any]:
     in_path = parameter.name in _IN_PATH.findall(route.path)
-    schema: dict[str, Any] = {"type": parameter.type}
-    if parameter.many:
-        schema = {"type": "array", "items": schema}
     return {
         "name": parameter.name,
         "in": "path" if in_path else "header" if parameter.header else "query",
         "required": in_path or parameter.required,
         "description": parameter.text,
-        "schema": schema,
+        "schema": parameter.schema(),
     }
 
 
@@ -112,19 +127,35 @@ def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     good: dict[str, Any] = {"description": "Done."}
     if route.gives is not None:
         content = {"schema": schemas[repr(route.gives)], "example": route.example_answer}
+        if route.streams:
+            content = _events(content)
         good = {"description": "As asked.", "content": {route.media_type: content}}
-    refusals = set(route.refusals)
+    refusals = {400, 431, 500, *route.refusals}
     if route.access is not Access.ANYBODY:
-        refusals |= {401, 429}
-    if route.access in {Access.ADMIN, Access.SCRAPER}:
-        refusals |= {403}
+        refusals |= {401, 403, 429, 503}
+    if _IN_PATH.search(route.path):
+        refusals |= {404}
     if route.takes is not None:
-        refusals |= {400, 413}
-    if route.recorded or route.path == "/readyz":
-        refusals |= {503}
+        refusals |= {413}
     error = {"application/json": {"schema": schemas[repr(ErrorBody)]}}
     told = {str(status): {"description": _PHRASES[status], "content": error} for status in sorted(refusals)}
+    if route.any_refusal:
+        told["default"] = {"description": "Another error, with the number that the service gave it.", "content": error}
     return {str(route.status): good, **told}
+
+
+def _events(content: dict[str, Any]) -> dict[str, Any]:
+    """Server-sent events, each with an object of this schema as its data; the last one says why the stream ends."""
+    data = {"type": "string", "contentMediaType": "application/json"}
+    told = {"id": {"type": "string"}, "data": {**data, "contentSchema": content["schema"]}}
+    reason = {"type": "object", "properties": {"code": {"type": "string"}, "message": {"type": "string"}}}
+    end = {"event": {"enum": ["end"]}, "data": {**data, "contentSchema": {**reason, "required": ["code", "message"]}}}
+    choices = [
+        {"type": "object", "properties": told, "required": ["data"], "additionalProperties": False},
+        {"type": "object", "properties": end, "required": ["event", "data"], "additionalProperties": False},
+    ]
+    example = {"id": content["example"]["id"], "data": msgspec.json.encode(content["example"]).decode()}
+    return {"schema": {"anyOf": choices}, "example": example}
 
 
 assert _PHRASES.keys() <= CODES.keys()  # noqa: S101 (every refusal that is described has a code)

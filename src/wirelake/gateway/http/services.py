@@ -9,7 +9,7 @@ import base64
 from typing import Any, Final
 
 from wirelake.broker.services import TIMED_OUT, not_found
-from wirelake.gateway.http.content import from_base64
+from wirelake.gateway.http.content import BASE64_SCHEMA, from_base64
 from wirelake.gateway.http.errors import ApiError, failed
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.peer import HttpPeer
@@ -18,28 +18,28 @@ from wirelake.limits import HTTP_CALL_MS_MAX
 from wirelake.message import GATEWAY_SERVICE, Failure, Fault, Kind, Message, Op, Operation
 
 _PAYLOAD: Final = "payload"
-_TIMEOUT_HEADER: Final = "x-timeout-ms"
 
 
 async def ask(exchange: Exchange, body: dict[str, Any]) -> dict[str, Any]:
     service, op = exchange.path("service"), exchange.path("op")
     if service == GATEWAY_SERVICE and op != Op.PING:
         raise ApiError(404, "what the gateway itself does has paths of its own here: see /api/openapi.json")
-    asked = exchange.query("timeout_ms") or exchange.header(_TIMEOUT_HEADER)
-    timeout_ms = exchange.number("timeout_ms", asked, int(exchange.gateway.broker.call_s * 1000), HTTP_CALL_MS_MAX)
+    timeout_ms = exchange.number("timeout_ms", int(exchange.gateway.broker.call_s * 1000))
+    target = Operation(service, op, exchange.query("object"), group=exchange.query("group"))
     payload = from_base64(body.pop(_PAYLOAD), _PAYLOAD) if _PAYLOAD in body else b""
     request = Message(
         kind=Kind.REQUEST,
         source=exchange.identity,
-        target=Operation(service, op, exchange.query("object")),
+        target=target,
         correlation=exchange.id,
         headers={"timeout_ms": timeout_ms},
         fields=body,
         payload=payload,
     )
     parts = await HttpPeer(exchange).ask(request, timeout_ms / 1000)
+    group = f" in the group {target.group!r}" if target.group else ""
     own: dict[tuple[int, str], str] = {  # the gateway's own words, which are those of esnp, and what they mean
-        (Fault.NOT_FOUND, not_found(Operation(service, op))): f"nobody provides the service {service!r} with {op!r}",
+        (Fault.NOT_FOUND, not_found(target)): f"nobody provides the service {service!r} with {op!r}{group}",
         (Fault.TIMEOUT, TIMED_OUT): f"{service!r} did not answer {op!r} within {timeout_ms} ms",
     }
     values = [_values(part, own) for part in parts]
@@ -56,6 +56,10 @@ def _values(answer: Message, own: dict[tuple[int, str], str]) -> dict[str, Any]:
     return values
 
 
+def _describe_fields(schema: dict[str, Any]) -> dict[str, Any]:
+    return {**schema, "properties": {_PAYLOAD: BASE64_SCHEMA}}
+
+
 ROUTES = (
     Route(
         method="POST",
@@ -69,10 +73,18 @@ ROUTES = (
             Parameter("service", "As its provider registered it."),
             Parameter("op", "What is asked of it."),
             Parameter("object", "What it is about, where the service wants that."),
-            Parameter("timeout_ms", "For the answer; the setting broker.call_s if not given.", "integer"),
-            Parameter("X-Timeout-Ms", "The same, as a header.", "integer", header=True),
+            Parameter("group", "Only providers that registered for this group."),
+            Parameter(
+                "timeout_ms",
+                "For the answer; the setting broker.call_s if not given.",
+                "integer",
+                most=HTTP_CALL_MS_MAX,
+            ),
+            Parameter("X-Timeout-Ms", "The same, as a header.", "integer", header=True, most=HTTP_CALL_MS_MAX),
         ),
-        refusals=(404, 501, 502, 504),
+        refusals=(501, 502, 504),
+        any_refusal=True,
+        describe_body=_describe_fields,
         example={"meter": 7, _PAYLOAD: "AAE="},
         example_answer={"ok": True},
     ),

@@ -11,7 +11,7 @@ from wirelake.gateway.connection import Connection
 from wirelake.gateway.device_peer import DevicePeer
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.exchange import Exchange
-from wirelake.gateway.http.route import Access, Parameter, Route
+from wirelake.gateway.http.route import LIMIT, Access, Parameter, Route
 from wirelake.gateway.http.subscriber import Subscriber
 from wirelake.limits import HTTP_ROWS_AT_ONCE
 from wirelake.protocols.session import Closing
@@ -109,10 +109,7 @@ def _row(gateway: "Gateway", session: AnySession) -> SessionRow:
 
 def _number(session_id: str) -> int:
     """Sessions are numbered in the order in which they came; the number is the id's last part, in hex."""
-    try:
-        return int(session_id.rpartition("-")[2] or "0", 16)
-    except ValueError as error:
-        raise ApiError(400, f"{session_id[:64]!r} is not a session's id") from error
+    return int(session_id.rpartition("-")[2] or "0", 16)
 
 
 ROUTES = (
@@ -126,8 +123,13 @@ ROUTES = (
         parameters=(
             Parameter("protocol", "Only those who speak this."),
             Parameter("identity", "Only those of this name."),
-            Parameter("after", "Only those after the session of this id."),
-            Parameter("limit", "At most so many.", "integer"),
+            Parameter(
+                "after",
+                "Only those after the session of this id.",
+                pattern="(?:[0-9a-f]{1,12}-[0-9a-f]{1,12})?",
+                rule="a session's id",
+            ),
+            LIMIT,
         ),
         example_answer={
             "sessions": [
@@ -159,6 +161,5 @@ ROUTES = (
         status=204,
         recorded=True,
         parameters=(Parameter("id", "As the list has it."),),
-        refusals=(404,),
     ),
 )

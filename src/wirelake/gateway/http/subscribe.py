@@ -11,19 +11,15 @@ from wirelake.gateway.http.errors import AGAIN, ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Access, Parameter, Route
 from wirelake.gateway.http.subscriber import Event, EventStream, Subscriber
-from wirelake.limits import BROKER_TOPICS_PER_REQUEST_MAX, HTTP_STREAMS_MAX
-from wirelake.message import Topic
+from wirelake.limits import BROKER_TOPICS_PER_REQUEST_MAX, HTTP_STREAM_MS_MAX, HTTP_STREAMS_MAX
+from wirelake.message import TOPIC, Topic
 
 
 async def subscribe(exchange: Exchange, _: None) -> EventStream:
     topics = list(dict.fromkeys(exchange.queries("topic")))
-    if not 0 < len(topics) <= BROKER_TOPICS_PER_REQUEST_MAX:
-        raise ApiError(400, f"give 1 to {BROKER_TOPICS_PER_REQUEST_MAX} topics, as ?topic=NAME")
     for topic in topics:
         check_topic(topic)
     keep = exchange.query("keep", "true")
-    if keep not in {"true", "false"}:
-        raise ApiError(400, "keep is true or false")
     if exchange.gateway.stopping or len(exchange.api.subscribers) >= HTTP_STREAMS_MAX:
         text = "the gateway is shutting down" if exchange.gateway.stopping else f"{HTTP_STREAMS_MAX} streams are open"
         raise ApiError(503, text, headers=AGAIN)
@@ -41,6 +37,9 @@ async def subscribe(exchange: Exchange, _: None) -> EventStream:
     except BaseException:
         subscriber.leave()
         raise
+    for_ms = exchange.number("for_ms", 0)
+    if for_ms:
+        subscriber.end_after(for_ms / 1000)
     return EventStream(subscriber)
 
 
@@ -54,10 +53,25 @@ ROUTES = (
         gives=Event,
         media_type="text/event-stream",
         parameters=(
-            Parameter("topic", "A topic's name; may be given several times.", many=True, required=True),
+            Parameter(
+                "topic",
+                "A topic's name; may be given several times.",
+                many=True,
+                required=True,
+                pattern=TOPIC,
+                rule="a topic's name, which has 1 to 256 printable characters",
+                items_max=BROKER_TOPICS_PER_REQUEST_MAX,
+            ),
             Parameter(
                 "keep",
                 "Whether a new subscription to a durable topic outlasts the stream: true (the default) or false.",
+                choices=("true", "false"),
+            ),
+            Parameter(
+                "for_ms",
+                "When the stream ends by itself; without it, never.",
+                "integer",
+                most=HTTP_STREAM_MS_MAX,
             ),
         ),
         example_answer={

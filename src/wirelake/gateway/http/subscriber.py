@@ -22,6 +22,7 @@ from wirelake.message import Kind, Message, Op, Topic, control
 from wirelake.protocols.jsontext import as_text, write_json
 from wirelake.protocols.session import Closing
 
+_OVER: Final = Closing("over", "the time that was asked for is over")
 _PING: Final = b": still here\n\n"
 
 
@@ -61,6 +62,7 @@ class Subscriber:
         self._something = asyncio.Event()
         self._closing: Closing | None = None
         self._left = False
+        self._timer: asyncio.TimerHandle | None = None
         self._answered: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._api.subscribers[self.id] = self
 
@@ -123,6 +125,9 @@ class Subscriber:
             if self.congested:  # it would not read why
                 self._connection.transport.abort()
 
+    def end_after(self, duration_s: float) -> None:
+        self._timer = self._gateway.later(duration_s, partial(self.end, _OVER))
+
     # The stream
 
     async def events(self) -> AsyncIterator[bytes]:
@@ -157,6 +162,8 @@ class Subscriber:
         if self._left:
             return
         self._left = True
+        if self._timer is not None:
+            self._timer.cancel()
         gateway = self._gateway
         closing = self._closing = self._closing or Closing("peer_closed")
         del self._api.subscribers[self.id]

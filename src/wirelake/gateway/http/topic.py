@@ -14,7 +14,7 @@ from wirelake.limits import (
     HTTP_TOPIC_LAST_BYTES,
     HTTP_TOPIC_LAST_ROWS,
 )
-from wirelake.message import Topic
+from wirelake.message import TOPIC, Topic
 from wirelake.protocols.jsontext import Encoding, as_text
 from wirelake.state.notification import Notification
 
@@ -138,8 +138,11 @@ ROUTES = (
         summary="A topic's subscribers, how far behind each is, and its last notifications. Nothing counts as acked.",
         handle=show,
         gives=TopicView,
-        parameters=(Parameter("topic", "Any for the admin; for an identity, a durable one that it subscribed to."),),
-        refusals=(400, 404),
+        parameters=(
+            Parameter(
+                "topic", "Any for the admin; for an identity, a durable one that it subscribed to.", pattern=TOPIC
+            ),
+        ),
         example_answer={
             "topic": "@news",
             "durable": True,

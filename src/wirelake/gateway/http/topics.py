@@ -6,11 +6,11 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from wirelake.broker.broker import RETAIN
-from wirelake.gateway.http.content import as_bytes
+from wirelake.gateway.http.content import BASE64_SCHEMA, as_bytes
 from wirelake.gateway.http.exchange import Exchange
-from wirelake.gateway.http.route import Parameter, Route
+from wirelake.gateway.http.route import LIMIT, Parameter, Route
 from wirelake.limits import HTTP_NAMES_AT_ONCE, HTTP_ROWS_AT_ONCE
-from wirelake.message import Kind, Message, Topic
+from wirelake.message import TOPIC, Kind, Message, Topic
 from wirelake.protocols.jsontext import Encoding
 from wirelake.state.records import sorted_slices
 
@@ -97,6 +97,14 @@ def _list(exchange: Exchange, rows_max: int) -> Generator[None, None, TopicList]
     return TopicList(rows, names[rows_max - 1] if len(names) > rows_max else None)
 
 
+def _describe_content(schema: dict[str, Any]) -> dict[str, Any]:
+    """Any content, or base64 where `encoding` says so."""
+    fields, required = schema["properties"], schema["required"]
+    plain = {name: field for name, field in fields.items() if name != "encoding"}
+    encoded = {**schema, "properties": {**fields, "content": BASE64_SCHEMA}, "required": [*required, "encoding"]}
+    return {"anyOf": [{**schema, "properties": plain}, encoded]}
+
+
 ROUTES = (
     Route(
         method="POST",
@@ -107,7 +115,8 @@ ROUTES = (
         gives=Published,
         status=201,
         recorded=True,
-        parameters=(Parameter("topic", "A name with @ in front is durable, any other is live only."),),
+        describe_body=_describe_content,
+        parameters=(Parameter("topic", "A name with @ in front is durable, any other is live only.", pattern=TOPIC),),
         refusals=(507,),
         example={"content": "hello", "type": 0},
         example_answer={"id": "3f9a2c-1-7", "topic": "@news", "ts": 1_700_000_000_000},
@@ -121,7 +130,7 @@ ROUTES = (
         parameters=(
             Parameter("prefix", "Only names that begin so."),
             Parameter("after", "Only names after this one."),
-            Parameter("limit", "At most so many.", "integer"),
+            LIMIT,
         ),
         example_answer={
             "topics": [{"topic": "@news", "durable": True, "subscribers": 3, "connected": 1, "head": 7, "lag": 2}],

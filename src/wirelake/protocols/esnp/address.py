@@ -52,8 +52,22 @@ def format_url(address: AddressUrl) -> str:
 
 def not_found_text(operation: Operation) -> str:
     """What the authors' own server says when nobody serves an address."""
-    parts = [f"{kind}={text}" for kind, text in ((20, operation.op), (30, operation.service)) if text]
-    return f"Address[{','.join(parts)}] not found ServiceHandler"
+    return f"{_listed(operation)} not found ServiceHandler"
+
+
+def not_here_text(operation: Operation) -> str:
+    """Say that another node is addressed; this one does not pass requests on to others."""
+    return f"{_listed(operation)} not found: host {operation.host!r} is not this node"
+
+
+def present(part: str) -> str:
+    """A part of an address; nothing where it says that it is absent."""
+    return "" if part == ABSENT else part
+
+
+def _listed(operation: Operation) -> str:
+    named = ((20, operation.op), (30, operation.service), (40, operation.host), (50, operation.group))
+    return f"Address[{','.join(f'{kind}={text}' for kind, text in named if text)}]"
 
 
 def _read_part(part: str) -> str:

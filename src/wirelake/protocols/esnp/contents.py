@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from wirelake.errors import ProtocolError
 from wirelake.message import Operation
 from wirelake.protocols.esnp import lines as reading
+from wirelake.protocols.esnp.address import present
 from wirelake.protocols.esnp.frames import EsnpMessage
 from wirelake.protocols.esnp.lines import Line, SeqNo
 from wirelake.protocols.esnp.opcodes import ADDRESS_NAMES, WITHDRAWN, AddressKind, LineType
@@ -51,8 +52,8 @@ class Contents(Struct):
             find(SERVICE, ""),
             find(OP, ""),
             find(OBJECT, ""),
-            find(HOST, ""),
-            find(GROUP, ""),
+            present(find(HOST, "")),
+            present(find(GROUP, "")),
         )
 
     @property

@@ -35,7 +35,15 @@ def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
 
 
 def server_session(context: SessionContext) -> ServerSession:
-    return ServerSession(context.now_s, context.session_settings(SessionSettings, open=context.is_open))
+    settings = context.session_settings(SessionSettings, open=context.is_open, node_names=_node_names(context))
+    return ServerSession(context.now_s, settings)
+
+
+def _node_names(context: SessionContext) -> frozenset[str]:
+    """Return the names by which peers may address this node: alone, and with the listener's port."""
+    names = {*context.node_names, context.address.host, *context.settings.hosts}
+    names |= {f"{name}:{context.address.port}" for name in names}
+    return frozenset(name.lower() for name in names)
 
 
 PROTOCOL = Protocol(

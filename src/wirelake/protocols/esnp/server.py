@@ -1,5 +1,8 @@
 """The gateway's end of an esnp connection."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError
@@ -7,8 +10,8 @@ from wirelake.limits import ESNP_HELD_FRAMES_MAX
 from wirelake.message import GATEWAY_SERVICE, Kind, Op, Operation, Topic, anonymous_login, control_op
 from wirelake.message import Message as Common
 from wirelake.protocols.esnp import lines as making
-from wirelake.protocols.esnp.address import not_found_text
-from wirelake.protocols.esnp.contents import OP, Contents
+from wirelake.protocols.esnp.address import not_found_text, not_here_text
+from wirelake.protocols.esnp.contents import GROUP, HOST, OP, Contents
 from wirelake.protocols.esnp.frames import EsnpMessage
 from wirelake.protocols.esnp.opcodes import Flag
 from wirelake.protocols.esnp.peer import Peer
@@ -57,11 +60,23 @@ class ServerSession(Peer):
 
     def _event_of(self, contents: Contents) -> str:
         event = super()._event_of(contents)
+        if event in ("request", "one-way") and self._elsewhere(contents):
+            return "elsewhere"
         op = contents.addresses.get(OP, "")
         asked = event in ("request", "one-way") and role_of(contents, self.other) is Role.GATEWAY
         if op == Op.PING.value and Flag.TRACE in contents.flags and self.state is ServerState.READY:
             return event  # answered above, which tells of every hop
         return op if asked and op in _OWN_EVENTS else event
+
+    def _elsewhere(self, contents: Contents) -> str:
+        """Why the gateway cannot serve this address, empty if it may. Most messages name neither host nor group."""
+        addresses = contents.addresses
+        operation = contents.operation if HOST in addresses or GROUP in addresses else None
+        if operation is None:
+            return ""
+        if operation.host and operation.host.lower() not in self.settings.node_names:
+            return not_here_text(operation)
+        return not_found_text(operation) if operation.group and operation.service == GATEWAY_SERVICE else ""
 
     def _problem(self, contents: Contents) -> str:
         problem = super()._problem(contents)
@@ -86,8 +101,7 @@ class ServerSession(Peer):
                 topics = message.fields["topics"]
                 return "" if topics and all(topics) else f"{op} needs DATA topic"
             case Op.REGISTER | Op.UNREGISTER:
-                service = message.fields["service"]
-                return "" if service and service != GATEWAY_SERVICE else f"{op} needs DATA service, not our own"
+                return _registration_complaint(op, message.fields)
         return not_found_text(target)
 
     def _login(self, contents: Contents, _now_s: float, step: Step) -> None:
@@ -116,6 +130,10 @@ class ServerSession(Peer):
     def _pong(self, contents: Contents, _now_s: float, step: Step) -> None:
         if not is_one_way(contents):
             step.frames += self._questions.answer_now(contents)
+
+    def _not_here(self, contents: Contents, _now_s: float, step: Step) -> None:
+        if not is_one_way(contents):
+            self._answer_error(contents, self._elsewhere(contents), step)
 
     def _not_logged_in(self, contents: Contents, now_s: float, step: Step) -> None:
         if not self.settings.open:
@@ -153,3 +171,9 @@ class ServerSession(Peer):
         text = closing.text or closing.code
         step.frames.append(EsnpMessage((making.flag_line(Flag.EVENT), making.error_line(text))))
         step.closing = closing
+
+
+def _registration_complaint(op: Op, fields: Mapping[str, Any]) -> str:
+    if not fields["service"] or fields["service"] == GATEWAY_SERVICE:
+        return f"{op} needs DATA service, not our own"
+    return "" if isinstance(fields.get("group", ""), str) else f"{op}: DATA group is text"

@@ -2,8 +2,9 @@
 
 All messages have one name on the wire; what they are for is in their flags and addresses, and that is what the rows
 react to: `login` and `ping` (requests to the gateway), `request` (every other one), `one-way`, `notification`,
-`response`, `trace`, and `unreadable` for a message with a malformed line or, at the gateway, a head line behind a body
-line. Such a message is answered with an ERROR line, even where it is one-way, and the connection goes on.
+`response`, `trace`, `elsewhere` (at the gateway: to another node, or to the gateway itself in a group), and
+`unreadable` for a message with a malformed line or, at the gateway, a head line behind a body line. An unreadable
+message is answered with an ERROR line, even where it is one-way, and the connection goes on.
 
 Either end may ask and answer: a client that registered a service is asked by the gateway. Requests with a MESSAGE_ID
 are answered in any order, those without in the order in which they came; our own always have one. A client may send on
@@ -35,6 +36,7 @@ class ClientState(Enum):
 
 
 class Settings(ProtocolSettings, frozen=True):
+    hosts: tuple[str, ...] = ()  # names of this node in addresses, beside `local`, the machine's name and loopback's
     login_s: Seconds = ESNP_LOGIN_S  # from connecting to a decided login
     idle_s: SecondsOrNever = 0.0  # a silent connection is closed; 0: never
     frame_bytes_max: Annotated[int, Meta(ge=1, le=ESNP_FRAME_BYTES_MAX)] = ESNP_FRAME_BYTES_MAX  # after the login
@@ -46,7 +48,10 @@ class SessionSettings(Settings, frozen=True):
 
     open: bool = False  # everybody is let in: who does not log in is nobody in particular
     reply_s: float = ESNP_REPLY_S  # for the peer's answer, where the request has no `timeout_ms`
+    node_names: frozenset[str] = frozenset()  # in lower case; a request to any other host is refused
 
+
+_NOT_HERE = "ERROR that names the address; nothing for a one-way message"
 
 S = ServerState
 SERVER_TABLE = Table(
@@ -54,6 +59,7 @@ SERVER_TABLE = Table(
         Row(S.NEW, "login", "_login", (S.CHECKING,), "the login goes up to be decided"),
         Row(S.NEW, "ping", "_pong", (S.NEW,), "an empty answer"),
         Row(S.NEW, "unreadable", "_refuse", (S.NEW,), "ERROR"),
+        Row(S.NEW, "elsewhere", "_not_here", (S.NEW,), _NOT_HERE),
         Row(S.NEW, "response", "_ignore", (S.NEW,), "nothing was asked"),
         Row(S.NEW, "trace", "_ignore", (S.NEW,), "nothing was asked"),
         Row(
@@ -80,6 +86,7 @@ SERVER_TABLE = Table(
         Row(S.READY, "response", "_answered", (S.READY,), "handed up as the answer to what was asked of this client"),
         Row(S.READY, "trace", "_traced", (S.READY,), "handed up if it tells of an open request"),
         Row(S.READY, "unreadable", "_refuse", (S.READY,), "ERROR"),
+        Row(S.READY, "elsewhere", "_not_here", (S.READY,), _NOT_HERE),
         Row(
             S.READY,
             "app response",

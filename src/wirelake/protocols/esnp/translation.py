@@ -181,8 +181,10 @@ def _topics(op: Op) -> Callable[[Contents], Common]:
 
 def _service(op: Op) -> Callable[[Contents], Common]:
     def make(contents: Contents) -> Common:
-        service = dict(contents.data).get("service")
-        return _control(contents, op, fields={"service": service if isinstance(service, str) else ""})
+        given = dict(contents.data)
+        service, group = given.get("service"), given.get("group")
+        fields = {"service": service if isinstance(service, str) else ""}
+        return _control(contents, op, fields=fields if group is None else {**fields, "group": group})
 
     return make
 

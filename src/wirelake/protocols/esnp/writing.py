@@ -208,7 +208,8 @@ def _topic_data(message: Common) -> list[tuple[str, Any]]:
 
 
 def _service_data(message: Common) -> list[tuple[str, Any]]:
-    return [("service", message.fields.get("service", ""))]
+    group = message.fields.get("group", "")
+    return [("service", message.fields.get("service", "")), *([("group", group)] if group else [])]
 
 
 def _addresses(message: Common) -> list[tuple[int, str]]:

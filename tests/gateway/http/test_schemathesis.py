@@ -1,0 +1,38 @@
+"""The API called as its own description says, and against it, by schemathesis: over a socket, from another process."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Final
+
+from gateway.http.calling import Calling, run
+
+CONFIG: Final = Path(__file__).with_name("schemathesis.toml")
+EXAMPLES: Final = 5  # of each operation in each phase
+REQUEST_S: Final = 60  # on a busy machine
+WRONG_TOKENS_MAX: Final = 1_000_000  # so many that their answers are not delayed
+
+
+def test_the_api_is_what_its_description_says(tmp_path: Path) -> None:
+    async def test(caller: Calling) -> None:
+        await caller.call("POST", "/api/topics/%40news/notifications", {"content": "hello"})
+        command = [sys.executable, "-m", "schemathesis.cli", f"--config-file={CONFIG}", "run"]
+        command += [
+            f"{caller.client.base_url}/api/openapi.json",
+            f"--header=Authorization: Bearer {caller.admin_token}",
+        ]
+        command += [
+            f"--max-examples={EXAMPLES}",
+            f"--request-timeout={REQUEST_S}",
+            "--seed=1",
+            "--workers=2",
+            "--no-color",
+        ]
+        command += ["--generation-database=none", "--warnings=off", "--continue-on-failure"]
+        process = await asyncio.create_subprocess_exec(
+            *command, cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        output, _ = await process.communicate()
+        assert process.returncode == 0, output.decode()
+
+    run(tmp_path, test, limits={"failed_logins": WRONG_TOKENS_MAX})
