@@ -15,7 +15,13 @@ from msgspec import Struct, field, json, to_builtins
 from wirelake.errors import TranslationError
 from wirelake.limits import BROKER_TOPIC_CHARS_MAX
 
-PRIVATE_HEADERS: Final = ("esnp.", "sisnet.")  # begin the names of headers between two peers of that protocol
+PRIVATE_HEADERS: Final = ("esnp.", "sisnet.", "relay.", "records.")  # begin the names of headers that are not written
+FORWARDED: Final = "relay.frame"  # header: the frame that a message came in, for a relay to pass on as it is
+FORWARDED_BYTES: Final = "relay.bytes"  # header: about how many bytes that holds, beside fields and payload
+ROWS: Final = "records.rows"  # header: the answer is a list of rows, also where it is empty
+PACKED: Final = "records.packed"  # header: the bytes of the records that the field `data` holds
+LAYOUT: Final = "dict"  # name of a CONTROL message: how records are packed, by table
+FETCH_FORMAT: Final = "http"  # header `fmt` of a request that the gateway is to fetch by HTTP
 # A topic's name, as a regular expression: no control, format or noncharacters, which would not show in a log.
 TOPIC: Final = (
     r"[^\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff]"
@@ -92,6 +98,7 @@ class Fault(IntEnum):
 
     BAD_REQUEST = 400
     NOT_FOUND = 404
+    GONE = 410  # a subscription is over: what it was to is no longer there
     TOO_LARGE = 413
     BUSY = 429
     UNSAYABLE = 501  # a protocol on the way has no words for it

@@ -238,7 +238,7 @@ def test_an_answer_that_continues_is_pushed_to_until_either_side_is_gone(
     assert not services.answered(asker, response(got, payload=b"2")), "nobody else pushes to it"
     assert len(services.subscriptions) == 1
     services.leave(provider)
-    assert [answer.failure for answer in asker.answers("mine")] == [None, Failure("the provider went away", -100)]
+    assert [answer.failure for answer in asker.answers("mine")] == [None, Failure("the provider went away", Fault.GONE)]
     assert not services.answered(provider, response(got, payload=b"3"))
     assert len(services.subscriptions) == 0
 

@@ -37,6 +37,7 @@ from wirelake.limits import (
 from wirelake.message import (
     BROADCAST,
     EVERY_DEVICE,
+    FETCH_FORMAT,
     TOPIC,
     Device,
     Fault,
@@ -50,7 +51,6 @@ from wirelake.message import (
 )
 from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.session import Closing
-from wirelake.protocols.sisnet.request import HTTP_FORMAT
 from wirelake.state.backlog import Room
 from wirelake.state.notification import Notification
 from wirelake.state.store import StateStore
@@ -396,7 +396,7 @@ class Broker:
             self.services.call(peer, message, device, now_s, timeout_s)
             return
         target = message.target if isinstance(message.target, Operation) else Operation("")
-        builtin = self.fetch if message.headers.get("fmt") == HTTP_FORMAT else self.builtin.get(target.service)
+        builtin = self.fetch if message.headers.get("fmt") == FETCH_FORMAT else self.builtin.get(target.service)
         if target.group:
             builtin = None  # what the gateway itself serves is in no group
         if builtin is not None:

@@ -14,10 +14,10 @@ from wirelake.broker.telling import Telling
 from wirelake.cleanup import clean_up
 from wirelake.errors import FullError
 from wirelake.limits import BROKER_SUBSCRIPTIONS_MAX, BROKER_SUBSCRIPTIONS_PER_PEER_MAX
-from wirelake.message import Failure, Kind, Message, Op, control
+from wirelake.message import Failure, Fault, Kind, Message, Op, control
+from wirelake.protocols import registry
+from wirelake.protocols.interest import Interest, topic_of
 from wirelake.protocols.session import Closing
-from wirelake.protocols.sisnet.opcodes import Ans
-from wirelake.protocols.sisnet.subscriptions import Interest, topic_of
 
 
 class ServiceSubscription(Struct, eq=False, frozen=True):
@@ -69,7 +69,7 @@ class ServiceSubscriptions:
             subscriber.end(Closing("slow_consumer", "reads more slowly than its subscriptions bring"))
             self.leave(subscriber)
         else:
-            target = None if subscriber.protocol == "sisnet" else topic_of(subscription.interest)
+            target = None if registry.streams_answers(subscriber.protocol) else topic_of(subscription.interest)
             self._telling.say(subscriber, replace(message, kind=Kind.NOTIFICATION, target=target))
         return True
 
@@ -89,7 +89,7 @@ class ServiceSubscriptions:
             clean_up("a subscription", partial(self._tell_over, subscription, "the provider went away"))
 
     def _tell_over(self, subscription: ServiceSubscription, why: str) -> None:
-        failure = Failure(why, Ans.EXPIRED)
+        failure = Failure(why, Fault.GONE)
         over = Message(kind=Kind.RESPONSE, correlation=subscription.correlation, failure=failure)
         subscription.subscriber.say(over)
 

@@ -29,7 +29,7 @@ from wirelake.limits import (
     BROKER_TIMEOUTS_AT_ONCE,
 )
 from wirelake.message import Failure, Fault, Kind, Message, Operation
-from wirelake.protocols.sisnet.subscriptions import Interest, subscribed_by, unsubscribed_by
+from wirelake.protocols.interest import Interest, subscribed_by, unsubscribed_by
 
 Hop = Callable[[Peer, str, str, str], None]  # who asked, its correlation, what happened, to or by whom
 ROUTED: Final = "routed to"

@@ -25,13 +25,13 @@ from wirelake.limits import (
     UPSTREAM_SUBSCRIBERS_MAX,
     UPSTREAM_WAITING_BYTES_MAX,
 )
-from wirelake.message import Failure, Fault, Kind, Message, Operation
+from wirelake.message import FORWARDED, FORWARDED_BYTES, Failure, Fault, Kind, Message, Operation
+from wirelake.protocols import registry
+from wirelake.protocols.interest import Interest, subscribed_by, topic_of
 from wirelake.protocols.session import Closing
-from wirelake.protocols.sisnet.opcodes import Ans
-from wirelake.protocols.sisnet.request import FORWARDED, forwarded_bytes
-from wirelake.protocols.sisnet.subscriptions import Interest, subscribed_by, topic_of
 
 UNSUB: Final = "unsub"
+_RELAYED: Final = frozenset({FORWARDED, FORWARDED_BYTES})
 _PACKET_OVERHEAD_BYTES: Final = 256  # what a kept packet counts, beside its content
 
 
@@ -120,7 +120,7 @@ class Sharing:
             self._answer(call, failed("", "too many requests wait for this upstream", Fault.BUSY))
             return
         shared = self._new(key, request, interest)
-        shared.bytes = size + forwarded_bytes(request)
+        shared.bytes = size + request.headers.get(FORWARDED_BYTES, 0)
         shared.waiting.append(call)
         self._by_key[key] = shared
         self._send(shared)
@@ -216,7 +216,7 @@ class Sharing:
         self._drop(shared)
         for call in shared.waiting:
             self._answer(call, answer)
-        over = replace(answer, failure=Failure("" if answer.failure is None else answer.failure.text, Ans.EXPIRED))
+        over = replace(answer, failure=Failure("" if answer.failure is None else answer.failure.text, Fault.GONE))
         for call in list(shared.subscribers.values()):
             call.asker.say(replace(over, correlation=call.correlation))
             self._drop_subscriber(shared, call.asker.id)
@@ -267,7 +267,7 @@ class Sharing:
             self._drop(each)
         target = shared.request.target
         if isinstance(target, Operation) and shared.confirmed is not None:
-            headers = {name: value for name, value in shared.request.headers.items() if name != FORWARDED}
+            headers = {name: value for name, value in shared.request.headers.items() if name not in _RELAYED}
             unsub = replace(shared.request, target=replace(target, op=UNSUB), headers=headers)
             self._send(self._new(b"", unsub, None, one_way=True))
 
@@ -298,14 +298,14 @@ class Sharing:
             asker.end(Closing("slow_consumer", "reads more slowly than its subscriptions bring"))
             return
         topic = None if shared.interest is None else topic_of(shared.interest)
-        target = None if asker.protocol == "sisnet" else topic
+        target = None if registry.streams_answers(asker.protocol) else topic
         self._telling.say(asker, replace(packet, correlation=call.correlation, target=target))
 
     # Packets for those who come later
 
     def _keep(self, shared: Shared, packet: Message, now_s: float) -> None:
         size = len(packet.payload) + len(_json(packet.fields) or b"") + _PACKET_OVERHEAD_BYTES
-        size += forwarded_bytes(packet)
+        size += packet.headers.get(FORWARDED_BYTES, 0)
         shared.packets.append(packet)
         self._kept.append((now_s, size, shared))
         self._kept_bytes += size

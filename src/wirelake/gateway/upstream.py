@@ -30,10 +30,10 @@ from wirelake.limits import (
 )
 from wirelake.message import Credentials, Failure, Kind, Message, Op, control, control_op
 from wirelake.protocols.frame import Sender
+from wirelake.protocols.interest import unsubscribed_by
 from wirelake.protocols.protocol import Carrier, WebSocketOptions
 from wirelake.protocols.protocol import Protocol as WireProtocol
 from wirelake.protocols.session import Closing, Session
-from wirelake.protocols.sisnet.subscriptions import unsubscribed_by
 from wirelake.protocols.splitter import Splitter
 from wirelake.protocols.upstream import UpstreamSettings
 

@@ -6,8 +6,8 @@ from wirelake.broker.peer import Peer
 from wirelake.config import Settings
 from wirelake.gateway.upstream import Upstream
 from wirelake.protocols import registry
+from wirelake.protocols.interest import Interest
 from wirelake.protocols.protocol import Protocol
-from wirelake.protocols.sisnet.subscriptions import Interest
 from wirelake.protocols.upstream import UpstreamSettings
 
 if TYPE_CHECKING:

@@ -100,6 +100,7 @@ class Protocol(Struct, frozen=True):
     upstream_session: Callable[[float], Session] | None = None  # for a connection to one of them
     upstream_keep_s: Callable[[Any], float] = lambda _settings: 0.0  # how long their answers are kept for late joiners
     data_sets: Callable[[Any], tuple[str, ...]] = lambda _settings: ()  # services that keep records, made by settings
+    streams_answers: bool = False  # pushes go out under the name of the request; else as notifications of a topic
     frames_name_devices: bool = False  # each frame says which device it is from: sessions are the devices'
 
     @property

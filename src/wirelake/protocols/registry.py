@@ -59,7 +59,7 @@ def all_protocols() -> tuple[Protocol, ...]:
 
 def refresh() -> None:
     """Look again at what is installed."""
-    for cached in (failures, _earlier_names, _entry_points, _added):
+    for cached in (failures, streams_answers, _earlier_names, _entry_points, _added):
         cached.cache_clear()
 
 
@@ -74,6 +74,12 @@ def failures() -> dict[str, str]:
             broken[point.value if name in BUILT_IN else name] = str(error)
             _log.warning("protocol %s is left out: %s", name, error)
     return broken
+
+
+@cache
+def streams_answers(name: str) -> bool:
+    """Return whether sessions of this protocol take many answers to one request: see `Protocol.streams_answers`."""
+    return name in names() and get(name).streams_answers
 
 
 def names_in_data(name: str) -> tuple[str, ...]:

@@ -28,10 +28,9 @@ from wirelake.limits import (
     STATE_READ_ROWS_MAX,
     STATE_SERIES_MAX,
 )
-from wirelake.message import Fault, Kind, Message, Operation, Topic
+from wirelake.message import LAYOUT, PACKED, ROWS, Fault, Kind, Message, Operation, Topic
+from wirelake.protocols import registry
 from wirelake.protocols.jsontext import write_json
-from wirelake.protocols.sisnet.opcodes import Ans
-from wirelake.protocols.sisnet.translation import ANS, DICT, PACKED
 from wirelake.services.followers import Follower, Followers, Series
 from wirelake.services.packets import Packets, Sending
 from wirelake.services.selection import Format, Names, Selection, read_names, read_sdbs, read_selection
@@ -362,10 +361,10 @@ class RecordService:
 
 
 def _teach(peer: Peer, sdb: str, table: PackedTable) -> None:
-    """sisnet's own way to say how records are packed, before the first of them. Its session tells it once."""
-    if peer.protocol == "sisnet":
+    """Tell a peer that takes packed records how they are packed, before the first of them; its session does it once."""
+    if registry.streams_answers(peer.protocol):
         fields = [list(astuple(field)) for field in table.layout]
-        peer.say(Message(kind=Kind.CONTROL, name=DICT, fields={sdb: {"fields": fields}}))
+        peer.say(Message(kind=Kind.CONTROL, name=LAYOUT, fields={sdb: {"fields": fields}}))
 
 
 def _told(message: Message, selection: Selection, table: PackedTable | LooseTable, kept: list[bytes]) -> Message:
@@ -381,7 +380,7 @@ def _told(message: Message, selection: Selection, table: PackedTable | LooseTabl
 
 def _rows_told(message: Message, rows: list[Any]) -> Message:
     """Also without a row, these are rows."""
-    return answered(message, fields={"msg": rows}, headers={} if rows else {ANS: Ans.ARRAY_2D.value})
+    return answered(message, fields={"msg": rows}, headers={} if rows else {ROWS: True})
 
 
 def _or_refuse(peer: Peer, message: Message, answer: Callable[[], None]) -> None:

@@ -10,13 +10,13 @@ from wirelake.limits import SISNET_REQUESTS_OPEN_MAX, SISNET_SUBSCRIPTIONS_MAX
 from wirelake.message import Failure, Fault, Kind, Message, Op, Operation, Topic, control, control_op
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier
+from wirelake.protocols.records import read_tables
 from wirelake.protocols.session import Closing
 from wirelake.protocols.sisnet.client import ClientSession
 from wirelake.protocols.sisnet.data_line import DataLine
 from wirelake.protocols.sisnet.frames import decode
 from wirelake.protocols.sisnet.json_form import Json
 from wirelake.protocols.sisnet.opcodes import Dialect
-from wirelake.protocols.sisnet.records import read_tables
 from wirelake.protocols.sisnet.session import ClientState, ServerState, SessionSettings
 
 Way = dict[str, Any]

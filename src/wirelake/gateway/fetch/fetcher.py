@@ -22,7 +22,7 @@ from wirelake.gateway.fetch.urls import AllowList, Url, redirected
 from wirelake.limits import FETCH_ERROR_CHARS, FETCH_WAITING_MAX
 from wirelake.message import Fault, Kind, Message
 from wirelake.protocols.jsontext import read_json
-from wirelake.protocols.sisnet.texts import text_of
+from wirelake.protocols.texts import text_of
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway

@@ -17,8 +17,8 @@ from wirelake.pipeline.memory.carry import kept, split, states_of
 from wirelake.pipeline.memory.item import EVERY, RECORD, from_json, items_table, rows_of, to_json
 from wirelake.pipeline.memory.outcome import Outcome, table_rows
 from wirelake.pipeline.memory.sessions import Starts
+from wirelake.protocols.records import RecordTable, read_tables
 from wirelake.protocols.sisnet.protocol import PROTOCOL
-from wirelake.protocols.sisnet.records import RecordTable, read_tables
 
 DICT: Final = "dict"
 SET: Final = "set"

@@ -15,7 +15,7 @@ from wirelake.protocols.sisnet.json_form import REQUEST_KEYS, Json
 from wirelake.protocols.sisnet.names import SisnetFrame
 from wirelake.protocols.sisnet.opcodes import Ans, Dialect
 from wirelake.protocols.sisnet.request import headers_for_keys, read_value
-from wirelake.protocols.sisnet.texts import from_base64, text_of, word_of
+from wirelake.protocols.texts import from_base64, text_of, word_of
 
 _ANSWER_KEYS = frozenset({"ans", "msg", "fuc", "login", "logout"})
 _MORE_MAX = 2**31

@@ -6,8 +6,9 @@ from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError, TranslationError
 from wirelake.limits import SISNET_REQUESTS_OPEN_MAX, SISNET_TABLES_MAX
-from wirelake.message import Kind, Message, Op, control
+from wirelake.message import FORWARDED, LAYOUT, PACKED, Kind, Message, Op, control
 from wirelake.protocols.frame import Sender
+from wirelake.protocols.interest import subscribed_by
 from wirelake.protocols.session import Closing, Step
 from wirelake.protocols.sisnet import snappy
 from wirelake.protocols.sisnet.answer import failed
@@ -17,12 +18,10 @@ from wirelake.protocols.sisnet.json_form import Json
 from wirelake.protocols.sisnet.names import SisnetFrame, own_name, relayed
 from wirelake.protocols.sisnet.opcodes import Dialect
 from wirelake.protocols.sisnet.peer import Asked, Heard, Peer
-from wirelake.protocols.sisnet.request import FORWARDED, Request, forwarded, read_request, write_json_request
+from wirelake.protocols.sisnet.request import Request, forwarded, read_request, write_json_request
 from wirelake.protocols.sisnet.session import CLIENT_TABLE, ClientState, SessionSettings
-from wirelake.protocols.sisnet.subscriptions import Subscriptions, subscribed_by
+from wirelake.protocols.sisnet.subscriptions import Subscriptions
 from wirelake.protocols.sisnet.translation import (
-    DICT,
-    PACKED,
     answer_to_message,
     request_from_message,
     request_to_message,
@@ -155,7 +154,7 @@ class ClientSession(Peer):
             sdb not in self._told_fields and len(self._told_fields) >= SISNET_TABLES_MAX
         ):
             return
-        layout = Message(kind=Kind.CONTROL, name=DICT, fields={sdb: {"fields": fields}})
+        layout = Message(kind=Kind.CONTROL, name=LAYOUT, fields={sdb: {"fields": fields}})
         self._say(self._request_frame(layout, ""), step)
         self._told_fields[sdb] = fields
 

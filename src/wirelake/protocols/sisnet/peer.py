@@ -7,8 +7,10 @@ from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError, TranslationError
 from wirelake.limits import SISNET_REQUESTS_OPEN_MAX, SISNET_TABLES_MAX
-from wirelake.message import Failure, Fault, Kind, Message
+from wirelake.message import LAYOUT, PACKED, Failure, Fault, Kind, Message
 from wirelake.protocols.frame import Frame, Sender
+from wirelake.protocols.interest import Interest, subscribed_by, unsubscribed_by
+from wirelake.protocols.records import RecordTable, read_tables, write_tables
 from wirelake.protocols.session import Closing, Session, Step
 from wirelake.protocols.sisnet import snappy
 from wirelake.protocols.sisnet.answer import OK, Answer, failed, read_answer, write_answer
@@ -18,14 +20,10 @@ from wirelake.protocols.sisnet.foreign import Redis
 from wirelake.protocols.sisnet.json_form import Json
 from wirelake.protocols.sisnet.names import SisnetFrame, can_name_binary, own_name
 from wirelake.protocols.sisnet.opcodes import BYTES_FORMATS, Dialect
-from wirelake.protocols.sisnet.records import RecordTable, read_tables, write_tables
 from wirelake.protocols.sisnet.redis_form import NO_COMMAND, RedisQuestion
 from wirelake.protocols.sisnet.request import Request, read_request
 from wirelake.protocols.sisnet.session import SessionSettings
-from wirelake.protocols.sisnet.subscriptions import Interest, subscribed_by, unsubscribed_by
 from wirelake.protocols.sisnet.translation import (
-    DICT,
-    PACKED,
     answer_from_message,
     answer_to_message,
     gateway_command,
@@ -36,7 +34,7 @@ from wirelake.protocols.sisnet.translation import (
 )
 from wirelake.protocols.table import Table
 
-_OF_THE_CONNECTION = frozenset({"login", "logout", "ping", DICT})
+_OF_THE_CONNECTION = frozenset({"login", "logout", "ping", LAYOUT})
 
 
 class Heard(Struct, frozen=True):
@@ -111,8 +109,8 @@ class Peer(Session):
         return self._run(row, argument, now_s)
 
     def _event(self, message: Message) -> str:
-        if message.kind is Kind.CONTROL and message.name == DICT:
-            return f"app {DICT}"
+        if message.kind is Kind.CONTROL and message.name == LAYOUT:
+            return f"app {LAYOUT}"
         return super()._event(message)
 
     def _listen(self, frame: Frame) -> tuple[str, Any]:

@@ -92,5 +92,6 @@ PROTOCOL = Protocol(
     upstreams=lambda settings: settings.upstreams,
     upstream_session=partial(ClientSession, relays=True),
     upstream_keep_s=lambda settings: settings.keep_s,
+    streams_answers=True,
     data_sets=lambda settings: settings.data_sets,
 )

@@ -5,8 +5,8 @@ from collections import Counter
 from msgspec import Struct
 
 from wirelake.limits import SISNET_SUBSCRIPTIONS_MAX
+from wirelake.protocols.interest import Interest
 from wirelake.protocols.sisnet.names import SisnetFrame
-from wirelake.protocols.sisnet.subscriptions import Interest
 
 
 class ProviderSubscription(Struct, frozen=True):

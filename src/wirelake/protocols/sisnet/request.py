@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError
-from wirelake.message import PRIVATE_HEADERS, Message
+from wirelake.message import FETCH_FORMAT, FORWARDED, FORWARDED_BYTES, PRIVATE_HEADERS, Message
 from wirelake.protocols.jsontext import read_json, write_json
 from wirelake.protocols.sisnet.binary_form import BinaryAnswer, BinaryRequest, Extension
 from wirelake.protocols.sisnet.data_line import DataLine
@@ -15,13 +15,11 @@ from wirelake.protocols.sisnet.foreign import Http, Redis
 from wirelake.protocols.sisnet.json_form import Json
 from wirelake.protocols.sisnet.names import SisnetFrame
 from wirelake.protocols.sisnet.opcodes import Dialect
-from wirelake.protocols.sisnet.texts import text_of, word_of
+from wirelake.protocols.texts import text_of, word_of
 
 DEFAULT_SERVICE = "sisdb"
 REDIS_SERVICE = "redis"
-HTTP_FORMAT = "http"
 
-FORWARDED = "sisnet.frame"  # header: the frame that a request or an answer came in, for a relay to pass on as it is
 
 # Keys of a JSON request that have a meaning of their own; all others are carried along as headers.
 _OWN_KEYS = frozenset({"service", "command", "cmd", "ask", "argv", "key", "sdb", "fmt", "ans", "msg", "fuc"})
@@ -82,9 +80,7 @@ def write_binary_request(request: Request, name: str) -> BinaryRequest:
     )
 
 
-def forwarded_bytes(message: Message) -> int:
-    """About how many bytes a message's own frame holds, beside its fields and payload."""
-    frame = message.headers.get(FORWARDED)
+def _content_bytes(frame: SisnetFrame) -> int:
     if isinstance(frame, Json):
         return len(frame.text)
     if isinstance(frame, BinaryRequest):
@@ -97,7 +93,7 @@ def forwarded_bytes(message: Message) -> int:
 def forwarded(message: Message, frame: SisnetFrame) -> Message:
     """The message with its frame, of which a relay needs the bytes only."""
     kept = replace(frame, values=None) if isinstance(frame, Json) else frame
-    return replace(message, headers={**message.headers, FORWARDED: kept})
+    return replace(message, headers={**message.headers, FORWARDED: kept, FORWARDED_BYTES: _content_bytes(frame)})
 
 
 def headers_for_keys(headers: dict[str, Any]) -> dict[str, Any]:
@@ -188,9 +184,9 @@ def _read_http(frame: Http) -> Request:
     if isinstance(values, dict):
         found = _from_values(values)
         return Request(
-            service=found.service, command=found.command, ask=found.ask, fmt=HTTP_FORMAT, headers=found.headers
+            service=found.service, command=found.command, ask=found.ask, fmt=FETCH_FORMAT, headers=found.headers
         )
-    return Request(service=HTTP_FORMAT, ask=values, payload=payload, fmt=HTTP_FORMAT)
+    return Request(service=FETCH_FORMAT, ask=values, payload=payload, fmt=FETCH_FORMAT)
 
 
 def _read_redis(frame: Redis) -> Request:

@@ -6,8 +6,9 @@ from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError, TranslationError
 from wirelake.limits import SISNET_HELD_FRAMES_MAX, SISNET_UNSUB_BYTES_MAX
-from wirelake.message import Kind, Message, Op, Operation, Topic, anonymous_login, control
+from wirelake.message import FORWARDED, Kind, Message, Op, Operation, Topic, anonymous_login, control
 from wirelake.protocols.frame import Frame, Sender
+from wirelake.protocols.interest import Interest, pattern_topic, subscribed_by
 from wirelake.protocols.redis.translation import PATTERN
 from wirelake.protocols.session import Closing, Step
 from wirelake.protocols.sisnet import snappy
@@ -20,16 +21,16 @@ from wirelake.protocols.sisnet.opcodes import BYTES_FORMATS, Dialect
 from wirelake.protocols.sisnet.peer import Asked, Heard, Peer, Question
 from wirelake.protocols.sisnet.provider_subscriptions import ProviderSubscription, ProviderSubscriptions
 from wirelake.protocols.sisnet.redis_form import RedisForm
-from wirelake.protocols.sisnet.request import FORWARDED, forwarded
+from wirelake.protocols.sisnet.request import forwarded
 from wirelake.protocols.sisnet.session import SERVER_TABLE, ServerState, SessionSettings
-from wirelake.protocols.sisnet.subscriptions import Interest, Subscriptions, pattern_topic, subscribed_by
-from wirelake.protocols.sisnet.texts import word_of
+from wirelake.protocols.sisnet.subscriptions import Subscriptions
 from wirelake.protocols.sisnet.translation import (
     answer_from_message,
     answer_to_message,
     notification_to_answer,
     request_to_message,
 )
+from wirelake.protocols.texts import word_of
 
 _FORMATS = frozenset({"", "json"}) | BYTES_FORMATS
 _COMPRESSIONS = frozenset({"", "none", snappy.NAME})

@@ -12,8 +12,11 @@ from msgspec.structs import replace
 from wirelake.errors import EncodeError, TranslationError
 from wirelake.message import (
     GATEWAY_SERVICE,
+    LAYOUT,
+    ROWS,
     Credentials,
     Failure,
+    Fault,
     Kind,
     Message,
     Op,
@@ -42,15 +45,13 @@ from wirelake.protocols.sisnet.request import (
     write_binary_request,
     write_json_request,
 )
-from wirelake.protocols.sisnet.texts import from_base64, word_of
+from wirelake.protocols.texts import from_base64, word_of
 
-DICT = "dict"
 ANS = "sisnet.ans"  # header: the type of an empty answer, which its value does not tell
-PACKED = "sisnet.packed"  # header: the bytes of the records that the field `data` holds
 PUSHED = "publish"  # the `command` of an answer that is a topic's notification
 _EMPTY: Mapping[int, Any] = {Ans.ARRAY.value: [], Ans.ARRAY_2D.value: [], Ans.OBJECT.value: {}}
 _OPS = {op.value: op for op in Op}
-_OF_THE_CONNECTION = frozenset({Op.LOGIN.value, Op.LOGOUT.value, Op.PING.value, DICT})  # asked of no service
+_OF_THE_CONNECTION = frozenset({Op.LOGIN.value, Op.LOGOUT.value, Op.PING.value, LAYOUT})  # asked of no service
 
 Written = TypeVar("Written", bound=Frame)
 
@@ -94,8 +95,8 @@ def request_to_message(request: Request, frame: SisnetFrame) -> Message:
         headers["fmt"] = request.fmt
     fields, payload = _contents(request)
     command = gateway_command(request)
-    if command == DICT:
-        return Message(kind=Kind.CONTROL, fields=fields, headers=headers, **(about | {"name": DICT}))
+    if command == LAYOUT:
+        return Message(kind=Kind.CONTROL, fields=fields, headers=headers, **(about | {"name": LAYOUT}))
     if command == Op.PUBLISH:
         return _publication(fields, payload, headers, about)
     if command:
@@ -148,7 +149,7 @@ def answer_from_message(message: Message, dialect: Dialect = Dialect.NEW) -> Ans
     """What a response says, or a push of records for whoever subscribed to them."""
     headers = headers_for_keys(message.headers)
     if message.failure is not None:
-        expired = message.failure.code == Ans.EXPIRED
+        expired = message.failure.code in {Fault.GONE, Ans.EXPIRED}
         ans = Ans.EXPIRED if expired else Ans.FAILED
         return Answer(ans=ans.value, msg=message.failure.text, headers=headers, dialect=dialect)
     if message.payload and not message.fields:
@@ -161,6 +162,8 @@ def answer_from_message(message: Message, dialect: Dialect = Dialect.NEW) -> Ans
     elif message.fields.keys() == {"msg"} and isinstance(message.fields["msg"], str | int | list | tuple):
         value = message.fields["msg"]
         msg = message.fields if isinstance(value, bool) else value
+    if not msg and message.headers.get(ROWS):
+        return Answer(ans=Ans.ARRAY_2D.value, msg=[], more=message.more, headers=headers, dialect=dialect)
     if not msg and message.headers.get(ANS) in _EMPTY:
         ans = message.headers[ANS]
         return Answer(ans=ans, msg=_EMPTY[ans], more=message.more, headers=headers, dialect=dialect)
@@ -284,8 +287,8 @@ def _request(message: Message, dialect: Dialect) -> Request:
         service = "" if op in _OF_THE_CONNECTION - {Op.PING} else GATEWAY_SERVICE
         ask = _control_ask(op, message)
         return Request(service=service, command=op.value, ask=ask, fmt=fmt, headers=headers, dialect=dialect)
-    if message.kind is Kind.CONTROL and message.name == DICT:
-        return Request(command=DICT, ask=message.fields, fmt=fmt, headers=headers, dialect=dialect)
+    if message.kind is Kind.CONTROL and message.name == LAYOUT:
+        return Request(command=LAYOUT, ask=message.fields, fmt=fmt, headers=headers, dialect=dialect)
     if message.kind is Kind.NOTIFICATION and isinstance(target, Topic):
         ask = {"topic": target.name, **({"type": message.type} if message.type else {})}
         ask |= _content_values(content_of(message))

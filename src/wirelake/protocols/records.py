@@ -20,7 +20,7 @@ from wirelake.limits import (
     SISNET_TABLE_VALUES_MAX,
     SISNET_TABLES_MAX,
 )
-from wirelake.protocols.sisnet.texts import text_of
+from wirelake.protocols.texts import text_of
 
 _LETTERS = {
     ("I", 1): "b",
