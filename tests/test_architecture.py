@@ -8,12 +8,13 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "wirelake"
 
-GROUND = {"errors", "limits", "commit", "cleanup"}
+GROUND = {"errors", "limits", "commit", "cleanup", "files"}
 MAY_IMPORT = {
     "errors": set[str](),
     "limits": set[str](),
     "commit": {"errors"},
     "cleanup": {"errors"},
+    "files": {"errors"},
     "backoff": {"limits"},
     "clock": {"errors", "limits"},
     "message": GROUND,

@@ -17,8 +17,8 @@ from wirelake.message import (
 
 
 def test_a_topic_is_durable_by_its_name() -> None:
-    assert Topic("@news").durable
-    assert not Topic("news").durable
+    assert Topic("@news").is_durable
+    assert not Topic("news").is_durable
 
 
 def test_control_messages_ask_the_gateway_itself() -> None:

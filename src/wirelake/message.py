@@ -55,7 +55,7 @@ class Topic(Struct, frozen=True, tag_field="to", tag="topic"):
     name: str
 
     @property
-    def durable(self) -> bool:
+    def is_durable(self) -> bool:
         return self.name.startswith("@")
 
 

@@ -138,7 +138,7 @@ def test_closing_writes_what_waits_and_ends_the_work(store: StateStore, reopen: 
         _, commit = store.topics.publish("@news", b"x", 1)
     old = store
     store = reopen()
-    assert commit.durable
+    assert commit.is_durable
     assert store.topics.head("@news") == 1
     with pytest.raises(StorageError, match="closed"):
         old.topics.publish("@news", b"x", 1)
@@ -163,7 +163,7 @@ def test_a_full_disk_fails_the_waiting_and_memory_falls_back_to_what_is_durable(
     kept, commit = store.topics.publish("@news", b"kept", 1)
     store.values.set(b"k", b"kept", 0)
     store.barrier().wait(WAIT_S)
-    assert commit.durable
+    assert commit.is_durable
     fill_disk(store)
     with store.writer.whole():
         _, lost = store.topics.publish("@news", bytes(100_000), 1)

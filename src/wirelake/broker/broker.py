@@ -93,7 +93,7 @@ class Broker:
 
     def rejoin(self, peer: Peer, topic: str) -> None:
         """The session was subscribed to this before its connection was lost."""
-        if Topic(topic).durable:
+        if Topic(topic).is_durable:
             self.durable.attach(peer, topic)
         else:
             self.live.subscribe(peer, topic)
@@ -154,7 +154,7 @@ class Broker:
         """
         check_topic(topic)
         content = content_of(message)
-        if not Topic(topic).durable:
+        if not Topic(topic).is_durable:
             notification = Message(
                 kind=Kind.NOTIFICATION,
                 source=publisher,
@@ -312,7 +312,7 @@ class Broker:
         commit = None
         retained = []
         for name in topics:
-            if Topic(name).durable:
+            if Topic(name).is_durable:
                 new = peer.identity not in self._state.topics.subscribers(name)
                 if new:
                     retained.append(self._state.topics.retained(name))
@@ -334,7 +334,7 @@ class Broker:
         commit = None
         topics = _names(message, "topics")
         for name in topics:
-            if Topic(name).durable:
+            if Topic(name).is_durable:
                 subscribed = peer.identity in self._state.topics.subscribers(name)
                 commit = self._state.topics.unsubscribe(peer.identity, name)
                 if subscribed:

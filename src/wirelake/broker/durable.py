@@ -186,7 +186,7 @@ class DurableTopics:
                 self._feed(list(feeds.values()), run, now_s)
             if name in self.readers:
                 for waiting in self.readers.pop(name):
-                    if not waiting.done:
+                    if not waiting.is_done:
                         waiting.resolve()
             if run[-1].position >= self.topics.head(name):
                 self._unreleased.pop(name, None)

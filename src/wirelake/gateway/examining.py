@@ -11,9 +11,8 @@ from msgspec import DecodeError, Struct
 
 from wirelake.errors import WirelakeError
 from wirelake.lake.checkpoint import mismatch, read_checkpoint
-from wirelake.log.identity import read_id
-from wirelake.log.mark import NAME as MARK
-from wirelake.log.mark import Mark
+from wirelake.log.segments.high_watermark import WATERMARK_FILE as MARK
+from wirelake.log.segments.high_watermark import HighWatermark, read_data_id
 from wirelake.state.damage import ADVICE
 from wirelake.state.log_position import LogPosition, read_position
 
@@ -34,8 +33,8 @@ def examine_stores(folder: Path) -> list[str]:
         problems.append(f"state.db cannot be read ({error}): {ADVICE}")
         state = None
     try:
-        log_id = read_id(log)
-        end = Mark(log).seq if (log / MARK).exists() else 0
+        log_id = read_data_id(log)
+        end = HighWatermark(log).seq if (log / MARK).exists() else 0
     except WirelakeError as error:
         return [*problems, str(error)]
     if state is None and end and not problems:

@@ -48,11 +48,11 @@ from wirelake.limits import (
     GATEWAY_LOG_BEHIND,
     GATEWAY_LOGIN_DELAY_MAX_S,
     GATEWAY_STOP_S,
-    LOG_GATHERED_BYTES_MAX,
+    LOG_BUFFERED_BYTES_MAX,
     LOG_LINGER_S,
     MIB,
 )
-from wirelake.log.settings import LogSettings
+from wirelake.log.segments.settings import LogSettings
 from wirelake.message import TRACE, Fault, Kind, Message, Op, Topic, control_op
 from wirelake.protocols import registry
 from wirelake.protocols.bundle import Bundle
@@ -262,7 +262,7 @@ class Gateway:
     @property
     def log_behind(self) -> bool:
         """Whether so much waits for the disk that nothing more should be read."""
-        return self.log.gathered_bytes > LOG_GATHERED_BYTES_MAX * GATEWAY_LOG_BEHIND
+        return self.log.buffered_bytes > LOG_BUFFERED_BYTES_MAX * GATEWAY_LOG_BEHIND
 
     @property
     def ready(self) -> str:
@@ -465,7 +465,7 @@ class Gateway:
     def heard_reports(self, messages: Sequence[tuple[DevicePeer, Message]]) -> Commit | None:
         """What devices said that were not read one by one; mostly telemetry. Return when that is published."""
         broker = self.broker
-        together = Topic(broker.devices_topic).durable
+        together = Topic(broker.devices_topic).is_durable
         telemetry = [message.kind is Kind.TELEMETRY and together for _, message in messages]
         for (peer, message), published in zip(messages, telemetry, strict=True):
             if not published:

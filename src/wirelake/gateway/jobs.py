@@ -93,7 +93,7 @@ class Jobs:
         ends_s = monotonic() + GATEWAY_JOB_INLINE_S
         for waits_for in entry.job:
             entry.waits_for = waits_for
-            if (waits_for is not None and not waits_for.done) or monotonic() >= ends_s:
+            if (waits_for is not None and not waits_for.is_done) or monotonic() >= ends_s:
                 return False
         return True
 
@@ -107,7 +107,7 @@ class Jobs:
 
     def _queue(self, entry: _Entry) -> None:
         """What has to wait for the disk is queued when that is done."""
-        if entry.waits_for is not None and not entry.waits_for.done:
+        if entry.waits_for is not None and not entry.waits_for.is_done:
             entry.waits_for.add_done_callback(lambda _: self._queue(entry))
             return
         self._gateway.queue.add_job(entry.share, self._steps(entry))
@@ -127,7 +127,7 @@ class Jobs:
             except BaseException:
                 self._end(entry)
                 raise
-            if entry.waits_for is not None and not entry.waits_for.done:
+            if entry.waits_for is not None and not entry.waits_for.is_done:
                 self._queue(entry)
                 return
             yield

@@ -1,7 +1,6 @@
 """The gateway's own secrets, in data/keys, readable by nobody else. Made when they are first needed."""
 
 import logging
-import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from wirelake.errors import InputError
+from wirelake.files import replace_file
 from wirelake.protocols.comet.crypto import RSA_BITS, RSA_EXPONENT
 from wirelake.state.identities import Identities, TokenKey
 
@@ -91,11 +91,5 @@ class Keys:
     def _kept(self, name: str, make: Callable[[], bytes]) -> bytes:
         path = self.folder / name
         if not path.exists():
-            new = path.with_suffix(".new")
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(make())
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(path)
+            replace_file(path, make(), mode=0o600)
         return path.read_bytes()

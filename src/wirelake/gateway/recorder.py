@@ -30,8 +30,7 @@ from typing import Any, Final, Protocol
 
 from wirelake.commit import Commit
 from wirelake.errors import StorageError
-from wirelake.log.alike import Alike
-from wirelake.log.interface import EventLog, Texts
+from wirelake.log.interface import EventLog, FixedSizeFrames, Texts
 from wirelake.protocols.jsontext import write_json
 from wirelake.state.notification import Notification
 
@@ -88,7 +87,7 @@ class Recorder:
         sessions: Texts,
         identities: Texts,
         addresses: Texts,
-        frames: Alike,
+        frames: FixedSizeFrames,
     ) -> Commit:
         """Frames of several sessions, in their order."""
         at_us = self._now_us()

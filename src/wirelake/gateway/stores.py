@@ -22,13 +22,12 @@ from msgspec import json
 
 from wirelake.errors import LossError, StorageError
 from wirelake.lake.checkpoint import Checkpoint, read_checkpoint
-from wirelake.log.files import Files
-from wirelake.log.identity import read_id, write_id
-from wirelake.log.log import Log, clock_us
-from wirelake.log.positions import Positions
-from wirelake.log.reader import Reader
-from wirelake.log.settings import LogSettings
-from wirelake.log.skipping import skip_records
+from wirelake.log.segments.consumer_offsets import ConsumerOffsets
+from wirelake.log.segments.high_watermark import read_data_id, write_data_id
+from wirelake.log.segments.log import SegmentLog, clock_us
+from wirelake.log.segments.reader import LogReader
+from wirelake.log.segments.recovery import skip_records
+from wirelake.log.segments.settings import LogSettings
 from wirelake.state.damage import trouble_of
 from wirelake.state.database import Database
 from wirelake.state.log_position import LogPosition, read_position, take_unlogged
@@ -48,7 +47,7 @@ _ID_BYTES: Final = 16
 
 
 class Stores(NamedTuple):
-    log: Log
+    log: SegmentLog
     state: StateStore
     position: LogPosition  # at which the state begins to follow the log
     unlogged: list[str]  # tables that were changed while no gateway ran, of which the log does not know
@@ -76,7 +75,7 @@ class _Opening:
     def run(self) -> Stores:
         checkpoint = read_checkpoint(self._folder)
         with ExitStack() as opened:
-            log = Log(self._log_folder, self._settings, now_us=self._now_us)
+            log = SegmentLog(self._log_folder, self._settings, now_us=self._now_us)
             opened.callback(lambda: log.close())
             had_state = _has_content(self._state_file)
             if not had_state and log.next_seq:
@@ -90,7 +89,7 @@ class _Opening:
             try:
                 database.check()
                 database.writing.execute("BEGIN IMMEDIATE")
-                known = _Known(database.writing, had_state, read_id(self._log_folder), checkpoint)
+                known = _Known(database.writing, had_state, read_data_id(self._log_folder), checkpoint)
                 log = self._continue(log, known)
                 found = self._reconcile(database.writing, log, known)
                 database.writing.execute("COMMIT")
@@ -98,17 +97,17 @@ class _Opening:
             except sqlite3.Error as error:
                 raise trouble_of(f"{self._state_file} cannot be brought into step with the log", error) from error
             if known.log_id != known.data_id:
-                write_id(self._log_folder, known.data_id)
+                write_data_id(self._log_folder, known.data_id)
             state = StateStore(database)  # closes the database itself if it fails
             opened.pop_all()
         for loss in self._losses:
             _log.warning("accepted: %s", loss)
         return Stores(log, state, *found, self._losses, database.meta("epoch"))
 
-    def _continue(self, log: Log, known: "_Known") -> Log:
+    def _continue(self, log: SegmentLog, known: "_Known") -> SegmentLog:
         """A log that ends before what others have seen of it goes on behind that, if the loss is accepted."""
         end = log.next_seq
-        positions = Positions(self._log_folder, Files()).all().values()
+        positions = ConsumerOffsets(self._log_folder).all().values()
         seen = max(known.durable_seq, known.pipeline_seq, *(position.seq for position in positions))
         if known.is_foreign:
             self._lost(
@@ -130,9 +129,11 @@ class _Opening:
         first = end or min(known.pipeline_seq or next_seq, next_seq)
         log.close()
         skip_records(self._log_folder, first, next_seq)
-        return Log(self._log_folder, self._settings, now_us=self._now_us)
+        return SegmentLog(self._log_folder, self._settings, now_us=self._now_us)
 
-    def _reconcile(self, connection: sqlite3.Connection, log: Log, known: "_Known") -> tuple[LogPosition, list[str]]:
+    def _reconcile(
+        self, connection: sqlite3.Connection, log: SegmentLog, known: "_Known"
+    ) -> tuple[LogPosition, list[str]]:
         """Inside the transaction that the caller has begun."""
         epoch = known.meta("epoch")
         restoring = Restoring(connection, epoch, new_ids=self._accept_loss)
@@ -156,7 +157,7 @@ class _Opening:
         position.write(connection)
         return position, unlogged
 
-    def _replay_from(self, log: Log, known: "_Known") -> int | None:
+    def _replay_from(self, log: SegmentLog, known: "_Known") -> int | None:
         """The first record to look at; None where the state is none of this log's, or begins with it."""
         end, oldest = log.next_seq, log.oldest_seq
         if known.is_foreign or not end or (known.position is None and not known.log_id and known.had_state):
@@ -170,10 +171,10 @@ class _Opening:
             )
         return max(known.next_seq, oldest)
 
-    def _replay(self, restoring: Restoring, log: Log, from_seq: int, known: "_Known") -> tuple[set[str], int]:
+    def _replay(self, restoring: Restoring, log: SegmentLog, from_seq: int, known: "_Known") -> tuple[set[str], int]:
         """Answers the tables that the state lost changes of, and how many records could not be read."""
         lost_tables: set[str] = set()
-        reader = Reader(self._log_folder)
+        reader = LogReader(self._log_folder)
         for batch in reader.read(from_seq, log.next_seq):
             chosen = batch.filter(pc.is_in(batch["event"], value_set=_LOOKED_AT))
             for row in chosen.select(["event", "note", "frame", "at"]).cast(_ROWS).to_pylist():

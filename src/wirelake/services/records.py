@@ -302,7 +302,7 @@ class RecordService:
 
     def _behind_writes(self, peer: Peer, message: Message, answer: Job) -> None:
         """Now, or when the last write is decided: what is read is what is on disk."""
-        if self._written.done:
+        if self._written.is_done:
             self._broker.jobs.start(peer, message, answer)
         else:
             self._written.add_done_callback(lambda _: self._broker.jobs.start(peer, message, answer))

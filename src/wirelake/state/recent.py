@@ -55,9 +55,9 @@ class Recent:
 
     def _settle(self) -> None:
         unsettled = self._unsettled
-        while unsettled and unsettled[0][0].done:
+        while unsettled and unsettled[0][0].is_done:
             commit, by_key = unsettled.popleft()
-            if commit.durable:
+            if commit.is_durable:
                 self._by_key.update(by_key)
                 self._bytes += sum([len(notification.content) for notification in by_key.values()])
                 self._make_room()

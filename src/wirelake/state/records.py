@@ -328,7 +328,7 @@ class Records:
     def sweep(self, rows_max: int) -> int:
         """Remove some records of a dropped series; how many."""
         self._writer.ready()
-        if not self._dropped or not self._dropped[0][1].durable:  # only then all of its records can be seen
+        if not self._dropped or not self._dropped[0][1].is_durable:  # only then all of its records can be seen
             return 0
         number = self._dropped[0][0]
         query = "SELECT count(*) FROM (SELECT 1 FROM records WHERE series = ? LIMIT ?)"

@@ -66,7 +66,7 @@ async def show(exchange: Exchange, _: None) -> TopicView:
     check_topic(name)
     topics = exchange.gateway.state.topics
     if exchange.admin:
-        return _live(exchange, name) if not Topic(name).durable else _durable(exchange, name)
+        return _live(exchange, name) if not Topic(name).is_durable else _durable(exchange, name)
     own = topics.subscription(exchange.identity, name)
     if own is None:
         raise ApiError(404, f"{exchange.identity!r} is not subscribed to a durable topic {name[:64]!r}")

@@ -86,7 +86,7 @@ def _list(exchange: Exchange, rows_max: int) -> Generator[None, None, TopicList]
     for place, name in enumerate(names[:rows_max]):
         if place % HTTP_ROWS_AT_ONCE == 0:
             yield
-        if not Topic(name).durable:
+        if not Topic(name).is_durable:
             rows.append(TopicRow(name, False, live[name], live[name], 0, 0))
             continue
         own = None if exchange.admin else topics.deliveries(exchange.identity, name)

@@ -116,7 +116,7 @@ class RedisService:
         commit = self._writes.last
         if commit is decided:
             self._broker.after(None, peer, answer)
-        elif size_bytes > VALUES_ANSWER_HELD_BYTES and not commit.done:
+        elif size_bytes > VALUES_ANSWER_HELD_BYTES and not commit.is_done:
             self._jobs.start(peer, message, self._wait(peer, answer, commit))
         else:
             self._broker.after(commit, peer, answer)

@@ -322,5 +322,5 @@ def _refused_id(position: int, seq: int, head: int) -> InputError:
 
 
 def _resolve(commit: Commit) -> None:
-    if not commit.done:
+    if not commit.is_done:
         commit.resolve()
