@@ -4,7 +4,7 @@ from broker.peers import COMET, ESNP, UNSAYABLE, FakePeer, request, response
 from wirelake.broker.services import Services
 from wirelake.errors import FullError, StateError
 from wirelake.limits import BROKER_CALLS_OVER_MAX, BROKER_SERVICES_PER_PEER_MAX
-from wirelake.message import Fault, Kind, Message, Topic
+from wirelake.message import FailureCode, Kind, Message, Topic
 
 
 def failure_code(asker: FakePeer, correlation: str) -> int:
@@ -66,7 +66,7 @@ def test_nobody_there_is_said_at_once(services: Services, asker: FakePeer, provi
     (answer,) = asker.answers("q")
     assert answer.failure is not None
     assert answer.failure.text == "Address[20=do,30=other] not found ServiceHandler"
-    assert answer.failure.code == Fault.NOT_FOUND
+    assert answer.failure.code == FailureCode.NOT_FOUND
     assert not provider.heard
 
 
@@ -77,7 +77,7 @@ def test_time_is_over_when_it_is(services: Services, asker: FakePeer, provider: 
     services.tick(100.9)
     assert not asker.heard
     services.tick(101.0)
-    assert failure_code(asker, "short") == Fault.TIMEOUT
+    assert failure_code(asker, "short") == FailureCode.TIMEOUT
     assert services.due_s == 109.0
     short, long = provider.asked()
     assert not services.answered(provider, response(short)), "too late"
@@ -94,7 +94,7 @@ def test_a_provider_that_goes_away_fails_its_calls(services: Services, asker: Fa
     for number in range(2):
         services.request(asker, request("sums", str(number)), 0.0)
     services.leave(provider)
-    assert failure_code(asker, "0") == Fault.PROVIDER_LOST
+    assert failure_code(asker, "0") == FailureCode.PROVIDER_LOST
     assert not asker.answers("1")
     assert services.names() == {"sums": 1}
 
@@ -131,7 +131,7 @@ def test_an_answer_that_the_asker_cannot_be_told_is_a_failure(
 ) -> None:
     services.request(asker, request("sums", "q"), 0.0)
     assert services.answered(provider, response(provider.asked()[0], payload=UNSAYABLE, more=more))
-    assert failure_code(asker, "q") == Fault.UNSAYABLE
+    assert failure_code(asker, "q") == FailureCode.UNENCODABLE
     assert services.open == 0
 
 
@@ -139,7 +139,7 @@ def test_a_request_that_the_provider_cannot_be_told_is_a_failure(
     services: Services, asker: FakePeer, provider: FakePeer
 ) -> None:
     services.request(asker, request("sums", "q", payload=UNSAYABLE), 0.0)
-    assert failure_code(asker, "q") == Fault.UNSAYABLE
+    assert failure_code(asker, "q") == FailureCode.UNENCODABLE
     assert not provider.heard
 
 
@@ -197,7 +197,7 @@ def test_each_packet_gives_the_next_one_time(services: Services, asker: FakePeer
     services.tick(5.0)
     assert services.open == 1
     services.tick(9.0)
-    assert [answer.failure and answer.failure.code for answer in asker.answers("mine")] == [None, Fault.TIMEOUT]
+    assert [answer.failure and answer.failure.code for answer in asker.answers("mine")] == [None, FailureCode.TIMEOUT]
 
 
 def test_why_nobody_is_there_is_told_where_it_is_known(services: Services, asker: FakePeer) -> None:
@@ -205,4 +205,4 @@ def test_why_nobody_is_there_is_told_where_it_is_known(services: Services, asker
     services.request(asker, request("far", "mine"), 0.0)
     (answer,) = asker.answers("mine")
     assert answer.failure is not None
-    assert (answer.failure.text, answer.failure.code) == ("the line is cut", Fault.PROVIDER_LOST)
+    assert (answer.failure.text, answer.failure.code) == ("the line is cut", FailureCode.PROVIDER_LOST)

@@ -64,9 +64,9 @@ def seen(store: StateStore) -> dict[str, Any]:
         retained = topics.retained(name)
         found[name] = {
             "head": topics.head(name),
-            "ids": topics.ids(name),
+            "ids": topics.id_prefix(name),
             "retained": retained and (retained.id, retained.content),
-            "of": {each: topics.deliveries(each, name) for each in sorted(topics.subscribers(name))},
+            "of": {each: topics.delivery_counts(each, name) for each in sorted(topics.subscribers(name))},
             "waiting": {
                 each: [(row.id, row.position, row.type, row.publisher, row.content) for row in topics.backlog(each)]
                 for each in sorted(topics.subscribers(name))
@@ -488,7 +488,7 @@ async def test_a_damaged_page_found_at_run_time_makes_it_not_ready(tmp_path: Pat
         async with httpx.AsyncClient() as client:
             assert (await client.get(url)).status_code == 200
             database = running.gateway.state.database
-            database.writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            database.write_connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             with closing(sqlite3.connect(database.path)) as looking:
                 (root,) = looking.execute("SELECT rootpage FROM sqlite_master WHERE name = 'notifications'").fetchone()
             with database.path.open("r+b") as file:
@@ -496,7 +496,7 @@ async def test_a_damaged_page_found_at_run_time_makes_it_not_ready(tmp_path: Pat
                 file.write(b"\xa5" * 4096)
             database.reader._connection.execute("PRAGMA shrink_memory")
             with pytest.raises(StorageError, match=r"state.db is damaged"):
-                running.gateway.state.topics.find(running.gateway.state.topics.ids("@news") + "1")
+                running.gateway.state.topics.find(running.gateway.state.topics.id_prefix("@news") + "1")
             answer = await client.get(url)
             assert answer.status_code == 503
             assert "state.db is damaged" in answer.text

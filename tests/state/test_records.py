@@ -2,7 +2,7 @@ import pytest
 
 from state.conftest import Reopen
 from wirelake.errors import FullError, InputError
-from wirelake.state.records import Field, Record
+from wirelake.state.records import LayoutField, SeriesRecord
 from wirelake.state.store import StateStore
 
 WAIT_S = 30
@@ -10,11 +10,11 @@ SET = "sisdb"
 
 
 def add(store: StateStore, key: str, sdb: str, *times: int) -> None:
-    records = [Record(time, f"{key}.{sdb} {time} {place}".encode()) for place, time in enumerate(times)]
+    records = [SeriesRecord(time, f"{key}.{sdb} {time} {place}".encode()) for place, time in enumerate(times)]
     store.records.set(SET, key, sdb, records).wait(WAIT_S)
 
 
-def times(records: list[Record]) -> list[int]:
+def times(records: list[SeriesRecord]) -> list[int]:
     return [record.time for record in records]
 
 
@@ -53,12 +53,12 @@ def test_series_are_found_by_lists_and_stars(store: StateStore, reopen: Reopen) 
 
 
 def test_a_layout_is_kept_and_can_be_replaced(store: StateStore, reopen: Reopen) -> None:
-    store.records.create(SET, "tick", (Field("time", "I", 8), Field("newp", "F", 4, 2)))
-    store.records.create(SET, "day", (Field("time", "I", 8),))
-    store.records.create(SET, "day", (Field("time", "I", 4),))
+    store.records.create(SET, "tick", (LayoutField("time", "I", 8), LayoutField("newp", "F", 4, 2)))
+    store.records.create(SET, "day", (LayoutField("time", "I", 8),))
+    store.records.create(SET, "day", (LayoutField("time", "I", 4),))
     store = reopen()
-    assert store.records.layout(SET, "tick") == (Field("time", "I", 8, 1), Field("newp", "F", 4, 2))
-    assert store.records.layout(SET, "day") == (Field("time", "I", 4),)
+    assert store.records.layout(SET, "tick") == (LayoutField("time", "I", 8, 1), LayoutField("newp", "F", 4, 2))
+    assert store.records.layout(SET, "day") == (LayoutField("time", "I", 4),)
     assert store.records.layout(SET, "none") is None
     assert store.records.tables(SET) == ["day", "tick"]
 
@@ -84,9 +84,9 @@ def test_dropped_series_are_gone_at_once_and_removed_in_slices(store: StateStore
 
 def test_a_set_with_a_bad_record_changes_nothing(store: StateStore) -> None:
     with pytest.raises(InputError):
-        store.records.set(SET, "a", "day", [Record(1, b""), Record(2**63, b"")])
+        store.records.set(SET, "a", "day", [SeriesRecord(1, b""), SeriesRecord(2**63, b"")])
     with pytest.raises(InputError):
-        store.records.set(SET, "", "day", [Record(1, b"")])
+        store.records.set(SET, "", "day", [SeriesRecord(1, b"")])
     assert store.records.find(SET, "*", "*") == []
 
 

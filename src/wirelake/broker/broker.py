@@ -33,14 +33,13 @@ from wirelake.limits import (
     BROKER_TOPIC_CHARS_MAX,
     BROKER_TOPICS_PER_REQUEST_MAX,
 )
-from wirelake.message import Device, Fault, Kind, Message, Op, Operation, Topic, content_of, control_op
+from wirelake.message import Device, FailureCode, Kind, Message, Op, Operation, Topic, content_of, control_op
 from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.session import Closing
 from wirelake.protocols.sisnet.request import HTTP_FORMAT
-from wirelake.state.backlog import Room
-from wirelake.state.notification import Notification
+from wirelake.state.notifications import BacklogLimits, StoredNotification
 from wirelake.state.store import StateStore
-from wirelake.state.topics import Run
+from wirelake.state.topics import PublishRequest
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ RETAIN: Final = "retain"  # header of a notification
 RECEIVED: Final = "received"
 EVERY_DEVICE: Final = Device("", 0xFF)  # a broadcast: those heard from lately; no receipts, no answers
 
-RecordPublished = Callable[[Sequence[Notification], bool], None]  # in their order; whether the last value is kept
+RecordPublished = Callable[[Sequence[StoredNotification], bool], None]  # in their order; whether the last value is kept
 Builtin = Callable[[Peer, Message, float], None]  # a service of the gateway's own
 
 
@@ -84,7 +83,7 @@ class Broker:
     def joined(self, peer: Peer) -> None:
         """The peer's login was accepted: its durable subscriptions are its identity's."""
         if peer.fetches:
-            for name in self._state.topics.subscribed(peer.identity):
+            for name in self._state.topics.topics_of(peer.identity):
                 self.durable.attach(peer, name)
 
     def topics_of(self, peer: Peer) -> list[str]:
@@ -117,9 +116,9 @@ class Broker:
         try:
             self._handle(peer, message, now_s, now_ms)
         except (InputError, EncodeError, TranslationError, StateError) as error:
-            peer.say(failed(message.correlation, str(error), Fault.BAD_REQUEST))
+            peer.say(failed(message.correlation, str(error), FailureCode.BAD_REQUEST))
         except StorageError as error:
-            peer.say(failed(message.correlation, str(error), Fault.STORAGE))
+            peer.say(failed(message.correlation, str(error), FailureCode.STORAGE))
 
     @property
     def waiting(self) -> bool:
@@ -176,16 +175,16 @@ class Broker:
             kept, commit = self.durable.publish_many([(bundle.topic, bundle.contents(), peer.identity)], now_ms)
             self._record_published(kept, False)
         except InputError as error:
-            peer.say(failed(correlation, str(error), Fault.BAD_REQUEST))
+            peer.say(failed(correlation, str(error), FailureCode.BAD_REQUEST))
         except StorageError as error:
-            peer.say(failed(correlation, str(error), Fault.STORAGE))
+            peer.say(failed(correlation, str(error), FailureCode.STORAGE))
         else:
             receivers = len(self._state.topics.subscribers(bundle.topic))
             self.after(
                 commit, peer, Message(kind=Kind.RESPONSE, correlation=correlation, fields={"receivers": receivers})
             )
 
-    def _record_each(self, notifications: Sequence[Notification], retain: bool) -> None:
+    def _record_each(self, notifications: Sequence[StoredNotification], retain: bool) -> None:
         for kept in notifications:
             note = {"id": kept.id, "position": kept.position, "type": kept.type, "by": kept.publisher}
             self._record("publish", kept.topic, kept.content, {**note, "retain": True} if retain else note)
@@ -210,7 +209,7 @@ class Broker:
                 if commit.error is None:
                     self.telling.say(peer, answer)
             elif commit.error is not None:
-                peer.say(failed(answer.correlation, str(commit.error), Fault.STORAGE))
+                peer.say(failed(answer.correlation, str(commit.error), FailureCode.STORAGE))
             else:
                 self._answer(peer, answer)
 
@@ -263,7 +262,7 @@ class Broker:
 
         All of them are published, or StorageError is raised.
         """
-        runs: list[Run] = []
+        runs: list[PublishRequest] = []
         for serial, message in reports:
             topic = f"{self.devices_topic}/{serial}"
             with suppress(InputError):  # a serial that cannot be part of a name
@@ -285,7 +284,7 @@ class Broker:
                 commit = self.durable.acked(peer.identity, _texts(message, "ids"))
                 self.after(commit, peer, answered(message))
             case Op.TOPICS:
-                self._answer(peer, answered(message, fields={"topics": self._state.topics.subscribed(peer.identity)}))
+                self._answer(peer, answered(message, fields={"topics": self._state.topics.topics_of(peer.identity)}))
             case Op.BACKLOG:
                 self.jobs.start(peer, message, self._backlog(peer, message, _room(message)))
             case Op.REGISTER:
@@ -300,9 +299,9 @@ class Broker:
             case _:
                 self._answer(peer, answered(message))
 
-    def _backlog(self, peer: Peer, message: Message, room: Room) -> Job:
+    def _backlog(self, peer: Peer, message: Message, room: BacklogLimits) -> Job:
         """An identity may have thousands of topics, and what waits in each is on disk."""
-        waiting = yield from self._state.topics.fitting_slices(peer.identity, room)
+        waiting = yield from self._state.topics.read_backlog_in_steps(peer.identity, room)
         parts = tuple(as_message(notification) for notification in waiting.rows)
         self._answer(peer, answered(message, name="message_list", parts=parts))
         self.durable.listed(peer, waiting)
@@ -318,7 +317,7 @@ class Broker:
                     retained.append(self._state.topics.retained(name))
                 commit = self._state.topics.subscribe(peer.identity, name)
                 if new:
-                    start, ids = self._state.topics.head(name), self._state.topics.ids(name)
+                    start, ids = self._state.topics.head(name), self._state.topics.id_prefix(name)
                     self._record("subscribe", name, b"", {"identity": peer.identity, "ids": ids, "start": start})
                 self.durable.attach(peer, name)
             else:
@@ -362,7 +361,7 @@ class Broker:
             device = self.devices.get(message.target.serial)
             if device is None:
                 text = f"device {message.target.serial} was not heard yet"
-                peer.say(failed(message.correlation, text, Fault.NOT_FOUND))
+                peer.say(failed(message.correlation, text, FailureCode.NOT_FOUND))
                 return
             self.services.call(peer, message, device, now_s, timeout_s)
             return
@@ -419,10 +418,10 @@ def _texts(message: Message, field: str) -> list[str]:
     return list(texts)
 
 
-def _room(message: Message) -> Room:
+def _room(message: Message) -> BacklogLimits:
     """What whoever asks for a backlog has room for, within our own bounds."""
     try:
-        room = convert(message.fields, Room)
+        room = convert(message.fields, BacklogLimits)
     except ValidationError as error:
         raise InputError(f"no such room for a backlog: {error}") from error
     rows_max, bytes_max = min(room.rows_max, BROKER_BACKLOG_ROWS), min(room.bytes_max, BROKER_BACKLOG_BYTES)

@@ -25,7 +25,7 @@ from wirelake.limits import (
     UPSTREAM_SUBSCRIBERS_MAX,
     UPSTREAM_WAITING_BYTES_MAX,
 )
-from wirelake.message import Fault, Kind, Message, Operation, Topic
+from wirelake.message import FailureCode, Kind, Message, Operation, Topic
 from wirelake.protocols.session import Closing
 from wirelake.protocols.sisnet.subscriptions import Interest, subscribed_by
 
@@ -104,7 +104,7 @@ class Sharing:
         """Somebody asks this of the upstream."""
         interest = subscribed_by(request)
         if interest is not None and self._subscribers >= UPSTREAM_SUBSCRIBERS_MAX:
-            self._answer(call, failed("", "too many subscribers of this upstream", Fault.BUSY))
+            self._answer(call, failed("", "too many subscribers of this upstream", FailureCode.BUSY))
             return
         self._forget_old(now_s)
         key, size = key_of(request, interest)
@@ -115,7 +115,7 @@ class Sharing:
             return
         too_long = self._queue_bytes + size > UPSTREAM_WAITING_BYTES_MAX
         if len(self._queue) >= UPSTREAM_REQUESTS_WAITING_MAX or too_long:
-            self._answer(call, failed("", "too many requests wait for this upstream", Fault.BUSY))
+            self._answer(call, failed("", "too many requests wait for this upstream", FailureCode.BUSY))
             return
         shared = self._new(key, request, interest)
         shared.bytes = size
@@ -198,7 +198,7 @@ class Sharing:
     def close(self) -> None:
         """There will be no upstream any more."""
         for shared in list(self._by_correlation.values()):
-            self._finish(shared, failed("", "this upstream is no longer used", Fault.PROVIDER_LOST))
+            self._finish(shared, failed("", "this upstream is no longer used", FailureCode.PROVIDER_LOST))
         self._clear()
 
     def _confirm(self, shared: Shared, answer: Message) -> None:
@@ -251,7 +251,7 @@ class Sharing:
                 self._ask(shared.request)
             except (EncodeError, StateError, TranslationError) as error:
                 self._open.pop(shared.correlation, None)
-                self._finish(shared, failed("", f"the upstream cannot be asked this: {error}", Fault.UNSAYABLE))
+                self._finish(shared, failed("", f"the upstream cannot be asked this: {error}", FailureCode.UNENCODABLE))
 
     def _release(self, shared: Shared) -> None:
         """If nobody wants it any more, call it off; the upstream knows subscriptions by what they are to."""

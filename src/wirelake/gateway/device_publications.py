@@ -44,7 +44,7 @@ class DevicePublications:
     def refusal(self) -> StorageError | None:
         """Return why nothing can be published now, if so."""
         try:
-            self._state.writer.ready()
+            self._state.writer.check_writable()
         except StorageError as error:
             return error
         return None

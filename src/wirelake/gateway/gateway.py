@@ -53,14 +53,14 @@ from wirelake.limits import (
     MIB,
 )
 from wirelake.log.segments.settings import LogSettings
-from wirelake.message import TRACE, Fault, Kind, Message, Op, Topic, control_op
+from wirelake.message import TRACE, FailureCode, Kind, Message, Op, Topic, control_op
 from wirelake.protocols import registry
 from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.comet.opcodes import ErrorCode
 from wirelake.protocols.protocol import Carrier
 from wirelake.protocols.session import LOGIN, Closing
-from wirelake.state.sweep import Sweep
-from wirelake.state.topic import Swept
+from wirelake.state.store import Sweeper
+from wirelake.state.subscriptions import SweepResult
 
 _log = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class Gateway:
         self.fetcher = Fetcher(self)
         self.broker.fetch = self.fetcher
         self.keys.admin_token()
-        self.sweep = Sweep(self.state, settings.broker.expire_s)
+        self.sweep = Sweeper(self.state, settings.broker.expire_s)
         self.spawn(self.sweep.run(self.now_ms, self._swept, lambda: not (self.log.refusal or self.log_behind)))
         self.recorder.counters()
         self.spawn(self._count())
@@ -192,7 +192,7 @@ class Gateway:
     def _follow(self, stores: Stores) -> None:
         """From here on the state keeps how far the log is, and the log what of the state it could not restore."""
         log, batch = self.log, stores.position.batch
-        self.state.writer.follow(lambda: (log.next_seq, log.committed_seq), self.recorder.state, stores.position)
+        self.state.writer.attach_log(lambda: (log.next_seq, log.committed_seq), self.recorder.state, stores.position)
         if stores.accepted:
             note = {"batch": batch, "tables": [], "lost": stores.accepted, "epoch": stores.epoch}
             self.recorder.topic("state", "", b"", note)
@@ -420,7 +420,7 @@ class Gateway:
             self.counters.logins[peer.protocol, reason] += 1
             _log.info("login refused", extra={"session": peer.id, "address": peer.address, "reason": reason})
             code, text = REFUSALS[reason]
-            fault = Fault.BUSY if reason == "busy" else 0
+            fault = FailureCode.BUSY if reason == "busy" else 0
             peer.say(failed(message.correlation, text, code if peer.protocol == "comet" else fault))
             return
         self.counters.logins[peer.protocol, "accepted"] += 1
@@ -484,7 +484,7 @@ class Gateway:
 
     # Housekeeping
 
-    def _swept(self, swept: Swept) -> None:
+    def _swept(self, swept: SweepResult) -> None:
         for expired in swept.expired:
             with contextlib.suppress(StorageError):  # the recorder counts it; the others have their own records
                 self.recorder.topic("expire", expired.topic, b"", {"first": expired.first, "last": expired.last})
@@ -496,4 +496,4 @@ class Gateway:
             with contextlib.suppress(StorageError):
                 self.recorder.counters()
                 self.clock.save(self.folder)
-            self.state.writer.keep_up()
+            self.state.writer.write_log_position()

@@ -52,7 +52,7 @@ class Keys:
         for good: a new one is written, and the identities whose tokens needed the old one are named in the log.
         """
         path = self.folder / "tokens.key"
-        keyed = identities.keyed()
+        keyed = identities.list_keyed()
         if not path.exists() and keyed:
             raise InputError(
                 f"{path} is missing, and the tokens of {len(keyed)} identities cannot be checked without it. Restore"
@@ -65,7 +65,7 @@ class Keys:
         if len(key) != _TOKEN_KEY_BYTES:
             raise InputError(f"{path} has {len(key)} bytes instead of {_TOKEN_KEY_BYTES}: restore it from a backup")
         token_key = TokenKey(key)
-        lost = [each.name for each in keyed if token_key.is_foreign(each.secret)]
+        lost = [each.name for each in keyed if token_key.uses_other_key(each.token_hash)]
         if lost:
             _log.error(
                 "%d identities cannot log in, because their tokens were hashed with another key than the one in %s:"

@@ -20,7 +20,7 @@ from wirelake.protocols.magline.opcodes import ErrorNumber
 from wirelake.protocols.magline.server import ServerSession
 from wirelake.protocols.magline.translation import REKEY, RESUME
 from wirelake.protocols.session import Closing
-from wirelake.state.sessions import Session as Kept
+from wirelake.state.sessions import ResumableSession as Kept
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway

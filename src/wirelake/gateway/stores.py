@@ -28,14 +28,13 @@ from wirelake.log.segments.log import SegmentLog, clock_us
 from wirelake.log.segments.reader import LogReader
 from wirelake.log.segments.recovery import skip_records
 from wirelake.log.segments.settings import LogSettings
-from wirelake.state.damage import trouble_of
-from wirelake.state.database import Database
-from wirelake.state.log_position import LogPosition, read_position, take_unlogged
-from wirelake.state.restoring import EVENTS, Restored, Restoring
+from wirelake.state.batch import LogPosition, pop_unlogged, read_log_position
+from wirelake.state.database import Database, storage_error
+from wirelake.state.replay import REPLAYED_EVENTS, LogReplay, ReplayReport
 from wirelake.state.store import StateStore
 
 _log = logging.getLogger(__name__)
-_LOOKED_AT: Final = pa.array([*EVENTS, "state"])
+_LOOKED_AT: Final = pa.array([*REPLAYED_EVENTS, "state"])
 _NOUNS: Final = {
     "device_seals": "replay protection of devices",
     "values": "redis values",
@@ -88,14 +87,16 @@ class _Opening:
             opened.callback(database.close)
             try:
                 database.check()
-                database.writing.execute("BEGIN IMMEDIATE")
-                known = _Known(database.writing, had_state, read_data_id(self._log_folder), checkpoint)
+                database.write_connection.execute("BEGIN IMMEDIATE")
+                known = _Known(database.write_connection, had_state, read_data_id(self._log_folder), checkpoint)
                 log = self._continue(log, known)
-                found = self._reconcile(database.writing, log, known)
-                database.writing.execute("COMMIT")
-                database.writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the id is then in the file itself
+                found = self._reconcile(database.write_connection, log, known)
+                database.write_connection.execute("COMMIT")
+                database.write_connection.execute(
+                    "PRAGMA wal_checkpoint(TRUNCATE)"
+                )  # the id is then in the file itself
             except sqlite3.Error as error:
-                raise trouble_of(f"{self._state_file} cannot be brought into step with the log", error) from error
+                raise storage_error(f"{self._state_file} cannot be brought into step with the log", error) from error
             if known.log_id != known.data_id:
                 write_data_id(self._log_folder, known.data_id)
             state = StateStore(database)  # closes the database itself if it fails
@@ -136,7 +137,7 @@ class _Opening:
     ) -> tuple[LogPosition, list[str]]:
         """Inside the transaction that the caller has begun."""
         epoch = known.meta("epoch")
-        restoring = Restoring(connection, epoch, new_ids=self._accept_loss)
+        restoring = LogReplay(connection, epoch, new_ids=self._accept_loss)
         from_seq = self._replay_from(log, known)
         if from_seq is not None:
             lost_tables, rows_damaged = self._replay(restoring, log, from_seq, known)
@@ -150,7 +151,7 @@ class _Opening:
         self._refuse_unless_accepted()
         if self._losses:  # whatever was given out and is not known here any more: no id is ever given twice
             connection.execute("UPDATE meta SET value = lower(hex(randomblob(4))) WHERE name = 'epoch'")
-        unlogged = take_unlogged(connection)
+        unlogged = pop_unlogged(connection)
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('data_id', ?)", (known.data_id,))
         # Numbers of batches begin with the time: not even a state that was restored from a copy gives one twice.
         position = LogPosition(max(known.batch + 1, time.time_ns() // 1_000_000), log.next_seq, log.committed_seq)
@@ -171,7 +172,7 @@ class _Opening:
             )
         return max(known.next_seq, oldest)
 
-    def _replay(self, restoring: Restoring, log: SegmentLog, from_seq: int, known: "_Known") -> tuple[set[str], int]:
+    def _replay(self, restoring: LogReplay, log: SegmentLog, from_seq: int, known: "_Known") -> tuple[set[str], int]:
         """Answers the tables that the state lost changes of, and how many records could not be read."""
         lost_tables: set[str] = set()
         reader = LogReader(self._log_folder)
@@ -185,7 +186,7 @@ class _Opening:
                     lost_tables |= set(note["tables"])
         return lost_tables, reader.rows_lost
 
-    def _judge(self, restored: Restored, lost_tables: set[str], rows_damaged: int) -> None:
+    def _judge(self, restored: ReplayReport, lost_tables: set[str], rows_damaged: int) -> None:
         if lost_tables:
             nouns = ", ".join(sorted({_NOUNS.get(table, table) for table in lost_tables}))
             self._lost(
@@ -218,7 +219,7 @@ class _Known:
         self.had_state = had_state
         self.log_id = log_id
         self.state_id = self.meta("data_id") or ""
-        self.position = read_position(connection)
+        self.position = read_log_position(connection)
         pipeline_id = checkpoint.data_id if checkpoint is not None else ""
         self.data_id = log_id or self.state_id or pipeline_id or secrets.token_hex(_ID_BYTES)
         own = checkpoint is not None and pipeline_id in {"", self.data_id}

@@ -92,7 +92,7 @@ class Splitter:
         try:
             self._need = self._ends(buffer, ends)
         except ProtocolError as error:
-            self.failure = error.moved(self.position)
+            self.failure = error.shift(self.position)
         done = ends[-1]
         self.position += done
         if isinstance(buffer, bytes):

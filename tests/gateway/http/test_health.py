@@ -35,7 +35,7 @@ def test_each_reason_not_to_be_ready(tmp_path: Path, monkeypatch: pytest.MonkeyP
         gateway.doors["apostol"].close()
         assert await reasons(caller) == ["the comet door is closed", "the apostol door is closed"]
         monkeypatch.setattr(type(gateway.log), "refusal", "the log cannot be written: full")
-        monkeypatch.setattr(gateway.state.writer, "_trouble", StorageError("the state cannot be written: full"))
+        monkeypatch.setattr(gateway.state.writer, "_error", StorageError("the state cannot be written: full"))
         assert (await reasons(caller))[:2] == ["the log cannot be written: full", "the state cannot be written: full"]
         monkeypatch.undo()
         monkeypatch.setattr(gateway, "stopping", True)

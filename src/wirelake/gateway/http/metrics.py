@@ -125,7 +125,9 @@ class GatewayCollector(Collector):
         )
         yield _count("wirelake_state_commits", "Transactions of the state.", writer.batches_written)
         yield _count("wirelake_state_failures", "Transactions of the state that failed.", writer.batches_failed)
-        yield _value("wirelake_state_waiting", "Operations that wait for the next transaction.", writer.waiting)
+        yield _value(
+            "wirelake_state_waiting", "Operations that wait for the next transaction.", writer.pending_operations
+        )
 
     def _http(self) -> Iterator[Metric]:
         api = self._api

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from wirelake.state.database import Database
-from wirelake.state.restoring import Restored, Restoring
+from wirelake.state.replay import LogReplay, ReplayReport
 from wirelake.state.store import StateStore
-from wirelake.state.subscription import Deliveries
+from wirelake.state.subscriptions import DeliveryCounts
 
 WAIT_S = 30
 
@@ -40,15 +40,15 @@ class Restorable:
     def ids(self, number: int) -> str:
         return f"{self.epoch}-{number:x}-"
 
-    def restore(self, *records: tuple[Any, ...], new_ids: bool = False) -> Restored:
+    def restore(self, *records: tuple[Any, ...], new_ids: bool = False) -> ReplayReport:
         database = Database(self.path)
         try:
-            database.writing.execute("BEGIN IMMEDIATE")
-            restoring = Restoring(database.writing, self.epoch, new_ids=new_ids)
+            database.write_connection.execute("BEGIN IMMEDIATE")
+            restoring = LogReplay(database.write_connection, self.epoch, new_ids=new_ids)
             for event, note, *content in records:
                 restoring.apply(event, note, content[0] if content else b"", 5)
             restored = restoring.finish()
-            database.writing.execute("COMMIT")
+            database.write_connection.execute("COMMIT")
         finally:
             database.close()
         return restored
@@ -60,10 +60,10 @@ class Restorable:
         finally:
             store.close()
 
-    def deliveries(self, identity: str, topic: str) -> Deliveries | None:
+    def deliveries(self, identity: str, topic: str) -> DeliveryCounts | None:
         store = StateStore(self.path)
         try:
-            return store.topics.deliveries(identity, topic)
+            return store.topics.delivery_counts(identity, topic)
         finally:
             store.close()
 
@@ -75,7 +75,7 @@ def place(tmp_path: Path) -> Restorable:
 
 def test_what_is_there_already_is_left_alone(place: Restorable) -> None:
     found = place.restore(place.publish("@a", 1, 1, "other"), place.publish("@a", 1, 2, "other"))
-    assert found == Restored()
+    assert found == ReplayReport()
     assert place.waiting() == [("@a", 1, b"1"), ("@a", 2, b"2")]
 
 
@@ -90,7 +90,7 @@ def test_positions_of_which_no_record_tells_keep_nobody_waiting(place: Restorabl
     found = place.restore(place.publish("@a", 1, 6))
     assert (found.publications, found.missing) == (1, 3)
     assert [position for _, position, _ in place.waiting()] == [1, 2, 6]
-    assert place.deliveries("ann", "@a") == Deliveries(acked=3, expired=0, pending=3)
+    assert place.deliveries("ann", "@a") == DeliveryCounts(acked=3, expired=0, pending=3)
 
 
 def test_acks_by_id_and_by_position(place: Restorable) -> None:
@@ -107,8 +107,8 @@ def test_what_expired_is_gone(place: Restorable) -> None:
     found = place.restore(place.publish("@a", 1, 3), ("expire", {"topic": "@a", "first": 1, "last": 2}))
     assert found.expired == 2
     assert [position for _, position, _ in place.waiting()] == [3]
-    assert place.deliveries("ann", "@a") == Deliveries(acked=0, expired=2, pending=1)
-    assert place.restore(place.publish("@a", 1, 2)) == Restored()
+    assert place.deliveries("ann", "@a") == DeliveryCounts(acked=0, expired=2, pending=1)
+    assert place.restore(place.publish("@a", 1, 2)) == ReplayReport()
 
 
 def test_a_topic_and_its_subscribers_come_back_under_the_same_number(place: Restorable) -> None:
@@ -139,8 +139,8 @@ def test_a_topic_with_another_number_is_restored_only_under_new_ids(place: Resto
 
 def test_nothing_is_kept_of_a_restoration_that_is_given_up(place: Restorable) -> None:
     database = Database(place.path)
-    database.writing.execute("BEGIN IMMEDIATE")
-    restoring = Restoring(database.writing, place.epoch)
+    database.write_connection.execute("BEGIN IMMEDIATE")
+    restoring = LogReplay(database.write_connection, place.epoch)
     event, note, content = place.publish("@a", 1, 3)
     restoring.apply(event, note, content, 5)
     restoring.finish()
