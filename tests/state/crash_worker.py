@@ -55,7 +55,7 @@ class Work:
                 name = f"{self.round}.{number - 1}"
                 return (store.remove_identity(name) if is_removed(number - 1) else None) or store.barrier()
             case 4:
-                return store.records.set("sisdb", "key", "day", [SeriesRecord(number, tag.encode())] * 3)
+                return store.records.set_many("sisdb", {}, {("key", "day"): [SeriesRecord(number, tag.encode())] * 3})
             case _:
                 commit = store.values.set(b"last", tag.encode(), number) or store.barrier()
                 if number % 4 == 1:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from state.series import add_records, stored_records
 from wirelake.state.records import SeriesRecord
 from wirelake.state.store import StateStore
 
@@ -60,7 +61,7 @@ def test_what_was_synced_survives_and_the_rest_is_whole_or_gone(
         with store.writer.transaction():
             notification, _ = store.topics.publish("@news", b"%d" % number, number)
             store.topics.publish("@twin", bytes(number * 50), number)
-            store.records.set("sisdb", "key", "day", [SeriesRecord(number, b"x")] * 2)
+            add_records(store, "sisdb", "key", "day", [SeriesRecord(number, b"x")] * 2)
             store.topics.ack("ann", [notification.id])
         store.barrier().wait(WAIT_S)
         sizes.append(log.stat().st_size)
@@ -80,7 +81,7 @@ def test_what_was_synced_survives_and_the_rest_is_whole_or_gone(
             b"%d" % number for number in range(there)
         ]
         assert after.topics.head("@twin") == there
-        assert len(after.records.get("sisdb", "key", "day")) == 2 * there
+        assert len(stored_records(after, "sisdb", "key", "day")) == 2 * there
         assert after.topics.backlog("ann") == []
         after.close()
     store.close()

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from state.series import stored_records
 from wirelake.errors import StorageError, VersionError
 from wirelake.state.identities import KEYED, TokenHash, hash_token, verify_token
 from wirelake.state.records import SeriesRecord
@@ -86,7 +87,7 @@ def test_a_database_of_every_version_opens_with_all_it_held(path: Path, version:
     assert [(waiting.position, waiting.content) for waiting in store.topics.backlog("ann")] == [(2, b"two")]
     assert store.topics.delivery_counts("ann", "@news") == DeliveryCounts(acked=1, expired=1, pending=1)
     assert store.topics.head("@old") == 7
-    assert store.records.get("sisdb", "sh", "day") == [SeriesRecord(4, b"sooner"), SeriesRecord(5, b"later")]
+    assert stored_records(store, "sisdb", "sh", "day") == [SeriesRecord(4, b"sooner"), SeriesRecord(5, b"later")]
     assert store.values.get(b"k", 0) == b"v"
     assert (store.sessions.find(b"\1", 0) is not None) is (version >= 2)
     assert (store.topics.retained("@old") is not None) is (version >= 3)

@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+from state.series import add_records
 from wirelake.state.records import SeriesRecord
 from wirelake.state.sessions import ResumableSession
 from wirelake.state.store import StateStore, Sweeper
@@ -16,8 +17,8 @@ def test_a_step_takes_a_slice_of_everything_that_is_over(store: StateStore) -> N
         store.topics.publish("@news", b"x", 0)
         store.values.set(b"%d" % number, b"", 0, expires_at_ms=1)
         store.sessions.save(ResumableSession(b"%d" % number, "magline", "", 1, ()))
-    store.records.set("sisdb", "a", "day", [SeriesRecord(time, b"") for time in range(3)])
-    store.records.delete("sisdb", "a", "day")[1].wait(WAIT_S)
+    add_records(store, "sisdb", "a", "day", [SeriesRecord(time, b"") for time in range(3)])
+    store.records.delete_series("sisdb", [("a", "day")])[1].wait(WAIT_S)
     sweep = Sweeper(store, keep_s=1, rows_max=2)
     removed = []
     for _ in range(4):

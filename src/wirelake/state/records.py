@@ -38,11 +38,10 @@ _REMOVE: Final = SingleRowStatement(
     " (SELECT series, time, arrival FROM records WHERE series = ? LIMIT ?)",
 )
 _READ: Final = {
-    newest: "SELECT time, data FROM records WHERE series = ? AND time BETWEEN ? AND ?"  # noqa: S608 (constants only)
+    newest: "SELECT data FROM records WHERE series = ? AND time BETWEEN ? AND ?"  # noqa: S608 (constants only)
     f" ORDER BY time {order}, arrival {order} LIMIT ?"
     for newest, order in ((False, "ASC"), (True, "DESC"))
 }
-_READ_DATA: Final = {newest: sql.replace("time, data", "data", 1) for newest, sql in _READ.items()}
 _COUNT: Final = "SELECT count(*) FROM (SELECT 1 FROM records WHERE series = ? AND time BETWEEN ? AND ? LIMIT ?)"
 _PAGE: Final = (
     "SELECT time, arrival, data FROM records WHERE series = ? AND (time, arrival) > (?, ?) AND time <= ?"
@@ -103,11 +102,6 @@ class SeriesStore:
         self._writer.reload_if_stale()
         return self._layouts.get(dataset, {}).get(sdb)
 
-    def tables(self, dataset: str) -> list[str]:
-        """Return the names of the tables with a layout or records."""
-        self._writer.reload_if_stale()
-        return sorted({*self._layouts.get(dataset, ()), *self._series.get(dataset, ())})
-
     def has_table(self, dataset: str, sdb: str) -> bool:
         """Tell whether the table has a layout or records."""
         self._writer.reload_if_stale()
@@ -117,24 +111,13 @@ class SeriesStore:
         self._writer.reload_if_stale()
         return sdb in self._series.get(dataset, ())
 
-    def keys(self, dataset: str) -> list[str]:
-        self._writer.reload_if_stale()
-        return sorted({key for table in self._series.get(dataset, {}).values() for key in table})
-
-    def find(self, dataset: str, keys: str, sdbs: str) -> list[tuple[str, str]]:
-        """Return (key, sdb) of the existing series; both arguments may be comma-separated lists, or `*`."""
-        self._writer.reload_if_stale()
-        tables = self._series.get(dataset, {})
-        found = []
-        for sdb in _each(sdbs, tables):
-            table = tables.get(sdb, {})
-            found += [(key, sdb) for key in _each(keys, table) if key in table]
-        return found
-
     def find_in_steps(
         self, dataset: str, keys: str, sdbs: str, most: int
     ) -> Generator[None, None, list[tuple[str, str]]]:
-        """Find series as `find` does, in steps, because there may be a million. Stop early beyond `most`."""
+        """Find (key, sdb) of existing series, in steps, because there may be a million. Stop early beyond `most`.
+
+        Both arguments may be comma-separated lists, or `*`.
+        """
         self._writer.reload_if_stale()
         tables = self._series.get(dataset, {})
         found: list[tuple[str, str]] = []
@@ -164,7 +147,7 @@ class SeriesStore:
         return (yield from sort_in_steps(keys))
 
     def tables_in_steps(self, dataset: str) -> Generator[None, None, list[str]]:
-        """Return what `tables` does, in steps."""
+        """Return the names of the tables with a layout or records."""
         self._writer.reload_if_stale()
         return (yield from sort_in_steps({*self._layouts.get(dataset, ()), *self._series.get(dataset, ())}))
 
@@ -181,14 +164,13 @@ class SeriesStore:
         tables[sdb] = layout
         return self._writer.submit(_LAYOUT, (dataset, sdb, fields), key=(dataset, sdb), content_bytes=len(fields))
 
-    def set(self, dataset: str, key: str, sdb: str, records: Iterable[SeriesRecord]) -> Commit:
-        """Add records, all or none. Records of the same time stay in the order they were added."""
-        return self.set_many(dataset, {}, {(key, sdb): tuple(records)})
-
     def set_many(
         self, dataset: str, layouts: Mapping[str, Layout], series: Mapping[tuple[str, str], Sequence[SeriesRecord]]
     ) -> Commit:
-        """Add records to several series, by key and table, and set the layouts of tables that have another one."""
+        """Add records to several series, by key and table, and set the layouts of tables that have another one.
+
+        It adds all or none. Records of the same time stay in the order they were added.
+        """
         self._writer.check_writable()
         for records in series.values():
             for record in records:
@@ -224,16 +206,17 @@ class SeriesStore:
         newest: bool = False,
         bytes_max: int = STATE_READ_BYTES_MAX,
     ) -> list[bytes]:
-        """Return the data of records as `get` does, but without its limit on rows.
+        """Return the data of records from time `since` to `until`, both inclusive, oldest first.
 
-        If `bytes_max` is exceeded, the last record returned is the one that exceeds it.
+        These are the first `count`, or with `newest` the last. If there are more than `bytes_max` bytes, the last
+        record returned is the one that exceeds it.
         """
         number, low, high = self._range(dataset, key, sdb, since, until)
         if number is None or count < 1:
             return []
         found: list[bytes] = []
         size = 0
-        with closing(self._reader.rows(_READ_DATA[newest], (number, low, high, count))) as rows:
+        with closing(self._reader.rows(_READ[newest], (number, low, high, count))) as rows:
             for (data,) in rows:
                 found.append(data)
                 size += len(data)
@@ -274,45 +257,11 @@ class SeriesStore:
         check_integer(high, "a time")
         return self._series.get(dataset, {}).get(sdb, {}).get(key), low, high
 
-    def get(
-        self,
-        dataset: str,
-        key: str,
-        sdb: str,
-        *,
-        since: int | None = None,
-        until: int | None = None,
-        count: int = STATE_READ_ROWS_MAX,
-        newest: bool = False,
-        bytes_max: int = STATE_READ_BYTES_MAX,
-    ) -> list[SeriesRecord]:
-        """Return records from time `since` to `until`, both inclusive, oldest first: the first `count`, or the
-        `newest`.
-
-        Stop early when `bytes_max` is reached, but return at least one, if there is one.
-        """
-        number, low, high = self._range(dataset, key, sdb, since, until)
-        if number is None or count < 1:
-            return []
-        found: list[SeriesRecord] = []
-        size = 0
-        rows_max = min(count, STATE_READ_ROWS_MAX)
-        with closing(self._reader.rows(_READ[newest], (number, low, high, rows_max))) as rows:
-            for time, data in rows:
-                size += len(data)
-                if found and size > bytes_max:
-                    break
-                found.append(SeriesRecord(time, data))
-        if newest:
-            found.reverse()
-        return found
-
-    def delete(self, dataset: str, keys: str, sdbs: str) -> tuple[int, Commit]:
-        """Drop all series that `find` returns. The sweep removes their records in steps."""
-        return self.delete_series(dataset, self.find(dataset, keys, sdbs))
-
     def delete_series(self, dataset: str, series: Iterable[tuple[str, str]]) -> tuple[int, Commit]:
-        """Drop those of these series, by key and table, that exist. Return how many."""
+        """Drop those of these series, by key and table, that exist.
+
+        Return how many. The sweep removes their records.
+        """
         self._writer.check_writable()
         dropped = 0
         with self._writer.transaction():

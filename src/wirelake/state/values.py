@@ -157,25 +157,10 @@ class Values:
             return NO_KEY
         return NO_EXPIRY if value.expires_at_ms is None else value.expires_at_ms - now_ms
 
-    def keys(self, pattern: bytes, now_ms: int) -> list[bytes]:
-        """Return all keys that match, oldest first."""
-        return [key for _, keys in self.scan_in_steps(pattern, 0, ALL_KEYS, now_ms) for key in keys]
-
-    def scan(self, cursor: int, pattern: bytes, count: int, now_ms: int) -> tuple[int, list[bytes]]:
-        """Visit `count` keys from the cursor on. Return the next cursor, 0 at the end, and the keys that match.
-
-        A key that exists from the first call to the last is returned exactly once.
-        """
-        found: list[bytes] = []
-        for next_cursor, keys in self.scan_in_steps(pattern, cursor, count, now_ms):
-            cursor = next_cursor
-            found += keys
-        return cursor, found
-
     def scan_in_steps(self, pattern: bytes, cursor: int, count: int, now_ms: int) -> Iterator[tuple[int, list[bytes]]]:
-        """Scan a few keys at a time: yield the next cursor (0 at the end), and the keys that match.
+        """Scan `count` keys, a few at a time: yield the next cursor (0 at the end), and the keys that match.
 
-        Keys may be set and deleted between two steps.
+        Keys may be set and deleted between two steps. A key that exists throughout is returned exactly once.
         """
         self._writer.reload_if_stale()
         matches = compile_glob(pattern).fullmatch

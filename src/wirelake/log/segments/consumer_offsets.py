@@ -48,11 +48,6 @@ class ConsumerOffsets:
         path = self._path(consumer)
         return self._read(path).seq if path.exists() else None
 
-    def remove(self, consumer: str) -> None:
-        """Forget the consumer; retention no longer waits for it."""
-        self._path(consumer).unlink(missing_ok=True)
-        self._files.fsync_dir(self._folder)
-
     def all(self) -> dict[str, ConsumerOffset]:
         """Return the offsets by consumer."""
         if not self._folder.exists():
