@@ -29,8 +29,8 @@ from rich.console import Console
 from rich.table import Table
 
 from wirelake.commit import Commit
-from wirelake.log.log import Log
-from wirelake.log.reader import Reader
+from wirelake.log.segments.log import SegmentLog
+from wirelake.log.segments.reader import LogReader
 
 FRAME_BYTES = 100
 IN_FLIGHT = (1, 64, 4096)
@@ -60,7 +60,7 @@ def now_us() -> int:
 class Filling:
     """Keeps so many records unacknowledged: what a block confirms is appended anew at once."""
 
-    def __init__(self, log: Log, in_flight: int, seconds: float, run: int) -> None:
+    def __init__(self, log: SegmentLog, in_flight: int, seconds: float, run: int) -> None:
         self._log = log
         self._in_flight = in_flight
         self._seconds = seconds
@@ -112,7 +112,7 @@ class Filling:
 
 
 def wirelake_log(folder: Path, in_flight: int, seconds: float, run: int = 1) -> float:
-    log = Log(folder / "log")
+    log = SegmentLog(folder / "log")
     rate = asyncio.run(Filling(log, in_flight, seconds, run).go())
     log.close()
     return rate
@@ -273,7 +273,7 @@ def read_back(seconds: float) -> tuple[float, float, int]:
         wirelake_runs(folder, IN_FLIGHT[-1], 2 * seconds)
         best, rows = float("inf"), 0
         for _ in range(READ_ROUNDS):
-            reader, rows, size = Reader(folder / "log"), 0, 0
+            reader, rows, size = LogReader(folder / "log"), 0, 0
             start = time.perf_counter()
             for batch in reader.read():
                 rows += batch.num_rows

@@ -21,7 +21,7 @@ from servers import pin_load, wirelake
 
 from wirelake.gateway.keys import Keys
 from wirelake.protocols.comet.frames import Auth
-from wirelake.state.identities import Secret, hash_token, new_token
+from wirelake.state.identities import TokenHash, hash_token, new_token
 from wirelake.state.store import StateStore
 
 PHONES = 2_000
@@ -36,7 +36,7 @@ SETTINGS = {"WIRELAKE_AUTH_OPEN": "false", "WIRELAKE_LIMITS_CONNECTIONS_PER_ADDR
 
 def prepare(folder: Path, tokens: dict[str, str]) -> None:
     """Add the identities. One slow hash serves for all chosen tokens: they are alike."""
-    chosen: Secret = hash_token(CHOSEN)
+    chosen: TokenHash = hash_token(CHOSEN)
     store = StateStore(folder / "state.db")
     key = Keys(folder / "keys").token_key(store.identities)
     for name, token in tokens.items():

@@ -8,13 +8,14 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "wirelake"
 
-GROUND = {"errors", "limits", "commit", "cleanup", "address"}
+GROUND = {"errors", "limits", "commit", "cleanup", "address", "files"}
 MAY_IMPORT = {
     "errors": set[str](),
     "limits": set[str](),
     "address": {"errors"},
     "commit": {"errors"},
     "cleanup": {"errors"},
+    "files": {"errors"},
     "backoff": {"limits"},
     "clock": {"errors", "limits"},
     "message": GROUND,

@@ -6,8 +6,7 @@ import pytest
 
 from wirelake.clock import SteadyClock
 from wirelake.limits import CLOCK_CATCH_UP
-from wirelake.state.store import StateStore
-from wirelake.state.sweep import Sweep
+from wirelake.state.store import StateStore, Sweeper
 
 DAY_S = 86_400
 START_S = 1_700_000_000
@@ -90,9 +89,9 @@ def test_a_clock_that_was_wrong_for_a_moment_expires_nothing(tmp_path: Path) -> 
     system = System()
     clock = system.clock()
     store = StateStore(tmp_path / "state.db")
-    store.database.writing.execute("PRAGMA synchronous = OFF")
+    store.database.write_connection.execute("PRAGMA synchronous = OFF")
     try:
-        sweep = Sweep(store, KEEP_S)
+        sweep = Sweeper(store, KEEP_S)
         store.topics.subscribe("ann", "@a")
         published_s: list[float] = []
 
@@ -101,7 +100,7 @@ def test_a_clock_that_was_wrong_for_a_moment_expires_nothing(tmp_path: Path) -> 
             published_s.append(system.passed_s)
 
         def pending() -> int:
-            found = store.topics.deliveries("ann", "@a")
+            found = store.topics.delivery_counts("ann", "@a")
             assert found is not None
             return found.pending
 
@@ -143,7 +142,7 @@ def test_what_a_clock_ahead_stamped_holds_up_nothing_behind_it(tmp_path: Path) -
         now_ms = START_S * 1000
         for at_ms in (now_ms, now_ms + 3 * DAY_S * 1000, now_ms + 1000):
             store.topics.publish("@a", b"x", at_ms)[1].wait(30)
-        sweep = Sweep(store, KEEP_S)
+        sweep = Sweeper(store, KEEP_S)
         sweep.step(now_ms + 1)
         assert store.topics.floor("@a") == 0
         sweep.step(now_ms + KEEP_S * 1000)

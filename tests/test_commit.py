@@ -52,7 +52,7 @@ def test_everyone_who_waits_hears_of_a_failure_in_an_exception_of_its_own() -> N
         assert first is not second
         assert str(first) == "disk full"
         assert commit.error is not None
-        assert not commit.durable
+        assert not commit.is_durable
 
     asyncio.run(run())
 
@@ -137,46 +137,46 @@ def test_a_loop_that_is_gone_is_no_reason_to_stop(caplog: pytest.LogCaptureFixtu
 
     asyncio.run(run())
     commit.resolve(None, range(1))
-    assert commit.done
-    assert "no event loop any more" in caplog.text
+    assert commit.is_done
+    assert "their event loop is closed" in caplog.text
 
 
 def test_waiting_has_an_end_and_the_outcome_is_one() -> None:
     commit = Commit()
     with pytest.raises(TimeoutError):
         commit.wait(0.001)
-    with pytest.raises(StateError, match="not known yet"):
+    with pytest.raises(StateError, match="no outcome yet"):
         commit.result()
     commit.resolve(None, range(1))
-    with pytest.raises(StateError, match="one outcome"):
+    with pytest.raises(StateError, match="an outcome already"):
         commit.resolve(None, range(1))
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_joint_commit_is_durable_when_both_are(order: tuple[int, int]) -> None:
     parts = (Commit(), Commit())
-    joint = Commit.joint(*parts)
+    combined = Commit.combine(*parts)
     parts[order[0]].resolve()
-    assert not joint.done
+    assert not combined.is_done
     parts[order[1]].resolve()
-    assert joint.durable
+    assert combined.is_durable
 
 
 @pytest.mark.parametrize("failing", [0, 1])
 def test_a_joint_commit_fails_with_either(failing: int) -> None:
     parts = (Commit(), Commit())
-    joint = Commit.joint(*parts)
+    combined = Commit.combine(*parts)
     parts[failing].resolve(StorageError("full"))
-    assert joint.error is not None
+    assert combined.error is not None
     parts[1 - failing].resolve()
-    assert joint.error is not None
+    assert combined.error is not None
 
 
 def test_a_joint_of_what_is_decided_needs_no_commit_of_its_own() -> None:
     durable, failed, waiting = Commit.resolved(), Commit.resolved(StorageError("full")), Commit()
-    assert Commit.joint(durable, waiting) is waiting
-    assert Commit.joint(waiting, durable) is waiting
-    assert Commit.joint(waiting, waiting) is waiting
+    assert Commit.combine(durable, waiting) is waiting
+    assert Commit.combine(waiting, durable) is waiting
+    assert Commit.combine(waiting, waiting) is waiting
     for other in (durable, failed, waiting):
-        assert Commit.joint(failed, other) is failed
-        assert Commit.joint(other, failed) is failed
+        assert Commit.combine(failed, other) is failed
+        assert Commit.combine(other, failed) is failed

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from rich.table import Table
 
 from lakeside.bench import CORES, Bench
-from wirelake.log.schema import SCHEMA
+from wirelake.log.interface import SCHEMA
 from wirelake.pipeline.decode.batch import decode_batch
 from wirelake.pipeline.decode.decoded import Decoded
 from wirelake.pipeline.items import items_of

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fastcrc.crc16 import modbus
 
-from wirelake.log.log import Log
-from wirelake.log.reader import Reader
-from wirelake.log.settings import LogSettings
+from wirelake.log.segments.log import SegmentLog
+from wirelake.log.segments.reader import LogReader
+from wirelake.log.segments.settings import LogSettings
 from wirelake.message import Kind, Message, Operation
 from wirelake.protocols.apostol.commands import DeviceCommand, Reading, Status
 from wirelake.protocols.apostol.frames import Packet
@@ -78,7 +78,7 @@ def column(make: Callable[[int], bytes], rows: int) -> Any:
 
 def write_log(folder: Path, make: Callable[[int], bytes], rows: int) -> None:
     """As a gateway leaves it after a busy while."""
-    log = Log(folder / "log", LogSettings(fsync=False, keep_days=None))
+    log = SegmentLog(folder / "log", LogSettings(fsync=False, keep_days=None))
     frames = [make(number) for number in range(KINDS)] * (_APPENDED // KINDS + 1)
     for start in range(0, rows, _APPENDED):
         session = f"{start % 64:016x}"
@@ -92,7 +92,7 @@ def write_log(folder: Path, make: Callable[[int], bytes], rows: int) -> None:
 
 def write_parquet(folder: Path, log_folder: Path, files: int = _PARQUET_FILES) -> None:
     """The same records, as Spark's own reader likes them."""
-    table = pa.Table.from_batches(list(Reader(log_folder / "log").read()))
+    table = pa.Table.from_batches(list(LogReader(log_folder / "log").read()))
     folder.mkdir()
     rows = -(-table.num_rows // files)
     for number in range(files):

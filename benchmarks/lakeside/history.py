@@ -19,8 +19,8 @@ from lakeside.frames import KINDS, SAMPLES
 from wirelake.lake.progress import Progress
 from wirelake.lake.tables import MESSAGES
 from wirelake.limits import MIB
-from wirelake.log.log import Log
-from wirelake.log.settings import LogSettings
+from wirelake.log.segments.log import SegmentLog
+from wirelake.log.segments.settings import LogSettings
 from wirelake.pipeline.commits import Commits, open_table
 from wirelake.pipeline.gold.refresh import GOLD
 from wirelake.pipeline.job import Job, JobSettings
@@ -51,7 +51,7 @@ class Traffic:
     """A log that grows by a day, or by a stretch of the day after."""
 
     def __init__(self, folder: Path) -> None:
-        self._log = Log(folder / "log", LogSettings(fsync=False, keep_days=None, segment_bytes=_SEGMENT_BYTES))
+        self._log = SegmentLog(folder / "log", LogSettings(fsync=False, keep_days=None, segment_bytes=_SEGMENT_BYTES))
         made = {
             what: (protocol, "out" if sender is Sender.SERVER else "in", [make(number) for number in range(KINDS)])
             for protocol, what, make, sender in SAMPLES

@@ -13,8 +13,8 @@ from rich.table import Table
 
 from lakeside.bench import Bench
 from lakeside.frames import KINDS, SAMPLES
-from wirelake.log.log import Log
-from wirelake.log.settings import LogSettings
+from wirelake.log.segments.log import SegmentLog
+from wirelake.log.segments.settings import LogSettings
 from wirelake.pipeline.job import Job, JobSettings
 from wirelake.pipeline.redecode import Redecoding, redecode
 
@@ -28,7 +28,7 @@ _COMMIT_S = 60.0
 
 def write_log(data: Path, protocol: str, make: Callable[[int], bytes], direction: str, rows: int) -> None:
     """So many frames at the rate of a busy gateway, through midnight if there are enough."""
-    log = Log(data / "log", LogSettings(fsync=False, keep_days=None))
+    log = SegmentLog(data / "log", LogSettings(fsync=False, keep_days=None))
     frames = [make(number) for number in range(KINDS)] * (_APPENDED // KINDS + 1)
     for start in range(0, rows, _APPENDED):
         part = frames[: min(_APPENDED, rows - start)]

@@ -1,6 +1,7 @@
-"""How long to wait before calling again: twice as long each time, with full jitter.
+"""Compute how long to wait before reconnecting: exponential backoff with full jitter.
 
-Any pause between nothing and the bound, so that clients that lost a gateway together do not come back together.
+Each pause is random between zero and a bound that doubles, so that clients that lost a gateway at the same time do not
+all return at the same time.
 """
 
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from wirelake.limits import CLIENT_BACKOFF_FIRST_S, CLIENT_BACKOFF_MAX_S
 
 
 class Backoff:
-    """`random` gives a number from 0 up to 1."""
+    """Return growing pauses. `random` returns a number from 0 up to 1."""
 
     def __init__(
         self,
@@ -24,11 +25,11 @@ class Backoff:
         self._bound_s = first_s
 
     def next_s(self) -> float:
-        """The next pause."""
+        """Return the next pause."""
         bound_s = self._bound_s
         self._bound_s = min(bound_s * 2, self._max_s)
         return self._random() * bound_s
 
     def reset(self) -> None:
-        """A connection held: the next pause is short again."""
+        """Start again with a short pause, after a connection that worked."""
         self._bound_s = self._first_s

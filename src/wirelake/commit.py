@@ -1,4 +1,4 @@
-"""When something is on disk: one promise, shared by everything that was written together."""
+"""Promise that something will be on disk, shared by everything that is written together."""
 
 import asyncio
 import logging
@@ -13,19 +13,27 @@ _log = logging.getLogger(__name__)
 Callback = Callable[["Commit"], object]
 
 
-class Commit:
-    """`await commit`, `commit.wait(timeout_s)` or `commit.add_done_callback(…)`: all give the same outcome, once.
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread, or None."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
-    The outcome is the seqs now on disk (the log's records have some, the state's operations none), or the error that
-    kept it from the disk. Callbacks added where an event loop runs are called on that loop, all those of one commit in
-    one turn of it; others are called by the thread that writes, and must be quick.
+
+class Commit:
+    """Wait for an outcome with `await commit`, `commit.wait(timeout_s)` or `commit.add_done_callback(…)`.
+
+    The outcome is the seqs now on disk (records of the log have some, operations of the state none), or the error that
+    prevented it. Callbacks added while an event loop runs are called on that loop, all those of one commit in one
+    iteration; others are called by the thread that writes, and must be quick.
     """
 
-    __slots__ = ("_callbacks", "_done", "_error", "_lock", "_seqs", "_wanted")
+    __slots__ = ("_callbacks", "_done", "_error", "_lock", "_on_wait", "_seqs")
 
-    def __init__(self, wanted: Callable[[], None] | None = None) -> None:
-        """`wanted` is called when somebody begins to wait for it."""
-        self._wanted = wanted
+    def __init__(self, on_wait: Callable[[], None] | None = None) -> None:
+        """`on_wait` is called whenever somebody starts to wait for it."""
+        self._on_wait = on_wait
         self._lock = Lock()
         self._done = False
         self._seqs = range(0)
@@ -34,64 +42,64 @@ class Commit:
 
     @classmethod
     def resolved(cls, error: StorageError | None = None) -> "Commit":
-        """One that is already decided."""
+        """Return a commit whose outcome is known already."""
         commit = cls()
         commit.resolve(error)
         return commit
 
     @classmethod
-    def joint(cls, one: "Commit", other: "Commit") -> "Commit":
-        """Return one that is durable when both are, and fails as soon as either does."""
-        if one.durable or other.error is not None or one is other:
+    def combine(cls, one: "Commit", other: "Commit") -> "Commit":
+        """Return a commit that is durable when both are, and fails as soon as either does."""
+        if one.is_durable or other.error is not None or one is other:
             return other
-        if other.durable or one.error is not None:
+        if other.is_durable or one.error is not None:
             return one
         commit = cls()
         lock, left = Lock(), [2]
 
-        def decided(part: Commit) -> None:
+        def on_done(part: Commit) -> None:
             with lock:
                 left[0] = 0 if part.error is not None else left[0] - 1
-                last = left[0] == 0 and not commit.done
-            if last:
+                is_last = left[0] == 0 and not commit.is_done
+            if is_last:
                 commit.resolve(part.error)
 
-        one.add_done_callback(decided)
-        other.add_done_callback(decided)
+        one.add_done_callback(on_done)
+        other.add_done_callback(on_done)
         return commit
 
     @property
-    def done(self) -> bool:
-        """Whether it is decided: on disk, or failed."""
+    def is_done(self) -> bool:
+        """Tell whether the outcome is known: on disk, or failed."""
         return self._done
 
     @property
-    def awaited(self) -> bool:
-        """Whether somebody waits for it."""
+    def has_waiters(self) -> bool:
+        """Tell whether somebody waits for the outcome."""
         return bool(self._callbacks)
 
     @property
-    def durable(self) -> bool:
-        """Whether it is on disk."""
+    def is_durable(self) -> bool:
+        """Tell whether it is on disk."""
         return self._done and self._error is None
 
     @property
     def error(self) -> StorageError | None:
-        """Why it failed, if it did."""
+        """Return the error if it failed."""
         return self._error
 
     def result(self) -> range:
-        """The seqs on disk; raises what went wrong, or StateError if nothing is known yet."""
+        """Return the seqs on disk. Raise the error if it failed, or StateError if the outcome is not known yet."""
         if self._error is not None:
-            # A new exception for each who hears it: a shared one would gather all their tracebacks.
+            # A new exception for each caller: a shared one would collect all their tracebacks.
             raise type(self._error)(*self._error.args) from self._error
         if not self._done:
-            raise StateError("it is not known yet whether this is on disk")
+            raise StateError("the commit has no outcome yet")
         return self._seqs
 
     def add_done_callback(self, callback: Callback) -> None:
         """Call `callback(commit)` once the outcome is known: soon, if it is known already."""
-        loop = asyncio._get_running_loop()
+        loop = running_loop()
         if self._add(loop, callback):
             return
         if loop is None:
@@ -100,36 +108,36 @@ class Commit:
             loop.call_soon(self._call, [callback])
 
     def wait(self, timeout_s: float | None = None) -> range:
-        """For threads: blocks until the outcome is known. TimeoutError after `timeout_s`."""
+        """Block the thread until the outcome is known. Raise TimeoutError after `timeout_s`."""
         if not self._done:
-            known = Event()
-            if self._add(None, lambda _: known.set()) and not known.wait(timeout_s):
+            done = Event()
+            if self._add(None, lambda _: done.set()) and not done.wait(timeout_s):
                 raise TimeoutError(f"not on disk after {timeout_s} s")
         return self.result()
 
     def __await__(self) -> Generator[Any, None, range]:
         if not self._done:
-            # A future for each who waits: a shared one would be cancelled for all when one of them is.
+            # A future for each waiter: if a shared one were cancelled, all of them would be.
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.add_done_callback(lambda _: None if future.done() else future.set_result(None))
             yield from future
         return self.result()
 
     def _add(self, loop: asyncio.AbstractEventLoop | None, callback: Callback) -> bool:
-        """Whether there is something to wait for."""
+        """Register the callback, unless the outcome is known already. Return whether it is registered."""
         with self._lock:
             if self._done:
                 return False
             self._callbacks.append((loop, callback))
-        if self._wanted is not None:
-            self._wanted()
+        if self._on_wait is not None:
+            self._on_wait()
         return True
 
     def resolve(self, error: StorageError | None = None, seqs: range = range(0)) -> None:
-        """The writer's word, given once."""
+        """Set the outcome. Only the writer calls this, once."""
         with self._lock:
             if self._done:
-                raise StateError("a commit has one outcome")
+                raise StateError("the commit has an outcome already")
             self._seqs, self._error, self._done = seqs, error, True
             callbacks, self._callbacks = self._callbacks, []
         by_loop: dict[asyncio.AbstractEventLoop | None, list[Callback]] = {}
@@ -144,13 +152,12 @@ class Commit:
     def _call_on(self, loop: asyncio.AbstractEventLoop, ready: list[Callback]) -> None:
         try:
             loop.call_soon_threadsafe(self._call, ready)
-        except RuntimeError:  # the loop was closed while this was on its way to the disk
-            _log.warning("%d who waited for the disk have no event loop any more", len(ready))
+        except RuntimeError:  # the loop was closed while this was being written
+            _log.warning("%d callbacks of a commit were dropped: their event loop is closed", len(ready))
 
     def _call(self, ready: list[Callback]) -> None:
         for callback in ready:
             try:
                 callback(self)
-            except Exception:  # noqa: BLE001 (whatever it is)
-                # One caller's fault must neither reach the others nor the thread that writes.
+            except Exception:  # noqa: BLE001 (one caller's error must reach neither the others nor the writing thread)
                 _log.exception("a callback of a commit failed")

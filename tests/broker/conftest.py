@@ -12,7 +12,7 @@ Records = list[tuple[str, str, bytes, dict[str, object]]]
 def store(tmp_path: Path) -> Iterator[StateStore]:
     """Real, but without the wait for the disk: the order of things is tested here."""
     store = StateStore(tmp_path / "state.db")
-    store.database.writing.execute("PRAGMA synchronous = OFF")
+    store.database.write_connection.execute("PRAGMA synchronous = OFF")
     yield store
     store.close()
 

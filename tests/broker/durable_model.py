@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 from broker.peers import UNSAYABLE, Told
 from wirelake.limits import BROKER_SENT_RUNS, BROKER_SETTLE_S
-from wirelake.state.topics import Topics
+from wirelake.state.topics import TopicStore
 
 RESEND_S = 30.0
 RESEND_LATEST_S = 2 * RESEND_S + RESEND_S / BROKER_SENT_RUNS  # in a steady flow, the second time
@@ -51,7 +51,7 @@ class Session(Struct):
 
 
 class DurableModel:
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: TopicStore) -> None:
         self.topics = topics  # asked for its floor only: what is removed, is
         self.now_s = 0.0
         self.published: dict[str, list[Published]] = {}

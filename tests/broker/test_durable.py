@@ -73,7 +73,7 @@ def test_one_write_for_what_was_released_together(tell: Callable[[Story], None],
         assert topics.delivered == 6
         ((event, topic, to, note),) = records
         assert (event, topic, to) == ("deliver", "@a", b'[["1","ann","comet"],["2","bob","comet"]]')
-        assert note == {"ids": topics.topics.ids("@a"), "first": 1, "last": 3, "attempt": 1}
+        assert note == {"ids": topics.topics.id_prefix("@a"), "first": 1, "last": 3, "attempt": 1}
 
     tell(story)
 
@@ -158,7 +158,7 @@ def test_who_sends_something_after_the_bytes_drained_has_them(tell: Callable[[St
         topics.tick(103.0)
         assert pending(topics) == []
         acks = [note for event, _, _, note in records if event == "ack"]
-        assert acks == [{"ids": topics.topics.ids("@a"), "identity": "ann", "through": 2}]
+        assert acks == [{"ids": topics.topics.id_prefix("@a"), "identity": "ann", "through": 2}]
 
     tell(story)
 
@@ -461,7 +461,7 @@ def test_a_failed_commit_is_told_to_nobody_and_its_positions_are_given_again(
         assert topics.connected("@a") == 1, "bob's subscription is not there either"
         monkeypatch.setattr(store.writer, "_write", whole)
         async with asyncio.timeout(10):
-            while store.writer.trouble is not None:
+            while store.writer.error is not None:
                 await asyncio.sleep(0.01)
         late = FakePeer("3", MAGLINE, "ann")
         topics.attach(late, "@a")
@@ -506,7 +506,7 @@ def test_a_peer_whose_backlog_cannot_be_read_is_let_go_alone(
         await flushed(topics)
         slow.congested = False
         topics.drained(slow)
-        monkeypatch.setattr(topics.topics, "after", _full)
+        monkeypatch.setattr(topics.topics, "read_after", _full)
         topics.flush(0.0)
         assert slow.ended is not None
         assert slow.ended.code == "storage"

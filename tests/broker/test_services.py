@@ -5,7 +5,7 @@ from wirelake.broker import service_subscriptions
 from wirelake.broker.services import Services
 from wirelake.errors import FullError, StateError
 from wirelake.limits import BROKER_CALLS_OVER_MAX, BROKER_SERVICES_PER_PEER_MAX, BROKER_TIMEOUTS_AT_ONCE
-from wirelake.message import Failure, Fault, Kind, Message, Op, Operation, Topic, control_op
+from wirelake.message import Failure, FailureCode, Kind, Message, Op, Operation, Topic, control_op
 
 
 def failure_code(asker: FakePeer, correlation: str) -> int:
@@ -67,7 +67,7 @@ def test_nobody_there_is_said_at_once(services: Services, asker: FakePeer, provi
     (answer,) = asker.answers("q")
     assert answer.failure is not None
     assert answer.failure.text == "Address[20=do,30=other] not found ServiceHandler"
-    assert answer.failure.code == Fault.NOT_FOUND
+    assert answer.failure.code == FailureCode.NOT_FOUND
     assert not provider.heard
 
 
@@ -78,7 +78,7 @@ def test_time_is_over_when_it_is(services: Services, asker: FakePeer, provider: 
     services.tick(100.9)
     assert not asker.heard
     services.tick(101.0)
-    assert failure_code(asker, "short") == Fault.TIMEOUT
+    assert failure_code(asker, "short") == FailureCode.TIMEOUT
     assert services.due_s == 109.0
     short, long = provider.asked()
     assert not services.answered(provider, response(short)), "too late"
@@ -95,7 +95,7 @@ def test_a_provider_that_goes_away_fails_its_calls(services: Services, asker: Fa
     for number in range(2):
         services.request(asker, request("sums", str(number)), 0.0)
     services.leave(provider)
-    assert failure_code(asker, "0") == Fault.PROVIDER_LOST
+    assert failure_code(asker, "0") == FailureCode.PROVIDER_LOST
     assert not asker.answers("1")
     assert services.names() == {"sums": 1}
 
@@ -132,7 +132,7 @@ def test_an_answer_that_the_asker_cannot_be_told_is_a_failure(
 ) -> None:
     services.request(asker, request("sums", "q"), 0.0)
     assert services.answered(provider, response(provider.asked()[0], payload=UNSAYABLE, more=more))
-    assert failure_code(asker, "q") == Fault.UNSAYABLE
+    assert failure_code(asker, "q") == FailureCode.UNENCODABLE
     assert services.open == 0
 
 
@@ -140,7 +140,7 @@ def test_a_request_that_the_provider_cannot_be_told_is_a_failure(
     services: Services, asker: FakePeer, provider: FakePeer
 ) -> None:
     services.request(asker, request("sums", "q", payload=UNSAYABLE), 0.0)
-    assert failure_code(asker, "q") == Fault.UNSAYABLE
+    assert failure_code(asker, "q") == FailureCode.UNENCODABLE
     assert not provider.heard
 
 
@@ -209,7 +209,7 @@ def test_each_packet_gives_the_next_one_time(services: Services, asker: FakePeer
     services.tick(5.0)
     assert services.open == 1
     services.tick(9.0)
-    assert [answer.failure and answer.failure.code for answer in asker.answers("mine")] == [None, Fault.TIMEOUT]
+    assert [answer.failure and answer.failure.code for answer in asker.answers("mine")] == [None, FailureCode.TIMEOUT]
 
 
 def test_why_nobody_is_there_is_told_where_it_is_known(services: Services, asker: FakePeer) -> None:
@@ -217,7 +217,7 @@ def test_why_nobody_is_there_is_told_where_it_is_known(services: Services, asker
     services.request(asker, request("far", "mine"), 0.0)
     (answer,) = asker.answers("mine")
     assert answer.failure is not None
-    assert (answer.failure.text, answer.failure.code) == ("the line is cut", Fault.PROVIDER_LOST)
+    assert (answer.failure.text, answer.failure.code) == ("the line is cut", FailureCode.PROVIDER_LOST)
 
 
 def subscribe(services: Services, asker: FakePeer, provider: FakePeer, correlation: str) -> Message:
@@ -238,7 +238,10 @@ def test_an_answer_that_continues_is_pushed_to_until_either_side_is_gone(
     assert not services.answered(asker, response(got, payload=b"2")), "nobody else pushes to it"
     assert len(services.subscriptions) == 1
     services.leave(provider)
-    assert [answer.failure for answer in asker.answers("mine")] == [None, Failure("the provider went away", Fault.GONE)]
+    assert [answer.failure for answer in asker.answers("mine")] == [
+        None,
+        Failure("the provider went away", FailureCode.GONE),
+    ]
     assert not services.answered(provider, response(got, payload=b"3"))
     assert len(services.subscriptions) == 0
 

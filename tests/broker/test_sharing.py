@@ -12,7 +12,7 @@ from wirelake.broker.sharing import Sharing
 from wirelake.broker.telling import Telling
 from wirelake.errors import StateError
 from wirelake.limits import UPSTREAM_KEPT_BYTES_MAX, UPSTREAM_REQUESTS_OPEN_MAX
-from wirelake.message import Failure, Fault, Kind, Message, Operation, Topic
+from wirelake.message import Failure, FailureCode, Kind, Message, Operation, Topic
 from wirelake.protocols.interest import Interest
 
 SISNET = Habits("sisnet", acknowledges=False, fetches=False, shared=False)
@@ -222,7 +222,7 @@ def test_a_failure_ends_a_subscription_for_all(desk: Desk, ann: Asker, bob: Aske
     desk.sub(bob, "b")
     desk.answer()
     desk.answer(0, failure=Failure("over", -100))
-    assert ann.said("a") == bob.said("b") == [{}, Failure("over", Fault.GONE)]
+    assert ann.said("a") == bob.said("b") == [{}, Failure("over", FailureCode.GONE)]
     desk.sharing.left(ann)
     assert desk.ops() == ["sub"]
     assert desk.sharing.subscriptions == 0
@@ -253,7 +253,7 @@ def test_a_subscription_that_cannot_be_made_anew_ends(desk: Desk, ann: Asker) ->
     desk.sharing.lost()
     desk.sharing.ready()
     desk.answer(failure=Failure("not any more"))
-    assert ann.said("a") == [{}, Failure("not any more", Fault.GONE)]
+    assert ann.said("a") == [{}, Failure("not any more", FailureCode.GONE)]
 
 
 def test_who_leaves_while_the_upstream_is_away_is_forgotten(desk: Desk, ann: Asker) -> None:

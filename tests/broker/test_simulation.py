@@ -19,7 +19,9 @@ def test_the_broker_does_as_the_models_say(seed: int, tmp_path: Path) -> None:
 
 async def simulate(seed: int, folder: Path) -> None:
     store = StateStore(folder / "state.db")
-    store.database.writing.execute("PRAGMA synchronous = OFF")  # the order of things is tested here, not the disk
+    store.database.write_connection.execute(
+        "PRAGMA synchronous = OFF"
+    )  # the order of things is tested here, not the disk
     world = World(seed, store)
     try:
         await world.run(STEPS)

@@ -10,9 +10,9 @@ from click.testing import CliRunner, Result
 
 from wirelake.cli.log import command
 from wirelake.errors import InputError
-from wirelake.log.log import Log
-from wirelake.log.segment import segment_path
-from wirelake.log.settings import LogSettings
+from wirelake.log.segments.format import segment_path
+from wirelake.log.segments.log import SegmentLog
+from wirelake.log.segments.settings import LogSettings
 
 AT_US = 1_900_000_000_000_000  # 2030-03-17 17:46:40 UTC
 
@@ -20,13 +20,13 @@ AT_US = 1_900_000_000_000_000  # 2030-03-17 17:46:40 UTC
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """A hundred records, one a second, of two protocols and five sessions."""
-    log = Log(tmp_path / "log", LogSettings(segment_bytes=16 * 1024))
+    log = SegmentLog(tmp_path / "log", LogSettings(segment_bytes=16 * 1024))
     for seq in range(100):
         protocol = "comet" if seq % 4 else "esnp"
         at_us = AT_US + seq * 1_000_000
         frame = bytes(range(seq))
         log.append(at_us, protocol, "frame", "in", f"s{seq % 5}", "anna", "10.0.0.1:9", frame, f"n{seq}").wait(10)
-    log.commit_position("pipeline", 60)
+    log.commit_offset("pipeline", 60)
     log.close()
     return tmp_path
 
@@ -90,7 +90,7 @@ def test_tail_follows_a_living_log(data: Path) -> None:
     )
     assert process.stdout is not None
     assert json.loads(process.stdout.readline())["seq"] == 99
-    log = Log(data / "log")
+    log = SegmentLog(data / "log")
     for note in ("a", "b", "c"):
         log.append(AT_US, "redis", "frame", "in", "s", "i", "p", b"", note).wait(10)
         assert json.loads(process.stdout.readline())["note"] == note
@@ -143,7 +143,7 @@ def test_stats_in_words_and_as_json(data: Path) -> None:
 
 
 def test_an_empty_log_and_no_log(tmp_path: Path) -> None:
-    Log(tmp_path / "log").close()
+    SegmentLog(tmp_path / "log").close()
     assert run(tmp_path, "cat").stdout == ""
     assert run(tmp_path, "verify").exit_code == 0
     assert json.loads(run(tmp_path, "stats", "--json").stdout)["newest_at_us"] is None

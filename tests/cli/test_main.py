@@ -4,11 +4,11 @@ import sys
 from pathlib import Path
 
 from cli.serving import WAIT_S, clean_environment, wirelake
-from wirelake.log.log import Log
+from wirelake.log.segments.log import SegmentLog
 
 
 def a_log(data: Path) -> Path:
-    log = Log(data / "log")
+    log = SegmentLog(data / "log")
     log.append(1, "comet", "frame", "in", "s", "anna", "10.0.0.1:9", b"\x00", "").wait(WAIT_S)
     log.close()
     return data

@@ -19,8 +19,8 @@ from pipeline.traffic import START_US, fill, filled
 from cli.serving import HOST, clean_environment, wirelake, write_settings
 from wirelake.lake.progress import read_progress
 from wirelake.lake.tables import FRAMES
-from wirelake.log.log import Log
-from wirelake.log.settings import LogSettings
+from wirelake.log.segments.log import SegmentLog
+from wirelake.log.segments.settings import LogSettings
 
 pytestmark = pytest.mark.xdist_group("spark")
 WAIT_S = 180.0
@@ -64,7 +64,7 @@ def test_a_damaged_table_ends_with_one_sentence(tmp_path: Path) -> None:
 
 def test_redecode_says_what_changes_and_does_it(tmp_path: Path) -> None:
     data, codec = tmp_path / "data", tmp_path / "codec"
-    log = Log(data / "log", LogSettings(fsync=False, keep_days=None))
+    log = SegmentLog(data / "log", LogSettings(fsync=False, keep_days=None))
     for frame in (b"news=one", b"news:two", b"news!three"):
         log.append(START_US, "mended", "frame", "in", "s", "me", "10.0.0.1:5", frame).wait(WAIT_S)
     log.close()
@@ -145,7 +145,7 @@ def test_up_runs_the_gateway_and_the_pipeline_and_ends_both(tmp_path: Path) -> N
 
 def test_a_job_whose_spark_is_killed_starts_anew_and_ends_on_ctrl_c(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    log = Log(data / "log", LogSettings(fsync=False, keep_days=None))
+    log = SegmentLog(data / "log", LogSettings(fsync=False, keep_days=None))
     fill(log, 200)
     words = [sys.executable, "-m", "wirelake.cli.main", "pipeline", "run", "--trigger", "0.2", "--data", str(data)]
     pipe = subprocess.PIPE

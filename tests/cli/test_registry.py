@@ -32,7 +32,7 @@ def test_identities(settings: Path) -> None:
     assert run(settings, "identity", "add", "a/b", "--token", "chosen")[1] == "chosen\n"
     code, _, error = run(settings, "identity", "add", "phone-1")
     assert code == 1
-    assert error.startswith("wirelake: there is an identity 'phone-1' already")
+    assert error.startswith("wirelake: identity 'phone-1' exists already")
     assert error.count("\n") == 1
     assert run(settings, "identity", "add", "admin")[0] == 1
     listed = json.loads(run(settings, "identity", "list", "--json")[1])
@@ -72,7 +72,7 @@ def test_what_was_made_without_a_gateway_is_there_for_one(tmp_path: Path) -> Non
     try:
         identity = store.identities.find("ann")
         assert identity is not None
-        assert Keys(tmp_path / "data" / "keys").token_key(store.identities).matches(identity.secret, token.strip())
+        assert Keys(tmp_path / "data" / "keys").token_key(store.identities).verify(identity.token_hash, token.strip())
     finally:
         store.close()
 

@@ -12,8 +12,8 @@ import pytest
 from gateway.test_durability import Served, drain, subscribe
 
 from cli.serving import HOST, WAIT_S, serving, wirelake, write_settings
-from wirelake.log.identity import read_id, write_id
-from wirelake.log.reader import Reader
+from wirelake.log.segments.high_watermark import read_data_id, write_data_id
+from wirelake.log.segments.reader import LogReader
 from wirelake.pipeline.intents import Intent, Intents
 from wirelake.pipeline.places import Places
 from wirelake.pipeline.stream import open_stream
@@ -60,7 +60,7 @@ def test_half_a_write_ahead_log_loses_nothing_that_was_acknowledged(tmp_path: Pa
 def test_serve_refuses_a_folder_without_its_log_until_the_loss_is_accepted(tmp_path: Path) -> None:
     serve_once(tmp_path)
     data = tmp_path / "data"
-    end = Reader(data / "log").next_seq
+    end = LogReader(data / "log").next_seq
     shutil.rmtree(data / "log")
     settings = str(write_settings(tmp_path))
     for command in ("serve", "up"):
@@ -73,7 +73,7 @@ def test_serve_refuses_a_folder_without_its_log_until_the_loss_is_accepted(tmp_p
     assert doctor.returncode == 1
     assert "the log ends at record 0" in doctor.stdout
     serve_once(tmp_path, "--accept-loss")
-    assert Reader(data / "log").oldest_seq == end
+    assert LogReader(data / "log").oldest_seq == end
     serve_once(tmp_path)
     assert "belong together" in wirelake("doctor", "--config", settings).stdout
 
@@ -119,7 +119,7 @@ def test_the_pipeline_refuses_a_checkpoint_of_another_folder(tmp_path: Path) -> 
     data = tmp_path / "data"
     checkpointed(data, 1)
     assert wirelake("pipeline", "status", "--data", str(data)).returncode == 0
-    write_id(data / "log", "another" + read_id(data / "log")[7:])
+    write_data_id(data / "log", "another" + read_data_id(data / "log")[7:])
     for words in (("run", "--once"), ("status",)):
         said = wirelake("pipeline", *words, "--data", str(data))
         assert said.returncode != 0
@@ -130,7 +130,7 @@ def test_serve_refuses_a_log_behind_the_checkpoint(tmp_path: Path) -> None:
     """Also where the state is gone too: the tables have seen more than the new log would have."""
     serve_once(tmp_path)
     data = tmp_path / "data"
-    checkpointed(data, Reader(data / "log").next_seq)
+    checkpointed(data, LogReader(data / "log").next_seq)
     shutil.rmtree(data / "log")
     (data / "state.db").unlink()
     refused = wirelake("serve", "--config", str(write_settings(tmp_path)))

@@ -115,7 +115,7 @@ def test_subscribe_prints_what_comes(tmp_path: Path) -> None:
         code, output, _ = await ended(process)
         assert code == 0
         assert sorted(output.splitlines()) == sorted(["@news\tone", "prices\t/w==", "@news\ttwo", "lines"])
-        await until(lambda: not running.gateway.state.topics.subscribed("admin"))
+        await until(lambda: not running.gateway.state.topics.topics_of("admin"))
 
     beside(tmp_path, story)
 

@@ -28,7 +28,7 @@ def test_the_programs_on_the_page_run(tmp_path: Path) -> None:
             devices=[("m-17", 0, key)],
         ) as running:
             phone = asyncio.create_task(names["phone"](HOST, running.port("comet"), "secret"))
-            await until(lambda: running.gateway.state.topics.subscribed("alice") == ["@news", "@weather/de"])
+            await until(lambda: running.gateway.state.topics.topics_of("alice") == ["@news", "@weather/de"])
             await running.publish("@news", "good morning")
             await running.publish("@weather/de", "good night")
             await asyncio.wait_for(phone, WAIT_S)

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.running import Running, until
-from wirelake.log.block import Bytes
-from wirelake.log.files import Files
+from wirelake.files import Buffer, FileSystem
 
 
 class FullDisk:
@@ -19,14 +18,14 @@ class FullDisk:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_full = False
-        write = Files.write
+        write = FileSystem.write
 
-        def write_or_fail(files: Files, fd: int, pieces: Sequence[Bytes], offset: int) -> None:
+        def write_or_fail(files: FileSystem, fd: int, pieces: Sequence[Buffer], offset: int) -> None:
             if self.is_full:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             write(files, fd, pieces, offset)
 
-        monkeypatch.setattr(Files, "write", write_or_fail)
+        monkeypatch.setattr(FileSystem, "write", write_or_fail)
 
     @asynccontextmanager
     async def refusing(self, running: Running) -> AsyncIterator[None]:

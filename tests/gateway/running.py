@@ -18,7 +18,7 @@ from wirelake.message import COMMAND, DEVICES_SERVICE, EVERY_DEVICE, Device, Kin
 from wirelake.protocols import registry
 from wirelake.protocols.jsontext import read_json
 from wirelake.state.identities import hash_token
-from wirelake.state.notification import Notification
+from wirelake.state.notifications import StoredNotification
 
 HOST = "127.0.0.1"
 WAIT_S = 60.0  # what should come at once; only a failing test waits so long
@@ -91,7 +91,7 @@ class Running:
         await identities.add(name, hashed(token), self.gateway.now_ms())
         identity = identities.find(name)
         if at_once and identity is not None:
-            identities.remember(identity, token)
+            identities.remember_verified(identity, token)
 
     async def add_device(self, serial: str, type: int = 0, key: bytes | None = None) -> None:  # noqa: A002
         await self.gateway.state.devices.add(serial, type, key, self.gateway.now_ms())
@@ -145,7 +145,7 @@ class Running:
                 await asyncio.sleep(0.01)
         return found
 
-    def waiting(self, identity: str) -> list[Notification]:
+    def waiting(self, identity: str) -> list[StoredNotification]:
         """What the identity has not acked."""
         return self.gateway.state.topics.backlog(identity)
 

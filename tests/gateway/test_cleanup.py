@@ -22,7 +22,7 @@ from wirelake.protocols.apostol.opcodes import FIRST, LAST
 from wirelake.protocols.comet import frames
 from wirelake.protocols.magline import frames as magline_frames
 from wirelake.protocols.sisnet.sizes import sized
-from wirelake.state.topic import Expired, Swept
+from wirelake.state.subscriptions import ExpiredRange, SweepResult
 
 ANN = ("ann", "t0ken")
 STATUS = bytes.fromhex("a6530c5e010000000400000000029c530c5e")
@@ -264,7 +264,7 @@ def test_a_record_of_the_sweep_that_is_refused_stops_none_of_the_others(
                 topic(event, name, data, note)
 
             monkeypatch.setattr(gateway.recorder, "topic", refuse_one)
-            gateway._swept(Swept(2, expired=[Expired("@a", 1, 2), Expired("@b", 1, 2)]))
+            gateway._swept(SweepResult(2, expired=[ExpiredRange("@a", 1, 2), ExpiredRange("@b", 1, 2)]))
             (row,) = await running.recorded("expire")
             assert row["note"]["topic"] == "@b"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import wirelake.state.sweep
+import wirelake.state.store
 from gateway.phones import backlog, caller, gateway, run, told
 from gateway.running import until
 from gateway.wire import Phone
@@ -145,7 +145,7 @@ def test_what_is_not_acked_is_offered_after_a_reconnect(tmp_path: Path) -> None:
 
 
 def test_what_nobody_acks_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wirelake.state.sweep, "STATE_SWEEP_IDLE_S", 0.02)
+    monkeypatch.setattr(wirelake.state.store, "STATE_SWEEP_IDLE_S", 0.02)
 
     async def work() -> None:
         async with (

@@ -81,7 +81,7 @@ def published(running: Running) -> Counter[tuple[str, int]]:
     found: Counter[tuple[str, int]] = Counter()
     for serial in SERIALS:
         position = 0
-        while rows := running.gateway.state.topics.after(f"@devices/{serial}", position):
+        while rows := running.gateway.state.topics.read_after(f"@devices/{serial}", position):
             position = rows[-1].position
             for row in rows:
                 content = read_json(row.content)
@@ -92,13 +92,13 @@ def published(running: Running) -> Counter[tuple[str, int]]:
 
 def fill(running: Running) -> None:
     """SQLite fails as on a full disk when the file would need another page."""
-    writing = running.gateway.state.database.writing
+    writing = running.gateway.state.database.write_connection
     (pages,) = writing.execute("PRAGMA page_count").fetchone()
     writing.execute(f"PRAGMA max_page_count = {pages}")
 
 
 def make_room(running: Running) -> None:
-    running.gateway.state.database.writing.execute("PRAGMA max_page_count = 1000000")
+    running.gateway.state.database.write_connection.execute("PRAGMA max_page_count = 1000000")
 
 
 async def devices_are_known(running: Running, fleet: Fleet) -> None:
@@ -129,7 +129,7 @@ def test_nothing_that_got_a_receipt_is_missing_when_the_state_was_full(
             sent = commands(shape, range(1, REPORTS + 1))
             await fleet.send([raw for wires in sent.values() for raw in wires])
             errors = running.gateway.counters.errors
-            await until(lambda: running.gateway.state.writer.trouble is not None)
+            await until(lambda: running.gateway.state.writer.error is not None)
             before = errors["apostol", "not_published"]
             await fleet.repeat()
             await until(lambda: errors["apostol", "not_published"] > before)
@@ -175,7 +175,7 @@ def test_a_repeat_gets_no_receipt_before_the_first_is_published(
             await asyncio.sleep(0.3)
             assert not fleet.answered(packets)
             fail()
-            await until(lambda: running.gateway.state.writer.trouble is None)
+            await until(lambda: running.gateway.state.writer.error is None)
             await asyncio.sleep(0.1)
             assert not fleet.answered(packets)
             assert len(published(running)) == len(SERIALS)

@@ -20,7 +20,7 @@ from cli.serving import free_ports
 
 from gateway.running import HOST, WAIT_S
 from wirelake.clients.comet import CometClient
-from wirelake.log.reader import Reader
+from wirelake.log.segments.reader import LogReader
 from wirelake.protocols.apostol.frames import ApostolSplitter, Packet, decode
 from wirelake.protocols.apostol.opcodes import FIRST, LAST
 from wirelake.protocols.frame import Sender
@@ -154,7 +154,7 @@ async def drain(served: Served) -> list[int]:
 
 
 def frames_in_the_log(folder: Path) -> set[bytes]:
-    rows = (row for batch in Reader(folder / "log").read() for row in batch.to_pylist())
+    rows = (row for batch in LogReader(folder / "log").read() for row in batch.to_pylist())
     return {row["frame"] for row in rows if row["protocol"] == "apostol" and row["direction"] == "in"}
 
 

@@ -85,7 +85,7 @@ def test_messages_before_the_verdict_are_served_after_it(tmp_path: Path) -> None
                 numbers = [(await caller.message()).source_message_id for _ in range(3)]
                 assert numbers[0] == 1
                 assert sorted(numbers[1:]) == [2, 3]  # type: ignore[type-var]
-                await until(lambda: running.gateway.state.topics.subscribed("ann") == ["@a"])
+                await until(lambda: running.gateway.state.topics.topics_of("ann") == ["@a"])
             async with await Station.call(running.port("esnp")) as caller:
                 ping = EsnpMessage(tuple(to("wirelake", "ping"))).encode()
                 login = EsnpMessage((*to("wirelake", "login"), *data_lines(user="x", token="y"))).encode()

@@ -16,8 +16,8 @@ from wirelake.gateway.connection import Connection
 from wirelake.limits import STATE_PATTERN_BYTES_MAX
 from wirelake.protocols.comet import frames as comet
 from wirelake.protocols.redis.frames import Command
-from wirelake.state.backlog import Room
-from wirelake.state.records import Field, Record
+from wirelake.state.notifications import BacklogLimits
+from wirelake.state.records import LayoutField, SeriesRecord
 
 KEYS = 20_000
 PIPELINED = 40
@@ -201,10 +201,10 @@ def test_commands_held_until_the_login_are_done_one_after_the_other(tmp_path: Pa
 def test_others_are_answered_between_range_reads(tmp_path: Path) -> None:
     async def story() -> None:
         async with gateway(tmp_path, "sisnet_tcp", keys=0) as running, await phone(running) as innocent:
-            records = [Record(time, b"[%d,1.5]" % time) for time in range(5000)]
-            layout = (Field("time", "J", 0), Field("price", "J", 0))
+            records = [SeriesRecord(time, b"[%d,1.5]" % time) for time in range(5000)]
+            layout = (LayoutField("time", "J", 0), LayoutField("price", "J", 0))
             for key in range(20):
-                await running.gateway.state.records.set_all("sisdb", {"tick": layout}, {(f"k{key}", "tick"): records})
+                await running.gateway.state.records.set_many("sisdb", {"tick": layout}, {(f"k{key}", "tick"): records})
             async with SisnetClient(f"tcp://{HOST}:{running.port('sisnet_tcp')}", *APP) as client:
                 asked = {"sdb": "tick", "format": "json"}
                 reads = [
@@ -229,7 +229,7 @@ def test_a_long_list_of_waiting_notifications_is_put_together_bit_by_bit(tmp_pat
             for number in range(topics):
                 await_it = state.topics.publish(f"@{number:04}", b"%d" % number, number)[1]
             await await_it
-            slices = state.topics.fitting_slices(PHONE[0], Room(rows_max=5))
+            slices = state.topics.read_backlog_in_steps(PHONE[0], BacklogLimits(rows_max=5))
             turns = sum(1 for _ in slices)
             assert turns == topics, "others may have their turn after each topic"
             async with await phone(running) as member:

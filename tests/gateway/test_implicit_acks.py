@@ -116,7 +116,7 @@ async def publish(running: Running, contents: list[str] = NUMBERS) -> None:
 
 def unacked(running: Running) -> Callable[[], int]:
     def count() -> int:
-        found = running.gateway.state.topics.deliveries("ann", TOPIC)
+        found = running.gateway.state.topics.delivery_counts("ann", TOPIC)
         assert found is not None
         return found.pending
 

@@ -23,7 +23,7 @@ from wirelake.limits import (
 )
 from wirelake.message import Credentials
 from wirelake.protocols.comet import frames
-from wirelake.state.identities import KEYED, SCRYPT, Secret, matches, new_token
+from wirelake.state.identities import KEYED, SCRYPT, TokenHash, new_token, verify_token
 
 HERE, THERE = "192.0.2.1", "192.0.2.2"
 LOGIN_S = 10.0
@@ -33,7 +33,7 @@ TOKEN = new_token()
 def kind_of(running: Running, name: str) -> str:
     identity = running.gateway.state.identities.find(name)
     assert identity is not None
-    return identity.secret.kind
+    return identity.token_hash.kind
 
 
 async def logs_in(running: Running, name: str, token: str) -> bool:
@@ -258,11 +258,11 @@ def test_one_bad_client_does_not_lock_out_others_of_its_address(tmp_path: Path) 
 
 def test_every_refusal_takes_one_slow_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the time tells nobody which names there are."""
-    asked: list[Secret] = []
+    asked: list[TokenHash] = []
 
-    def counted(secret: Secret, token: str) -> bool:
+    def counted(secret: TokenHash, token: str) -> bool:
         asked.append(secret)
-        return matches(secret, token)
+        return verify_token(secret, token)
 
     monkeypatch.setattr(logins_module, "matches", counted)
 

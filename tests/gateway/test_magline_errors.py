@@ -76,7 +76,7 @@ def test_err_3_for_a_change_anywhere_under_the_hmac(tmp_path: Path) -> None:
                     wire[place] ^= 1
                     box.write(bytes(wire))
                     assert await box.refused() == 3, place
-            assert running.gateway.state.topics.subscribed("box") == []
+            assert running.gateway.state.topics.topics_of("box") == []
             reasons = [
                 row["note"]["reason"] for row in await running.recorded("close", len(covered), protocol="magline")
             ]

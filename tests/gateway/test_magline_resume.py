@@ -17,7 +17,7 @@ from gateway.running import HOST, Running
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import frames
 from wirelake.protocols.magline.protocol import PROTOCOL
-from wirelake.state.sessions import Session
+from wirelake.state.sessions import ResumableSession
 
 
 @asynccontextmanager
@@ -133,7 +133,7 @@ def test_a_session_kept_by_the_version_before_has_no_proof(tmp_path: Path) -> No
         for setting in ("never", "always"):
             async with gateway(tmp_path, magline={"resume_without_proof": setting}) as running:
                 until_ms = running.gateway.now_ms() + 60_000
-                await running.gateway.state.sessions.save(Session(bytes(16), "magline", "box", until_ms, ()))
+                await running.gateway.state.sessions.save(ResumableSession(bytes(16), "magline", "box", until_ms, ()))
                 async with await Box.call(running) as old:
                     await refused(running, old.syn(bytes(16), b"\0" * 32))
                     old.say(old.syn(bytes(16)))

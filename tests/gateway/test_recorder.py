@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from wirelake.gateway.recorder import Recorder
-from wirelake.log.log import Log
+from wirelake.log.segments.log import SegmentLog
 
 HOUR_US = 3_600_000_000
 
@@ -19,7 +19,7 @@ class Somebody:
 @pytest.fixture
 def rows(tmp_path: Path) -> list[dict[str, Any]]:
     """Two frames in and one out in one hour, one frame and a quarantined one in the next; counted at start and end."""
-    log = Log(tmp_path)
+    log = SegmentLog(tmp_path)
     clock = iter([HOUR_US, *([HOUR_US + 1] * 3), *([2 * HOUR_US] * 4)])
     recorder = Recorder(log, lambda: next(clock))
     recorder.counters()

@@ -118,7 +118,7 @@ def test_what_was_sent_before_a_refused_login_is_not_done(tmp_path: Path) -> Non
             kinds = [line.split(b" ")[0] for line in said]
             assert kinds == [b"-NOAUTH"] * 3 + [b"-WRONGPASS"] + [b"-NOAUTH"] * 2 + [b"-WRONGPASS", b"-NOAUTH"]
             assert values_kept(running) == 0
-            assert running.gateway.state.topics.subscribed("app") == []
+            assert running.gateway.state.topics.topics_of("app") == []
             assert running.records("publish") == []
             said = await answers(running, SET + AUTH + SET, 3)
             assert [line[:3] for line in said] == [b"-NO", b"+OK", b"+OK"], "behind the right one it is"

@@ -20,7 +20,7 @@ def test_a_transaction_is_on_disk_as_one_or_not_at_all(tmp_path: Path) -> None:
     async def before() -> None:
         async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
             assert await line.ask("MSET a old b old") == b"+OK\r\n"
-            database = running.gateway.state.database.writing
+            database = running.gateway.state.database.write_connection
             database.execute(
                 "CREATE TRIGGER full BEFORE INSERT ON redis_values WHEN NEW.key = x'62'"
                 " BEGIN SELECT RAISE(FAIL, 'full'); END"
@@ -35,7 +35,7 @@ def test_a_transaction_is_on_disk_as_one_or_not_at_all(tmp_path: Path) -> None:
 
     async def after() -> None:
         async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
-            running.gateway.state.database.writing.execute("DROP TRIGGER full")
+            running.gateway.state.database.write_connection.execute("DROP TRIGGER full")
             assert await line.ask("MGET a b") == b"*2\r\n$3\r\nold\r\n$3\r\nold\r\n"
             assert await line.ask("HGETALL h") == b"*0\r\n"
 
@@ -124,12 +124,12 @@ def test_nothing_is_left_of_who_watched_and_went_away(tmp_path: Path) -> None:
             values = running.gateway.state.values
             async with await Line.call(running) as line:
                 assert await line.ask("WATCH a b c") == b"+OK\r\n"
-                assert values.changed is not None
+                assert values.on_change is not None
                 assert await line.ask("RESET") == b"+RESET\r\n"
-                await until(lambda: values.changed is None)
+                await until(lambda: values.on_change is None)
                 assert await line.ask("WATCH a b c") == b"+OK\r\n"
-                assert values.changed is not None
-            await until(lambda: values.changed is None)
+                assert values.on_change is not None
+            await until(lambda: values.on_change is None)
 
     asyncio.run(story())
 

@@ -230,7 +230,7 @@ def test_when_the_disk_fails_the_write_is_refused_and_the_old_value_stands(tmp_p
     async def story() -> None:
         async with running_gateway(tmp_path, "redis", auth={"open": True}) as running, await Line.call(running) as line:
             assert await line.ask("SET k old") == b"+OK\r\n"
-            database = running.gateway.state.database.writing
+            database = running.gateway.state.database.write_connection
             database.execute("CREATE TRIGGER full BEFORE INSERT ON redis_values BEGIN SELECT RAISE(FAIL, 'full'); END")
             line.say(b"SET", b"k", b"new")
             line.say(b"GET", b"k")

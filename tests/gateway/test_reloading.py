@@ -15,7 +15,7 @@ from gateway.wire import Meter, Phone, report
 from wirelake.config import Settings, settings_type
 from wirelake.errors import InputError
 from wirelake.gateway.reloading import Reloaded, reload
-from wirelake.log.settings import RetentionLimits
+from wirelake.log.segments.settings import RetentionLimits
 from wirelake.protocols.apostol.opcodes import SEALED
 from wirelake.protocols.comet import frames
 

@@ -7,7 +7,7 @@ from random import Random
 from gateway.running import HOST, Running, running_gateway
 from gateway.test_redis_values import Line
 from wirelake.limits import MIB
-from wirelake.log.reader import Reader
+from wirelake.log.segments.reader import LogReader
 
 VALUE = Random(3).randbytes(MIB)
 ANSWER = b"$%d\r\n%s\r\n" % (len(VALUE), VALUE)
@@ -20,7 +20,7 @@ def log_bytes(folder: Path) -> int:
 
 
 def answers_in(folder: Path) -> list[bytes]:
-    batches = Reader(folder / "data" / "log").read()
+    batches = LogReader(folder / "data" / "log").read()
     rows = [row for batch in batches for row in batch.to_pylist()]
     return [row["frame"] for row in rows if row["event"] == "frame" and row["direction"] == "out"]
 

@@ -17,11 +17,10 @@ import pytest
 from gateway.running import HOST, Running, running_gateway
 from wirelake.errors import LossError, StorageError
 from wirelake.gateway.stores import open_stores
-from wirelake.log.files import Files
-from wirelake.log.identity import read_id, write_id
-from wirelake.log.positions import Positions
-from wirelake.log.reader import Reader
-from wirelake.log.settings import LogSettings
+from wirelake.log.segments.consumer_offsets import ConsumerOffsets
+from wirelake.log.segments.high_watermark import read_data_id, write_data_id
+from wirelake.log.segments.reader import LogReader
+from wirelake.log.segments.settings import LogSettings
 from wirelake.message import GATEWAY_SERVICE, Kind, Message, Op, Operation
 from wirelake.protocols.bundle import Bundle
 from wirelake.state.store import StateStore
@@ -65,9 +64,9 @@ def seen(store: StateStore) -> dict[str, Any]:
         retained = topics.retained(name)
         found[name] = {
             "head": topics.head(name),
-            "ids": topics.ids(name),
+            "ids": topics.id_prefix(name),
             "retained": retained and (retained.id, retained.content),
-            "of": {each: topics.deliveries(each, name) for each in sorted(topics.subscribers(name))},
+            "of": {each: topics.delivery_counts(each, name) for each in sorted(topics.subscribers(name))},
             "waiting": {
                 each: [(row.id, row.position, row.type, row.publisher, row.content) for row in topics.backlog(each)]
                 for each in sorted(topics.subscribers(name))
@@ -315,7 +314,7 @@ async def test_a_deleted_log_is_refused_and_never_begins_again(tmp_path: Path) -
     async with running_gateway(tmp_path, **SMALL) as running:
         Subscriber(running, "ann").ask(Op.SUBSCRIBE, topics=["@news"])
         ids = await publish_many(running, "@news", 5)
-    end = Reader(tmp_path / "data" / "log").next_seq
+    end = LogReader(tmp_path / "data" / "log").next_seq
     shutil.rmtree(tmp_path / "data" / "log")
     for _ in range(2):
         with pytest.raises(LossError, match=r"the log ends at record 0, and state.db has seen it up to \d+"):
@@ -343,10 +342,10 @@ async def test_a_log_that_was_cut_goes_on_behind_a_hole(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "older", tmp_path / "data" / "log")
     with pytest.raises(LossError, match="deleted, cut, or restored"):
         reopened(tmp_path)
-    before = Reader(tmp_path / "data" / "log").next_seq
+    before = LogReader(tmp_path / "data" / "log").next_seq
     async with running_gateway(tmp_path, accept_loss=True, **SMALL) as running:
         await on_disk(running)
-        reader = Reader(running.gateway.log.folder)
+        reader = LogReader(running.gateway.log.folder)
         seqs = [seq for batch in reader.read() for seq in batch["seq"].to_pylist()]
         lost = reader.rows_lost
         assert lost >= 5
@@ -358,7 +357,7 @@ async def test_a_log_that_was_cut_goes_on_behind_a_hole(tmp_path: Path) -> None:
 async def test_a_log_behind_a_consumer_is_refused(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, **SMALL):
         pass
-    Positions(tmp_path / "data" / "log", Files()).commit("backup", 10_000, 1)
+    ConsumerOffsets(tmp_path / "data" / "log").commit("backup", 10_000, 1)
     with pytest.raises(LossError, match="a consumer has read it up to 10000"):
         reopened(tmp_path)
 
@@ -434,7 +433,7 @@ async def test_a_folder_from_before_ids_is_adopted(tmp_path: Path, caplog: pytes
         assert running.gateway.state.identities.find("ann") is not None
         assert await running.publish("@news", "next") == "cf394d34-1-6"
         data_id = running.gateway.state.database.meta("data_id")
-    assert read_id(tmp_path / "data" / "log") == data_id != ""
+    assert read_data_id(tmp_path / "data" / "log") == data_id != ""
     assert not [each for each in caplog.records if each.levelname in {"WARNING", "ERROR"}]
     reopened(tmp_path)
 
@@ -452,11 +451,11 @@ async def test_an_adopted_folder_without_its_log_is_refused(tmp_path: Path) -> N
 async def test_a_crash_while_the_id_is_given_does_no_harm(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, **SMALL):
         pass
-    data_id = read_id(tmp_path / "data" / "log")
+    data_id = read_data_id(tmp_path / "data" / "log")
     (tmp_path / "data" / "log" / "id").unlink()
     reopened(tmp_path)
-    assert read_id(tmp_path / "data" / "log") == data_id
-    write_id(tmp_path / "data" / "log", "0f")
+    assert read_data_id(tmp_path / "data" / "log") == data_id
+    write_data_id(tmp_path / "data" / "log", "0f")
     with pytest.raises(LossError, match="another data folder"):
         reopened(tmp_path)
 
@@ -489,7 +488,7 @@ async def test_a_damaged_page_found_at_run_time_makes_it_not_ready(tmp_path: Pat
         async with httpx.AsyncClient() as client:
             assert (await client.get(url)).status_code == 200
             database = running.gateway.state.database
-            database.writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            database.write_connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             with closing(sqlite3.connect(database.path)) as looking:
                 (root,) = looking.execute("SELECT rootpage FROM sqlite_master WHERE name = 'notifications'").fetchone()
             with database.path.open("r+b") as file:
@@ -497,7 +496,7 @@ async def test_a_damaged_page_found_at_run_time_makes_it_not_ready(tmp_path: Pat
                 file.write(b"\xa5" * 4096)
             database.reader._connection.execute("PRAGMA shrink_memory")
             with pytest.raises(StorageError, match=r"state.db is damaged"):
-                running.gateway.state.topics.find(running.gateway.state.topics.ids("@news") + "1")
+                running.gateway.state.topics.find(running.gateway.state.topics.id_prefix("@news") + "1")
             answer = await client.get(url)
             assert answer.status_code == 503
             assert "state.db is damaged" in answer.text

@@ -3,7 +3,7 @@
 import pytest
 
 from wirelake.lake.tables import FRAMES, TABLES
-from wirelake.log.schema import SCHEMA
+from wirelake.log.interface import SCHEMA
 
 PROMISED = {
     "bronze.frames": "seq at node protocol event direction session identity peer frame note",

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from wirelake.log.log import Log
-from wirelake.log.settings import LogSettings
+from wirelake.log.segments.log import SegmentLog
+from wirelake.log.segments.settings import LogSettings
 
 ROUNDS = 60
 
@@ -29,8 +29,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def log(folder: Path) -> Iterator[Log]:
+def log(folder: Path) -> Iterator[SegmentLog]:
     """A log of small segments."""
-    opened = Log(folder, LogSettings(segment_bytes=64 * 1024))
+    opened = SegmentLog(folder, LogSettings(segment_bytes=64 * 1024))
     yield opened
     opened.close()

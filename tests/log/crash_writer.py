@@ -13,8 +13,8 @@ from random import Random
 
 from log.records import append, append_many
 from wirelake.commit import Commit
-from wirelake.log.log import Log
-from wirelake.log.settings import LogSettings
+from wirelake.log.segments.log import SegmentLog
+from wirelake.log.segments.settings import LogSettings
 
 LIFE_S_MAX = 60  # should nobody kill it
 
@@ -29,7 +29,7 @@ def on_disk(commit: Commit) -> None:
 
 async def write_for_ever(folder: Path, seed: int) -> None:
     random = Random(seed)
-    log = Log(folder, LogSettings(segment_bytes=random.choice((8, 64, 512)) * 1024))
+    log = SegmentLog(folder, LogSettings(segment_bytes=random.choice((8, 64, 512)) * 1024))
     say("open")
     while True:
         commits: set[Commit] = set()

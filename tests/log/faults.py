@@ -9,14 +9,13 @@ from threading import Lock
 
 from msgspec import Struct, field
 
-from wirelake.log import mark
-from wirelake.log.block import Bytes
-from wirelake.log.files import Files
+from wirelake.files import Buffer, FileSystem
+from wirelake.log.segments.high_watermark import WATERMARK_FILE
 
 SECTOR_BYTES = 512
 
 
-class FaultyFiles(Files):
+class FaultyFiles(FileSystem):
     """Raises what it was told to, operation by operation, before going on as usual."""
 
     def __init__(self) -> None:
@@ -44,15 +43,15 @@ class FaultyFiles(Files):
             self.hits += 1
             raise OSError(errno, os.strerror(errno))
 
-    def create(self, path: Path) -> int:
+    def create(self, path: Path, mode: int = 0o640) -> int:
         self._check("create")
-        return super().create(path)
+        return super().create(path, mode)
 
     def allocate(self, fd: int, size: int) -> None:
         self._check("allocate")
         super().allocate(fd, size)
 
-    def write(self, fd: int, pieces: Sequence[Bytes], offset: int) -> None:
+    def write(self, fd: int, pieces: Sequence[Buffer], offset: int) -> None:
         try:
             self._check("write")
         except OSError:
@@ -107,7 +106,7 @@ class Snapshot(Struct, frozen=True):
             content = torn(durable, pending, random)
             new = target / path.relative_to(source)
             new.parent.mkdir(parents=True, exist_ok=True)
-            if path.name == mark.NAME:
+            if path.name == WATERMARK_FILE:
                 # Written through a map: any value it ever had may be the one on the platter.
                 content[8:16] = random.randint(0, self.committed_seq).to_bytes(8, "little")
             new.write_bytes(content)
@@ -137,7 +136,7 @@ def apply(content: bytearray, place: int, piece: bytes | None) -> None:
         content[place:size] = piece
 
 
-class PowerFiles(Files):
+class PowerFiles(FileSystem):
     """Keeps book of what is synced, and takes a snapshot before every operation."""
 
     def __init__(self) -> None:
@@ -159,9 +158,9 @@ class PowerFiles(Files):
         files = {path: (bytes(inode.durable), tuple(inode.pending)) for path, inode in self._durable.items()}
         self.snapshots.append(Snapshot(operation, files, self.acknowledged_seq, self.committed_seq))
 
-    def create(self, path: Path) -> int:
+    def create(self, path: Path, mode: int = 0o640) -> int:
         self.snapshot("create")
-        fd = super().create(path)
+        fd = super().create(path, mode)
         self._open[fd] = self._now[path] = Inode()
         return fd
 
@@ -178,7 +177,7 @@ class PowerFiles(Files):
         super().allocate(fd, size)
         self._open[fd].pending.append((size, None))
 
-    def write(self, fd: int, pieces: Sequence[Bytes], offset: int) -> None:
+    def write(self, fd: int, pieces: Sequence[Buffer], offset: int) -> None:
         self.snapshot("write")
         super().write(fd, pieces, offset)
         self._open[fd].pending.append((offset, b"".join(pieces)))

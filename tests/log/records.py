@@ -6,7 +6,7 @@ from typing import Any
 
 from wirelake.commit import Commit
 from wirelake.log.interface import EventLog
-from wirelake.log.reader import Reader
+from wirelake.log.segments.reader import LogReader
 
 MANY = "many"
 AT_US = 1_900_000_000_000_000  # in 2030: no retention by age
@@ -57,4 +57,4 @@ def check(batches: Iterable[Any]) -> list[int]:
 
 
 def seqs_in(folder: Path, from_seq: int | None = None) -> list[int]:
-    return check(Reader(folder).read(from_seq))
+    return check(LogReader(folder).read(from_seq))

@@ -8,12 +8,10 @@ import pytest
 
 from log.records import AT_US, append, append_many, check, fill
 from wirelake.errors import EncodeError, InputError, StateError
-from wirelake.log.alike import Alike
-from wirelake.log.interface import EventLog
-from wirelake.log.log import Log
-from wirelake.log.schema import SCHEMA
+from wirelake.log.interface import SCHEMA, EventLog, FixedSizeFrames
+from wirelake.log.segments.log import SegmentLog
 
-LOGS: dict[str, Callable[[Path], EventLog]] = {"segments": lambda path: Log(path / "log")}
+LOGS: dict[str, Callable[[Path], EventLog]] = {"segments": lambda path: SegmentLog(path / "log")}
 
 
 @pytest.fixture(params=LOGS)
@@ -111,8 +109,10 @@ def test_frames_of_one_length_need_not_be_cut(log: EventLog) -> None:
         sessions = tuple(f"s{place % 3}" for place in range(count))
         ins, outs = [b"%08d" % place for place in range(count)], [b"%03d" % (place % 1000) for place in range(count)]
         log.append(AT_US, "esnp", "frame", "in", "s", "i", "p", b"before", "note")
-        log.append_rows(AT_US, "apostol", "frame", "in", sessions, "é", "p", Alike(b"".join(ins), 8))
-        log.append_rows(AT_US, "apostol", "frame", "out", sessions, "é", "p", Alike(b"".join(outs), 3), "told")
+        log.append_rows(AT_US, "apostol", "frame", "in", sessions, "é", "p", FixedSizeFrames(b"".join(ins), 8))
+        log.append_rows(
+            AT_US, "apostol", "frame", "out", sessions, "é", "p", FixedSizeFrames(b"".join(outs), 3), "told"
+        )
         log.append_rows(AT_US + 1, "", "publish", "", "", "", "", tuple(outs), sessions).wait(10)
         found = [row for batch in log.read(start) for row in batch.to_pylist()]
         assert [row["frame"] for row in found] == [b"before", *ins, *outs, *outs]
@@ -146,7 +146,7 @@ def test_closing_puts_everything_on_disk(opener: Callable[[], EventLog]) -> None
     log = opener()
     commits = {append(log) for _ in range(500)}
     log.close()
-    assert all(commit.done for commit in commits)
+    assert all(commit.is_done for commit in commits)
     again = opener()
     assert check(again.read()) == list(range(500))
     again.close()
@@ -163,17 +163,17 @@ def test_nothing_is_taken_after_closing(opener: Callable[[], EventLog]) -> None:
 
 def test_positions_are_kept_for_each_consumer(opener: Callable[[], EventLog]) -> None:
     log = opener()
-    assert log.position("pipeline") is None
-    log.commit_position("pipeline", 12)
-    log.commit_position("console", 3)
-    log.commit_position("pipeline", 15)
+    assert log.committed_offset("pipeline") is None
+    log.commit_offset("pipeline", 12)
+    log.commit_offset("console", 3)
+    log.commit_offset("pipeline", 15)
     log.close()
     again = opener()
-    assert (again.position("pipeline"), again.position("console")) == (15, 3)
+    assert (again.committed_offset("pipeline"), again.committed_offset("console")) == (15, 3)
     again.close()
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "x" * 65])
 def test_a_consumer_has_a_name_that_can_be_a_files(log: EventLog, name: str) -> None:
     with pytest.raises(InputError):
-        log.commit_position(name, 1)
+        log.commit_offset(name, 1)

@@ -6,7 +6,7 @@ from typing import Any
 import polars
 
 from wirelake.lake.tables import TABLES
-from wirelake.log.reader import Reader
+from wirelake.log.segments.reader import LogReader
 
 
 def rows_of(data: Path, name: str) -> polars.DataFrame:
@@ -24,7 +24,7 @@ def seqs_of(data: Path, name: str) -> list[int]:
 
 
 def logged(data: Path) -> list[dict[str, Any]]:
-    return [row for batch in Reader(data / "log").read() for row in batch.to_pylist()]
+    return [row for batch in LogReader(data / "log").read() for row in batch.to_pylist()]
 
 
 def check_tables(data: Path) -> None:

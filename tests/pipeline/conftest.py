@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from wirelake.log.log import Log
-from wirelake.log.settings import LogSettings
+from wirelake.log.segments.log import SegmentLog
+from wirelake.log.segments.settings import LogSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,8 +49,8 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def log(data: Path) -> Iterator[Log]:
+def log(data: Path) -> Iterator[SegmentLog]:
     """A log in small segments."""
-    opened = Log(data / "log", LogSettings(segment_bytes=64 * 1024, fsync=False, keep_days=None))
+    opened = SegmentLog(data / "log", LogSettings(segment_bytes=64 * 1024, fsync=False, keep_days=None))
     yield opened
     opened.close()

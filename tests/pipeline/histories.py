@@ -8,7 +8,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from wirelake.lake.tables import TABLES
-from wirelake.log.schema import SCHEMA
+from wirelake.log.interface import SCHEMA
 from wirelake.message import Message
 from wirelake.pipeline.decode.batch import decode_batch
 from wirelake.pipeline.items import items_of

@@ -12,7 +12,7 @@ from pipeline.traffic import filled
 
 from wirelake.errors import LossError
 from wirelake.lake.checkpoint import read_checkpoint
-from wirelake.log.identity import read_id
+from wirelake.log.segments.high_watermark import read_data_id
 from wirelake.pipeline.job import Job, JobSettings
 from wirelake.pipeline.source import WirelakeSource
 
@@ -41,7 +41,7 @@ def test_a_log_that_begins_anew_is_refused_and_one_that_continues_is_read(
     assert once(spark, data) > 0
     checkpoint = read_checkpoint(data)
     assert checkpoint is not None
-    assert checkpoint.data_id == read_id(data / "log") != ""
+    assert checkpoint.data_id == read_data_id(data / "log") != ""
     asyncio.run(lived(tmp_path, "never read"))
     shutil.rmtree(data / "log")
     filled(data, 2)

@@ -9,7 +9,7 @@ import pytest
 from pipeline.traffic import START_US
 
 from wirelake.lake.tables import SESSIONS
-from wirelake.log.log import Log
+from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline.bucket import Bucketing, device_keys
 from wirelake.pipeline.land import Landing
 from wirelake.pipeline.parquet import FileAction
@@ -44,13 +44,13 @@ class OneBucket:
         return polars.read_parquet([self._data / "lake" / SESSIONS.folder / file.path for file in files])
 
 
-def event(log: Log, session: str, name: str) -> int:
+def event(log: SegmentLog, session: str, name: str) -> int:
     seq = log.next_seq
     log.append(START_US + seq * 1_000_000, "comet", name, "", session, "me", "10.0.0.1:5", b"").wait(10)
     return seq + 1
 
 
-def test_open_rows_are_replaced_until_they_are_final(log: Log, data: Path) -> None:
+def test_open_rows_are_replaced_until_they_are_final(log: SegmentLog, data: Path) -> None:
     bucket = OneBucket(data)
     end = event(log, "s", "open")
     landed, first = bucket.run(end)
@@ -66,7 +66,7 @@ def test_open_rows_are_replaced_until_they_are_final(log: Log, data: Path) -> No
     assert bucket.rows([final])["closed_at"].null_count() == 0
 
 
-def test_a_bucket_that_nothing_happened_to_is_left_as_it_is(log: Log, data: Path) -> None:
+def test_a_bucket_that_nothing_happened_to_is_left_as_it_is(log: SegmentLog, data: Path) -> None:
     bucket = OneBucket(data)
     bucket.run(event(log, "s", "open"))
     before = dict(bucket.carry)
@@ -88,7 +88,7 @@ def test_keys_are_read_and_nothing_is_written(tmp_path: Path) -> None:
     assert state.stat().st_mtime_ns == before
 
 
-def test_what_a_dry_run_does_leaves_no_trace(log: Log, data: Path) -> None:
+def test_what_a_dry_run_does_leaves_no_trace(log: SegmentLog, data: Path) -> None:
     end = event(log, "s", "open")
     landing = Landing(data / "log", data / "lake", 1, dry=True)
     rows = pa.Table.from_batches(list(landing.land(Span(0, end, START_US))), SHUFFLED)
@@ -99,7 +99,7 @@ def test_what_a_dry_run_does_leaves_no_trace(log: Log, data: Path) -> None:
     assert not (data / "carry").exists()
 
 
-def test_a_carry_that_is_gone_is_an_error(log: Log, data: Path) -> None:
+def test_a_carry_that_is_gone_is_an_error(log: SegmentLog, data: Path) -> None:
     bucket = OneBucket(data)
     bucket.carry = {0: "gone.arrow"}
     end = event(log, "s", "open")

@@ -20,7 +20,7 @@ from pipeline.traffic import fill
 
 from wirelake.lake.progress import Progress
 from wirelake.lake.tables import BATCHES, TABLES
-from wirelake.log.log import Log
+from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline.job import Job, JobSettings
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def same_tables(one: Path, other: Path) -> None:
         assert left.equals(right), f"{name}: {left.height} and {right.height} rows"
 
 
-def test_the_driver_is_killed_at_any_moment(spark: "SparkSession", log: Log, data: Path, tmp_path: Path) -> None:
+def test_the_driver_is_killed_at_any_moment(spark: "SparkSession", log: SegmentLog, data: Path, tmp_path: Path) -> None:
     random = Random(7)
     for number in range(rounds()):
         fill(log, 1200, seed=number)
@@ -123,9 +123,9 @@ def test_the_gateway_is_killed_under_a_running_pipeline(spark: "SparkSession", t
     with serving(tmp_path, "http") as gateway:  # its recovery brings the log in order
         publish(gateway.address("http"), data, "last")
         gateway.end()
-    from wirelake.log.reader import Reader
+    from wirelake.log.segments.reader import LogReader
 
-    wanted[0] = Reader(data / "log").next_seq
+    wanted[0] = LogReader(data / "log").next_seq
     reached.clear()
     assert job is not None
     assert running is not None

@@ -13,7 +13,7 @@ from simulator.test_simulation import ALL_DOORS, BAD_WEATHER, Watched, world_of
 from wirelake.clients.esnp import EsnpClient
 from wirelake.clients.magline import MaglineClient
 from wirelake.clients.serving import ServiceRequest
-from wirelake.log.reader import Reader
+from wirelake.log.segments.reader import LogReader
 from wirelake.pipeline.decode.batch import decode_batch
 from wirelake.pipeline.items import ITEMS, items_of
 from wirelake.pipeline.memory.item import bucket_of
@@ -28,7 +28,7 @@ APP = ("app", "t0ken")
 def settled(folder: Path, keys: dict[str, bytes]) -> Bucketed:
     """Blocks of the log are spans, some of them together a batch."""
     bucketed = Bucketed(BUCKETS, keys)
-    blocks = list(Reader(folder / "data" / "log").read())
+    blocks = list(LogReader(folder / "data" / "log").read())
     for first in range(0, len(blocks), BLOCKS):
         spans = blocks[first : first + BLOCKS]
         items = [items_of(span, decode_batch(span), BUCKETS) for span in spans]

@@ -10,7 +10,7 @@ from pipeline.traffic import fill
 from wirelake.errors import InputError, InUseError, StorageError
 from wirelake.lake.progress import Progress, read_progress
 from wirelake.lake.tables import FRAMES
-from wirelake.log.log import Log
+from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline import batch as batch_module
 from wirelake.pipeline import job as job_module
 from wirelake.pipeline.commits import Commits
@@ -36,13 +36,13 @@ def once(spark: "SparkSession", data: Path, **rest: Any) -> Progress:
     return job.progress
 
 
-def test_everything_in_the_log_is_in_the_tables_once(spark: "SparkSession", log: Log, data: Path) -> None:
+def test_everything_in_the_log_is_in_the_tables_once(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
     fill(log, 3000)
     progress = once(spark, data, batch_rows=1000)
     check_tables(data)
     assert (progress.rows, progress.next_seq, progress.running) == (3000, 3000, False)
     assert progress.batches >= 3  # whole blocks of the log, a thousand records at most
-    assert log.position(CONSUMER) == 3000  # retention may go on
+    assert log.committed_offset(CONSUMER) == 3000  # retention may go on
     assert once(spark, data).batches == 0
     fill(log, 500, seed=1)
     assert once(spark, data).rows == 500
@@ -52,7 +52,7 @@ def test_everything_in_the_log_is_in_the_tables_once(spark: "SparkSession", log:
     assert (told.next_seq, told.errors) == (3500, [])
 
 
-def test_a_running_job_takes_what_comes_until_it_is_stopped(spark: "SparkSession", log: Log, data: Path) -> None:
+def test_a_running_job_takes_what_comes_until_it_is_stopped(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
     fill(log, 100)
     arrived = {100: threading.Event(), 300: threading.Event()}
 
@@ -76,7 +76,7 @@ def test_a_running_job_takes_what_comes_until_it_is_stopped(spark: "SparkSession
 
 
 def test_a_crash_between_two_tables_heals(
-    spark: "SparkSession", log: Log, data: Path, monkeypatch: pytest.MonkeyPatch
+    spark: "SparkSession", log: SegmentLog, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, 500)
     commit = Commits.commit
@@ -91,7 +91,7 @@ def test_a_crash_between_two_tables_heals(
         once(spark, data)
     assert len(seqs_of(data, "bronze.frames")) == 500
     assert seqs_of(data, "silver.messages") == []
-    assert log.position(CONSUMER) == 0
+    assert log.committed_offset(CONSUMER) == 0
     monkeypatch.undo()
     fill(log, 100)
     computed: list[int] = []
@@ -107,7 +107,9 @@ def test_a_crash_between_two_tables_heals(
     assert computed == [1]  # the first batch was finished, not computed again
 
 
-def test_commits_that_a_power_failure_took_back_are_done_again(spark: "SparkSession", log: Log, data: Path) -> None:
+def test_commits_that_a_power_failure_took_back_are_done_again(
+    spark: "SparkSession", log: SegmentLog, data: Path
+) -> None:
     fill(log, 500)
     once(spark, data, batch_rows=250)
     newest = data / "lake" / FRAMES.folder / "_delta_log" / f"{2:020d}.json"
@@ -117,7 +119,7 @@ def test_commits_that_a_power_failure_took_back_are_done_again(spark: "SparkSess
     check_tables(data)
 
 
-def test_a_fresh_checkpoint_over_filled_tables_is_refused(spark: "SparkSession", log: Log, data: Path) -> None:
+def test_a_fresh_checkpoint_over_filled_tables_is_refused(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
     fill(log, 50)
     once(spark, data)
     (data / "checkpoints").rename(data / "elsewhere")
@@ -130,7 +132,7 @@ def test_a_fresh_checkpoint_over_filled_tables_is_refused(spark: "SparkSession",
         once(spark, data)
 
 
-def test_tables_that_were_taken_away_are_missed(spark: "SparkSession", log: Log, data: Path) -> None:
+def test_tables_that_were_taken_away_are_missed(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
     fill(log, 50)
     once(spark, data)
     (data / "lake").rename(data / "elsewhere")
@@ -138,7 +140,7 @@ def test_tables_that_were_taken_away_are_missed(spark: "SparkSession", log: Log,
         once(spark, data)
 
 
-def test_what_retention_took_first_is_an_error_or_left_out(spark: "SparkSession", log: Log, data: Path) -> None:
+def test_what_retention_took_first_is_an_error_or_left_out(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
     fill(log, 200)
     once(spark, data)
     for _ in range(20):
@@ -154,7 +156,7 @@ def test_what_retention_took_first_is_an_error_or_left_out(spark: "SparkSession"
 
 
 def test_gold_is_told_which_minutes_changed_and_told_again_after_a_failure(
-    spark: "SparkSession", log: Log, data: Path
+    spark: "SparkSession", log: SegmentLog, data: Path
 ) -> None:
     fill(log, 400, step_us=1_000_000)
     seen: list[Dirty] = []
@@ -180,7 +182,7 @@ def test_gold_is_told_which_minutes_changed_and_told_again_after_a_failure(
 
 
 def test_old_intents_are_forgotten_once_gold_has_them(
-    spark: "SparkSession", log: Log, data: Path, monkeypatch: pytest.MonkeyPatch
+    spark: "SparkSession", log: SegmentLog, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from wirelake.pipeline import intents
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import polars
 import pytest
 from deltalake import DeltaTable
-from log.test_range_reader import damage
+from log.segments.test_range_reader import damage
 from pipeline.checking import logged, rows_of, seqs_of
 from pipeline.histories import encoded
 from pipeline.traffic import START_US, fill
@@ -14,7 +14,7 @@ from pipeline.traffic import START_US, fill
 from wirelake.errors import StorageError
 from wirelake.lake.progress import Progress
 from wirelake.lake.tables import FRAMES
-from wirelake.log.log import Log
+from wirelake.log.segments.log import SegmentLog
 from wirelake.message import Op, control
 from wirelake.pipeline import job as job_module
 from wirelake.pipeline.gold.refresh import GOLD, refresh_ledger, refresh_minutes
@@ -41,7 +41,7 @@ def once(spark: "SparkSession", data: Path, **rest: Any) -> Progress:
     return job.progress
 
 
-def counters(log: Log, at_us: int, received: int | None) -> None:
+def counters(log: SegmentLog, at_us: int, received: int | None) -> None:
     """As a gateway writes them; its first, with None."""
     hour = str(at_us // HOUR_US * 3600)
     note: dict[str, Any] = {"start": True} if received is None else {}
@@ -49,7 +49,7 @@ def counters(log: Log, at_us: int, received: int | None) -> None:
     log.append(at_us, "", "counters", "", "", "", "", b"", write_json(note).decode()).wait(10)
 
 
-def ping(log: Log, at_us: int) -> None:
+def ping(log: SegmentLog, at_us: int) -> None:
     frame = encoded("comet", control(Op.PING), Sender.CLIENT)
     log.append(at_us, "comet", "frame", "in", "s1", "me", "10.0.0.1:5", frame).wait(10)
 
@@ -65,7 +65,7 @@ def everything(data: Path) -> Dirty:
 
 
 def test_damaged_records_are_left_out_once_the_driver_finds_them_damaged_too(
-    spark: "SparkSession", log: Log, data: Path
+    spark: "SparkSession", log: SegmentLog, data: Path
 ) -> None:
     for _ in range(6):
         fill(log, 500)
@@ -81,7 +81,7 @@ def test_damaged_records_are_left_out_once_the_driver_finds_them_damaged_too(
     assert ledger(data, "lost", "balanced", "why", protocol="") == [(gap.rows, False, said)]
 
 
-def test_what_a_limit_dropped_is_told_and_remembered(spark: "SparkSession", log: Log, data: Path) -> None:
+def test_what_a_limit_dropped_is_told_and_remembered(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
     ping(log, START_US)  # nobody answers
     ping(log, START_US + 2 * HOUR_US)
     assert once(spark, data).dropped == {"calls_given_up": 1}
@@ -96,7 +96,9 @@ def test_what_a_limit_dropped_is_told_and_remembered(spark: "SparkSession", log:
     ] == [(1, 1, 1, True)] * 3
 
 
-def test_records_that_the_gateway_counted_and_nobody_read_show(spark: "SparkSession", log: Log, data: Path) -> None:
+def test_records_that_the_gateway_counted_and_nobody_read_show(
+    spark: "SparkSession", log: SegmentLog, data: Path
+) -> None:
     counters(log, START_US, None)
     for number in range(4):
         ping(log, START_US + number)
@@ -106,7 +108,7 @@ def test_records_that_the_gateway_counted_and_nobody_read_show(spark: "SparkSess
     assert ledger(data, *columns) == [(5, 4, 4, 4, False, "received 4, but counted + uncounted = 5")]
 
 
-def test_rows_and_files_that_are_taken_from_the_tables_show(spark: "SparkSession", log: Log, data: Path) -> None:
+def test_rows_and_files_that_are_taken_from_the_tables_show(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
     fill(log, 500)
     once(spark, data)
     assert rows_of(data, "gold.ledger")["balanced"].all()
@@ -127,7 +129,9 @@ def test_rows_and_files_that_are_taken_from_the_tables_show(spark: "SparkSession
     assert len(wrong)
 
 
-def test_tables_by_the_minute_are_not_made_of_part_of_the_rows(spark: "SparkSession", log: Log, data: Path) -> None:
+def test_tables_by_the_minute_are_not_made_of_part_of_the_rows(
+    spark: "SparkSession", log: SegmentLog, data: Path
+) -> None:
     fill(log, 200)
     once(spark, data)
     path = min((data / "lake" / "silver" / "messages" / "protocol=comet").rglob("*.parquet"))

@@ -6,7 +6,7 @@ from pipeline.checking import rows_of
 from pipeline.traffic import START_US, fill
 
 from wirelake.errors import StorageError
-from wirelake.log.log import Log
+from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline import job as job_module
 from wirelake.pipeline.batch import Batches
 from wirelake.pipeline.job import Job, JobSettings
@@ -22,7 +22,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_module, "pause_s", lambda _: 0.01)
 
 
-def brittle(log: Log, frame: bytes) -> int:
+def brittle(log: SegmentLog, frame: bytes) -> int:
     seq = log.next_seq
     log.append(START_US + seq, "brittle", "frame", "in", "s", "me", "10.0.0.1:5", frame).wait(10)
     return seq
@@ -30,7 +30,7 @@ def brittle(log: Log, frame: bytes) -> int:
 
 @pytest.mark.parametrize("frame", [b"raise", b"die"])
 def test_a_record_that_breaks_the_job_goes_to_quarantine_and_the_rest_is_processed(
-    spark: "SparkSession", log: Log, data: Path, frame: bytes
+    spark: "SparkSession", log: SegmentLog, data: Path, frame: bytes
 ) -> None:
     fill(log, 20)
     bad = [brittle(log, frame), brittle(log, b"fine"), brittle(log, frame + b" again")]
@@ -49,7 +49,7 @@ def test_a_record_that_breaks_the_job_goes_to_quarantine_and_the_rest_is_process
 
 
 def test_a_fault_of_the_machine_is_not_blamed_on_the_records(
-    spark: "SparkSession", log: Log, data: Path, monkeypatch: pytest.MonkeyPatch
+    spark: "SparkSession", log: SegmentLog, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, 20)
 
@@ -78,7 +78,7 @@ def failing(*seqs: int) -> list[Span]:
     return tried
 
 
-def test_halving_finds_each_in_few_steps(log: Log, data: Path) -> None:
+def test_halving_finds_each_in_few_steps(log: SegmentLog, data: Path) -> None:
     fill(log, 1000)
     tried = failing(3, 997)
     assert find_poison(data / "log", Span(0, 1000, 7), failing.try_out) == [3, 997]  # type: ignore[attr-defined]
@@ -86,7 +86,7 @@ def test_halving_finds_each_in_few_steps(log: Log, data: Path) -> None:
     assert {span.now_us for span in tried} == {7}  # the batch's clock, whatever part of it is tried
 
 
-def test_what_fails_only_together_is_not_isolated(log: Log, data: Path) -> None:
+def test_what_fails_only_together_is_not_isolated(log: SegmentLog, data: Path) -> None:
     fill(log, 100)
 
     def try_out(spans: list[Span]) -> None:
@@ -97,7 +97,7 @@ def test_what_fails_only_together_is_not_isolated(log: Log, data: Path) -> None:
         find_poison(data / "log", Span(0, 100), try_out)
 
 
-def test_nobody_is_blamed_for_a_fault_that_comes_and_goes(log: Log, data: Path) -> None:
+def test_nobody_is_blamed_for_a_fault_that_comes_and_goes(log: SegmentLog, data: Path) -> None:
     fill(log, 4)
     tried: list[int] = []
 

@@ -17,7 +17,7 @@ from wirelake.errors import InputError, InUseError, UnknownProtocolError
 from wirelake.lake import tables
 from wirelake.lake.progress import Progress
 from wirelake.lake.tables import MESSAGES, TABLES
-from wirelake.log.log import Log
+from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline import job as job_module
 from wirelake.pipeline import redecode as redecode_module
 from wirelake.pipeline.commits import live_files, open_table, rewriting, swap
@@ -55,7 +55,9 @@ def forget() -> None:
     registry.refresh()
 
 
-def say(log: Log, frames: tuple[bytes, ...] = FRAMES, at_us: int = START_US, protocol: str = "mended") -> list[int]:
+def say(
+    log: SegmentLog, frames: tuple[bytes, ...] = FRAMES, at_us: int = START_US, protocol: str = "mended"
+) -> list[int]:
     """The records' seqs."""
     first = log.next_seq
     for place, frame in enumerate(frames):
@@ -83,7 +85,7 @@ def version(data: Path, name: str = "silver/messages") -> int:
 
 
 def test_what_the_decoder_of_today_says_takes_the_place_of_what_an_older_one_said(
-    spark: "SparkSession", log: Log, data: Path, codec: Path
+    spark: "SparkSession", log: SegmentLog, data: Path, codec: Path
 ) -> None:
     fill(log, 200)
     one, two, three, nothing = say(log)
@@ -110,7 +112,9 @@ def test_what_the_decoder_of_today_says_takes_the_place_of_what_an_older_one_sai
     assert done.tables["silver.messages"].same == 2
 
 
-def test_a_dry_run_says_the_same_and_changes_nothing(spark: "SparkSession", log: Log, data: Path, codec: Path) -> None:
+def test_a_dry_run_says_the_same_and_changes_nothing(
+    spark: "SparkSession", log: SegmentLog, data: Path, codec: Path
+) -> None:
     say(log)
     once(spark, data)
     codec.write_text("2")
@@ -125,7 +129,7 @@ def test_a_dry_run_says_the_same_and_changes_nothing(spark: "SparkSession", log:
 
 
 def test_since_a_time_what_is_older_stays_in_the_same_files_and_days(
-    spark: "SparkSession", log: Log, data: Path, codec: Path
+    spark: "SparkSession", log: SegmentLog, data: Path, codec: Path
 ) -> None:
     yesterday = say(log, (b"old=1", b"old:2"), START_US - DAY_US)
     today = say(log, (b"early=1", b"early:2"), START_US)
@@ -148,7 +152,7 @@ def test_since_a_time_what_is_older_stays_in_the_same_files_and_days(
 
 
 def test_a_stream_goes_on_meanwhile_and_loses_nothing(
-    spark: "SparkSession", log: Log, data: Path, codec: Path, monkeypatch: pytest.MonkeyPatch
+    spark: "SparkSession", log: SegmentLog, data: Path, codec: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """New batches come between the reading and the swap, with rows of the same protocol and day."""
     first = say(log)
@@ -190,7 +194,7 @@ def test_a_stream_goes_on_meanwhile_and_loses_nothing(
 
 
 def test_a_crash_between_the_two_tables_is_healed_by_doing_it_again(
-    spark: "SparkSession", log: Log, data: Path, codec: Path, monkeypatch: pytest.MonkeyPatch
+    spark: "SparkSession", log: SegmentLog, data: Path, codec: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seqs = say(log)
     once(spark, data)
@@ -217,7 +221,7 @@ def test_a_crash_between_the_two_tables_is_healed_by_doing_it_again(
     assert len(refreshed) == 1
 
 
-def test_one_who_rewrites_at_a_time(spark: "SparkSession", log: Log, data: Path) -> None:
+def test_one_who_rewrites_at_a_time(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
     say(log)
     once(spark, data)
     with rewriting(data / "lake"), pytest.raises(InUseError, match="another process is rewriting the tables"):
@@ -231,7 +235,7 @@ def test_one_who_rewrites_at_a_time(spark: "SparkSession", log: Log, data: Path)
 
 
 def test_what_was_quarantined_at_the_door_and_what_has_no_frame_any_more_stays(
-    spark: "SparkSession", log: Log, data: Path, codec: Path
+    spark: "SparkSession", log: SegmentLog, data: Path, codec: Path
 ) -> None:
     note = '{"code": "bad_length", "offset": 3, "text": "too long"}'
     log.append(START_US, "mended", "quarantine", "in", "s", "me", "10.0.0.1:5", b"x", note).wait(WAIT_S)
@@ -254,7 +258,7 @@ def test_what_was_quarantined_at_the_door_and_what_has_no_frame_any_more_stays(
 
 @pytest.mark.parametrize("frame", [b"raise", b"die"])
 def test_records_that_break_the_decoder_stay_quarantined(
-    spark: "SparkSession", log: Log, data: Path, frame: bytes, monkeypatch: pytest.MonkeyPatch
+    spark: "SparkSession", log: SegmentLog, data: Path, frame: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_module, "pause_s", lambda _: 0.01)
     seqs = say(log, (b"fine", frame, b"fine too"), protocol="brittle")
@@ -265,7 +269,7 @@ def test_records_that_break_the_decoder_stay_quarantined(
     assert (done.tables["silver.messages"].same, done.tables["silver.quarantine"].same) == (2, 1)
 
 
-def test_what_cannot_be_done_is_said(spark: "SparkSession", log: Log, data: Path) -> None:
+def test_what_cannot_be_done_is_said(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
     say(log)
     with pytest.raises(InputError, match="there are no tables in"):
         again(spark, data)
@@ -273,7 +277,7 @@ def test_what_cannot_be_done_is_said(spark: "SparkSession", log: Log, data: Path
         again(spark, data, "mendet")
 
 
-def test_a_protocol_that_never_spoke_has_nothing_to_do(spark: "SparkSession", log: Log, data: Path) -> None:
+def test_a_protocol_that_never_spoke_has_nothing_to_do(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
     say(log)
     once(spark, data)
     done = again(spark, data, "sisnet")
@@ -297,7 +301,7 @@ def table_rows(data: Path, name: str) -> list[dict[str, Any]]:
     return sorted(rows_of(data, name).to_dicts(), key=repr)
 
 
-def device(log: Log, number: int, at_us: int, *, count: int | None = None, serial: str = "A1") -> None:
+def device(log: SegmentLog, number: int, at_us: int, *, count: int | None = None, serial: str = "A1") -> None:
     body = DeviceCommand(1_600_000_000, 4, 0, (Reading(1, 215, 2), Reading(9, number + 0.5))).encode()
     sent = packets(body, number=number, size=9, serial=serial)
     for place, packet in enumerate(sent[:count]):
@@ -305,7 +309,7 @@ def device(log: Log, number: int, at_us: int, *, count: int | None = None, seria
         log.append(at, "apostol", "frame", "in", "d", serial, "10.0.0.1:5", packet.encode()).wait(WAIT_S)
 
 
-def test_commands_and_readings_are_put_together_once_more(spark: "SparkSession", log: Log, data: Path) -> None:
+def test_commands_and_readings_are_put_together_once_more(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
     for number in range(20):
         device(log, number, START_US + number * MINUTE_US, serial=f"A{number % 3}")
     device(log, 30, START_US + 20 * MINUTE_US, count=1)  # never complete
@@ -336,7 +340,7 @@ def test_commands_and_readings_are_put_together_once_more(spark: "SparkSession",
     assert {name: table_rows(data, name) for name in names} == whole
 
 
-def test_records_are_read_once_more_by_layouts_of_long_ago(spark: "SparkSession", log: Log, data: Path) -> None:
+def test_records_are_read_once_more_by_layouts_of_long_ago(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
     def heard(frame: bytes, at_us: int) -> None:
         log.append(at_us, "sisnet", "frame", "in", "s1", "ann", "10.0.0.1:5", frame).wait(WAIT_S)
 

@@ -11,12 +11,10 @@ from pipeline.checking import check_tables, rows_of
 from pyspark.sql import SparkSession
 
 from wirelake.limits import KIB
-from wirelake.log.block import HEADER_BYTES
-from wirelake.log.log import Log
-from wirelake.log.repeats import MISSING
-from wirelake.log.segment import segment_path
-from wirelake.log.segmentmap import SegmentMap
-from wirelake.log.settings import LogSettings
+from wirelake.log.segments.format import HEADER_BYTES, MISSING_TAIL_BYTES, segment_path
+from wirelake.log.segments.log import SegmentLog
+from wirelake.log.segments.mapped_segment import MappedSegment
+from wirelake.log.segments.settings import LogSettings
 from wirelake.pipeline.gold.refresh import GOLD
 from wirelake.pipeline.job import Job, JobSettings
 
@@ -41,7 +39,7 @@ def test_the_tables_hold_whole_frames_and_the_ledger_balances(spark: SparkSessio
     check_tables(data)
     frames = rows_of(data, "bronze.frames")
     assert frames["frame"].to_list().count(ANSWER) == 40
-    assert not frames["note"].str.contains(MISSING).any()
+    assert not frames["note"].str.contains(MISSING_TAIL_BYTES).any()
     messages = rows_of(data, "silver.messages")
     assert len(rows_of(data, "silver.quarantine")) == 0
     assert len(messages.filter(messages["direction"] == "out")) == 42
@@ -52,21 +50,21 @@ def test_the_tables_hold_whole_frames_and_the_ledger_balances(spark: SparkSessio
 
 def test_a_frame_whose_tail_is_lost_is_in_exactly_one_table(spark: SparkSession, tmp_path: Path) -> None:
     data, living = tmp_path / "data", tmp_path / "living"
-    log = Log(living / "log", LogSettings(keep_days=None))
+    log = SegmentLog(living / "log", LogSettings(keep_days=None))
     for number in range(3):
         frame = b"*2\r\n$1\r\n%d\r\n%s" % (number, ANSWER)
         log.append(1_700_000_000_000_000, "redis", "frame", "out", "s", "me", "peer", frame).wait(30)
     shutil.copytree(living, data)  # as a process leaves it that was killed
     log.close()
     path = segment_path(data / "log", 0)
-    first_block = SegmentMap(path, 0, None).first_block
+    first_block = MappedSegment(path, 0, None).first_block_offset
     with path.open("r+b") as file:
         file.seek(first_block + HEADER_BYTES + 100 * KIB)
         file.write(b"damage")
-    Log(data / "log", LogSettings(keep_days=None)).close()  # makes a hole of the first block
+    SegmentLog(data / "log", LogSettings(keep_days=None)).close()  # makes a hole of the first block
     Job(spark, data, JobSettings(once=True), GOLD).run()
     check_tables(data)
     kept = rows_of(data, "silver.quarantine").sort("seq")
     assert kept["seq"].to_list() == [1, 2]
     bronze = rows_of(data, "bronze.frames").sort("seq")
-    assert bronze["note"].str.contains(MISSING).all()
+    assert bronze["note"].str.contains(MISSING_TAIL_BYTES).all()

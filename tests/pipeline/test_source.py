@@ -6,12 +6,12 @@ import pytest
 from log.records import check, expected, fill
 
 from wirelake.errors import GoneError, InputError
-from wirelake.log.log import Log
-from wirelake.log.reader import Reader
-from wirelake.log.schema import SCHEMA
-from wirelake.log.segment import segment_firsts, segment_path
-from wirelake.log.segmentmap import Near
-from wirelake.log.survey import Survey
+from wirelake.log.interface import SCHEMA
+from wirelake.log.segments.block_index import BlockIndex
+from wirelake.log.segments.format import list_segments, segment_path
+from wirelake.log.segments.log import SegmentLog
+from wirelake.log.segments.mapped_segment import BlockHint
+from wirelake.log.segments.reader import LogReader
 from wirelake.pipeline.source import Options, WirelakeReader, WirelakeStreamReader
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ def seqs_of(reader: WirelakeReader | WirelakeStreamReader, partitions: "list[_Pa
 
 def drop_oldest(data: Path) -> int:
     """Retention removes the first segment; the seq of the first record left."""
-    firsts = segment_firsts(data / "log")
+    firsts = list_segments(data / "log")
     segment_path(data / "log", firsts[0]).unlink()
     return firsts[1]
 
 
-def test_a_batch_has_the_records_as_they_are(spark: "SparkSession", log: Log, data: Path) -> None:
+def test_a_batch_has_the_records_as_they_are(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
     fill(log, 500)
     frame = spark.read.format("wirelake").load(str(data))
     assert frame.columns == SCHEMA.names
@@ -48,7 +48,7 @@ def test_a_batch_has_the_records_as_they_are(spark: "SparkSession", log: Log, da
         assert {name: row[name] for name in wanted} == wanted
 
 
-def test_a_span_of_it_in_many_partitions(spark: "SparkSession", log: Log, data: Path) -> None:
+def test_a_span_of_it_in_many_partitions(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
     fill(log, 1000)
     reader = spark.read.format("wirelake").option("from_seq", "123").option("until", "877")
     frame = reader.option("partitionRows", "100").load(str(data))
@@ -56,7 +56,7 @@ def test_a_span_of_it_in_many_partitions(spark: "SparkSession", log: Log, data: 
     assert sorted(row.seq for row in frame.select("seq").collect()) == list(range(123, 877))
 
 
-def test_spans_cover_the_log_once(spark: "SparkSession", log: Log, data: Path) -> None:
+def test_spans_cover_the_log_once(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
     fill(log, 1000)
     spans = spark.read.format("wirelake").option("view", "spans").option("partitionRows", "300").load(str(data))
     rows = sorted(spans.collect())
@@ -66,7 +66,7 @@ def test_spans_cover_the_log_once(spark: "SparkSession", log: Log, data: Path) -
 
 
 def test_a_stream_takes_what_it_may_and_ends_at_what_was_there(
-    spark: "SparkSession", log: Log, data: Path, tmp_path: Path
+    spark: "SparkSession", log: SegmentLog, data: Path, tmp_path: Path
 ) -> None:
     fill(log, 500)
     seen: list[tuple[int, list[int]]] = []
@@ -88,7 +88,7 @@ def test_a_stream_takes_what_it_may_and_ends_at_what_was_there(
     assert seen == [(3, list(range(500, 510)))]
 
 
-def test_offsets_follow_limits_in_rows_and_bytes(log: Log, data: Path) -> None:
+def test_offsets_follow_limits_in_rows_and_bytes(log: SegmentLog, data: Path) -> None:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
     fill(log, 300, per_block=10)
@@ -108,7 +108,7 @@ def test_offsets_follow_limits_in_rows_and_bytes(log: Log, data: Path) -> None:
     assert reader.reportLatestOffset() == {"seq": 300}
 
 
-def test_available_now_stops_at_what_was_there(log: Log, data: Path) -> None:
+def test_available_now_stops_at_what_was_there(log: SegmentLog, data: Path) -> None:
     fill(log, 50)
     reader = WirelakeStreamReader(options(data))
     reader.prepareForTriggerAvailableNow()
@@ -116,7 +116,7 @@ def test_available_now_stops_at_what_was_there(log: Log, data: Path) -> None:
     assert reader.latestOffset({"seq": 0}, reader.getDefaultReadLimit()) == {"seq": 50}
 
 
-def test_what_retention_removed_is_an_error_or_left_out(log: Log, data: Path) -> None:
+def test_what_retention_removed_is_an_error_or_left_out(log: SegmentLog, data: Path) -> None:
     fill(log, 1000)
     oldest = drop_oldest(data)
     assert oldest > 0
@@ -143,32 +143,32 @@ def test_options_that_mean_nothing_are_refused(data: Path) -> None:
         Options({})
 
 
-def test_a_survey_sees_every_record_once_wherever_it_begins(log: Log, data: Path) -> None:
+def test_a_survey_sees_every_record_once_wherever_it_begins(log: SegmentLog, data: Path) -> None:
     fill(log, 400, per_block=7)
-    survey = Survey(data / "log")
+    survey = BlockIndex(data / "log")
     for first, end in ((0, 400), (3, 350), (350, 400), (10, 11), (0, 1), (399, 400), (200, 300)):
-        pieces = list(survey.pieces(first, end))
+        pieces = list(survey.ranges(first, end))
         assert pieces[0].first_seq == first
         assert pieces[-1].end_seq == end
         assert all(one.end_seq == other.first_seq for one, other in pairwise(pieces))
-    assert list(survey.pieces(400, 500)) == []
+    assert list(survey.ranges(400, 500)) == []
     fill(log, 20)
-    assert list(survey.pieces(400, 500))[-1].end_seq == 420
+    assert list(survey.ranges(400, 500))[-1].end_seq == 420
 
 
-def test_a_reader_believes_a_place_only_if_a_block_is_there(log: Log, data: Path) -> None:
+def test_a_reader_believes_a_place_only_if_a_block_is_there(log: SegmentLog, data: Path) -> None:
     fill(log, 300, per_block=10)
-    piece = list(Survey(data / "log").pieces(0, 300))[-2]
-    near = piece.near
+    piece = list(BlockIndex(data / "log").ranges(0, 300))[-2]
+    near = piece.hint
     assert near is not None
-    reader = Reader(data / "log")
-    for place in (near, near._replace(offset=near.offset + 8), near._replace(seq=near.seq - 1), Near(7, 0, 0)):
-        assert check(reader.read(near.seq + 1, near=place)) == list(range(near.seq + 1, 300))
-    assert check(reader.read(5, near=near)) == list(range(5, 300))  # it is after what is asked for
+    reader = LogReader(data / "log")
+    for place in (near, near._replace(offset=near.offset + 8), near._replace(seq=near.seq - 1), BlockHint(7, 0, 0)):
+        assert check(reader.read(near.seq + 1, hint=place)) == list(range(near.seq + 1, 300))
+    assert check(reader.read(5, hint=near)) == list(range(5, 300))  # it is after what is asked for
     assert reader.damages == []
 
 
-def test_only_the_columns_that_are_asked_for(spark: "SparkSession", log: Log, data: Path) -> None:
+def test_only_the_columns_that_are_asked_for(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
     fill(log, 50)
     read = spark.read.format("wirelake").option("columns", "protocol, seq").load(str(data))
     assert read.columns == ["protocol", "seq"]

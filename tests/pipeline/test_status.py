@@ -7,13 +7,13 @@ from pipeline.traffic import START_US, fill
 from wirelake.cli.pipeline import command
 from wirelake.lake.progress import Fault, Progress, read_progress, write_progress
 from wirelake.limits import PIPELINE_ERRORS_SHOWN
-from wirelake.log.log import Log
+from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline.status import status_of
 
 NOW_MS = START_US // 1000 + 5000
 
 
-def test_before_a_job_ever_ran_everything_is_behind(log: Log, data: Path) -> None:
+def test_before_a_job_ever_ran_everything_is_behind(log: SegmentLog, data: Path) -> None:
     fill(log, 100, step_us=1_000_000)
     status = status_of(data, NOW_MS)
     assert not status.running
@@ -21,11 +21,11 @@ def test_before_a_job_ever_ran_everything_is_behind(log: Log, data: Path) -> Non
     assert stages == [("bronze, silver", 100, 99.0), ("gold", 100, 99.0)]
 
 
-def test_a_log_without_records(log: Log, data: Path) -> None:
+def test_a_log_without_records(log: SegmentLog, data: Path) -> None:
     assert [(stage.behind_rows, stage.behind_s) for stage in status_of(data, NOW_MS).stages] == [(0, 0.0), (0, 0.0)]
 
 
-def test_each_stage_is_behind_by_rows_and_seconds(log: Log, data: Path) -> None:
+def test_each_stage_is_behind_by_rows_and_seconds(log: SegmentLog, data: Path) -> None:
     fill(log, 100, step_us=1_000_000)
     progress = Progress(pid=os.getpid(), ui="http://here", written_at_ms=NOW_MS, rows_s=12.5, batch_s=0.4)
     progress.next_seq, progress.at_us = 90, START_US + 89_000_000
@@ -41,7 +41,7 @@ def test_each_stage_is_behind_by_rows_and_seconds(log: Log, data: Path) -> None:
     assert [(stage.behind_rows, stage.behind_s) for stage in status.stages] == [(10, 10.0), (60, 60.0)]
 
 
-def test_a_job_that_was_killed_does_not_run(log: Log, data: Path) -> None:
+def test_a_job_that_was_killed_does_not_run(log: SegmentLog, data: Path) -> None:
     fill(log, 10)
     write_progress(data, Progress(pid=2**22 + 1, ui="http://gone", next_seq=10, rows_s=5.0))
     status = status_of(data, NOW_MS)

@@ -13,10 +13,9 @@ from pipeline.conftest import PLUGIN
 from pipeline.traffic import fill
 
 from wirelake.lake.query import query
-from wirelake.log.files import Files
-from wirelake.log.log import Log
-from wirelake.log.positions import Positions
-from wirelake.log.settings import LogSettings
+from wirelake.log.segments.consumer_offsets import ConsumerOffsets
+from wirelake.log.segments.log import SegmentLog
+from wirelake.log.segments.settings import LogSettings
 from wirelake.pipeline.stream import CONSUMER
 
 WAIT_S = 480.0
@@ -70,8 +69,8 @@ def machines(tmp_path: Path) -> Machines:
     return Machines(tmp_path)
 
 
-def open_log(data: Path) -> Log:
-    return Log(data / "log", LogSettings(segment_bytes=64 * 1024, fsync=False, keep_days=None))
+def open_log(data: Path) -> SegmentLog:
+    return SegmentLog(data / "log", LogSettings(segment_bytes=64 * 1024, fsync=False, keep_days=None))
 
 
 def test_a_worker_with_a_stale_view_of_the_log_fails_and_skips_nothing(machines: Machines) -> None:
@@ -83,11 +82,11 @@ def test_a_worker_with_a_stale_view_of_the_log_fails_and_skips_nothing(machines:
     said = machines.run()
     assert said.startswith("failed: ")
     assert "of records 1" in said
-    assert "cannot be read on" in said
+    assert "cannot read record" in said
     done = seqs_of(machines.data, "bronze.frames")
     assert done == list(range(len(done)))
     assert len(done) <= 1500
-    position = Positions(machines.data / "log", Files()).get(CONSUMER)
+    position = ConsumerOffsets(machines.data / "log").get(CONSUMER)
     assert position == len(done)  # so retention keeps the rest
     machines.share("log")
     assert machines.run() == "done"
@@ -106,7 +105,7 @@ def test_a_worker_with_another_lake_folder_is_refused_and_the_tables_stay_readab
     assert "reported by the worker on " in said
     assert str(Path("data") / "lake") in said
     assert query(machines.data / "lake", "SELECT count(*) FROM bronze.frames").rows == [[500]]
-    assert Positions(machines.data / "log", Files()).get(CONSUMER) == 500
+    assert ConsumerOffsets(machines.data / "log").get(CONSUMER) == 500
     machines.share("lake")
     assert machines.run() == "done"
     check_tables(machines.data)

@@ -5,8 +5,8 @@ from pathlib import Path
 from random import Random
 
 from wirelake.log.interface import EventLog
-from wirelake.log.log import Log
-from wirelake.log.settings import LogSettings
+from wirelake.log.segments.log import SegmentLog
+from wirelake.log.segments.settings import LogSettings
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.jsontext import write_json
 
@@ -55,7 +55,7 @@ def fill(log: EventLog, records: int, seed: int = 0, step_us: int = 200) -> None
 
 def filled(data: Path, records: int, seed: int = 0) -> None:
     """A data folder with a log of so many records."""
-    log = Log(data / "log", LogSettings(segment_bytes=1024 * 1024, fsync=False, keep_days=None))
+    log = SegmentLog(data / "log", LogSettings(segment_bytes=1024 * 1024, fsync=False, keep_days=None))
     for start in range(0, records, 5000):
         fill(log, min(5000, records - start), seed + start)
     log.close()

@@ -18,7 +18,7 @@ from typing import Final
 from log.faults import Inode, torn
 from msgspec import Struct
 
-from wirelake.log import mark
+from wirelake.log.segments.high_watermark import WATERMARK_BYTES, WATERMARK_FILE
 
 COMPILE_S: Final = 60
 _HEAD: Final = struct.Struct("<cIQQ")
@@ -79,7 +79,7 @@ class Disk:
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
             content = torn(file.durable, file.pending, chance)
-            if path.name == mark.NAME and len(content) >= mark.BYTES:
+            if path.name == WATERMARK_FILE and len(content) >= WATERMARK_BYTES:
                 content[8:16] = chance.randint(0, seen_seq).to_bytes(8, "little")
             path.write_bytes(content)
         return sum(len(file.pending) for file in now.values())
@@ -136,5 +136,5 @@ def _sync_folder(folder: Path, now: dict[Path, Inode], durable: dict[Path, Inode
 
 
 def _watermark(folder: Path) -> int:
-    path = folder / "log" / mark.NAME
+    path = folder / "log" / WATERMARK_FILE
     return int.from_bytes(path.read_bytes()[8:16], "little") if path.exists() else 0

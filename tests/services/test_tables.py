@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from wirelake.errors import InputError
 from wirelake.services.tables import LOOSE, LooseTable, PackedTable, read_layout, table_of
-from wirelake.state.records import Field
+from wirelake.state.records import LayoutField
 
 FIELDS = [["time", "I", 8, 1], ["price", "F", 8, 1], ["bids", "I", 2, 2], ["name", "C", 12, 1]]
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
@@ -54,7 +54,7 @@ def test_a_table_is_made_again_from_its_layout() -> None:
     packed = read_layout("t", FIELDS)
     assert isinstance(table_of("t", packed.layout), PackedTable)
     assert table_of("t", packed.layout).layout == packed.layout
-    loose = table_of("t", (Field("a", LOOSE, 0, 1),))
+    loose = table_of("t", (LayoutField("a", LOOSE, 0, 1),))
     assert isinstance(loose, LooseTable)
     assert loose.names == ("a",)
     assert table_of("t", None).names == ()
@@ -64,7 +64,7 @@ def test_a_table_is_made_again_from_its_layout() -> None:
     "fields", [{"time": ["I", 8], "x": ["F", 4, 2]}, {"fields": [["time", "I", 8], ["x", "F", 4, 2]]}]
 )
 def test_layouts_are_written_in_several_ways(fields: dict[str, Any]) -> None:
-    assert read_layout("t", fields).layout == (Field("time", "I", 8, 1), Field("x", "F", 4, 2))
+    assert read_layout("t", fields).layout == (LayoutField("time", "I", 8, 1), LayoutField("x", "F", 4, 2))
 
 
 @pytest.mark.parametrize("time", [True, "7", [7], float("nan"), float("inf"), 1e300])

@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 
 from wirelake.commit import Commit
-from wirelake.state.identities import Secret
-from wirelake.state.records import Record
+from wirelake.state.identities import TokenHash
+from wirelake.state.records import SeriesRecord
 from wirelake.state.store import StateStore
 
 OPERATIONS_MAX = 1200
 KINDS = 6
-SECRET = Secret(b"salt", b"digest", 2, 1, 1)
+SECRET = TokenHash(b"salt", b"digest", 2, 1, 1)
 WAIT_S = 60
 
 
@@ -40,7 +40,7 @@ class Work:
         store = self.store
         match number % KINDS:
             case 0:
-                with store.writer.whole():
+                with store.writer.transaction():
                     notification, commit = store.topics.publish("@news", tag.encode(), number)
                     store.topics.publish("@twin", tag.encode(), number)
                 self.last_id = notification.id
@@ -48,14 +48,14 @@ class Work:
             case 1:
                 return store.topics.ack("reader", [self.last_id] if is_acked(number - 1) else [])
             case 2:
-                with store.writer.whole():
+                with store.writer.transaction():
                     store.identities.add(tag, SECRET, number)
                     return store.topics.subscribe(tag, "@members")
             case 3:
                 name = f"{self.round}.{number - 1}"
                 return (store.remove_identity(name) if is_removed(number - 1) else None) or store.barrier()
             case 4:
-                return store.records.set("sisdb", "key", "day", [Record(number, tag.encode())] * 3)
+                return store.records.set_many("sisdb", {}, {("key", "day"): [SeriesRecord(number, tag.encode())] * 3})
             case _:
                 commit = store.values.set(b"last", tag.encode(), number) or store.barrier()
                 if number % 4 == 1:

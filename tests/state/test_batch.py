@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 
 from wirelake.commit import Commit
 from wirelake.limits import STATE_STATEMENT_ROWS_MAX
-from wirelake.state.batch import Batch, OneByOne, Statement
+from wirelake.state.batch import Batch, SingleRowStatement, Statement
 
 SET = Statement("pairs", "INSERT OR REPLACE INTO pairs (name, value) VALUES ", "(?,?)")
 DELETE = Statement("pairs", "DELETE FROM pairs WHERE name IN (", "?", ")")
-RAISE = OneByOne("pairs", "UPDATE pairs SET value = value + ? WHERE name = ?")
+RAISE = SingleRowStatement("pairs", "UPDATE pairs SET value = value + ? WHERE name = ?")
 
 names = st.sampled_from(["a", "b", "c"])
 steps = st.one_of(

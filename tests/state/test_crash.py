@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from state.crash_worker import KINDS, OPERATIONS_MAX, is_acked, is_removed
-from wirelake.state.notification import Notification
+from wirelake.state.notifications import StoredNotification
 from wirelake.state.store import StateStore
 
 ROUNDS = int(os.environ.get("CRASH_ROUNDS", "50"))
@@ -81,8 +81,8 @@ class Checks:
         self.positions = head
         return set(expected)
 
-    def _at(self, store: StateStore, position: int) -> Notification | None:
-        found = store.topics.after("@news", position - 1, rows_max=1)
+    def _at(self, store: StateStore, position: int) -> StoredNotification | None:
+        found = store.topics.read_after("@news", position - 1, rows_max=1)
         return found[0] if found and found[0].position == position else None
 
     def _acks(self, store: StateStore, confirmed: int, published: set[str]) -> None:
@@ -96,7 +96,7 @@ class Checks:
                 assert waiting[tag] == 1, "what was never acked must wait"
             elif number + 1 <= confirmed:
                 assert waiting[tag] == 0, "a confirmed ack is missing"
-        deliveries = store.topics.deliveries("reader", "@news")
+        deliveries = store.topics.delivery_counts("reader", "@news")
         assert deliveries is not None
         assert deliveries.pending == len(waiting)
         assert deliveries.acked + deliveries.pending == store.topics.head("@news")

@@ -3,30 +3,23 @@ import pytest
 from state.conftest import Reopen
 from wirelake.errors import ConflictError, FullError, InputError
 from wirelake.limits import STATE_SEALS_BYTES_MAX
-from wirelake.state.devices import Device
+from wirelake.state.devices import RegisteredDevice
 from wirelake.state.store import StateStore
 
 KEY = bytes(range(16))
 
 
-def test_devices_are_kept_and_their_addresses_are_not(store: StateStore, reopen: Reopen) -> None:
+def test_devices_are_kept(store: StateStore, reopen: Reopen) -> None:
     store.devices.add("b", 6, KEY, 10)
     store.devices.add("a", 0, None, 20)
-    store.devices.heard("a", ("127.0.0.1", 9))
-    store.devices.heard("stranger", ("127.0.0.1", 9))
-    assert store.devices.address("a") == ("127.0.0.1", 9)
-    assert store.devices.address("stranger") is None
     store = reopen()
-    assert store.devices.list() == [Device("a", 0, None, 20), Device("b", 6, KEY, 10)]
-    assert store.devices.address("a") is None
+    assert store.devices.list() == [RegisteredDevice("a", 0, None, 20), RegisteredDevice("b", 6, KEY, 10)]
 
 
 def test_removed_means_unknown(store: StateStore, reopen: Reopen) -> None:
     store.devices.add("a", 0, None, 1)
-    store.devices.heard("a", ("127.0.0.1", 9))
     assert store.devices.remove("a") is not None
     assert store.devices.remove("a") is None
-    assert store.devices.address("a") is None
     assert reopen().devices.find("a") is None
 
 

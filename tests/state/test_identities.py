@@ -3,8 +3,8 @@ import pytest
 from state.conftest import Reopen
 from wirelake.errors import ConflictError, InputError
 from wirelake.limits import STATE_TOKEN_BYTES_MAX
-from wirelake.state.identities import hash_token, matches, new_token, unmatched
-from wirelake.state.sessions import Session
+from wirelake.state.identities import dummy_hash, hash_token, new_token, verify_token
+from wirelake.state.sessions import ResumableSession
 from wirelake.state.store import StateStore
 
 WAIT_S = 30
@@ -18,10 +18,10 @@ def test_a_token_is_checked_against_its_hash_and_is_nowhere_in_the_file(store: S
     identity = store.identities.find("ann")
     assert identity is not None
     assert identity.added_at_ms == 5
-    assert matches(identity.secret, token)
-    assert not matches(identity.secret, token + "x")
-    assert not matches(identity.secret, "")
-    assert not matches(identity.secret, "\ud800")
+    assert verify_token(identity.token_hash, token)
+    assert not verify_token(identity.token_hash, token + "x")
+    assert not verify_token(identity.token_hash, "")
+    assert not verify_token(identity.token_hash, "\ud800")
     stored = b"".join(file.read_bytes() for file in store.database.path.parent.iterdir())
     assert b"ann" in stored
     assert token.encode() not in stored
@@ -37,7 +37,7 @@ def test_tokens_and_salts_are_new_each_time() -> None:
 def test_a_token_has_bounds(token: str) -> None:
     with pytest.raises(InputError):
         hash_token(token)
-    assert not matches(SECRET, token)
+    assert not verify_token(SECRET, token)
 
 
 def test_a_name_is_taken_once(store: StateStore, reopen: Reopen) -> None:
@@ -52,17 +52,17 @@ def test_a_token_found_right_is_known_until_it_changes(store: StateStore) -> Non
     store.identities.add("ann", SECRET, 1)
     ann = store.identities.find("ann")
     assert ann is not None
-    assert not store.identities.knows("ann", "right")
-    store.identities.remember(ann, "right")
-    assert store.identities.knows("ann", "right")
-    assert not store.identities.knows("ann", "wrong")
-    assert not store.identities.knows("bob", "right")
+    assert not store.identities.is_verified("ann", "right")
+    store.identities.remember_verified(ann, "right")
+    assert store.identities.is_verified("ann", "right")
+    assert not store.identities.is_verified("ann", "wrong")
+    assert not store.identities.is_verified("bob", "right")
     store.identities.remove("ann")
-    assert not store.identities.knows("ann", "right")
+    assert not store.identities.is_verified("ann", "right")
     store.identities.add("ann", hash_token("other"), 1)
-    assert not store.identities.knows("ann", "right")
-    store.identities.remember(ann, "right")  # a check that took long, of a token that has been replaced since
-    assert not store.identities.knows("ann", "right")
+    assert not store.identities.is_verified("ann", "right")
+    store.identities.remember_verified(ann, "right")  # a check that took long, of a token that has been replaced since
+    assert not store.identities.is_verified("ann", "right")
 
 
 def test_known_tokens_are_bounded(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,15 +71,15 @@ def test_known_tokens_are_bounded(store: StateStore, monkeypatch: pytest.MonkeyP
         store.identities.add(name, SECRET, 1)
         identity = store.identities.find(name)
         assert identity is not None
-        store.identities.remember(identity, "right")
-    assert [store.identities.knows(name, "right") for name in ("a", "b", "c")] == [False, True, True]
+        store.identities.remember_verified(identity, "right")
+    assert [store.identities.is_verified(name, "right") for name in ("a", "b", "c")] == [False, True, True]
 
 
 def test_an_identity_goes_with_all_that_belongs_to_it(store: StateStore, reopen: Reopen) -> None:
     for name in ("ann", "bob"):
         store.identities.add(name, SECRET, 1)
         store.topics.subscribe(name, "@news")
-        store.sessions.save(Session(name.encode(), "magline", name, 100, ("@news",)))
+        store.sessions.save(ResumableSession(name.encode(), "magline", name, 100, ("@news",)))
     removed = store.remove_identity("ann")
     assert removed is not None
     removed.wait(WAIT_S)
@@ -92,7 +92,7 @@ def test_an_identity_goes_with_all_that_belongs_to_it(store: StateStore, reopen:
 
 
 def test_nothing_matches_what_stands_for_nobody() -> None:
-    nobody = unmatched()
-    assert not matches(nobody, "")
-    assert not matches(nobody, "nobody")
-    assert unmatched() != nobody
+    nobody = dummy_hash()
+    assert not verify_token(nobody, "")
+    assert not verify_token(nobody, "nobody")
+    assert dummy_hash() != nobody

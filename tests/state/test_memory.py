@@ -34,6 +34,6 @@ def test_memory_does_not_grow_with_what_waits_for_absent_subscribers(store: Stat
         tracemalloc.stop()
     assert after - before < GROWTH_BYTES_MAX
     assert len(store.topics.backlog("absent 0", rows_max=10)) == 10
-    deliveries = store.topics.deliveries("absent 999", "@news")
+    deliveries = store.topics.delivery_counts("absent 999", "@news")
     assert deliveries is not None
     assert deliveries.pending == PUBLISHED + 2 * STATE_RECENT_NOTIFICATIONS_MAX

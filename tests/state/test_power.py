@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from wirelake.state.records import Record
+from state.series import add_records, stored_records
+from wirelake.state.records import SeriesRecord
 from wirelake.state.store import StateStore
 
 WAIT_S = 30
@@ -57,10 +58,10 @@ def test_what_was_synced_survives_and_the_rest_is_whole_or_gone(
     store.topics.subscribe("ann", "@news").wait(WAIT_S)
     sizes = [log.stat().st_size]  # after the n-th commit
     for number in range(COMMITS):
-        with store.writer.whole():
+        with store.writer.transaction():
             notification, _ = store.topics.publish("@news", b"%d" % number, number)
             store.topics.publish("@twin", bytes(number * 50), number)
-            store.records.set("sisdb", "key", "day", [Record(number, b"x")] * 2)
+            add_records(store, "sisdb", "key", "day", [SeriesRecord(number, b"x")] * 2)
             store.topics.ack("ann", [notification.id])
         store.barrier().wait(WAIT_S)
         sizes.append(log.stat().st_size)
@@ -76,9 +77,11 @@ def test_what_was_synced_survives_and_the_rest_is_whole_or_gone(
         after = StateStore(copy)
         there = after.topics.head("@news")
         assert confirmed <= there <= COMMITS
-        assert [each.content for each in after.topics.after("@news", 0)] == [b"%d" % number for number in range(there)]
+        assert [each.content for each in after.topics.read_after("@news", 0)] == [
+            b"%d" % number for number in range(there)
+        ]
         assert after.topics.head("@twin") == there
-        assert len(after.records.get("sisdb", "key", "day")) == 2 * there
+        assert len(stored_records(after, "sisdb", "key", "day")) == 2 * there
         assert after.topics.backlog("ann") == []
         after.close()
     store.close()

@@ -1,8 +1,9 @@
 import pytest
 
 from state.conftest import Reopen
+from state.series import SERIES_MAX, add_records, find_series, finish, stored_records
 from wirelake.errors import FullError, InputError
-from wirelake.state.records import Field, Record
+from wirelake.state.records import LayoutField, SeriesRecord
 from wirelake.state.store import StateStore
 
 WAIT_S = 30
@@ -10,12 +11,12 @@ SET = "sisdb"
 
 
 def add(store: StateStore, key: str, sdb: str, *times: int) -> None:
-    records = [Record(time, f"{key}.{sdb} {time} {place}".encode()) for place, time in enumerate(times)]
-    store.records.set(SET, key, sdb, records).wait(WAIT_S)
+    records = [SeriesRecord(time, f"{key}.{sdb} {time} {place}".encode()) for place, time in enumerate(times)]
+    add_records(store, SET, key, sdb, records).wait(WAIT_S)
 
 
-def times(records: list[Record]) -> list[int]:
-    return [record.time for record in records]
+def times(contents: list[bytes]) -> list[int]:
+    return [int(content.split()[1]) for content in contents]
 
 
 def test_records_are_read_by_time_whatever_order_they_came_in(store: StateStore, reopen: Reopen) -> None:
@@ -23,19 +24,19 @@ def test_records_are_read_by_time_whatever_order_they_came_in(store: StateStore,
     add(store, "sh", "day", 2)
     store = reopen()
     add(store, "sh", "day", 2, 10)
-    get = store.records.get
-    assert times(get(SET, "sh", "day")) == [-5, 1, 2, 2, 2, 3, 10]
-    assert [record.data for record in get(SET, "sh", "day", since=2, until=2)] == [
+    read = store.records.read
+    assert times(read(SET, "sh", "day")) == [-5, 1, 2, 2, 2, 3, 10]
+    assert read(SET, "sh", "day", since=2, until=2) == [
         b"sh.day 2 2",
         b"sh.day 2 0",
         b"sh.day 2 0",
     ]
-    assert times(get(SET, "sh", "day", since=2, count=4)) == [2, 2, 2, 3]
-    assert times(get(SET, "sh", "day", until=3, count=2, newest=True)) == [2, 3]
-    assert times(get(SET, "sh", "day", bytes_max=11)) == [-5]
-    assert get(SET, "sh", "day", count=0) == []
-    assert get(SET, "sh", "week") == []
-    assert get("other", "sh", "day") == []
+    assert times(read(SET, "sh", "day", since=2, count=4)) == [2, 2, 2, 3]
+    assert times(read(SET, "sh", "day", until=3, count=2, newest=True)) == [2, 3]
+    assert times(read(SET, "sh", "day", bytes_max=10)) == [-5]
+    assert read(SET, "sh", "day", count=0) == []
+    assert read(SET, "sh", "week") == []
+    assert read("other", "sh", "day") == []
 
 
 def test_series_are_found_by_lists_and_stars(store: StateStore, reopen: Reopen) -> None:
@@ -44,35 +45,35 @@ def test_series_are_found_by_lists_and_stars(store: StateStore, reopen: Reopen) 
             add(store, key, sdb, 1)
     add(store, "c", "day", 1)
     store = reopen()
-    find = store.records.find
-    assert find(SET, "*", "*") == [("a", "day"), ("b", "day"), ("c", "day"), ("a", "min"), ("b", "min")]
-    assert find(SET, "c,a,none,a", "min,day") == [("a", "min"), ("c", "day"), ("a", "day")]
-    assert find("other", "*", "*") == []
-    assert store.records.keys(SET) == ["a", "b", "c"]
-    assert store.records.tables(SET) == ["day", "min"]
+    assert find_series(store, SET, "*", "*") == [("a", "day"), ("b", "day"), ("c", "day"), ("a", "min"), ("b", "min")]
+    assert find_series(store, SET, "c,a,none,a", "min,day") == [("a", "min"), ("c", "day"), ("a", "day")]
+    assert find_series(store, "other", "*", "*") == []
+    assert finish(store.records.keys_in_steps(SET, "*", SERIES_MAX)) == ["a", "b", "c"]
+    assert finish(store.records.tables_in_steps(SET)) == ["day", "min"]
 
 
 def test_a_layout_is_kept_and_can_be_replaced(store: StateStore, reopen: Reopen) -> None:
-    store.records.create(SET, "tick", (Field("time", "I", 8), Field("newp", "F", 4, 2)))
-    store.records.create(SET, "day", (Field("time", "I", 8),))
-    store.records.create(SET, "day", (Field("time", "I", 4),))
+    store.records.create(SET, "tick", (LayoutField("time", "I", 8), LayoutField("newp", "F", 4, 2)))
+    store.records.create(SET, "day", (LayoutField("time", "I", 8),))
+    store.records.create(SET, "day", (LayoutField("time", "I", 4),))
     store = reopen()
-    assert store.records.layout(SET, "tick") == (Field("time", "I", 8, 1), Field("newp", "F", 4, 2))
-    assert store.records.layout(SET, "day") == (Field("time", "I", 4),)
+    assert store.records.layout(SET, "tick") == (LayoutField("time", "I", 8, 1), LayoutField("newp", "F", 4, 2))
+    assert store.records.layout(SET, "day") == (LayoutField("time", "I", 4),)
     assert store.records.layout(SET, "none") is None
-    assert store.records.tables(SET) == ["day", "tick"]
+    assert finish(store.records.tables_in_steps(SET)) == ["day", "tick"]
 
 
 def test_dropped_series_are_gone_at_once_and_removed_in_slices(store: StateStore, reopen: Reopen) -> None:
     add(store, "a", "day", *range(25))
     add(store, "b", "day", 1)
-    dropped, commit = store.records.delete(SET, "a,none", "*")
+    dropped, commit = store.records.delete_series(SET, find_series(store, SET, "a,none", "*"))
     assert dropped == 1
     commit.wait(WAIT_S)
-    assert store.records.get(SET, "a", "day") == []
+    assert stored_records(store, SET, "a", "day") == []
+    assert store.records.read(SET, "a", "day") == []
     add(store, "a", "day", 99)
     store = reopen()
-    assert times(store.records.get(SET, "a", "day")) == [99]
+    assert times(store.records.read(SET, "a", "day")) == [99]
     removed = []
     for _ in range(5):
         removed.append(store.records.sweep(10))
@@ -84,10 +85,10 @@ def test_dropped_series_are_gone_at_once_and_removed_in_slices(store: StateStore
 
 def test_a_set_with_a_bad_record_changes_nothing(store: StateStore) -> None:
     with pytest.raises(InputError):
-        store.records.set(SET, "a", "day", [Record(1, b""), Record(2**63, b"")])
+        add_records(store, SET, "a", "day", [SeriesRecord(1, b""), SeriesRecord(2**63, b"")])
     with pytest.raises(InputError):
-        store.records.set(SET, "", "day", [Record(1, b"")])
-    assert store.records.find(SET, "*", "*") == []
+        add_records(store, SET, "", "day", [SeriesRecord(1, b"")])
+    assert find_series(store, SET, "*", "*") == []
 
 
 def test_series_are_bounded(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,14 @@ from pathlib import Path
 
 import pytest
 
+from state.series import stored_records
 from wirelake.errors import StorageError, VersionError
-from wirelake.state.identities import KEYED, Secret, hash_token, matches
-from wirelake.state.records import Record
-from wirelake.state.schema import VERSION, migrate, version_of
-from wirelake.state.sessions import Session
+from wirelake.state.identities import KEYED, TokenHash, hash_token, verify_token
+from wirelake.state.records import SeriesRecord
+from wirelake.state.schema import VERSION, migrate, read_version
+from wirelake.state.sessions import ResumableSession
 from wirelake.state.store import StateStore
-from wirelake.state.subscription import Deliveries
+from wirelake.state.subscriptions import DeliveryCounts
 
 WAIT_S = 30
 TOPIC = 1 << 40
@@ -77,41 +78,41 @@ def test_a_database_of_every_version_opens_with_all_it_held(path: Path, version:
     store = StateStore(path)
     identity = store.identities.find("ann")
     assert identity is not None
-    assert matches(identity.secret, "token")
+    assert verify_token(identity.token_hash, "token")
     keyed = store.identities.find("bob")
-    assert (keyed is not None and keyed.secret == Secret(b"\1\2", b"\3\4", 0, 0, 0, KEYED)) is (version >= 6)
+    assert (keyed is not None and keyed.token_hash == TokenHash(b"\1\2", b"\3\4", 0, 0, 0, KEYED)) is (version >= 6)
     device = store.devices.find("meter")
     assert device is not None
     assert (device.type, device.key, device.added_at_ms) == (6, bytes(range(16)), 11)
     assert [(waiting.position, waiting.content) for waiting in store.topics.backlog("ann")] == [(2, b"two")]
-    assert store.topics.deliveries("ann", "@news") == Deliveries(acked=1, expired=1, pending=1)
+    assert store.topics.delivery_counts("ann", "@news") == DeliveryCounts(acked=1, expired=1, pending=1)
     assert store.topics.head("@old") == 7
-    assert store.records.get("sisdb", "sh", "day") == [Record(4, b"sooner"), Record(5, b"later")]
+    assert stored_records(store, "sisdb", "sh", "day") == [SeriesRecord(4, b"sooner"), SeriesRecord(5, b"later")]
     assert store.values.get(b"k", 0) == b"v"
     assert (store.sessions.find(b"\1", 0) is not None) is (version >= 2)
     assert (store.topics.retained("@old") is not None) is (version >= 3)
-    assert [each.content for each in store.topics.after("@many", 0)] == ([b"one", b"two"] if version >= 4 else [])
+    assert [each.content for each in store.topics.read_after("@many", 0)] == ([b"one", b"two"] if version >= 4 else [])
     assert store.topics.head("@many") == (2 if version >= 4 else 0)
     for sid, since, secret in ((b"\1", 2, b""), (b"\3", 5, b"\n")):
         session = store.sessions.find(sid, 0)
         assert (session is not None and session.resume_secret == secret) is (version >= since)
     assert store.devices.seals("meter") == ({6: b"\v"} if version >= 7 else {})
     # And what later versions brought works here too.
-    store.sessions.save(Session(b"\2", "magline", "ann", 60, ())).wait(WAIT_S)
+    store.sessions.save(ResumableSession(b"\2", "magline", "ann", 60, ())).wait(WAIT_S)
     store.topics.publish("@news", b"four", 40, retain=True)[1].wait(WAIT_S)
     retained = store.topics.retained("@news")
     assert retained is not None
     assert (retained.position, retained.content) == (4, b"four")
     store.close()
     with sqlite3.connect(path) as connection:
-        assert version_of(connection) == VERSION
+        assert read_version(connection) == VERSION
     connection.close()
 
 
 def test_a_step_that_fails_leaves_the_version_before_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(path, VERSION)
     steps = ("",) * VERSION + ("CREATE TABLE half (x); CREATE TABLE half (x)",)
-    monkeypatch.setattr("wirelake.state.schema.STEPS", steps)
+    monkeypatch.setattr("wirelake.state.schema.MIGRATIONS", steps)
     monkeypatch.setattr("wirelake.state.schema.migrate.__defaults__", (VERSION + 1,))
     with pytest.raises(StorageError, match="half already exists"):
         StateStore(path)
@@ -124,7 +125,7 @@ def test_a_later_version_is_refused(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute(f"PRAGMA user_version = {VERSION + 1}")
     connection.close()
-    with pytest.raises(VersionError, match=f"version {VERSION + 1}; this program knows versions up to {VERSION}"):
+    with pytest.raises(VersionError, match=f"version {VERSION + 1}, but this program knows versions up to {VERSION}"):
         StateStore(path)
 
 

@@ -15,7 +15,7 @@ from wirelake.commit import Commit
 from wirelake.errors import BusyError, InUseError, StateError, StorageError
 from wirelake.state.batch import Statement
 from wirelake.state.store import StateStore
-from wirelake.state.subscription import Subscription
+from wirelake.state.subscriptions import Subscription
 
 WAIT_S = 30
 
@@ -72,13 +72,13 @@ def test_another_thread_may_not_change_anything(store: StateStore) -> None:
 
 
 def test_what_is_submitted_while_a_commit_runs_shares_the_next_one(store: StateStore) -> None:
-    with store.writer.whole():
+    with store.writer.transaction():
         commits = {id(store.topics.publish("@news", b"x", 1)[1]) for _ in range(100)}
         assert len(commits) == 1
-        assert store.writer.waiting >= 100
+        assert store.writer.pending_operations >= 100
     store.barrier().wait(WAIT_S)
     assert store.writer.batches_written == 1
-    assert store.writer.waiting == 0
+    assert store.writer.pending_operations == 0
 
 
 def test_a_commit_speaks_after_others_can_see_it_and_not_before(store: StateStore, path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_commit_speaks_after_others_can_see_it_and_not_before(store: StateStor
         seen.put(other.execute("SELECT count(*) FROM notifications").fetchone()[0])
         other.close()
 
-    with store.writer.whole():
+    with store.writer.transaction():
         store.topics.publish("@news", b"x", 1)[1].add_done_callback(look)
         store.topics.publish("@news", b"x", 1)
     assert seen.get(timeout=WAIT_S) == 2
@@ -97,19 +97,19 @@ def test_a_commit_speaks_after_others_can_see_it_and_not_before(store: StateStor
 
 def test_a_commit_is_synced(store: StateStore) -> None:
     full = 2
-    assert store.database.writing.execute("PRAGMA synchronous").fetchone() == (full,)
-    assert store.database.writing.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert store.database.write_connection.execute("PRAGMA synchronous").fetchone() == (full,)
+    assert store.database.write_connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_many_acks_of_one_subscriber_in_a_batch_become_one_row(store: StateStore) -> None:
     store.topics.subscribe("ann", "@news").wait(WAIT_S)
-    changes = store.database.writing.total_changes
-    with store.writer.whole():
+    changes = store.database.write_connection.total_changes
+    with store.writer.transaction():
         for _ in range(50):
             notification, _ = store.topics.publish("@news", b"x", 1)
             store.topics.ack("ann", [notification.id])
     store.barrier().wait(WAIT_S)
-    assert store.database.writing.total_changes - changes == 50 + 1
+    assert store.database.write_connection.total_changes - changes == 50 + 1
 
 
 @pytest.mark.parametrize("limit", ["STATE_WAITING_OPERATIONS_MAX", "STATE_WAITING_BYTES_MAX"])
@@ -119,7 +119,7 @@ def test_more_than_may_wait_is_refused_and_leaves_no_trace(
     monkeypatch.setattr(f"wirelake.state.writer.{limit}", 3)
     store.topics.subscribe("ann", "@news").wait(WAIT_S)
     published = 0
-    with store.writer._gate:  # the writer cannot take up anything in here
+    with store.writer._condition:  # the writer cannot take up anything in here
         while published < 4:
             try:
                 store.topics.publish("@news", b"x" * 100, 1)
@@ -134,11 +134,11 @@ def test_more_than_may_wait_is_refused_and_leaves_no_trace(
 
 
 def test_closing_writes_what_waits_and_ends_the_work(store: StateStore, reopen: Reopen) -> None:
-    with store.writer.whole():
+    with store.writer.transaction():
         _, commit = store.topics.publish("@news", b"x", 1)
     old = store
     store = reopen()
-    assert commit.durable
+    assert commit.is_durable
     assert store.topics.head("@news") == 1
     with pytest.raises(StorageError, match="closed"):
         old.topics.publish("@news", b"x", 1)
@@ -148,12 +148,12 @@ def test_closing_writes_what_waits_and_ends_the_work(store: StateStore, reopen: 
 
 def fill_disk(store: StateStore) -> None:
     """SQLite fails as on a full disk when the file would need another page."""
-    (pages,) = store.database.writing.execute("PRAGMA page_count").fetchone()
-    store.database.writing.execute(f"PRAGMA max_page_count = {pages}")
+    (pages,) = store.database.write_connection.execute("PRAGMA page_count").fetchone()
+    store.database.write_connection.execute(f"PRAGMA max_page_count = {pages}")
 
 
 def make_room(store: StateStore) -> None:
-    store.database.writing.execute("PRAGMA max_page_count = 1000000")
+    store.database.write_connection.execute("PRAGMA max_page_count = 1000000")
 
 
 def test_a_full_disk_fails_the_waiting_and_memory_falls_back_to_what_is_durable(
@@ -163,9 +163,9 @@ def test_a_full_disk_fails_the_waiting_and_memory_falls_back_to_what_is_durable(
     kept, commit = store.topics.publish("@news", b"kept", 1)
     store.values.set(b"k", b"kept", 0)
     store.barrier().wait(WAIT_S)
-    assert commit.durable
+    assert commit.is_durable
     fill_disk(store)
-    with store.writer.whole():
+    with store.writer.transaction():
         _, lost = store.topics.publish("@news", bytes(100_000), 1)
         store.topics.ack("ann", [kept.id])
         store.values.set(b"k", b"lost", 0)
@@ -179,7 +179,7 @@ def test_a_full_disk_fails_the_waiting_and_memory_falls_back_to_what_is_durable(
     assert store.values.get(b"k", 0) == b"kept"
     assert store.values.get(b"new", 0) is None
     assert store.devices.find("meter") is None
-    assert store.topics.subscribed("bob") == []
+    assert store.topics.topics_of("bob") == []
     with pytest.raises(StorageError, match="full"):
         store.topics.publish("@news", b"x", 1)
     make_room(store)
@@ -217,7 +217,7 @@ def test_what_waits_behind_a_failed_batch_fails_with_it(store: StateStore) -> No
     gathered = threading.Event()
     store.writer._write = slow_write  # type: ignore[method-assign]
     _, first = store.topics.publish("@news", bytes(100_000), 1)
-    assert _becomes(lambda: store.writer.waiting == 0), "the writer did not take it up"
+    assert _becomes(lambda: store.writer.pending_operations == 0), "the writer did not take it up"
     behind.append(store.topics.publish("@news", b"small", 1)[1])
     gathered.set()
     for commit in (first, *behind):
@@ -237,7 +237,7 @@ def test_an_operation_cut_by_a_failure_half_way_is_not_written(store: StateStore
     _wait_until_it_writes_again(store)
     stale = store.topics._by_name["@news"]
     assert stale.head == 2
-    late = store.topics._write(stale, "ann", Subscription(2, 2))
+    late = store.topics._write_subscription(stale, "ann", Subscription(2, 2))
     assert late.error is not None
     assert store.topics.head("@news") == 1
 
@@ -247,7 +247,7 @@ def test_a_row_that_cannot_be_written_fails_its_batch_and_no_later_one(store: St
     with pytest.raises(StorageError, match="no such table"):
         bad.wait(WAIT_S)
     _wait_until_it_writes_again(store)
-    store.writer.ready()
+    store.writer.check_writable()
     huge = store.writer.submit(Statement("x", "INSERT INTO probe VALUES ", "(?, 0)"), (2**70,))
     with pytest.raises(StorageError, match="too large"):
         huge.wait(WAIT_S)
@@ -265,7 +265,7 @@ def test_closing_while_there_is_trouble_does_not_hang(store: StateStore, reopen:
 
 
 def _wait_until_it_writes_again(store: StateStore) -> None:
-    assert _becomes(lambda: store.writer.trouble is None), "it did not go on by itself"
+    assert _becomes(lambda: store.writer.error is None), "it did not go on by itself"
 
 
 def _becomes(condition: Callable[[], bool]) -> bool:

@@ -9,7 +9,7 @@ KEEP_MS = 1000
 
 
 def contents(store: StateStore, name: str) -> list[bytes]:
-    return [each.content for each in store.topics.after(name, store.topics.floor(name))]
+    return [each.content for each in store.topics.read_after(name, store.topics.floor(name))]
 
 
 def test_a_stream_keeps_what_everyone_acked_until_it_expires(tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ def test_a_stream_keeps_what_everyone_acked_until_it_expires(tmp_path: Path) -> 
     topics = store.topics
     for name in ("@plain", "@stream"):
         topics.subscribe("ann", name)
-    topics.keep_as_stream("@stream")
+    topics.make_stream("@stream")
     for name in ("@plain", "@stream"):
         for number in range(3):
             topics.publish(name, b"%d" % number, 100 * number)
@@ -35,7 +35,7 @@ def test_a_stream_keeps_what_everyone_acked_until_it_expires(tmp_path: Path) -> 
 
 def test_what_was_not_acked_when_it_expired_is_told(tmp_path: Path) -> None:
     store = StateStore(tmp_path / "state.db")
-    store.topics.keep_as_stream("@stream")
+    store.topics.make_stream("@stream")
     store.topics.subscribe("ann", "@stream")
     for number in range(4):
         store.topics.publish("@stream", b"%d" % number, 0)
@@ -48,7 +48,7 @@ def test_what_was_not_acked_when_it_expired_is_told(tmp_path: Path) -> None:
 
 def test_a_stream_stays_one_over_restarts_and_without_subscribers(tmp_path: Path) -> None:
     store = StateStore(tmp_path / "state.db")
-    store.topics.keep_as_stream("@stream")
+    store.topics.make_stream("@stream")
     store.topics.publish("@stream", b"one", 0)
     store.close()
     store = StateStore(tmp_path / "state.db")

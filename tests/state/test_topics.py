@@ -5,15 +5,15 @@ import pytest
 from state.conftest import Reopen
 from wirelake.errors import FullError, InputError
 from wirelake.limits import STATE_ACK_RANGES_MAX, STATE_CONTENT_BYTES_MAX, STATE_RECENT_NOTIFICATIONS_MAX
-from wirelake.state.notification import Notification
+from wirelake.state.notifications import StoredNotification
 from wirelake.state.store import StateStore
-from wirelake.state.subscription import Deliveries
+from wirelake.state.subscriptions import DeliveryCounts
 
 WAIT_S = 30
 DAY_MS = 24 * 3600 * 1000
 
 
-def publish(store: StateStore, topic: str, *contents: bytes, now_ms: int = 1) -> list[Notification]:
+def publish(store: StateStore, topic: str, *contents: bytes, now_ms: int = 1) -> list[StoredNotification]:
     """Published and durable."""
     made = [store.topics.publish(topic, content, now_ms) for content in contents]
     store.barrier().wait(WAIT_S)
@@ -39,7 +39,7 @@ def test_a_subscription_starts_at_the_end_and_waits_for_its_acks(store: StateSto
     assert waiting(store, "ann") == [b"1", b"3"]
     store.topics.ack("ann", [one.id])
     assert waiting(store, "ann") == [b"3"]
-    assert store.topics.deliveries("ann", "@news") == Deliveries(acked=2, expired=0, pending=1)
+    assert store.topics.delivery_counts("ann", "@news") == DeliveryCounts(acked=2, expired=0, pending=1)
     store.topics.ack("ann", [three.id, three.id])
     assert waiting(store, "ann") == []
 
@@ -50,7 +50,7 @@ def test_all_of_it_is_there_after_reopening(store: StateStore, reopen: Reopen) -
     store.topics.ack("ann", [second.id]).wait(WAIT_S)
     store = reopen()
     assert store.topics.backlog("ann") == [first, third]
-    assert store.topics.subscribed("ann") == ["@news"]
+    assert store.topics.topics_of("ann") == ["@news"]
     assert list(store.topics.subscribers("@news")) == ["ann"]
     (fourth,) = publish(store, "@news", b"4")
     assert fourth.position == 4
@@ -94,34 +94,34 @@ def test_a_backlog_of_several_topics_is_oldest_first_and_bounded(store: StateSto
 
 def test_reading_on_from_a_position_is_the_same_from_memory_and_disk(store: StateStore, reopen: Reopen) -> None:
     made = publish(store, "@news", *[b"%d" % number for number in range(STATE_RECENT_NOTIFICATIONS_MAX + 10)])
-    from_disk = store.topics.after("@news", 0, rows_max=3)
-    from_memory = store.topics.after("@news", 100, rows_max=3)
+    from_disk = store.topics.read_after("@news", 0, rows_max=3)
+    from_memory = store.topics.read_after("@news", 100, rows_max=3)
     assert from_disk == made[:3]
     assert from_memory == made[100:103]
-    assert store.topics.after("@news", made[-1].position) == []
-    assert reopen().topics.after("@news", 100, rows_max=3) == from_memory
+    assert store.topics.read_after("@news", made[-1].position) == []
+    assert reopen().topics.read_after("@news", 100, rows_max=3) == from_memory
 
 
 def test_the_newest_come_first_from_memory_and_disk_and_within_bounds(store: StateStore, reopen: Reopen) -> None:
     publish(store, "@a", *[str(number).encode() for number in range(10)])
     for each in each_of(store, reopen):
-        found = each.topics.newest("@a", 0, 4, 100)
+        found = each.topics.read_newest("@a", 0, 4, 100)
         assert [row.content for row in found] == [b"9", b"8", b"7", b"6"]
-        assert [row.position for row in each.topics.newest("@a", 8, 4, 100)] == [10, 9]
-        assert len(each.topics.newest("@a", 0, 10, 3)) == 3
-        assert len(each.topics.newest("@a", 0, 10, 0)) == 1, "at least one"
-        assert each.topics.newest("@nobody", 0, 4, 100) == []
+        assert [row.position for row in each.topics.read_newest("@a", 8, 4, 100)] == [10, 9]
+        assert len(each.topics.read_newest("@a", 0, 10, 3)) == 3
+        assert len(each.topics.read_newest("@a", 0, 10, 0)) == 1, "at least one"
+        assert each.topics.read_newest("@nobody", 0, 4, 100) == []
 
 
 def test_what_is_not_durable_cannot_be_read(store: StateStore) -> None:
     store.topics.subscribe("ann", "@news")
-    with store.writer.whole():  # the writer cannot take up anything in here
+    with store.writer.transaction():  # the writer cannot take up anything in here
         store.topics.publish("@news", b"1", 1)
         assert store.topics.head("@news") == 1
-        assert store.topics.after("@news", 0) == []
+        assert store.topics.read_after("@news", 0) == []
         assert waiting(store, "ann") == []
     store.barrier().wait(WAIT_S)
-    assert len(store.topics.after("@news", 0)) == 1
+    assert len(store.topics.read_after("@news", 0)) == 1
 
 
 def test_ack_through_passes_everything_up_to_a_position(store: StateStore) -> None:
@@ -131,7 +131,7 @@ def test_ack_through_passes_everything_up_to_a_position(store: StateStore) -> No
     store.topics.ack_through("ann", "@news", 2)
     assert waiting(store, "ann") == [b"4"]
     store.topics.ack_through("ann", "@news", 99)
-    assert store.topics.deliveries("ann", "@news") == Deliveries(acked=4, expired=0, pending=0)
+    assert store.topics.delivery_counts("ann", "@news") == DeliveryCounts(acked=4, expired=0, pending=0)
     publish(store, "@news", b"5")
     assert waiting(store, "ann") == [b"5"]
 
@@ -141,7 +141,7 @@ def test_more_gaps_than_the_limit_are_refused_and_nothing_is_acked(store: StateS
     made = publish(store, "@news", *[b"x"] * (2 * STATE_ACK_RANGES_MAX + 4))
     with pytest.raises(FullError, match="gaps"):
         store.topics.ack("ann", [notification.id for notification in made[1::2]])
-    assert store.topics.deliveries("ann", "@news") == Deliveries(acked=0, expired=0, pending=len(made))
+    assert store.topics.delivery_counts("ann", "@news") == DeliveryCounts(acked=0, expired=0, pending=len(made))
 
 
 def test_what_all_have_acked_is_removed_and_the_rest_is_not(store: StateStore, reopen: Reopen) -> None:
@@ -172,7 +172,7 @@ def test_expiry_runs_in_slices_and_is_told_and_counted(store: StateStore, reopen
     store.barrier().wait(WAIT_S)
     for current in each_of(store, reopen):
         assert waiting(current, "ann") == [b"new"]
-        assert current.topics.deliveries("ann", "@news") == Deliveries(acked=2, expired=23, pending=1)
+        assert current.topics.delivery_counts("ann", "@news") == DeliveryCounts(acked=2, expired=23, pending=1)
 
 
 def test_the_last_retained_value_outlives_its_notification(store: StateStore, reopen: Reopen) -> None:
@@ -207,10 +207,10 @@ def test_forgetting_an_identity_ends_its_subscriptions_only(store: StateStore, r
     for name in ("ann", "bob"):
         store.topics.subscribe(name, "@a")
         store.topics.subscribe(name, "@b")
-    store.topics.forget("ann").wait(WAIT_S)
+    store.topics.unsubscribe_all("ann").wait(WAIT_S)
     for current in each_of(store, reopen):
-        assert current.topics.subscribed("ann") == []
-        assert current.topics.subscribed("bob") == ["@a", "@b"]
+        assert current.topics.topics_of("ann") == []
+        assert current.topics.topics_of("bob") == ["@a", "@b"]
         assert list(current.topics.subscribers("@a")) == ["bob"]
 
 
@@ -234,7 +234,7 @@ def test_who_acked_one_notification(store: StateStore) -> None:
     ids = [topics.publish("@t", b"", 1)[0].id for _ in range(3)]
     topics.subscribe("late", "@t")
     topics.ack("a", [ids[0], ids[2]])
-    assert [topics.acked("a", "@t", position) for position in (1, 2, 3)] == [True, False, True]
-    assert topics.acked("late", "@t", 3) is None
-    assert topics.acked("nobody", "@t", 1) is None
-    assert topics.acked("a", "@other", 1) is None
+    assert [topics.is_acked("a", "@t", position) for position in (1, 2, 3)] == [True, False, True]
+    assert topics.is_acked("late", "@t", 3) is None
+    assert topics.is_acked("nobody", "@t", 1) is None
+    assert topics.is_acked("a", "@other", 1) is None

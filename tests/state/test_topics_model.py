@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from wirelake.state.notification import Notification
+from wirelake.state.notifications import StoredNotification
 from wirelake.state.store import StateStore
-from wirelake.state.subscription import Deliveries
+from wirelake.state.subscriptions import DeliveryCounts
 
 WAIT_S = 30
 KEEP_MS = 10
@@ -23,7 +23,7 @@ class Waiting:
     """One identity's notifications of one topic, each in one state."""
 
     def __init__(self) -> None:
-        self.pending: dict[int, Notification] = {}
+        self.pending: dict[int, StoredNotification] = {}
         self.acked = 0
         self.expired = 0
 
@@ -36,7 +36,7 @@ class TopicsModel(RuleBasedStateMachine):
         self.held = ExitStack()
         self.is_held = False
         self.now_ms = 0
-        self.published: dict[str, list[Notification]] = {"@a": [], "@b": []}
+        self.published: dict[str, list[StoredNotification]] = {"@a": [], "@b": []}
         self.subscriptions: dict[tuple[str, str], Waiting] = {}
 
     def teardown(self) -> None:
@@ -57,7 +57,7 @@ class TopicsModel(RuleBasedStateMachine):
         for notification in notifications:
             self._published(notification)
 
-    def _published(self, notification: Notification) -> None:
+    def _published(self, notification: StoredNotification) -> None:
         topic = notification.topic
         assert notification.position == len(self.published[topic]) + 1
         self.published[topic].append(notification)
@@ -124,7 +124,7 @@ class TopicsModel(RuleBasedStateMachine):
     @rule()
     def hold_the_writer(self) -> None:
         """What follows gathers in one batch, and the disk stays behind memory."""
-        self.held.enter_context(self.store.writer.whole())
+        self.held.enter_context(self.store.writer.transaction())
         self.is_held = True
 
     @rule()
@@ -143,8 +143,8 @@ class TopicsModel(RuleBasedStateMachine):
     @invariant()
     def every_delivery_is_in_the_state_it_should_be(self) -> None:
         for (name, topic), waiting in self.subscriptions.items():
-            expected = Deliveries(waiting.acked, waiting.expired, len(waiting.pending))
-            assert self.store.topics.deliveries(name, topic) == expected
+            expected = DeliveryCounts(waiting.acked, waiting.expired, len(waiting.pending))
+            assert self.store.topics.delivery_counts(name, topic) == expected
 
     @precondition(lambda self: not self.is_held)
     @invariant()
@@ -160,7 +160,7 @@ class TopicsModel(RuleBasedStateMachine):
     def disk_holds_what_is_above_the_floor(self) -> None:
         self.store.barrier().wait(WAIT_S)
         for topic, published in self.published.items():
-            kept = self.store.topics.after(topic, 0)
+            kept = self.store.topics.read_after(topic, 0)
             assert kept == published[self.store.topics.floor(topic) :]
 
 

@@ -3,9 +3,10 @@ from pathlib import Path
 import pytest
 
 from state.conftest import Reopen
+from state.series import matching_keys
 from wirelake.errors import FullError, InputError
 from wirelake.state.store import StateStore
-from wirelake.state.values import NO_END, NO_KEY, Only
+from wirelake.state.values import NO_EXPIRY, NO_KEY, SetCondition
 
 WAIT_S = 30
 
@@ -18,7 +19,7 @@ def test_values_end_when_they_should(store: StateStore, reopen: Reopen) -> None:
     assert store.values.get(b"short", 100) is None
     assert store.values.remaining_ms(b"short", 40) == 60
     assert store.values.remaining_ms(b"short", 100) == NO_KEY
-    assert store.values.remaining_ms(b"long", 40) == NO_END
+    assert store.values.remaining_ms(b"long", 40) == NO_EXPIRY
     assert store.values.exists([b"short", b"long", b"long", b"none"], 100) == 2
     assert store.values.expire(b"short", 500, 100) is None
     assert store.values.expire(b"long", 500, 100) is not None
@@ -26,13 +27,13 @@ def test_values_end_when_they_should(store: StateStore, reopen: Reopen) -> None:
 
 
 def test_set_only_if(store: StateStore) -> None:
-    assert store.values.set(b"k", b"1", 0, only=Only.IF_PRESENT) is None
-    assert store.values.set(b"k", b"1", 0, only=Only.IF_ABSENT, expires_at_ms=10) is not None
-    assert store.values.set(b"k", b"2", 5, only=Only.IF_ABSENT) is None
+    assert store.values.set(b"k", b"1", 0, only=SetCondition.IF_PRESENT) is None
+    assert store.values.set(b"k", b"1", 0, only=SetCondition.IF_ABSENT, expires_at_ms=10) is not None
+    assert store.values.set(b"k", b"2", 5, only=SetCondition.IF_ABSENT) is None
     assert store.values.get(b"k", 5) == b"1"
-    assert store.values.set(b"k", b"2", 10, only=Only.IF_PRESENT) is None
-    assert store.values.set(b"k", b"3", 10, only=Only.IF_ABSENT) is not None
-    assert store.values.set(b"k", b"4", 10, only=Only.IF_PRESENT) is not None
+    assert store.values.set(b"k", b"2", 10, only=SetCondition.IF_PRESENT) is None
+    assert store.values.set(b"k", b"3", 10, only=SetCondition.IF_ABSENT) is not None
+    assert store.values.set(b"k", b"4", 10, only=SetCondition.IF_PRESENT) is not None
     assert store.values.get(b"k", 99) == b"4"
 
 
@@ -44,7 +45,7 @@ def test_a_scan_gives_each_lasting_key_once_whatever_happens_meanwhile(store: St
     seen: list[bytes] = []
     cursor, turn = 0, 0
     while True:
-        cursor, keys = store.values.scan(cursor, b"key*", 7, 0)
+        ((cursor, keys),) = store.values.scan_in_steps(b"key*", cursor, 7, 0)
         seen += keys
         store.values.delete([b"passing key %d" % turn], 0)
         store.values.set(b"key %d" % turn, b"new", 0)
@@ -61,14 +62,14 @@ def test_the_sweep_removes_what_is_over_from_memory_and_disk(store: StateStore, 
         store.values.set(b"%d" % number, b"x", 0, expires_at_ms=number + 1)
     store.barrier().wait(WAIT_S)
     assert [_swept(store, 10, 8) for _ in range(3)] == [8, 2, 0]
-    assert len(store.values.keys(b"*", 0)) == 10
-    assert len(reopen().values.keys(b"*", 0)) == 10
+    assert len(matching_keys(store.values, b"*", 0)) == 10
+    assert len(matching_keys(reopen().values, b"*", 0)) == 10
 
 
 def test_the_sweep_spares_what_was_set_anew_a_moment_ago(store: StateStore, reopen: Reopen) -> None:
     store.values.set(b"k", b"old", 0, expires_at_ms=1)
     store.barrier().wait(WAIT_S)
-    with store.writer.whole():  # on disk it is still the old one
+    with store.writer.transaction():  # on disk it is still the old one
         store.values.set(b"k", b"new", 5)
         assert store.values.sweep(5, 10) == 1
     assert reopen().values.get(b"k", 5) == b"new"

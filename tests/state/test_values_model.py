@@ -9,9 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from state.series import matching_keys
 from wirelake.errors import WrongTypeError
 from wirelake.state.store import StateStore
-from wirelake.state.values import NO_END, NO_KEY, Only
+from wirelake.state.values import NO_EXPIRY, NO_KEY, SetCondition
 
 WAIT_S = 30
 keys = st.sampled_from([b"a", b"ab", b"b", b"", b"\xff"])
@@ -36,9 +37,9 @@ class ValuesModel(RuleBasedStateMachine):
     def end(self, after_ms: int | None) -> int | None:
         return None if after_ms is None else self.now_ms + after_ms
 
-    @rule(key=keys, value=st.binary(max_size=3), after_ms=ends, only=st.none() | st.sampled_from(Only))
-    def set(self, key: bytes, value: bytes, after_ms: int | None, only: Only | None) -> None:
-        allowed = only is None or (key in self.model) is (only is Only.IF_PRESENT)
+    @rule(key=keys, value=st.binary(max_size=3), after_ms=ends, only=st.none() | st.sampled_from(SetCondition))
+    def set(self, key: bytes, value: bytes, after_ms: int | None, only: SetCondition | None) -> None:
+        allowed = only is None or (key in self.model) is (only is SetCondition.IF_PRESENT)
         done = self.store.values.set(key, value, self.now_ms, expires_at_ms=self.end(after_ms), only=only)
         assert (done is not None) is allowed
         if allowed:
@@ -105,7 +106,7 @@ class ValuesModel(RuleBasedStateMachine):
     @rule()
     def hold_the_writer(self) -> None:
         """What follows gathers in one batch, and the disk stays behind memory."""
-        self.held.enter_context(self.store.writer.whole())
+        self.held.enter_context(self.store.writer.transaction())
 
     @rule()
     def let_the_writer_go(self) -> None:
@@ -127,8 +128,8 @@ class ValuesModel(RuleBasedStateMachine):
     @invariant()
     def both_hold_the_same(self) -> None:
         values, now_ms = self.store.values, self.now_ms
-        assert sorted(values.keys(b"*", now_ms)) == sorted(self.model)
-        assert sorted(values.keys(b"a*", now_ms)) == sorted(key for key in self.model if key.startswith(b"a"))
+        assert sorted(matching_keys(values, b"*", now_ms)) == sorted(self.model)
+        assert sorted(matching_keys(values, b"a*", now_ms)) == sorted(key for key in self.model if key.startswith(b"a"))
         for key in (b"a", b"ab", b"b", b"", b"\xff"):
             value, end = self.model.get(key, (None, None))
             if isinstance(value, dict):
@@ -136,7 +137,7 @@ class ValuesModel(RuleBasedStateMachine):
                 assert values.type(key, now_ms) == "hash"
             else:
                 assert values.get(key, now_ms) == value
-            remaining = NO_KEY if key not in self.model else NO_END if end is None else end - now_ms
+            remaining = NO_KEY if key not in self.model else NO_EXPIRY if end is None else end - now_ms
             assert values.remaining_ms(key, now_ms) == remaining
 
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from wirelake.log.log import Log
-from wirelake.log.settings import LogSettings
+from wirelake.log.segments.log import SegmentLog
+from wirelake.log.segments.settings import LogSettings
 
 AT_US = 1_900_000_000_000_000  # 2030-03-17 17:46:40 UTC
 ID = "f82a8d91-1-2"
@@ -16,7 +16,7 @@ class Written:
     """Each record a millisecond after the one before."""
 
     def __init__(self, data: Path) -> None:
-        self._log = Log(data / "log", LogSettings())
+        self._log = SegmentLog(data / "log", LogSettings())
         self._at_us = AT_US
 
     def add(self, event: str, frame: bytes = b"", *, direction: str = "", note: Any = None, **who: str) -> int:

@@ -40,7 +40,7 @@ from wirelake.message import (
     FETCH_FORMAT,
     TOPIC,
     Device,
-    Fault,
+    FailureCode,
     Kind,
     Message,
     Op,
@@ -51,10 +51,9 @@ from wirelake.message import (
 )
 from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.session import Closing
-from wirelake.state.backlog import Room
-from wirelake.state.notification import Notification
+from wirelake.state.notifications import BacklogLimits, StoredNotification
 from wirelake.state.store import StateStore
-from wirelake.state.topics import Run
+from wirelake.state.topics import PublishRequest
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +61,7 @@ _TOPIC: Final = re.compile(TOPIC)
 RETAIN: Final = "retain"  # header of a notification
 RECEIVED: Final = "received"
 
-RecordPublished = Callable[[Sequence[Notification], bool], None]  # in their order; whether the last value is kept
+RecordPublished = Callable[[Sequence[StoredNotification], bool], None]  # in their order; whether the last value is kept
 Builtin = Callable[[Peer, Message, float], None]  # a service of the gateway's own
 
 
@@ -98,7 +97,7 @@ class Broker:
     def joined(self, peer: Peer) -> None:
         """The peer's login was accepted: its durable subscriptions are its identity's."""
         if peer.fetches:
-            for name in self._state.topics.subscribed(peer.identity):
+            for name in self._state.topics.topics_of(peer.identity):
                 self.durable.attach(peer, name)
 
     def topics_of(self, peer: Peer) -> list[str]:
@@ -107,7 +106,7 @@ class Broker:
 
     def rejoin(self, peer: Peer, topic: str) -> None:
         """The session was subscribed to this before its connection was lost."""
-        if Topic(topic).durable:
+        if Topic(topic).is_durable:
             self.durable.attach(peer, topic)
         else:
             self.live.subscribe(peer, topic)
@@ -131,9 +130,9 @@ class Broker:
         try:
             self._handle(peer, message, now_s, now_ms)
         except (InputError, EncodeError, TranslationError, StateError) as error:
-            peer.say(failed(message.correlation, str(error), Fault.BAD_REQUEST))
+            peer.say(failed(message.correlation, str(error), FailureCode.BAD_REQUEST))
         except StorageError as error:
-            peer.say(failed(message.correlation, str(error), Fault.STORAGE))
+            peer.say(failed(message.correlation, str(error), FailureCode.STORAGE))
 
     @property
     def waiting(self) -> bool:
@@ -168,7 +167,7 @@ class Broker:
         """
         check_topic(topic)
         content = content_of(message)
-        if not Topic(topic).durable:
+        if not Topic(topic).is_durable:
             notification = Message(
                 kind=Kind.NOTIFICATION,
                 source=publisher,
@@ -190,16 +189,16 @@ class Broker:
             kept, commit = self.durable.publish_many([(bundle.topic, bundle.contents(), peer.identity)], now_ms)
             self._record_published(kept, False)
         except InputError as error:
-            peer.say(failed(correlation, str(error), Fault.BAD_REQUEST))
+            peer.say(failed(correlation, str(error), FailureCode.BAD_REQUEST))
         except StorageError as error:
-            peer.say(failed(correlation, str(error), Fault.STORAGE))
+            peer.say(failed(correlation, str(error), FailureCode.STORAGE))
         else:
             receivers = len(self._state.topics.subscribers(bundle.topic))
             self.after(
                 commit, peer, Message(kind=Kind.RESPONSE, correlation=correlation, fields={"receivers": receivers})
             )
 
-    def _record_each(self, notifications: Sequence[Notification], retain: bool) -> None:
+    def _record_each(self, notifications: Sequence[StoredNotification], retain: bool) -> None:
         for kept in notifications:
             note = {"id": kept.id, "position": kept.position, "type": kept.type, "by": kept.publisher}
             self._record("publish", kept.topic, kept.content, {**note, "retain": True} if retain else note)
@@ -224,7 +223,7 @@ class Broker:
                 if commit.error is None:
                     self.telling.say(peer, answer)
             elif commit.error is not None:
-                peer.say(failed(answer.correlation, str(commit.error), Fault.STORAGE))
+                peer.say(failed(answer.correlation, str(commit.error), FailureCode.STORAGE))
             else:
                 self._answer(peer, answer)
 
@@ -279,7 +278,7 @@ class Broker:
         report = _as_report(message)
         report = replace(report, fields={**report.fields, "serial": serial, BROADCAST: True})
         names = [f"{self.devices_topic}/{serial}", f"{self.devices_topic}/{EVERY_DEVICE}"]
-        if not Topic(self.devices_topic).durable:
+        if not Topic(self.devices_topic).is_durable:
             for name in names:
                 with suppress(InputError):  # a serial that cannot be part of a name
                     self.publish(name, report, serial, now_ms)
@@ -300,7 +299,7 @@ class Broker:
             now_ms,
         )
 
-    def _publish_runs(self, runs: Sequence[Run], now_ms: int) -> Commit | None:
+    def _publish_runs(self, runs: Sequence[PublishRequest], now_ms: int) -> Commit | None:
         """Publish all whose topic can be one."""
         good = [run for run in runs if _is_topic(run[0])]
         if not good:
@@ -319,7 +318,7 @@ class Broker:
                 commit = self.durable.acked(peer.identity, _texts(message, "ids"))
                 self.after(commit, peer, answered(message))
             case Op.TOPICS:
-                self._answer(peer, answered(message, fields={"topics": self._state.topics.subscribed(peer.identity)}))
+                self._answer(peer, answered(message, fields={"topics": self._state.topics.topics_of(peer.identity)}))
             case Op.BACKLOG:
                 self.jobs.start(peer, message, self._backlog(peer, message, _room(message)))
             case Op.REGISTER:
@@ -334,9 +333,9 @@ class Broker:
             case _:
                 self._answer(peer, answered(message))
 
-    def _backlog(self, peer: Peer, message: Message, room: Room) -> Job:
+    def _backlog(self, peer: Peer, message: Message, room: BacklogLimits) -> Job:
         """An identity may have thousands of topics, and what waits in each is on disk."""
-        waiting = yield from self._state.topics.fitting_slices(peer.identity, room)
+        waiting = yield from self._state.topics.read_backlog_in_steps(peer.identity, room)
         parts = tuple(as_message(notification) for notification in waiting.rows)
         self._answer(peer, answered(message, name="message_list", parts=parts))
         self.durable.listed(peer, waiting)
@@ -346,13 +345,13 @@ class Broker:
         commit = None
         retained = []
         for name in topics:
-            if Topic(name).durable:
+            if Topic(name).is_durable:
                 new = peer.identity not in self._state.topics.subscribers(name)
                 if new:
                     retained.append(self._state.topics.retained(name))
                 commit = self._state.topics.subscribe(peer.identity, name)
                 if new:
-                    start, ids = self._state.topics.head(name), self._state.topics.ids(name)
+                    start, ids = self._state.topics.head(name), self._state.topics.id_prefix(name)
                     self._record("subscribe", name, b"", {"identity": peer.identity, "ids": ids, "start": start})
                 self.durable.attach(peer, name)
             else:
@@ -368,7 +367,7 @@ class Broker:
         commit = None
         topics = _names(message, "topics")
         for name in topics:
-            if Topic(name).durable:
+            if Topic(name).is_durable:
                 subscribed = peer.identity in self._state.topics.subscribers(name)
                 commit = self._state.topics.unsubscribe(peer.identity, name)
                 if subscribed:
@@ -391,7 +390,7 @@ class Broker:
             device = self.devices.get(message.target.serial)
             if device is None:
                 text = f"device {message.target.serial} was not heard yet"
-                peer.say(failed(message.correlation, text, Fault.NOT_FOUND))
+                peer.say(failed(message.correlation, text, FailureCode.NOT_FOUND))
                 return
             self.services.call(peer, message, device, now_s, timeout_s)
             return
@@ -458,10 +457,10 @@ def _texts(message: Message, field: str) -> list[str]:
     return list(texts)
 
 
-def _room(message: Message) -> Room:
+def _room(message: Message) -> BacklogLimits:
     """What whoever asks for a backlog has room for, within our own bounds."""
     try:
-        room = convert(message.fields, Room)
+        room = convert(message.fields, BacklogLimits)
     except ValidationError as error:
         raise InputError(f"no such room for a backlog: {error}") from error
     rows_max, bytes_max = min(room.rows_max, BROKER_BACKLOG_ROWS), min(room.bytes_max, BROKER_BACKLOG_BYTES)

@@ -32,10 +32,9 @@ from wirelake.limits import (
 )
 from wirelake.message import Message
 from wirelake.protocols.session import Closing
-from wirelake.state.backlog import Backlog
-from wirelake.state.notification import Notification
-from wirelake.state.topics import Run as Published
-from wirelake.state.topics import Topics
+from wirelake.state.notifications import Backlog, StoredNotification
+from wirelake.state.topics import PublishRequest as Published
+from wirelake.state.topics import TopicStore
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ _log = logging.getLogger(__name__)
 class DurableTopics:
     def __init__(
         self,
-        topics: Topics,
+        topics: TopicStore,
         record: Record,
         telling: Telling | None = None,
         resend_s: float = BROKER_RESEND_S,
@@ -61,9 +60,9 @@ class DurableTopics:
         self._feeds: dict[str, dict[str, Feed]] = {}  # topic → peer id → feed
         self._of_peer: dict[str, dict[str, Feed]] = {}  # peer id → topic → feed
         self._sessions: Counter[str] = Counter()  # identity → its peers that are fed
-        self._waiting: dict[Commit, list[Notification]] = {}
+        self._waiting: dict[Commit, list[StoredNotification]] = {}
         self._unreleased: dict[str, int] = {}  # topic → the first position that is not yet written to anybody
-        self._released: list[Notification] = []
+        self._released: list[StoredNotification] = []
         self._behind: dict[Feed, None] = {}
         self._due: list[tuple[float, int, Feed]] = []  # a heap: when a feed has to be looked at for sending again
         self._pushed = 0
@@ -77,7 +76,7 @@ class DurableTopics:
         publisher: str,
         *,
         retain: bool = False,
-    ) -> tuple[Notification, Commit]:
+    ) -> tuple[StoredNotification, Commit]:
         notification, commit = self.topics.publish(name, content, now_ms, type=type, publisher=publisher, retain=retain)
         self._unreleased.setdefault(name, notification.position)
         waiting = self._waiting.get(commit)
@@ -88,7 +87,7 @@ class DurableTopics:
             commit.add_done_callback(self._decided)
         return notification, commit
 
-    def publish_many(self, runs: Sequence[Published], now_ms: int) -> tuple[list[Notification], Commit]:
+    def publish_many(self, runs: Sequence[Published], now_ms: int) -> tuple[list[StoredNotification], Commit]:
         """Durable together."""
         notifications, commit = self.topics.publish_many(runs, now_ms)
         place = 0
@@ -177,7 +176,7 @@ class DurableTopics:
     def flush(self, now_s: float) -> None:
         """Write what was released to those who stand right before it, and one slice to those who lag."""
         released, self._released = self._released, []
-        by_topic: dict[str, list[Notification]] = {}
+        by_topic: dict[str, list[StoredNotification]] = {}
         for name, together in groupby(released, attrgetter("topic")):
             by_topic.setdefault(name, []).extend(together)
         for name, run in by_topic.items():
@@ -186,7 +185,7 @@ class DurableTopics:
                 self._feed(list(feeds.values()), run, now_s)
             if name in self.readers:
                 for waiting in self.readers.pop(name):
-                    if not waiting.done:
+                    if not waiting.is_done:
                         waiting.resolve()
             if run[-1].position >= self.topics.head(name):
                 self._unreleased.pop(name, None)
@@ -245,14 +244,14 @@ class DurableTopics:
 
     def listed(self, peer: Peer, backlog: Backlog) -> None:
         """The peer asked what waits for it, and this is the answer."""
-        of_topic: dict[str, list[Notification]] = {}
+        of_topic: dict[str, list[StoredNotification]] = {}
         for row in backlog.rows:
             of_topic.setdefault(row.topic, []).append(row)
         for name, waiting in of_topic.items():
             for run in in_a_row(waiting):
                 self._notes.delivered([peer], name, run[0].position, run[-1].position, 1)
         feeds = self._of_peer.get(peer.id, {})
-        for passed in backlog.passed_over:
+        for passed in backlog.oversized:
             feed = feeds.get(passed.topic)
             if feed is not None:
                 why = f"a content of {passed.content_bytes} bytes is too long for {peer.protocol}"
@@ -285,7 +284,7 @@ class DurableTopics:
         else:  # whoever published them is told, and nobody else ever hears of them
             self.reconcile()
 
-    def _feed(self, feeds: Iterable[Feed], run: list[Notification], now_s: float) -> None:
+    def _feed(self, feeds: Iterable[Feed], run: list[StoredNotification], now_s: float) -> None:
         """A run of consecutive positions, from memory."""
         first, last = run[0].position, run[-1].position
         encoded: dict[object, tuple[bytes, Refusals]] = {}
@@ -323,7 +322,7 @@ class DurableTopics:
             self._behind.pop(feed, None)  # `drained` brings it back
             return
         head = self._released_head(feed.topic)
-        read = self.topics.after(feed.topic, feed.position, BROKER_CATCH_UP_ROWS, BROKER_CATCH_UP_BYTES)
+        read = self.topics.read_after(feed.topic, feed.position, BROKER_CATCH_UP_ROWS, BROKER_CATCH_UP_BYTES)
         read = [row for row in read if row.position <= head]
         wanted = self._wanted(feed, read)
         self._told(feed, wanted, self._tell(peer, wanted), now_s)
@@ -332,14 +331,14 @@ class DurableTopics:
             feed.behind = False
             self._behind.pop(feed, None)
 
-    def _wanted(self, feed: Feed, rows: list[Notification]) -> list[Notification]:
+    def _wanted(self, feed: Feed, rows: list[StoredNotification]) -> list[StoredNotification]:
         """Without what was acked before this connection came."""
         subscription = self.topics.subscription(feed.peer.identity, feed.topic)
         if subscription is None or not rows or rows[0].position > feed.begun:
             return rows
-        return [row for row in rows if row.position > feed.begun or subscription.waits_for(row.position)]
+        return [row for row in rows if row.position > feed.begun or subscription.is_pending(row.position)]
 
-    def _tell(self, peer: Peer, rows: Sequence[Notification]) -> Refusals:
+    def _tell(self, peer: Peer, rows: Sequence[StoredNotification]) -> Refusals:
         """With one write, if there is anything to say. Answers what cannot be said."""
         messages = as_messages(rows)
         if peer.audience is None:
@@ -359,7 +358,7 @@ class DurableTopics:
         refusals: Refusals = {}
         return b"".join([self._telling.encoded(peer, message, refusals) for message in messages]), refusals
 
-    def _told(self, feed: Feed, rows: list[Notification], refusals: Refusals, now_s: float) -> None:
+    def _told(self, feed: Feed, rows: list[StoredNotification], refusals: Refusals, now_s: float) -> None:
         """These were written for the first time, but for those that cannot be said."""
         for told in in_a_row([row for row in rows if row.id not in refusals]):
             self._delivered([feed], told[0].position, told[-1].position, now_s)
@@ -388,8 +387,8 @@ class DurableTopics:
             feed.unacked.resent(run, run.last, None, now_s)
             return 0
         first = max(run.first, subscription.cursor + 1)
-        read = self.topics.after(feed.topic, first - 1, rows_max, BROKER_CATCH_UP_BYTES)
-        rows = [row for row in read if row.position <= run.last and subscription.waits_for(row.position)]
+        read = self.topics.read_after(feed.topic, first - 1, rows_max, BROKER_CATCH_UP_BYTES)
+        rows = [row for row in read if row.position <= run.last and subscription.is_pending(row.position)]
         refusals = self._tell(feed.peer, rows)
         rows = [row for row in rows if row.id not in refusals]
         for told in in_a_row(rows):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from wirelake.broker.peer import Peer
 from wirelake.broker.unacked import Unacked
 from wirelake.message import Kind, Message, Topic
-from wirelake.state.notification import Notification
+from wirelake.state.notifications import StoredNotification
 
 
 class Feed(Struct, eq=False):
@@ -22,7 +22,7 @@ class Feed(Struct, eq=False):
     unsayable: int = 0  # up to here, what the peer's protocol cannot carry is recorded
 
 
-def as_message(notification: Notification) -> Message:
+def as_message(notification: StoredNotification) -> Message:
     return Message(
         kind=Kind.NOTIFICATION,
         id=notification.id,
@@ -34,7 +34,7 @@ def as_message(notification: Notification) -> Message:
     )
 
 
-def as_messages(run: Sequence[Notification]) -> list[Message]:
+def as_messages(run: Sequence[StoredNotification]) -> list[Message]:
     """Notifications of one topic; a third of the time that each by itself takes."""
     if not run:
         return []
@@ -45,9 +45,9 @@ def as_messages(run: Sequence[Notification]) -> list[Message]:
     ]
 
 
-def in_a_row(rows: list[Notification]) -> list[list[Notification]]:
+def in_a_row(rows: list[StoredNotification]) -> list[list[StoredNotification]]:
     """Cut where positions are missing."""
-    runs: list[list[Notification]] = []
+    runs: list[list[StoredNotification]] = []
     for row in rows:
         if runs and runs[-1][-1].position == row.position - 1:
             runs[-1].append(row)

@@ -25,7 +25,7 @@ from wirelake.limits import (
 from wirelake.message import Message
 from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.session import Closing
-from wirelake.state.glob import glob as compiled
+from wirelake.state.glob import compile_glob as compiled
 
 PATTERN: Final = "pattern"  # header: the pattern that the name matched
 

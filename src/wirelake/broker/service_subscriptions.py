@@ -14,7 +14,7 @@ from wirelake.broker.telling import Telling
 from wirelake.cleanup import clean_up
 from wirelake.errors import FullError
 from wirelake.limits import BROKER_SUBSCRIPTIONS_MAX, BROKER_SUBSCRIPTIONS_PER_PEER_MAX
-from wirelake.message import Failure, Fault, Kind, Message, Op, control
+from wirelake.message import Failure, FailureCode, Kind, Message, Op, control
 from wirelake.protocols import registry
 from wirelake.protocols.interest import Interest, topic_of
 from wirelake.protocols.session import Closing
@@ -89,7 +89,7 @@ class ServiceSubscriptions:
             clean_up("a subscription", partial(self._tell_over, subscription, "the provider went away"))
 
     def _tell_over(self, subscription: ServiceSubscription, why: str) -> None:
-        failure = Failure(why, Fault.GONE)
+        failure = Failure(why, FailureCode.GONE)
         over = Message(kind=Kind.RESPONSE, correlation=subscription.correlation, failure=failure)
         subscription.subscriber.say(over)
 

@@ -28,7 +28,7 @@ from wirelake.limits import (
     BROKER_SERVICES_PER_PEER_MAX,
     BROKER_TIMEOUTS_AT_ONCE,
 )
-from wirelake.message import Failure, Fault, Kind, Message, Operation
+from wirelake.message import Failure, FailureCode, Kind, Message, Operation
 from wirelake.protocols.interest import Interest, subscribed_by, unsubscribed_by
 
 Hop = Callable[[Peer, str, str, str], None]  # who asked, its correlation, what happened, to or by whom
@@ -138,8 +138,8 @@ class Services:
         provider = self._whose_turn(target)
         if provider is None:
             why = "" if target.group else self.absent.get(target.service)
-            told = failed(message.correlation, why, Fault.PROVIDER_LOST) if why else None
-            asker.say(told or failed(message.correlation, not_found(target), Fault.NOT_FOUND))
+            told = failed(message.correlation, why, FailureCode.PROVIDER_LOST) if why else None
+            asker.say(told or failed(message.correlation, not_found(target), FailureCode.NOT_FOUND))
         else:
             self.call(asker, message, provider, now_s, timeout_s)
 
@@ -179,10 +179,10 @@ class Services:
         try:
             provider.say(replace(message, correlation=str(call.number), kind=Kind.REQUEST))
         except (EncodeError, StateError, TranslationError) as error:
-            self._finish(call, failed("", f"the provider cannot be asked this: {error}", Fault.UNSAYABLE))
+            self._finish(call, failed("", f"the provider cannot be asked this: {error}", FailureCode.UNENCODABLE))
             return
         except StorageError as error:
-            self._finish(call, failed("", str(error), Fault.STORAGE))
+            self._finish(call, failed("", str(error), FailureCode.STORAGE))
             return
         if call.traced:
             self.hop(asker, call.correlation, ROUTED, provider.identity or provider.id)
@@ -209,7 +209,7 @@ class Services:
             try:
                 call.asker.say(replace(message, correlation=call.correlation))
             except (EncodeError, TranslationError) as error:
-                self._finish(call, failed("", f"the answer cannot be told: {error}", Fault.UNSAYABLE))
+                self._finish(call, failed("", f"the answer cannot be told: {error}", FailureCode.UNENCODABLE))
         else:
             if message.continues and call.interest is not None:
                 number, asker = message.correlation, call.asker
@@ -225,7 +225,7 @@ class Services:
                 return
             call = self._calls[heapq.heappop(self._due)[1]]
             self.timeouts += 1
-            clean_up(f"call {call.number}", partial(self._finish, call, failed("", TIMED_OUT, Fault.TIMEOUT)))
+            clean_up(f"call {call.number}", partial(self._finish, call, failed("", TIMED_OUT, FailureCode.TIMEOUT)))
 
     def leave(self, peer: Peer) -> None:
         """The peer is gone, with what it provided and asked."""
@@ -236,7 +236,7 @@ class Services:
                 call.over = True
                 del self._calls[call.number]
             elif call.provider.id == peer.id:
-                lost = failed("", "the provider went away", Fault.PROVIDER_LOST)
+                lost = failed("", "the provider went away", FailureCode.PROVIDER_LOST)
                 clean_up(f"call {call.number}", partial(self._finish, call, lost))
         self.subscriptions.leave(peer)
 
@@ -251,7 +251,7 @@ class Services:
             call.asker.say(replace(answer, correlation=call.correlation))
         except (EncodeError, TranslationError) as error:
             text = f"the answer cannot be told: {error}"
-            call.asker.say(failed(call.correlation, text, Fault.UNSAYABLE))
+            call.asker.say(failed(call.correlation, text, FailureCode.UNENCODABLE))
 
 
 def _operation(message: Message) -> Operation:

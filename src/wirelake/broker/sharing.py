@@ -25,7 +25,7 @@ from wirelake.limits import (
     UPSTREAM_SUBSCRIBERS_MAX,
     UPSTREAM_WAITING_BYTES_MAX,
 )
-from wirelake.message import FORWARDED, FORWARDED_BYTES, Failure, Fault, Kind, Message, Operation
+from wirelake.message import FORWARDED, FORWARDED_BYTES, Failure, FailureCode, Kind, Message, Operation
 from wirelake.protocols import registry
 from wirelake.protocols.interest import Interest, subscribed_by, topic_of
 from wirelake.protocols.session import Closing
@@ -106,7 +106,7 @@ class Sharing:
         """Somebody asks this of the upstream."""
         interest = subscribed_by(request)
         if interest is not None and self._subscribers >= UPSTREAM_SUBSCRIBERS_MAX:
-            self._answer(call, failed("", "too many subscribers of this upstream", Fault.BUSY))
+            self._answer(call, failed("", "too many subscribers of this upstream", FailureCode.BUSY))
             return
         self._forget_old(now_s)
         key, size = key_of(request, interest)
@@ -117,7 +117,7 @@ class Sharing:
             return
         too_long = self._queue_bytes + size > UPSTREAM_WAITING_BYTES_MAX
         if len(self._queue) >= UPSTREAM_REQUESTS_WAITING_MAX or too_long:
-            self._answer(call, failed("", "too many requests wait for this upstream", Fault.BUSY))
+            self._answer(call, failed("", "too many requests wait for this upstream", FailureCode.BUSY))
             return
         shared = self._new(key, request, interest)
         shared.bytes = size + request.headers.get(FORWARDED_BYTES, 0)
@@ -200,7 +200,7 @@ class Sharing:
     def close(self) -> None:
         """There will be no upstream any more."""
         for shared in list(self._by_correlation.values()):
-            self._finish(shared, failed("", "this upstream is no longer used", Fault.PROVIDER_LOST))
+            self._finish(shared, failed("", "this upstream is no longer used", FailureCode.PROVIDER_LOST))
         self._clear()
 
     def _confirm(self, shared: Shared, answer: Message) -> None:
@@ -216,7 +216,7 @@ class Sharing:
         self._drop(shared)
         for call in shared.waiting:
             self._answer(call, answer)
-        over = replace(answer, failure=Failure("" if answer.failure is None else answer.failure.text, Fault.GONE))
+        over = replace(answer, failure=Failure("" if answer.failure is None else answer.failure.text, FailureCode.GONE))
         for call in list(shared.subscribers.values()):
             call.asker.say(replace(over, correlation=call.correlation))
             self._drop_subscriber(shared, call.asker.id)
@@ -254,7 +254,7 @@ class Sharing:
                 self._ask(shared.request)
             except (EncodeError, StateError, TranslationError) as error:
                 self._open.pop(shared.correlation, None)
-                self._finish(shared, failed("", f"the upstream cannot be asked this: {error}", Fault.UNSAYABLE))
+                self._finish(shared, failed("", f"the upstream cannot be asked this: {error}", FailureCode.UNENCODABLE))
 
     def _release(self, shared: Shared) -> None:
         """If nobody wants it any more, call it off; the upstream knows subscriptions by what they are to."""

@@ -25,7 +25,7 @@ from wirelake.errors import InputError, WirelakeError
 from wirelake.lake.progress import read_progress
 from wirelake.lake.query import query
 from wirelake.limits import GATEWAY_STOP_S
-from wirelake.log.reader import Reader
+from wirelake.log.segments.reader import LogReader
 from wirelake.simulator.limits import SIMULATOR_DEVICES_MAX
 from wirelake.simulator.report import Report
 from wirelake.simulator.simulation import Plan, simulate
@@ -163,7 +163,7 @@ class Tour:
     def _caught_up(self) -> int:
         """The number of records, once all of them are in the tables."""
         data = Path(self._settings.data)
-        end = Reader(data / "log").next_seq
+        end = LogReader(data / "log").next_seq
 
         def is_done() -> int | None:
             _check(self._pipeline)

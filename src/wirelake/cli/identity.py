@@ -113,6 +113,6 @@ def _add(store: StateStore, keys: Keys, name: str, token: str | None) -> str:
 
 def _rows(store: StateStore) -> list[dict[str, Any]]:
     return [
-        {"name": each.name, "added_at_ms": each.added_at_ms, "topics": len(store.topics.subscribed(each.name))}
+        {"name": each.name, "added_at_ms": each.added_at_ms, "topics": len(store.topics.topics_of(each.name))}
         for each in store.identities.list()
     ]

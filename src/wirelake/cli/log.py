@@ -18,9 +18,9 @@ from wirelake.cli.main import EXIT_BAD_INPUT
 from wirelake.cli.options import settings_options
 from wirelake.config import load
 from wirelake.errors import GoneError
-from wirelake.log.reader import Reader
-from wirelake.log.stats import LogStats, read_stats
-from wirelake.log.verify import verify as verify_log
+from wirelake.log.segments.integrity import verify_log
+from wirelake.log.segments.reader import LogReader
+from wirelake.log.segments.stats import LogStats, read_stats
 from wirelake.protocols import registry
 
 _HEX_BYTES_SHOWN: Final = 16
@@ -81,7 +81,7 @@ def tail(
     data_folder: Path | None,
 ) -> None:
     """Print the last records."""
-    reader = Reader(_folder(config_file, data_folder))
+    reader = LogReader(_folder(config_file, data_folder))
     end_seq = reader.next_seq
     wanted = {"protocol": protocol, "session": session}
     from_seq = None if any(wanted.values()) else max(reader.oldest_seq, end_seq - lines)
@@ -133,7 +133,7 @@ def cat(
     data_folder: Path | None,
 ) -> None:
     """Print records, oldest first."""
-    reader = Reader(_folder(config_file, data_folder))
+    reader = LogReader(_folder(config_file, data_folder))
     left = limit
     matched = False
     batches = reader.read(until_seq=reader.next_seq, since_us=since, until_us=until)

@@ -1,11 +1,12 @@
 """data/gateway.reloaded: what the gateway made of the last reload, for the command that asked for it."""
 
-import os
 from pathlib import Path
 from typing import Final
 
 import msgspec
 from msgspec import Struct, field
+
+from wirelake.files import replace_file
 
 NAME: Final = "gateway.reloaded"
 
@@ -30,9 +31,7 @@ class Outcome(Struct):
 
 
 def write(folder: Path, outcome: Outcome) -> None:
-    new = folder / f"{NAME}.new"
-    new.write_bytes(msgspec.json.encode(outcome))
-    os.replace(new, folder / NAME)  # noqa: PTH105 (whole, or not at all)
+    replace_file(folder / NAME, msgspec.json.encode(outcome), sync=False)
 
 
 def read(folder: Path, pid: int) -> Outcome:

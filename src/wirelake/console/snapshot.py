@@ -45,7 +45,7 @@ def take(api: Api) -> Snapshot:
         calls_open=broker.services.open,
         assembling=traffic.assembling,
         log_next_seq=gateway.log.next_seq,
-        log_waiting_bytes=gateway.log.gathered_bytes,
+        log_waiting_bytes=gateway.log.buffered_bytes,
         loop_lag_s=api.loop_lag_s.sum,
         loop_lags=api.loop_lag_s.count,
         pipeline=_pipeline(gateway.folder, gateway.now_ms()),

@@ -20,7 +20,7 @@ async def view_one(exchange: Exchange) -> Context:
         check_topic(name)
     except InputError as error:
         raise ApiError(400, str(error)) from error
-    durable = Topic(name).durable
+    durable = Topic(name).is_durable
     own = exchange.gateway.state.topics.subscription(exchange.identity, name) is not None
     in_tables = exchange.admin and durable and is_written(exchange.gateway.folder / "lake", NOTIFICATIONS)
     data = {"topic": name, "durable": durable, "shown": exchange.admin or own, "in_tables": in_tables}

@@ -23,7 +23,7 @@ from wirelake.gateway.limits import (
     BROADCAST_UNANSWERED_BYTES_MAX,
     BROADCASTS_OPEN_MAX,
 )
-from wirelake.message import Device, Fault, Kind, Message
+from wirelake.message import Device, FailureCode, Kind, Message
 from wirelake.protocols.apostol.opcodes import BROADCAST_DEVICE_TYPE
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Broadcasts:
         """Send a command to all devices. The peer is answered when all have answered, or when the time is over."""
         if len(self._open) >= BROADCASTS_OPEN_MAX:
             text = f"{BROADCASTS_OPEN_MAX} broadcasts to devices are under way; try again"
-            peer.say(failed(message.correlation, text, Fault.BUSY))
+            peer.say(failed(message.correlation, text, FailureCode.BUSY))
             return
         count = len(self._gateway.broker.devices)
         if count > BROADCAST_DEVICES_MAX:
@@ -193,7 +193,7 @@ class _Broadcast:
             self.peer.say(Message(kind=Kind.RESPONSE, correlation=message.correlation, fields=fields))
         except (EncodeError, TranslationError) as error:
             text = f"the answer cannot be told: {error}"
-            self.peer.say(failed(message.correlation, text, Fault.UNSAYABLE))
+            self.peer.say(failed(message.correlation, text, FailureCode.UNENCODABLE))
 
 
 class _Member(CommandAsker):

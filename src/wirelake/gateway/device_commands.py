@@ -16,7 +16,7 @@ from wirelake.broker.peer import Peer
 from wirelake.broker.services import failed, not_found
 from wirelake.errors import InputError
 from wirelake.limits import HTTP_COMMAND_MS, HTTP_COMMAND_MS_MAX
-from wirelake.message import COMMAND, EVERY_DEVICE, Device, Fault, Kind, Message, Operation
+from wirelake.message import COMMAND, EVERY_DEVICE, Device, FailureCode, Kind, Message, Operation
 from wirelake.protocols.hextext import HEX_PATTERN, parse_hex
 from wirelake.protocols.session import Closing
 
@@ -84,7 +84,7 @@ class DeviceCommands:
         target = message.target
         if not isinstance(target, Operation) or target.op != COMMAND:
             operation = target if isinstance(target, Operation) else Operation("")
-            peer.say(failed(message.correlation, not_found(operation), Fault.NOT_FOUND))
+            peer.say(failed(message.correlation, not_found(operation), FailureCode.NOT_FOUND))
             return
         fields = dict(message.fields)
         serial = fields.pop("serial", "") or target.object
@@ -96,7 +96,9 @@ class DeviceCommands:
         broker = self._gateway.broker
         device = broker.devices.get(serial)
         if device is None:
-            peer.say(failed(message.correlation, f"device {serial[:64]!r} has not been heard from", Fault.NOT_FOUND))
+            peer.say(
+                failed(message.correlation, f"device {serial[:64]!r} has not been heard from", FailureCode.NOT_FOUND)
+            )
             return
         command = _command(fields, message.payload)
         request = command_message(serial, command, source=peer.identity, correlation=message.correlation)

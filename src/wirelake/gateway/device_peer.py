@@ -255,7 +255,7 @@ class DevicePeer:
     def _skimmable(self) -> bool:
         """A device whose topic cannot be made is read alone: it must not keep the others' reports from being taken."""
         broker = self._gateway.broker
-        has_topic = not Topic(broker.devices_topic).durable or broker.durable.topics.head(
+        has_topic = not Topic(broker.devices_topic).is_durable or broker.durable.topics.head(
             f"{broker.devices_topic}/{self.identity}"
         )
         return bool(has_topic) and self._session.skimmable

@@ -36,7 +36,7 @@ class DevicePublications:
 
     def settle(self) -> None:
         """Withdraw what the state has lost. To be called before a report is compared with those that came before."""
-        while self._open and self._open[0][0].done:
+        while self._open and self._open[0][0].is_done:
             commit, withdraw = self._open.popleft()
             if commit.error is not None:
                 withdraw()
@@ -44,7 +44,7 @@ class DevicePublications:
     def refusal(self) -> StorageError | None:
         """Return why nothing can be published now, if so."""
         try:
-            self._state.writer.ready()
+            self._state.writer.check_writable()
         except StorageError as error:
             return error
         return None
@@ -57,7 +57,7 @@ class DevicePublications:
             published = self._state.barrier()
         if self._pair != (recorded, published):  # mostly the same block and the same batch as the last time
             self._pair = (recorded, published)
-            self._joint = Commit.joint(recorded, published)
+            self._joint = Commit.combine(recorded, published)
         return self._joint
 
     def log_refusal(self, error: StorageError) -> None:

@@ -17,7 +17,7 @@ from wirelake.gateway.device_publications import DevicePublications
 from wirelake.gateway.outbox import Outbox
 from wirelake.gateway.seals import Seals
 from wirelake.limits import GATEWAY_DEVICES_MAX, QUARANTINE_BYTES_MAX
-from wirelake.log.alike import Alike
+from wirelake.log.interface import FixedSizeFrames
 from wirelake.message import EVERY_DEVICE, Topic
 from wirelake.protocols import registry
 from wirelake.protocols.apostol.frames import Packet
@@ -57,7 +57,7 @@ class Devices:
 
     def refuses(self, reports: int) -> bool:
         """Return whether so many reports cannot be published now, and are not taken: their devices send them again."""
-        if not Topic(self._gateway.broker.devices_topic).durable:
+        if not Topic(self._gateway.broker.devices_topic).is_durable:
             return False
         refusal = self.publications.refusal()
         if refusal is None:
@@ -95,7 +95,7 @@ class Devices:
         one = came_from.count(came_from[0]) == count  # a stream has one origin, datagrams each their own
         addresses = came_from[0].address if one else tuple([origin.address for origin in came_from])
         # Before anything is changed: what the log refuses has not come.
-        recorder.rows("apostol", "in", sessions, identities, addresses, Alike(run.joined, run.frame_bytes))
+        recorder.rows("apostol", "in", sessions, identities, addresses, FixedSizeFrames(run.joined, run.frame_bytes))
         self._gateway.counters.frames_in["apostol"] += count
         if self.refuses(count):
             return count
@@ -107,13 +107,13 @@ class Devices:
                 for line in run.counts:
                     line.peer.forget_lines()
             return count
-        receipts = Alike(run.receipts(), run.receipt_bytes)
+        receipts = FixedSizeFrames(run.receipts(), run.receipt_bytes)
         recorded = recorder.rows("apostol", "out", sessions, identities, addresses, receipts)
         commit = self.publications.promise(recorded, published)
         if together is not None:
             together.hold(receipts.joined, commit)
         else:
-            for line, receipt, origin in zip(run.of, receipts.cut(), came_from, strict=True):
+            for line, receipt, origin in zip(run.of, receipts.split(), came_from, strict=True):
                 line.peer.hold(receipt, commit, origin)
         return count
 

@@ -11,11 +11,10 @@ from msgspec import DecodeError, Struct
 
 from wirelake.errors import WirelakeError
 from wirelake.lake.checkpoint import mismatch, read_checkpoint
-from wirelake.log.identity import read_id
-from wirelake.log.mark import NAME as MARK
-from wirelake.log.mark import Mark
-from wirelake.state.damage import ADVICE
-from wirelake.state.log_position import LogPosition, read_position
+from wirelake.log.segments.high_watermark import WATERMARK_FILE as MARK
+from wirelake.log.segments.high_watermark import HighWatermark, read_data_id
+from wirelake.state.batch import LogPosition, read_log_position
+from wirelake.state.database import CORRUPTION_ADVICE
 
 
 class _State(Struct):
@@ -31,11 +30,11 @@ def examine_stores(folder: Path) -> list[str]:
     try:
         state = _read_state(state_file)  # before the log, which grows meanwhile
     except (sqlite3.Error, DecodeError) as error:
-        problems.append(f"state.db cannot be read ({error}): {ADVICE}")
+        problems.append(f"state.db cannot be read ({error}): {CORRUPTION_ADVICE}")
         state = None
     try:
-        log_id = read_id(log)
-        end = Mark(log).seq if (log / MARK).exists() else 0
+        log_id = read_data_id(log)
+        end = HighWatermark(log).seq if (log / MARK).exists() else 0
     except WirelakeError as error:
         return [*problems, str(error)]
     if state is None and end and not problems:
@@ -58,4 +57,4 @@ def _read_state(path: Path) -> _State | None:
     how = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as connection:
         row = connection.execute("SELECT value FROM meta WHERE name = 'data_id'").fetchone()
-        return _State("" if row is None else row[0], read_position(connection))
+        return _State("" if row is None else row[0], read_log_position(connection))

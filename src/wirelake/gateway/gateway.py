@@ -48,18 +48,18 @@ from wirelake.limits import (
     GATEWAY_LOG_BEHIND,
     GATEWAY_LOGIN_DELAY_MAX_S,
     GATEWAY_STOP_S,
-    LOG_GATHERED_BYTES_MAX,
+    LOG_BUFFERED_BYTES_MAX,
     LOG_LINGER_S,
     MIB,
 )
-from wirelake.log.settings import LogSettings
-from wirelake.message import TRACE, Fault, Kind, Message, Op, Topic, control_op
+from wirelake.log.segments.settings import LogSettings
+from wirelake.message import TRACE, FailureCode, Kind, Message, Op, Topic, control_op
 from wirelake.protocols import registry
 from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.protocol import Refusal, SecondSession
 from wirelake.protocols.session import LOGIN, Closing
-from wirelake.state.sweep import Sweep
-from wirelake.state.topic import Swept
+from wirelake.state.store import Sweeper
+from wirelake.state.subscriptions import SweepResult
 
 _log = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ class Gateway:
         self.fetcher = Fetcher(self)
         self.broker.fetch = self.fetcher
         self.keys.admin_token()
-        self.sweep = Sweep(self.state, settings.broker.expire_s)
+        self.sweep = Sweeper(self.state, settings.broker.expire_s)
         self.spawn(self.sweep.run(self.now_ms, self._swept, lambda: not (self.log.refusal or self.log_behind)))
         self.recorder.counters()
         self.spawn(self._count())
@@ -178,7 +178,7 @@ class Gateway:
     def _follow(self, stores: Stores) -> None:
         """From here on the state keeps how far the log is, and the log what of the state it could not restore."""
         log, batch = self.log, stores.position.batch
-        self.state.writer.follow(lambda: (log.next_seq, log.committed_seq), self.recorder.state, stores.position)
+        self.state.writer.attach_log(lambda: (log.next_seq, log.committed_seq), self.recorder.state, stores.position)
         if stores.accepted:
             note = {"batch": batch, "tables": [], "lost": stores.accepted, "epoch": stores.epoch}
             self.recorder.topic("state", "", b"", note)
@@ -248,7 +248,7 @@ class Gateway:
     @property
     def log_behind(self) -> bool:
         """Whether so much waits for the disk that nothing more should be read."""
-        return self.log.gathered_bytes > LOG_GATHERED_BYTES_MAX * GATEWAY_LOG_BEHIND
+        return self.log.buffered_bytes > LOG_BUFFERED_BYTES_MAX * GATEWAY_LOG_BEHIND
 
     @property
     def ready(self) -> str:
@@ -409,7 +409,7 @@ class Gateway:
             _log.info("login refused", extra={"session": peer.id, "address": peer.address, "reason": reason})
             refusal, text = REFUSALS[reason]
             codes = registry.get(peer.protocol).refusal_codes
-            fault = Fault.BUSY if refusal is Refusal.BUSY else 0
+            fault = FailureCode.BUSY if refusal is Refusal.BUSY else 0
             peer.say(failed(message.correlation, text, codes.get(refusal, fault)))
             return
         self.counters.logins[peer.protocol, "accepted"] += 1
@@ -458,7 +458,7 @@ class Gateway:
     def heard_reports(self, messages: Sequence[tuple[DevicePeer, Message]]) -> Commit | None:
         """What devices said that were not read one by one; mostly telemetry. Return when that is published."""
         broker = self.broker
-        together = Topic(broker.devices_topic).durable
+        together = Topic(broker.devices_topic).is_durable
         telemetry = [message.kind is Kind.TELEMETRY and together for _, message in messages]
         for (peer, message), published in zip(messages, telemetry, strict=True):
             if not published:
@@ -477,7 +477,7 @@ class Gateway:
 
     # Housekeeping
 
-    def _swept(self, swept: Swept) -> None:
+    def _swept(self, swept: SweepResult) -> None:
         for expired in swept.expired:
             with contextlib.suppress(StorageError):  # the recorder counts it; the others have their own records
                 self.recorder.topic("expire", expired.topic, b"", {"first": expired.first, "last": expired.last})
@@ -489,4 +489,4 @@ class Gateway:
             with contextlib.suppress(StorageError):
                 self.recorder.counters()
                 self.clock.save(self.folder)
-            self.state.writer.keep_up()
+            self.state.writer.write_log_position()

@@ -19,7 +19,7 @@ from wirelake.limits import (
     GATEWAY_JOBS_MAX,
     GATEWAY_JOBS_PER_SHARE_MAX,
 )
-from wirelake.message import Fault, Message
+from wirelake.message import FailureCode, Message
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway
@@ -54,7 +54,7 @@ class Jobs:
         connection = self._gateway.connections.get(peer.id)
         share = self._gateway.share_of(peer)
         if not self._has_room(share):
-            peer.say(failed(message.correlation, "too many long requests are under way; try again", Fault.BUSY))
+            peer.say(failed(message.correlation, "too many long requests are under way; try again", FailureCode.BUSY))
             return
         on_end = _nothing if connection is None else connection.end_job
         entry = _Entry(_guarded(peer, message, job), share, peer.id, on_end)
@@ -93,7 +93,7 @@ class Jobs:
         ends_s = monotonic() + GATEWAY_JOB_INLINE_S
         for waits_for in entry.job:
             entry.waits_for = waits_for
-            if (waits_for is not None and not waits_for.done) or monotonic() >= ends_s:
+            if (waits_for is not None and not waits_for.is_done) or monotonic() >= ends_s:
                 return False
         return True
 
@@ -107,7 +107,7 @@ class Jobs:
 
     def _queue(self, entry: _Entry) -> None:
         """What has to wait for the disk is queued when that is done."""
-        if entry.waits_for is not None and not entry.waits_for.done:
+        if entry.waits_for is not None and not entry.waits_for.is_done:
             entry.waits_for.add_done_callback(lambda _: self._queue(entry))
             return
         self._gateway.queue.add_job(entry.share, self._steps(entry))
@@ -127,7 +127,7 @@ class Jobs:
             except BaseException:
                 self._end(entry)
                 raise
-            if entry.waits_for is not None and not entry.waits_for.done:
+            if entry.waits_for is not None and not entry.waits_for.is_done:
                 self._queue(entry)
                 return
             yield
@@ -151,9 +151,9 @@ def _guarded(peer: Peer, message: Message, job: Job) -> Generator[Commit | None,
     try:
         yield from job
     except (InputError, EncodeError, TranslationError, StateError) as error:
-        peer.say(failed(message.correlation, str(error), Fault.BAD_REQUEST))
+        peer.say(failed(message.correlation, str(error), FailureCode.BAD_REQUEST))
     except StorageError as error:
-        peer.say(failed(message.correlation, str(error), Fault.STORAGE))
+        peer.say(failed(message.correlation, str(error), FailureCode.STORAGE))
 
 
 def _resolving(job: Generator[None, None, T], done: "asyncio.Future[T]") -> Generator[None, None, None]:

@@ -1,7 +1,6 @@
 """The gateway's own secrets, in data/keys, readable by nobody else. Made when they are first needed."""
 
 import logging
-import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 
 from wirelake.errors import InputError
+from wirelake.files import replace_file
 from wirelake.protocols.context import PrivateKey
 from wirelake.state.identities import Identities, TokenKey
 
@@ -46,7 +46,7 @@ class Keys:
         for good: a new one is written, and the identities whose tokens needed the old one are named in the log.
         """
         path = self.folder / "tokens.key"
-        keyed = identities.keyed()
+        keyed = identities.list_keyed()
         if not path.exists() and keyed:
             raise InputError(
                 f"{path} is missing, and the tokens of {len(keyed)} identities cannot be checked without it. Restore"
@@ -59,7 +59,7 @@ class Keys:
         if len(key) != _TOKEN_KEY_BYTES:
             raise InputError(f"{path} has {len(key)} bytes instead of {_TOKEN_KEY_BYTES}: restore it from a backup")
         token_key = TokenKey(key)
-        lost = [each.name for each in keyed if token_key.is_foreign(each.secret)]
+        lost = [each.name for each in keyed if token_key.uses_other_key(each.token_hash)]
         if lost:
             _log.error(
                 "%d identities cannot log in, because their tokens were hashed with another key than the one in %s:"
@@ -88,11 +88,5 @@ class Keys:
     def _kept(self, name: str, make: Callable[[], bytes]) -> bytes:
         path = self.folder / name
         if not path.exists():
-            new = path.with_suffix(".new")
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(make())
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(path)
+            replace_file(path, make(), mode=0o600)
         return path.read_bytes()

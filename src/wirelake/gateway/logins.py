@@ -29,15 +29,7 @@ from wirelake.limits import (
     HTTP_BARE_TOKENS_MAX,
 )
 from wirelake.message import Credentials
-from wirelake.state.identities import (
-    KEYED,
-    Identities,
-    Identity,
-    TokenKey,
-    is_generated,
-    matches,
-    unmatched,
-)
+from wirelake.state.identities import KEYED, Identities, Identity, TokenKey, dummy_hash, looks_generated, verify_token
 
 _log = logging.getLogger(__name__)
 
@@ -75,16 +67,16 @@ class Logins:
         self._under_way: Counter[bytes] = Counter()  # by address and name
         self._key = secrets.token_bytes(32)  # of this process: the digests are worth nothing elsewhere
         self._bare: dict[bytes, str] = {}  # whose a token without a name was found to be, the oldest first
-        self._nobody = unmatched()
+        self._nobody = dummy_hash()
 
     def known(self, credentials: Credentials) -> Verdict | None:
         """Return the verdict, where it needs no slow check."""
         if self.open_to_all:
             return Verdict(credentials.user or ANONYMOUS)
         identity = self._identities.find(credentials.user)
-        if identity is not None and self.token_key.matches(identity.secret, credentials.token):
+        if identity is not None and self.token_key.verify(identity.token_hash, credentials.token):
             return Verdict(identity.name)
-        if self._identities.knows(credentials.user, credentials.token):
+        if self._identities.is_verified(credentials.user, credentials.token):
             return Verdict(credentials.user)
         return None
 
@@ -100,11 +92,11 @@ class Logins:
 
     def known_bare(self, token: str) -> Verdict | None:
         """The same, for a token without a name."""
-        identity = self._identities.find_token(self.token_key, token)
+        identity = self._identities.find_by_token(self.token_key, token)
         if identity is not None:
             return Verdict(identity.name)
         name = self._bare.get(self._digest(Credentials("", token)))
-        return Verdict(name) if name is not None and self._identities.knows(name, token) else None
+        return Verdict(name) if name is not None and self._identities.is_verified(name, token) else None
 
     async def check_bare(self, token: str, host: str, login_s: float) -> Verdict:
         """The same, for a token without a name: one that a person chose is tried against the newest of such."""
@@ -158,7 +150,7 @@ class Logins:
         self.failures.add(failing)
         if identity is None:
             return UNKNOWN
-        return KEY_LOST if self.token_key.is_foreign(identity.secret) else WRONG
+        return KEY_LOST if self.token_key.uses_other_key(identity.token_hash) else WRONG
 
     async def _check_bare(self, credentials: Credentials, host: str, login_s: float) -> Verdict:
         token = credentials.token
@@ -180,7 +172,7 @@ class Logins:
         return UNKNOWN
 
     async def _whose(self, token: str, host: str) -> Identity | None:
-        candidates = self._identities.newest_slow(HTTP_BARE_TOKENS_MAX)
+        candidates = self._identities.newest_scrypt(HTTP_BARE_TOKENS_MAX)
         if not candidates:
             await self._is_right(None, token, host)
         for identity in candidates:
@@ -205,18 +197,18 @@ class Logins:
 
     async def _is_right(self, identity: Identity | None, token: str, host: str) -> bool:
         """Check with scrypt, also where the answer is known to be no: every refusal takes the same time."""
-        slow = self._nobody if identity is None or identity.secret.kind == KEYED else identity.secret
-        return await self.slow.run(host, partial(matches, slow, token))
+        slow = self._nobody if identity is None or identity.token_hash.kind == KEYED else identity.token_hash
+        return await self.slow.run(host, partial(verify_token, slow, token))
 
     def _accept(self, identity: Identity, token: str) -> None:
         """Make the next check of this token a fast one: for good where it is a generated one, else until the end."""
-        if not is_generated(token):
-            self._identities.remember(identity, token)
+        if not looks_generated(token):
+            self._identities.remember_verified(identity, token)
             return
         try:
             self._identities.rehash(identity, self.token_key.hash(token))
         except StorageError as error:
-            self._identities.remember(identity, token)
+            self._identities.remember_verified(identity, token)
             _log.warning("the token of %s keeps its slow hash for now: %s", identity.name, error)
 
     def _remember_bare(self, token: str, name: str) -> None:

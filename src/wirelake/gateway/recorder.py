@@ -30,10 +30,9 @@ from typing import Any, Final, Protocol
 
 from wirelake.commit import Commit
 from wirelake.errors import StorageError
-from wirelake.log.alike import Alike
-from wirelake.log.interface import EventLog, Texts
+from wirelake.log.interface import EventLog, FixedSizeFrames, Texts
 from wirelake.protocols.jsontext import write_json
-from wirelake.state.notification import Notification
+from wirelake.state.notifications import StoredNotification
 
 _log = logging.getLogger(__name__)
 _HOUR_US: Final = 3_600_000_000
@@ -88,7 +87,7 @@ class Recorder:
         sessions: Texts,
         identities: Texts,
         addresses: Texts,
-        frames: Alike,
+        frames: FixedSizeFrames,
     ) -> Commit:
         """Frames of several sessions, in their order."""
         at_us = self._now_us()
@@ -113,7 +112,7 @@ class Recorder:
             self._count(at_us, of.protocol, what, 1)
         return commit
 
-    def published(self, notifications: Sequence[Notification], retain: bool = False) -> None:
+    def published(self, notifications: Sequence[StoredNotification], retain: bool = False) -> None:
         """Notifications of durable topics, in their order. `retain`: each is kept as its topic's last value."""
         notes: list[str] = []
         for (topic, kind, publisher), run in groupby(notifications, attrgetter("topic", "type", "publisher")):

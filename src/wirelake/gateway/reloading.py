@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from wirelake.config import Settings, check_log
 from wirelake.gateway.tls import load_files, tls_context
-from wirelake.log.settings import RetentionLimits
+from wirelake.log.segments.settings import RetentionLimits
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway

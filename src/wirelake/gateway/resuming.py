@@ -18,7 +18,7 @@ from wirelake.message import Kind, Message, Op, control_op
 from wirelake.protocols import registry
 from wirelake.protocols.protocol import Refusal
 from wirelake.protocols.session import REKEY, RESUME, RESUME_SECRET_BYTES, Closing, Resumption
-from wirelake.state.sessions import Session as Kept
+from wirelake.state.sessions import ResumableSession as Kept
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway

@@ -22,21 +22,19 @@ from msgspec import json
 
 from wirelake.errors import LossError, StorageError
 from wirelake.lake.checkpoint import Checkpoint, read_checkpoint
-from wirelake.log.files import Files
-from wirelake.log.identity import read_id, write_id
-from wirelake.log.log import Log, clock_us
-from wirelake.log.positions import Positions
-from wirelake.log.reader import Reader
-from wirelake.log.settings import LogSettings
-from wirelake.log.skipping import skip_records
-from wirelake.state.damage import trouble_of
-from wirelake.state.database import Database
-from wirelake.state.log_position import LogPosition, read_position, take_unlogged
-from wirelake.state.restoring import EVENTS, Restored, Restoring
+from wirelake.log.segments.consumer_offsets import ConsumerOffsets
+from wirelake.log.segments.high_watermark import read_data_id, write_data_id
+from wirelake.log.segments.log import SegmentLog, clock_us
+from wirelake.log.segments.reader import LogReader
+from wirelake.log.segments.recovery import skip_records
+from wirelake.log.segments.settings import LogSettings
+from wirelake.state.batch import LogPosition, pop_unlogged, read_log_position
+from wirelake.state.database import Database, storage_error
+from wirelake.state.replay import REPLAYED_EVENTS, LogReplay, ReplayReport
 from wirelake.state.store import StateStore
 
 _log = logging.getLogger(__name__)
-_LOOKED_AT: Final = pa.array([*EVENTS, "state"])
+_LOOKED_AT: Final = pa.array([*REPLAYED_EVENTS, "state"])
 _NOUNS: Final = {
     "device_seals": "replay protection of devices",
     "values": "redis values",
@@ -48,7 +46,7 @@ _ID_BYTES: Final = 16
 
 
 class Stores(NamedTuple):
-    log: Log
+    log: SegmentLog
     state: StateStore
     position: LogPosition  # at which the state begins to follow the log
     unlogged: list[str]  # tables that were changed while no gateway ran, of which the log does not know
@@ -76,7 +74,7 @@ class _Opening:
     def run(self) -> Stores:
         checkpoint = read_checkpoint(self._folder)
         with ExitStack() as opened:
-            log = Log(self._log_folder, self._settings, now_us=self._now_us)
+            log = SegmentLog(self._log_folder, self._settings, now_us=self._now_us)
             opened.callback(lambda: log.close())
             had_state = _has_content(self._state_file)
             if not had_state and log.next_seq:
@@ -89,26 +87,28 @@ class _Opening:
             opened.callback(database.close)
             try:
                 database.check()
-                database.writing.execute("BEGIN IMMEDIATE")
-                known = _Known(database.writing, had_state, read_id(self._log_folder), checkpoint)
+                database.write_connection.execute("BEGIN IMMEDIATE")
+                known = _Known(database.write_connection, had_state, read_data_id(self._log_folder), checkpoint)
                 log = self._continue(log, known)
-                found = self._reconcile(database.writing, log, known)
-                database.writing.execute("COMMIT")
-                database.writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the id is then in the file itself
+                found = self._reconcile(database.write_connection, log, known)
+                database.write_connection.execute("COMMIT")
+                database.write_connection.execute(
+                    "PRAGMA wal_checkpoint(TRUNCATE)"
+                )  # the id is then in the file itself
             except sqlite3.Error as error:
-                raise trouble_of(f"{self._state_file} cannot be brought into step with the log", error) from error
+                raise storage_error(f"{self._state_file} cannot be brought into step with the log", error) from error
             if known.log_id != known.data_id:
-                write_id(self._log_folder, known.data_id)
+                write_data_id(self._log_folder, known.data_id)
             state = StateStore(database)  # closes the database itself if it fails
             opened.pop_all()
         for loss in self._losses:
             _log.warning("accepted: %s", loss)
         return Stores(log, state, *found, self._losses, database.meta("epoch"))
 
-    def _continue(self, log: Log, known: "_Known") -> Log:
+    def _continue(self, log: SegmentLog, known: "_Known") -> SegmentLog:
         """A log that ends before what others have seen of it goes on behind that, if the loss is accepted."""
         end = log.next_seq
-        positions = Positions(self._log_folder, Files()).all().values()
+        positions = ConsumerOffsets(self._log_folder).all().values()
         seen = max(known.durable_seq, known.pipeline_seq, *(position.seq for position in positions))
         if known.is_foreign:
             self._lost(
@@ -130,12 +130,14 @@ class _Opening:
         first = end or min(known.pipeline_seq or next_seq, next_seq)
         log.close()
         skip_records(self._log_folder, first, next_seq)
-        return Log(self._log_folder, self._settings, now_us=self._now_us)
+        return SegmentLog(self._log_folder, self._settings, now_us=self._now_us)
 
-    def _reconcile(self, connection: sqlite3.Connection, log: Log, known: "_Known") -> tuple[LogPosition, list[str]]:
+    def _reconcile(
+        self, connection: sqlite3.Connection, log: SegmentLog, known: "_Known"
+    ) -> tuple[LogPosition, list[str]]:
         """Inside the transaction that the caller has begun."""
         epoch = known.meta("epoch")
-        restoring = Restoring(connection, epoch, new_ids=self._accept_loss)
+        restoring = LogReplay(connection, epoch, new_ids=self._accept_loss)
         from_seq = self._replay_from(log, known)
         if from_seq is not None:
             lost_tables, rows_damaged = self._replay(restoring, log, from_seq, known)
@@ -149,14 +151,14 @@ class _Opening:
         self._refuse_unless_accepted()
         if self._losses:  # whatever was given out and is not known here any more: no id is ever given twice
             connection.execute("UPDATE meta SET value = lower(hex(randomblob(4))) WHERE name = 'epoch'")
-        unlogged = take_unlogged(connection)
+        unlogged = pop_unlogged(connection)
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('data_id', ?)", (known.data_id,))
         # Numbers of batches begin with the time: not even a state that was restored from a copy gives one twice.
         position = LogPosition(max(known.batch + 1, time.time_ns() // 1_000_000), log.next_seq, log.committed_seq)
         position.write(connection)
         return position, unlogged
 
-    def _replay_from(self, log: Log, known: "_Known") -> int | None:
+    def _replay_from(self, log: SegmentLog, known: "_Known") -> int | None:
         """The first record to look at; None where the state is none of this log's, or begins with it."""
         end, oldest = log.next_seq, log.oldest_seq
         if known.is_foreign or not end or (known.position is None and not known.log_id and known.had_state):
@@ -170,10 +172,10 @@ class _Opening:
             )
         return max(known.next_seq, oldest)
 
-    def _replay(self, restoring: Restoring, log: Log, from_seq: int, known: "_Known") -> tuple[set[str], int]:
+    def _replay(self, restoring: LogReplay, log: SegmentLog, from_seq: int, known: "_Known") -> tuple[set[str], int]:
         """Answers the tables that the state lost changes of, and how many records could not be read."""
         lost_tables: set[str] = set()
-        reader = Reader(self._log_folder)
+        reader = LogReader(self._log_folder)
         for batch in reader.read(from_seq, log.next_seq):
             chosen = batch.filter(pc.is_in(batch["event"], value_set=_LOOKED_AT))
             for row in chosen.select(["event", "note", "frame", "at"]).cast(_ROWS).to_pylist():
@@ -184,7 +186,7 @@ class _Opening:
                     lost_tables |= set(note["tables"])
         return lost_tables, reader.rows_lost
 
-    def _judge(self, restored: Restored, lost_tables: set[str], rows_damaged: int) -> None:
+    def _judge(self, restored: ReplayReport, lost_tables: set[str], rows_damaged: int) -> None:
         if lost_tables:
             nouns = ", ".join(sorted({_NOUNS.get(table, table) for table in lost_tables}))
             self._lost(
@@ -217,7 +219,7 @@ class _Known:
         self.had_state = had_state
         self.log_id = log_id
         self.state_id = self.meta("data_id") or ""
-        self.position = read_position(connection)
+        self.position = read_log_position(connection)
         pipeline_id = checkpoint.data_id if checkpoint is not None else ""
         self.data_id = log_id or self.state_id or pipeline_id or secrets.token_hex(_ID_BYTES)
         own = checkpoint is not None and pipeline_id in {"", self.data_id}

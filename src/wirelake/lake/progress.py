@@ -1,11 +1,11 @@
 """How far the pipeline has come: a small file that its job writes, and that the gateway's /metrics shows too."""
 
-import os
 from pathlib import Path
 from typing import Final
 
 from msgspec import DecodeError, Struct, field, json
 
+from wirelake.files import replace_file
 from wirelake.limits import PIPELINE_ERRORS_SHOWN
 
 PATH: Final = Path("checkpoints") / "tables" / "metrics.json"  # below the data folder
@@ -47,9 +47,7 @@ def write_progress(data: Path, progress: Progress) -> None:
     """In one step. It is not synced: the next one comes soon, and nothing depends on it."""
     path = data / PATH
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f"{path.name}.{os.getpid()}.new")
-    new.write_bytes(json.encode(progress))
-    new.replace(path)
+    replace_file(path, json.encode(progress), sync=False)
 
 
 def read_progress(data: Path) -> Progress | None:

@@ -1,1 +1,1 @@
-"""The event log: durable, ordered, replayable; columns on disk."""
+"""Append every frame and event to a durable log, and read it back as Arrow record batches."""

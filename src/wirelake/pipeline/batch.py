@@ -14,10 +14,9 @@ from msgspec.structs import astuple, replace
 from wirelake.errors import MissingRecordsError
 from wirelake.lake.tables import BATCHES, FRAMES, TABLES
 from wirelake.limits import PIPELINE_VIEW_WAIT_S
-from wirelake.log.files import Files
-from wirelake.log.positions import Positions
-from wirelake.log.range_reader import Gap
-from wirelake.log.reader import Reader
+from wirelake.log.segments.consumer_offsets import ConsumerOffsets
+from wirelake.log.segments.range_reader import Gap
+from wirelake.log.segments.reader import LogReader
 from wirelake.pipeline.accounts import HOUR_US, RECORDS_LOST, RECORDS_REMOVED, account_rows, joined
 from wirelake.pipeline.bucket import Bucketing
 from wirelake.pipeline.commits import Commits, committing
@@ -55,7 +54,7 @@ class Batches:
         self._wait_s = wait_s
         self._places = places
         self._stream = stream
-        self._positions = Positions(places.log, Files())
+        self._positions = ConsumerOffsets(places.log)
         self.commits = Commits(places.lake, stream.app)
         self.intents = Intents(places.checkpoint)
         self.committed = -1  # the newest batch that is known to be in every table
@@ -151,7 +150,7 @@ class Batches:
         """
         expected_seq = intent.from_seq if before is None else before.until_seq
         removed = intent.from_seq - expected_seq
-        if removed and not expected_seq < intent.from_seq <= Reader(self._places.log).oldest_seq:
+        if removed and not expected_seq < intent.from_seq <= LogReader(self._places.log).oldest_seq:
             raise MissingRecordsError(
                 f"batch {intent.batch} begins with record {intent.from_seq}, but the one before it ended before record "
                 f"{expected_seq}: the checkpoint in {self._places.checkpoint} does not fit the tables; bring both back"

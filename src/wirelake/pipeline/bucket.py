@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from wirelake.files import replace_file
 from wirelake.lake.tables import TABLES, Table
-from wirelake.log.files import Files
 from wirelake.pipeline.file_checks import from_here, worker_name
 from wirelake.pipeline.items import ITEMS
 from wirelake.pipeline.memory.assembly import RULES, Rules
@@ -92,7 +92,7 @@ def write_carry(folder: Path, bucket: int, carry: Any) -> str:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, carry.schema) as writer:
         writer.write_table(carry)
-    Files().replace_file(folder / name, sink.getvalue().to_pybytes())
+    replace_file(folder / name, sink.getvalue().to_pybytes())
     return name
 
 

@@ -1,7 +1,5 @@
 """Files into Delta tables, exactly once: a commit carries the number of its batch, and no number is committed twice."""
 
-import fcntl
-import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +16,8 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.schema import Field
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 
-from wirelake.errors import InUseError, StorageError
+from wirelake.errors import StorageError
+from wirelake.files import FileLock, wait_for_lock
 from wirelake.lake.tables import TABLES, Table
 from wirelake.limits import (
     LAKE_CHECKPOINT_COMMITS,
@@ -148,41 +147,27 @@ def rewriting(lake: Path) -> Iterator[None]:
     Delta would not notice two that replace the same file without changing its rows: these would then be there twice.
     """
     lake.mkdir(parents=True, exist_ok=True)
-    fd = os.open(lake / "rewriting.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(fd)
-        raise InUseError(f"another process is rewriting the tables in {lake}") from error
+    lock = FileLock(lake / "rewriting.lock", f"another process is rewriting the tables in {lake}: it is")
     try:
         yield
     finally:
-        os.close(fd)
+        lock.release()
 
 
 @contextmanager
 def committing(lake: Path) -> Iterator[None]:
     """While a batch is put into one table after the other."""
-    with _locked(lake, fcntl.LOCK_EX):
+    lake.mkdir(parents=True, exist_ok=True)
+    with wait_for_lock(lake / _BATCH_LOCK):
         yield
 
 
 @contextmanager
 def between_batches(lake: Path) -> Iterator[None]:
     """No batch is in some of the tables and not yet in others: what is listed now belongs together."""
-    with _locked(lake, fcntl.LOCK_SH):
-        yield
-
-
-@contextmanager
-def _locked(lake: Path, how: int) -> Iterator[None]:
     lake.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(lake / _BATCH_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-    try:
-        fcntl.flock(descriptor, how)
+    with wait_for_lock(lake / _BATCH_LOCK, shared=True):
         yield
-    finally:
-        os.close(descriptor)
 
 
 def swap(

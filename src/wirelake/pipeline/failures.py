@@ -5,8 +5,8 @@ from pathlib import Path
 from msgspec import DecodeError, Struct, json
 
 from wirelake.errors import MissingRecordsError, StorageError
+from wirelake.files import replace_file
 from wirelake.limits import PIPELINE_RESTART_FIRST_S, PIPELINE_RESTART_MAX_S, PIPELINE_SENTENCE_MAX
-from wirelake.log.files import Files
 
 
 class Failure(Struct, frozen=True):
@@ -30,7 +30,7 @@ class Failures:
         return last.times if last is not None and last.batch == batch else 0
 
     def note(self, batch: int, text: str) -> None:
-        Files().replace_file(self._path, json.encode(Failure(batch, self.times(batch) + 1, text)))
+        replace_file(self._path, json.encode(Failure(batch, self.times(batch) + 1, text)))
 
     def clear(self) -> None:
         self._path.unlink(missing_ok=True)

@@ -12,9 +12,9 @@ from typing import Final
 from msgspec import DecodeError, Struct, field, json
 
 from wirelake.errors import StorageError
+from wirelake.files import replace_file
 from wirelake.limits import PIPELINE_INTENTS_KEPT
-from wirelake.log.files import Files
-from wirelake.log.range_reader import Gap
+from wirelake.log.segments.range_reader import Gap
 from wirelake.pipeline.accounts import ReadCount
 from wirelake.pipeline.parquet import FileAction
 
@@ -53,7 +53,7 @@ class Intents:
 
     def write(self, intent: Intent) -> None:
         """Durable when this returns."""
-        Files().replace_file(self._path(intent.batch), json.encode(intent))
+        replace_file(self._path(intent.batch), json.encode(intent))
 
     def get(self, batch: int) -> Intent | None:
         path = self._path(batch)

@@ -23,10 +23,9 @@ from wirelake.limits import (
     PIPELINE_TRIGGER_S,
     PIPELINE_VIEW_WAIT_S,
 )
-from wirelake.log.files import Files
-from wirelake.log.positions import Positions
-from wirelake.log.range_reader import damaged_gaps
-from wirelake.log.reader import Reader
+from wirelake.log.segments.consumer_offsets import ConsumerOffsets
+from wirelake.log.segments.range_reader import damaged_gaps
+from wirelake.log.segments.reader import LogReader
 from wirelake.pipeline.accounts import DROPPED
 from wirelake.pipeline.batch import Batches
 from wirelake.pipeline.compaction import Compacting
@@ -115,9 +114,9 @@ class Job:
 
     def _prepare(self) -> None:
         """Register with the log before anything is read, then finish what an earlier process began."""
-        positions = Positions(self.places.log, Files())
+        positions = ConsumerOffsets(self.places.log)
         if positions.get(CONSUMER) is None:
-            positions.commit(CONSUMER, Reader(self.places.log).oldest_seq, time.time_ns() // 1000)
+            positions.commit(CONSUMER, LogReader(self.places.log).oldest_seq, time.time_ns() // 1000)
         self._batches.heal()
         last = self._batches.intents.last()
         if last is not None:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from wirelake.lake.tables import FRAMES, MESSAGES, NOTIFICATIONS, QUARANTINE, Table
 from wirelake.limits import PIPELINE_VIEW_WAIT_S
-from wirelake.log.range_reader import Gap
+from wirelake.log.segments.range_reader import Gap
 from wirelake.pipeline.accounts import ReadCounts
 from wirelake.pipeline.decode.batch import decode_batch
 from wirelake.pipeline.decode.decoded import Decoded

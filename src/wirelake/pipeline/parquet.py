@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
+from wirelake.files import TEMP_SUFFIX, FileSystem
 from wirelake.lake.tables import Table
 from wirelake.limits import PIPELINE_CHUNK_ROWS
-from wirelake.log.files import NEW_SUFFIX, Files
 
 # zstd at level 1 takes a quarter longer to write than snappy, and a quarter less room. Dictionaries for text only:
 # bytes rarely repeat, and trying costs as much as compressing them.
@@ -47,7 +47,7 @@ class GroupFile:
         self._rows = 0
         self._path = "/".join([*map(_folder, groups.items()), f"part-{uuid.uuid4()}.parquet"])
         self._final = lake / table.folder / self._path
-        self._new = self._final.with_name(self._final.name + NEW_SUFFIX)
+        self._new = self._final.with_name(self._final.name + TEMP_SUFFIX)
         self._final.parent.mkdir(parents=True, exist_ok=True)
         self._schema = pa.schema([field for field in table.schema if field.name not in table.grouped_by])
         texts = [field.name for field in self._schema if field.type == pa.string()]
@@ -75,7 +75,7 @@ class GroupFile:
                 os.close(fd)
         self._new.replace(self._final)
         if self._fsync:
-            Files().fsync_dir(self._final.parent)
+            FileSystem().fsync_dir(self._final.parent)
         return FileAction(self._table.name, self._path, self._final.stat().st_size, self._rows, self._groups)
 
     def discard(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from wirelake.limits import PIPELINE_POISON_MAX
-from wirelake.log.survey import Survey
+from wirelake.log.segments.block_index import BlockIndex
 from wirelake.pipeline.spans import Span, cut
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def _search(log: Path, span: Span, try_out: TryOut, found: list[int]) -> None:
 
 
 def _spans(log: Path, span: Span) -> list[Span]:
-    pieces = cut(Survey(log), span.from_seq, span.until_seq)
+    pieces = cut(BlockIndex(log), span.from_seq, span.until_seq)
     return [replace(each, now_us=span.now_us) for each in pieces]
 
 

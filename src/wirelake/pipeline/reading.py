@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from wirelake.limits import PIPELINE_CHUNK_BYTES, PIPELINE_CHUNK_ROWS, PIPELINE_HANDED_ROWS, PIPELINE_VIEW_WAIT_S
-from wirelake.log.range_reader import Gap, RangeReader
+from wirelake.log.segments.range_reader import Gap, RangeReader
 from wirelake.pipeline.spans import Span
 
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, field, json
 
 from wirelake.errors import StorageError
+from wirelake.files import replace_file
 from wirelake.lake.damage import explain
 from wirelake.lake.tables import DEVICE_COMMANDS, FRAMES, MESSAGES, QUARANTINE, TABLES
 from wirelake.limits import LAKE_COMMIT_ATTEMPTS_MAX, PIPELINE_REDECODE_UNITS, PIPELINE_VIEW_WAIT_S
-from wirelake.log.files import Files
 from wirelake.pipeline.commits import ReplacedError, open_table, rewriting, swap
 from wirelake.pipeline.decode.http import NAME as HTTP
 from wirelake.pipeline.failures import sentence
@@ -299,7 +299,7 @@ class _Work:
         """
         dirty = self._dirty()
         if dirty:
-            Files().replace_file(self._pending, json.encode({name: sorted(dirty[name]) for name in dirty}))
+            replace_file(self._pending, json.encode({name: sorted(dirty[name]) for name in dirty}))
         for name, difference in self.done.tables.items():
             ours = _of(name, self._new)
             adds = [file for file in ours if file.groups["day"] in difference.days]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, json
 
+from wirelake.files import replace_file
 from wirelake.lake.damage import explain
-from wirelake.log.files import Files
 from wirelake.pipeline.failures import sentence
 from wirelake.pipeline.intents import Intents
 
@@ -139,4 +139,4 @@ class _Progress:
         if waiting:
             last = waiting[-1]
             self.mark = Mark(last.batch, last.until_seq, last.now_us)
-            Files().replace_file(self._path, json.encode(self.mark))
+            replace_file(self._path, json.encode(self.mark))

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pyarrow as pa
 from msgspec import Struct, field, json
 
-from wirelake.log.range_reader import Gap
+from wirelake.log.segments.range_reader import Gap
 from wirelake.pipeline.accounts import ReadCount
 from wirelake.pipeline.items import ITEMS
 from wirelake.pipeline.parquet import FileAction

@@ -27,8 +27,8 @@ from pyspark.sql.types import StructType
 
 from wirelake.errors import GoneError, InputError, LossError
 from wirelake.limits import PIPELINE_BATCH_BYTES, PIPELINE_BATCH_ROWS
-from wirelake.log.schema import SCHEMA
-from wirelake.log.survey import Survey
+from wirelake.log.interface import SCHEMA
+from wirelake.log.segments.block_index import BlockIndex
 from wirelake.pipeline.reading import SpanReader
 from wirelake.pipeline.spans import Span, batch_end, cut
 from wirelake.pipeline.views import DECODED_VIEWS, decoded_schema, decoded_view
@@ -59,7 +59,7 @@ class Options:
         self.bytes_max = _number(options, "maxBytes") or PIPELINE_BATCH_BYTES
         self.partition_rows = _number(options, "partitionRows")
 
-    def present(self, from_seq: int, survey: Survey) -> int:
+    def present(self, from_seq: int, survey: BlockIndex) -> int:
         """The record to begin with: the one asked for or, by option, the oldest left."""
         oldest = survey.oldest_seq
         if from_seq >= oldest:
@@ -68,7 +68,7 @@ class Options:
             raise GoneError(from_seq, oldest)
         return oldest
 
-    def partitions(self, survey: Survey, from_seq: int, until_seq: int) -> list[InputPartition]:
+    def partitions(self, survey: BlockIndex, from_seq: int, until_seq: int) -> list[InputPartition]:
         return [_Partition(span) for span in cut(survey, from_seq, until_seq, self.partition_rows)]
 
     def read(self, span: Span) -> Iterator[Any]:
@@ -123,7 +123,7 @@ class WirelakeReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        options, survey = self._options, Survey(self._options.folder)
+        options, survey = self._options, BlockIndex(self._options.folder)
         oldest, end = survey.oldest_seq, survey.next_seq
         first = oldest if options.from_seq is None else options.present(options.from_seq, survey)
         return options.partitions(survey, first, end if options.until_seq is None else min(end, options.until_seq))
@@ -138,7 +138,7 @@ class WirelakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._survey: Survey | None = None
+        self._survey: BlockIndex | None = None
         self._end_seq: int | None = None  # by availableNow
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
@@ -179,9 +179,9 @@ class WirelakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._options.read(partition.span)
 
     @property
-    def _log(self) -> Survey:
+    def _log(self) -> BlockIndex:
         if self._survey is None:
-            self._survey = Survey(self._options.folder)
+            self._survey = BlockIndex(self._options.folder)
         return self._survey
 
     def __getstate__(self) -> dict[str, Any]:

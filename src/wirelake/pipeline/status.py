@@ -8,10 +8,9 @@ from msgspec import Struct
 from wirelake.lake.checkpoint import mismatch, read_checkpoint
 from wirelake.lake.progress import Fault, Progress, read_progress
 from wirelake.limits import PIPELINE_FRESH_S
-from wirelake.log.identity import read_id
-from wirelake.log.mark import Mark
-from wirelake.log.reader import Reader
-from wirelake.log.survey import Survey
+from wirelake.log.segments.block_index import BlockIndex
+from wirelake.log.segments.high_watermark import HighWatermark, read_data_id
+from wirelake.log.segments.reader import LogReader
 from wirelake.pipeline.places import Places
 
 
@@ -64,20 +63,20 @@ def checkpoint_problem(data: Path) -> str:
     """Why the checkpoint does not belong to the log beside it, as a sentence; or nothing."""
     checkpoint = read_checkpoint(data)  # before the log, which grows meanwhile
     log = data / "log"
-    return "" if checkpoint is None else mismatch(checkpoint, read_id(log), Mark(log).seq)
+    return "" if checkpoint is None else mismatch(checkpoint, read_data_id(log), HighWatermark(log).seq)
 
 
 def newest(log: Path) -> tuple[int, int]:
     """The log's end, and when its newest record was seen; 0 if it has none."""
-    reader = Reader(log)
+    reader = LogReader(log)
     end = reader.next_seq
-    at_us = max((piece.at_max_us for piece in Survey(log).pieces(max(reader.oldest_seq, end - 1), end)), default=0)
+    at_us = max((piece.at_max_us for piece in BlockIndex(log).ranges(max(reader.oldest_seq, end - 1), end)), default=0)
     return end, at_us
 
 
 def oldest_us(log: Path) -> int:
     """When the oldest record that the log still has was seen; 0 if it has none."""
-    reader = Reader(log)
+    reader = LogReader(log)
     first = reader.oldest_seq
     return next((batch["at"].cast("int64")[0].as_py() for batch in reader.read(first, first + 1)), 0)
 

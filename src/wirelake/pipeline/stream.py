@@ -1,6 +1,5 @@
 """The stream that fills the tables, as its folder knows it: who it is, and that only one process works on it."""
 
-import fcntl
 import os
 import uuid
 from pathlib import Path
@@ -9,12 +8,11 @@ from typing import Final
 from msgspec import DecodeError, Struct, json
 from msgspec.structs import replace
 
-from wirelake.errors import InputError, InUseError, LossError, StorageError
-from wirelake.lake.progress import read_progress
+from wirelake.errors import InputError, LossError, StorageError
+from wirelake.files import FileLock, FileSystem, replace_file
 from wirelake.lake.tables import FRAMES
 from wirelake.limits import PIPELINE_BUCKETS
-from wirelake.log.files import Files
-from wirelake.log.identity import read_id
+from wirelake.log.segments.high_watermark import read_data_id
 from wirelake.pipeline.commits import Commits
 from wirelake.pipeline.intents import Intents
 from wirelake.pipeline.places import Places
@@ -36,17 +34,10 @@ class StreamLock:
 
     def __init__(self, places: Places) -> None:
         places.checkpoint.mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(places.checkpoint / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(self._fd)
-            progress = read_progress(places.data)
-            who = f", in process {progress.pid}" if progress is not None and progress.running else ""
-            raise InUseError(f"another pipeline is at work on {places.data}{who}") from error
+        self._lock = FileLock(places.checkpoint / "lock", f"another pipeline is at work on {places.data},")
 
     def release(self) -> None:
-        os.close(self._fd)
+        self._lock.release()
 
 
 def open_stream(places: Places) -> Stream:
@@ -54,18 +45,18 @@ def open_stream(places: Places) -> Stream:
     path = _path(places)
     places.carry.mkdir(parents=True, exist_ok=True)
     check_log(places)
-    data_id = read_id(places.log)
+    data_id = read_data_id(places.log)
     if not path.exists():
         if Commits(places.lake, "").is_filled(FRAMES.name):
             raise InputError(
                 f"the tables in {places.lake} are filled, but there is no checkpoint in {places.checkpoint} that says "
                 "from where to go on: bring back the checkpoint, or move the tables away too and fill them anew"
             )
-        Files().replace_file(path, json.encode(Stream(f"wirelake-{uuid.uuid4()}", PIPELINE_BUCKETS, data_id)))
+        replace_file(path, json.encode(Stream(f"wirelake-{uuid.uuid4()}", PIPELINE_BUCKETS, data_id)))
     stream = _read(path)
     if data_id and not stream.data_id:
         stream = replace(stream, data_id=data_id)
-        Files().replace_file(path, json.encode(stream))
+        replace_file(path, json.encode(stream))
     intents, commits = Intents(places.checkpoint), Commits(places.lake, stream.app)
     kept = intents.batches()
     if kept and not any(offsets_folder(places).glob("[0-9]*")):
@@ -125,4 +116,4 @@ def sync_offsets(places: Places, batch: int) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-    Files().fsync_dir(offsets_folder(places))
+    FileSystem().fsync_dir(offsets_folder(places))

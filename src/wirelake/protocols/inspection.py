@@ -42,7 +42,7 @@ def inspect(data: bytes, protocol: Protocol, sender: Sender, carrier: Carrier | 
             tree.root.children.insert(0, Field("size", start, prefix, len(bare), "of the message that follows"))
             tree.root.offset, tree.root.size = start, len(frame)
         if tree.error is not None:
-            tree.error = tree.error.moved(start + prefix)
+            tree.error = tree.error.shift(start + prefix)
         trees.append(tree)
         start += len(frame)
     faults = [fault for tree in trees for fault in _faults(tree)]
@@ -58,7 +58,7 @@ def _faults(tree: Tree) -> list[ProtocolError]:
 def _move(field: Field, by: int) -> None:
     field.offset += by
     if field.fault is not None:
-        field.fault = field.fault.moved(by)
+        field.fault = field.fault.shift(by)
     for child in field.children:
         _move(child, by)
 

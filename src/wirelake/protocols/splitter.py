@@ -93,7 +93,7 @@ class Splitter:
         try:
             self._need = self._ends(buffer, ends)
         except ProtocolError as error:
-            self.failure = error.moved(self.position)
+            self.failure = error.shift(self.position)
         except Exception as error:  # noqa: BLE001 (of an added protocol: its own stream ends, and nothing else)
             text = f"{type(self).__name__} raised {type(error).__name__}: {error}"
             self.failure = ProtocolError(CODEC_FAULT, text, self.position)

@@ -124,7 +124,7 @@ class Dissector:
         """Add bytes that cannot be read, inside a frame that can. `fault` counts from the first of them."""
         self.raw(name, size, note)
         leaf = self._open.children[-1]
-        leaf.fault = fault.moved(leaf.offset)
+        leaf.fault = fault.shift(leaf.offset)
 
     def text(self, name: str, size: int, note: str = "") -> str:
         """UTF-8 text of that many bytes."""

@@ -11,7 +11,7 @@ from wirelake.broker.peer import Peer
 from wirelake.broker.services import failed
 from wirelake.errors import FullError, InputError
 from wirelake.limits import BROKER_MISSED_NAMES_MAX, SISNET_SUBSCRIPTIONS_MAX
-from wirelake.message import Fault, Kind, Message, Topic
+from wirelake.message import FailureCode, Kind, Message, Topic
 from wirelake.protocols.session import Closing
 from wirelake.services.selection import Format, Selection
 from wirelake.state.records import ALL
@@ -83,7 +83,7 @@ class Followers:
                 chosen = rows(follower.selection)
             except InputError as error:  # it asked for a field that the table turned out not to have
                 self._forget(follower)
-                follower.peer.say(failed(follower.correlation, str(error), Fault.GONE))
+                follower.peer.say(failed(follower.correlation, str(error), FailureCode.GONE))
                 continue
             if follower.peer.congested:
                 self._spare(follower, name, chosen)

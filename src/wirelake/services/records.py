@@ -28,14 +28,14 @@ from wirelake.limits import (
     STATE_READ_ROWS_MAX,
     STATE_SERIES_MAX,
 )
-from wirelake.message import LAYOUT, PACKED, ROWS, Fault, Kind, Message, Operation, Topic
+from wirelake.message import LAYOUT, PACKED, ROWS, FailureCode, Kind, Message, Operation, Topic
 from wirelake.protocols import registry
 from wirelake.protocols.jsontext import write_json
 from wirelake.services.followers import Follower, Followers, Series
 from wirelake.services.packets import Packets, Sending
 from wirelake.services.selection import Format, Names, Selection, read_names, read_sdbs, read_selection
 from wirelake.services.tables import LooseTable, PackedTable, read_layout, table_of
-from wirelake.state.records import ALL, Record, Records, before
+from wirelake.state.records import ALL, SeriesRecord, SeriesStore, position_before
 
 DEFAULT: Final = "sisdb"
 
@@ -48,11 +48,11 @@ class Pushed(Struct, frozen=True):
 
     series: Series
     table: PackedTable | LooseTable
-    records: list[Record]
+    records: list[SeriesRecord]
 
 
 class RecordService:
-    def __init__(self, broker: Broker, records: Records, sending: Sending, flush: Callable[[], object]) -> None:
+    def __init__(self, broker: Broker, records: SeriesStore, sending: Sending, flush: Callable[[], object]) -> None:
         self._broker = broker  # its jobs do what takes long
         self._records = records
         self._sending = sending
@@ -88,7 +88,7 @@ class RecordService:
             raise StateError("a request without a service")
         operation = self._operations.get(target.op)
         if operation is None:
-            peer.say(failed(message.correlation, not_found(target), Fault.NOT_FOUND))
+            peer.say(failed(message.correlation, not_found(target), FailureCode.NOT_FOUND))
             return
         operation(peer, message, target.service)
 
@@ -128,7 +128,7 @@ class RecordService:
         if sum(len(records[sdb]) for _, sdb in series) > SISDB_RECORDS_PER_SET_MAX:
             raise _too_many_records()
         layouts = {sdb: table.layout for sdb, table in tables.items()}
-        self._written = self._records.set_all(dataset, layouts, {each: records[each[1]] for each in series})
+        self._written = self._records.set_many(dataset, layouts, {each: records[each[1]] for each in series})
         for key, sdb in series:
             self._push_later((dataset, key, sdb), tables[sdb], records[sdb])
         self._broker.after(self._written, peer, answered(message))
@@ -147,7 +147,7 @@ class RecordService:
         self._broker.jobs.start(peer, message, self._delete_slices(peer, message, dataset, names))
 
     def _delete_slices(self, peer: Peer, message: Message, dataset: str, names: Names) -> Job:
-        found = yield from self._records.find_slices(dataset, names.keys, names.sdbs, STATE_SERIES_MAX)
+        found = yield from self._records.find_in_steps(dataset, names.keys, names.sdbs, STATE_SERIES_MAX)
         dropped = 0
         for place in range(0, len(found), SISDB_RECORDS_AT_ONCE):
             count, self._written = self._records.delete_series(dataset, found[place : place + SISDB_RECORDS_AT_ONCE])
@@ -191,7 +191,7 @@ class RecordService:
         count = self._records.count(dataset, names.keys, names.sdbs, since=since, until=until, most=most)
         if count == most:
             raise InputError(f"more than {SISDB_RECORDS_PER_GET_MAX} records: name a narrower min and max, or a count")
-        place = before(since)
+        place = position_before(since)
 
         def send(following: int) -> None:
             nonlocal place
@@ -206,7 +206,7 @@ class RecordService:
     def _read(self, message: Message, dataset: str, selection: Selection) -> Slices[Message]:
         names = selection.names
         most = SISDB_SERIES_PER_REQUEST_MAX
-        found = yield from self._records.find_slices(dataset, names.keys, names.sdbs, most)
+        found = yield from self._records.find_in_steps(dataset, names.keys, names.sdbs, most)
         if len(found) > SISDB_SERIES_PER_REQUEST_MAX:
             raise InputError(f"{len(found)} series or more: at most {most} in one answer")
         if selection.format is Format.BYTES:
@@ -261,7 +261,7 @@ class RecordService:
         sdbs = read_sdbs(message.fields) or ALL
 
         def answer() -> Job:
-            keys = yield from self._records.keys_slices(dataset, sdbs, SISDB_NAMES_PER_ANSWER_MAX)
+            keys = yield from self._records.keys_in_steps(dataset, sdbs, SISDB_NAMES_PER_ANSWER_MAX)
             if len(keys) > SISDB_NAMES_PER_ANSWER_MAX:
                 raise InputError(f"more than {SISDB_NAMES_PER_ANSWER_MAX} keys: name a table")
             self._broker.after(None, peer, answered(message, fields={"msg": keys}))
@@ -282,7 +282,7 @@ class RecordService:
         self._behind_writes(peer, message, answer())
 
     def _tables_of(self, dataset: str) -> Slices[list[str]]:
-        known = yield from self._records.tables_slices(dataset)
+        known = yield from self._records.tables_in_steps(dataset)
         if len(known) > SISDB_NAMES_PER_ANSWER_MAX:
             raise InputError(f"more than {SISDB_NAMES_PER_ANSWER_MAX} tables")
         return known
@@ -301,7 +301,7 @@ class RecordService:
 
     def _behind_writes(self, peer: Peer, message: Message, answer: Job) -> None:
         """Now, or when the last write is decided: what is read is what is on disk."""
-        if self._written.done:
+        if self._written.is_done:
             self._broker.jobs.start(peer, message, answer)
         else:
             self._written.add_done_callback(lambda _: self._broker.jobs.start(peer, message, answer))
@@ -328,7 +328,7 @@ class RecordService:
         self.followers.remove(peer, dataset, read_selection(message.fields, "unsub"))
         self._broker.after(None, peer, answered(message))
 
-    def _push_later(self, series: Series, table: PackedTable | LooseTable, records: list[Record]) -> None:
+    def _push_later(self, series: Series, table: PackedTable | LooseTable, records: list[SeriesRecord]) -> None:
         if not self.followers.of(series) and not self._broker.live.heard(_live_name(series)):
             return
         pushes = self._pushes.get(self._written)
@@ -388,9 +388,9 @@ def _or_refuse(peer: Peer, message: Message, answer: Callable[[], None]) -> None
     try:
         answer()
     except (InputError, EncodeError, TranslationError, StateError) as error:
-        peer.say(failed(message.correlation, str(error), Fault.BAD_REQUEST))
+        peer.say(failed(message.correlation, str(error), FailureCode.BAD_REQUEST))
     except StorageError as error:
-        peer.say(failed(message.correlation, str(error), Fault.STORAGE))
+        peer.say(failed(message.correlation, str(error), FailureCode.STORAGE))
 
 
 def _live_name(series: Series) -> str:
@@ -400,9 +400,9 @@ def _live_name(series: Series) -> str:
 
 def _records(
     sdb: str, table: PackedTable | LooseTable, values: list[Any] | None, payload: bytes
-) -> Slices[list[Record]]:
+) -> Slices[list[SeriesRecord]]:
     if values is not None:
-        found: list[Record] = []
+        found: list[SeriesRecord] = []
         for place in range(0, len(values), SISDB_RECORDS_AT_ONCE):
             found += table.records(values[place : place + SISDB_RECORDS_AT_ONCE])
             yield None

@@ -13,7 +13,7 @@ from wirelake.errors import InputError, ProtocolError
 from wirelake.limits import SISNET_TABLE_VALUES_MAX
 from wirelake.protocols.jsontext import read_json, write_json
 from wirelake.protocols.records import RecordTable, read_tables
-from wirelake.state.records import Field, Layout, Record
+from wirelake.state.records import Layout, LayoutField, SeriesRecord
 
 TIME: Final = "time"  # the field that orders the records; where there is none, they stay in the order they came in
 LOOSE: Final = "J"  # the type of a field that holds any JSON value
@@ -25,7 +25,7 @@ class Table(Protocol):
     layout: Layout
     names: tuple[str, ...]
 
-    def records(self, values: Sequence[Any]) -> list[Record]:
+    def records(self, values: Sequence[Any]) -> list[SeriesRecord]:
         """Objects, or rows in the order of the fields."""
         ...
 
@@ -37,7 +37,7 @@ class Table(Protocol):
 class PackedTable:
     def __init__(self, table: RecordTable) -> None:
         self._table = table
-        self.layout: Layout = tuple(Field(each.name, each.type, each.bytes, each.count) for each in table.columns)
+        self.layout: Layout = tuple(LayoutField(each.name, each.type, each.bytes, each.count) for each in table.columns)
         self.names = tuple(each.name for each in table.columns)
         self._known = frozenset(self.names)
 
@@ -50,14 +50,14 @@ class PackedTable:
         """In one record."""
         return sum(field.count for field in self.layout)
 
-    def records(self, values: Sequence[Any]) -> list[Record]:
+    def records(self, values: Sequence[Any]) -> list[SeriesRecord]:
         objects = [self._named(value) for value in values]
         data, size = self._table.pack(objects), self._table.record_bytes
         times = [_time(each[TIME]) for each in objects] if TIME in self._known else repeat(0)
         pieces = (data[place : place + size] for place in range(0, len(data), size))
-        return [Record(time, piece) for time, piece in zip(times, pieces, strict=False)]
+        return [SeriesRecord(time, piece) for time, piece in zip(times, pieces, strict=False)]
 
-    def packed(self, data: bytes) -> list[Record]:
+    def packed(self, data: bytes) -> list[SeriesRecord]:
         """Records that are packed already."""
         size = self._table.record_bytes
         if len(data) % size:
@@ -67,7 +67,7 @@ class PackedTable:
             place = self.names.index(TIME)
             times = [_time(row[place]) for row in self._table.rows(data)]
         pieces = (data[place : place + size] for place in range(0, len(data), size))
-        return [Record(time, piece) for time, piece in zip(times, pieces, strict=False)]
+        return [SeriesRecord(time, piece) for time, piece in zip(times, pieces, strict=False)]
 
     def rows(self, kept: Sequence[bytes]) -> list[Any]:
         return self._table.rows(b"".join(kept))
@@ -89,7 +89,7 @@ class LooseTable:
         self.names = tuple(names)
         if len(self.names) > SISNET_TABLE_VALUES_MAX:
             raise InputError(f"table '{name}' has more than {SISNET_TABLE_VALUES_MAX} fields")
-        self.layout: Layout = tuple(Field(each, LOOSE, 0, 1) for each in self.names)
+        self.layout: Layout = tuple(LayoutField(each, LOOSE, 0, 1) for each in self.names)
         self._time_place = self.names.index(TIME) if TIME in self.names else None
 
     def grown(self, values: Sequence[Any]) -> "LooseTable":
@@ -101,7 +101,7 @@ class LooseTable:
                 names.update(dict.fromkeys(value))
         return self if len(names) == before else LooseTable(self._name, names)
 
-    def records(self, values: Sequence[Any]) -> list[Record]:
+    def records(self, values: Sequence[Any]) -> list[SeriesRecord]:
         return [self._record(value) for value in values]
 
     def rows(self, kept: Sequence[bytes]) -> list[Any]:
@@ -110,7 +110,7 @@ class LooseTable:
         width = len(self.names)
         return [row if len(row) == width else row + [None] * (width - len(row)) for row in found]
 
-    def _record(self, value: Any) -> Record:
+    def _record(self, value: Any) -> SeriesRecord:
         if isinstance(value, dict):
             row = [value.get(name) for name in self.names]
         elif isinstance(value, list | tuple) and self.names and len(value) <= len(self.names):
@@ -119,7 +119,7 @@ class LooseTable:
             raise InputError(f"a record of '{self._name}' is an object, or a row of {len(self.names)} values")
         place = self._time_place
         time = row[place] if place is not None and place < len(row) else None
-        return Record(0 if time is None else _time(time), write_json(row))
+        return SeriesRecord(0 if time is None else _time(time), write_json(row))
 
 
 def table_of(name: str, layout: Layout | None) -> PackedTable | LooseTable:

@@ -1,1 +1,1 @@
-"""What the gateway knows beyond one connection: kept in SQLite, answered from memory."""
+"""Store everything that the gateway keeps beyond the event log."""

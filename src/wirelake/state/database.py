@@ -1,71 +1,119 @@
-"""The file state.db: who may write it, how it is opened.
+"""Open the file state.db: who may write it, how it is read, and what to do if it is damaged.
 
-Two connections: the writer thread's, and one that only reads, for the owner. With `synchronous=FULL` a commit
-returns after the fsync of the write-ahead log, and readers see it no earlier.
+There are two connections: one for the writer thread, and a read-only one for the thread that owns the store. With
+`synchronous=FULL` a commit returns after the fsync of the write-ahead log, and readers do not see it earlier.
 """
 
-import fcntl
 import os
 import sqlite3
+from collections.abc import Generator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Final
 
-from wirelake.errors import InUseError, StorageError
+from wirelake.errors import StorageError
+from wirelake.files import FileLock, FileSystem
 from wirelake.limits import STATE_CHECK_BYTES_MAX, STATE_LOCKED_WAIT_S, STATE_WAL_BYTES_MAX
-from wirelake.state.damage import ADVICE, trouble_of
-from wirelake.state.reader import Reader
 from wirelake.state.schema import migrate
 
 _PRIVATE: Final = 0o600
 _STATEMENTS_CACHED: Final = 256
+_CORRUPTION_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_PRIMARY_CODE: Final = 0xFF  # SQLite's extended error codes have the primary one in their last byte
+CORRUPTION_ADVICE: Final = (
+    "stop the gateway and restore state.db from a backup (what was published since is replayed from the log), "
+    "or move it aside and start once with --accept-loss"
+)
+
+SqlValues = tuple[object, ...]
+
+
+def is_corruption(error: BaseException | None) -> bool:
+    """Tell whether SQLite reports that the file itself is damaged, rather than out of reach."""
+    if not isinstance(error, sqlite3.Error):
+        return False
+    code: int = getattr(error, "sqlite_errorcode", 0)  # missing if the sqlite3 module itself raised it
+    return code & _PRIMARY_CODE in _CORRUPTION_CODES
+
+
+def storage_error(failed: str, error: Exception) -> StorageError:
+    """Build the error to report: what failed, why, and for a damaged file what to do."""
+    is_damaged = is_corruption(error)
+    text = f"{failed}: state.db is damaged ({error}); {CORRUPTION_ADVICE}" if is_damaged else f"{failed}: {error}"
+    reported = StorageError(text)
+    reported.__cause__ = error
+    return reported
+
+
+class StateReader:
+    """Read what is durable, for the thread that owns the store."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.error: StorageError | None = None  # why the last read failed; a damaged file stays damaged
+
+    def rows(self, sql: str, values: SqlValues = ()) -> Generator[Any, None, None]:
+        """Yield rows one at a time. Close it when you stop early, or the write-ahead log cannot be emptied."""
+        try:
+            with closing(self._connection.execute(sql, values)) as cursor:
+                yield from cursor
+        except sqlite3.Error as error:
+            self.error = storage_error("the state cannot be read", error)
+            raise StorageError(*self.error.args) from error
+        if self.error is not None and not is_corruption(self.error.__cause__):
+            self.error = None
+
+    def row(self, sql: str, values: SqlValues = ()) -> Any:
+        """Return the first row, or None."""
+        with closing(self.rows(sql, values)) as rows:
+            return next(rows, None)
 
 
 class Database:
-    """Opened for writing by one process at a time, and brought to the schema of today."""
+    """Open the database for writing, which one process at a time may do, and migrate it to the current schema."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         with ExitStack() as opened:
-            opened.callback(os.close, _lock(path))
+            opened.callback(_lock(path).release)
             try:
                 _make_private(path)
-                self.writing = opened.enter_context(closing(_connect(path)))
-                self.writing.execute("PRAGMA journal_mode = WAL")
-                self.writing.execute("PRAGMA synchronous = FULL")
-                self.writing.execute(f"PRAGMA journal_size_limit = {STATE_WAL_BYTES_MAX}")
-                migrate(self.writing)
-                self.writing.execute("UPDATE meta SET value = value + 1 WHERE name = 'opened'")
-                reading = opened.enter_context(closing(_connect(path)))
-                reading.execute("PRAGMA query_only = ON")
-                self.reader = Reader(reading)
+                self.write_connection = opened.enter_context(closing(_connect(path)))
+                self.write_connection.execute("PRAGMA journal_mode = WAL")
+                self.write_connection.execute("PRAGMA synchronous = FULL")
+                self.write_connection.execute(f"PRAGMA journal_size_limit = {STATE_WAL_BYTES_MAX}")
+                migrate(self.write_connection)
+                self.write_connection.execute("UPDATE meta SET value = value + 1 WHERE name = 'opened'")
+                read_connection = opened.enter_context(closing(_connect(path)))
+                read_connection.execute("PRAGMA query_only = ON")
+                self.reader = StateReader(read_connection)
             except (sqlite3.Error, OSError) as error:
-                raise trouble_of(f"{path} cannot be opened", error) from error
+                raise storage_error(f"{path} cannot be opened", error) from error
             self._opened = opened.pop_all()  # from here on it stays open
 
     def meta(self, name: str) -> Any:
-        """A value of the database as a whole; None where it has none of that name."""
+        """Return a property of the database as a whole, or None."""
         row = self.reader.row("SELECT value FROM meta WHERE name = ?", (name,))
         return None if row is None else row[0]
 
     def check(self, bytes_max: int = STATE_CHECK_BYTES_MAX) -> None:
-        """Look through the whole file for damage, unless it is larger than this; StorageError if there is any."""
+        """Check the whole file for damage, unless it is larger than this. Raise StorageError if there is any."""
         if self.path.stat().st_size > bytes_max:
             return
-        found = self.reader.row("PRAGMA quick_check(1)")
-        if found != ("ok",):
-            reason = "" if found is None else str(found[0]).replace("\n", " ")
-            raise StorageError(f"{self.path} cannot be opened: it is damaged ({reason}); {ADVICE}")
+        result = self.reader.row("PRAGMA quick_check(1)")
+        if result != ("ok",):
+            reason = "" if result is None else str(result[0]).replace("\n", " ")
+            raise StorageError(f"{self.path} cannot be opened: it is damaged ({reason}); {CORRUPTION_ADVICE}")
 
     def close(self) -> None:
-        """Closing the last connection also moves the write-ahead log into the file."""
+        """Close the connections; closing the last one moves the write-ahead log into the file."""
         self._opened.close()
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(
         path,
-        isolation_level=None,  # transactions begin and end where we say
+        isolation_level=None,  # transactions start and end explicitly
         check_same_thread=False,
         timeout=STATE_LOCKED_WAIT_S,
         cached_statements=_STATEMENTS_CACHED,
@@ -73,32 +121,19 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _make_private(path: Path) -> None:
-    """SQLite gives the files beside it the same mode."""
+    """Create the file readable by its owner only. SQLite gives its other files the same mode."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE)
     try:
         os.fchmod(descriptor, _PRIVATE)
     finally:
         os.close(descriptor)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    FileSystem().fsync_dir(path.parent)
 
 
-def _lock(path: Path) -> int:
-    """A lock file of our own: SQLite's locks last for a transaction only, and this one lasts while we are open."""
-    beside = path.with_name(path.name + ".lock")
+def _lock(path: Path) -> FileLock:
+    """Lock a file beside the database: SQLite's own locks last for a transaction only."""
+    lock_path = path.with_name(path.name + ".lock")
     try:
-        descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE)
+        return FileLock(lock_path, f"{path} is open for writing", _PRIVATE)
     except OSError as error:
-        raise StorageError(f"{beside} cannot be opened: {error}") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
-        os.close(descriptor)
-        raise InUseError(f"{path} is open for writing in process {holder or 'unknown'}") from error
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-    return descriptor
+        raise StorageError(f"{lock_path} cannot be opened: {error}") from error

@@ -1,14 +1,14 @@
-"""Who may log in: names, and hashes of their tokens. The token itself is never kept.
+"""Store who may log in: names, and hashes of their tokens. The token itself is never stored.
 
 A generated token has 192 random bits that nobody can guess, so a keyed BLAKE2b protects it (`TokenKey`): checking one
-takes microseconds, also after a restart. A token that a person chose may be guessed from a stolen database, so it is
-hashed with scrypt. `hash_token` and `matches` are scrypt's: they take tens of milliseconds by design and touch no
+takes microseconds, also after a restart. A token that a person chose might be guessed with a stolen database, so it is
+hashed with scrypt. `hash_token` and `verify_token` use scrypt: they take tens of milliseconds by design and touch no
 state, so run them in a thread. A login is
 
     identity = identities.find(name)
-    if not (token_key.matches(identity.secret, token) or identities.knows(name, token)):
-        if not await asyncio.to_thread(matches, identity.secret, token): refuse
-        identities.remember(identity, token)
+    if not (token_key.verify(identity.token_hash, token) or identities.is_verified(name, token)):
+        if not await asyncio.to_thread(verify_token, identity.token_hash, token): refuse
+        identities.remember_verified(identity, token)
 """
 
 import hashlib
@@ -24,17 +24,17 @@ from msgspec import Struct
 from wirelake.commit import Commit
 from wirelake.errors import ConflictError, FullError, InputError
 from wirelake.limits import STATE_IDENTITIES_MAX, STATE_TOKEN_BYTES_MAX, STATE_TOKENS_KNOWN_MAX
-from wirelake.state.batch import OneByOne, Statement
-from wirelake.state.bounds import check_name
-from wirelake.state.reader import Reader
-from wirelake.state.writer import Writer
+from wirelake.state.batch import SingleRowStatement, Statement
+from wirelake.state.database import StateReader
+from wirelake.state.schema import check_name
+from wirelake.state.writer import StateWriter
 
 _ADD: Final = Statement(
     "identities",
     "INSERT INTO identities (name, salt, digest, cost, block, lanes, added_at_ms, kind) VALUES ",
     "(?,?,?,?,?,?,?,?)",
 )
-_REHASH: Final = OneByOne(
+_REHASH: Final = SingleRowStatement(
     "identities", "UPDATE identities SET salt = ?, digest = ?, cost = ?, block = ?, lanes = ?, kind = ? WHERE name = ?"
 )
 _REMOVE: Final = Statement("identities", "DELETE FROM identities WHERE name IN (", "?", ")")
@@ -47,14 +47,14 @@ _BLOCK: Final = 8
 _LANES: Final = 1
 _KEY_ID_BYTES: Final = 8
 _GENERATED: Final = re.compile(r"t[A-Za-z0-9_-]{32}")
-_GENERATED_CHARS_MIN: Final = 12  # different ones in it; 32 random ones have fewer once in 10**15
+_GENERATED_CHARS_MIN: Final = 12  # distinct ones; 32 random ones have fewer once in 10**15
 
 SCRYPT: Final = "scrypt"
-KEYED: Final = "blake2b"  # the salt is then the id of the key
+KEYED: Final = "blake2b"  # the salt is then the key's id
 
 
-class Secret(Struct, frozen=True):
-    """What is kept of a token, with the parameters it was made with: they may rise later."""
+class TokenHash(Struct, frozen=True):
+    """Hold the hash of a token and its parameters, which may be raised later for new tokens."""
 
     salt: bytes
     digest: bytes
@@ -64,27 +64,27 @@ class Secret(Struct, frozen=True):
     kind: str = SCRYPT
 
     def __repr__(self) -> str:
-        return "Secret(…)"
+        return "TokenHash(…)"
 
 
 class Identity(Struct, frozen=True):
     name: str
-    secret: Secret
+    token_hash: TokenHash
     added_at_ms: int
 
 
 def new_token() -> str:
-    """Random, printable, safe in a URL and on a command line."""
+    """Return a random token that is printable, and safe in a URL and on a command line."""
     return "t" + secrets.token_urlsafe(_TOKEN_BYTES)  # never a leading dash
 
 
-def is_generated(token: str) -> bool:
-    """Return whether the token looks like one that `new_token` made, and not like one that a person typed."""
+def looks_generated(token: str) -> bool:
+    """Tell whether the token looks like one from `new_token`, and not like one that a person chose."""
     return _GENERATED.fullmatch(token) is not None and len(set(token)) >= _GENERATED_CHARS_MIN
 
 
 class TokenKey:
-    """Hash and check generated tokens with a key that is kept beside the database, in a file of its own."""
+    """Hash and verify generated tokens with a key that is stored beside the database, in a file of its own."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -93,162 +93,185 @@ class TokenKey:
     def digest(self, token: str) -> bytes:
         return hashlib.blake2b(_token_bytes(token), key=self._key, digest_size=_DIGEST_BYTES).digest()
 
-    def hash(self, token: str) -> Secret:
-        """Hash a token: fast if it is a generated one, else with scrypt. InputError if it is empty or too long."""
-        return Secret(self.id, self.digest(token), 0, 0, 0, KEYED) if is_generated(token) else hash_token(token)
+    def hash(self, token: str) -> TokenHash:
+        """Hash a token: fast if it is generated, else with scrypt. Raise InputError if it is empty or too long."""
+        return TokenHash(self.id, self.digest(token), 0, 0, 0, KEYED) if looks_generated(token) else hash_token(token)
 
-    def is_foreign(self, secret: Secret) -> bool:
-        """Return whether the secret was made with another key: then its token cannot be checked."""
-        return secret.kind == KEYED and secret.salt != self.id
+    def uses_other_key(self, token_hash: TokenHash) -> bool:
+        """Tell whether the hash was made with another key, so that its token cannot be verified."""
+        return token_hash.kind == KEYED and token_hash.salt != self.id
 
-    def matches(self, secret: Secret, token: str) -> bool:
-        """Compare in constant time. A secret of scrypt, or of another key, matches nothing here."""
-        if secret.kind != KEYED or secret.salt != self.id:
+    def verify(self, token_hash: TokenHash, token: str) -> bool:
+        """Compare in constant time. A hash made by scrypt, or with another key, never matches."""
+        if token_hash.kind != KEYED or token_hash.salt != self.id:
             return False
-        return hmac.compare_digest(self.digest(token), secret.digest)
+        return hmac.compare_digest(self.digest(token), token_hash.digest)
 
 
-def hash_token(token: str) -> Secret:
-    """Slow by design. Raises InputError for a token that is empty or too long."""
+def hash_token(token: str) -> TokenHash:
+    """Hash with scrypt, which is slow by design. Raise InputError for a token that is empty or too long."""
     size = len(_token_bytes(token))
     if not 0 < size <= STATE_TOKEN_BYTES_MAX:
-        raise InputError(f"a token has 1 to {STATE_TOKEN_BYTES_MAX} bytes, not {size}")
+        raise InputError(f"a token must have 1 to {STATE_TOKEN_BYTES_MAX} bytes, not {size}")
     salt = secrets.token_bytes(_SALT_BYTES)
-    return Secret(salt, _scrypt(token, salt, _COST, _BLOCK, _LANES, _DIGEST_BYTES), _COST, _BLOCK, _LANES)
+    return TokenHash(salt, _scrypt(token, salt, _COST, _BLOCK, _LANES, _DIGEST_BYTES), _COST, _BLOCK, _LANES)
 
 
-def unmatched() -> Secret:
-    """What no token matches, at the same cost: unknown names are to take as long to refuse as wrong tokens."""
-    return Secret(secrets.token_bytes(_SALT_BYTES), secrets.token_bytes(_DIGEST_BYTES), _COST, _BLOCK, _LANES)
+def dummy_hash() -> TokenHash:
+    """Return a hash that no token matches: refusing an unknown name must take as long as refusing a wrong token."""
+    return TokenHash(secrets.token_bytes(_SALT_BYTES), secrets.token_bytes(_DIGEST_BYTES), _COST, _BLOCK, _LANES)
 
 
-def matches(secret: Secret, token: str) -> bool:
-    """Slow by design; compares in constant time. A secret of another kind than scrypt matches nothing here."""
-    if secret.kind != SCRYPT:
+def verify_token(token_hash: TokenHash, token: str) -> bool:
+    """Verify a token with scrypt, slow by design, in constant time. A hash of another kind never matches."""
+    if token_hash.kind != SCRYPT:
         return False
     if len(_token_bytes(token)) > STATE_TOKEN_BYTES_MAX:
         return False
-    digest = _scrypt(token, secret.salt, secret.cost, secret.block, secret.lanes, len(secret.digest))
-    return hmac.compare_digest(digest, secret.digest)
+    digest = _scrypt(
+        token, token_hash.salt, token_hash.cost, token_hash.block, token_hash.lanes, len(token_hash.digest)
+    )
+    return hmac.compare_digest(digest, token_hash.digest)
 
 
 def _scrypt(token: str, salt: bytes, cost: int, block: int, lanes: int, size: int) -> bytes:
-    memory = 256 * cost * block * lanes  # twice what it takes
+    memory = 256 * cost * block * lanes  # twice what it needs
     return hashlib.scrypt(_token_bytes(token), salt=salt, n=cost, r=block, p=lanes, maxmem=memory, dklen=size)
 
 
 def _token_bytes(token: str) -> bytes:
-    return token.encode("utf-8", "surrogatepass")  # whatever a peer sends can be hashed
+    return token.encode("utf-8", "surrogatepass")  # so that anything a peer sends can be hashed
 
 
 class Identities:
-    """The names, all in memory; and which tokens were found right lately, so that a storm of reconnects is cheap."""
+    """Keep all identities in memory, and which tokens were verified recently, so that a reconnect storm is cheap."""
 
-    def __init__(self, writer: Writer, reader: Reader) -> None:
+    def __init__(self, writer: StateWriter, reader: StateReader) -> None:
         self._writer = writer
         self._reader = reader
         self._by_name: dict[str, Identity] = {}
         self._by_digest: dict[bytes, str] = {}  # of generated tokens
-        self._slow: dict[str, None] = {}  # names whose tokens take scrypt, the newest last
-        self._fast_key = secrets.token_bytes(32)  # of this process: the fast hashes are worth nothing elsewhere
-        self._known: OrderedDict[str, tuple[Secret, bytes]] = OrderedDict()
+        self._scrypt_names: dict[str, None] = {}  # whose tokens are hashed with scrypt, the newest last
+        self._fast_key = secrets.token_bytes(32)  # of this process: the fast hashes are useless elsewhere
+        self._verified: OrderedDict[str, tuple[TokenHash, bytes]] = OrderedDict()
 
     def load(self) -> None:
         rows = self._reader.rows(
             "SELECT name, salt, digest, cost, block, lanes, kind, added_at_ms FROM identities ORDER BY added_at_ms"
         )
-        self._by_name, self._by_digest, self._slow = {}, {}, {}
+        self._by_name, self._by_digest, self._scrypt_names = {}, {}, {}
         for row in rows:
-            self._keep(Identity(row[0], Secret(*row[1:7]), row[7]))
+            self._index(Identity(row[0], TokenHash(*row[1:7]), row[7]))
 
     def find(self, name: str) -> Identity | None:
-        self._writer.fresh()
+        self._writer.reload_if_stale()
         return self._by_name.get(name)
 
-    def find_token(self, token_key: TokenKey, token: str) -> Identity | None:
-        """Find whose generated token this is."""
-        self._writer.fresh()
+    def find_by_token(self, token_key: TokenKey, token: str) -> Identity | None:
+        """Return the identity with this generated token."""
+        self._writer.reload_if_stale()
         identity = self._by_name.get(self._by_digest.get(token_key.digest(token), ""))
-        return identity if identity is not None and token_key.matches(identity.secret, token) else None
+        return identity if identity is not None and token_key.verify(identity.token_hash, token) else None
 
-    def newest_slow(self, count: int) -> list[Identity]:
-        """Return the newest identities whose tokens take scrypt."""
-        self._writer.fresh()
-        return [self._by_name[name] for name in islice(reversed(self._slow), count)]
+    def newest_scrypt(self, count: int) -> list[Identity]:
+        """Return the newest identities whose tokens are hashed with scrypt."""
+        self._writer.reload_if_stale()
+        return [self._by_name[name] for name in islice(reversed(self._scrypt_names), count)]
 
-    def keyed(self) -> list[Identity]:
-        """Return those whose tokens are hashed with a key."""
-        self._writer.fresh()
+    def list_keyed(self) -> list[Identity]:
+        """Return the identities whose tokens are hashed with a key."""
+        self._writer.reload_if_stale()
         return [self._by_name[name] for name in self._by_digest.values()]
 
     def list(self) -> list[Identity]:
-        """By name."""
-        self._writer.fresh()
+        """Return all identities, ordered by name."""
+        self._writer.reload_if_stale()
         return sorted(self._by_name.values(), key=lambda identity: identity.name)
 
-    def add(self, name: str, secret: Secret, now_ms: int) -> Commit:
-        self._writer.ready()
+    def add(self, name: str, token_hash: TokenHash, now_ms: int) -> Commit:
+        """Add an identity."""
+        self._writer.check_writable()
         check_name(name, "an identity's name")
         if name in self._by_name:
-            raise ConflictError(f"there is an identity {name!r} already; for another token, remove it first")
+            raise ConflictError(f"identity {name!r} exists already: to change its token, remove it first")
         if len(self._by_name) >= STATE_IDENTITIES_MAX:
-            raise FullError(f"there are {STATE_IDENTITIES_MAX} identities already")
-        self._keep(Identity(name, secret, now_ms))
-        row = (name, secret.salt, secret.digest, secret.cost, secret.block, secret.lanes, now_ms, secret.kind)
+            raise FullError(f"cannot add identity {name!r}: the limit is {STATE_IDENTITIES_MAX} identities")
+        self._index(Identity(name, token_hash, now_ms))
+        row = (
+            name,
+            token_hash.salt,
+            token_hash.digest,
+            token_hash.cost,
+            token_hash.block,
+            token_hash.lanes,
+            now_ms,
+            token_hash.kind,
+        )
         return self._writer.submit(_ADD, row)
 
-    def rehash(self, identity: Identity, secret: Secret) -> Commit | None:
-        """Replace the hash of the same token by one of another kind. None if the identity has changed meanwhile."""
-        self._writer.ready()
+    def rehash(self, identity: Identity, token_hash: TokenHash) -> Commit | None:
+        """Replace the hash of the same token by one of another kind. Return None if the identity changed meanwhile."""
+        self._writer.check_writable()
         name = identity.name
         if self._by_name.get(name) is not identity:
             return None
-        self._forget(identity)
-        self._keep(Identity(name, secret, identity.added_at_ms))
-        row = (secret.salt, secret.digest, secret.cost, secret.block, secret.lanes, secret.kind, name)
+        self._unindex(identity)
+        self._index(Identity(name, token_hash, identity.added_at_ms))
+        row = (
+            token_hash.salt,
+            token_hash.digest,
+            token_hash.cost,
+            token_hash.block,
+            token_hash.lanes,
+            token_hash.kind,
+            name,
+        )
         return self._writer.submit(_REHASH, row)
 
     def remove(self, name: str) -> Commit | None:
-        """None where there was none. What belongs to it is removed by `StateStore.remove_identity`."""
-        self._writer.ready()
+        """Remove an identity.
+
+        Return None if there is none. `StateStore.remove_identity` also removes what belongs to it.
+        """
+        self._writer.check_writable()
         identity = self._by_name.get(name)
         if identity is None:
             return None
-        self._forget(identity)
+        self._unindex(identity)
         return self._writer.submit(_REMOVE, (name,))
 
-    def _keep(self, identity: Identity) -> None:
+    def _index(self, identity: Identity) -> None:
         self._by_name[identity.name] = identity
-        if identity.secret.kind == KEYED:
-            self._by_digest[identity.secret.digest] = identity.name
+        if identity.token_hash.kind == KEYED:
+            self._by_digest[identity.token_hash.digest] = identity.name
         else:
-            self._slow[identity.name] = None
+            self._scrypt_names[identity.name] = None
 
-    def _forget(self, identity: Identity) -> None:
+    def _unindex(self, identity: Identity) -> None:
         name = identity.name
         del self._by_name[name]
-        self._known.pop(name, None)
-        self._slow.pop(name, None)
-        if self._by_digest.get(identity.secret.digest) == name:
-            del self._by_digest[identity.secret.digest]
+        self._verified.pop(name, None)
+        self._scrypt_names.pop(name, None)
+        if self._by_digest.get(identity.token_hash.digest) == name:
+            del self._by_digest[identity.token_hash.digest]
 
-    def knows(self, name: str, token: str) -> bool:
-        """Whether this token was found right lately. False says nothing: check with `matches`."""
+    def is_verified(self, name: str, token: str) -> bool:
+        """Tell whether this token was verified recently. If not, it may still be right: check with `verify_token`."""
         identity = self.find(name)
-        known = self._known.get(name)
-        if identity is None or known is None or known[0] is not identity.secret:
+        verified = self._verified.get(name)
+        if identity is None or verified is None or verified[0] is not identity.token_hash:
             return False
-        if not hmac.compare_digest(self._fast_hash(token), known[1]):
+        if not hmac.compare_digest(self._fast_hash(token), verified[1]):
             return False
-        self._known.move_to_end(name)
+        self._verified.move_to_end(name)
         return True
 
-    def remember(self, identity: Identity, token: str) -> None:
-        """This token has just been found right."""
-        self._known[identity.name] = (identity.secret, self._fast_hash(token))
-        self._known.move_to_end(identity.name)
-        if len(self._known) > STATE_TOKENS_KNOWN_MAX:
-            self._known.popitem(last=False)
+    def remember_verified(self, identity: Identity, token: str) -> None:
+        """Remember that this token has just been verified."""
+        self._verified[identity.name] = (identity.token_hash, self._fast_hash(token))
+        self._verified.move_to_end(identity.name)
+        if len(self._verified) > STATE_TOKENS_KNOWN_MAX:
+            self._verified.popitem(last=False)
 
     def _fast_hash(self, token: str) -> bytes:
         return hashlib.blake2b(_token_bytes(token), key=self._fast_key, digest_size=32).digest()

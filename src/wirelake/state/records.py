@@ -1,7 +1,7 @@
-"""sisdb: records ordered by time, in series of one key and one sdb (table) of a data set.
+"""Store time series: records ordered by time, in series of one key and one sdb (table) of a data set.
 
-Layouts and the list of series are in memory, records on disk. What is read is what is durable: who wants to read
-behind a write of its own awaits that write, or `StateStore.barrier`, first.
+Layouts and the list of series are in memory, records on disk. Reads return what is durable: to read your own write,
+await it or `StateStore.barrier` first.
 """
 
 import heapq
@@ -21,28 +21,27 @@ from wirelake.limits import (
     STATE_READ_ROWS_MAX,
     STATE_SERIES_MAX,
 )
-from wirelake.state.batch import OneByOne, Statement
-from wirelake.state.bounds import check_content, check_integer, check_name
-from wirelake.state.reader import Reader
-from wirelake.state.writer import Writer
+from wirelake.state.batch import SingleRowStatement, Statement
+from wirelake.state.database import StateReader
+from wirelake.state.schema import check_content, check_integer, check_name
+from wirelake.state.writer import StateWriter
 
 _LAYOUT: Final = Statement("layouts", "INSERT OR REPLACE INTO layouts (dataset, sdb, fields) VALUES ", "(?,?,?)")
 _SERIES: Final = Statement(
     "series", "INSERT OR REPLACE INTO series (number, dataset, sdb, key, dropped) VALUES ", "(?,?,?,?,?)"
 )
-_SERIES_GONE: Final = Statement("series", "DELETE FROM series WHERE number IN (", "?", ")")
-_SET: Final = Statement("records", "INSERT INTO records (series, time, arrival, data) VALUES ", "(?,?,?,?)")
-_REMOVE: Final = OneByOne(
+_REMOVE_SERIES: Final = Statement("series", "DELETE FROM series WHERE number IN (", "?", ")")
+_INSERT: Final = Statement("records", "INSERT INTO records (series, time, arrival, data) VALUES ", "(?,?,?,?)")
+_REMOVE: Final = SingleRowStatement(
     "records",
     "DELETE FROM records WHERE (series, time, arrival) IN"
     " (SELECT series, time, arrival FROM records WHERE series = ? LIMIT ?)",
 )
 _READ: Final = {
-    newest: "SELECT time, data FROM records WHERE series = ? AND time BETWEEN ? AND ?"  # noqa: S608 all ours
+    newest: "SELECT data FROM records WHERE series = ? AND time BETWEEN ? AND ?"  # noqa: S608 (constants only)
     f" ORDER BY time {order}, arrival {order} LIMIT ?"
     for newest, order in ((False, "ASC"), (True, "DESC"))
 }
-_READ_DATA: Final = {newest: sql.replace("time, data", "data", 1) for newest, sql in _READ.items()}
 _COUNT: Final = "SELECT count(*) FROM (SELECT 1 FROM records WHERE series = ? AND time BETWEEN ? AND ? LIMIT ?)"
 _PAGE: Final = (
     "SELECT time, arrival, data FROM records WHERE series = ? AND (time, arrival) > (?, ?) AND time <= ?"
@@ -54,8 +53,8 @@ _ARRIVAL_BITS: Final = 40
 ALL: Final = "*"
 
 
-class Field(Struct, frozen=True, array_like=True):
-    """One field of a layout, as the wire has it: `[name, type, bytes, count]`."""
+class LayoutField(Struct, frozen=True, array_like=True):
+    """Describe one field of a layout, as on the wire: `[name, type, bytes, count]`."""
 
     name: str
     type: str
@@ -63,24 +62,26 @@ class Field(Struct, frozen=True, array_like=True):
     count: int = 1
 
 
-class Record(Struct, frozen=True, gc=False):
+class SeriesRecord(Struct, frozen=True, gc=False):
     time: int  # of the layout's time field, in its unit
     data: bytes  # the record as its layout packs it, or JSON
 
 
-Layout = tuple[Field, ...]
-Place = tuple[int, int]  # of a record in its series: time, arrival
+Layout = tuple[LayoutField, ...]
+RecordPosition = tuple[int, int]  # time and arrival of a record in its series
 
 
-class Records:
-    def __init__(self, writer: Writer, reader: Reader, opened: int) -> None:
+class SeriesStore:
+    """Store records by data set, table and key."""
+
+    def __init__(self, writer: StateWriter, reader: StateReader, opened: int) -> None:
         self._writer = writer
         self._reader = reader
         self._layouts: dict[str, dict[str, Layout]] = {}  # data set → sdb →
         self._series: dict[str, dict[str, dict[str, int]]] = {}  # data set → sdb → key → number
         self._series_count = 0
         self._last_number = 0
-        # Orders records of the same time. Starts anew above all earlier ones each time the database is opened.
+        # Orders records of the same time. Each time the database is opened it starts above all earlier numbers.
         self._arrival = opened << _ARRIVAL_BITS
         self._dropped: deque[tuple[int, Commit]] = deque()  # series whose records are still to be removed
 
@@ -95,119 +96,102 @@ class Records:
             if dropped:
                 self._dropped.append((number, Commit.resolved()))
             else:
-                self._enter(number, dataset, sdb, key)
+                self._add_series(number, dataset, sdb, key)
 
     def layout(self, dataset: str, sdb: str) -> Layout | None:
-        self._writer.fresh()
+        self._writer.reload_if_stale()
         return self._layouts.get(dataset, {}).get(sdb)
 
-    def tables(self, dataset: str) -> list[str]:
-        """Names of sdb with a layout or records."""
-        self._writer.fresh()
-        return sorted({*self._layouts.get(dataset, ()), *self._series.get(dataset, ())})
-
     def has_table(self, dataset: str, sdb: str) -> bool:
-        """Whether it has a layout or records."""
-        self._writer.fresh()
+        """Tell whether the table has a layout or records."""
+        self._writer.reload_if_stale()
         return sdb in self._layouts.get(dataset, ()) or sdb in self._series.get(dataset, ())
 
     def has_series(self, dataset: str, sdb: str) -> bool:
-        self._writer.fresh()
+        self._writer.reload_if_stale()
         return sdb in self._series.get(dataset, ())
 
-    def keys(self, dataset: str) -> list[str]:
-        self._writer.fresh()
-        return sorted({key for table in self._series.get(dataset, {}).values() for key in table})
-
-    def find(self, dataset: str, keys: str, sdbs: str) -> list[tuple[str, str]]:
-        """(key, sdb) of the series that are there; either may hold several, comma-separated, or `*`."""
-        self._writer.fresh()
-        tables = self._series.get(dataset, {})
-        found = []
-        for sdb in _each(sdbs, tables):
-            table = tables.get(sdb, {})
-            found += [(key, sdb) for key in _each(keys, table) if key in table]
-        return found
-
-    def find_slices(
+    def find_in_steps(
         self, dataset: str, keys: str, sdbs: str, most: int
     ) -> Generator[None, None, list[tuple[str, str]]]:
-        """The same, bit by bit: there may be a million. Ends early with more than `most`."""
-        self._writer.fresh()
+        """Find (key, sdb) of existing series, in steps, because there may be a million. Stop early beyond `most`.
+
+        Both arguments may be comma-separated lists, or `*`.
+        """
+        self._writer.reload_if_stale()
         tables = self._series.get(dataset, {})
         found: list[tuple[str, str]] = []
-        for sdb in (yield from _each_slices(sdbs, tables)):
+        for sdb in (yield from _each_in_steps(sdbs, tables)):
             table = tables.get(sdb, {})
             if keys == ALL and len(found) + len(table) > most:
                 found += [(key, sdb) for key in islice(table, most + 1 - len(found))]
             else:
-                found += [(key, sdb) for key in (yield from _each_slices(keys, table)) if key in table]
+                found += [(key, sdb) for key in (yield from _each_in_steps(keys, table)) if key in table]
             if len(found) > most:
                 break
             yield
         return found
 
-    def keys_slices(self, dataset: str, sdbs: str, most: int) -> Generator[None, None, list[str]]:
-        """The keys of these tables, sorted; some of them, where there are more than `most`."""
-        self._writer.fresh()
+    def keys_in_steps(self, dataset: str, sdbs: str, most: int) -> Generator[None, None, list[str]]:
+        """Return the keys of these tables, sorted; if there are more than `most`, only some of them."""
+        self._writer.reload_if_stale()
         tables = self._series.get(dataset, {})
         keys: set[str] = set()
         for sdb in list(tables) if sdbs == ALL else _each(sdbs, tables):
             table = list(tables.get(sdb, ()))
-            for place in range(0, len(table), STATE_NAMES_SORTED_AT_ONCE):
-                keys.update(table[place : place + STATE_NAMES_SORTED_AT_ONCE])
+            for start in range(0, len(table), STATE_NAMES_SORTED_AT_ONCE):
+                keys.update(table[start : start + STATE_NAMES_SORTED_AT_ONCE])
                 yield
                 if len(keys) > most:
                     return list(keys)
-        return (yield from sorted_slices(keys))
+        return (yield from sort_in_steps(keys))
 
-    def tables_slices(self, dataset: str) -> Generator[None, None, list[str]]:
-        """As `tables`, bit by bit."""
-        self._writer.fresh()
-        return (yield from sorted_slices({*self._layouts.get(dataset, ()), *self._series.get(dataset, ())}))
+    def tables_in_steps(self, dataset: str) -> Generator[None, None, list[str]]:
+        """Return the names of the tables with a layout or records."""
+        self._writer.reload_if_stale()
+        return (yield from sort_in_steps({*self._layouts.get(dataset, ()), *self._series.get(dataset, ())}))
 
     def create(self, dataset: str, sdb: str, layout: Layout) -> Commit:
-        """Give a table its layout, or another one. Records already there stay as they are."""
-        self._writer.ready()
+        """Set or replace the layout of a table. Its records do not change."""
+        self._writer.check_writable()
         check_name(dataset, "a data set")
         check_name(sdb, "a table")
         fields = json.encode(layout)
         check_content(fields, "a layout")
         tables = self._layouts.setdefault(dataset, {})
         if sdb not in tables and len(tables) >= STATE_SERIES_MAX:
-            raise FullError(f"there are {STATE_SERIES_MAX} tables already")
+            raise FullError(f"cannot create table {sdb!r}: the limit is {STATE_SERIES_MAX} tables")
         tables[sdb] = layout
         return self._writer.submit(_LAYOUT, (dataset, sdb, fields), key=(dataset, sdb), content_bytes=len(fields))
 
-    def set(self, dataset: str, key: str, sdb: str, records: Iterable[Record]) -> Commit:
-        """Add records, all or none. Those of the same time are kept in the order they came."""
-        return self.set_all(dataset, {}, {(key, sdb): tuple(records)})
-
-    def set_all(
-        self, dataset: str, layouts: Mapping[str, Layout], series: Mapping[tuple[str, str], Sequence[Record]]
+    def set_many(
+        self, dataset: str, layouts: Mapping[str, Layout], series: Mapping[tuple[str, str], Sequence[SeriesRecord]]
     ) -> Commit:
-        """Add records to several series, by key and table, and give tables their layouts where they have another."""
-        self._writer.ready()
+        """Add records to several series, by key and table, and set the layouts of tables that have another one.
+
+        It adds all or none. Records of the same time stay in the order they were added.
+        """
+        self._writer.check_writable()
         for records in series.values():
             for record in records:
                 check_integer(record.time, "a record's time")
                 check_content(record.data, "a record")
         new = [(key, sdb) for key, sdb in series if key not in self._series.get(dataset, {}).get(sdb, {})]
-        self._check_new(dataset, new)
-        with self._writer.whole():
+        self._check_new_series(dataset, new)
+        with self._writer.transaction():
             for sdb, layout in layouts.items():
                 if self._layouts.get(dataset, {}).get(sdb) != layout:
                     self.create(dataset, sdb, layout)
             for key, sdb in new:
                 self._last_number += 1
-                self._enter(self._last_number, dataset, sdb, key)
+                self._add_series(self._last_number, dataset, sdb, key)
                 self._writer.submit(_SERIES, (self._last_number, dataset, sdb, key, 0))
             for (key, sdb), records in series.items():
                 number = self._series[dataset][sdb][key]
                 for record in records:
                     self._arrival += 1
                     row = (number, record.time, self._arrival, record.data)
-                    self._writer.submit(_SET, row, content_bytes=len(record.data))
+                    self._writer.submit(_INSERT, row, content_bytes=len(record.data))
             return self._writer.barrier()
 
     def read(
@@ -222,15 +206,17 @@ class Records:
         newest: bool = False,
         bytes_max: int = STATE_READ_BYTES_MAX,
     ) -> list[bytes]:
-        """As `get`, but only what was kept, and as many as are asked for. Where there are more bytes than allowed it
-        ends with the record that is too much.
+        """Return the data of records from time `since` to `until`, both inclusive, oldest first.
+
+        These are the first `count`, or with `newest` the last. If there are more than `bytes_max` bytes, the last
+        record returned is the one that exceeds it.
         """
         number, low, high = self._range(dataset, key, sdb, since, until)
         if number is None or count < 1:
             return []
         found: list[bytes] = []
         size = 0
-        with closing(self._reader.rows(_READ_DATA[newest], (number, low, high, count))) as rows:
+        with closing(self._reader.rows(_READ[newest], (number, low, high, count))) as rows:
             for (data,) in rows:
                 found.append(data)
                 size += len(data)
@@ -243,7 +229,7 @@ class Records:
     def count(
         self, dataset: str, key: str, sdb: str, *, since: int | None = None, until: int | None = None, most: int
     ) -> int:
-        """How many there are in a range, counted up to `most`."""
+        """Count the records in a range, up to `most`."""
         number, low, high = self._range(dataset, key, sdb, since, until)
         if number is None:
             return 0
@@ -251,9 +237,9 @@ class Records:
         return int(count)
 
     def page(
-        self, dataset: str, key: str, sdb: str, *, after: Place, until: int | None, count: int
-    ) -> tuple[list[bytes], Place]:
-        """The next records behind a place, and the place of the last of them."""
+        self, dataset: str, key: str, sdb: str, *, after: RecordPosition, until: int | None, count: int
+    ) -> tuple[list[bytes], RecordPosition]:
+        """Return the next records after a position, and the position of the last of them."""
         number, _, high = self._range(dataset, key, sdb, None, until)
         if number is None:
             return [], after
@@ -263,55 +249,22 @@ class Records:
     def _range(
         self, dataset: str, key: str, sdb: str, since: int | None, until: int | None
     ) -> tuple[int | None, int, int]:
-        """The series' number, and from when until when."""
-        self._writer.fresh()
+        """Return the number of the series, and the bounds of the time range."""
+        self._writer.reload_if_stale()
         low = _TIME_MIN if since is None else since
         high = _TIME_MAX if until is None else until
         check_integer(low, "a time")
         check_integer(high, "a time")
         return self._series.get(dataset, {}).get(sdb, {}).get(key), low, high
 
-    def get(
-        self,
-        dataset: str,
-        key: str,
-        sdb: str,
-        *,
-        since: int | None = None,
-        until: int | None = None,
-        count: int = STATE_READ_ROWS_MAX,
-        newest: bool = False,
-        bytes_max: int = STATE_READ_BYTES_MAX,
-    ) -> list[Record]:
-        """From time `since` to `until`, both included, oldest first: the first `count` of them, or the `newest`.
-
-        Ends early where `bytes_max` is reached; one is always given, if there is one.
-        """
-        number, low, high = self._range(dataset, key, sdb, since, until)
-        if number is None or count < 1:
-            return []
-        found: list[Record] = []
-        size = 0
-        rows_max = min(count, STATE_READ_ROWS_MAX)
-        with closing(self._reader.rows(_READ[newest], (number, low, high, rows_max))) as rows:
-            for time, data in rows:
-                size += len(data)
-                if found and size > bytes_max:
-                    break
-                found.append(Record(time, data))
-        if newest:
-            found.reverse()
-        return found
-
-    def delete(self, dataset: str, keys: str, sdbs: str) -> tuple[int, Commit]:
-        """Drop whole series, as many as `find` finds. The sweep removes their records bit by bit."""
-        return self.delete_series(dataset, self.find(dataset, keys, sdbs))
-
     def delete_series(self, dataset: str, series: Iterable[tuple[str, str]]) -> tuple[int, Commit]:
-        """Drop these, by key and table, as far as they are there."""
-        self._writer.ready()
+        """Drop those of these series, by key and table, that exist.
+
+        Return how many. The sweep removes their records.
+        """
+        self._writer.check_writable()
         dropped = 0
-        with self._writer.whole():
+        with self._writer.transaction():
             for key, sdb in series:
                 tables = self._series.get(dataset, {})
                 number = tables.get(sdb, {}).pop(key, None)
@@ -326,9 +279,9 @@ class Records:
         return dropped, self._writer.barrier()
 
     def sweep(self, rows_max: int) -> int:
-        """Remove some records of a dropped series; how many."""
-        self._writer.ready()
-        if not self._dropped or not self._dropped[0][1].durable:  # only then all of its records can be seen
+        """Remove some records of a dropped series. Return how many."""
+        self._writer.check_writable()
+        if not self._dropped or not self._dropped[0][1].is_durable:  # only then are all of its records visible
             return 0
         number = self._dropped[0][0]
         query = "SELECT count(*) FROM (SELECT 1 FROM records WHERE series = ? LIMIT ?)"
@@ -337,51 +290,53 @@ class Records:
             self._dropped[0] = (number, self._writer.submit(_REMOVE, (number, rows_max)))
         else:
             self._dropped.popleft()
-            self._writer.submit(_SERIES_GONE, (number,))
+            self._writer.submit(_REMOVE_SERIES, (number,))
         return int(rows)
 
-    def _check_new(self, dataset: str, series: Sequence[tuple[str, str]]) -> None:
+    def _check_new_series(self, dataset: str, series: Sequence[tuple[str, str]]) -> None:
         for key, sdb in series:
             check_name(dataset, "a data set")
             check_name(key, "a record's key")
             check_name(sdb, "a table")
         if series and self._series_count + len(series) > STATE_SERIES_MAX:
-            raise FullError(f"there are {self._series_count} series already, and at most {STATE_SERIES_MAX}")
+            raise FullError(
+                f"cannot add {len(series)} series to {self._series_count}: the limit is {STATE_SERIES_MAX} series"
+            )
 
-    def _enter(self, number: int, dataset: str, sdb: str, key: str) -> None:
+    def _add_series(self, number: int, dataset: str, sdb: str, key: str) -> None:
         self._series.setdefault(dataset, {}).setdefault(sdb, {})[key] = number
         self._series_count += 1
 
 
-def sorted_slices(names: Iterable[str]) -> Generator[None, None, list[str]]:
-    """Sort names, yielding now and then."""
+def sort_in_steps(names: Iterable[str]) -> Generator[None, None, list[str]]:
+    """Sort names in steps: yield now and then, return the sorted list."""
     unsorted = list(names)
-    at_once = STATE_NAMES_SORTED_AT_ONCE
-    if len(unsorted) <= at_once:
+    step = STATE_NAMES_SORTED_AT_ONCE
+    if len(unsorted) <= step:
         return sorted(unsorted)
     runs: list[list[str]] = []
-    for place in range(0, len(unsorted), at_once):
-        runs.append(sorted(unsorted[place : place + at_once]))
+    for start in range(0, len(unsorted), step):
+        runs.append(sorted(unsorted[start : start + step]))
         yield
     merged: list[str] = []
     for name in heapq.merge(*runs):
         merged.append(name)
-        if len(merged) % at_once == 0:
+        if len(merged) % step == 0:
             yield
     return merged
 
 
-def _each_slices(names: str, known: Iterable[str]) -> Generator[None, None, list[str]]:
-    return (yield from sorted_slices(known)) if names == ALL else _each(names, known)
+def _each_in_steps(names: str, known: Iterable[str]) -> Generator[None, None, list[str]]:
+    return (yield from sort_in_steps(known)) if names == ALL else _each(names, known)
 
 
-def before(since: int | None) -> Place:
-    """The place in front of every record of that time, or of all."""
+def position_before(since: int | None) -> RecordPosition:
+    """Return the position before every record of that time, or before all records."""
     return (_TIME_MIN if since is None else since, -1)
 
 
 def _each(names: str, known: Iterable[str]) -> list[str]:
-    """The names in a comma-separated list, each once; `*` is all that are known."""
+    """Return the names in a comma-separated list, each once; `*` stands for all known names."""
     if names == ALL:
         return sorted(known)
     return list(dict.fromkeys(name for name in names.split(",") if name))

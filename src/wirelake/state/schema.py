@@ -1,18 +1,25 @@
-"""The tables, as the steps that made them. A step, once released, is never changed: the next one changes its work.
+"""Define the tables as a sequence of migrations, and check what may be stored in them.
+
+A migration, once released, is never changed: a later one changes its result.
 
 A notification's key is one integer, `topic << 40 | position`: a topic is a range of keys, an ack's id leads to its row
-without an index, and a publish appends one row whatever the number of subscribers; many at once are one row too, see
-`stretch.py`. A topic's head is the last key in its range, or its floor where all were removed.
+without an index, and a publish appends one row whatever the number of subscribers. Many published at once share a row,
+see notification_rows.py. A topic's head is the last key in its range, or its floor if all were removed.
+
+Values are checked before they join a batch, because one bad row would make the whole batch fail.
 """
 
 import sqlite3
 from typing import Final
 
-from wirelake.errors import VersionError
+from wirelake.errors import InputError, VersionError
+from wirelake.limits import STATE_CONTENT_BYTES_MAX, STATE_NAME_BYTES_MAX
 
+_I64_MAX: Final = 2**63 - 1
+_SHORT_CHARS: Final = STATE_NAME_BYTES_MAX // 4  # within the limit, at four bytes each at most
 APPLICATION_ID: Final = 0x574C5354  # "WLST", in the file's header
 
-STEPS: Final[tuple[str, ...]] = (
+MIGRATIONS: Final[tuple[str, ...]] = (
     # 1
     """
     CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -58,26 +65,26 @@ STEPS: Final[tuple[str, ...]] = (
     ) WITHOUT ROWID;
     CREATE INDEX sessions_by_end ON sessions (until_ms);
     """,
-    # 3: the last value of a topic, for those who come later
+    # 3: the last value of a topic, for later subscribers
     """
     CREATE TABLE retained (
         topic INTEGER PRIMARY KEY, position INTEGER NOT NULL, at_ms INTEGER NOT NULL, type INTEGER NOT NULL,
         publisher TEXT NOT NULL, content BLOB NOT NULL
     );
     """,
-    # 4: notifications that were published together are one row
+    # 4: notifications that were published together share a row
     """
     ALTER TABLE notifications ADD COLUMN sizes BLOB;
     """,
-    # 5: a session is resumed by whoever proves to have had its keys
+    # 5: a session is resumed by a peer that proves that it had the keys
     """
     ALTER TABLE sessions ADD COLUMN resume_secret BLOB NOT NULL DEFAULT x'';
     """,
-    # 6: tokens are hashed with scrypt, or with a key
+    # 6: tokens are hashed with scrypt or with a key
     """
     ALTER TABLE identities ADD COLUMN kind TEXT NOT NULL DEFAULT 'scrypt';
     """,
-    # 7: sealed commands of devices that came, so that they do not come twice
+    # 7: sealed commands received from devices, to reject replays
     """
     CREATE TABLE device_seals (
         serial TEXT NOT NULL, type INTEGER NOT NULL, seals BLOB NOT NULL, PRIMARY KEY (serial, type)
@@ -92,25 +99,55 @@ STEPS: Final[tuple[str, ...]] = (
     ALTER TABLE topics ADD COLUMN is_stream INTEGER NOT NULL DEFAULT 0;
     """,
 )
-VERSION: Final = len(STEPS)
+VERSION: Final = len(MIGRATIONS)
 
 
-def version_of(connection: sqlite3.Connection) -> int:
-    """How many steps the database has taken; 0 for a new one. Refuses what is not ours or not yet known."""
+def read_version(connection: sqlite3.Connection) -> int:
+    """Return the schema version; 0 for a new database. Raise VersionError if it is not ours, or a later version."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application != APPLICATION_ID and (tables or application or version):
-        raise VersionError("the file is a database of another program")
+        raise VersionError("the file is a database of another program: use another data folder")
     if version > VERSION:
-        raise VersionError(f"the state is of version {version}; this program knows versions up to {VERSION}")
+        raise VersionError(
+            f"the state has version {version}, but this program knows versions up to {VERSION}: use a later one"
+        )
     return int(version)
 
 
 def migrate(connection: sqlite3.Connection, version: int = VERSION) -> None:
-    """Take the missing steps, each in a transaction of its own: a crash leaves the version before or after it."""
-    for done in range(version_of(connection), version):
+    """Run the missing migrations, each in a transaction of its own: a crash leaves the version before or after it."""
+    for before in range(read_version(connection), version):
         connection.executescript(
-            f"BEGIN IMMEDIATE; {STEPS[done]}; PRAGMA application_id = {APPLICATION_ID};"
-            f"PRAGMA user_version = {done + 1}; COMMIT;"
+            f"BEGIN IMMEDIATE; {MIGRATIONS[before]}; PRAGMA application_id = {APPLICATION_ID};"
+            f"PRAGMA user_version = {before + 1}; COMMIT;"
         )
+
+
+def check_name(name: str, what: str) -> None:
+    """Raise InputError unless the name is valid Unicode, not empty, without NUL, and within the limit."""
+    if name.isascii() and 0 < len(name) <= _SHORT_CHARS and "\0" not in name:
+        return
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError as error:
+        raise InputError(f"{what} is not valid Unicode") from error
+    if not size:
+        raise InputError(f"{what} must not be empty")
+    if size > STATE_NAME_BYTES_MAX:
+        raise InputError(f"{what} has {size} bytes, over the limit of {STATE_NAME_BYTES_MAX}")
+    if "\0" in name:
+        raise InputError(f"{what} must not contain a NUL")
+
+
+def check_content(content: bytes, what: str) -> None:
+    """Raise InputError if the content exceeds the limit."""
+    if len(content) > STATE_CONTENT_BYTES_MAX:
+        raise InputError(f"{what} has {len(content)} bytes, over the limit of {STATE_CONTENT_BYTES_MAX}")
+
+
+def check_integer(number: int, what: str) -> None:
+    """Raise InputError unless the number fits 64 bits, signed."""
+    if not -_I64_MAX - 1 <= number <= _I64_MAX:
+        raise InputError(f"{what} does not fit 64 bits")

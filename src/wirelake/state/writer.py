@@ -1,12 +1,11 @@
-"""Group commit: one thread writes; while its fsync runs, the next batch gathers.
+"""Write the state with group commit: one thread writes, and while its fsync runs, the next batch is collected.
 
-The memory that answers reads belongs to the owner, the thread that opened the store (the event loop's). An operation
-changes it at once and is confirmed by the commit of its batch. When a batch fails, so does everything that waits
-behind it, because that was decided on memory that will now be read anew from disk. Then the writer tries by itself
-until it can write again; until then new operations are refused.
+The memory that answers reads belongs to the owner, the thread that opened the store (that of the event loop). An
+operation changes it at once and is confirmed by the commit of its batch. When a batch fails, so does everything that
+waits behind it, because that was decided on memory that is now reloaded from disk. The writer then retries by itself;
+until it can write again, new operations are refused.
 """
 
-import asyncio
 import logging
 import sqlite3
 import threading
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from wirelake.commit import Commit
+from wirelake.commit import Commit, running_loop
 from wirelake.errors import BusyError, StateError, StorageError
 from wirelake.limits import (
     STATE_CLOSE_S,
@@ -24,188 +23,202 @@ from wirelake.limits import (
     STATE_WAITING_BYTES_MAX,
     STATE_WAITING_OPERATIONS_MAX,
 )
-from wirelake.state.batch import AnyStatement, Batch, Row
-from wirelake.state.damage import is_damage, trouble_of
-from wirelake.state.log_position import LogEnds, LogPosition, TellBatch, note_unlogged, unrestorable
+from wirelake.state.batch import (
+    AnyStatement,
+    Batch,
+    LogEnds,
+    LogPosition,
+    OnBatch,
+    Row,
+    mark_unlogged,
+    unrestorable_tables,
+)
+from wirelake.state.database import is_corruption, storage_error
 
 _log = logging.getLogger(__name__)
-_OPERATION_BYTES: Final = 64  # what an operation is counted with beyond its content
+_OPERATION_BYTES: Final = 64  # counted for an operation beyond its content
 
 
-class Writer:
-    """`ready`, change memory, `submit`: every operation of the nouns goes this way."""
+class StateWriter:
+    """Collect operations into batches and write them.
+
+    Every operation of a noun calls `check_writable`, changes memory, and calls `submit`.
+    """
 
     def __init__(self, connection: sqlite3.Connection, reload: Callable[[], None]) -> None:
         self._connection = connection
         self._reload = reload
         self._owner = threading.get_ident()
-        self._gate = threading.Condition(threading.RLock())
-        self._gathering: Batch | None = None
+        self._condition = threading.Condition(threading.RLock())
+        self._pending: Batch | None = None
         self._writing: Batch | None = None
-        self._trouble: StorageError | None = None  # why it cannot write now
-        self._failure = StorageError("nothing has failed")  # the last trouble, over or not
-        self._stale = False  # memory is ahead of the disk for good and must be read anew
-        self._within_whole = False
-        self._closing = False
-        self._log_ends: LogEnds | None = None  # where a log is followed
-        self._tell: TellBatch | None = None
+        self._error: StorageError | None = None  # why it cannot write now
+        self._last_error = StorageError("nothing has failed")
+        self._is_stale = False  # memory differs from the disk and must be reloaded
+        self._in_transaction = False
+        self._is_closing = False
+        self._log_ends: LogEnds | None = None  # set if a log is attached
+        self._on_batch: OnBatch | None = None
         self._number = 0  # of the newest batch
-        self._marked_seq = 0  # of the log, in the newest batch that was taken up
-        self.damage: StorageError | None = None  # found by a batch; it does not go away by itself
+        self._written_seq = 0  # of the log, in the newest batch that was started
+        self._corruption: StorageError | None = None  # found by a batch; it does not go away by itself
         self.batches_written = 0
         self.batches_failed = 0
         self._thread = threading.Thread(target=self._run, name="state writer", daemon=True)
         self._thread.start()
 
     @property
-    def waiting(self) -> int:
-        """Operations gathered and not yet taken up."""
-        gathering = self._gathering
-        return 0 if gathering is None else gathering.operations
+    def pending_operations(self) -> int:
+        """Return how many operations wait for the next batch."""
+        batch = self._pending
+        return 0 if batch is None else batch.operations
 
     @property
-    def trouble(self) -> StorageError | None:
-        """Why operations are refused at the moment, if they are; or that the file was found damaged."""
-        return self._trouble or self.damage
+    def error(self) -> StorageError | None:
+        """Return why operations are refused at the moment, or that the file is damaged, or None."""
+        return self._error or self._corruption
 
-    def follow(self, log_ends: LogEnds, tell: TellBatch, position: LogPosition) -> None:
-        """From here on every batch keeps how far the log is.
+    def attach_log(self, log_ends: LogEnds, on_batch: OnBatch, position: LogPosition) -> None:
+        """Write the position of the log with every batch from now on.
 
-        `tell` hears of each durable batch that changed what the log cannot restore, before those who wait for it do.
+        `on_batch` is called for each durable batch that changed what the log cannot restore, before other callbacks.
         """
-        with self._gate:
-            self._log_ends, self._tell = log_ends, tell
-            self._number, self._marked_seq = position.batch, position.next_seq
+        with self._condition:
+            self._log_ends, self._on_batch = log_ends, on_batch
+            self._number, self._written_seq = position.batch, position.next_seq
 
-    def keep_up(self, rows_max: int = STATE_LOG_BEHIND_ROWS) -> None:
-        """Write the position alone where the log went on and the state did not: a start reads the log from there."""
-        with self._gate:
-            if self._log_ends is None or self._gathering is not None or self._stale or self._trouble is not None:
+    def write_log_position(self, rows_max: int = STATE_LOG_BEHIND_ROWS) -> None:
+        """Write the position alone if the log advanced without the state: a start replays the log from there."""
+        with self._condition:
+            if self._log_ends is None or self._pending is not None or self._is_stale or self._error is not None:
                 return
-            if self._log_ends()[0] - self._marked_seq > rows_max and not self._closing:
-                self._gathering = self._new_batch()
-                self._gate.notify()
+            if self._log_ends()[0] - self._written_seq > rows_max and not self._is_closing:
+                self._pending = self._new_batch()
+                self._condition.notify()
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
-        """What is submitted inside goes into one transaction. Ask whether it is `ready` before."""
-        with self._gate:
-            outer, self._within_whole = self._within_whole, True
+    def transaction(self) -> Iterator[None]:
+        """Put everything that is submitted inside into one transaction. Call `check_writable` before."""
+        with self._condition:
+            outer, self._in_transaction = self._in_transaction, True
             try:
                 yield
             finally:
-                self._within_whole = outer
+                self._in_transaction = outer
 
-    def fresh(self) -> None:
-        """Before memory is read: after a failed commit it is taken from disk again."""
-        if self._stale:
-            self._freshen()
+    def reload_if_stale(self) -> None:
+        """Reload memory from disk after a failed commit. Called before memory is read."""
+        if self._is_stale:
+            self._reload_memory()
 
-    def ready(self) -> None:
-        """Before memory is changed. Raises StorageError when work has to be refused."""
+    def check_writable(self) -> None:
+        """Raise StorageError if work has to be refused. Called before memory is changed."""
         if threading.get_ident() != self._owner:
-            raise StateError("the state store is changed from the thread that opened it, and from no other")
-        if self._stale:
-            self._freshen()
-        if self._trouble is not None:
-            raise StorageError(*self._trouble.args) from self._trouble
-        if self._closing:
+            raise StateError("only the thread that opened the state store may change it")
+        if self._is_stale:
+            self._reload_memory()
+        if self._error is not None:
+            raise StorageError(*self._error.args) from self._error
+        if self._is_closing:
             raise StorageError("the state store is closed")
-        batch = self._gathering
-        if batch is None or self._within_whole:  # one that is begun as a whole is not refused half way
+        batch = self._pending
+        if batch is None or self._in_transaction:  # a transaction is not refused half way
             return
         if batch.operations >= STATE_WAITING_OPERATIONS_MAX or batch.size_bytes >= STATE_WAITING_BYTES_MAX:
-            raise BusyError(f"{batch.operations} operations ({batch.size_bytes} bytes) wait for the disk already")
+            raise BusyError(
+                f"the state is behind: {batch.operations} operations ({batch.size_bytes} bytes) wait for the disk; "
+                "try again later"
+            )
 
     def submit(self, statement: AnyStatement, row: Row, key: object = None, content_bytes: int = 0) -> Commit:
-        """Add a row to the gathering batch. A row with a key replaces one that waits under the same key."""
-        with self._gate:
-            if self._stale or self._trouble is not None:  # it was decided on memory that turned out wrong
-                return Commit.resolved(self._failure)
-            batch = self._gathering
+        """Add a row to the next batch. A row with a key replaces a pending one with the same key."""
+        with self._condition:
+            if self._is_stale or self._error is not None:  # it was decided on memory that is wrong
+                return Commit.resolved(self._last_error)
+            batch = self._pending
             if batch is None:
-                batch = self._gathering = self._new_batch()
-                self._gate.notify()
+                batch = self._pending = self._new_batch()
+                self._condition.notify()
             batch.add(statement, row, key, content_bytes + _OPERATION_BYTES)
             return batch.commit
 
     def submit_many(self, statement: AnyStatement, rows: Sequence[Row], content_bytes: int = 0) -> Commit:
-        """The same for many rows without keys, all in one batch."""
-        with self._gate:
-            if self._stale or self._trouble is not None:
-                return Commit.resolved(self._failure)
-            batch = self._gathering
+        """Add many rows without keys, all to one batch."""
+        with self._condition:
+            if self._is_stale or self._error is not None:
+                return Commit.resolved(self._last_error)
+            batch = self._pending
             if batch is None:
-                batch = self._gathering = self._new_batch()
-                self._gate.notify()
+                batch = self._pending = self._new_batch()
+                self._condition.notify()
             batch.add_many(statement, rows, content_bytes + len(rows) * _OPERATION_BYTES)
             return batch.commit
 
     def barrier(self) -> Commit:
-        """Durable when everything submitted so far is."""
-        with self._gate:
-            if self._stale or self._trouble is not None:
-                return Commit.resolved(self._failure)
-            batch = self._gathering or self._writing
+        """Return a commit that is durable when everything submitted so far is."""
+        with self._condition:
+            if self._is_stale or self._error is not None:
+                return Commit.resolved(self._last_error)
+            batch = self._pending or self._writing
             return Commit.resolved() if batch is None else batch.commit
 
     def close(self) -> None:
-        """Write what waits and end the thread."""
-        self.keep_up(0)
-        with self._gate:
-            self._closing = True
-            self._gate.notify()
+        """Write what is pending and end the thread."""
+        self.write_log_position(0)
+        with self._condition:
+            self._is_closing = True
+            self._condition.notify()
         self._thread.join(STATE_CLOSE_S)
         if self._thread.is_alive():
-            raise StorageError(f"the state writer did not end within {STATE_CLOSE_S} s")
+            raise StorageError(f"the state could not be written within {STATE_CLOSE_S} s of being closed")
 
     def _new_batch(self) -> Batch:
         self._number += 1
         batch = Batch(Commit(), self._number)
-        if asyncio._get_running_loop() is not None:
-            batch.commit.add_done_callback(lambda _: self._after(batch))
+        if running_loop() is not None:
+            batch.commit.add_done_callback(lambda _: self._on_batch_done(batch))
         return batch
 
-    def _after(self, batch: Batch) -> None:
-        """First of a batch's callbacks: whoever hears of a failure finds memory in step with the disk."""
+    def _on_batch_done(self, batch: Batch) -> None:
+        """Run as the first callback of a batch, so that the others find memory consistent with the disk."""
         if batch.commit.error is None:
-            if self._tell is not None and (tables := unrestorable(set(batch.lanes))):
-                self._tell(batch.number, tables)
+            if self._on_batch is not None and (tables := unrestorable_tables(set(batch.lanes))):
+                self._on_batch(batch.number, tables)
             return
         try:
-            self.fresh()
-        except StorageError as error:  # whoever asks for something hears it too
-            _log.error("the state cannot be read again after a failure: %s", error)
+            self.reload_if_stale()
+        except StorageError as error:  # the next operation raises it too
+            _log.error("the state cannot be reloaded after a failed transaction: %s", error)
 
-    def _freshen(self) -> None:
-        # Nothing is under way now: what waited has failed, and `submit` takes nothing while memory is stale.
+    def _reload_memory(self) -> None:
+        # Nothing is pending now: what was has failed, and `submit` accepts nothing while memory is stale.
         self._reload()
-        self._stale = False
+        self._is_stale = False
 
     def _run(self) -> None:
         while (batch := self._take()) is not None:
             try:
                 self._write(batch)
-            except Exception as error:  # noqa: BLE001 whatever it is, those who wait must hear of it
+            except Exception as error:  # noqa: BLE001 (whatever it is, the commit must be resolved)
                 self._fail(batch, error)
-                self._recover()
+                self._retry_until_writable()
             else:
                 self.batches_written += 1
                 batch.commit.resolve(None)
 
     def _take(self) -> Batch | None:
-        with self._gate:
+        with self._condition:
             self._writing = None
-            while self._gathering is None:
-                if self._closing:
+            while self._pending is None:
+                if self._is_closing:
                     return None
-                self._gate.wait()
-            batch = self._writing = self._gathering
-            self._gathering = None
+                self._condition.wait()
+            batch = self._writing = self._pending
+            self._pending = None
             if self._log_ends is not None:
                 next_seq, durable_seq = self._log_ends()
                 batch.position = LogPosition(batch.number, next_seq, durable_seq)
-                self._marked_seq = next_seq
+                self._written_seq = next_seq
             return batch
 
     def _write(self, batch: Batch) -> None:
@@ -213,48 +226,48 @@ class Writer:
         batch.execute(self._connection)
         if batch.position is not None:
             batch.position.write(self._connection)
-        elif tables := unrestorable(set(batch.lanes)):
-            note_unlogged(self._connection, tables)
+        elif tables := unrestorable_tables(set(batch.lanes)):
+            mark_unlogged(self._connection, tables)
         self._connection.execute("COMMIT")
 
     def _fail(self, batch: Batch, error: Exception) -> None:
         self._roll_back()
-        trouble = trouble_of("the state cannot be written", error)
-        with self._gate:
-            if is_damage(error):
-                self.damage = trouble
-            self._trouble = self._failure = trouble
-            self._stale = True
-            later, self._gathering, self._writing = self._gathering, None, None
+        failure = storage_error("the state cannot be written", error)
+        with self._condition:
+            if is_corruption(error):
+                self._corruption = failure
+            self._error = self._last_error = failure
+            self._is_stale = True
+            later, self._pending, self._writing = self._pending, None, None
         self.batches_failed += 1
-        _log.error("a batch of %d operations failed: %s", batch.operations, error)
-        batch.commit.resolve(trouble)
+        _log.error("state: a transaction of %d operations failed: %s", batch.operations, error)
+        batch.commit.resolve(failure)
         if later is not None:
-            later.commit.resolve(trouble)
+            later.commit.resolve(failure)
 
-    def _recover(self) -> None:
-        """Write something small until it succeeds; then there is no trouble any more."""
-        while not self._closing:
+    def _retry_until_writable(self) -> None:
+        """Retry a small write until it succeeds, then accept operations again."""
+        while not self._is_closing:
             try:
                 self._probe()
             except sqlite3.Error as error:
                 self._roll_back()
-                _log.debug("still cannot write: %s", error)
+                _log.debug("state: still cannot be written: %s", error)
             else:
-                with self._gate:
-                    self._trouble = None
-                _log.info("the state can be written again")
+                with self._condition:
+                    self._error = None
+                _log.info("state: can be written again")
                 return
-            with self._gate:
-                self._gate.wait(STATE_RETRY_PAUSE_S)
+            with self._condition:
+                self._condition.wait(STATE_RETRY_PAUSE_S)
 
     def _probe(self) -> None:
-        # Two transactions: pages taken and given back within one would never reach the disk.
+        # Two transactions: pages allocated and freed within one would never reach the disk.
         self._connection.execute("INSERT OR REPLACE INTO probe VALUES (1, zeroblob(?))", (STATE_PROBE_BYTES,))
         self._connection.execute("DELETE FROM probe")
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
-            # SQLite has often done it already by the time the error is seen, and then says so.
+            # SQLite has often rolled back already by the time the error is seen, and then raises.
             with suppress(sqlite3.OperationalError):
                 self._connection.execute("ROLLBACK")

@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec import Struct
 
 from wirelake.limits import HTTP_DELIVERIES_SHOWN_MAX
-from wirelake.state.topics import Topics
+from wirelake.state.topics import TopicStore
 
 
 class Delivery(Struct, frozen=True):
@@ -24,7 +24,7 @@ class Kept(Struct, frozen=True):
     deliveries: list[Delivery]
 
 
-def find(topics: Topics, id: str, only: str = "") -> Kept | None:  # noqa: A002 the field's name
+def find(topics: TopicStore, id: str, only: str = "") -> Kept | None:  # noqa: A002 the field's name
     """By its id. `only` is the one identity whose delivery is wanted."""
     found = topics.find(id)
     if found is None:
@@ -32,7 +32,7 @@ def find(topics: Topics, id: str, only: str = "") -> Kept | None:  # noqa: A002 
     subscribers = topics.subscribers(found.topic)
     deliveries = []
     for identity in [only] if only else islice(subscribers, HTTP_DELIVERIES_SHOWN_MAX):
-        acked = topics.acked(identity, found.topic, found.position)
+        acked = topics.is_acked(identity, found.topic, found.position)
         if acked is not None:
             deliveries.append(Delivery(identity, "acked" if acked else "pending"))
     return Kept(

@@ -18,7 +18,7 @@ from wirelake.limits import (
     TRACE_SLACK_US,
     TRACE_STEP_RECORDS,
 )
-from wirelake.log.reader import Reader
+from wirelake.log.segments.reader import LogReader
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.jsontext import read_json, write_json
@@ -33,7 +33,7 @@ class Search:
     """One search of one log. `complete` says whether the bounds let it see all that it should have."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._reader = Reader(folder)
+        self._reader = LogReader(folder)
         self._clock = clock
         self._deadline_s = clock() + TRACE_SEARCH_S
         self._left = TRACE_SEARCHED_MAX

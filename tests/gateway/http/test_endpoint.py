@@ -144,7 +144,9 @@ def test_many_at_once_are_all_kept(tmp_path: Path) -> None:
     async def test(caller: Calling) -> None:
         calls = [caller.call("POST", PUBLISH, {"content": str(number)}) for number in range(100)]
         ids = [response.json()["id"] for response in await asyncio.gather(*calls)]
-        kept = {notification.id: notification.content for notification in caller.gateway.state.topics.after("@news", 0)}
+        kept = {
+            notification.id: notification.content for notification in caller.gateway.state.topics.read_after("@news", 0)
+        }
         assert [kept[id_] for id_ in ids] == [str(number).encode() for number in range(100)]
         assert len(caller.records("frame", protocol="http")) == 200
         assert caller.gateway.log.blocks < 200, "one block for many"

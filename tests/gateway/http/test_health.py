@@ -35,7 +35,7 @@ def test_each_reason_not_to_be_ready(tmp_path: Path, monkeypatch: pytest.MonkeyP
         gateway.doors["apostol"].close()
         assert await reasons(caller) == ["the apostol door is closed", "the comet door is closed"]
         monkeypatch.setattr(type(gateway.log), "refusal", "the log cannot be written: full")
-        monkeypatch.setattr(gateway.state.writer, "_trouble", StorageError("the state cannot be written: full"))
+        monkeypatch.setattr(gateway.state.writer, "_error", StorageError("the state cannot be written: full"))
         assert (await reasons(caller))[:2] == ["the log cannot be written: full", "the state cannot be written: full"]
         monkeypatch.undo()
         monkeypatch.setattr(gateway, "stopping", True)
@@ -49,7 +49,7 @@ def test_each_reason_not_to_be_ready(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_log_at_its_limit_says_which_consumer_is_behind(tmp_path: Path) -> None:
     async def test(caller: Calling) -> None:
         log = caller.gateway.log
-        log.commit_position("pipeline", 0)
+        log.commit_offset("pipeline", 0)
         chance = Random(1)  # contents that differ: what repeats is stored once
         for _ in range(100):
             content = {"content": chance.randbytes(100_000).hex()}
@@ -59,7 +59,7 @@ def test_a_log_at_its_limit_says_which_consumer_is_behind(tmp_path: Path) -> Non
         assert response.status_code == 503
         assert "consumer pipeline" in response.json()["error"]["message"]
         (reason,) = await reasons(caller)
-        assert "log.disk_bytes_max = 3145728; the consumer pipeline has read only up to record 0" in reason
+        assert "log.disk_bytes_max = 3145728; consumer pipeline has read only up to record 0" in reason
         metrics = (await caller.call("GET", "/metrics")).text
         values = {
             name: float(value)
@@ -67,7 +67,7 @@ def test_a_log_at_its_limit_says_which_consumer_is_behind(tmp_path: Path) -> Non
         }
         assert values["wirelake_log_bytes"] <= values["wirelake_log_bytes_limit"] == 3 * 1024 * 1024
         assert (values["wirelake_log_oldest_seq"], values["wirelake_log_refusing"]) == (0, 1)
-        log.commit_position("pipeline", log.next_seq)
+        log.commit_offset("pipeline", log.next_seq)
         await until(lambda: not log.refusal)
         assert (await caller.call("POST", "/api/topics/%40news/notifications", content)).status_code == 201
         assert (await caller.call("GET", "/readyz", bearer=None)).status_code == 200

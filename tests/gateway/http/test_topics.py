@@ -192,7 +192,7 @@ def test_a_state_that_cannot_be_written_is_a_503(tmp_path: Path, monkeypatch: py
         def refuse() -> None:
             raise StorageError("the state cannot be written: disk I/O error")
 
-        monkeypatch.setattr(caller.gateway.state.writer, "ready", refuse)
+        monkeypatch.setattr(caller.gateway.state.writer, "check_writable", refuse)
         assert "disk I/O" in await caller.refused(503, "storage", "POST", PUBLISH, {"content": "x"})
         monkeypatch.undo()
         came, went = caller.records("frame", protocol="http")

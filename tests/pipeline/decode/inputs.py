@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from fastcrc.crc16 import modbus
 
-from wirelake.log.schema import SCHEMA
+from wirelake.log.interface import SCHEMA
 from wirelake.protocols.frame import Sender
 
 CAPTURES = Path(__file__).parent.parent.parent / "captures"

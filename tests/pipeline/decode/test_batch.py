@@ -18,7 +18,7 @@ from protocols.redis import strategies as resp_strategies
 from protocols.sisnet import strategies as sisnet_strategies
 from wirelake.errors import EncodeError, ProtocolError
 from wirelake.lake.tables import FRAMES
-from wirelake.log.schema import SCHEMA
+from wirelake.log.interface import SCHEMA
 from wirelake.pipeline.decode.batch import decode_batch, decode_packets
 from wirelake.pipeline.decode.decoded import MESSAGES, PACKETS, QUARANTINE, SAID, Decoded
 from wirelake.pipeline.decode.rows import row_of

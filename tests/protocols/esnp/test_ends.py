@@ -23,7 +23,7 @@ from wirelake.limits import (
     ESNP_ANSWERS_WAITING_MAX,
     ESNP_REQUESTS_OPEN_MAX,
 )
-from wirelake.message import Failure, Fault, Kind, Message, Op, control
+from wirelake.message import Failure, FailureCode, Kind, Message, Op, control
 from wirelake.protocols.esnp import lines
 from wirelake.protocols.esnp.client import ClientSession
 from wirelake.protocols.esnp.frames import EsnpMessage
@@ -52,7 +52,7 @@ def test_we_ask_no_more_than_is_allowed(session: Callable[[], Peer]) -> None:
     step = asking.send(ASK, 0.0)
     assert step.frames == []
     assert [(each.kind, each.correlation) for each in step.messages] == [(Kind.RESPONSE, "q")]
-    assert step.messages[0].failure == Failure(f"busy: {ESNP_REQUESTS_OPEN_MAX} requests are open", Fault.BUSY)
+    assert step.messages[0].failure == Failure(f"busy: {ESNP_REQUESTS_OPEN_MAX} requests are open", FailureCode.BUSY)
 
 
 def test_a_flood_behind_one_unanswered_request_closes() -> None:
@@ -183,7 +183,7 @@ def test_a_ping_before_the_login_may_stay_without_an_answer() -> None:
         hop = EsnpMessage((lines.flag_line(2), lines.source_message_id_line(1), data("hop", "received")))
         assert [each.fields for each in client.receive(hop, 0.0).messages] == [{"hop": "received"}]
         (answer,) = client.tick(5.0).messages
-        assert (answer.correlation, answer.failure) == ("p", Failure("timeout", Fault.TIMEOUT))
+        assert (answer.correlation, answer.failure) == ("p", Failure("timeout", FailureCode.TIMEOUT))
 
 
 def test_a_ready_client_pings() -> None:

@@ -19,7 +19,7 @@ from protocols.esnp.talking import (
 from wirelake.limits import (
     ESNP_REPLY_S_MAX,
 )
-from wirelake.message import Failure, Fault, Kind, Message, Topic
+from wirelake.message import Failure, FailureCode, Kind, Message, Topic
 from wirelake.protocols.esnp import lines
 from wirelake.protocols.esnp.frames import EsnpMessage
 from wirelake.protocols.esnp.lines import Line
@@ -101,7 +101,9 @@ def test_no_answer_in_time_is_a_failure(session: Callable[[], Peer], headers: di
     assert asking.deadline_s == due_s
     assert asking.tick(due_s - 0.1) == Step()
     step = asking.tick(due_s)
-    assert [(each.correlation, each.failure) for each in step.messages] == [("q", Failure("timeout", Fault.TIMEOUT))]
+    assert [(each.correlation, each.failure) for each in step.messages] == [
+        ("q", Failure("timeout", FailureCode.TIMEOUT))
+    ]
     assert asking.deadline_s == ESNP_REPLY_S_MAX + 1.0
     asking.tick(ESNP_REPLY_S_MAX + 1.0)
     assert asking.deadline_s is None

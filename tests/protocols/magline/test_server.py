@@ -14,7 +14,7 @@ from wirelake.limits import (
     MAGLINE_REQUESTS_OPEN_MAX,
     MAGLINE_SEQ_MAX,
 )
-from wirelake.message import Credentials, Failure, Fault, Kind, Message, Op, Operation, Topic, control_op
+from wirelake.message import Credentials, Failure, FailureCode, Kind, Message, Op, Operation, Topic, control_op
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import crypto, frames
 from wirelake.protocols.magline.session import ServerState
@@ -122,7 +122,7 @@ def test_without_a_login_other_commands_get_err_6() -> None:
         made.session.send(NEWS, 0.0)
 
 
-@pytest.mark.parametrize(("code", "told"), [(0, 6), (4711, 6), (8, 8), (10, 10), (Fault.BUSY, 10)])
+@pytest.mark.parametrize(("code", "told"), [(0, 6), (4711, 6), (8, 8), (10, 10), (FailureCode.BUSY, 10)])
 def test_a_refused_login_gets_err_6_or_the_number_given(code: int, told: int) -> None:
     made = checking()
     step = made.session.send(Message(kind=Kind.RESPONSE, correlation="2", failure=Failure("no", code)), 0.0)
@@ -268,14 +268,14 @@ def test_bad_requests_get_an_err_and_nothing_goes_up(business: int, data: bytes,
         (4711, 4711),
         (2**32 - 1, 2**32 - 1),
         (-1, 0),
-        (Fault.BAD_REQUEST, 2),
-        (Fault.NOT_FOUND, 7),
-        (Fault.TIMEOUT, 8),
-        (Fault.TOO_LARGE, 9),
-        (Fault.BUSY, 10),
-        (Fault.STORAGE, 10),
-        (Fault.PROVIDER_LOST, 0),
-        (Fault.UNSAYABLE, 0),
+        (FailureCode.BAD_REQUEST, 2),
+        (FailureCode.NOT_FOUND, 7),
+        (FailureCode.TIMEOUT, 8),
+        (FailureCode.TOO_LARGE, 9),
+        (FailureCode.BUSY, 10),
+        (FailureCode.STORAGE, 10),
+        (FailureCode.PROVIDER_LOST, 0),
+        (FailureCode.UNENCODABLE, 0),
     ],
 )
 def test_a_failure_is_an_err_with_its_number(code: int, told: int) -> None:

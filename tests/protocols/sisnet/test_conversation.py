@@ -7,7 +7,7 @@ import pytest
 from protocols.sisnet.talk import LOGIN, answer_to, ask, logged_in, said, said_by, talk
 from wirelake.errors import ProtocolError, StateError, TranslationError
 from wirelake.limits import SISNET_REQUESTS_OPEN_MAX, SISNET_SUBSCRIPTIONS_MAX
-from wirelake.message import Failure, Fault, Kind, Message, Op, Operation, Topic, control, control_op
+from wirelake.message import Failure, FailureCode, Kind, Message, Op, Operation, Topic, control, control_op
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier
 from wirelake.protocols.records import read_tables
@@ -279,7 +279,7 @@ def test_what_the_server_does_not_answer_fails_in_time() -> None:
     client.tick(1.0)
     client.send(ask("calc", "add", correlation="c"), 1.0)
     (late,) = client.tick(6.0).messages
-    assert (late.correlation, late.failure) == ("c", Failure("timeout", Fault.TIMEOUT))
+    assert (late.correlation, late.failure) == ("c", Failure("timeout", FailureCode.TIMEOUT))
 
 
 def test_a_client_asks_only_so_much_at_once() -> None:

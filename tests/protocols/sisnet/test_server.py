@@ -13,7 +13,7 @@ from wirelake.limits import (
     SISNET_TABLES_MAX,
     SISNET_UNSUB_BYTES_MAX,
 )
-from wirelake.message import Credentials, Failure, Fault, Kind, Message, Op, Operation, Topic, control, control_op
+from wirelake.message import Credentials, Failure, FailureCode, Kind, Message, Op, Operation, Topic, control, control_op
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.jsontext import write_json
 from wirelake.protocols.session import Closing
@@ -469,7 +469,7 @@ def test_what_a_client_does_not_answer_fails_in_time() -> None:
     assert server.deadline_s == 30.0
     assert server.tick(30.0).messages == []
     (late,) = server.tick(40.0).messages
-    assert (late.kind, late.correlation, late.failure) == (Kind.RESPONSE, "y", Failure("timeout", Fault.TIMEOUT))
+    assert (late.kind, late.correlation, late.failure) == (Kind.RESPONSE, "y", Failure("timeout", FailureCode.TIMEOUT))
     (late,) = server.tick(50.0).messages
     assert late.correlation == "x"
     assert server.receive(decode(b'1:{"ans":0}', Sender.CLIENT), 51.0).messages == []

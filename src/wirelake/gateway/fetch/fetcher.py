@@ -20,7 +20,7 @@ from wirelake.gateway.fetch.asking import Asked, read_asked
 from wirelake.gateway.fetch.exchange import Reply, exchange
 from wirelake.gateway.fetch.urls import AllowList, Url, redirected
 from wirelake.limits import FETCH_ERROR_CHARS, FETCH_WAITING_MAX
-from wirelake.message import Fault, Kind, Message
+from wirelake.message import FailureCode, Kind, Message
 from wirelake.protocols.jsontext import read_json
 from wirelake.protocols.texts import text_of
 
@@ -56,7 +56,7 @@ class Fetcher:
         asked = read_asked(message)  # what is wrong with it is the broker's to tell
         self._check(asked.url)
         if self._waiting >= FETCH_WAITING_MAX:
-            peer.say(failed(message.correlation, "too many fetches wait for their turn", Fault.BUSY))
+            peer.say(failed(message.correlation, "too many fetches wait for their turn", FailureCode.BUSY))
             return
         self._waiting += 1
         self._gateway.spawn(self._serve(peer, message, asked))
@@ -67,11 +67,11 @@ class Fetcher:
             async with asyncio.timeout(settings.timeout_s):
                 answer = await self._fetch(asked)
         except TimeoutError:
-            answer = failed("", f"nothing whole came within {settings.timeout_s:g} s", Fault.TIMEOUT)
+            answer = failed("", f"nothing whole came within {settings.timeout_s:g} s", FailureCode.TIMEOUT)
         except (FetchError, InputError) as error:
-            answer = failed("", str(error), Fault.PROVIDER_LOST)
+            answer = failed("", str(error), FailureCode.PROVIDER_LOST)
         except (OSError, ssl.SSLError) as error:
-            answer = failed("", f"{asked.url.host}: {error}", Fault.PROVIDER_LOST)
+            answer = failed("", f"{asked.url.host}: {error}", FailureCode.PROVIDER_LOST)
         finally:
             self._waiting -= 1
         if answer.failure is not None:
@@ -120,7 +120,7 @@ def _say(peer: Peer, answer: Message) -> None:
     try:
         peer.say(answer)
     except (EncodeError, TranslationError) as error:
-        peer.say(failed(answer.correlation, f"the answer cannot be told: {error}", Fault.UNSAYABLE))
+        peer.say(failed(answer.correlation, f"the answer cannot be told: {error}", FailureCode.UNENCODABLE))
 
 
 def _read(reply: Reply) -> Message:
@@ -131,7 +131,7 @@ def _read(reply: Reply) -> Message:
     if not 200 <= reply.status < 300:
         said = " ".join(text_of(body[: 4 * FETCH_ERROR_CHARS]).split())[:FETCH_ERROR_CHARS]
         why = "".join(char if char.isprintable() else "?" for char in said)  # it ends up in logs and on terminals
-        code = reply.status if reply.status >= 400 else Fault.PROVIDER_LOST
+        code = reply.status if reply.status >= 400 else FailureCode.PROVIDER_LOST
         return failed("", f"HTTP {reply.status}{': ' if why else ''}{why}", code)
     if not body:
         return Message(kind=Kind.RESPONSE)

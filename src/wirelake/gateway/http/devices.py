@@ -15,10 +15,10 @@ from wirelake.gateway.http.names import Name
 from wirelake.gateway.http.peer import HttpPeer
 from wirelake.gateway.http.route import LIMIT, Access, Parameter, Route
 from wirelake.limits import HTTP_NAMES_AT_ONCE, HTTP_ROWS_AT_ONCE
-from wirelake.message import COMMAND, DEVICES_SERVICE, EVERY_DEVICE, Fault, Kind, Message, Operation
+from wirelake.message import COMMAND, DEVICES_SERVICE, EVERY_DEVICE, FailureCode, Kind, Message, Operation
 from wirelake.protocols.hextext import parse_hex
 from wirelake.protocols.session import Closing
-from wirelake.state.records import sorted_slices
+from wirelake.state.records import sort_in_steps
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway
@@ -91,7 +91,7 @@ def _list(exchange: Exchange, rows_max: int) -> Generator[None, None, DeviceList
             serials.append(serial)
         if place % HTTP_NAMES_AT_ONCE == 0:
             yield
-    wanted = (yield from sorted_slices(serials))[: rows_max + 1]
+    wanted = (yield from sort_in_steps(serials))[: rows_max + 1]
     found = [device for device in map(devices.find, wanted) if device is not None]
     rows = []
     for place, device in enumerate(found[:rows_max]):
@@ -173,7 +173,7 @@ async def command(exchange: Exchange, new: NewCommand) -> DeviceAnswer | Broadca
     said = device_answer(serial, answer)
     if said is None:
         failure = answer.failure
-        if failure is None or failure.code == Fault.TIMEOUT:
+        if failure is None or failure.code == FailureCode.TIMEOUT:
             raise ApiError(504, f"device {serial[:64]!r} did not answer within {new.wait_ms} ms")
         raise ApiError(failure.code if 400 <= failure.code < 600 else 504, failure.text)
     return said

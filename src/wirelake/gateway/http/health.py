@@ -44,7 +44,7 @@ def reasons_against(gateway: "Gateway") -> list[str]:
     reasons = [gateway.ready] if gateway.ready else []
     if gateway.log_behind:
         reasons.append("the log is behind")
-    trouble = gateway.state.trouble
+    trouble = gateway.state.error
     if trouble is not None:
         reasons.append(str(trouble))
     reasons += [f"the {name} door is closed" for name, door in gateway.doors.items() if not door.is_open]

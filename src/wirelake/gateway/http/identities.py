@@ -43,7 +43,7 @@ async def add(exchange: Exchange, new: NewIdentity) -> Made:
     if new.name == ADMIN:
         raise ConflictError(f"{ADMIN!r} is the name under which the admin token acts")
     if identities.find(new.name) is not None:
-        raise ConflictError(f"there is an identity {new.name!r} already; for another token, remove it first")
+        raise ConflictError(f"identity {new.name!r} exists already: to change its token, remove it first")
     token = new_token() if new.token is None else new.token
     async with exchange.api.hashing:
         secret = await asyncio.to_thread(exchange.gateway.logins.token_key.hash, token)
@@ -55,7 +55,7 @@ async def list_identities(exchange: Exchange, _: None) -> IdentityList:
     state, after, rows_max = exchange.gateway.state, exchange.query("after"), exchange.rows_max
     found = [identity for identity in state.identities.list() if identity.name > after][: rows_max + 1]
     rows = [
-        IdentityRow(identity.name, identity.added_at_ms, len(state.topics.subscribed(identity.name)))
+        IdentityRow(identity.name, identity.added_at_ms, len(state.topics.topics_of(identity.name)))
         for identity in found[:rows_max]
     ]
     return IdentityList(rows, rows[-1].name if len(found) > rows_max else None)

@@ -10,7 +10,7 @@ from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Access, Parameter, Route
 from wirelake.limits import HTTP_LOG_FRAME_BYTES_MAX, HTTP_LOG_ROWS, HTTP_LOG_ROWS_MAX, HTTP_LOG_SEARCHED_MAX
-from wirelake.log.reader import Reader
+from wirelake.log.segments.reader import LogReader
 
 
 class Record(Struct):
@@ -35,7 +35,7 @@ class Records(Struct):
 
 
 async def list_records(exchange: Exchange, _: None) -> Records:
-    reader = Reader(exchange.gateway.folder / "log")
+    reader = LogReader(exchange.gateway.folder / "log")
     end = exchange.number("before", reader.next_seq)
     limit = exchange.number("limit", HTTP_LOG_ROWS)
     wanted = {name: exchange.query(name) for name in ("protocol", "event", "session") if exchange.query(name)}
@@ -45,7 +45,7 @@ async def list_records(exchange: Exchange, _: None) -> Records:
 
 async def one_record(exchange: Exchange, _: None) -> Record:
     text = exchange.path("seq")
-    reader = Reader(exchange.gateway.folder / "log")
+    reader = LogReader(exchange.gateway.folder / "log")
     is_there = text.isascii() and text.isdecimal() and reader.oldest_seq <= int(text[:19]) < reader.next_seq
     rows = await asyncio.to_thread(_rows, reader, int(text), int(text) + 1) if is_there else []
     if not rows:
@@ -54,11 +54,11 @@ async def one_record(exchange: Exchange, _: None) -> Record:
     return _record(rows[0])
 
 
-def _rows(reader: Reader, start: int, end: int) -> list[dict[str, Any]]:
+def _rows(reader: LogReader, start: int, end: int) -> list[dict[str, Any]]:
     return [row for batch in reader.read(start, end) for row in batch.to_pylist()]
 
 
-def _newest(reader: Reader, end: int, limit: int, wanted: dict[str, str]) -> Iterator[dict[str, Any]]:
+def _newest(reader: LogReader, end: int, limit: int, wanted: dict[str, str]) -> Iterator[dict[str, Any]]:
     """From the end backwards, in steps, as far as the limit on how much is looked through."""
     oldest = max(reader.oldest_seq, end - HTTP_LOG_SEARCHED_MAX)
     step = limit if not wanted else max(limit, 4096)

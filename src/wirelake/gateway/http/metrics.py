@@ -115,7 +115,7 @@ class GatewayCollector(Collector):
         yield _count("wirelake_log_records", "Records of the event log, also from before the start.", log.next_seq)
         yield _count("wirelake_log_blocks", "Blocks put on disk.", log.blocks)
         yield _count("wirelake_log_failures", "Blocks that could not be put on disk at a try.", log.failures)
-        yield _value("wirelake_log_gathered_bytes", "Waiting for the disk.", log.gathered_bytes)
+        yield _value("wirelake_log_gathered_bytes", "Waiting for the disk.", log.buffered_bytes)
         usage = log.usage
         yield _value("wirelake_log_bytes", "Of the event log's segments on disk.", usage.bytes)
         limit = log.retention_limits.disk_bytes_max or 0
@@ -133,7 +133,9 @@ class GatewayCollector(Collector):
         )
         yield _count("wirelake_state_commits", "Transactions of the state.", writer.batches_written)
         yield _count("wirelake_state_failures", "Transactions of the state that failed.", writer.batches_failed)
-        yield _value("wirelake_state_waiting", "Operations that wait for the next transaction.", writer.waiting)
+        yield _value(
+            "wirelake_state_waiting", "Operations that wait for the next transaction.", writer.pending_operations
+        )
 
     def _http(self) -> Iterator[Metric]:
         api = self._api

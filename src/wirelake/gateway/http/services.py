@@ -15,7 +15,7 @@ from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.peer import HttpPeer
 from wirelake.gateway.http.route import Parameter, Route
 from wirelake.limits import HTTP_CALL_MS_MAX
-from wirelake.message import GATEWAY_SERVICE, Failure, Fault, Kind, Message, Op, Operation
+from wirelake.message import GATEWAY_SERVICE, Failure, FailureCode, Kind, Message, Op, Operation
 
 _PAYLOAD: Final = "payload"
 
@@ -39,8 +39,8 @@ async def ask(exchange: Exchange, body: dict[str, Any]) -> dict[str, Any]:
     parts = await HttpPeer(exchange).ask(request, timeout_ms / 1000)
     group = f" in the group {target.group!r}" if target.group else ""
     own: dict[tuple[int, str], str] = {  # the gateway's own words, which are those of esnp, and what they mean
-        (Fault.NOT_FOUND, not_found(target)): f"nobody provides the service {service!r} with {op!r}{group}",
-        (Fault.TIMEOUT, TIMED_OUT): f"{service!r} did not answer {op!r} within {timeout_ms} ms",
+        (FailureCode.NOT_FOUND, not_found(target)): f"nobody provides the service {service!r} with {op!r}{group}",
+        (FailureCode.TIMEOUT, TIMED_OUT): f"{service!r} did not answer {op!r} within {timeout_ms} ms",
     }
     values = [_values(part, own) for part in parts]
     return values[0] if len(values) == 1 else {"parts": values}

@@ -23,8 +23,8 @@ async def subscribe(exchange: Exchange, _: None) -> EventStream:
     if exchange.gateway.stopping or len(exchange.api.subscribers) >= HTTP_STREAMS_MAX:
         text = "the gateway is shutting down" if exchange.gateway.stopping else f"{HTTP_STREAMS_MAX} streams are open"
         raise ApiError(503, text, headers=AGAIN)
-    durable = {name for name in topics if Topic(name).durable}
-    kept = set(exchange.gateway.state.topics.subscribed(exchange.identity))
+    durable = {name for name in topics if Topic(name).is_durable}
+    kept = set(exchange.gateway.state.topics.topics_of(exchange.identity))
     for other in exchange.api.streams_of(exchange.identity):
         if keep == "true":
             other.passing -= durable

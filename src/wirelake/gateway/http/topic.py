@@ -16,7 +16,7 @@ from wirelake.limits import (
 )
 from wirelake.message import TOPIC, Topic
 from wirelake.protocols.jsontext import Encoding, as_text
-from wirelake.state.notification import Notification
+from wirelake.state.notifications import StoredNotification
 
 _BASE64_GROUP = 4  # characters
 
@@ -66,7 +66,7 @@ async def show(exchange: Exchange, _: None) -> TopicView:
     check_topic(name)
     topics = exchange.gateway.state.topics
     if exchange.admin:
-        return _live(exchange, name) if not Topic(name).durable else _durable(exchange, name)
+        return _live(exchange, name) if not Topic(name).is_durable else _durable(exchange, name)
     own = topics.subscription(exchange.identity, name)
     if own is None:
         raise ApiError(404, f"{exchange.identity!r} is not subscribed to a durable topic {name[:64]!r}")
@@ -96,7 +96,7 @@ def _durable(exchange: Exchange, name: str, begun: int = 0, only: str = "") -> T
     identities = [only] if only else islice(topics.subscribers(name), HTTP_SUBSCRIBERS_SHOWN_MAX)
     who = []
     for identity in identities:
-        found = topics.deliveries(identity, name)
+        found = topics.delivery_counts(identity, name)
         if found is not None:
             connected = listeners[identity]
             who.append(TopicSubscriber(identity, connected, found.pending, found.acked, found.expired))
@@ -110,12 +110,12 @@ def _durable(exchange: Exchange, name: str, begun: int = 0, only: str = "") -> T
         head=topics.head(name),
         lag=who[0].lag if only and who else topics.lag(name),
         who=who,
-        last=[_shown(each) for each in topics.newest(name, begun, HTTP_TOPIC_LAST_ROWS, HTTP_TOPIC_LAST_BYTES)],
+        last=[_shown(each) for each in topics.read_newest(name, begun, HTTP_TOPIC_LAST_ROWS, HTTP_TOPIC_LAST_BYTES)],
         retained=None if retained is None else _shown(retained),
     )
 
 
-def _shown(notification: Notification) -> LastNotification:
+def _shown(notification: StoredNotification) -> LastNotification:
     content, encoding = as_text(notification.content)
     most = HTTP_TOPIC_CONTENT_CHARS // _BASE64_GROUP * _BASE64_GROUP
     return LastNotification(

@@ -12,7 +12,7 @@ from wirelake.gateway.http.route import LIMIT, Parameter, Route
 from wirelake.limits import HTTP_NAMES_AT_ONCE, HTTP_ROWS_AT_ONCE
 from wirelake.message import TOPIC, Kind, Message, Topic
 from wirelake.protocols.jsontext import Encoding
-from wirelake.state.records import sorted_slices
+from wirelake.state.records import sort_in_steps
 
 
 class NewNotification(Struct, forbid_unknown_fields=True):
@@ -73,7 +73,7 @@ async def list_topics(exchange: Exchange, _: None) -> TopicList:
 def _list(exchange: Exchange, rows_max: int) -> Generator[None, None, TopicList]:
     broker, topics = exchange.gateway.broker, exchange.gateway.state.topics
     live = broker.live.names() if exchange.admin else {}
-    durable = topics.names() if exchange.admin else topics.subscribed(exchange.identity)
+    durable = topics.names() if exchange.admin else topics.topics_of(exchange.identity)
     after, prefix = exchange.query("after"), exchange.query("prefix")
     wanted: list[str] = []
     for place, name in enumerate([*durable, *live]):
@@ -81,15 +81,15 @@ def _list(exchange: Exchange, rows_max: int) -> Generator[None, None, TopicList]
             wanted.append(name)
         if place % HTTP_NAMES_AT_ONCE == 0:
             yield
-    names = (yield from sorted_slices(wanted))[: rows_max + 1]
+    names = (yield from sort_in_steps(wanted))[: rows_max + 1]
     rows = []
     for place, name in enumerate(names[:rows_max]):
         if place % HTTP_ROWS_AT_ONCE == 0:
             yield
-        if not Topic(name).durable:
+        if not Topic(name).is_durable:
             rows.append(TopicRow(name, False, live[name], live[name], 0, 0))
             continue
-        own = None if exchange.admin else topics.deliveries(exchange.identity, name)
+        own = None if exchange.admin else topics.delivery_counts(exchange.identity, name)
         lag = topics.lag(name) if own is None else own.pending
         rows.append(
             TopicRow(name, True, len(topics.subscribers(name)), broker.durable.connected(name), topics.head(name), lag)

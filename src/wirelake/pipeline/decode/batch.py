@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from wirelake.errors import InputError
 from wirelake.lake.tables import BYTES, DAY, TEXT
-from wirelake.log.schema import SCHEMA
+from wirelake.log.interface import SCHEMA
 from wirelake.pipeline.decode import apostol, comet, http
 from wirelake.pipeline.decode.apostol import Parsed
 from wirelake.pipeline.decode.decoded import MESSAGES, PACKETS, QUARANTINE, SAID, Decoded, Fault, Part

@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from wirelake.log.schema import SCHEMA
+from wirelake.log.interface import SCHEMA
 from wirelake.pipeline.decode.batch import decode_batch
 from wirelake.protocols import registry
 from wirelake.protocols.apostol.commands import DeviceCommand, Reading

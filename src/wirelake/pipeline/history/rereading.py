@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from wirelake.lake.tables import FRAMES, MESSAGES, QUARANTINE, TIME, Table
 from wirelake.limits import PIPELINE_CHUNK_ROWS
-from wirelake.log.schema import SCHEMA
+from wirelake.log.interface import SCHEMA
 from wirelake.pipeline.decode.batch import decode_batch
 from wirelake.pipeline.decode.decoded import Decoded
 from wirelake.pipeline.file_checks import from_here

@@ -73,7 +73,7 @@ def read_contents(frame: EsnpMessage) -> Contents:
             take(contents, line, values)
         except ProtocolError as error:
             if contents.malformed is None:
-                contents.malformed = error.moved(frame.place_of(index))
+                contents.malformed = error.shift(frame.place_of(index))
     return contents
 
 

@@ -180,7 +180,7 @@ class EsnpMessage(Frame, frozen=True):
                 try:
                     found.append(read(line.data, values))
                 except ProtocolError as error:
-                    raise error.moved(self.place_of(index)) from None
+                    raise error.shift(self.place_of(index)) from None
         return tuple(found)
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError
 from wirelake.limits import ESNP_ANSWERS_WAITING_MAX, ESNP_REPLY_S_MAX, ESNP_REQUESTS_OPEN_MAX
-from wirelake.message import TRACE, Failure, Fault, Kind
+from wirelake.message import TRACE, Failure, FailureCode, Kind
 from wirelake.message import Message as Common
 from wirelake.protocols.esnp.contents import TIMEOUT_MS, Contents, read_contents
 from wirelake.protocols.esnp.frames import EsnpMessage
@@ -125,7 +125,7 @@ class Peer(Session):
 
     def _ask(self, message: Common, now_s: float, step: Step) -> None:
         if self._requests.full:
-            failure = Failure(f"busy: {ESNP_REQUESTS_OPEN_MAX} requests are open", Fault.BUSY)
+            failure = Failure(f"busy: {ESNP_REQUESTS_OPEN_MAX} requests are open", FailureCode.BUSY)
             step.messages.append(_answer_to(message.correlation, failure))
             return
         number = self._requests.number()
@@ -165,7 +165,7 @@ class Peer(Session):
 
     def _expire(self, _event: str, now_s: float, step: Step) -> None:
         for correlation in self._requests.expire(now_s):
-            step.messages.append(_answer_to(correlation, Failure("timeout", Fault.TIMEOUT)))
+            step.messages.append(_answer_to(correlation, Failure("timeout", FailureCode.TIMEOUT)))
         due_s = self._requests.due_s
         if due_s is not None:
             self.deadlines[_REPLY] = due_s

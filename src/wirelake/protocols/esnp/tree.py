@@ -100,7 +100,7 @@ def _data(d: Dissector, kind: int, size: int, values: VarReader) -> None:
     try:
         value = read(data, values)
     except ProtocolError as error:
-        d.malformed("data", size, f"malformed: {error.moved(d.position)}", error)
+        d.malformed("data", size, f"malformed: {error.shift(d.position)}", error)
         return
     walk = _LineWalk(d, data, values)
     match LineType(kind):

@@ -64,7 +64,7 @@ class MaglineSplitter(Splitter):
         error = dissect(begins, Sender.CLIENT).error
         if error is None or error.code == "short":  # nothing wrong with these four, taken alone
             error = ProtocolError("byte_order", "the byte order changed within the stream", 2)
-        return error.moved(start)
+        return error.shift(start)
 
     def _over_limit(self, header: int, message: int, start: int) -> LimitError:
         if header > self.header_bytes_max:

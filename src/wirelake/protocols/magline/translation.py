@@ -18,7 +18,7 @@ from wirelake.message import (
     GATEWAY_SERVICE,
     Credentials,
     Failure,
-    Fault,
+    FailureCode,
     Kind,
     Op,
     Operation,
@@ -55,14 +55,14 @@ _OPS: Mapping[int, Op] = {
     Business.ACK.value: Op.ACK,
 }
 _FAULTS: Mapping[int, ErrorNumber] = {
-    Fault.BAD_REQUEST: ErrorNumber.MALFORMED,
-    Fault.NOT_FOUND: ErrorNumber.NO_SUCH_SERVICE,
-    Fault.TOO_LARGE: ErrorNumber.TOO_LARGE,
-    Fault.BUSY: ErrorNumber.BUSY,
-    Fault.UNSAYABLE: ErrorNumber.FAILED,
-    Fault.PROVIDER_LOST: ErrorNumber.FAILED,
-    Fault.STORAGE: ErrorNumber.BUSY,
-    Fault.TIMEOUT: ErrorNumber.TIMEOUT,
+    FailureCode.BAD_REQUEST: ErrorNumber.MALFORMED,
+    FailureCode.NOT_FOUND: ErrorNumber.NO_SUCH_SERVICE,
+    FailureCode.TOO_LARGE: ErrorNumber.TOO_LARGE,
+    FailureCode.BUSY: ErrorNumber.BUSY,
+    FailureCode.UNENCODABLE: ErrorNumber.FAILED,
+    FailureCode.PROVIDER_LOST: ErrorNumber.FAILED,
+    FailureCode.STORAGE: ErrorNumber.BUSY,
+    FailureCode.TIMEOUT: ErrorNumber.TIMEOUT,
 }
 _COMMANDS: Mapping[Op, int] = {op: business for business, op in _OPS.items()}
 

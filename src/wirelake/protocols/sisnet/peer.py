@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError, TranslationError
 from wirelake.limits import SISNET_REQUESTS_OPEN_MAX, SISNET_TABLES_MAX
-from wirelake.message import LAYOUT, PACKED, Failure, Fault, Kind, Message
+from wirelake.message import LAYOUT, PACKED, Failure, FailureCode, Kind, Message
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.interest import Interest, subscribed_by, unsubscribed_by
 from wirelake.protocols.records import RecordTable, read_tables, write_tables
@@ -283,7 +283,7 @@ class Peer(Session):
                 return
             del self._asked[name]
             if asked.correlation is not None:
-                timeout = Failure("timeout", Fault.TIMEOUT)
+                timeout = Failure("timeout", FailureCode.TIMEOUT)
                 step.messages.append(
                     Message(kind=Kind.RESPONSE, protocol="sisnet", correlation=asked.correlation, failure=timeout)
                 )

@@ -16,7 +16,7 @@ from wirelake.message import (
     ROWS,
     Credentials,
     Failure,
-    Fault,
+    FailureCode,
     Kind,
     Message,
     Op,
@@ -149,7 +149,7 @@ def answer_from_message(message: Message, dialect: Dialect = Dialect.NEW) -> Ans
     """What a response says, or a push of records for whoever subscribed to them."""
     headers = headers_for_keys(message.headers)
     if message.failure is not None:
-        expired = message.failure.code in {Fault.GONE, Ans.EXPIRED}
+        expired = message.failure.code in {FailureCode.GONE, Ans.EXPIRED}
         ans = Ans.EXPIRED if expired else Ans.FAILED
         return Answer(ans=ans.value, msg=message.failure.text, headers=headers, dialect=dialect)
     if message.payload and not message.fields:

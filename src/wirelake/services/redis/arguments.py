@@ -45,7 +45,7 @@ class Writes:
     @property
     def decided(self) -> Commit | None:
         """The last write, if its outcome is known: whoever asks from here on need not wait for it."""
-        return self.last if self.last.done else None
+        return self.last if self.last.is_done else None
 
 
 def read_args(message: Message) -> list[bytes]:

@@ -22,8 +22,8 @@ from wirelake.services.redis.arguments import (
     number,
     quoted,
 )
-from wirelake.state.topics import Topics
-from wirelake.state.values import ALL, NO_END, NO_KEY, Values
+from wirelake.state.topics import TopicStore
+from wirelake.state.values import ALL_KEYS, NO_EXPIRY, NO_KEY, Values
 
 _SCAN_KEYS: Final = 10  # looked at, where SCAN names no count
 _SCAN_KEYS_MAX: Final = 10_000  # COUNT is a hint
@@ -33,7 +33,7 @@ _FLUSH_OPTIONS: Final = frozenset({b"async", b"sync"})
 
 
 class Keys:
-    def __init__(self, values: Values, topics: Topics, writes: Writes, is_admin: Callable[[Peer], bool]) -> None:
+    def __init__(self, values: Values, topics: TopicStore, writes: Writes, is_admin: Callable[[Peer], bool]) -> None:
         self._values = values
         self._topics = topics
         self._writes = writes
@@ -72,7 +72,7 @@ class Keys:
         (pattern,) = exactly(call.args, 1, "keys")
         if call.is_queued and len(self._values) > VALUES_TRANSACTION_KEYS_MAX:
             raise InputError(f"ERR inside MULTI, KEYS looks through at most {VALUES_TRANSACTION_KEYS_MAX} keys")
-        _, found = yield from self._look(call, pattern, 0, ALL)
+        _, found = yield from self._look(call, pattern, 0, ALL_KEYS)
         return found
 
     def _scan(self, call: Call) -> Work:
@@ -107,7 +107,7 @@ class Keys:
         encoded: list[bytes] = []
         part: list[bytes] = []
         size = matched = 0
-        for behind, looked_at in self._values.look(pattern, cursor, count, now_ms):
+        for behind, looked_at in self._values.scan_in_steps(pattern, cursor, count, now_ms):
             cursor, keys = behind, looked_at
             if wanted:
                 keys = [key for key in looked_at if self._values.type(key, now_ms) == wanted]
@@ -127,7 +127,7 @@ class Keys:
     def _remaining(self, call: Call) -> int:
         (key,) = exactly(call.args, 1, "ttl")
         left_ms = self._values.remaining_ms(key, call.now_ms)
-        return left_ms if left_ms in (NO_KEY, NO_END) else (left_ms + 500) // 1000
+        return left_ms if left_ms in (NO_KEY, NO_EXPIRY) else (left_ms + 500) // 1000
 
     def _remaining_ms(self, call: Call) -> int:
         (key,) = exactly(call.args, 1, "pttl")
@@ -174,7 +174,7 @@ class Keys:
 
     def _persist(self, call: Call) -> int:
         (key,) = exactly(call.args, 1, "persist")
-        if self._values.remaining_ms(key, call.now_ms) in (NO_KEY, NO_END):
+        if self._values.remaining_ms(key, call.now_ms) in (NO_KEY, NO_EXPIRY):
             return 0
         self._writes.last = self._values.expire(key, None, call.now_ms) or self._writes.last
         return 1
@@ -208,7 +208,7 @@ def _conditions(options: Args) -> set[bytes]:
 
 def _allowed(conditions: set[bytes], left_ms: int, wanted_ms: int) -> bool:
     """A value without an end counts as one that never ends."""
-    endless = left_ms == NO_END
+    endless = left_ms == NO_EXPIRY
     refused = (
         (b"nx" in conditions and not endless)
         or (b"xx" in conditions and endless)

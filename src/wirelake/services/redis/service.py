@@ -20,7 +20,7 @@ from wirelake.limits import (
     VALUES_ANSWER_BYTES_MAX,
     VALUES_ANSWER_HELD_BYTES,
 )
-from wirelake.message import Fault, Kind, Message, Operation
+from wirelake.message import FailureCode, Kind, Message, Operation
 from wirelake.protocols.redis.frames import EncodedArray, EncodedMap
 from wirelake.services.redis.arguments import (
     OK,
@@ -116,7 +116,7 @@ class RedisService:
         commit = self._writes.last
         if commit is decided:
             self._broker.after(None, peer, answer)
-        elif size_bytes > VALUES_ANSWER_HELD_BYTES and not commit.done:
+        elif size_bytes > VALUES_ANSWER_HELD_BYTES and not commit.is_done:
             self._jobs.start(peer, message, self._wait(peer, answer, commit))
         else:
             self._broker.after(commit, peer, answer)
@@ -150,7 +150,7 @@ class RedisService:
             return
         parts: list[Message] = []
         size = 0
-        with self._values.whole():
+        with self._values.transaction():
             for verb, *args in message.fields["commands"]:
                 part = self._part(verb, Call(peer, args, now_ms, is_queued=True))
                 size += _size(part)
@@ -167,9 +167,9 @@ class RedisService:
             said = self._do(verb.decode(errors="backslashreplace"), call)
             return _answer(_PART, run_through(said) if isinstance(said, GeneratorType) else said)
         except InputError as error:
-            return failed("", str(error), Fault.BAD_REQUEST)
+            return failed("", str(error), FailureCode.BAD_REQUEST)
         except StorageError as error:
-            return failed("", str(error), Fault.STORAGE)
+            return failed("", str(error), FailureCode.STORAGE)
 
     def _publish(self, call: Call) -> Message:
         topic, content = exactly(call.args, 2, "publish")

@@ -38,7 +38,7 @@ from wirelake.services.redis.entries import (
     last_position,
     read_id,
 )
-from wirelake.state.notification import Notification
+from wirelake.state.notifications import StoredNotification
 from wirelake.state.store import StateStore
 
 _TRIMMING: Final = frozenset({b"maxlen", b"minid", b"limit"})
@@ -123,9 +123,9 @@ class Streams:
         if not makes_stream and not self._topics.head(name):
             return None
         message = Message(kind=Kind.NOTIFICATION, payload=content_of_fields(fields))
-        with self._values.whole():
+        with self._values.transaction():
             _, commit = self._broker.publish(name, message, call.peer.identity, call.now_ms)
-            self._topics.keep_as_stream(name)
+            self._topics.make_stream(name)
         self._writes.last = commit or self._writes.last
         return id_of(self._topics.head(name))
 
@@ -149,7 +149,7 @@ class Streams:
         entries = _Entries(is_redis=call.peer.protocol == "redis")
         position, left = first - 1, count if count > 0 else last
         while position < last and left > 0:
-            rows = self._topics.after(name, position, min(left, VALUES_KEYS_AT_ONCE))
+            rows = self._topics.read_after(name, position, min(left, VALUES_KEYS_AT_ONCE))
             rows = [row for row in rows if row.position <= last]
             if not rows:
                 break
@@ -206,7 +206,7 @@ class Streams:
             entries = _Entries(is_redis=call.peer.protocol == "redis")
             position, wanted = start, min(count or rows_left, rows_left)
             while wanted > 0 and bytes_left > 0:
-                rows = self._topics.after(name, position, min(wanted, VALUES_KEYS_AT_ONCE), bytes_left)
+                rows = self._topics.read_after(name, position, min(wanted, VALUES_KEYS_AT_ONCE), bytes_left)
                 if not rows:
                     break
                 for row in rows:
@@ -254,7 +254,7 @@ class _Entries:
         self._plain: list[list[Any]] = []
         self._size = 0
 
-    def add(self, row: Notification) -> None:
+    def add(self, row: StoredNotification) -> None:
         fields = fields_of_content(row.content)
         self._size = counted(self._size, row.content)
         self.count += 1
@@ -322,5 +322,5 @@ def _refused_id(position: int, seq: int, head: int) -> InputError:
 
 
 def _resolve(commit: Commit) -> None:
-    if not commit.done:
+    if not commit.is_done:
         commit.resolve()

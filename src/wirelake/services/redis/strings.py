@@ -22,16 +22,16 @@ from wirelake.services.redis.arguments import (
     number,
     pairs,
 )
-from wirelake.state.values import Only, Values
+from wirelake.state.values import SetCondition, Values
 
-_ONLY: Final = {b"nx": Only.IF_ABSENT, b"xx": Only.IF_PRESENT}
+_ONLY: Final = {b"nx": SetCondition.IF_ABSENT, b"xx": SetCondition.IF_PRESENT}
 _UNITS_MS: Final = {b"ex": 1000, b"px": 1, b"exat": 1000, b"pxat": 1}
 
 
 class Setting(Struct):
     """What may follow the key and the value of a SET."""
 
-    only: Only | None = None
+    only: SetCondition | None = None
     expires_at_ms: int | None = None
     keep_end: bool = False
     tell_old: bool = False

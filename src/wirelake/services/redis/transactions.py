@@ -31,7 +31,7 @@ class Watches:
         for key in new:
             watch.were_there[key] = self._values.type(key, now_ms) is not None
             self._of_key.setdefault(key, {})[watch] = None
-        self._values.changed = self._changed
+        self._values.on_change = self._changed
 
     def remove(self, peer: Peer, now_ms: int | None = None) -> bool:
         """Forget what this connection watches; whether none of it changed."""
@@ -44,7 +44,7 @@ class Watches:
             if not watching:
                 del self._of_key[key]
         if not self._of_peer:
-            self._values.changed = None
+            self._values.on_change = None
         if now_ms is None or watch.has_changed:
             return not watch.has_changed
         types = [self._values.type(key, now_ms) for key, was_there in watch.were_there.items() if was_there]

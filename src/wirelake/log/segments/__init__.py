@@ -1,0 +1,1 @@
+"""Keep the event log in checksummed segment files."""
