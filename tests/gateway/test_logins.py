@@ -122,7 +122,7 @@ def test_a_lost_key_is_told_at_the_start(tmp_path: Path, caplog: pytest.LogCaptu
 
 def test_identical_checks_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate()
-    monkeypatch.setattr(logins_module, "matches", lambda _secret, token: gate.check(token)())
+    monkeypatch.setattr(logins_module, "verify_token", lambda _secret, token: gate.check(token)())
 
     async def work() -> None:
         async with running_gateway(tmp_path, "comet") as running:
@@ -139,7 +139,7 @@ def test_identical_checks_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_check_is_dropped_when_its_connection_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate()
-    monkeypatch.setattr(logins_module, "matches", lambda _secret, token: gate.check(token)())
+    monkeypatch.setattr(logins_module, "verify_token", lambda _secret, token: gate.check(token)())
 
     async def work(running: Running, caller: Calling) -> None:
         for name in ("a", "b"):
@@ -264,7 +264,7 @@ def test_every_refusal_takes_one_slow_check(tmp_path: Path, monkeypatch: pytest.
         asked.append(secret)
         return verify_token(secret, token)
 
-    monkeypatch.setattr(logins_module, "matches", counted)
+    monkeypatch.setattr(logins_module, "verify_token", counted)
 
     async def work() -> None:
         async with running_gateway(tmp_path, "comet") as running:

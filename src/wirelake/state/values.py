@@ -366,4 +366,4 @@ class Values:
 
 def _check_key(key: bytes) -> None:
     if len(key) > STATE_NAME_BYTES_MAX:
-        raise InputError(f"a key of {len(key)} bytes exceeds the limit of {STATE_NAME_BYTES_MAX}")
+        raise InputError(f"a key has {len(key)} bytes, over the limit of {STATE_NAME_BYTES_MAX}")
