@@ -15,10 +15,8 @@ from rich.table import Table
 
 from lakeside.bench import CORES, Bench
 from wirelake.log.schema import SCHEMA
-from wirelake.pipeline.decode.batch import decode_batch
-from wirelake.pipeline.decode.decoded import Decoded
-from wirelake.pipeline.items import items_of
-from wirelake.pipeline.settling import settle
+from wirelake.pipeline.ingest.decode import Decoded, decode_batch
+from wirelake.pipeline.stateful.reduce import events_of, reduce_bucket
 from wirelake.protocols.apostol.commands import DeviceCommand, Reading
 from wirelake.protocols.apostol.envelope import build_packets
 
@@ -69,11 +67,11 @@ def settle_rounds(rounds: Sequence[tuple[pa.RecordBatch, Decoded]]) -> tuple[lis
     seconds, complete = [], 0
     for batch, decoded in rounds:
         started = time.perf_counter()
-        items = pa.Table.from_batches([items_of(batch, decoded, BUCKETS)])
+        items = pa.Table.from_batches([events_of(batch, decoded, BUCKETS)])
         now_us = pc.max(batch["at"]).cast(pa.int64()).as_py()
         for bucket in range(BUCKETS):
             mine = items.filter(pc.equal(items["bucket"], bucket)).sort_by(_SORTED)
-            settled = settle(mine, carries[bucket], now_us, {})
+            settled = reduce_bucket(mine, carries[bucket], now_us, {})
             carries[bucket] = settled.carry
             complete += len(settled.final["silver.device_commands"])
         seconds.append(time.perf_counter() - started)

@@ -21,12 +21,12 @@ from wirelake.lake.tables import MESSAGES
 from wirelake.limits import MIB
 from wirelake.log.log import Log
 from wirelake.log.settings import LogSettings
-from wirelake.pipeline.commits import Commits, open_table
+from wirelake.pipeline.commit.delta import DeltaWriter, open_table
+from wirelake.pipeline.commit.files import FileAction
 from wirelake.pipeline.gold.refresh import GOLD
+from wirelake.pipeline.gold.schedule import Dirty, Part
 from wirelake.pipeline.job import Job, JobSettings
-from wirelake.pipeline.parquet import FileAction
-from wirelake.pipeline.redecode import Redecoding, redecode
-from wirelake.pipeline.refreshing import Dirty, Part
+from wirelake.pipeline.redecode.redecode import RedecodeRequest, redecode
 from wirelake.protocols.frame import Sender
 
 TIMES = (1, 10, 100)
@@ -157,7 +157,7 @@ def _work(bench: Bench, data: Path, batch_rows: int) -> Watch:
 def _redecoded_us(bench: Bench, data: Path, protocol: str) -> float:
     """For a row that is decoded; frames of other protocols are read as well."""
     started_s = time.perf_counter()
-    done = redecode(bench.spark, data, Redecoding(protocol=protocol))
+    done = redecode(bench.spark, data, RedecodeRequest(protocol=protocol))
     if done.swapped:
         raise AssertionError(f"the same decoder says something else: {done.tables}")
     return (time.perf_counter() - started_s) / done.frames * 1e6
@@ -173,7 +173,7 @@ def _commit_us(lake: Path, times: int) -> float:
         (folder / f"{version:020d}.json").write_bytes(b"\n".join(map(encode, [*map(_add, adds), _NOTHING])))
     table.update_incremental()
     table.create_checkpoint()
-    commits, best_s = Commits(lake, "benchmark"), float("inf")
+    commits, best_s = DeltaWriter(lake, "benchmark"), float("inf")
     for batch in range(COMMITS):
         started_s = time.perf_counter()
         commits.commit(MESSAGES.name, batch, [_file(f"new-{batch}")], [])

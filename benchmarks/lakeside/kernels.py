@@ -8,7 +8,7 @@ from rich.table import Table
 from lakeside.bench import Bench, Ways
 from lakeside.frames import SAMPLES, column, parse_with_numpy, parse_with_struct
 from wirelake.pipeline.decode import apostol, comet, scalar
-from wirelake.pipeline.decode.warm import warm
+from wirelake.pipeline.spark.daemon import warm
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.registry import get
 

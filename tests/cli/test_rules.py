@@ -1,10 +1,10 @@
 from wirelake.cli.rules import rules_of
-from wirelake.config import Apostol
-from wirelake.pipeline.memory.assembly import RULES, Rules
+from wirelake.config import Apostol, Settings
+from wirelake.protocols.apostol.reassembly import RULES, Rules
 
 
 def test_the_tables_judge_by_the_settings() -> None:
-    assert rules_of(Apostol()) == RULES
+    assert rules_of(Settings()) == {"apostol": RULES}
     chosen = Apostol(
         assembly_s=1.5,
         command_bytes_max=2,
@@ -13,4 +13,5 @@ def test_the_tables_judge_by_the_settings() -> None:
         require_seal=True,
         replay_window_s=5.0,
     )
-    assert rules_of(chosen) == Rules(1_500_000, 2, 3, 4, require_seal=True, replay_window_s=5.0)
+    rules = Rules(1_500_000, 2, 3, 4, require_seal=True, replay_window_s=5.0)
+    assert rules_of(Settings(apostol=chosen)) == {"apostol": rules}

@@ -12,4 +12,4 @@ from wirelake.lake.tables import Table
 def write(lake: Path, table: Table, *rows: dict[str, Any]) -> None:
     """Columns that a row does not name are null."""
     data = pa.Table.from_pylist(list(rows), schema=table.schema)
-    write_deltalake(lake / table.folder, data, mode="append", partition_by=list(table.grouped_by))
+    write_deltalake(lake / table.folder, data, mode="append", partition_by=list(table.partition_by))

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import polars
 from cli.serving import serving
+
 from pipeline.checking import check_tables, rows_of
 from pipeline.traffic import fill
-
 from wirelake.lake.progress import Progress
 from wirelake.lake.tables import BATCHES, TABLES
 from wirelake.log.log import Log
@@ -112,7 +112,7 @@ def test_the_gateway_is_killed_under_a_running_pipeline(spark: "SparkSession", t
     for number in range(3):
         with serving(tmp_path, "http") as gateway:
             if job is None:
-                job = Job(spark, data, JobSettings(trigger_s=0.1), told=told)
+                job = Job(spark, data, JobSettings(trigger_s=0.1), on_progress=told)
                 running = threading.Thread(target=job.run)
                 running.start()
             for _ in range(30):

@@ -7,10 +7,10 @@ import polars
 import pytest
 from deltalake import DeltaTable
 from log.test_range_reader import damage
+
 from pipeline.checking import logged, rows_of, seqs_of
 from pipeline.histories import encoded
 from pipeline.traffic import START_US, fill
-
 from wirelake.errors import StorageError
 from wirelake.lake.progress import Progress
 from wirelake.lake.tables import FRAMES
@@ -18,8 +18,8 @@ from wirelake.log.log import Log
 from wirelake.message import Op, control
 from wirelake.pipeline import job as job_module
 from wirelake.pipeline.gold.refresh import GOLD, refresh_ledger, refresh_minutes
+from wirelake.pipeline.gold.schedule import Dirty
 from wirelake.pipeline.job import Job, JobSettings
-from wirelake.pipeline.refreshing import Dirty
 from wirelake.pipeline.status import status_of
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.jsontext import write_json
@@ -32,7 +32,7 @@ HOUR_US = 3_600_000_000
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_module, "pause_s", lambda _: 0.01)
+    monkeypatch.setattr(job_module, "restart_delay_s", lambda _: 0.01)
 
 
 def once(spark: "SparkSession", data: Path, **rest: Any) -> Progress:
@@ -132,5 +132,5 @@ def test_tables_by_the_minute_are_not_made_of_part_of_the_rows(spark: "SparkSess
     once(spark, data)
     path = min((data / "lake" / "silver" / "messages" / "protocol=comet").rglob("*.parquet"))
     path.unlink()
-    with pytest.raises(StorageError, match=f"traffic_minute cannot be worked out: .*{path.name} .* is not there"):
+    with pytest.raises(StorageError, match=f"cannot compute gold.traffic_minute: .*{path.name} .* is missing"):
         refresh_minutes(spark, data / "lake", everything(data))

@@ -2,10 +2,10 @@ import os
 from pathlib import Path
 
 from click.testing import CliRunner
-from pipeline.traffic import START_US, fill
 
+from pipeline.traffic import START_US, fill
 from wirelake.cli.pipeline import command
-from wirelake.lake.progress import Fault, Progress, read_progress, write_progress
+from wirelake.lake.progress import JobError, Progress, read_progress, write_progress
 from wirelake.limits import PIPELINE_ERRORS_SHOWN
 from wirelake.log.log import Log
 from wirelake.pipeline.status import status_of
@@ -52,11 +52,11 @@ def test_a_job_that_was_killed_does_not_run(log: Log, data: Path) -> None:
 def test_only_the_last_errors_are_kept(data: Path) -> None:
     progress = Progress(pid=1)
     for number in range(10):
-        progress.fail(number, f"error {number}")
+        progress.add_error(number, f"error {number}")
     write_progress(data, progress)
     read = read_progress(data)
     assert read is not None
-    assert read.errors == [Fault(n, f"error {n}") for n in range(10 - PIPELINE_ERRORS_SHOWN, 10)]
+    assert read.errors == [JobError(n, f"error {n}") for n in range(10 - PIPELINE_ERRORS_SHOWN, 10)]
 
 
 def test_a_file_of_another_version_is_as_good_as_none(data: Path) -> None:

@@ -109,7 +109,7 @@ def test_a_long_session_says_that_it_is_cut(tmp_path: Path) -> None:
     found = trace(tmp_path, "s-1")
     assert found is not None
     assert len(found.timeline) == TRACE_EVENTS_MAX
-    assert found.caveats == [f"of {TRACE_EVENTS_MAX + 1} events the first and the last are shown (TRACE_EVENTS_MAX)"]
+    assert found.caveats == [f"only the first and the last of {TRACE_EVENTS_MAX + 1} events are shown (TRACE_EVENTS_MAX)"]
 
 
 def test_a_session(tmp_path: Path) -> None:

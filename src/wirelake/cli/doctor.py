@@ -22,7 +22,7 @@ from wirelake.config import Listen, Settings, load, parse_address
 from wirelake.errors import WirelakeError
 from wirelake.gateway.examining import examine_stores
 from wirelake.limits import MIB
-from wirelake.pipeline.java import find_java
+from wirelake.pipeline.spark.java import find_java
 from wirelake.protocols import registry
 
 _PYTHON_MIN = (3, 11)

@@ -95,22 +95,22 @@ def run(
     if not (data / "log").exists():
         raise InputError(f"there is no log in {data}: start the gateway first, or use --data")
     need_pipeline("the pipeline")
-    from wirelake.pipeline.cluster import cluster_settings  # noqa: PLC0415
+    from wirelake.pipeline.commit.checkpoint import StreamLock, check_log  # noqa: PLC0415
     from wirelake.pipeline.gold.refresh import GOLD  # noqa: PLC0415
     from wirelake.pipeline.job import Job, JobSettings, SparkLostError  # noqa: PLC0415 (an extra)
-    from wirelake.pipeline.places import Places  # noqa: PLC0415
-    from wirelake.pipeline.session import LOCAL, open_session  # noqa: PLC0415
-    from wirelake.pipeline.stream import StreamLock, check_log  # noqa: PLC0415
+    from wirelake.pipeline.paths import DataPaths  # noqa: PLC0415
+    from wirelake.pipeline.spark.cluster import cluster_settings  # noqa: PLC0415
+    from wirelake.pipeline.spark.session import LOCAL, open_session  # noqa: PLC0415
 
-    StreamLock(Places.of(data)).release()  # Spark takes its time to start: refuse before, not after
-    check_log(Places.of(data))
+    StreamLock(DataPaths.of(data)).release()  # Spark takes its time to start: refuse before, not after
+    check_log(DataPaths.of(data))
     with Shown(sys.stdout.isatty(), once=beside) as shown:
         started_s = time.monotonic()
         shown.say("starting Spark …")
         master = master or LOCAL
         spark = open_session(master, "wirelake", cluster_settings(master, wheel))
         shown.say(f"Spark is up after {time.monotonic() - started_s:.1f} s, its own pages are at {_ui(spark)}")
-        job_settings = JobSettings(once=once, trigger_s=trigger_s, gone=gone, rules=rules_of(settings.apostol))
+        job_settings = JobSettings(once=once, trigger_s=trigger_s, gone=gone, rules=rules_of(settings))
         with explained(data / "lake", look_at_data=True):
             job = Job(spark, data, job_settings, GOLD, shown.progress)
         for name in (signal.SIGINT, signal.SIGTERM):
@@ -190,7 +190,7 @@ Example:
 def compact(config_file: Path | None, data_folder: Path | None) -> None:
     """Join small files, and remove those that no reader can need any more. A running job does so by itself."""
     need_pipeline("joining files")
-    from wirelake.pipeline.compaction import compact as compact_lake  # noqa: PLC0415 (an extra)
+    from wirelake.pipeline.commit.compaction import compact as compact_lake  # noqa: PLC0415 (an extra)
 
     table = Table("table", "files before", "after", "removed from disk", box=None)
     lake = Path(load(config_file, data_folder).data) / "lake"

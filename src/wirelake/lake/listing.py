@@ -1,4 +1,4 @@
-"""Which tables there are, and how large they are: read from the Delta log alone."""
+"""List the tables and their sizes, from the Delta log alone."""
 
 from pathlib import Path
 
@@ -15,11 +15,11 @@ from wirelake.lake.tables import TABLES, Table
 class TableInfo(Struct, frozen=True):
     name: str
     columns: list[str]
-    version: int  # of the Delta table: one for each commit; -1 while nothing is written
+    version: int  # of the Delta table: one for each commit; -1 if nothing was written yet
     rows: int
     files: int
     bytes: int
-    changed_at_ms: int  # 0 while nothing is written
+    changed_at_ms: int  # 0 if nothing was written yet
 
 
 def tables(lake: Path) -> list[TableInfo]:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from wirelake.message import Message
+from wirelake.protocols.calls import CallRules
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.session import Session
 from wirelake.protocols.splitter import Splitter
@@ -38,7 +39,10 @@ class Clue(Struct, frozen=True):
 
 
 class Protocol(Struct, frozen=True):
-    """`decoder_version` goes into every decoded row; raise it when `decode` or `to_message` give another result."""
+    """`decoder_version` goes into every decoded row; raise it when `decode` or `to_message` give another result.
+
+    `columns`, `reassembly` and `records` are names of modules that only the pipeline imports: they may need Numba.
+    """
 
     name: str
     title: str
@@ -53,3 +57,9 @@ class Protocol(Struct, frozen=True):
     losses: tuple[Loss, ...] = ()
     server_session: type[Session] | None = None
     client_session: type[Session] | None = None
+    calls: CallRules = CallRules()
+    columns: str = ""  # module that decodes many frames at once: see `columnar.ColumnDecoder`
+    reassembly: str = ""  # module that assembles commands from packets: see `reassembly.Reassembly`
+    records: str = ""  # module that reads records from requests: see `records.RecordReader`
+    payload_service: str = ""  # requests to this service, in any protocol, carry a frame of this one as their payload
+    is_login: Callable[[bytes], bool] | None = None  # whether such a payload contains credentials

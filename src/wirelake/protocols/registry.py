@@ -9,7 +9,7 @@ A package adds its own with
 import difflib
 from functools import cache
 from importlib import import_module, metadata
-from typing import Final
+from typing import Any, Final
 
 from wirelake.errors import InputError, UnknownProtocolError
 from wirelake.protocols.protocol import Protocol
@@ -30,6 +30,11 @@ def get(name: str) -> Protocol:
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UnknownProtocolError(f"no protocol is called '{name}': there are {', '.join(names())}{hint}")
     return found
+
+
+def load_module(name: str) -> Any:
+    """Return a module that a protocol names: see `Protocol.columns`."""
+    return import_module(name)
 
 
 def names() -> tuple[str, ...]:

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from pipeline.rows import NOON, after, rows_in, rows_out
 from pyspark.sql import SparkSession
 
+from pipeline.rows import NOON, after, rows_in, rows_out
 from wirelake.lake.tables import (
     BATCHES,
     DELIVERIES,

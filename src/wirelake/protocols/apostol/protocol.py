@@ -8,6 +8,7 @@ from wirelake.protocols.apostol.opcodes import DEVICE_TYPE_NAMES
 from wirelake.protocols.apostol.server import ServerSession
 from wirelake.protocols.apostol.translation import LOSSES, from_message, to_message
 from wirelake.protocols.apostol.tree import dissect
+from wirelake.protocols.calls import CallRules
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier, Clue, Protocol, Transport
 
@@ -37,4 +38,7 @@ PROTOCOL = Protocol(
     losses=LOSSES,
     server_session=ServerSession,
     client_session=ClientSession,
+    calls=CallRules(has_calls=False),  # commands are numbered for each device, not on sessions
+    columns="wirelake.protocols.apostol.columns",
+    reassembly="wirelake.protocols.apostol.reassembly",
 )

@@ -35,4 +35,5 @@ PROTOCOL = Protocol(
     losses=LOSSES,
     server_session=ServerSession,
     client_session=ClientSession,
+    columns="wirelake.protocols.comet.columns",
 )

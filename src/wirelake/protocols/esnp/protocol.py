@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
+from wirelake.protocols.calls import CallRules
 from wirelake.protocols.esnp.client import ClientSession
 from wirelake.protocols.esnp.contents import read_contents
 from wirelake.protocols.esnp.frames import EsnpSplitter, decode
 from wirelake.protocols.esnp.losses import LOSSES
 from wirelake.protocols.esnp.opcodes import LINE_NAMES, LineType, line_name
 from wirelake.protocols.esnp.server import ServerSession
-from wirelake.protocols.esnp.translation import to_message
+from wirelake.protocols.esnp.translation import is_one_way, to_message
 from wirelake.protocols.esnp.tree import dissect
 from wirelake.protocols.esnp.writing import from_message
 from wirelake.protocols.frame import Sender
@@ -32,6 +33,11 @@ def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
         yield Clue(10, "names and values fill their lines exactly")
 
 
+def is_one_way_frame(frame: bytes) -> bool:
+    """Return whether a client's frame asks the gateway for something and wants no response. Only its flags say so."""
+    return is_one_way(read_contents(decode(frame, Sender.CLIENT)))
+
+
 PROTOCOL = Protocol(
     name="esnp",
     title="esnp: requests to services",
@@ -46,4 +52,5 @@ PROTOCOL = Protocol(
     losses=LOSSES,
     server_session=ServerSession,
     client_session=ClientSession,
+    calls=CallRules(has_correlation=True, events_are_requests=False, is_one_way=is_one_way_frame),
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from wirelake.protocols.calls import CallRules
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline.client import ClientSession
 from wirelake.protocols.magline.frames import SealedFrame, decode
@@ -46,4 +47,5 @@ PROTOCOL = Protocol(
     losses=LOSSES,
     server_session=ServerSession,
     client_session=ClientSession,
+    calls=CallRules(has_correlation=True, request_names=("SYN", "PIN", "REQ")),
 )

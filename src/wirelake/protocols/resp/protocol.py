@@ -1,9 +1,13 @@
 """RESP as one object."""
 
+import re
 from collections.abc import Iterator
+from typing import Final
 
+from wirelake.errors import ProtocolError
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier, Clue, Protocol, Transport
+from wirelake.protocols.resp.calls import CALL_RULES
 from wirelake.protocols.resp.client import ClientSession
 from wirelake.protocols.resp.commands import COMMANDS
 from wirelake.protocols.resp.frames import Aggregate, ClientFrame, Inline
@@ -12,7 +16,7 @@ from wirelake.protocols.resp.opcodes import MARKERS
 from wirelake.protocols.resp.reader import decode
 from wirelake.protocols.resp.server import ServerSession
 from wirelake.protocols.resp.splitter import CommandSplitter, ValueSplitter
-from wirelake.protocols.resp.translation import from_message, to_message
+from wirelake.protocols.resp.translation import SERVICE, from_message, to_message
 from wirelake.protocols.resp.tree import dissect
 
 
@@ -29,6 +33,18 @@ def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
         yield Clue(16, "decimal lengths that fit to the byte")
 
 
+_LOGIN_BYTES: Final = re.compile(rb"auth|hello", re.IGNORECASE)
+
+
+def is_login(command: bytes) -> bool:
+    """Return whether a command, or bytes that resemble one, contains a password."""
+    try:
+        found = decode(command, Sender.CLIENT)
+    except ProtocolError:
+        return _LOGIN_BYTES.search(command) is not None
+    return isinstance(found, ClientFrame) and found.verb in {b"auth", b"hello"}
+
+
 PROTOCOL = Protocol(
     name="resp",
     title="RESP: the protocol of redis",
@@ -43,4 +59,7 @@ PROTOCOL = Protocol(
     losses=LOSSES,
     server_session=ServerSession,
     client_session=ClientSession,
+    calls=CALL_RULES,
+    payload_service=SERVICE,
+    is_login=is_login,
 )

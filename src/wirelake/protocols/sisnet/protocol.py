@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from wirelake.protocols.calls import CallRules
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier, Clue, Protocol, Transport
 from wirelake.protocols.sisnet.binary_form import BinaryFrame
@@ -60,4 +61,6 @@ PROTOCOL = Protocol(
     losses=LOSSES,
     server_session=ServerSession,
     client_session=ClientSession,
+    calls=CallRules(has_correlation=True, events_are_requests=False),
+    records="wirelake.protocols.sisnet.record_reader",
 )
