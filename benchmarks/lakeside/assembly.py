@@ -15,7 +15,7 @@ from rich.table import Table
 
 from lakeside.bench import CORES, Bench
 from wirelake.log.schema import SCHEMA
-from wirelake.pipeline.ingest.decode import Decoded, decode_batch
+from wirelake.pipeline.ingest.decode import DecodedBatch, decode_batch
 from wirelake.pipeline.stateful.reduce import events_of, reduce_bucket
 from wirelake.protocols.apostol.commands import DeviceCommand, Reading
 from wirelake.protocols.apostol.envelope import build_packets
@@ -61,7 +61,7 @@ def packets(count: int, first_seq: int, at_us: int, devices: int = DEVICES) -> p
     return pa.record_batch([pa.array(columns[field.name], field.type) for field in SCHEMA], SCHEMA)
 
 
-def settle_rounds(rounds: Sequence[tuple[pa.RecordBatch, Decoded]]) -> tuple[list[float], int]:
+def settle_rounds(rounds: Sequence[tuple[pa.RecordBatch, DecodedBatch]]) -> tuple[list[float], int]:
     """Seconds for each round, and how many commands were complete."""
     carries: list[pa.Table | None] = [None] * BUCKETS
     seconds, complete = [], 0

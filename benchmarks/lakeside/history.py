@@ -16,7 +16,7 @@ from rich.table import Table
 
 from lakeside.bench import Bench
 from lakeside.frames import KINDS, SAMPLES
-from wirelake.lake.progress import Progress
+from wirelake.lake.progress import JobProgress
 from wirelake.lake.tables import MESSAGES
 from wirelake.limits import MIB
 from wirelake.log.log import Log
@@ -100,7 +100,7 @@ class Watch:
         self._batches: list[tuple[float, int]] = []
         self._gold_s = 0.0
 
-    def told(self, progress: Progress) -> None:
+    def told(self, progress: JobProgress) -> None:
         if not self._batches or progress.rows > self._batches[-1][1]:
             self._batches.append((time.perf_counter(), progress.rows))
 

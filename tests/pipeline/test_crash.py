@@ -18,7 +18,7 @@ from cli.serving import serving
 
 from pipeline.checking import check_tables, rows_of
 from pipeline.traffic import fill
-from wirelake.lake.progress import Progress
+from wirelake.lake.progress import JobProgress
 from wirelake.lake.tables import BATCHES, TABLES
 from wirelake.log.log import Log
 from wirelake.pipeline.job import Job, JobSettings
@@ -102,7 +102,7 @@ def test_the_gateway_is_killed_under_a_running_pipeline(spark: "SparkSession", t
     reached = threading.Event()
     wanted = [1]
 
-    def told(progress: Progress) -> None:
+    def told(progress: JobProgress) -> None:
         if progress.next_seq >= wanted[0]:
             reached.set()
 

@@ -8,7 +8,7 @@ import pytest
 from pipeline.checking import check_tables, rows_of, seqs_of
 from pipeline.traffic import fill
 from wirelake.errors import InputError, InUseError, StorageError
-from wirelake.lake.progress import Progress, read_progress
+from wirelake.lake.progress import JobProgress, read_progress
 from wirelake.lake.tables import FRAMES
 from wirelake.log.log import Log
 from wirelake.pipeline import batch as batch_module
@@ -30,7 +30,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_module, "restart_delay_s", lambda _: 0.01)
 
 
-def once(spark: "SparkSession", data: Path, **rest: Any) -> Progress:
+def once(spark: "SparkSession", data: Path, **rest: Any) -> JobProgress:
     job = Job(spark, data, JobSettings(once=True, **rest))
     job.run()
     return job.progress
@@ -56,7 +56,7 @@ def test_a_running_job_takes_what_comes_until_it_is_stopped(spark: "SparkSession
     fill(log, 100)
     arrived = {100: threading.Event(), 300: threading.Event()}
 
-    def told(progress: Progress) -> None:
+    def told(progress: JobProgress) -> None:
         for seq, event in arrived.items():
             if progress.next_seq >= seq:
                 event.set()
@@ -126,7 +126,7 @@ def test_a_fresh_checkpoint_over_filled_tables_is_refused(spark: "SparkSession",
     (data / "elsewhere" / "tables" / "spark").rename(data / "spark")
     shutil.rmtree(data / "checkpoints")
     (data / "elsewhere").rename(data / "checkpoints")
-    with pytest.raises(InputError, match="lost Spark's own part of the checkpoint"):
+    with pytest.raises(InputError, match="lacks Spark's own part of the checkpoint"):
         once(spark, data)
 
 

@@ -12,7 +12,7 @@ from pipeline.checking import logged, rows_of, seqs_of
 from pipeline.histories import encoded
 from pipeline.traffic import START_US, fill
 from wirelake.errors import StorageError
-from wirelake.lake.progress import Progress
+from wirelake.lake.progress import JobProgress
 from wirelake.lake.tables import FRAMES
 from wirelake.log.log import Log
 from wirelake.message import Op, control
@@ -35,7 +35,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_module, "restart_delay_s", lambda _: 0.01)
 
 
-def once(spark: "SparkSession", data: Path, **rest: Any) -> Progress:
+def once(spark: "SparkSession", data: Path, **rest: Any) -> JobProgress:
     job = Job(spark, data, JobSettings(once=True, view_wait_s=0.1, **rest), GOLD)
     job.run()
     return job.progress

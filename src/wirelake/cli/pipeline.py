@@ -23,7 +23,7 @@ from wirelake.cli.rules import rules_of
 from wirelake.config import load
 from wirelake.errors import InputError, LossError
 from wirelake.lake.damage import explained
-from wirelake.lake.progress import Progress
+from wirelake.lake.progress import JobProgress
 from wirelake.limits import PIPELINE_TRIGGER_S, PIPELINE_TRIGGER_S_MIN
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class Shown:
         else:
             click.echo(text)
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: JobProgress) -> None:
         if progress.batch < 0 or (self._once and self._said_s):  # none is done yet, or enough was said
             return
         if self._live is not None:
@@ -239,7 +239,7 @@ class Shown:
             click.echo(_line(progress))
 
 
-def _line(progress: Progress) -> str:
+def _line(progress: JobProgress) -> str:
     behind = f", {progress.restarts} restarts" if progress.restarts else ""
     return (
         f"batch {progress.batch}: up to record {progress.next_seq}, {progress.rows_s:.0f} records/s, "
@@ -247,6 +247,6 @@ def _line(progress: Progress) -> str:
     )
 
 
-def _summary(progress: Progress) -> str:
+def _summary(progress: JobProgress) -> str:
     poisoned = f", {progress.poisoned} of them broke the decoder" if progress.poisoned else ""
     return f"{progress.rows} records in {progress.batches} batches{poisoned}; the tables are up to {progress.next_seq}."

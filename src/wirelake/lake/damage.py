@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from msgspec import DecodeError, json
 
 from wirelake.errors import DamagedTableError, WirelakeError
-from wirelake.lake.tables import TABLES, Table
+from wirelake.lake.tables import TABLES, LakeTable
 
 _FILE_NAME: Final = re.compile(r"(?:bronze|silver|gold)/\w+/[^\s\"'|:,;)]+\.parquet")
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
@@ -58,7 +58,7 @@ def explained(lake: Path, *, look_at_data: bool = False) -> Iterator[None]:
         raise damage from error
 
 
-def _damage(lake: Path, table: Table, path: Path, what: str) -> DamagedTableError:
+def _damage(lake: Path, table: LakeTable, path: Path, what: str) -> DamagedTableError:
     """Name the file relative to the data folder: readers of tables need not know where that is."""
     return DamagedTableError(f"{table.name} cannot be read: {path.relative_to(lake.parent)} {what}; {_ADVICE}")
 
@@ -94,7 +94,7 @@ def _json_error(path: Path) -> str:
     return "" if lines else "it is empty"
 
 
-def _in_data(lake: Path, table: Table) -> tuple[Path, str] | None:
+def _in_data(lake: Path, table: LakeTable) -> tuple[Path, str] | None:
     from deltalake import DeltaTable  # noqa: PLC0415 an extra
 
     folder = lake / table.folder

@@ -9,7 +9,7 @@ from msgspec import Struct
 from wirelake.errors import InputError
 from wirelake.lake.damage import explained
 from wirelake.lake.query import NOT_INSTALLED, is_written
-from wirelake.lake.tables import TABLES, Table
+from wirelake.lake.tables import TABLES, LakeTable
 
 
 class TableInfo(Struct, frozen=True):
@@ -26,7 +26,7 @@ def tables(lake: Path) -> list[TableInfo]:
     return [_info(lake, table) for table in TABLES.values()]
 
 
-def _info(lake: Path, table: Table) -> TableInfo:
+def _info(lake: Path, table: LakeTable) -> TableInfo:
     columns = list(table.schema.names)
     if not is_written(lake, table):
         return TableInfo(table.name, columns, -1, 0, 0, 0, 0)

@@ -16,7 +16,7 @@ class JobError(Struct, frozen=True):
     text: str
 
 
-class Progress(Struct):
+class JobProgress(Struct):
     """The progress of a job. `at` figures are event time: when the gateway saw the newest record of a stage."""
 
     pid: int
@@ -43,7 +43,7 @@ class Progress(Struct):
         self.errors = [*self.errors, JobError(at_ms, text)][-PIPELINE_ERRORS_SHOWN:]
 
 
-def write_progress(data: Path, progress: Progress) -> None:
+def write_progress(data: Path, progress: JobProgress) -> None:
     """Write the file atomically. It is not synced: the next one follows soon, and nothing depends on it."""
     path = data / PATH
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,9 +52,9 @@ def write_progress(data: Path, progress: Progress) -> None:
     new.replace(path)
 
 
-def read_progress(data: Path) -> Progress | None:
+def read_progress(data: Path) -> JobProgress | None:
     """Return the progress, or None if no job has run."""
     try:
-        return json.decode((data / PATH).read_bytes(), type=Progress)
+        return json.decode((data / PATH).read_bytes(), type=JobProgress)
     except (FileNotFoundError, DecodeError):  # or a job of another version wrote it
         return None

@@ -25,7 +25,7 @@ from wirelake.errors import InputError
 from wirelake.lake.damage import explain
 from wirelake.lake.sql_quoting import quote_at, quoted
 from wirelake.lake.statement import check
-from wirelake.lake.tables import TABLES, Table
+from wirelake.lake.tables import TABLES, LakeTable
 from wirelake.limits import (
     LAKE_ANSWER_BYTES_MAX,
     LAKE_MEMORY_MIB_MAX,
@@ -93,7 +93,7 @@ def run(
     return results
 
 
-def is_written(lake: Path, table: Table) -> bool:
+def is_written(lake: Path, table: LakeTable) -> bool:
     return (lake / table.folder / "_delta_log").is_dir()
 
 
@@ -127,7 +127,7 @@ def open_database(lake: Path) -> "DuckDBPyConnection":
     return database
 
 
-def _view(lake: Path, table: Table) -> str:
+def _view(lake: Path, table: LakeTable) -> str:
     if is_written(lake, table):
         return f"SELECT * FROM delta_scan({quoted(str(lake / table.folder))})"  # noqa: S608 our own path
     columns = [f'CAST(NULL AS {_TYPES[field.type]}) AS "{field.name}"' for field in table.schema]

@@ -23,7 +23,7 @@ _PLACE: Final = (("seq", INT), ("at", TIME), ("node", TEXT), ("protocol", TEXT))
 _COUNTS: Final = (("p50_ms", REAL), ("p95_ms", REAL), ("p99_ms", REAL))
 
 
-class Table(Struct, frozen=True):
+class LakeTable(Struct, frozen=True):
     name: str  # "silver.messages"
     schema: Any  # pa.Schema
     partition_by: tuple[str, ...] = ()
@@ -39,10 +39,10 @@ class Table(Struct, frozen=True):
         return "settled" in self.partition_by
 
 
-def _table(name: str, *columns: tuple[str, Any], partition_by: tuple[str, ...] = ()) -> Table:
+def _table(name: str, *columns: tuple[str, Any], partition_by: tuple[str, ...] = ()) -> LakeTable:
     grouping = {"day": DAY, "settled": FLAG}
     extra = [(column, grouping[column]) for column in partition_by if column in grouping]
-    return Table(name, pa.schema([*columns, *extra]), partition_by)
+    return LakeTable(name, pa.schema([*columns, *extra]), partition_by)
 
 
 FRAMES: Final = _table(

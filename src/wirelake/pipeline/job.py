@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from wirelake.errors import StorageError
 from wirelake.lake.damage import explain
-from wirelake.lake.progress import Progress, write_progress
+from wirelake.lake.progress import JobProgress, write_progress
 from wirelake.limits import (
     LAKE_COMPACT_EVERY_BATCHES,
     PIPELINE_ONCE_ATTEMPTS_MAX,
@@ -73,7 +73,7 @@ class Job:
         data: Path,
         settings: JobSettings = JobSettings(),  # noqa: B008 (frozen)
         gold: Sequence[GoldGroup] = (),
-        on_progress: Callable[[Progress], None] = lambda _: None,
+        on_progress: Callable[[JobProgress], None] = lambda _: None,
     ) -> None:
         self._spark = spark
         self._settings = settings
@@ -94,7 +94,7 @@ class Job:
         self._failed = 0  # consecutive failures
         self._reason = ""  # of the last batch that failed
         self._recent: list[tuple[float, int]] = []  # when a batch ended, and its rows
-        self.progress = Progress(pid=os.getpid(), ui=spark.sparkContext.uiWebUrl or "")
+        self.progress = JobProgress(pid=os.getpid(), ui=spark.sparkContext.uiWebUrl or "")
 
     def run(self) -> None:
         """Run until stopped or, with `once`, until everything is done that was in the log at the start."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from wirelake.lake.checkpoint import mismatch, read_checkpoint
-from wirelake.lake.progress import JobError, Progress, read_progress
+from wirelake.lake.progress import JobError, JobProgress, read_progress
 from wirelake.limits import PIPELINE_FRESH_S
 from wirelake.log.identity import read_id
 from wirelake.log.mark import Mark
@@ -37,7 +37,7 @@ class PipelineStatus(Struct, frozen=True):
 
 def status_of(data: Path, now_ms: int) -> PipelineStatus:
     paths = DataPaths.of(data)
-    progress = read_progress(data) or Progress(pid=0, running=False)
+    progress = read_progress(data) or JobProgress(pid=0, running=False)
     running = progress.running and is_process_running(progress.pid)
     next_seq, newest_us = newest(paths.log)
     first_us = oldest_us(paths.log)

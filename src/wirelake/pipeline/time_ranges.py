@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from wirelake.lake.tables import Table
+from wirelake.lake.tables import LakeTable
 from wirelake.limits import GOLD_STRETCHES_MAX
 
 if TYPE_CHECKING:
@@ -71,12 +71,12 @@ def is_within(column: "Column", ranges: Sequence[TimeRange]) -> "Column":
     return reduce(lambda one, other: one | other, conditions)
 
 
-def time_column(table: Table) -> str:
+def time_column(table: LakeTable) -> str:
     """Return the column whose day partitions the table, and by whose minute gold tables are computed."""
     return next(name for name in ("recorded_at", "at", "hour") if name in table.schema.names)
 
 
-def minutes_of(table: Table, rows: Any) -> set[int]:
+def minutes_of(table: LakeTable, rows: Any) -> set[int]:
     """Return the minutes of these rows, as microseconds since 1970."""
     times = rows[time_column(table)].cast(pa.int64())
     minutes = pc.unique(pc.divide(times, MINUTE_US)).to_pylist()

@@ -20,7 +20,7 @@ class CallRules(Struct, frozen=True):
     events_are_requests: bool = True  # whether an event that a client sends expects a response
     events_are_responses: bool = False  # whether an event that the server sends may be a response
     is_one_way: Callable[[bytes], bool] | None = None  # whether a frame that is no service request expects no response
-    # The correlation of a request that is not answered in order, and the number of its responses.
-    request_key: Callable[[str, dict[str, Any]], tuple[str, int] | None] | None = None
-    # The correlation of a response to such a request.
-    response_key: Callable[[str, dict[str, Any]], str | None] | None = None
+    keyed_requests: tuple[str, ...] = ()  # names of requests that are not answered in order
+    request_key: Callable[[str, dict[str, Any]], tuple[str, int]] | None = None  # their correlation, and responses
+    keyed_responses: tuple[str, ...] = ()  # names of responses that may belong to such a request
+    response_key: Callable[[str, dict[str, Any]], str | None] | None = None  # their correlation

@@ -15,7 +15,7 @@ from wirelake.lake.tables import (
     NOTIFICATIONS,
     QUARANTINE,
     SESSIONS,
-    Table,
+    LakeTable,
 )
 from wirelake.limits import TRACE_ROWS_MAX, TRACE_TABLES_S, TRACE_VALUE_CHARS_MAX
 
@@ -54,7 +54,7 @@ def _short(value: Any) -> Any:
     return f"{value[:TRACE_VALUE_CHARS_MAX]}…" if is_long else value
 
 
-def _select(lake: Path, tables: Iterable[Table], where: str) -> Rows:
+def _select(lake: Path, tables: Iterable[LakeTable], where: str) -> Rows:
     written = [table for table in tables if is_written(lake, table)]
     if not written:
         return {}

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from wirelake.errors import InUseError, StorageError
 from wirelake.lake import tables
 from wirelake.lake.query import query
-from wirelake.lake.tables import CALLS, QUARANTINE, Table
+from wirelake.lake.tables import CALLS, QUARANTINE, LakeTable
 from wirelake.limits import LAKE_CHECKPOINT_COMMITS
 from wirelake.pipeline.commit.delta import (
     DeltaWriter,
@@ -33,7 +33,7 @@ def calls(*seqs: int, settled: bool = True, **values: Any) -> Any:
     return pa.Table.from_pylist(rows, CALLS.schema)
 
 
-def seqs(lake: Path, table: Table = CALLS) -> list[int]:
+def seqs(lake: Path, table: LakeTable = CALLS) -> list[int]:
     return sorted(polars.read_delta(str(lake / table.folder))["seq"].to_list())
 
 
@@ -101,7 +101,7 @@ def test_a_new_column_appears_without_a_rewrite(
 ) -> None:
     commits.commit("silver.calls", 0, write_rows(CALLS, calls(1), tmp_path), [])
     before = {file.path for file in live_files(commits.table("silver.calls"), "silver.calls")}
-    wider = Table(CALLS.name, CALLS.schema.append(pa.field("colour", pa.string())), CALLS.partition_by)
+    wider = LakeTable(CALLS.name, CALLS.schema.append(pa.field("colour", pa.string())), CALLS.partition_by)
     monkeypatch.setitem(tables.TABLES, "silver.calls", wider)
     later = DeltaWriter(tmp_path, "app")
     rows = calls(2).append_column("colour", pa.array(["red"]))
@@ -114,11 +114,11 @@ def test_a_new_column_appears_without_a_rewrite(
 def test_a_changed_type_or_grouping_is_refused_in_words(commits: DeltaWriter, tmp_path: Path) -> None:
     commits.commit("silver.calls", 0, write_rows(CALLS, calls(1), tmp_path), [])
     index = CALLS.schema.get_field_index("answers")
-    changed = Table(CALLS.name, CALLS.schema.set(index, pa.field("answers", pa.string())), CALLS.partition_by)
+    changed = LakeTable(CALLS.name, CALLS.schema.set(index, pa.field("answers", pa.string())), CALLS.partition_by)
     with pytest.raises(StorageError, match=r"silver.calls.answers is long on disk and string in this version"):
         open_table(tmp_path, changed)
     with pytest.raises(StorageError, match="partitioned by settled, day, not by day"):
-        open_table(tmp_path, Table(CALLS.name, CALLS.schema, ("day",)))
+        open_table(tmp_path, LakeTable(CALLS.name, CALLS.schema, ("day",)))
 
 
 def test_a_file_that_is_not_there_is_missed(commits: DeltaWriter) -> None:

@@ -23,7 +23,7 @@ from wirelake.pipeline.ingest.decode import (
     MESSAGES,
     PACKETS,
     QUARANTINE,
-    Decoded,
+    DecodedBatch,
     decode_batch,
     decode_packets,
 )
@@ -38,7 +38,7 @@ DAY = datetime.fromtimestamp(AT_US / 1e6, UTC).date()
 HOUR_US = 3_600_000_000
 
 
-def assert_as_the_codec_says(records: list[dict[str, Any]], decoded: Decoded) -> None:
+def assert_as_the_codec_says(records: list[dict[str, Any]], decoded: DecodedBatch) -> None:
     """Each frame is in exactly one of both tables, with what its own codec says."""
     messages: dict[int, dict[str, Any]] = {}
     quarantine: dict[int, dict[str, Any]] = {}

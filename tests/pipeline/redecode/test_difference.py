@@ -3,7 +3,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from wirelake.lake.tables import MESSAGES, READINGS, Table
+from wirelake.lake.tables import MESSAGES, READINGS, LakeTable
 from wirelake.pipeline.redecode.difference import Difference, compare_row_sets, compare_rows, is_known
 
 AT = datetime(2030, 1, 1, 12, 0, 30, tzinfo=UTC)
@@ -11,7 +11,7 @@ MINUTE_US = int(AT.replace(second=0).timestamp()) * 1_000_000
 DAY = date(2030, 1, 1)
 
 
-def rows(table: Table, *given: dict[str, Any]) -> pa.Table:
+def rows(table: LakeTable, *given: dict[str, Any]) -> pa.Table:
     common = {"node": "n", "at": AT, "protocol": "comet", "decoder": "comet/1", "day": DAY}
     return pa.Table.from_pylist([common | each for each in given], table.schema)
 

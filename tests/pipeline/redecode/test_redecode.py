@@ -15,7 +15,7 @@ from pipeline.stateful.test_records import DICT, LINE
 from pipeline.traffic import START_US, fill
 from wirelake.errors import InputError, InUseError, UnknownProtocolError
 from wirelake.lake import tables
-from wirelake.lake.progress import Progress
+from wirelake.lake.progress import JobProgress
 from wirelake.lake.tables import MESSAGES, TABLES
 from wirelake.log.log import Log
 from wirelake.pipeline import job as job_module
@@ -156,7 +156,7 @@ def test_a_stream_goes_on_meanwhile_and_loses_nothing(
     fill(log, 100)
     arrived: dict[int, threading.Event] = {log.next_seq: threading.Event()}
 
-    def told(progress: Progress) -> None:
+    def told(progress: JobProgress) -> None:
         for seq, event in list(arrived.items()):
             if progress.next_seq >= seq:
                 event.set()

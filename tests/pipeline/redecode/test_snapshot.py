@@ -7,7 +7,7 @@ import pytest
 from msgspec import json
 
 from wirelake.errors import InputError, StorageError
-from wirelake.lake.tables import FRAMES, MESSAGES, QUARANTINE, Table
+from wirelake.lake.tables import FRAMES, MESSAGES, QUARANTINE, LakeTable
 from wirelake.pipeline.commit.checkpoint import StreamIdentity
 from wirelake.pipeline.commit.delta import DeltaWriter
 from wirelake.pipeline.commit.files import write_rows
@@ -27,7 +27,7 @@ def paths(tmp_path: Path) -> DataPaths:
     return paths
 
 
-def batch(paths: DataPaths, number: int, *tables: Table) -> Manifest:
+def batch(paths: DataPaths, number: int, *tables: LakeTable) -> Manifest:
     rows = [{"seq": number, "protocol": "comet", "day": date(2030, 1, 1)}]
     adds = {each.name: write_rows(each, pa.Table.from_pylist(rows, each.schema), paths.lake) for each in tables}
     manifest = Manifest(batch=number, from_seq=number, until_seq=number + 1, now_us=0, rows=1, adds=adds)
@@ -35,7 +35,7 @@ def batch(paths: DataPaths, number: int, *tables: Table) -> Manifest:
     return manifest
 
 
-def commit(paths: DataPaths, manifest: Manifest, *tables: Table) -> None:
+def commit(paths: DataPaths, manifest: Manifest, *tables: LakeTable) -> None:
     commits = DeltaWriter(paths.lake, "app")
     for table in tables:
         commits.commit(table.name, manifest.batch, manifest.adds[table.name], [])

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from msgspec import Struct
 
 from wirelake.errors import InUseError
-from wirelake.lake.tables import TABLES, Table
+from wirelake.lake.tables import TABLES, LakeTable
 from wirelake.limits import (
     LAKE_COMPACT_EVERY_BATCHES,
     LAKE_COMPACT_FILES_MIN,
@@ -106,7 +106,7 @@ def compact(lake: Path, files_min: int = 2) -> dict[str, CompactionResult]:
         return done
 
 
-def compact_table(lake: Path, table: Table, files_min: int) -> CompactionResult:
+def compact_table(lake: Path, table: LakeTable, files_min: int) -> CompactionResult:
     """Join the small files of each partition that has at least `files_min` of them."""
     if not DeltaTable.is_deltatable(str(lake / table.folder)):
         return CompactionResult()
@@ -127,7 +127,7 @@ def compact_table(lake: Path, table: Table, files_min: int) -> CompactionResult:
     return compacted
 
 
-def vacuum_table(lake: Path, table: Table) -> int:
+def vacuum_table(lake: Path, table: LakeTable) -> int:
     """Remove files that no recent version needs, including those that no commit ever named."""
     if not DeltaTable.is_deltatable(str(lake / table.folder)):
         return 0
@@ -166,7 +166,7 @@ def _day(file: FileAction) -> str:
     return file.partition.get("day") or ""
 
 
-def _join(lake: Path, table: Table, files: list[FileAction]) -> FileAction:
+def _join(lake: Path, table: LakeTable, files: list[FileAction]) -> FileAction:
     joined = PartitionFile(table, lake, files[0].partition)
     try:
         for batch in coalesce(_read(lake / table.folder, files)):

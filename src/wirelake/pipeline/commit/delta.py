@@ -19,7 +19,7 @@ from deltalake.schema import Field
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from wirelake.errors import InUseError, StorageError
-from wirelake.lake.tables import TABLES, Table
+from wirelake.lake.tables import TABLES, LakeTable
 from wirelake.limits import (
     LAKE_CHECKPOINT_COMMITS,
     LAKE_COMMIT_ATTEMPTS_MAX,
@@ -98,7 +98,7 @@ class DeltaWriter:
         return self._lake / TABLES[name].folder
 
 
-def open_table(lake: Path, table: Table) -> DeltaTable:
+def open_table(lake: Path, table: LakeTable) -> DeltaTable:
     """Open a table. Create it if it does not exist; add columns that it lacks, without rewriting files."""
     folder = lake / table.folder
     if not DeltaTable.is_deltatable(str(folder)):

@@ -22,7 +22,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wirelake.errors import StorageError
-from wirelake.lake.tables import TABLES, Table
+from wirelake.lake.tables import TABLES, LakeTable
 from wirelake.limits import LOG_VIEW_POLL_S, PIPELINE_CHUNK_ROWS
 from wirelake.log.files import NEW_SUFFIX, Files
 
@@ -47,7 +47,7 @@ class FileAction(Struct, frozen=True, omit_defaults=True):
 class PartitionFile:
     """A file of one partition. It gets its name once it is complete."""
 
-    def __init__(self, table: Table, lake: Path, partition: dict[str, str | None], fsync: bool = True) -> None:
+    def __init__(self, table: LakeTable, lake: Path, partition: dict[str, str | None], fsync: bool = True) -> None:
         self._table = table
         self._partition = partition
         self._fsync = fsync
@@ -94,7 +94,7 @@ class PartitionFile:
 class TableWriter:
     """Writes the rows of one table, with a file for each partition."""
 
-    def __init__(self, table: Table, lake: Path, fsync: bool = True) -> None:
+    def __init__(self, table: LakeTable, lake: Path, fsync: bool = True) -> None:
         self._table = table
         self._lake = lake
         self._fsync = fsync
@@ -156,7 +156,7 @@ def _encode_keys(columns: list[Any]) -> tuple[list[tuple[Any, ...]], Any]:
     return keys, codes
 
 
-def write_rows(table: Table, rows: Any, lake: Path, fsync: bool = True) -> list[FileAction]:
+def write_rows(table: LakeTable, rows: Any, lake: Path, fsync: bool = True) -> list[FileAction]:
     """Write these rows, in one file for each partition."""
     writer = TableWriter(table, lake, fsync)
     try:

@@ -34,7 +34,7 @@ from wirelake.lake.tables import (
     TALLIES,
     TIME,
     TRAFFIC_MINUTE,
-    Table,
+    LakeTable,
 )
 from wirelake.limits import GOLD_LEDGER_EVERY_S, GOLD_MINUTES_EVERY_S
 from wirelake.pipeline.commit.delta import listing_lock, live_files, open_table, replace_files
@@ -60,10 +60,10 @@ _MISSING_SHOWN: Final = 3  # missing files that are named
 class GoldTable(Struct, frozen=True):
     """How to compute a gold table by ranges of time, from which tables, each with its column of time."""
 
-    table: Table
+    table: LakeTable
     time: str  # the column of time in the gold table
     unit_us: int
-    inputs: tuple[tuple[Table, str], ...]
+    inputs: tuple[tuple[LakeTable, str], ...]
     compute: Callable[..., "DataFrame"]
     shows_missing_files: bool = False  # other tables are not computed if files are missing
 
@@ -135,7 +135,7 @@ def _path(lake: Path, file: FileAction) -> Path:
     return lake / TABLES[file.table].folder / file.path
 
 
-def missing_file_error(table: Table, path: Path) -> StorageError:
+def missing_file_error(table: LakeTable, path: Path) -> StorageError:
     return StorageError(
         f"cannot compute {table.name}: {path} is part of a table and is missing; restore it from a backup, or move "
         "the lake and its checkpoint away to fill the tables again"
@@ -159,7 +159,9 @@ def _missing_rows(missing: Sequence[FileAction], ranges: Sequence[TimeRange]) ->
     return pa.Table.from_pylist(rows, schema)
 
 
-def rows_of(spark: "SparkSession", lake: Path, table: Table, column: str, ranges: Sequence[TimeRange]) -> "DataFrame":
+def rows_of(
+    spark: "SparkSession", lake: Path, table: LakeTable, column: str, ranges: Sequence[TimeRange]
+) -> "DataFrame":
     """Return the rows of these ranges, from the files that may have some."""
     return _within(_read(spark, lake, table, _files(lake, table, ranges)), column, ranges)
 
@@ -203,7 +205,7 @@ def _outside(rows: Any, column: str, ranges: Sequence[TimeRange]) -> Any:
     return rows
 
 
-def _contents(lake: Path, table: Table, file: FileAction) -> Any:
+def _contents(lake: Path, table: LakeTable, file: FileAction) -> Any:
     """Return the rows of a small file, with its partition columns, and with nulls for columns that it lacks."""
     found = pq.ParquetFile(lake / table.folder / file.path).read()
     columns = []
@@ -216,14 +218,14 @@ def _contents(lake: Path, table: Table, file: FileAction) -> Any:
     return pa.table(columns, schema=table.schema)
 
 
-def _files(lake: Path, table: Table, ranges: Sequence[TimeRange] | None = None) -> list[FileAction]:
+def _files(lake: Path, table: LakeTable, ranges: Sequence[TimeRange] | None = None) -> list[FileAction]:
     """Return all files of a table, or those of the days that these ranges touch."""
     if not is_written(lake, table):
         return []
     return live_files(open_table(lake, table), table.name, None if ranges is None else days_of(ranges))
 
 
-def _read(spark: "SparkSession", lake: Path, table: Table, files: Sequence[FileAction]) -> "DataFrame":
+def _read(spark: "SparkSession", lake: Path, table: LakeTable, files: Sequence[FileAction]) -> "DataFrame":
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
 
     if not files:

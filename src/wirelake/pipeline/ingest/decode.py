@@ -44,7 +44,7 @@ _FRAME: Final = "frame"
 _QUARANTINE: Final = "quarantine"
 
 
-class Decoded(Struct, frozen=True):
+class DecodedBatch(Struct, frozen=True):
     """What a batch decodes to. Each record with event `frame` is in either `messages` or `quarantine`.
 
     Rows are in the order of the log. `payload` is never null; texts are null if there is nothing.
@@ -74,10 +74,10 @@ class _QuarantineNote(msgspec.Struct, frozen=True):
 _note_decoder: Final = msgspec.json.Decoder(_QuarantineNote)
 
 
-def decode_batch(batch: Any) -> Decoded:
+def decode_batch(batch: Any) -> DecodedBatch:
     """Decode a batch with the columns of the log or of `bronze.frames`. Ignore records of other events."""
     decoding = _BatchDecoder(_as_logged(batch))
-    return Decoded(decoding.messages(), decoding.quarantine(), decoding.packets())
+    return DecodedBatch(decoding.messages(), decoding.quarantine(), decoding.packets())
 
 
 def decode_packets(batch: Any) -> Any:

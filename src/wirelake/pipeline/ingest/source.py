@@ -13,7 +13,7 @@
 | `maxRows`, `maxBytes` | how much a stream reads in one batch, in whole blocks of the log |
 | `partitionRows` | approximate number of records for one task |
 
-Decoded views are decoded as they are read: the bytes do not pass through the JVM first.
+DecodedBatch views are decoded as they are read: the bytes do not pass through the JVM first.
 """
 
 from collections.abc import Callable, Iterator, Mapping

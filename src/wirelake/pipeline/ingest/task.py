@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from wirelake.lake.tables import FRAMES, MESSAGES, NOTIFICATIONS, QUARANTINE, Table
+from wirelake.lake.tables import FRAMES, MESSAGES, NOTIFICATIONS, QUARANTINE, LakeTable
 from wirelake.limits import PIPELINE_VIEW_WAIT_S
 from wirelake.log.range_reader import Gap
 from wirelake.pipeline.commit.files import FileAction, TableWriter, mark_worker
 from wirelake.pipeline.commit.manifests import ReadCounter
-from wirelake.pipeline.ingest.decode import Decoded, decode_batch
+from wirelake.pipeline.ingest.decode import DecodedBatch, decode_batch
 from wirelake.pipeline.ingest.spans import Span, SpanReader
 from wirelake.pipeline.reports import BatchClock, SpanReport, TaskReport, shuffle_events, shuffle_reports
 from wirelake.pipeline.stateful.reduce import events_of
@@ -88,7 +88,7 @@ class IngestTask(Struct, frozen=True):
         reports += [(bucket, BatchClock(span.now_us)) for bucket in range(self.buckets)]
         yield shuffle_reports(reports)
 
-    def _decode(self, batch: Any) -> tuple[Decoded, Any, Any]:
+    def _decode(self, batch: Any) -> tuple[DecodedBatch, Any, Any]:
         """Return what a batch says, its events, and the records that were not decoded."""
         whole, bad = batch, batch.slice(0, 0)
         if self.poison:
@@ -126,7 +126,7 @@ class _TaskFiles:
         self._writers = {table.name: TableWriter(table, task.lake) for table in _TABLES}
         self._minutes: dict[str, set[int]] = {}
 
-    def write(self, table: Table, rows: Any) -> None:
+    def write(self, table: LakeTable, rows: Any) -> None:
         if self._dry or not rows.num_rows:
             return
         self._writers[table.name].write(rows)

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from wirelake.lake.tables import FRAMES, MESSAGES, QUARANTINE, TIME, Table
+from wirelake.lake.tables import FRAMES, MESSAGES, QUARANTINE, TIME, LakeTable
 from wirelake.limits import PIPELINE_CHUNK_ROWS
 from wirelake.log.schema import SCHEMA
 from wirelake.pipeline.commit.files import FileAction, TableWriter, mark_worker
-from wirelake.pipeline.ingest.decode import Decoded, decode_batch
+from wirelake.pipeline.ingest.decode import DecodedBatch, decode_batch
 from wirelake.pipeline.ingest.task import POISON, isolate_failing, poison_rows
 from wirelake.pipeline.redecode.difference import Difference, compare_rows, is_known, select_rows, sort_by_seq
 from wirelake.pipeline.redecode.seq_ranges import SeqRange, read_range
@@ -91,7 +91,7 @@ class DecodeTask(Struct, frozen=True):
         own = pc.equal(rows["protocol"], self.protocol)
         return rows.filter(own if self.replayed is None else pc.or_(own, pc.equal(rows["event"], COUNTERS)))
 
-    def _decode(self, batch: Any, poison: Any) -> tuple[Decoded, Any]:
+    def _decode(self, batch: Any, poison: Any) -> tuple[DecodedBatch, Any]:
         """Return what a batch says, and the records that break the decoder."""
         bad = batch.slice(0, 0)
         if poison is not None:
@@ -129,7 +129,7 @@ class DecodeTask(Struct, frozen=True):
         )
 
 
-def write_files(table: Table, lake: Path, *rows: Any) -> list[FileAction]:
+def write_files(table: LakeTable, lake: Path, *rows: Any) -> list[FileAction]:
     """Write new files. They are not part of a table until they are committed."""
     writer = TableWriter(table, lake)
     try:

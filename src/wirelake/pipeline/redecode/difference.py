@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
-from wirelake.lake.tables import Table
+from wirelake.lake.tables import LakeTable
 from wirelake.pipeline.commit.files import delta_text
 from wirelake.pipeline.time_ranges import minutes_of
 
@@ -45,7 +45,7 @@ class Difference(Struct):
         self.days |= other.days
         self.dirty_us |= other.dirty_us
 
-    def touch(self, table: Table, rows: Any, *, dirty: bool = True) -> None:
+    def touch(self, table: LakeTable, rows: Any, *, dirty: bool = True) -> None:
         """Note the days and minutes of rows that were added, removed or changed."""
         if len(rows):
             self.days |= {delta_text(day) or "" for day in pc.unique(rows["day"]).to_pylist()}
@@ -53,7 +53,7 @@ class Difference(Struct):
                 self.dirty_us |= minutes_of(table, rows)
 
 
-def compare_rows(table: Table, old: Any, new: Any) -> Difference:
+def compare_rows(table: LakeTable, old: Any, new: Any) -> Difference:
     """Compare rows that are identified by node and seq. Of duplicates, all but one count as removed."""
     found = Difference()
     was, now = match_rows(old, new)
@@ -81,7 +81,7 @@ def compare_rows(table: Table, old: Any, new: Any) -> Difference:
     return found
 
 
-def compare_row_sets(table: Table, old: Any, new: Any) -> Difference:
+def compare_row_sets(table: LakeTable, old: Any, new: Any) -> Difference:
     """Compare rows that have no identity: count equal ones."""
     names = [name for name in table.schema.names if name != DECODER]
     rows = pa.concat_tables([_with_counts(old, 1, 0), _with_counts(new, 0, 1)])

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wirelake.lake.tables import DEVICE_COMMANDS, READINGS, RECORDS, TABLES, TIME, Table
+from wirelake.lake.tables import DEVICE_COMMANDS, READINGS, RECORDS, TABLES, TIME, LakeTable
 from wirelake.pipeline.commit.files import FileAction, mark_worker, worker_name, write_rows
 from wirelake.pipeline.redecode.decode_task import write_files
 from wirelake.pipeline.redecode.difference import Difference, compare_row_sets, is_known, sort_by_seq
@@ -39,7 +39,7 @@ class Replay(Struct, frozen=True):
     """The rows of a protocol that are reduced from events: the kind of events and the tables."""
 
     kind: str
-    tables: tuple[Table, ...]
+    tables: tuple[LakeTable, ...]
     lead_us: int | None  # how long before a time to begin; None: at the beginning of the log
 
 

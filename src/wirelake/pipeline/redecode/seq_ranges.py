@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from wirelake.lake.tables import Table
+from wirelake.lake.tables import LakeTable
 from wirelake.limits import PIPELINE_PARTITION_BYTES, PIPELINE_PARTITION_ROWS
 from wirelake.pipeline.commit.files import FileAction
 
@@ -38,7 +38,7 @@ class SeqRange(Struct, frozen=True):
 EVERYTHING: Final = SeqRange(0, SEQ_END)
 
 
-def row_groups(lake: Path, table: Table, files: Iterable[FileAction]) -> list[RowGroup]:
+def row_groups(lake: Path, table: LakeTable, files: Iterable[FileAction]) -> list[RowGroup]:
     """Return the row groups of these files, from their footers."""
     found = []
     for file in files:
@@ -86,7 +86,7 @@ def files_of(pieces: Iterable[RowGroup]) -> list[FileAction]:
 
 def read_range(
     lake: Path,
-    table: Table,
+    table: LakeTable,
     files: Sequence[FileAction],
     part: SeqRange,
     select: Callable[[Any], Any] = lambda rows: rows,
@@ -113,7 +113,7 @@ def _overlaps(opened: pq.ParquetFile, number: int, part: SeqRange) -> bool:
     return seqs is None or (seqs[0] < part.until_seq and seqs[1] >= part.from_seq)
 
 
-def _complete(table: Table, file: FileAction, rows: Any) -> Any:
+def _complete(table: LakeTable, file: FileAction, rows: Any) -> Any:
     """Return the rows of a file with its partition columns, and with nulls for columns that it lacks."""
     columns = []
     for field in table.schema:

@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 from msgspec import Struct
 
 from wirelake.errors import InputError, StorageError
-from wirelake.lake.tables import FRAMES, Table
+from wirelake.lake.tables import FRAMES, LakeTable
 from wirelake.limits import PIPELINE_SNAPSHOT_S
 from wirelake.pipeline.commit.checkpoint import StreamIdentity, read_stream
 from wirelake.pipeline.commit.delta import live_files
@@ -33,7 +33,7 @@ def check_tables(paths: DataPaths) -> StreamIdentity:
     return stream
 
 
-def take_snapshot(paths: DataPaths, tables: Sequence[Table]) -> TableSnapshot:
+def take_snapshot(paths: DataPaths, tables: Sequence[LakeTable]) -> TableSnapshot:
     """Return the files of these tables. Wait until a running batch is in all of them."""
     stream = check_tables(paths)
     manifests = ManifestStore(paths.checkpoint)
@@ -53,7 +53,7 @@ def take_snapshot(paths: DataPaths, tables: Sequence[Table]) -> TableSnapshot:
         time.sleep(_POLL_S)
 
 
-def _has_all(manifest: Manifest, tables: Sequence[Table], versions: dict[str, int]) -> bool:
+def _has_all(manifest: Manifest, tables: Sequence[LakeTable], versions: dict[str, int]) -> bool:
     """Return whether this batch is in the tables that it changes, and no later one in any."""
     for table in tables:
         version = versions.get(table.name, -1)
@@ -67,5 +67,5 @@ def _last_batch(table: DeltaTable, app: str) -> int:
     return -1 if found is None else found
 
 
-def _exists(paths: DataPaths, table: Table) -> bool:
+def _exists(paths: DataPaths, table: LakeTable) -> bool:
     return DeltaTable.is_deltatable(str(paths.lake / table.folder))

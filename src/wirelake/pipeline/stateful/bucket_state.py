@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
-from wirelake.lake.tables import DAY, DELIVERIES, SESSIONS, TIME, Table
+from wirelake.lake.tables import DAY, DELIVERIES, SESSIONS, TIME, LakeTable
 from wirelake.pipeline.time_ranges import time_column
 
 CLOCK: Final = "clock"  # the row that holds the latest `at` so far, as due_us
@@ -116,7 +116,7 @@ def _state_table(kind: str, size: int, **columns: Any) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=STATE_SCHEMA)
 
 
-def table_rows(table: Table, rows: Sequence[Sequence[Any]], *, settled: bool = True) -> pa.Table:
+def table_rows(table: LakeTable, rows: Sequence[Sequence[Any]], *, settled: bool = True) -> pa.Table:
     """Return rows, given in the order of the table's columns without those that partition it, as a table."""
     names = [name for name in table.schema.names if name not in ("day", "settled")]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
@@ -124,7 +124,7 @@ def table_rows(table: Table, rows: Sequence[Sequence[Any]], *, settled: bool = T
     return with_partition_columns(table, pa.Table.from_arrays(arrays, names=names), settled=settled)
 
 
-def table_columns(table: Table, columns: Mapping[str, Sequence[Any]], **constants: str) -> pa.Table:
+def table_columns(table: LakeTable, columns: Mapping[str, Sequence[Any]], **constants: str) -> pa.Table:
     """Return final rows, given column by column, as a table; `constants` are the same in every row."""
     arrays = {name: pa.array(values, table.schema.field(name).type) for name, values in columns.items()}
     size = len(arrays["seq"])
@@ -132,7 +132,7 @@ def table_columns(table: Table, columns: Mapping[str, Sequence[Any]], **constant
     return with_partition_columns(table, pa.table(arrays))
 
 
-def with_partition_columns(table: Table, rows: pa.Table, *, settled: bool = True) -> pa.Table:
+def with_partition_columns(table: LakeTable, rows: pa.Table, *, settled: bool = True) -> pa.Table:
     """Return the rows with the columns that partition the table."""
     if "settled" in table.schema.names:
         rows = rows.append_column("settled", pa.repeat(pa.scalar(settled), len(rows)))

@@ -1,7 +1,7 @@
 """Pair requests with their responses on each session: by correlation if the protocol has one, else in order."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, Final
 
@@ -119,13 +119,16 @@ def _correlation(rows: pa.RecordBatch, rules: dict[str, CallRules]) -> Any:
 
 def _request_events(requests: pa.RecordBatch, rules: dict[str, CallRules]) -> pa.Table:
     correlation, expected = _correlation(requests, rules), None
-    keyed = {name: each.request_key for name, each in rules.items() if each.request_key is not None}
-    if pc.any(pc.is_in(requests["protocol"], value_set=pa.array(keyed, pa.string()))).as_py():
+    keyed = [
+        (index, each.request_key(name, fields))
+        for protocol, each in rules.items()
+        if each.request_key is not None
+        for index, name, fields in _named(requests, protocol, each.keyed_requests)
+    ]
+    if keyed:
         correlation, expected = correlation.to_pylist(), [1] * len(requests)
-        for index, protocol, name, fields in _named(requests):
-            key = keyed[protocol](name, fields()) if protocol in keyed else None
-            if key is not None:
-                correlation[index], expected[index] = key
+        for index, key in keyed:
+            correlation[index], expected[index] = key
     is_publish = pc.equal(requests["kind"], Kind.NOTIFICATION.value)
     op = pc.if_else(is_publish, Op.PUBLISH.value, pc.coalesce(requests["op"], requests["name"]))
     columns = {name: requests[name] for name in _COMMON}
@@ -137,24 +140,27 @@ def _request_events(requests: pa.RecordBatch, rules: dict[str, CallRules]) -> pa
 
 def _response_events(responses: pa.RecordBatch, rules: dict[str, CallRules]) -> pa.Table:
     correlation = _correlation(responses, rules)
-    keyed = {name: each.response_key for name, each in rules.items() if each.response_key is not None}
-    if pc.any(pc.is_in(responses["protocol"], value_set=pa.array(keyed, pa.string()))).as_py():
+    keyed = [
+        (index, each.response_key(name, fields))
+        for protocol, each in rules.items()
+        if each.response_key is not None
+        for index, name, fields in _named(responses, protocol, each.keyed_responses)
+    ]
+    if keyed:
         correlation = correlation.to_pylist()
-        for index, protocol, name, fields in _named(responses):
-            key = keyed[protocol](name, fields()) if protocol in keyed else None
-            if key is not None:
-                correlation[index] = key
+        for index, key in keyed:
+            correlation[index] = correlation[index] if key is None else key
     columns = {name: responses[name] for name in _COMMON}
     columns |= {"key": responses["session"], "name": [RESPONSE] * len(responses), "correlation": correlation}
     columns |= {"status": pc.fill_null(responses["status"], OK), "until": pc.fill_null(responses["more"], 0)}
     return event_table(CALL, columns)
 
 
-def _named(rows: pa.RecordBatch) -> Any:
-    """Yield index, protocol and name of each row, and a function that reads its fields."""
-    fields = rows["fields"]
-    for index, (protocol, name) in enumerate(zip(rows["protocol"].to_pylist(), rows["name"].to_pylist(), strict=True)):
-        yield index, protocol, name, lambda index=index: from_json(fields[index].as_py() or "{}")
+def _named(rows: pa.RecordBatch, protocol: str, names: tuple[str, ...]) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield index, name and fields of the messages of a protocol that have one of these names."""
+    wanted = pc.and_(pc.equal(rows["protocol"], protocol), pc.is_in(rows["name"], value_set=pa.array(names)))
+    for index in pc.indices_nonzero(wanted).to_pylist():
+        yield index, rows["name"][index].as_py(), from_json(rows["fields"][index].as_py() or "{}")
 
 
 _Row = tuple[Any, ...]

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from wirelake.lake.tables import TABLES
 from wirelake.limits import PIPELINE_CLOCK_STEP_S
-from wirelake.pipeline.ingest.decode import Decoded
+from wirelake.pipeline.ingest.decode import DecodedBatch
 from wirelake.pipeline.stateful.bucket_state import (
     CLOCK,
     STATE_SCHEMA,
@@ -83,7 +83,7 @@ def rules_of(protocol: Protocol, reassembly: Reassembly, rules: Rules) -> Any:
 
 def events_of(
     batch: pa.RecordBatch,
-    decoded: Decoded,
+    decoded: DecodedBatch,
     buckets: int,
     kind: str | None = None,
     read: pa.RecordBatch | None = None,
@@ -101,7 +101,7 @@ def events_of(
     return batches[0] if batches else pa.RecordBatch.from_pylist([], EVENT_SCHEMA)
 
 
-def _event_sources(batch: Any, decoded: Decoded, read: Any) -> dict[str, Callable[[], pa.Table]]:
+def _event_sources(batch: Any, decoded: DecodedBatch, read: Any) -> dict[str, Callable[[], pa.Table]]:
     sources: dict[str, Callable[[], pa.Table]] = {}
     for kind, (protocol, reassembly) in reassemblies().items():
         sources[kind] = lambda name=protocol.name, module=reassembly: fragment_events(  # type: ignore[misc]

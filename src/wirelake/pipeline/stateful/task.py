@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from wirelake.lake.tables import TABLES, Table
+from wirelake.lake.tables import TABLES, LakeTable
 from wirelake.log.files import Files
 from wirelake.pipeline.commit.files import FileAction, mark_worker, worker_name, write_rows
 from wirelake.pipeline.reports import (
@@ -121,7 +121,7 @@ def device_keys(database: Path) -> Callable[[str], bytes | None]:
     return key_of
 
 
-def _with_partition_columns(table: Table, rows: Any, settled: bool) -> Any:
+def _with_partition_columns(table: LakeTable, rows: Any, settled: bool) -> Any:
     """Return the rows with the columns that partition the table, if they lack them."""
     if table.has_open_rows and "settled" not in rows.schema.names:
         rows = rows.append_column("settled", pa.array([settled] * len(rows), pa.bool_()))

@@ -1,10 +1,11 @@
 """Assemble commands from the packets of one device in one direction, in the order of the log.
 
-See `reassembly.Reassembly` for who calls this. Acceptance of packets, sealed alternatives, replays and the joining of
-packets are the code of the gateway's `assembly.py`. The bookkeeping around them is separate: the gateway holds all
-devices in one object and expires them by its clock, while this state is packed between two batches, device by device.
-So a packet is recognised by its CRC, not by Python's hash, which differs in every process; and `add` takes plain values
-MEASURED
+See `reassembly.Reassembly` for who calls this. The acceptance of packets, sealed alternatives, replays and the joining
+of packets are the same code as in the gateway (`assembly.py`). The bookkeeping is separate: the gateway has all devices
+in one object and expires commands by its clock, while this state is packed between two batches, device by device. So a
+packet is recognised by its CRC, not by Python's hash, which differs in every process; and `add` takes plain values
+instead of a Packet. With the gateway's Assembler, a packet would take 2.9 µs instead of 1.7 µs, and its state could not
+be packed.
 """
 
 from collections.abc import Callable, Iterator
@@ -136,9 +137,6 @@ class PartialCommand(Struct, array_like=True, gc=False):
             return self.prints
         return {number: _crc(pieces[-1][1]) ^ pieces[-1][0] for number, pieces in self.sealed.pieces.items()}
 
-    def add(self, params: int, number: int, data: bytes) -> None:
-        add_packet(self, params, number, data, _crc(data) ^ params)
-
 
 class FinishedPackets(Struct, array_like=True, gc=False):
     """What is kept of a finished command: enough to recognise its packets."""
@@ -220,7 +218,7 @@ class DeviceAssembly(Struct, array_like=True):
     ) -> None:
         held = partial.held_bytes
         if partial.sealed is None:
-            partial.add(params, packet_no, data)
+            add_packet(partial, params, packet_no, data, _crc(data) ^ params)
             self.size += partial.size - held
             if partial.size > rules.command_bytes_max:
                 self._end(slot, REFUSED, seq, at, done, "command_bytes_max")
