@@ -81,7 +81,7 @@ def _frame(event: TraceEvent, note: dict[str, Any]) -> str:
 
 
 def _publish(event: TraceEvent, note: dict[str, Any]) -> str:
-    return f"published on {event.topic} at position {note.get('position')} by {event.identity or 'nobody'}"
+    return f"published on {event.topic} at position {note.get('position')} by {event.identity or 'an anonymous client'}"
 
 
 def _deliver(event: TraceEvent, _: dict[str, Any]) -> str:
@@ -149,7 +149,9 @@ def table_events(rows: dict[str, list[dict[str, Any]]]) -> list[TraceEvent]:
     """Return the events that the tables have, for when the log no longer has them."""
     events: list[TraceEvent] = []
     for row in rows.get("silver.notifications", ()):
-        text = f"published on {row['topic']} at position {row['position']} by {row['publisher'] or 'nobody'}"
+        text = (
+            f"published on {row['topic']} at position {row['position']} by {row['publisher'] or 'an anonymous client'}"
+        )
         content = row["content"] or ""
         published = _row_event("silver.notifications", "publish", row, row["at"], text, identity=row["publisher"] or "")
         published.bytes, published.hex = len(content) // 2, content[: 2 * TRACE_FRAME_BYTES_MAX]

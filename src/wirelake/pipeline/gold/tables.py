@@ -35,15 +35,15 @@ def bars_minute(records: DataFrame) -> DataFrame:
         "key",
         "sdb",
         f.get_json_object("fields", f"$.{PRICE}").try_cast("double").alias("price"),
-        f.struct("time", "seq").alias("place"),
+        f.struct("time", "seq").alias("order"),
     ).where("price IS NOT NULL")
     return (
         priced.groupBy("minute", "key", "sdb")
         .agg(
-            f.min_by("price", "place").alias("open"),
+            f.min_by("price", "order").alias("open"),
             f.max("price").alias("high"),
             f.min("price").alias("low"),
-            f.max_by("price", "place").alias("close"),
+            f.max_by("price", "order").alias("close"),
             f.count("*").alias("count"),
         )
         .withColumn("day", f.to_date("minute"))
@@ -107,11 +107,11 @@ def _statuses(before: DataFrame, reported: DataFrame) -> DataFrame:
         "serial", f.get_json_object("fields", "$.status").alias("status"), _measured_at().alias("status_at"), "seq"
     )
     known = before.where("status IS NOT NULL").select("serial", "status", "status_at", f.lit(-1).alias("seq"))
-    place = f.struct("status_at", "seq")
+    order = f.struct("status_at", "seq")
     return (
         new.unionByName(known)
         .groupBy("serial")
-        .agg(f.max_by("status", place).alias("status"), f.max("status_at").alias("status_at"))
+        .agg(f.max_by("status", order).alias("status"), f.max("status_at").alias("status_at"))
     )
 
 

@@ -1,1 +1,1 @@
-"""Decode frames that are in the tables already once more, with today's decoders."""
+"""Decode the frames of the tables again, with today's decoders."""

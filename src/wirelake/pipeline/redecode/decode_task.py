@@ -69,7 +69,7 @@ class DecodeTask(Struct, frozen=True):
         old_messages = read_range(self.lake, MESSAGES, unit.messages, unit.part)
         old_quarantine = read_range(self.lake, QUARANTINE, unit.quarantine, unit.part)
         poison = old_quarantine.filter(pc.equal(old_quarantine["reason"], POISON))["seq"] if self.careful else None
-        messages, quarantine = [MESSAGES.schema.empty_as_table()], [QUARANTINE.schema.empty_as_table()]
+        messages, quarantine = [MESSAGES.schema.empty_table()], [QUARANTINE.schema.empty_table()]
         for batch in self._frames(unit):
             decoded, bad = self._decode(batch, poison)
             messages.append(self._since(_as_table(decoded.messages)))

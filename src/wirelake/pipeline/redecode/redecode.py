@@ -123,7 +123,7 @@ class _Redecode:
         self._replay = replay_of(request.protocol, request.rules)
         self._replayed = self._replay.tables if self._replay is not None else ()
         self._snapshot = take_snapshot(paths, (FRAMES, MESSAGES, QUARANTINE, *self._replayed))
-        self._pieces = {name: self._row_groups(name) for name in self._snapshot.files}
+        self._affected = {name: self._row_groups(name) for name in self._snapshot.files}
         self._new: list[FileAction] = []
         self._reduced: list[FileAction] = []  # files in the scratch folder
         self._pending = paths.checkpoint / "redecoded.json"
@@ -134,14 +134,14 @@ class _Redecode:
     def _row_groups(self, name: str) -> list[RowGroup]:
         """Return the row groups to read: of frames, those affected and some before; of other tables, whole files."""
         files = [file for file in self._snapshot.files[name] if self._is_affected(name, file)]
-        pieces = row_groups(self._paths.lake, TABLES[name], files)
+        groups = row_groups(self._paths.lake, TABLES[name], files)
         since_us = self._request.since_us
         if name == FRAMES.name:
             if self._replay is not None:
                 since_us = since_us - self._replay.lead_us if self._replay.lead_us is not None else 0
-            return [piece for piece in pieces if piece.at_max_us >= since_us]
-        affected = {piece.file.path for piece in pieces if piece.at_max_us >= since_us}
-        return [piece for piece in pieces if piece.file.path in affected]
+            return [group for group in groups if group.at_max_us >= since_us]
+        affected = {group.file.path for group in groups if group.at_max_us >= since_us}
+        return [group for group in groups if group.file.path in affected]
 
     def _is_affected(self, name: str, file: FileAction) -> bool:
         if name in (MESSAGES.name, QUARANTINE.name):
@@ -172,21 +172,21 @@ class _Redecode:
             self._decode_wave([], states, NEVER_US)
 
     def _units(self) -> list[DecodeUnit]:
-        frames = self._pieces[FRAMES.name]
+        frames = self._affected[FRAMES.name]
         if not frames:
             return []
         parts = split_range(frames, self._parallel)
-        overlapping = [in_ranges(self._pieces.get(name, ()), parts) for name in (FRAMES.name, *_DECODED)]
+        overlapping = [in_ranges(self._affected.get(name, ()), parts) for name in (FRAMES.name, *_DECODED)]
         return [
             DecodeUnit(
                 part,
-                rows=sum(piece.rows for piece in mine if piece.from_seq >= part.from_seq),
-                at_max_us=max((piece.at_max_us for piece in mine), default=0),
-                frames=files_of(mine),
+                rows=sum(group.rows for group in of_part if group.from_seq >= part.from_seq),
+                at_max_us=max((group.at_max_us for group in of_part), default=0),
+                frames=files_of(of_part),
                 messages=files_of(messages),
                 quarantine=files_of(quarantine),
             )
-            for part, mine, messages, quarantine in zip(parts, *overlapping, strict=True)
+            for part, of_part, messages, quarantine in zip(parts, *overlapping, strict=True)
         ]
 
     def _decode_wave(self, units: list[DecodeUnit], states: dict[int, str], now_us: int) -> dict[int, str]:
@@ -252,15 +252,15 @@ class _Redecode:
 
     def compare(self) -> None:
         """Compare the rows that were reduced again with those of the tables."""
-        if self._replay is None or not self._pieces[FRAMES.name]:
+        if self._replay is None or not self._affected[FRAMES.name]:
             return
         from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 (needs pyspark)
 
         names = tuple(table.name for table in self._replayed)
-        old = {name: self._pieces.get(name, []) for name in names}
+        old = {name: self._affected.get(name, []) for name in names}
         new = {name: row_groups(self.scratch, TABLES[name], _of(name, self._reduced)) for name in names}
-        parts = split_range([piece for pieces in (*old.values(), *new.values()) for piece in pieces], self._parallel)
-        old_in, new_in = ({name: in_ranges(pieces, parts) for name, pieces in each.items()} for each in (old, new))
+        parts = split_range([group for groups in (*old.values(), *new.values()) for group in groups], self._parallel)
+        old_in, new_in = ({name: in_ranges(groups, parts) for name, groups in each.items()} for each in (old, new))
         ranges = [
             CompareUnit(
                 part,
@@ -276,7 +276,7 @@ class _Redecode:
             scratch=self.scratch,
             tables=names,
             since_us=self._request.since_us,
-            from_seq=min(piece.from_seq for piece in self._pieces[FRAMES.name]),
+            from_seq=min(group.from_seq for group in self._affected[FRAMES.name]),
             open=opened,
             ranges=ranges,
             dry=self._request.dry,
@@ -306,7 +306,7 @@ class _Redecode:
             for file in new:
                 if file.partition["day"] not in difference.days:
                     (self._paths.lake / TABLES[name].folder / file.path).unlink()
-            affected = {piece.file.path: piece.file for piece in self._pieces.get(name, ())}
+            affected = {group.file.path: group.file for group in self._affected.get(name, ())}
             removes = [file for file in affected.values() if file.partition["day"] in difference.days]
             if adds or removes:
                 replace_files(open_table(self._paths.lake, TABLES[name]), name, adds, removes, data_change=True)

@@ -53,35 +53,35 @@ def row_groups(lake: Path, table: LakeTable, files: Iterable[FileAction]) -> lis
     return found
 
 
-def split_range(pieces: Iterable[RowGroup], at_least: int = 1) -> list[SeqRange]:
+def split_range(groups: Iterable[RowGroup], at_least: int = 1) -> list[SeqRange]:
     """Return ranges that cover everything, each with about as many of these rows as a task should have."""
-    ordered = sorted(pieces, key=lambda piece: (piece.from_seq, piece.until_seq))
-    rows_max = min(PIPELINE_PARTITION_ROWS, max(1, sum(piece.rows for piece in ordered) // at_least))
+    ordered = sorted(groups, key=lambda group: (group.from_seq, group.until_seq))
+    rows_max = min(PIPELINE_PARTITION_ROWS, max(1, sum(group.rows for group in ordered) // at_least))
     ranges: list[SeqRange] = []
     start = rows = size = 0
-    for piece in ordered:
-        is_full = rows + piece.rows > rows_max or size + piece.bytes > PIPELINE_PARTITION_BYTES
-        if rows and is_full and piece.from_seq > start:
-            ranges.append(SeqRange(start, piece.from_seq))
-            start, rows, size = piece.from_seq, 0, 0
-        rows += piece.rows
-        size += piece.bytes
+    for group in ordered:
+        is_full = rows + group.rows > rows_max or size + group.bytes > PIPELINE_PARTITION_BYTES
+        if rows and is_full and group.from_seq > start:
+            ranges.append(SeqRange(start, group.from_seq))
+            start, rows, size = group.from_seq, 0, 0
+        rows += group.rows
+        size += group.bytes
     return [*ranges, SeqRange(start, SEQ_END)]
 
 
-def in_ranges(pieces: Iterable[RowGroup], ranges: Sequence[SeqRange]) -> list[list[RowGroup]]:
+def in_ranges(groups: Iterable[RowGroup], ranges: Sequence[SeqRange]) -> list[list[RowGroup]]:
     """Return for each of the ranges, which follow one another, the row groups that overlap it."""
     starts = [part.from_seq for part in ranges]
     found: list[list[RowGroup]] = [[] for _ in ranges]
-    for piece in pieces:
-        first = max(0, bisect_right(starts, piece.from_seq) - 1)
-        for number in range(first, bisect_left(starts, piece.until_seq)):
-            found[number].append(piece)
+    for group in groups:
+        first = max(0, bisect_right(starts, group.from_seq) - 1)
+        for number in range(first, bisect_left(starts, group.until_seq)):
+            found[number].append(group)
     return found
 
 
-def files_of(pieces: Iterable[RowGroup]) -> list[FileAction]:
-    return list({piece.file.path: piece.file for piece in pieces}.values())
+def files_of(groups: Iterable[RowGroup]) -> list[FileAction]:
+    return list({group.file.path: group.file for group in groups}.values())
 
 
 def read_range(

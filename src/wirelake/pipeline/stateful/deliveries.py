@@ -130,20 +130,20 @@ class AckedPositions(Struct, array_like=True):
     at: int = 0  # of the last ack
 
     def __contains__(self, position: int) -> bool:
-        place = bisect_right(self.runs, position, key=_first) - 1
-        return place >= 0 and position <= self.runs[place][1]
+        index = bisect_right(self.runs, position, key=_first) - 1
+        return index >= 0 and position <= self.runs[index][1]
 
     def add(self, position: int, at: int) -> None:
         runs = self.runs
         self.at = max(self.at, at)
-        place = bisect_right(runs, position, key=_first)
-        if place and runs[place - 1][1] >= position - 1:
-            place -= 1
-            runs[place][1] = max(runs[place][1], position)
+        index = bisect_right(runs, position, key=_first)
+        if index and runs[index - 1][1] >= position - 1:
+            index -= 1
+            runs[index][1] = max(runs[index][1], position)
         else:
-            runs.insert(place, [position, position])
-        if place + 1 < len(runs) and runs[place + 1][0] == runs[place][1] + 1:
-            runs[place][1] = runs.pop(place + 1)[1]
+            runs.insert(index, [position, position])
+        if index + 1 < len(runs) and runs[index + 1][0] == runs[index][1] + 1:
+            runs[index][1] = runs.pop(index + 1)[1]
         del runs[: len(runs) - PIPELINE_ACKED_RUNS_MAX]
 
 
@@ -203,11 +203,11 @@ class _DeliveryReducer:
 
     def apply(self, identity: _Identity, name: str, events: list[tuple[Any, ...]]) -> None:
         """Apply the events of one identity in order, with the expiries in between."""
-        expiries, place = self._expiries, 0
+        expiries, index = self._expiries, 0
         for seq, at, node, session, event, topic, ids, first, last, note in events:
-            while place < len(expiries) and expiries[place].seq < seq:
-                self.expire(identity, expiries[place])
-                place += 1
+            while index < len(expiries) and expiries[index].seq < seq:
+                self.expire(identity, expiries[index])
+                index += 1
             if event == DELIVER:
                 self._send(identity, name, seq, at, node, note, session, topic, ids, first, last)
             elif event == THROUGH:
@@ -221,7 +221,7 @@ class _DeliveryReducer:
                         self._out.counts["acks_repeated"] += 1
                     elif found is None or not self._ack(identity, found, at):
                         self._out.counts["acks_without_delivery"] += 1
-        for expiry in expiries[place:]:
+        for expiry in expiries[index:]:
             self.expire(identity, expiry)
 
     def _send(

@@ -106,8 +106,8 @@ def bucket_of(key: str, buckets: int) -> int:
 def _assign_by_key(events: pa.Table, buckets: int) -> pa.Table:
     keys = events["key"].combine_chunks().dictionary_encode()
     of_key = np.array([bucket_of(key, buckets) for key in keys.dictionary.to_pylist()], np.int32)
-    place = keys.indices.to_numpy(zero_copy_only=False)
-    return _with_bucket(events, of_key[place] if len(place) else np.zeros(0, np.int32))
+    index = keys.indices.to_numpy(zero_copy_only=False)
+    return _with_bucket(events, of_key[index] if len(index) else np.zeros(0, np.int32))
 
 
 def _with_bucket(events: pa.Table, bucket: np.ndarray) -> pa.Table:

@@ -163,18 +163,18 @@ def _reductions(
 ) -> Iterator[Reduction]:
     sure_us = clock_us - STEP_US  # what is over by then stays over, even if a clock steps back
     for kind in (*reassemblies(), *_REDUCERS, *record_readers()):
-        mine, before = events.filter(pc.equal(events["kind"], kind)), state_of_kind(state, kind)
-        if not len(mine) and not len(before):
+        own, before = events.filter(pc.equal(events["kind"], kind)), state_of_kind(state, kind)
+        if not len(own) and not len(before):
             continue
         if kind in _REDUCERS:
-            yield _REDUCERS[kind](mine, before, sure_us)
+            yield _REDUCERS[kind](own, before, sure_us)
         elif kind in reassemblies():
             protocol, reassembly = reassemblies()[kind]
             yield reduce_commands(
-                protocol, reassembly, mine, before, clock_us, STEP_US, keys, rules_of(protocol, reassembly, rules)
+                protocol, reassembly, own, before, clock_us, STEP_US, keys, rules_of(protocol, reassembly, rules)
             )
         else:
-            yield reduce_records(*record_readers()[kind], mine, before, sure_us)
+            yield reduce_records(*record_readers()[kind], own, before, sure_us)
 
 
 def _merge(reduction: Reduction, reduced: ReducedBucket) -> None:

@@ -70,13 +70,13 @@ def _of_node(node: str, batch: pa.RecordBatch, messages: pa.RecordBatch, quarant
         ats.append(0)
         names.append(FOUND)
         numbers.append(first[interval])
-        details = [(*place, count) for place, count in sorted(counts.items())]
+        details = [(*key, count) for key, count in sorted(counts.items())]
         notes.append(to_json([records[interval], details]).decode())
     columns = {"seq": seqs, "at": ats, "name": names, "number": numbers, "note": notes}
-    pieces = event_table(TALLY, {**columns, "key": [node] * len(seqs), "node": [node] * len(seqs)})
+    found_events = event_table(TALLY, {**columns, "key": [node] * len(seqs), "node": [node] * len(seqs)})
     columns = {name: counters[name] for name in ("seq", "at", "node", "note")}
     columns |= {"key": counters["node"], "name": counters["event"]}
-    return pa.concat_tables([pieces, event_table(TALLY, columns)])
+    return pa.concat_tables([found_events, event_table(TALLY, columns)])
 
 
 def _counts(rows: pa.RecordBatch, ends: np.ndarray) -> list[tuple[int, int, str, int]]:
@@ -85,9 +85,9 @@ def _counts(rows: pa.RecordBatch, ends: np.ndarray) -> list[tuple[int, int, str,
         return []
     interval = np.searchsorted(ends, rows["seq"].to_numpy())
     hour = rows["at"].cast(pa.int64()).to_numpy() // HOUR_US * HOUR_US
-    table = pa.table({"stretch": interval, "hour": hour, "protocol": rows["protocol"], "seq": rows["seq"]})
-    found = table.group_by(["stretch", "hour", "protocol"]).aggregate([("seq", "count")])
-    columns = ("stretch", "hour", "protocol", "seq_count")
+    table = pa.table({"interval": interval, "hour": hour, "protocol": rows["protocol"], "seq": rows["seq"]})
+    found = table.group_by(["interval", "hour", "protocol"]).aggregate([("seq", "count")])
+    columns = ("interval", "hour", "protocol", "seq_count")
     return list(zip(*(found[name].to_pylist() for name in columns), strict=True))
 
 
@@ -116,7 +116,7 @@ def _unpack(state: bytes) -> CounterInterval:
 
 
 def _pack(interval: CounterInterval) -> bytes:
-    found = [(*place, counts) for place, counts in sorted(interval.found.items())]
+    found = [(*key, counts) for key, counts in sorted(interval.found.items())]
     return _encode(_Packed(interval.from_seq, found, interval.records))
 
 
@@ -152,15 +152,15 @@ def reduce_tallies(events: pa.Table, state: pa.Table, sure_us: int) -> Reduction
 
 
 def _add(interval: CounterInterval, found: tuple[int, list[tuple[int, str, int, int]]], counts: Counter[str]) -> None:
-    records, places = found
+    records, hours = found
     if interval.records is not None:
         interval.records += records
-    for hour, protocol, what, count in places:
-        place = (hour, protocol)
-        if place not in interval.found and len(interval.found) >= PIPELINE_STRETCH_HOURS_MAX:
-            place = next(iter(interval.found))  # a clock far off: the sums stay right, the hour does not
+    for hour, protocol, what, count in hours:
+        key = (hour, protocol)
+        if key not in interval.found and len(interval.found) >= PIPELINE_STRETCH_HOURS_MAX:
+            key = next(iter(interval.found))  # a clock far off: the sums stay right, the hour does not
             counts["tally_hours_joined"] += 1
-        interval.found.setdefault(place, [0, 0, 0, 0])[what] += count
+        interval.found.setdefault(key, [0, 0, 0, 0])[what] += count
 
 
 def _counted(note: dict[str, Any]) -> dict[HourKey, dict[str, int]]:
@@ -176,11 +176,11 @@ def _rows(
 ) -> list[Any]:
     """Return the rows of an interval. `counts` are the gateway's; None if it could not count."""
     rows = []
-    for place in sorted({*interval.found, *(counts or ())}):
-        found = interval.found.get(place, [0, 0, 0, 0])
+    for key in sorted({*interval.found, *(counts or ())}):
+        found = interval.found.get(key, [0, 0, 0, 0])
         counted = counted_out = None
         if counts is not None:
-            own = counts.get(place, {})
+            own = counts.get(key, {})
             counted = own.get("in", 0) + own.get("quarantined", 0)
             counted_out = own.get("out", 0)
         rows.append(
@@ -188,7 +188,7 @@ def _rows(
                 node,
                 interval.from_seq,
                 until,
-                *place,
+                *key,
                 counted,
                 found[RECEIVED],
                 found[DECODED],
