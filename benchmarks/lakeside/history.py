@@ -24,7 +24,7 @@ from wirelake.log.settings import LogSettings
 from wirelake.pipeline.commit.delta import DeltaWriter, open_table
 from wirelake.pipeline.commit.files import FileAction
 from wirelake.pipeline.gold.refresh import GOLD
-from wirelake.pipeline.gold.schedule import Dirty, Part
+from wirelake.pipeline.gold.schedule import Dirty, GoldGroup
 from wirelake.pipeline.job import Job, JobSettings
 from wirelake.pipeline.redecode.redecode import RedecodeRequest, redecode
 from wirelake.protocols.frame import Sender
@@ -100,12 +100,12 @@ class Watch:
         self._batches: list[tuple[float, int]] = []
         self._gold_s = 0.0
 
-    def told(self, progress: JobProgress) -> None:
+    def on_progress(self, progress: JobProgress) -> None:
         if not self._batches or progress.rows > self._batches[-1][1]:
             self._batches.append((time.perf_counter(), progress.rows))
 
-    def parts(self) -> list[Part]:
-        return [Part(part.name, partial(self._refresh, part.refresh), part.every_s) for part in GOLD]
+    def parts(self) -> list[GoldGroup]:
+        return [GoldGroup(each.name, partial(self._refresh, each.refresh), each.every_s) for each in GOLD]
 
     def _refresh(self, refresh: Callable[..., None], spark: Any, lake: Path, dirty: Dirty) -> None:
         started_s = time.perf_counter()
@@ -150,7 +150,7 @@ def run(bench: Bench) -> None:
 
 def _work(bench: Bench, data: Path, batch_rows: int) -> Watch:
     watch = Watch()
-    Job(bench.spark, data, JobSettings(once=True, batch_rows=batch_rows), watch.parts(), watch.told).run()
+    Job(bench.spark, data, JobSettings(once=True, batch_rows=batch_rows), watch.parts(), watch.on_progress).run()
     return watch
 
 
@@ -158,7 +158,7 @@ def _redecoded_us(bench: Bench, data: Path, protocol: str) -> float:
     """For a row that is decoded; frames of other protocols are read as well."""
     started_s = time.perf_counter()
     done = redecode(bench.spark, data, RedecodeRequest(protocol=protocol))
-    if done.swapped:
+    if done.replaced:
         raise AssertionError(f"the same decoder says something else: {done.tables}")
     return (time.perf_counter() - started_s) / done.frames * 1e6
 
@@ -189,7 +189,7 @@ def _file(name: str) -> FileAction:
 
 
 def _add(file: FileAction) -> dict[str, Any]:
-    common = {"path": file.path, "size": file.bytes, "partitionValues": file.groups}
+    common = {"path": file.path, "size": file.bytes, "partitionValues": file.partition}
     return {"add": {**common, "modificationTime": START_US // 1000, "dataChange": True, "stats": '{"numRecords": 1}'}}
 
 

@@ -45,7 +45,7 @@ def measured(bench: Bench, data: Path, protocol: str) -> float:
     for _ in range(bench.rounds + 1):
         started_s = time.perf_counter()
         done = redecode(bench.spark, data, RedecodeRequest(protocol=protocol))
-        if done.swapped:
+        if done.replaced:
             raise AssertionError(f"the same decoder says something else: {done.tables}")
         best = max(best, done.frames / (time.perf_counter() - started_s))
     return best

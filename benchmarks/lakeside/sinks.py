@@ -20,7 +20,7 @@ from lakeside.bench import Bench
 from lakeside.frames import SAMPLES, write_log
 from wirelake.lake.tables import MESSAGES
 from wirelake.pipeline.commit.delta import DeltaWriter, live_files
-from wirelake.pipeline.commit.files import FileAction, write
+from wirelake.pipeline.commit.files import FileAction, write_rows
 from wirelake.pipeline.ingest.source import decoded_view
 from wirelake.pipeline.ingest.spans import Span, SpanReader
 from wirelake.pipeline.reports import SpanReport, driver_reports, read_report
@@ -96,7 +96,7 @@ class ArrowWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> Written:
         rows = pa.Table.from_batches(list(iterator))
-        return Written(write(MESSAGES, rows, self._lake, fsync=False) if len(rows) else [])
+        return Written(write_rows(MESSAGES, rows, self._lake, fsync=False) if len(rows) else [])
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 (Spark's name)
         adds = [file for message in messages for file in message.files]
@@ -116,5 +116,5 @@ def _land(log: Path, lake: Path, batches: Iterator[Any]) -> Iterator[Any]:
         for row in batch.to_pylist():
             span = Span(**row)
             messages = pa.Table.from_batches([look(some) for some in SpanReader(log, span).batches()])
-            files = write(MESSAGES, messages, lake, fsync=False)
+            files = write_rows(MESSAGES, messages, lake, fsync=False)
             yield driver_reports([SpanReport(span.from_seq, span.until_seq, span.now_us, len(messages), files)])
