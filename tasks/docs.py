@@ -79,7 +79,7 @@ def columns(page: str) -> str:
     lines = []
     for table in tables.TABLES.values():
         row = remarks[table.name, ""]
-        grouped = f" Files are grouped by {', '.join(table.grouped_by)}." if table.grouped_by else ""
+        grouped = f" Partitioned by {', '.join(table.partition_by)}." if table.partition_by else ""
         lines += [
             f"### {table.name}",
             "",

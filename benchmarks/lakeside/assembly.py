@@ -1,7 +1,7 @@
-"""apostol fragments → commands, alone: items and settling without Spark, on two cores.
+"""apostol packets to commands, alone: events and their reduction without Spark, on two cores.
 
 Half of the commands are one packet, half of them three; some packets come twice, and packets come out of order. Each
-round's carry is the next round's, ten seconds later: flat rates mean that history costs nothing.
+round's state is the next round's, ten seconds later: flat rates mean that history costs nothing.
 """
 
 import random
@@ -15,10 +15,8 @@ from rich.table import Table
 
 from lakeside.bench import CORES, Bench
 from wirelake.log.interface import SCHEMA
-from wirelake.pipeline.decode.batch import decode_batch
-from wirelake.pipeline.decode.decoded import Decoded
-from wirelake.pipeline.items import items_of
-from wirelake.pipeline.settling import settle
+from wirelake.pipeline.ingest.decode import DecodedBatch, decode_batch
+from wirelake.pipeline.stateful.reduce import events_of, reduce_bucket
 from wirelake.protocols.apostol.commands import DeviceCommand, Reading
 from wirelake.protocols.apostol.envelope import build_packets
 
@@ -63,19 +61,19 @@ def packets(count: int, first_seq: int, at_us: int, devices: int = DEVICES) -> p
     return pa.record_batch([pa.array(columns[field.name], field.type) for field in SCHEMA], SCHEMA)
 
 
-def settle_rounds(rounds: Sequence[tuple[pa.RecordBatch, Decoded]]) -> tuple[list[float], int]:
+def reduce_rounds(rounds: Sequence[tuple[pa.RecordBatch, DecodedBatch]]) -> tuple[list[float], int]:
     """Seconds for each round, and how many commands were complete."""
-    carries: list[pa.Table | None] = [None] * BUCKETS
+    states: list[pa.Table | None] = [None] * BUCKETS
     seconds, complete = [], 0
     for batch, decoded in rounds:
         started = time.perf_counter()
-        items = pa.Table.from_batches([items_of(batch, decoded, BUCKETS)])
+        events = pa.Table.from_batches([events_of(batch, decoded, BUCKETS)])
         now_us = pc.max(batch["at"]).cast(pa.int64()).as_py()
         for bucket in range(BUCKETS):
-            mine = items.filter(pc.equal(items["bucket"], bucket)).sort_by(_SORTED)
-            settled = settle(mine, carries[bucket], now_us, {})
-            carries[bucket] = settled.carry
-            complete += len(settled.final["silver.device_commands"])
+            own = events.filter(pc.equal(events["bucket"], bucket)).sort_by(_SORTED)
+            reduced = reduce_bucket(own, states[bucket], now_us, {})
+            states[bucket] = reduced.state
+            complete += len(reduced.final["silver.device_commands"])
         seconds.append(time.perf_counter() - started)
     return seconds, complete
 
@@ -86,7 +84,7 @@ def one_core(worker: int, fragments: int) -> tuple[list[float], int]:
     for number in range(ROUNDS):
         batch = packets(fragments, 1 + number * fragments + worker * 10**9, START_US + number * 10_000_000)
         rounds.append((batch, decode_batch(batch)))
-    return settle_rounds(rounds)
+    return reduce_rounds(rounds)
 
 
 def measure(fragments: int, cores: int = CORES) -> list[float]:

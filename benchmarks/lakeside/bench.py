@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from wirelake.pipeline.session import open_session
+from wirelake.pipeline.spark.session import open_session
 
 CORES = 2
 DRIVER_MEMORY = "2g"

@@ -8,7 +8,7 @@ from pyspark.sql.functions import udf
 
 from lakeside.bench import Bench
 from lakeside.frames import SAMPLES, parse_with_struct, write_log, write_parquet
-from wirelake.pipeline.views import decoded_schema, decoded_view
+from wirelake.pipeline.ingest.source import decoded_schema, decoded_view
 
 SLOW = 10  # so many times fewer rows for the row-at-a-time way
 GOALS = {"mapInArrow, identity": 1.0, "Parquet, read only": 0.33, "@udf with struct": 10.0}

@@ -16,17 +16,17 @@ from rich.table import Table
 
 from lakeside.bench import Bench
 from lakeside.frames import KINDS, SAMPLES
-from wirelake.lake.progress import Progress
+from wirelake.lake.progress import JobProgress
 from wirelake.lake.tables import MESSAGES
 from wirelake.limits import MIB
 from wirelake.log.segments.log import SegmentLog
 from wirelake.log.segments.settings import LogSettings
-from wirelake.pipeline.commits import Commits, open_table
+from wirelake.pipeline.commit.delta import DeltaWriter, open_table
+from wirelake.pipeline.commit.files import FileAction
 from wirelake.pipeline.gold.refresh import GOLD
+from wirelake.pipeline.gold.schedule import Dirty, GoldGroup
 from wirelake.pipeline.job import Job, JobSettings
-from wirelake.pipeline.parquet import FileAction
-from wirelake.pipeline.redecode import Redecoding, redecode
-from wirelake.pipeline.refreshing import Dirty, Part
+from wirelake.pipeline.redecode.redecode import RedecodeRequest, redecode
 from wirelake.protocols.frame import Sender
 
 TIMES = (1, 10, 100)
@@ -100,12 +100,12 @@ class Watch:
         self._batches: list[tuple[float, int]] = []
         self._gold_s = 0.0
 
-    def told(self, progress: Progress) -> None:
+    def on_progress(self, progress: JobProgress) -> None:
         if not self._batches or progress.rows > self._batches[-1][1]:
             self._batches.append((time.perf_counter(), progress.rows))
 
-    def parts(self) -> list[Part]:
-        return [Part(part.name, partial(self._refresh, part.refresh), part.every_s) for part in GOLD]
+    def parts(self) -> list[GoldGroup]:
+        return [GoldGroup(each.name, partial(self._refresh, each.refresh), each.every_s) for each in GOLD]
 
     def _refresh(self, refresh: Callable[..., None], spark: Any, lake: Path, dirty: Dirty) -> None:
         started_s = time.perf_counter()
@@ -150,15 +150,15 @@ def run(bench: Bench) -> None:
 
 def _work(bench: Bench, data: Path, batch_rows: int) -> Watch:
     watch = Watch()
-    Job(bench.spark, data, JobSettings(once=True, batch_rows=batch_rows), watch.parts(), watch.told).run()
+    Job(bench.spark, data, JobSettings(once=True, batch_rows=batch_rows), watch.parts(), watch.on_progress).run()
     return watch
 
 
 def _redecoded_us(bench: Bench, data: Path, protocol: str) -> float:
     """For a row that is decoded; frames of other protocols are read as well."""
     started_s = time.perf_counter()
-    done = redecode(bench.spark, data, Redecoding(protocol=protocol))
-    if done.swapped:
+    done = redecode(bench.spark, data, RedecodeRequest(protocol=protocol))
+    if done.replaced:
         raise AssertionError(f"the same decoder says something else: {done.tables}")
     return (time.perf_counter() - started_s) / done.frames * 1e6
 
@@ -173,7 +173,7 @@ def _commit_us(lake: Path, times: int) -> float:
         (folder / f"{version:020d}.json").write_bytes(b"\n".join(map(encode, [*map(_add, adds), _NOTHING])))
     table.update_incremental()
     table.create_checkpoint()
-    commits, best_s = Commits(lake, "benchmark"), float("inf")
+    commits, best_s = DeltaWriter(lake, "benchmark"), float("inf")
     for batch in range(COMMITS):
         started_s = time.perf_counter()
         commits.commit(MESSAGES.name, batch, [_file(f"new-{batch}")], [])
@@ -189,7 +189,7 @@ def _file(name: str) -> FileAction:
 
 
 def _add(file: FileAction) -> dict[str, Any]:
-    common = {"path": file.path, "size": file.bytes, "partitionValues": file.groups}
+    common = {"path": file.path, "size": file.bytes, "partitionValues": file.partition}
     return {"add": {**common, "modificationTime": START_US // 1000, "dataChange": True, "stats": '{"numRecords": 1}'}}
 
 

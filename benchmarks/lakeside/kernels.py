@@ -7,8 +7,10 @@ from rich.table import Table
 
 from lakeside.bench import Bench, Ways
 from lakeside.frames import SAMPLES, column, parse_with_numpy, parse_with_struct
-from wirelake.pipeline.decode import apostol, comet, scalar
-from wirelake.pipeline.decode.warm import warm
+from wirelake.pipeline.spark.daemon import warm_kernels
+from wirelake.protocols.apostol import columns as apostol
+from wirelake.protocols.columnar import decode_each
+from wirelake.protocols.comet import columns as comet
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.registry import get
 
@@ -17,7 +19,7 @@ SLOW = 10  # so many times fewer rows for what goes frame by frame
 
 
 def run(bench: Bench) -> None:
-    warm()
+    warm_kernels()
     _packets(bench)
     table = Table(title="frames to messages, one core", title_justify="left")
     for heading in ("protocol", "frame", "bytes", "rows/s", "by the codec, rows/s", "times"):
@@ -32,11 +34,11 @@ def _row(bench: Bench, name: str, what: str, make: Callable[[int], bytes], sende
     few = frames[: bench.rows // SLOW]
     from_server = np.full(len(frames), sender is Sender.SERVER)
     protocol = get(name)
-    ways: Ways = {"codec": (lambda: scalar.decode_frames(protocol, few, from_server[: len(few)]), len(few))}
+    ways: Ways = {"codec": (lambda: decode_each(protocol, few, from_server[: len(few)]), len(few))}
     if name == "apostol":
-        ways["kernel"] = (lambda: apostol.decode_frames(frames), len(frames))
+        ways["kernel"] = (lambda: apostol.decode(frames), len(frames))
     elif name == "comet":
-        ways["kernel"] = (lambda: comet.decode_frames(frames, from_server), len(frames))
+        ways["kernel"] = (lambda: comet.decode(frames, from_server), len(frames))
     rates = bench.rates(ways)
     kernel, codec = rates.get("kernel"), rates["codec"]
     times = "" if kernel is None else f"{kernel / codec:.1f}"

@@ -16,7 +16,7 @@ from lakeside.frames import KINDS, SAMPLES
 from wirelake.log.segments.log import SegmentLog
 from wirelake.log.segments.settings import LogSettings
 from wirelake.pipeline.job import Job, JobSettings
-from wirelake.pipeline.redecode import Redecoding, redecode
+from wirelake.pipeline.redecode.redecode import RedecodeRequest, redecode
 
 TIMES = (1, 10)
 FLAT = 1.25  # a row of the longer history may cost so many times what one of the shorter costs
@@ -44,8 +44,8 @@ def measured(bench: Bench, data: Path, protocol: str) -> float:
     best = 0.0
     for _ in range(bench.rounds + 1):
         started_s = time.perf_counter()
-        done = redecode(bench.spark, data, Redecoding(protocol=protocol))
-        if done.swapped:
+        done = redecode(bench.spark, data, RedecodeRequest(protocol=protocol))
+        if done.replaced:
             raise AssertionError(f"the same decoder says something else: {done.tables}")
         best = max(best, done.frames / (time.perf_counter() - started_s))
     return best
@@ -55,8 +55,10 @@ def run(bench: Bench) -> None:
     table = Table(title="history decoded once more", title_justify="left")
     for heading in ("", "rows", "rows/s", "µs a row", "times the cost of the shortest", "goal"):
         table.add_column(heading, justify="left" if not heading else "right")
-    chosen = [(name, what, make, sender) for name, what, make, sender in SAMPLES if what in ("message", "readings")]
-    for protocol, what, make, sender in chosen:
+    select_rows = [
+        (name, what, make, sender) for name, what, make, sender in SAMPLES if what in ("message", "readings")
+    ]
+    for protocol, what, make, sender in select_rows:
         first = 0.0
         for times in TIMES:
             data = bench.folder / f"{protocol}-{times}"

@@ -31,15 +31,15 @@ def run(bench: Bench) -> None:
         return source.option("columns", ",".join(columns)).load(str(log))
 
     every, some = f"all {len(schema)} columns", f"{len(COLUMNS)} columns"
-    chosen = {every: schema.names, some: COLUMNS}
+    select_rows = {every: schema.names, some: COLUMNS}
     rates = bench.rates(
         {
             f"{name}, {what}": (partial(_drain, bench, partial(read, columns)), bench.rows)
-            for what, columns in chosen.items()
+            for what, columns in select_rows.items()
             for name, read in (("the log", ours), ("Parquet files", files))
         }
     )
-    for what in chosen:
+    for what in select_rows:
         mine = {name: rate for name, rate in rates.items() if name.endswith(what)}
         goals = {f"Parquet files, {what}": GOAL}
         bench.show(f"streamed in {BATCHES} batches, two cores, to nowhere", mine, f"the log, {what}", goals)

@@ -31,6 +31,7 @@ GATEWAY_SERVICE: Final = "wirelake"
 DEVICES_SERVICE: Final = "devices"  # also provided by the gateway; its only operation is COMMAND
 COMMAND: Final = "command"
 EVERY_DEVICE: Final = "*"  # in place of a serial
+BROADCAST_DEVICE_TYPE: Final = 0xFF  # in place of the device's own
 BROADCAST: Final = "broadcast"  # header of what a device reports to all, or is to report so
 TRACE: Final = "trace"  # name of an event that reports one hop of a request: fields hop, at_ms, node
 

@@ -155,7 +155,10 @@ def test_an_identity_is_fed_again_when_it_logs_in_and_fetches_what_it_missed(tel
         (asking(Op.REGISTER, "q", service=3), "name of a service"),
         (Message(kind=Kind.NOTIFICATION, correlation="q"), "which topic"),
         (Message(kind=Kind.NOTIFICATION, correlation="q", target=Topic("")), "1 to 256 characters"),
-        (Message(kind=Kind.NOTIFICATION, correlation="q", target=Topic("@a"), fields={"a": 1}, payload=b"b"), "cannot be encoded"),
+        (
+            Message(kind=Kind.NOTIFICATION, correlation="q", target=Topic("@a"), fields={"a": 1}, payload=b"b"),
+            "cannot be encoded",
+        ),
     ],
 )
 def test_a_fault_of_the_askers_is_its_answer(tell: Callable[[Story], None], message: Message, text: str) -> None:

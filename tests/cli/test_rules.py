@@ -2,12 +2,12 @@ from msgspec.structs import replace
 
 from wirelake.cli.rules import rules_of
 from wirelake.config import default_settings
-from wirelake.pipeline.memory.assembly import RULES, Rules
+from wirelake.protocols.apostol.reassembly import RULES, Rules
 from wirelake.protocols.apostol.session import Settings
 
 
 def test_the_tables_judge_by_the_settings() -> None:
-    assert rules_of(default_settings()) == RULES
+    assert rules_of(default_settings()) == {"apostol": RULES}
     chosen = Settings(
         assembly_s=1.5,
         command_bytes_max=2,
@@ -16,6 +16,5 @@ def test_the_tables_judge_by_the_settings() -> None:
         require_seal=True,
         replay_window_s=5.0,
     )
-    assert rules_of(replace(default_settings(), apostol=chosen)) == Rules(
-        1_500_000, 2, 3, 4, require_seal=True, replay_window_s=5.0
-    )
+    rules = Rules(1_500_000, 2, 3, 4, require_seal=True, replay_window_s=5.0)
+    assert rules_of(replace(default_settings(), apostol=chosen)) == {"apostol": rules}

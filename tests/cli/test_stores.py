@@ -14,9 +14,9 @@ from gateway.test_durability import Served, drain, subscribe
 from cli.serving import HOST, WAIT_S, serving, wirelake, write_settings
 from wirelake.log.segments.high_watermark import read_data_id, write_data_id
 from wirelake.log.segments.reader import LogReader
-from wirelake.pipeline.intents import Intent, Intents
-from wirelake.pipeline.places import Places
-from wirelake.pipeline.stream import open_stream
+from wirelake.pipeline.commit.checkpoint import open_stream
+from wirelake.pipeline.commit.manifests import Manifest, ManifestStore
+from wirelake.pipeline.paths import DataPaths
 
 PUBLISHED = 90
 
@@ -29,12 +29,12 @@ def serve_once(folder: Path, *options: str) -> None:
 
 def checkpointed(data: Path, seq: int) -> None:
     """As if the pipeline had filled the tables up to there."""
-    places = Places.of(data)
+    places = DataPaths.of(data)
     open_stream(places)
     offsets = places.checkpoint / "spark" / "offsets"
     offsets.mkdir(parents=True)
     (offsets / "0").write_text(f'v1\n{{"batchWatermarkMs":0}}\n{{"seq": {seq}}}')
-    Intents(places.checkpoint).write(Intent(batch=0, from_seq=0, until_seq=seq, now_us=1, rows=seq))
+    ManifestStore(places.checkpoint).write(Manifest(batch=0, from_seq=0, until_seq=seq, now_us=1, rows=seq))
 
 
 def test_half_a_write_ahead_log_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:

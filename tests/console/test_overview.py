@@ -9,7 +9,7 @@ from playwright.async_api import Page, expect
 from redis.asyncio import Redis
 
 from console.visiting import NASTY, visit
-from wirelake.lake.progress import Progress, write_progress
+from wirelake.lake.progress import JobProgress, write_progress
 from wirelake.lake.tables import LEDGER
 
 HOUR = datetime(2026, 1, 2, 3, tzinfo=UTC)
@@ -27,7 +27,7 @@ def test_figures_that_move_and_a_ledger(browser: Browser, tmp_path: Path) -> Non
         assert await page.locator("#frames-plot path.line").get_attribute("d")
         await expect(page.locator("#lag")).to_have_text("–")
         await expect(page.locator("#lag-note")).to_have_text("No pipeline has run yet.")
-        write_progress(running.gateway.folder, Progress(pid=1, next_seq=running.gateway.log.next_seq - 7))
+        write_progress(running.gateway.folder, JobProgress(pid=1, next_seq=running.gateway.log.next_seq - 7))
         await expect(page.locator("#lag")).to_have_text("7")
         await expect(page.locator("#lag-note")).to_have_text("The pipeline does not run.")
         lake = running.gateway.folder / "lake"

@@ -11,7 +11,7 @@ from tracing.writing import Written
 
 from console.visiting import NASTY, visit
 from wirelake.console.quarantine import look
-from wirelake.lake.progress import Progress, write_progress
+from wirelake.lake.progress import JobProgress, write_progress
 from wirelake.lake.tables import QUARANTINE
 
 ROW = {
@@ -77,7 +77,7 @@ def test_what_the_tables_have_is_not_counted_again(tmp_path: Path) -> None:
     seqs = [written.add("fault", BROKEN, direction="in", protocol="comet", note=note) for _ in range(5)]
     written.close()
     assert [(group.reason, group.count) for group in look(tmp_path).groups] == [("bad_utf8", 5)]
-    write_progress(tmp_path, Progress(pid=1, next_seq=seqs[3]))
+    write_progress(tmp_path, JobProgress(pid=1, next_seq=seqs[3]))
     assert [group.count for group in look(tmp_path).groups] == [2]
     write(tmp_path / "lake", QUARANTINE, *(ROW | WRONG | {"seq": seq, "frame": BROKEN} for seq in seqs[:3]))
     (group,) = look(tmp_path).groups

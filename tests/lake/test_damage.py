@@ -63,15 +63,15 @@ def zero_inside(path: Path) -> Path:
 LOG = [
     (commit, 1, cut, "is damaged"),
     (commit, 2, fill_with_noise, "is damaged"),
-    (commit, 0, remove, "is not there"),
-    (commit, 1, remove, "is not there"),
+    (commit, 0, remove, "is missing"),
+    (commit, 1, remove, "is missing"),
 ]
-DATA = [(cut, "is damaged"), (fill_with_noise, "is damaged"), (zero_inside, "is damaged"), (remove, "is not there")]
+DATA = [(cut, "is damaged"), (fill_with_noise, "is damaged"), (zero_inside, "is damaged"), (remove, "is missing")]
 
 
 def check(text: str, path: Path, what: str) -> None:
     assert text.startswith(f"silver.readings cannot be read: {path.relative_to(data_folder(path))} {what}")
-    assert "bring the file back from a backup" in text
+    assert "restore the file from a backup" in text
     assert "\n" not in text
 
 

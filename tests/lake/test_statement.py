@@ -119,7 +119,7 @@ def test_no_function_tells_about_the_process(database: DuckDBPyConnection, form:
     ],
 )
 def test_nothing_but_select(database: DuckDBPyConnection, sql: str) -> None:
-    with pytest.raises(InputError, match="read only"):
+    with pytest.raises(InputError, match="read-only"):
         check(database, sql)
 
 

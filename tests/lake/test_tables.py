@@ -35,7 +35,7 @@ def test_a_table_has_the_columns_that_were_promised(name: str) -> None:
 @pytest.mark.parametrize("name", TABLES)
 def test_files_are_grouped_by_columns_that_are_there(name: str) -> None:
     table = TABLES[name]
-    assert set(table.grouped_by) <= set(table.schema.names)
+    assert set(table.partition_by) <= set(table.schema.names)
     assert len(set(table.schema.names)) == len(table.schema.names)
     assert table.folder == name.replace(".", "/")
 

@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from wirelake.lake.tables import Table
+from wirelake.lake.tables import LakeTable
 
 
-def write(lake: Path, table: Table, *rows: dict[str, Any]) -> None:
+def write(lake: Path, table: LakeTable, *rows: dict[str, Any]) -> None:
     """Columns that a row does not name are null."""
     data = pa.Table.from_pylist(list(rows), schema=table.schema)
-    write_deltalake(lake / table.folder, data, mode="append", partition_by=list(table.grouped_by))
+    write_deltalake(lake / table.folder, data, mode="append", partition_by=list(table.partition_by))

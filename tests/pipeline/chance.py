@@ -5,7 +5,6 @@ from random import Random
 from typing import Any
 
 from pipeline.histories import SECOND, T0, Record, deliver, encoded, frame, ids, numbered, record
-
 from wirelake.message import Credentials, Failure, Kind, Message, Op, Operation, Topic, control
 from wirelake.protocols.apostol.commands import DeviceCommand, Reading, ServerCommand, Status
 from wirelake.protocols.apostol.envelope import build_packets

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from wirelake.pipeline.cluster import cluster_settings
 from wirelake.pipeline.job import Job, JobSettings
-from wirelake.pipeline.session import open_session
+from wirelake.pipeline.spark.cluster import cluster_settings
+from wirelake.pipeline.spark.session import open_session
 
 
 def place_of_wirelake(batches: Iterator[Any]) -> Iterator[Any]:

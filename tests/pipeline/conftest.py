@@ -33,7 +33,7 @@ def codec(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(codec: Path) -> "Iterator[SparkSession]":
     """Its Python workers know the protocols `brittle` and `mended` of the folder plugin/."""
-    from wirelake.pipeline.session import open_session
+    from wirelake.pipeline.spark.session import open_session
 
     os.environ["MENDED_CODEC"] = str(codec)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(PLUGIN), os.environ.get("PYTHONPATH", "")])

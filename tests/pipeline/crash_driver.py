@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from wirelake.pipeline.job import Job, JobSettings
-from wirelake.pipeline.session import open_session
+from wirelake.pipeline.spark.session import open_session
 
 if __name__ == "__main__":
     session = open_session("local[2]", settings={"spark.ui.enabled": "false", "spark.driver.memory": "512m"})

@@ -10,13 +10,12 @@ from msgspec.structs import replace
 from wirelake.lake.tables import TABLES
 from wirelake.log.interface import SCHEMA
 from wirelake.message import Message
-from wirelake.pipeline.decode.batch import decode_batch
-from wirelake.pipeline.items import items_of
-from wirelake.pipeline.memory.assembly import RULES, Rules
-from wirelake.pipeline.memory.commands import Keys
-from wirelake.pipeline.memory.item import ITEMS
-from wirelake.pipeline.settling import Settled, settle
+from wirelake.pipeline.ingest.decode import decode_batch
+from wirelake.pipeline.stateful.commands import Keys
+from wirelake.pipeline.stateful.events import EVENT_SCHEMA
+from wirelake.pipeline.stateful.reduce import ReducedBucket, events_of, reduce_bucket
 from wirelake.protocols import registry
+from wirelake.protocols.apostol.reassembly import RULES, Rules
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline.frames import MaglineFrame
 
@@ -65,15 +64,15 @@ def batch_of(records: Sequence[Record]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(list(records), SCHEMA)
 
 
-def spans_to_items(spans: Sequence[Sequence[Record]], buckets: int) -> pa.Table:
+def spans_to_events(spans: Sequence[Sequence[Record]], buckets: int) -> pa.Table:
     found = []
     for span in spans:
         batch = batch_of(span)
-        found.append(items_of(batch, decode_batch(batch), buckets))
-    return pa.Table.from_batches(found, ITEMS)
+        found.append(events_of(batch, decode_batch(batch), buckets))
+    return pa.Table.from_batches(found, EVENT_SCHEMA)
 
 
-class Bucketed:
+class BucketRun:
     """All buckets, batch after batch: what the engine does, without Spark."""
 
     def __init__(self, buckets: int = 1, keys: Keys | None = None, rules: Rules = RULES) -> None:
@@ -82,25 +81,25 @@ class Bucketed:
         self._buckets = buckets
         self._keys = keys or {}
         self._rules = rules
-        self.carries: list[pa.Table | None] = [None] * buckets
+        self.states: list[pa.Table | None] = [None] * buckets
         self._open: list[dict[str, pa.Table]] = [{} for _ in range(buckets)]
 
-    def batch(self, *spans: Sequence[Record]) -> list[Settled]:
+    def batch(self, *spans: Sequence[Record]) -> list[ReducedBucket]:
         now_us = max((each["at"] for span in spans for each in span), default=0)
-        return self.items(spans_to_items(spans, self._buckets), now_us)
+        return self.events(spans_to_events(spans, self._buckets), now_us)
 
-    def items(self, items: pa.Table, now_us: int) -> list[Settled]:
-        items = items.sort_by([("kind", "ascending"), ("key", "ascending"), ("seq", "ascending")])
+    def events(self, events: pa.Table, now_us: int) -> list[ReducedBucket]:
+        events = events.sort_by([("kind", "ascending"), ("key", "ascending"), ("seq", "ascending")])
         every = []
         for bucket in range(self._buckets):
-            mine = items.filter(pa.compute.equal(items["bucket"], bucket))
-            settled = settle(mine, self.carries[bucket], now_us, self._keys, self._rules)
-            every.append(settled)
-            self.carries[bucket] = settled.carry
-            self._open[bucket] = settled.open
-            for name, rows in settled.final.items():
+            mine = events.filter(pa.compute.equal(events["bucket"], bucket))
+            reduced = reduce_bucket(mine, self.states[bucket], now_us, self._keys, {"apostol": self._rules})
+            every.append(reduced)
+            self.states[bucket] = reduced.state
+            self._open[bucket] = reduced.open
+            for name, rows in reduced.final.items():
                 self.final[name].append(rows)
-            for name, count in settled.counts.items():
+            for name, count in reduced.counts.items():
                 self.counts[name] = self.counts.get(name, 0) + count
         return every
 
@@ -111,10 +110,10 @@ class Bucketed:
         return sorted(rows, key=repr)
 
 
-def settled_rows(
+def reduced_rows(
     records: Sequence[Record], table: str, keys: Keys | None = None, rules: Rules = RULES
 ) -> list[dict[str, Any]]:
     """One batch, one bucket."""
-    bucketed = Bucketed(1, keys, rules)
-    bucketed.batch(numbered(records))
-    return bucketed.rows(table)
+    run = BucketRun(1, keys, rules)
+    run.batch(numbered(records))
+    return run.rows(table)

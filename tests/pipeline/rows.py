@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from wirelake.lake.tables import Table
+from wirelake.lake.tables import LakeTable
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 
@@ -16,12 +16,12 @@ def after(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def rows_in(spark: SparkSession, table: Table, *rows: dict[str, Any]) -> DataFrame:
+def rows_in(spark: SparkSession, table: LakeTable, *rows: dict[str, Any]) -> DataFrame:
     """Columns that a row does not name are null."""
     return spark.createDataFrame(pa.Table.from_pylist(list(rows), schema=table.schema))
 
 
-def rows_out(result: DataFrame, table: Table, *columns: str) -> list[tuple[Any, ...]]:
+def rows_out(result: DataFrame, table: LakeTable, *columns: str) -> list[tuple[Any, ...]]:
     """The rows in order, checked to have the table's columns and types."""
     found = result.toArrow()
     assert set(found.schema.names) == set(table.schema.names)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import polars
 from cli.serving import serving
+
 from pipeline.checking import check_tables, rows_of
 from pipeline.traffic import fill
-
-from wirelake.lake.progress import Progress
+from wirelake.lake.progress import JobProgress
 from wirelake.lake.tables import BATCHES, TABLES
 from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline.job import Job, JobSettings
@@ -102,7 +102,7 @@ def test_the_gateway_is_killed_under_a_running_pipeline(spark: "SparkSession", t
     reached = threading.Event()
     wanted = [1]
 
-    def told(progress: Progress) -> None:
+    def told(progress: JobProgress) -> None:
         if progress.next_seq >= wanted[0]:
             reached.set()
 
@@ -112,7 +112,7 @@ def test_the_gateway_is_killed_under_a_running_pipeline(spark: "SparkSession", t
     for number in range(3):
         with serving(tmp_path, "http") as gateway:
             if job is None:
-                job = Job(spark, data, JobSettings(trigger_s=0.1), told=told)
+                job = Job(spark, data, JobSettings(trigger_s=0.1), on_progress=told)
                 running = threading.Thread(target=job.run)
                 running.start()
             for _ in range(30):

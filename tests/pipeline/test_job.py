@@ -4,20 +4,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from pipeline.checking import check_tables, rows_of, seqs_of
 from pipeline.traffic import fill
-
 from wirelake.errors import InputError, InUseError, StorageError
-from wirelake.lake.progress import Progress, read_progress
+from wirelake.lake.progress import JobProgress, read_progress
 from wirelake.lake.tables import FRAMES
 from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline import batch as batch_module
 from wirelake.pipeline import job as job_module
-from wirelake.pipeline.commits import Commits
-from wirelake.pipeline.intents import Intents
+from wirelake.pipeline.commit.checkpoint import CONSUMER
+from wirelake.pipeline.commit.delta import DeltaWriter
+from wirelake.pipeline.commit.manifests import ManifestStore
+from wirelake.pipeline.gold.schedule import Dirty, GoldGroup
 from wirelake.pipeline.job import Job, JobSettings
-from wirelake.pipeline.refreshing import Dirty, Part
-from wirelake.pipeline.stream import CONSUMER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,10 +27,10 @@ WAIT_S = 60.0
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_module, "pause_s", lambda _: 0.01)
+    monkeypatch.setattr(job_module, "restart_delay_s", lambda _: 0.01)
 
 
-def once(spark: "SparkSession", data: Path, **rest: Any) -> Progress:
+def once(spark: "SparkSession", data: Path, **rest: Any) -> JobProgress:
     job = Job(spark, data, JobSettings(once=True, **rest))
     job.run()
     return job.progress
@@ -56,18 +56,18 @@ def test_a_running_job_takes_what_comes_until_it_is_stopped(spark: "SparkSession
     fill(log, 100)
     arrived = {100: threading.Event(), 300: threading.Event()}
 
-    def told(progress: Progress) -> None:
+    def told(progress: JobProgress) -> None:
         for seq, event in arrived.items():
             if progress.next_seq >= seq:
                 event.set()
 
-    job = Job(spark, data, JobSettings(trigger_s=0.1), told=told)
+    job = Job(spark, data, JobSettings(trigger_s=0.1), on_progress=told)
     running = threading.Thread(target=job.run)
     running.start()
     assert arrived[100].wait(WAIT_S)
     fill(log, 200)
     assert arrived[300].wait(WAIT_S)
-    with pytest.raises(InUseError, match="another pipeline is at work"):
+    with pytest.raises(InUseError, match="another pipeline is running"):
         Job(spark, data)
     job.stop()
     running.join(WAIT_S)
@@ -79,14 +79,14 @@ def test_a_crash_between_two_tables_heals(
     spark: "SparkSession", log: SegmentLog, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, 500)
-    commit = Commits.commit
+    commit = DeltaWriter.commit
 
-    def crash_at_messages(self: Commits, name: str, *rest: Any) -> bool:
+    def crash_at_messages(self: DeltaWriter, name: str, *rest: Any) -> bool:
         if name == "silver.messages":
             raise OSError("no space left on device")
         return commit(self, name, *rest)
 
-    monkeypatch.setattr(Commits, "commit", crash_at_messages)
+    monkeypatch.setattr(DeltaWriter, "commit", crash_at_messages)
     with pytest.raises(StorageError, match="no space left"):
         once(spark, data)
     assert len(seqs_of(data, "bronze.frames")) == 500
@@ -95,13 +95,13 @@ def test_a_crash_between_two_tables_heals(
     monkeypatch.undo()
     fill(log, 100)
     computed: list[int] = []
-    compute = batch_module.Batches.compute
+    compute = batch_module.BatchRunner.compute
 
     def counted(self: Any, spans: Any, batch: int, *rest: Any, **more: Any) -> Any:
         computed.append(batch)
         return compute(self, spans, batch, *rest, **more)
 
-    monkeypatch.setattr(batch_module.Batches, "compute", counted)
+    monkeypatch.setattr(batch_module.BatchRunner, "compute", counted)
     once(spark, data)
     check_tables(data)
     assert computed == [1]  # the first batch was finished, not computed again
@@ -123,12 +123,12 @@ def test_a_fresh_checkpoint_over_filled_tables_is_refused(spark: "SparkSession",
     fill(log, 50)
     once(spark, data)
     (data / "checkpoints").rename(data / "elsewhere")
-    with pytest.raises(InputError, match=r"the tables in .*/lake are filled, but there is no checkpoint"):
+    with pytest.raises(InputError, match=r"the tables in .*/lake have rows, but there is no checkpoint"):
         once(spark, data)
     (data / "elsewhere" / "tables" / "spark").rename(data / "spark")
     shutil.rmtree(data / "checkpoints")
     (data / "elsewhere").rename(data / "checkpoints")
-    with pytest.raises(InputError, match="lost Spark's own part of the checkpoint"):
+    with pytest.raises(InputError, match="lacks Spark's own part of the checkpoint"):
         once(spark, data)
 
 
@@ -136,7 +136,7 @@ def test_tables_that_were_taken_away_are_missed(spark: "SparkSession", log: Segm
     fill(log, 50)
     once(spark, data)
     (data / "lake").rename(data / "elsewhere")
-    with pytest.raises(StorageError, match="is part of what the checkpoint says was written, but is not there"):
+    with pytest.raises(StorageError, match="which the checkpoint says was written, is missing"):
         once(spark, data)
 
 
@@ -167,7 +167,7 @@ def test_gold_is_told_which_minutes_changed_and_told_again_after_a_failure(
         if len(seen) == 1:
             raise StorageError("not today")
 
-    gold = [Part("all", refresh, 0.0)]
+    gold = [GoldGroup("all", refresh, 0.0)]
     with pytest.raises(StorageError, match="not today"):
         Job(spark, data, JobSettings(once=True, batch_rows=200), gold).run()
     job = Job(spark, data, JobSettings(once=True), gold)
@@ -184,12 +184,12 @@ def test_gold_is_told_which_minutes_changed_and_told_again_after_a_failure(
 def test_old_intents_are_forgotten_once_gold_has_them(
     spark: "SparkSession", log: SegmentLog, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wirelake.pipeline import intents
+    from wirelake.pipeline.commit import manifests
 
-    monkeypatch.setattr(intents, "PIPELINE_INTENTS_KEPT", 2)
+    monkeypatch.setattr(manifests, "PIPELINE_INTENTS_KEPT", 2)
     fill(log, 100)
     once(spark, data, batch_rows=20)
-    kept = Intents(data / "checkpoints" / "tables").batches()
+    kept = ManifestStore(data / "checkpoints" / "tables").batches()
     assert len(kept) == 2
     assert once(spark, data).batch == kept[-1]
     check_tables(data)

@@ -7,19 +7,19 @@ import polars
 import pytest
 from deltalake import DeltaTable
 from log.segments.test_range_reader import damage
+
 from pipeline.checking import logged, rows_of, seqs_of
 from pipeline.histories import encoded
 from pipeline.traffic import START_US, fill
-
 from wirelake.errors import StorageError
-from wirelake.lake.progress import Progress
+from wirelake.lake.progress import JobProgress
 from wirelake.lake.tables import FRAMES
 from wirelake.log.segments.log import SegmentLog
 from wirelake.message import Op, control
 from wirelake.pipeline import job as job_module
 from wirelake.pipeline.gold.refresh import GOLD, refresh_ledger, refresh_minutes
+from wirelake.pipeline.gold.schedule import Dirty
 from wirelake.pipeline.job import Job, JobSettings
-from wirelake.pipeline.refreshing import Dirty
 from wirelake.pipeline.status import status_of
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.jsontext import write_json
@@ -32,10 +32,10 @@ HOUR_US = 3_600_000_000
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_module, "pause_s", lambda _: 0.01)
+    monkeypatch.setattr(job_module, "restart_delay_s", lambda _: 0.01)
 
 
-def once(spark: "SparkSession", data: Path, **rest: Any) -> Progress:
+def once(spark: "SparkSession", data: Path, **rest: Any) -> JobProgress:
     job = Job(spark, data, JobSettings(once=True, view_wait_s=0.1, **rest), GOLD)
     job.run()
     return job.progress
@@ -136,5 +136,5 @@ def test_tables_by_the_minute_are_not_made_of_part_of_the_rows(
     once(spark, data)
     path = min((data / "lake" / "silver" / "messages" / "protocol=comet").rglob("*.parquet"))
     path.unlink()
-    with pytest.raises(StorageError, match=f"traffic_minute cannot be worked out: .*{path.name} .* is not there"):
+    with pytest.raises(StorageError, match=f"cannot compute gold.traffic_minute: .*{path.name} .* is missing"):
         refresh_minutes(spark, data / "lake", everything(data))

@@ -2,10 +2,10 @@ import os
 from pathlib import Path
 
 from click.testing import CliRunner
-from pipeline.traffic import START_US, fill
 
+from pipeline.traffic import START_US, fill
 from wirelake.cli.pipeline import command
-from wirelake.lake.progress import Fault, Progress, read_progress, write_progress
+from wirelake.lake.progress import JobError, JobProgress, read_progress, write_progress
 from wirelake.limits import PIPELINE_ERRORS_SHOWN
 from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline.status import status_of
@@ -27,7 +27,7 @@ def test_a_log_without_records(log: SegmentLog, data: Path) -> None:
 
 def test_each_stage_is_behind_by_rows_and_seconds(log: SegmentLog, data: Path) -> None:
     fill(log, 100, step_us=1_000_000)
-    progress = Progress(pid=os.getpid(), ui="http://here", written_at_ms=NOW_MS, rows_s=12.5, batch_s=0.4)
+    progress = JobProgress(pid=os.getpid(), ui="http://here", written_at_ms=NOW_MS, rows_s=12.5, batch_s=0.4)
     progress.next_seq, progress.at_us = 90, START_US + 89_000_000
     progress.gold_seq, progress.gold_at_us = 40, START_US + 39_000_000
     progress.dropped, progress.noted = {"calls_given_up": 4}, {"acks_repeated": 2}
@@ -43,23 +43,23 @@ def test_each_stage_is_behind_by_rows_and_seconds(log: SegmentLog, data: Path) -
 
 def test_a_job_that_was_killed_does_not_run(log: SegmentLog, data: Path) -> None:
     fill(log, 10)
-    write_progress(data, Progress(pid=2**22 + 1, ui="http://gone", next_seq=10, rows_s=5.0))
+    write_progress(data, JobProgress(pid=2**22 + 1, ui="http://gone", next_seq=10, rows_s=5.0))
     status = status_of(data, NOW_MS)
     assert (status.running, status.ui, status.rows_s) == (False, "", 0.0)
     assert [stage.behind_rows for stage in status.stages] == [0, 10]
 
 
 def test_only_the_last_errors_are_kept(data: Path) -> None:
-    progress = Progress(pid=1)
+    progress = JobProgress(pid=1)
     for number in range(10):
-        progress.fail(number, f"error {number}")
+        progress.add_error(number, f"error {number}")
     write_progress(data, progress)
     read = read_progress(data)
     assert read is not None
-    assert read.errors == [Fault(n, f"error {n}") for n in range(10 - PIPELINE_ERRORS_SHOWN, 10)]
+    assert read.errors == [JobError(n, f"error {n}") for n in range(10 - PIPELINE_ERRORS_SHOWN, 10)]
 
 
 def test_a_file_of_another_version_is_as_good_as_none(data: Path) -> None:
-    write_progress(data, Progress(pid=1))
+    write_progress(data, JobProgress(pid=1))
     (data / "checkpoints" / "tables" / "metrics.json").write_text('{"other": 1')
     assert read_progress(data) is None

@@ -11,12 +11,12 @@ from wirelake.errors import StorageError
 from wirelake.pipeline import job as job_module
 from wirelake.pipeline.gold.refresh import GOLD
 from wirelake.pipeline.job import Job, JobSettings
-from wirelake.pipeline.session import open_session
+from wirelake.pipeline.spark.session import open_session
 
 DATA = Path("/proc/self/cwd/data")
 
 if __name__ == "__main__":
-    job_module.pause_s = lambda _: 0.01  # type: ignore[attr-defined, assignment]
+    job_module.restart_delay_s = lambda _: 0.01  # type: ignore[attr-defined, assignment]
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.memory": "512m",

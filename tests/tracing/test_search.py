@@ -6,14 +6,14 @@ from tracing.writing import AT_US, ID, IDS, Written
 from wirelake.limits import TRACE_FRAME_BYTES_MAX
 from wirelake.protocols.redis.frames import Command
 from wirelake.tracing import search
-from wirelake.tracing.asked import Place
-from wirelake.tracing.record import Record
+from wirelake.tracing.record import LogRecord
 from wirelake.tracing.search import Search
+from wirelake.tracing.trace_id import NotificationId
 
-PLACE = Place(ID, IDS, 2)
+PLACE = NotificationId(ID, IDS, 2)
 
 
-def seqs(found: list[Record]) -> list[int]:
+def seqs(found: list[LogRecord]) -> list[int]:
     return [record.seq for record in found]
 
 
@@ -84,13 +84,13 @@ def test_bounds_end_a_search_and_it_says_so(tmp_path: Path, monkeypatch: pytest.
     ],
 )
 def test_a_request_by_http_carries_its_content(body: bytes, content: bytes) -> None:
-    def frame(data: bytes) -> Record:
-        return Record(1, 1, "http", "frame", "in", "s", "anna", "", data, {}, len(data))
+    def frame(data: bytes) -> LogRecord:
+        return LogRecord(1, 1, "http", "frame", "in", "s", "anna", "", data, {}, len(data))
 
-    assert search.carries(frame(body), content)
-    assert not search.carries(frame(body), content + b"x")
+    assert search.has_content(frame(body), content)
+    assert not search.has_content(frame(body), content + b"x")
     for odd in (b"", b"{", b"[]", b'{"content":"?","encoding":"base64"}'):
-        assert not search.carries(frame(odd), b"?")
+        assert not search.has_content(frame(odd), b"?")
 
 
 def test_the_frame_that_brought_it(tmp_path: Path) -> None:
@@ -108,11 +108,11 @@ def test_the_frame_that_brought_it(tmp_path: Path) -> None:
     assert one is not None
     assert other is not None
     assert nobody is not None
-    found = looking.bringing(one)
+    found = looking.find_publishing_frame(one)
     assert found is not None
     assert (found[0].seq, found[1]) == (brought, True), "that whose content it is, not one that has it somewhere"
-    guessed = looking.bringing(other)
+    guessed = looking.find_publishing_frame(other)
     assert guessed is not None
     assert (guessed[0].seq, guessed[1]) == (brought + 2, False)
-    assert looking.bringing(nobody) is None
-    assert seqs(looking.caused(found[0])) == [published]
+    assert looking.find_publishing_frame(nobody) is None
+    assert seqs(looking.find_publishes(found[0])) == [published]

@@ -1,10 +1,19 @@
 from wirelake.limits import TRACE_EVENTS_MAX
-from wirelake.tracing.record import Record
-from wirelake.tracing.timeline import Event, first_acks, in_order, of_one, of_record, of_tables, routed, without_known
+from wirelake.tracing.record import LogRecord
+from wirelake.tracing.timeline import (
+    TraceEvent,
+    event_of,
+    first_acks,
+    route_event,
+    sort_events,
+    table_events,
+    unknown_events,
+    visible_to,
+)
 
 
-def record(event: str, seq: int = 1, frame: bytes = b"", direction: str = "", **note: object) -> Record:
-    return Record(seq, 1000 * seq, "comet", event, direction, "s-1", "", "127.0.0.1:9", frame, note, len(frame))
+def record(event: str, seq: int = 1, frame: bytes = b"", direction: str = "", **note: object) -> LogRecord:
+    return LogRecord(seq, 1000 * seq, "comet", event, direction, "s-1", "", "127.0.0.1:9", frame, note, len(frame))
 
 
 def test_records_are_told_in_sentences() -> None:
@@ -17,13 +26,13 @@ def test_records_are_told_in_sentences() -> None:
         ),
         "acked by bob": record("ack", identity="bob", acked=["x"]),
         "acked by bob, with all before": record("ack", identity="bob", through=7),
-        "cannot be said to ann: too long": record("unsayable", frame=b'[["s-1","ann","comet"]]', reason="too long"),
-        "could not be read: no (byte 3, bad)": record("quarantine", code="bad", offset=3, text="no"),
+        "not encodable for ann: too long": record("unsayable", frame=b'[["s-1","ann","comet"]]', reason="too long"),
+        "cannot be decoded: no (byte 3, bad)": record("quarantine", code="bad", offset=3, text="no"),
         "close: reason peer_closed, bytes_in 0": record("close", reason="peer_closed", text="", bytes_in=0),
     }
-    assert [of_record(each).text for each in told.values()] == list(told)
+    assert [event_of(each).text for each in told.values()] == list(told)
     many = b"[" + b",".join(b'["s-%d","n-%d"]' % (n, n) for n in range(9)) + b"]"
-    sent = of_record(record("deliver", frame=many, attempt=1))
+    sent = event_of(record("deliver", frame=many, attempt=1))
     assert (sent.recipients, sent.text) == (9, "written to n-0, n-1, n-2, n-3, n-4 and 4 more")
 
 
@@ -38,12 +47,12 @@ def test_what_is_acked_stays_so() -> None:
 
 
 def test_a_line_has_offsets_and_an_order() -> None:
-    line = in_order(
+    line = sort_events(
         [
-            Event(what="ack", text="", at_us=3500, seq=9),
-            Event(what="route", text="", at_us=1000),
-            Event(what="publish", text="", at_us=1000, seq=2),
-            Event(what="frame", text="", at_us=1000, seq=1),
+            TraceEvent(what="ack", text="", at_us=3500, seq=9),
+            TraceEvent(what="route", text="", at_us=1000),
+            TraceEvent(what="publish", text="", at_us=1000, seq=2),
+            TraceEvent(what="frame", text="", at_us=1000, seq=1),
         ]
     )
     assert [(event.what, event.offset_ms) for event in line] == [
@@ -52,7 +61,7 @@ def test_a_line_has_offsets_and_an_order() -> None:
         ("route", 0.0),
         ("ack", 2.5),
     ]
-    long = in_order([Event(what="ack", text="", at_us=n) for n in range(TRACE_EVENTS_MAX + 7)])
+    long = sort_events([TraceEvent(what="ack", text="", at_us=n) for n in range(TRACE_EVENTS_MAX + 7)])
     assert len(long) == TRACE_EVENTS_MAX
     assert (long[0].at_us, long[-1].at_us) == (0, TRACE_EVENTS_MAX + 6)
 
@@ -80,7 +89,7 @@ SENT = {
 
 
 def test_the_tables_fill_in_what_the_log_has_lost() -> None:
-    events = of_tables({"silver.notifications": [PUBLISHED], "silver.deliveries": [SENT, SENT | {"acked_at": None}]})
+    events = table_events({"silver.notifications": [PUBLISHED], "silver.deliveries": [SENT, SENT | {"acked_at": None}]})
     assert [(event.what, event.at_us - 1_900_000_000_000_000) for event in events] == [
         ("publish", 0),
         ("deliver", 1000),
@@ -89,14 +98,14 @@ def test_the_tables_fill_in_what_the_log_has_lost() -> None:
     ]
     assert events[1].text == "written to bob, 3 times in all"
     assert (events[0].bytes, events[0].hex) == (2, "6869")
-    known = [of_record(record("publish", topic="@a", position=2, by="")), of_record(record("ack", identity="bob"))]
-    assert {event.what for event in without_known(events, known)} == {"deliver"}
+    known = [event_of(record("publish", topic="@a", position=2, by="")), event_of(record("ack", identity="bob"))]
+    assert {event.what for event in unknown_events(events, known)} == {"deliver"}
 
 
 def test_an_identity_sees_its_own_part() -> None:
-    sent = of_record(record("deliver", frame=b'[["s-1","bob"],["s-2","eve"]]', attempt=1))
-    acks = [of_record(record("ack", identity=who)) for who in ("bob", "eve")]
-    publish = of_record(record("publish", topic="@a", position=1, by="anna"))
-    seen = of_one([publish, routed(publish, ["bob", "eve"]), sent, *acks], "bob")
+    sent = event_of(record("deliver", frame=b'[["s-1","bob"],["s-2","eve"]]', attempt=1))
+    acks = [event_of(record("ack", identity=who)) for who in ("bob", "eve")]
+    publish = event_of(record("publish", topic="@a", position=1, by="anna"))
+    seen = visible_to([publish, route_event(publish, ["bob", "eve"]), sent, *acks], "bob")
     assert [event.text for event in seen] == ["published on @a at position 1 by anna", "written to bob", "acked by bob"]
     assert "eve" not in str(seen)

@@ -5,14 +5,14 @@ from typing import Any
 from lake.writing import write
 
 from tracing.writing import ID, IDS, Written
-from wirelake.lake.tables import DELIVERIES, FRAMES, MESSAGES, NOTIFICATIONS, SESSIONS, Table
+from wirelake.lake.tables import DELIVERIES, FRAMES, MESSAGES, NOTIFICATIONS, SESSIONS, LakeTable
 from wirelake.limits import TRACE_EVENTS_MAX
 from wirelake.tracing.trace import Trace, trace
 
 NOON = datetime(2030, 1, 2, 12, tzinfo=UTC)
 
 
-def row(table: Table, **values: Any) -> dict[str, Any]:
+def row(table: LakeTable, **values: Any) -> dict[str, Any]:
     """Of noon, and settled."""
     common = {"at": NOON, "day": date(2030, 1, 2), "settled": True, "node": "n", "protocol": "comet"}
     return {name: value for name, value in (common | values).items() if name in table.schema.names}
@@ -109,7 +109,9 @@ def test_a_long_session_says_that_it_is_cut(tmp_path: Path) -> None:
     found = trace(tmp_path, "s-1")
     assert found is not None
     assert len(found.timeline) == TRACE_EVENTS_MAX
-    assert found.caveats == [f"of {TRACE_EVENTS_MAX + 1} events the first and the last are shown (TRACE_EVENTS_MAX)"]
+    assert found.caveats == [
+        f"only the first and the last of {TRACE_EVENTS_MAX + 1} events are shown (TRACE_EVENTS_MAX)"
+    ]
 
 
 def test_a_session(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from wirelake.config import Settings, load
 from wirelake.errors import ProtocolError, TranslationError, WirelakeError
 from wirelake.gateway.examining import examine_stores
 from wirelake.limits import MIB
-from wirelake.pipeline.java import find_java
+from wirelake.pipeline.spark.java import find_java
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Protocol

@@ -23,7 +23,7 @@ from wirelake.cli.rules import rules_of
 from wirelake.config import load
 from wirelake.errors import InputError, LossError
 from wirelake.lake.damage import explained
-from wirelake.lake.progress import Progress
+from wirelake.lake.progress import JobProgress
 from wirelake.limits import PIPELINE_TRIGGER_S, PIPELINE_TRIGGER_S_MIN
 
 if TYPE_CHECKING:
@@ -95,15 +95,15 @@ def run(
     if not (data / "log").exists():
         raise InputError(f"there is no log in {data}: start the gateway first, or use --data")
     need_pipeline("the pipeline")
-    from wirelake.pipeline.cluster import cluster_settings  # noqa: PLC0415
+    from wirelake.pipeline.commit.checkpoint import StreamLock, check_log  # noqa: PLC0415
     from wirelake.pipeline.gold.refresh import GOLD  # noqa: PLC0415
     from wirelake.pipeline.job import Job, JobSettings, SparkLostError  # noqa: PLC0415 (an extra)
-    from wirelake.pipeline.places import Places  # noqa: PLC0415
-    from wirelake.pipeline.session import LOCAL, open_session  # noqa: PLC0415
-    from wirelake.pipeline.stream import StreamLock, check_log  # noqa: PLC0415
+    from wirelake.pipeline.paths import DataPaths  # noqa: PLC0415
+    from wirelake.pipeline.spark.cluster import cluster_settings  # noqa: PLC0415
+    from wirelake.pipeline.spark.session import LOCAL, open_session  # noqa: PLC0415
 
-    StreamLock(Places.of(data)).release()  # Spark takes its time to start: refuse before, not after
-    check_log(Places.of(data))
+    StreamLock(DataPaths.of(data)).release()  # Spark takes its time to start: refuse before, not after
+    check_log(DataPaths.of(data))
     with Shown(sys.stdout.isatty(), once=beside) as shown:
         started_s = time.monotonic()
         shown.say("starting Spark …")
@@ -190,7 +190,7 @@ Example:
 def compact(config_file: Path | None, data_folder: Path | None) -> None:
     """Join small files, and remove those that no reader can need any more. A running job does so by itself."""
     need_pipeline("joining files")
-    from wirelake.pipeline.compaction import compact as compact_lake  # noqa: PLC0415 (an extra)
+    from wirelake.pipeline.commit.compaction import compact as compact_lake  # noqa: PLC0415 (an extra)
 
     table = Table("table", "files before", "after", "removed from disk", box=None)
     lake = Path(load(config_file, data_folder).data) / "lake"
@@ -229,7 +229,7 @@ class Shown:
         else:
             click.echo(text)
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: JobProgress) -> None:
         if progress.batch < 0 or (self._once and self._said_s):  # none is done yet, or enough was said
             return
         if self._live is not None:
@@ -239,7 +239,7 @@ class Shown:
             click.echo(_line(progress))
 
 
-def _line(progress: Progress) -> str:
+def _line(progress: JobProgress) -> str:
     behind = f", {progress.restarts} restarts" if progress.restarts else ""
     return (
         f"batch {progress.batch}: up to record {progress.next_seq}, {progress.rows_s:.0f} records/s, "
@@ -247,6 +247,6 @@ def _line(progress: Progress) -> str:
     )
 
 
-def _summary(progress: Progress) -> str:
+def _summary(progress: JobProgress) -> str:
     poisoned = f", {progress.poisoned} of them broke the decoder" if progress.poisoned else ""
     return f"{progress.rows} records in {progress.batches} batches{poisoned}; the tables are up to {progress.next_seq}."

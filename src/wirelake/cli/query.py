@@ -12,7 +12,7 @@ from rich.table import Table
 from wirelake.cli.limits import CLI_CELL_CHARS_MAX
 from wirelake.cli.options import settings_options
 from wirelake.config import load
-from wirelake.lake.query import Answer, is_written
+from wirelake.lake.query import QueryResult, is_written
 from wirelake.lake.query_process import query
 from wirelake.lake.tables import TABLES
 from wirelake.limits import LAKE_QUERY_S, LAKE_ROWS, LAKE_ROWS_MAX
@@ -55,7 +55,7 @@ def command(
         click.echo(f"No table is there yet in {lake}: the pipeline fills them (`wirelake pipeline status`).", err=True)
 
 
-def _table(answer: Answer) -> None:
+def _table(answer: QueryResult) -> None:
     """As wide as it is: a terminal breaks long lines, and a column cut to three letters says nothing."""
     table = Table(*[column.name for column in answer.columns], box=None, pad_edge=False)
     for row in answer.rows:
@@ -70,13 +70,13 @@ def _short(text: str) -> str:
     return line if len(line) <= CLI_CELL_CHARS_MAX else f"{line[: CLI_CELL_CHARS_MAX - 1]}…"
 
 
-def _json(answer: Answer) -> None:
+def _json(answer: QueryResult) -> None:
     names = [column.name for column in answer.columns]
     for row in answer.rows:
         click.echo(write_json(dict(zip(names, row, strict=True))))
 
 
-def _csv(answer: Answer) -> None:
+def _csv(answer: QueryResult) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow([column.name for column in answer.columns])
     writer.writerows(answer.rows)

@@ -19,7 +19,7 @@ from wirelake.config import load
 from wirelake.lake.damage import explained
 
 if TYPE_CHECKING:
-    from wirelake.pipeline.redecode import Redecoded
+    from wirelake.pipeline.redecode.redecode import RedecodeResult
 
 
 @click.command(
@@ -47,10 +47,10 @@ def command(
     start_logging("console", "warning")
     need_pipeline("redecoding")
     from wirelake.pipeline.gold.refresh import GOLD  # noqa: PLC0415 (an extra)
-    from wirelake.pipeline.redecode import Redecoding, check, redecode  # noqa: PLC0415
-    from wirelake.pipeline.session import open_session  # noqa: PLC0415
+    from wirelake.pipeline.redecode.redecode import RedecodeRequest, check, redecode  # noqa: PLC0415
+    from wirelake.pipeline.spark.session import open_session  # noqa: PLC0415
 
-    asked = Redecoding(protocol=protocol, since_us=since or 0, dry=dry_run, rules=rules_of(settings))
+    asked = RedecodeRequest(protocol=protocol, since_us=since or 0, dry=dry_run, rules=rules_of(settings))
     with explained(data / "lake", look_at_data=True):
         check(data, asked)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
@@ -72,7 +72,7 @@ def command(
     _show(done, dry_run)
 
 
-def _show(done: "Redecoded", dry_run: bool) -> None:
+def _show(done: "RedecodeResult", dry_run: bool) -> None:
     click.echo(f"{done.frames} frames in {done.seconds:.1f} s, {done.rows_s:.0f} a second.")
     click.echo(f"{done.decoded} that could not be read can be now, {done.refused} that could cannot any more.")
     table = Table("table", "the same", "another decoder", "changed", "new", "gone", "left alone", "by column", box=None)
@@ -87,7 +87,7 @@ def _show(done: "Redecoded", dry_run: bool) -> None:
         click.echo(f"{done.sealed} commands stay as they are: the key of today does not open them.")
     if dry_run:
         click.echo("Nothing was changed.")
-    elif not done.swapped:
+    elif not done.replaced:
         click.echo("All is as it was.")
-    for name, (before, after) in done.swapped.items():
+    for name, (before, after) in done.replaced.items():
         click.echo(f"{name}: {after} files took the place of {before}.")

@@ -1,23 +1,16 @@
-"""What commands of devices are judged by in the tables: the settings that the gateway judges them by."""
+"""What the tables accept as commands of devices: the settings by which the gateway accepts them."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from wirelake.config import Settings
-from wirelake.protocols import registry
-
-if TYPE_CHECKING:
-    from wirelake.pipeline.memory.assembly import Rules
 
 
-def rules_of(settings: Settings) -> "Rules":
-    from wirelake.pipeline.memory.assembly import Rules  # noqa: PLC0415 (an extra)
+def rules_of(settings: Settings) -> dict[str, Any]:
+    """Return the rules of each protocol that assembles commands from packets, by its name."""
+    from wirelake.pipeline.stateful.reduce import reassemblies  # noqa: PLC0415 (an extra)
 
-    apostol = settings.section(registry.get("apostol"))
-    return Rules(
-        timeout_us=int(apostol.assembly_s * 1_000_000),
-        command_bytes_max=apostol.command_bytes_max,
-        inflated_bytes_max=apostol.inflated_bytes_max,
-        assembling_max=apostol.assembling_per_device,
-        require_seal=apostol.require_seal,
-        replay_window_s=apostol.replay_window_s,
-    )
+    return {
+        protocol.name: reassembly.rules_from(getattr(settings, protocol.name))
+        for protocol, reassembly in reassemblies().values()
+        if protocol.name in settings.__struct_fields__
+    }

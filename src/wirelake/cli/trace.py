@@ -16,7 +16,7 @@ from wirelake.config import Settings, load
 from wirelake.errors import InputError, InUseError
 from wirelake.protocols.jsontext import write_json
 from wirelake.state.store import StateStore
-from wirelake.tracing.kept import find
+from wirelake.tracing.stored_notification import find_notification
 from wirelake.tracing.trace import trace
 
 _HEX_BYTES_SHOWN: Final = 16
@@ -66,7 +66,7 @@ def _traced(settings: Settings, wanted: str) -> Any:
         except InUseError:
             return _asked(Api(settings), wanted)
         try:
-            kept = find(store.topics, wanted)
+            kept = find_notification(store.topics, wanted)
         finally:
             store.close()
     found = trace(folder, wanted, kept)

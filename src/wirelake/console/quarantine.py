@@ -13,7 +13,7 @@ from wirelake.errors import DamagedTableError, InputError
 from wirelake.gateway.http.errors import AGAIN, ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.lake.progress import read_progress
-from wirelake.lake.query import is_written, queries
+from wirelake.lake.query import is_written, run_queries
 from wirelake.lake.tables import QUARANTINE
 from wirelake.limits import (
     CONSOLE_QUARANTINE_GROUPS_MAX,
@@ -22,9 +22,9 @@ from wirelake.limits import (
     HTTP_QUERIES_MAX,
     LAKE_QUERY_S,
 )
-from wirelake.tracing.record import Record
+from wirelake.tracing.record import LogRecord
 from wirelake.tracing.search import Search
-from wirelake.tracing.timeline import moment
+from wirelake.tracing.timeline import parse_time_us
 
 _COUNTED: Final = "SELECT protocol, reason, count(*), max(at) FROM silver.quarantine GROUP BY ALL ORDER BY max(at) DESC"
 _NEWEST: Final = (
@@ -111,22 +111,24 @@ def _from_tables(lake: Path, groups: Groups, oldest_seq: int) -> int:
     """The seq after the last one there."""
     if not is_written(lake, QUARANTINE):
         return 0
-    counted, newest = queries(
+    counted, newest = run_queries(
         lake, (_COUNTED, _NEWEST.format(shown=CONSOLE_QUARANTINE_SHOWN)), CONSOLE_QUARANTINE_RECORDS_MAX, LAKE_QUERY_S
     )
     for protocol, reason, count, last_at in counted.rows:
         group = groups.of(protocol, reason)
-        group.count, group.last_us = count, moment(last_at)
+        group.count, group.last_us = count, parse_time_us(last_at)
     known_seq = 0
     for protocol, reason, seq, at, session, identity, text, offset, direction, frame in newest.rows:
         link = _link(protocol, direction, seq if seq >= oldest_seq else None, frame)
-        bad = Bad(seq, moment(at), session or "", identity or "", text, offset or 0, len(frame) // 2, frame, link)
+        bad = Bad(
+            seq, parse_time_us(at), session or "", identity or "", text, offset or 0, len(frame) // 2, frame, link
+        )
         groups.of(protocol, reason).newest.append(bad)
         known_seq = max(known_seq, seq + 1)
     return known_seq
 
 
-def _from_log(records: Iterable[Record], groups: Groups) -> None:
+def _from_log(records: Iterable[LogRecord], groups: Groups) -> None:
     for record in records:
         note = record.note
         group = groups.of(record.protocol, str(note.get("code", "")))

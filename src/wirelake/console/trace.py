@@ -7,7 +7,7 @@ from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.messages import traced
 from wirelake.protocols import registry
-from wirelake.tracing.timeline import Event
+from wirelake.tracing.timeline import TraceEvent
 
 ICONS: Final = {
     "publish": "✎",
@@ -38,7 +38,7 @@ async def view(exchange: Exchange) -> Context:
     return context
 
 
-def _icon(event: Event) -> str:
+def _icon(event: TraceEvent) -> str:
     if event.what == "frame":
         return "→" if event.direction == "in" else "←"
     return ICONS.get(event.what, _OTHER)

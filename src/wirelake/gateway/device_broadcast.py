@@ -23,8 +23,7 @@ from wirelake.gateway.limits import (
     BROADCAST_UNANSWERED_BYTES_MAX,
     BROADCASTS_OPEN_MAX,
 )
-from wirelake.message import Device, FailureCode, Kind, Message
-from wirelake.protocols.apostol.opcodes import BROADCAST_DEVICE_TYPE
+from wirelake.message import BROADCAST_DEVICE_TYPE, Device, FailureCode, Kind, Message
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway

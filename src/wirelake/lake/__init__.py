@@ -1,1 +1,1 @@
-"""The tables: what they are called, what is in them, and how to read them without Spark."""
+"""The tables: their names and columns, and how to read them without Spark."""

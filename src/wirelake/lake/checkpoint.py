@@ -1,7 +1,7 @@
-"""What the pipeline's checkpoint says of the log it was filled from, for those who only look: no Spark is needed.
+"""Read what the pipeline's checkpoint says about the log that filled the tables, without Spark.
 
 checkpoints/tables/stream.json          the data folder's id
-checkpoints/tables/intents/NUMBER.json  up to which record a batch goes
+checkpoints/tables/intents/NUMBER.json  the end of a batch, from its manifest
 checkpoints/tables/spark/offsets/N      the same, as Spark planned it
 """
 
@@ -10,19 +10,19 @@ from typing import Final
 
 from msgspec import DecodeError, Struct, json
 
-FOLDER: Final = Path("checkpoints") / "tables"  # below the data folder
+FOLDER: Final = Path("checkpoints") / "tables"  # in the data folder
 
 
 class Checkpoint(Struct, frozen=True):
-    data_id: str  # empty where it was written before there were ids
-    next_seq: int  # the first record that no batch has taken in
+    data_id: str  # empty if written before there were ids
+    next_seq: int  # the first record that is in no batch
 
 
 class _Stream(Struct):
     data_id: str = ""
 
 
-class _Intent(Struct):
+class _Manifest(Struct):
     until_seq: int
 
 
@@ -31,47 +31,47 @@ class _Offset(Struct):
 
 
 def read_checkpoint(data: Path) -> Checkpoint | None:
-    """None where no pipeline has begun."""
+    """Return the checkpoint, or None if no pipeline has run."""
     folder = data / FOLDER
     try:
         stream = json.decode((folder / "stream.json").read_bytes(), type=_Stream)
     except FileNotFoundError:
         return None
-    except DecodeError:  # the pipeline says what is wrong with it
+    except DecodeError:  # the pipeline reports the damage
         stream = _Stream()
-    return Checkpoint(stream.data_id, max(_intended(folder), _planned(folder)))
+    return Checkpoint(stream.data_id, max(_manifest_end(folder), _planned_end(folder)))
 
 
 def mismatch(checkpoint: Checkpoint, data_id: str, next_seq: int) -> str:
-    """Why a checkpoint does not belong to the log with this id and end, as a sentence; or nothing."""
+    """Return why a checkpoint does not fit the log with this id and end, or "" if it does."""
     if checkpoint.data_id and data_id and checkpoint.data_id != data_id:
         return (
             f"the checkpoint and the tables belong to another data folder (id {checkpoint.data_id}; the log has "
-            f"{data_id}): bring back the checkpoints/ and lake/ of this log, or move both away and fill the tables anew"
+            f"{data_id}): restore the checkpoints/ and lake/ of this log, or move both away to fill the tables again"
         )
     if checkpoint.next_seq > next_seq:
         return (
             f"the tables are filled up to record {checkpoint.next_seq}, but the log ends at {next_seq}: it was "
-            "deleted, cut, or restored from an older copy. Bring back the log, or start the gateway once with "
-            "--accept-loss, which continues the log behind that record; to fill the tables anew from this log, move "
+            "deleted, truncated, or restored from an older copy. Restore the log, or start the gateway once with "
+            "--accept-loss, which continues the log after that record; to fill the tables again from this log, move "
             "checkpoints/ and lake/ away"
         )
     return ""
 
 
-def _intended(folder: Path) -> int:
+def _manifest_end(folder: Path) -> int:
     last = max(folder.glob("intents/[0-9]*.json"), default=None)
-    return 0 if last is None else _seq(last.read_bytes(), _Intent, "until_seq")
+    return 0 if last is None else _seq(last.read_bytes(), _Manifest, "until_seq")
 
 
-def _planned(folder: Path) -> int:
+def _planned_end(folder: Path) -> int:
     files = [path for path in folder.glob("spark/offsets/[0-9]*") if path.name.isdecimal()]
     last = max(files, key=lambda path: int(path.name), default=None)
     return 0 if last is None else _seq(last.read_bytes().strip().rpartition(b"\n")[2], _Offset, "seq")
 
 
 def _seq(text: bytes, kind: type[Struct], name: str) -> int:
-    """0 where a file does not hold what it should: the pipeline itself reports that."""
+    """Return a number of a file; 0 if it is damaged, which the pipeline itself reports."""
     try:
         return int(getattr(json.decode(text, type=kind), name))
     except DecodeError:

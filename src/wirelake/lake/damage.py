@@ -1,7 +1,7 @@
-"""Why a table cannot be read, in one sentence: which file of it is damaged or missing, and what to do.
+"""Explain why a table cannot be read: which of its files is damaged or missing, and what to do.
 
-Libraries report damaged files in their own ways: DuckDB as an error with a backtrace of its kernel, delta-rs as a
-DeltaError that names no file, pyarrow as an ArrowInvalid, Spark as pages of Java. All of them come here.
+Libraries report damaged files in their own ways: DuckDB with a backtrace, delta-rs with a DeltaError that names no
+file, pyarrow with an ArrowInvalid, Spark with pages of Java. This turns all of them into one error.
 """
 
 import re
@@ -15,29 +15,29 @@ import pyarrow.parquet as pq
 from msgspec import DecodeError, json
 
 from wirelake.errors import DamagedTableError, WirelakeError
-from wirelake.lake.tables import TABLES, Table
+from wirelake.lake.tables import TABLES, LakeTable
 
-_NAMED: Final = re.compile(r"(?:bronze|silver|gold)/\w+/[^\s\"'|:,;)]+\.parquet")
+_FILE_NAME: Final = re.compile(r"(?:bronze|silver|gold)/\w+/[^\s\"'|:,;)]+\.parquet")
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint.*\.parquet")
 _ADVICE: Final = (
-    "bring the file back from a backup; or move the lake and its checkpoint (checkpoints/tables) away and run "
-    "`wirelake pipeline run`, which fills the tables anew from what the log still has"
+    "restore the file from a backup; or move the lake and its checkpoint (checkpoints/tables) away and run "
+    "`wirelake pipeline run`, which fills the tables again from what is left in the log"
 )
 
 
 def explain(lake: Path, error: BaseException | str, *, look_at_data: bool = False) -> DamagedTableError | None:
-    """Return the damage that this error comes from, or None. `look_at_data` also opens every file of every table."""
+    """Return the damage that caused this error, or None. `look_at_data` also opens every file of every table."""
     written = [table for table in TABLES.values() if (lake / table.folder / "_delta_log").is_dir()]
     for table in written:
         found = _in_log(lake / table.folder / "_delta_log")
         if found is not None:
             return _damage(lake, table, *found)
-    named = _NAMED.search(str(error).replace("%3D", "="))
+    named = _FILE_NAME.search(str(error).replace("%3D", "="))
     for table in written:
         if named is not None and named[0].startswith(f"{table.folder}/"):
             path = lake / named[0]
-            return _damage(lake, table, path, "is damaged" if path.exists() else "is not there")
+            return _damage(lake, table, path, "is damaged" if path.exists() else "is missing")
         found = _in_data(lake, table) if look_at_data and named is None else None
         if found is not None:
             return _damage(lake, table, *found)
@@ -46,7 +46,7 @@ def explain(lake: Path, error: BaseException | str, *, look_at_data: bool = Fals
 
 @contextmanager
 def explained(lake: Path, *, look_at_data: bool = False) -> Iterator[None]:
-    """Raise errors of libraries about damaged files as a DamagedTableError; all others as they are."""
+    """Raise libraries' errors about damaged files as DamagedTableError, and all others as they are."""
     try:
         yield
     except (WirelakeError, AssertionError):
@@ -58,33 +58,33 @@ def explained(lake: Path, *, look_at_data: bool = False) -> Iterator[None]:
         raise damage from error
 
 
-def _damage(lake: Path, table: Table, path: Path, what: str) -> DamagedTableError:
-    """Name the file as it lies below the data folder: where that is concerns nobody who asks for rows."""
+def _damage(lake: Path, table: LakeTable, path: Path, what: str) -> DamagedTableError:
+    """Name the file relative to the data folder: readers of tables need not know where that is."""
     return DamagedTableError(f"{table.name} cannot be read: {path.relative_to(lake.parent)} {what}; {_ADVICE}")
 
 
 def _in_log(folder: Path) -> tuple[Path, str] | None:
-    """The first file of a Delta log that is damaged or missing."""
+    """Return the first file of a Delta log that is damaged or missing, and what is wrong with it."""
     names = sorted(path.name for path in folder.iterdir())
     checkpoints = [found for name in names if (found := _CHECKPOINT.fullmatch(name))]
     for found in checkpoints:
         if not _is_parquet(folder / found[0]):
             return folder / found[0], "is damaged"
     commits = [int(found[1]) for name in names if (found := _COMMIT.fullmatch(name))]
-    summed_up = max((int(found[1]) for found in checkpoints), default=-1)
-    expected = summed_up + 1
-    for version in (each for each in commits if each > summed_up):
+    checkpointed = max((int(found[1]) for found in checkpoints), default=-1)
+    expected = checkpointed + 1
+    for version in (each for each in commits if each > checkpointed):
         if version != expected:
-            return folder / f"{expected:020d}.json", "is not there"
+            return folder / f"{expected:020d}.json", "is missing"
         path = folder / f"{version:020d}.json"
-        reason = _not_json(path)
+        reason = _json_error(path)
         if reason:
             return path, f"is damaged ({reason})"
         expected = version + 1
     return None
 
 
-def _not_json(path: Path) -> str:
+def _json_error(path: Path) -> str:
     lines = path.read_bytes().splitlines()
     for number, line in enumerate(lines, 1):
         try:
@@ -94,14 +94,14 @@ def _not_json(path: Path) -> str:
     return "" if lines else "it is empty"
 
 
-def _in_data(lake: Path, table: Table) -> tuple[Path, str] | None:
+def _in_data(lake: Path, table: LakeTable) -> tuple[Path, str] | None:
     from deltalake import DeltaTable  # noqa: PLC0415 an extra
 
     folder = lake / table.folder
     for row in pa.table(DeltaTable(folder).get_add_actions())["path"].to_pylist():
         path = folder / row
         if not path.exists():
-            return path, "is not there"
+            return path, "is missing"
         if not _is_parquet(path):
             return path, "is damaged"
     return None

@@ -1,4 +1,4 @@
-"""Which tables there are, and how large they are: read from the Delta log alone."""
+"""List the tables and their sizes, from the Delta log alone."""
 
 from pathlib import Path
 
@@ -9,24 +9,24 @@ from msgspec import Struct
 from wirelake.errors import InputError
 from wirelake.lake.damage import explained
 from wirelake.lake.query import NOT_INSTALLED, is_written
-from wirelake.lake.tables import TABLES, Table
+from wirelake.lake.tables import TABLES, LakeTable
 
 
 class TableInfo(Struct, frozen=True):
     name: str
     columns: list[str]
-    version: int  # of the Delta table: one for each commit; -1 while nothing is written
+    version: int  # of the Delta table: one for each commit; -1 if nothing was written yet
     rows: int
     files: int
     bytes: int
-    changed_at_ms: int  # 0 while nothing is written
+    changed_at_ms: int  # 0 if nothing was written yet
 
 
 def tables(lake: Path) -> list[TableInfo]:
     return [_info(lake, table) for table in TABLES.values()]
 
 
-def _info(lake: Path, table: Table) -> TableInfo:
+def _info(lake: Path, table: LakeTable) -> TableInfo:
     columns = list(table.schema.names)
     if not is_written(lake, table):
         return TableInfo(table.name, columns, -1, 0, 0, 0, 0)

@@ -1,11 +1,11 @@
-"""SQL over the tables, read-only and bounded, with DuckDB.
+"""Run SQL over the tables with DuckDB, read-only and bounded.
 
-The database is in memory and holds one view for each table that a statement reads. Before a statement runs, it is
-checked (see statement.py) and the database is closed in: DuckDB may read below the lake's folder and nothing else, and
-its settings are locked. What the pipeline has not written yet is an empty table with the right columns.
+The database is in memory and has one view for each table that a statement reads. Each statement is checked before it
+runs (see statement.py), and the database is sandboxed: DuckDB may read the lake's folder and nothing else, and its
+settings are locked. A table that the pipeline has not written yet is empty, with the right columns.
 
-`query` and `queries` run inside this process: they are for the program's own statements. What users write runs in a
-process of its own: see query_process.py.
+`query` and `run_queries` run in this process: they are for the program's own statements. Users' statements run in a
+separate process: see query_process.py.
 """
 
 import math
@@ -23,9 +23,9 @@ from msgspec import Struct, json
 
 from wirelake.errors import InputError
 from wirelake.lake.damage import explain
-from wirelake.lake.statement import check, quoted
-from wirelake.lake.tables import TABLES, Table
-from wirelake.lake.wording import with_quotes
+from wirelake.lake.sql_quoting import quote_at, quoted
+from wirelake.lake.statement import check
+from wirelake.lake.tables import TABLES, LakeTable
 from wirelake.limits import (
     LAKE_ANSWER_BYTES_MAX,
     LAKE_MEMORY_MIB_MAX,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 NOT_INSTALLED: Final = "reading the tables needs duckdb, deltalake and the Delta extension: install wirelake[lake]"
-MEMORY_EXCEEDED: Final = f"the query exceeded the memory limit of {LAKE_MEMORY_MIB_MAX} MiB: ask for less at a time"
+MEMORY_EXCEEDED: Final = f"the query exceeded the memory limit of {LAKE_MEMORY_MIB_MAX} MiB: read fewer rows or columns"
 _TYPES: Final = {
     pa.int64(): "BIGINT",
     pa.float64(): "DOUBLE",
@@ -51,65 +51,65 @@ _TYPES: Final = {
 }
 
 
-class Column(Struct, frozen=True):
+class ResultColumn(Struct, frozen=True):
     name: str
     type: str
 
 
-class Answer(Struct, frozen=True):
-    columns: list[Column]
+class QueryResult(Struct, frozen=True):
+    columns: list[ResultColumn]
     rows: list[list[Any]]
-    truncated: bool  # there are more rows than the limit let through
+    truncated: bool  # there are more rows than the limit allows
     elapsed_ms: float
 
 
-def query(lake: Path, sql: str, rows_max: int = LAKE_ROWS_MAX, timeout_s: float = LAKE_QUERY_S) -> Answer:
-    """Values that JSON has no word for come as text: times in ISO form, bytes in hex."""
-    return queries(lake, [sql], rows_max, timeout_s)[0]
+def query(lake: Path, sql: str, rows_max: int = LAKE_ROWS_MAX, timeout_s: float = LAKE_QUERY_S) -> QueryResult:
+    """Run one statement. Values that JSON does not have are returned as text: times in ISO format, bytes in hex."""
+    return run_queries(lake, [sql], rows_max, timeout_s)[0]
 
 
-def queries(lake: Path, questions: Sequence[str], rows_max: int, timeout_s: float) -> list[Answer]:
-    """Run several in one database, because opening it takes longer than a small query. The time is for all of them."""
+def run_queries(lake: Path, statements: Sequence[str], rows_max: int, timeout_s: float) -> list[QueryResult]:
+    """Run statements in one database, because opening it takes longer than a small query. They share the time."""
     lake = lake.resolve()
     with explained(lake), closing(open_database(lake)) as database:
-        return run(database, lake, questions, rows_max, timeout_s)
+        return run(database, lake, statements, rows_max, timeout_s)
 
 
 def run(
-    database: "DuckDBPyConnection", lake: Path, questions: Sequence[str], rows_max: int, timeout_s: float
-) -> list[Answer]:
-    """Run the statements in a database made by `open_database`. Use `explained` around it."""
+    database: "DuckDBPyConnection", lake: Path, statements: Sequence[str], rows_max: int, timeout_s: float
+) -> list[QueryResult]:
+    """Run statements in a database of `open_database`. Use `explained` around this."""
     started_s = time.monotonic()
-    answers: list[Answer] = []
+    results: list[QueryResult] = []
     with _limited(database, timeout_s):
-        for question in questions:
-            sql = with_quotes(question)
+        for statement in statements:
+            sql = quote_at(statement)
             for name in check(database, sql):
                 database.execute(f"CREATE OR REPLACE VIEW {name} AS {_view(lake, TABLES[name])}")
             cursor = database.execute(sql)
-            columns = [Column(str(name), str(kind)) for name, kind, *_ in cursor.description or ()]
-            rows, truncated = _fetched(cursor, rows_max)
-            answers.append(Answer(columns, rows, truncated, round((time.monotonic() - started_s) * 1000, 1)))
-    return answers
+            columns = [ResultColumn(str(name), str(kind)) for name, kind, *_ in cursor.description or ()]
+            rows, truncated = _fetch(cursor, rows_max)
+            results.append(QueryResult(columns, rows, truncated, round((time.monotonic() - started_s) * 1000, 1)))
+    return results
 
 
-def is_written(lake: Path, table: Table) -> bool:
+def is_written(lake: Path, table: LakeTable) -> bool:
     return (lake / table.folder / "_delta_log").is_dir()
 
 
 def open_database(lake: Path) -> "DuckDBPyConnection":
-    """Open a database that can read the lake and nothing else. `lake` is resolved."""
+    """Open a database that can read the lake and nothing else. `lake` must be resolved."""
     import duckdb  # noqa: PLC0415
     import duckdb_extension_delta  # noqa: PLC0415
 
-    found = [file for place in duckdb_extension_delta.__path__ for file in Path(place).rglob("*.duckdb_extension")]
+    found = [file for folder in duckdb_extension_delta.__path__ for file in Path(folder).rglob("*.duckdb_extension")]
     if not found:
         raise InputError(NOT_INSTALLED)
     database = duckdb.connect(
         config={
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
-            # Checking the signature of an installed package takes 0.2 s each time; no other extension is ever loaded.
+            # Checking the signature of the installed package takes 0.2 s each time; no other extension is loaded.
             "allow_unsigned_extensions": "true",
             "memory_limit": f"{LAKE_MEMORY_MIB_MAX}MiB",
             "threads": LAKE_THREADS_MAX,
@@ -119,15 +119,15 @@ def open_database(lake: Path) -> "DuckDBPyConnection":
     for schema in dict.fromkeys(name.partition(".")[0] for name in TABLES):
         database.execute(f"CREATE SCHEMA {schema}")
     database.execute("SET TimeZone = 'UTC'")
-    database.execute("SET temp_directory = ''")  # what does not fit in memory is refused, not spilled
-    database.execute("SET python_enable_replacements = false")  # a name is a table, not a variable of this program
+    database.execute("SET temp_directory = ''")  # refuse what does not fit in memory, instead of spilling it
+    database.execute("SET python_enable_replacements = false")  # names are tables, not variables of this program
     database.execute(f"SET allowed_directories = [{quoted(str(lake) + '/')}]")
     database.execute("SET enable_external_access = false")
     database.execute("SET lock_configuration = true")
     return database
 
 
-def _view(lake: Path, table: Table) -> str:
+def _view(lake: Path, table: LakeTable) -> str:
     if is_written(lake, table):
         return f"SELECT * FROM delta_scan({quoted(str(lake / table.folder))})"  # noqa: S608 our own path
     columns = [f'CAST(NULL AS {_TYPES[field.type]}) AS "{field.name}"' for field in table.schema]
@@ -136,10 +136,10 @@ def _view(lake: Path, table: Table) -> str:
 
 @contextmanager
 def _limited(database: "DuckDBPyConnection", timeout_s: float) -> Iterator[None]:
-    late = threading.Event()
+    timed_out = threading.Event()
 
     def interrupt() -> None:
-        late.set()
+        timed_out.set()
         database.interrupt()
 
     timer = threading.Timer(timeout_s, interrupt)
@@ -148,8 +148,8 @@ def _limited(database: "DuckDBPyConnection", timeout_s: float) -> Iterator[None]
     try:
         yield
     except BaseException as error:
-        database.interrupt()  # a Ctrl-C ends the wait for DuckDB's threads, not the threads
-        if late.is_set() and isinstance(error, Exception):
+        database.interrupt()  # Ctrl-C ends the wait for DuckDB's threads, not the threads
+        if timed_out.is_set() and isinstance(error, Exception):
             raise InputError(time_exceeded(timeout_s)) from error
         raise
     finally:
@@ -159,14 +159,14 @@ def _limited(database: "DuckDBPyConnection", timeout_s: float) -> Iterator[None]
 
 @contextmanager
 def explained(lake: Path) -> Iterator[None]:
-    """Raise what DuckDB reports as an InputError, in its own words, which point at the place in the SQL; or as a
-    DamagedTableError, where it could not read a file.
+    """Raise DuckDB's errors as InputError with its own text, which points at the position in the SQL; or as
+    DamagedTableError, if it could not read a file.
     """
     try:
         import duckdb  # noqa: PLC0415 an extra, and slow to import
     except ImportError as error:
         raise InputError(NOT_INSTALLED) from error
-    of_files = (duckdb.IOException, duckdb.InvalidInputException, duckdb.InternalException, duckdb.FatalException)
+    file_errors = (duckdb.IOException, duckdb.InvalidInputException, duckdb.InternalException, duckdb.FatalException)
     try:
         yield
     except ImportError as error:
@@ -180,18 +180,18 @@ def explained(lake: Path) -> Iterator[None]:
     except (duckdb.OutOfMemoryException, MemoryError) as error:
         raise InputError(MEMORY_EXCEEDED) from error
     except duckdb.Error as error:
-        damage = explain(lake, error) if isinstance(error, of_files) else None
+        damage = explain(lake, error) if isinstance(error, file_errors) else None
         if damage is not None:
             raise damage from error
-        # Where the files lie is nobody's business who asks for rows.
+        # Readers of tables need not know where the files are.
         raise InputError(str(error).replace("file://", "").replace(f"{lake}/", "")) from error
 
 
 def time_exceeded(timeout_s: float) -> str:
-    return f"no answer within {timeout_s:g} s, the time limit of the query: ask for less, or for a shorter time"
+    return f"no result within the time limit of {timeout_s:g} s: read fewer rows, or a shorter range of time"
 
 
-def _fetched(cursor: "DuckDBPyConnection", rows_max: int) -> tuple[list[list[Any]], bool]:
+def _fetch(cursor: "DuckDBPyConnection", rows_max: int) -> tuple[list[list[Any]], bool]:
     rows: list[list[Any]] = []
     size = 0
     while chunk := cursor.fetchmany(min(LAKE_ROWS_AT_ONCE, rows_max + 1 - len(rows))):
@@ -202,7 +202,8 @@ def _fetched(cursor: "DuckDBPyConnection", rows_max: int) -> tuple[list[list[Any
             size += len(json.encode(row))
             if size > LAKE_ANSWER_BYTES_MAX:
                 if not rows:
-                    raise InputError(f"one row is {size} bytes long, over the limit of {LAKE_ANSWER_BYTES_MAX}")
+                    limit = f"the limit of {LAKE_ANSWER_BYTES_MAX}"
+                    raise InputError(f"one row has {size} bytes, more than {limit}: select fewer columns")
                 return rows, True
             rows.append(row)
     return rows, False

@@ -1,7 +1,7 @@
-"""Run users' queries in processes of their own, with limits that hold whatever the query does.
+"""Run users' queries in separate processes, with limits that hold whatever the query does.
 
-A process is started for the first query and used again while it is healthy. One that does not answer in time, is no
-longer wanted, or dies, is killed; the next query gets a new one.
+A process is started for the first query and reused while it is healthy. One that does not reply in time, whose query is
+cancelled, or that dies is killed; the next query gets a new one.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import json
 
 from wirelake.errors import DamagedTableError, InputError, StateError
-from wirelake.lake.query import MEMORY_EXCEEDED, Answer, time_exceeded
+from wirelake.lake.query import MEMORY_EXCEEDED, QueryResult, time_exceeded
 from wirelake.lake.query_worker import (
     ANSWER,
     DAMAGED,
@@ -37,23 +37,23 @@ from wirelake.limits import (
     LAKE_ROWS_MAX,
 )
 
-# What the interpreter needs to start. Nothing else of the environment is anything a query should be able to see.
+# What the interpreter needs to start. A query must not be able to see anything else of the environment.
 _ENVIRONMENT: Final = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "HOME", "TMPDIR")
 _REPLY_BYTES_MAX: Final = LAKE_ANSWER_BYTES_MAX + LAKE_REPLY_EXTRA_BYTES
 _READ_BYTES: Final = 256 * 1024
 
 
-def query(lake: Path, sql: str, rows_max: int = LAKE_ROWS_MAX, timeout_s: float = LAKE_QUERY_S) -> Answer:
+def query(lake: Path, sql: str, rows_max: int = LAKE_ROWS_MAX, timeout_s: float = LAKE_QUERY_S) -> QueryResult:
     """Run one query in a process that ends with it."""
     process = QueryProcess(lake)
     try:
-        return json.decode(process.run(Query(sql, rows_max, timeout_s)), type=Answer)
+        return json.decode(process.run(Query(sql, rows_max, timeout_s)), type=QueryResult)
     finally:
         process.close()
 
 
 class QueryProcess:
-    """One process and its pipes. `kill` may be called by any thread; the rest belongs to one at a time."""
+    """One process and its pipes. Any thread may call `kill`; only one at a time may call the rest."""
 
     def __init__(self, lake: Path) -> None:
         self.is_usable = True
@@ -69,12 +69,12 @@ class QueryProcess:
             start_new_session=True,  # Ctrl-C is for the parent
         )
         if self._process.stdin is None or self._process.stdout is None:
-            raise TypeError("a process with pipes has pipes")
+            raise TypeError("Popen did not create the pipes")
         self._requests, self._replies = self._process.stdin, self._process.stdout
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it can be given another query: it ends by itself when it has had none for a while."""
+        """Whether it can run another query: it exits if it has had none for some time."""
         return self.is_usable and time.monotonic() - self._used_s < LAKE_PROCESS_REUSE_S
 
     @property
@@ -82,8 +82,9 @@ class QueryProcess:
         return self._process.poll() is not None
 
     def run(self, query: Query) -> bytes:
-        """Return an `Answer` as JSON. InputError says why there is none, DamagedTableError which table cannot be read;
-        StateError that it was killed meanwhile.
+        """Return a `QueryResult` as JSON.
+
+        Raise InputError if there is none, DamagedTableError if a table cannot be read, StateError if it was cancelled.
         """
         try:
             if not self._is_ready:
@@ -115,13 +116,13 @@ class QueryProcess:
         return body
 
     def kill(self) -> None:
-        """End it now, whatever it is doing. Does not wait for it."""
+        """Kill the process, whatever it is doing. Do not wait for it."""
         self.is_usable = False
         self._is_cancelled = True
         self._process.kill()
 
     def close(self) -> None:
-        """End it and let its pipes go."""
+        """Kill the process and close its pipes."""
         self.kill()
         self._process.wait()
         self._requests.close()
@@ -135,7 +136,7 @@ class QueryProcess:
         return self._read(1, deadline_s), self._read(size - 1, deadline_s)
 
     def _read(self, size: int, deadline_s: float) -> bytes:
-        readable = select.poll()  # select() knows descriptors up to 1024 only
+        readable = select.poll()  # select() is limited to descriptors below 1024
         readable.register(self._replies, select.POLLIN)
         parts: list[bytes] = []
         while size:
@@ -151,7 +152,7 @@ class QueryProcess:
 
 
 class QueryPool:
-    """Processes that wait for the next query. Whoever asks limits how many run at once."""
+    """Idle processes for the next queries. The caller limits how many run at once."""
 
     def __init__(self, lake: Path) -> None:
         self._lake = lake
@@ -164,7 +165,7 @@ class QueryPool:
         return PooledQuery(self, Query(sql, rows_max, timeout_s))
 
     def take(self, running: "PooledQuery") -> QueryProcess:
-        """Return a process for this query; StateError if it is no longer wanted."""
+        """Return a process for this query. Raise StateError if the query was cancelled."""
         with self._lock:
             process = self._idle.pop() if self._idle else None
         if process is not None and not process.is_fresh:
@@ -173,11 +174,11 @@ class QueryPool:
         if process is None:
             process = QueryProcess(self._lake)
         with self._lock:
-            is_wanted = not (self._closed or running.is_cancelled)
-            if is_wanted:
+            is_needed = not (self._closed or running.is_cancelled)
+            if is_needed:
                 running.process = process
                 self._running.add(running)
-        if not is_wanted:
+        if not is_needed:
             process.close()
             raise StateError("the query was cancelled")
         return process
@@ -199,7 +200,7 @@ class QueryPool:
                 running.process.kill()
 
     def reap(self) -> None:
-        """Let go of those that ended because there was nothing to do."""
+        """Close processes that exited because they were idle."""
         with self._lock:
             ended = [process for process in self._idle if process.has_ended]
             self._idle = [process for process in self._idle if process not in ended]
@@ -207,7 +208,7 @@ class QueryPool:
             process.close()
 
     def close(self) -> None:
-        """End all of them: queries under way fail at once."""
+        """Close all processes. Running queries fail at once."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -228,7 +229,7 @@ class PooledQuery:
         self._query = query
 
     def run(self) -> bytes:
-        """Return an `Answer` as JSON: see `QueryProcess.run`."""
+        """Return a `QueryResult` as JSON: see `QueryProcess.run`."""
         process = self._pool.take(self)
         try:
             return process.run(self._query)

@@ -1,7 +1,7 @@
 """The process that runs users' queries, one at a time: `python -m wirelake.lake.query_worker LAKE`.
 
 It limits its own memory, so that a query that needs more fails here and nowhere else. Requests come on standard input
-and replies go to standard output, each with its length in front. At the end of the input, the process ends, whatever it
+and replies go to standard output, each preceded by its length. At the end of the input the process exits, whatever it
 is doing: its parent is gone.
 """
 
@@ -29,12 +29,12 @@ from wirelake.limits import (
 
 LENGTH_BYTES: Final = 8
 READY: Final = b"r"  # ready for a query
-ANSWER: Final = b"a"  # an `Answer` as JSON
-LAST_ANSWER: Final = b"A"  # the same, and the process ends
-REFUSAL: Final = b"e"  # why there is no answer
+ANSWER: Final = b"a"  # a `QueryResult` as JSON
+LAST_ANSWER: Final = b"A"  # the same, and the process exits
+REFUSAL: Final = b"e"  # why there is no result
 LAST_REFUSAL: Final = b"E"
-DAMAGED: Final = b"d"  # which table cannot be read, and the process ends
-_RECURSION_MAX: Final = 10_000  # of a statement's tree: DuckDB has a limit of its own for expressions
+DAMAGED: Final = b"d"  # which table cannot be read; the process exits
+_RECURSION_MAX: Final = 10_000  # of a statement's tree: DuckDB limits expressions itself
 _HELD: Final = re.compile(r"VmData:\s*(\d+) kB")
 
 
@@ -50,7 +50,7 @@ def frame(kind: bytes, body: bytes) -> bytes:
 
 def main(lake: Path) -> None:
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # whatever a library prints is no reply
+    os.dup2(2, 1)  # what a library prints is no reply
     limit_process()
     requests: queue.SimpleQueue[Query] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin.buffer, requests), daemon=True).start()
@@ -84,7 +84,7 @@ def main(lake: Path) -> None:
 
 
 def limit_process() -> None:
-    """Limit what this process can allocate, forbid it to write files and core dumps, and let others go first."""
+    """Limit the memory of this process, forbid it to write files and core dumps, and lower its priority."""
     data_bytes = (LAKE_MEMORY_MIB_MAX + LAKE_PROCESS_EXTRA_MIB) * MIB
     resource.setrlimit(resource.RLIMIT_DATA, (data_bytes, data_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -107,7 +107,7 @@ def _send(replies: BinaryIO, kind: bytes, body: bytes) -> None:
 
 
 def _held_mib() -> int:
-    """Return what the process has allocated and not given back, as its limit counts it."""
+    """Return what the process has allocated and not released, as its limit counts it."""
     found = _HELD.search(Path("/proc/self/status").read_text())
     return int(found[1]) // 1024 if found is not None else 0
 

@@ -1,6 +1,6 @@
 """Check a user's SQL before it runs: one SELECT that reads the lake's tables and nothing else.
 
-DuckDB parses the statement and returns its syntax tree as JSON; the tree is searched for everything that a statement
+DuckDB parses the statement and returns its syntax tree as JSON, in which this searches for everything that a statement
 can read from. Only the lake's tables, common table expressions in scope, and table functions that make rows out of
 their own arguments are accepted. Configuration alone would not do: `delta_scan` opens files and connections by itself,
 without asking DuckDB whether that is allowed.
@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from wirelake.errors import InputError
+from wirelake.lake.sql_quoting import quoted
 from wirelake.lake.tables import TABLES
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-# Rows made out of the arguments: no file, no setting, no catalog, no SQL in a string.
+# Functions that make rows from their arguments: no file, no setting, no catalog, no SQL in a string.
 TABLE_FUNCTIONS: Final = frozenset(
     {
         "generate_series",
@@ -30,7 +31,7 @@ TABLE_FUNCTIONS: Final = frozenset(
         "unnest",
     }
 )
-# What describes this database or the process it runs in, runs SQL in a string, or writes something.
+# Functions that describe this database or its process, run SQL in a string, or write something.
 DENIED_FUNCTIONS: Final = frozenset(
     {
         "current_setting",
@@ -52,34 +53,29 @@ CATALOG_TABLES: Final = frozenset({"information_schema.tables", "information_sch
 _CATALOGS: Final = frozenset({"", "memory"})
 
 
-def quoted(text: str) -> str:
-    """Text as SQL writes it."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 def check(database: "DuckDBPyConnection", sql: str) -> frozenset[str]:
     """Return the names of the tables that the statement reads; InputError if it is not one SELECT over them."""
     statements = database.extract_statements(sql)
     if not statements:
-        raise InputError("there is nothing to ask: give one SELECT")
+        raise InputError("the statement is empty: write one SELECT")
     if len(statements) != 1:
-        raise InputError(f"one statement at a time; this is {len(statements)}")
+        raise InputError(f"one statement at a time: there are {len(statements)}")
     kind = str(statements[0].type).rpartition(".")[2]
     if kind != "SELECT":
-        raise InputError(f"the tables can be read only: SELECT, not {kind}")
+        raise InputError(f"the tables are read-only: use SELECT, not {kind}")
     try:
         # Not as a parameter: for its first one, DuckDB imports pandas.
         row = database.execute(f"SELECT json_serialize_sql({quoted(sql)})").fetchone()
         tree = json.loads(row[0]) if row is not None else {"error": True}
-        if tree["error"]:  # PRAGMA is a SELECT for some purposes
-            raise InputError("the tables can be read only: SELECT, and not PRAGMA")
+        if tree["error"]:  # DuckDB reports some PRAGMAs as SELECT
+            raise InputError("the tables are read-only: use SELECT, not PRAGMA")
         return frozenset(_tables(tree["statements"], frozenset()))
     except RecursionError as error:
         raise InputError("the statement is nested too deeply") from error
 
 
 def _tables(node: Any, names: frozenset[str]) -> Iterator[str]:
-    """Walk the tree; `names` are those of the common table expressions in scope."""
+    """Walk the tree. `names` are the common table expressions in scope."""
     if isinstance(node, list):
         for item in node:
             yield from _tables(item, names)
@@ -87,7 +83,7 @@ def _tables(node: Any, names: frozenset[str]) -> Iterator[str]:
         return
     if "cte_map" in node:
         for entry in node["cte_map"]["map"]:
-            yield from _tables(entry["value"], names)  # sees those before it, not itself
+            yield from _tables(entry["value"], names)  # it sees those before it, but not itself
             names |= {entry["key"].lower()}
         node = {key: value for key, value in node.items() if key != "cte_map"}
     kind = node.get("type")

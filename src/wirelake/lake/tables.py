@@ -1,8 +1,9 @@
-"""Every table of the lake, in one place: its columns, and what its files are grouped by.
+"""Every table of the lake: its columns, and the columns that partition its files.
 
-`at` is when the gateway saw it, UTC; `seq` is the position in the log, unique with `node`. `day` is the day of `at`:
-it groups a table's files, so that a query about a day reads that day. Where a row may still change (an open session, an
-unacked delivery), `settled` says whether it can: such rows lie in files of their own, which every batch replaces.
+`at` is when the gateway saw it, in UTC; `seq` is the position in the log, unique with `node`. `day` is the day of `at`:
+it partitions a table, so that a query about a day reads the files of that day only. In tables whose rows may still
+change (an open session, an unacked delivery), `settled` is false for such rows: they are in files of their own, which
+every batch replaces.
 """
 
 from typing import Any, Final
@@ -22,39 +23,39 @@ _PLACE: Final = (("seq", INT), ("at", TIME), ("node", TEXT), ("protocol", TEXT))
 _COUNTS: Final = (("p50_ms", REAL), ("p95_ms", REAL), ("p99_ms", REAL))
 
 
-class Table(Struct, frozen=True):
+class LakeTable(Struct, frozen=True):
     name: str  # "silver.messages"
     schema: Any  # pa.Schema
-    grouped_by: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = ()
 
     @property
     def folder(self) -> str:
-        """Below the data folder's lake/."""
+        """The table's folder, relative to the data folder's lake/."""
         return self.name.replace(".", "/")
 
     @property
-    def settles(self) -> bool:
-        """Whether rows of it may still change."""
-        return "settled" in self.grouped_by
+    def has_open_rows(self) -> bool:
+        """Whether some of its rows may still change."""
+        return "settled" in self.partition_by
 
 
-def _table(name: str, *columns: tuple[str, Any], grouped_by: tuple[str, ...] = ()) -> Table:
+def _table(name: str, *columns: tuple[str, Any], partition_by: tuple[str, ...] = ()) -> LakeTable:
     grouping = {"day": DAY, "settled": FLAG}
-    extra = [(column, grouping[column]) for column in grouped_by if column in grouping]
-    return Table(name, pa.schema([*columns, *extra]), grouped_by)
+    extra = [(column, grouping[column]) for column in partition_by if column in grouping]
+    return LakeTable(name, pa.schema([*columns, *extra]), partition_by)
 
 
 FRAMES: Final = _table(
-    "bronze.frames",  # a record of the event log: a frame as it was on the wire, or something that happened
+    "bronze.frames",  # a record of the event log: a frame as it was on the wire, or another event
     *_PLACE,
     ("event", TEXT),  # frame, open, login, refuse, close, quarantine, fault, publish, deliver, ack, expire, counters …
-    ("direction", TEXT),  # in, out; empty where nothing travelled
+    ("direction", TEXT),  # in, out; empty if the event is no frame
     ("session", TEXT),  # of the connection, or the device
     ("identity", TEXT),  # who had logged in
     ("peer", TEXT),  # HOST:PORT
-    ("frame", BYTES),  # the bytes of the wire (magline: data opened, sids zero)
-    ("note", TEXT),  # JSON: what else there is to say
-    grouped_by=("day",),
+    ("frame", BYTES),  # the bytes on the wire (of an encrypted protocol: decrypted, without session ids)
+    ("note", TEXT),  # JSON: details of the event
+    partition_by=("day",),
 )
 MESSAGES: Final = _table(
     "silver.messages",  # a decoded frame
@@ -67,14 +68,14 @@ MESSAGES: Final = _table(
     ("topic", TEXT),
     ("service", TEXT),
     ("op", TEXT),
-    ("correlation", TEXT),  # what the answer is found by, within a session
-    ("status", TEXT),  # "ok", or the failure's text; null where there is no such thing
+    ("correlation", TEXT),  # what pairs a response with its request, within a session
+    ("status", TEXT),  # "ok", or the text of the failure; null if it is no response
     ("fields", TEXT),  # JSON
-    ("payload", BYTES),  # bytes that are no fields
-    ("more", INT),  # how many parts of the same answer still follow; null where it is no answer
+    ("payload", BYTES),  # bytes that are not fields
+    ("more", INT),  # how many parts of the same response follow; null if it is no response
     ("bytes", INT),  # of the frame
-    ("decoder", TEXT),  # "comet/1"
-    grouped_by=("protocol", "day"),
+    ("decoder", TEXT),  # protocol and version of the decoder: "NAME/1"
+    partition_by=("protocol", "day"),
 )
 QUARANTINE: Final = _table(
     "silver.quarantine",  # bytes that could not be decoded
@@ -83,33 +84,33 @@ QUARANTINE: Final = _table(
     ("session", TEXT),
     ("identity", TEXT),
     ("reason", TEXT),  # the stable code of a ProtocolError
-    ("text", TEXT),  # the same in words
+    ("text", TEXT),  # the same as text
     ("offset", INT),  # of the bad byte
     ("frame", BYTES),
-    ("decoder", TEXT),  # who refused it
-    grouped_by=("protocol", "day"),
+    ("decoder", TEXT),  # which decoder refused it
+    partition_by=("protocol", "day"),
 )
 DEVICE_COMMANDS: Final = _table(
-    "silver.device_commands",  # an apostol command, put together from its packets
-    *_PLACE,  # of the packet that settled it; of the first, while open
+    "silver.device_commands",  # a command of a device or to it, assembled from its packets
+    *_PLACE,  # of the packet that completed it; of the first, while open
     ("serial", TEXT),  # of a broadcast, the device that it came from or went to
     ("device_type", INT),  # 255 for a broadcast
     ("command_no", INT),
     ("direction", TEXT),
-    ("answer", FLAG),  # whether it answers one of the other side
+    ("answer", FLAG),  # whether it responds to a command of the other side
     ("packets", INT),
-    ("repeats", INT),  # packets that came more than once
+    ("repeats", INT),  # packets that arrived more than once
     ("first_at", TIME),
     ("done_at", TIME),
     ("state", TEXT),  # complete, expired, refused; open while packets are missing
     ("command_type", INT),
     ("error", INT),  # the device's error number
-    ("device_time", TIME),  # what the device's own clock said
+    ("device_time", TIME),  # by the device's own clock
     ("data", BYTES),
     ("fields", TEXT),  # JSON
     ("reason", TEXT),  # why refused
     ("decoder", TEXT),
-    grouped_by=("settled", "day"),
+    partition_by=("settled", "day"),
 )
 READINGS: Final = _table(
     "silver.readings",  # one value of one reading of a device
@@ -119,20 +120,20 @@ READINGS: Final = _table(
     ("type", INT),  # which reading, in the device's numbers
     ("value", REAL),
     ("decoder", TEXT),
-    grouped_by=("day",),
+    partition_by=("day",),
 )
 RECORDS: Final = _table(
-    "silver.records",  # one sisdb record
+    "silver.records",  # a record that a request wrote into a table of a service
     *_PLACE,
     ("identity", TEXT),
     ("service", TEXT),
     ("key", TEXT),
     ("sdb", TEXT),  # the table within the data set
-    ("time", INT),  # as it was given
-    ("recorded_at", TIME),  # what `time` says, where that can be seconds or milliseconds since 1970; else `at`
+    ("time", INT),  # as the client gave it
+    ("recorded_at", TIME),  # `time`, if it can be seconds or milliseconds since 1970; else `at`
     ("fields", TEXT),  # JSON
     ("decoder", TEXT),
-    grouped_by=("day",),  # of `recorded_at`
+    partition_by=("day",),  # of `recorded_at`
 )
 NOTIFICATIONS: Final = _table(
     "silver.notifications",  # a notification of a durable topic
@@ -141,27 +142,27 @@ NOTIFICATIONS: Final = _table(
     ("topic", TEXT),
     ("position", INT),  # in its topic
     ("type", INT),
-    ("publisher", TEXT),  # whose publish it was
+    ("publisher", TEXT),  # the identity that published it
     ("content", BYTES),
-    grouped_by=("day",),
+    partition_by=("day",),
 )
 DELIVERIES: Final = _table(
     "silver.deliveries",  # one notification for one identity
-    *_PLACE,  # of the first sending
+    *_PLACE,  # of the first send
     ("id", TEXT),
     ("topic", TEXT),
     ("position", INT),
     ("identity", TEXT),
-    ("session", TEXT),  # the first it was sent on
+    ("session", TEXT),  # the first session it was sent to
     ("first_sent_at", TIME),
     ("acked_at", TIME),
-    ("attempts", INT),  # sendings
+    ("attempts", INT),  # sends
     ("state", TEXT),  # pending, acked, expired
-    ("latency_ms", REAL),  # from the first sending to the ack
-    grouped_by=("settled", "day"),
+    ("latency_ms", REAL),  # from the first send to the ack
+    partition_by=("settled", "day"),
 )
 CALLS: Final = _table(
-    "silver.calls",  # a request to a service and its answer
+    "silver.calls",  # a request to a service and its response
     *_PLACE,  # of the request
     ("session", TEXT),
     ("requester", TEXT),
@@ -171,13 +172,13 @@ CALLS: Final = _table(
     ("asked_at", TIME),
     ("answered_at", TIME),
     ("latency_ms", REAL),
-    ("answers", INT),  # packets of the answer
+    ("answers", INT),  # parts of the response
     ("status", TEXT),  # ok, the failure's text, open, unanswered
-    grouped_by=("settled", "day"),
+    partition_by=("settled", "day"),
 )
 SESSIONS: Final = _table(
     "silver.sessions",  # one connection
-    *_PLACE,  # of the opening
+    *_PLACE,  # of the open
     ("session", TEXT),
     ("identity", TEXT),
     ("peer", TEXT),
@@ -188,37 +189,37 @@ SESSIONS: Final = _table(
     ("frames_out", INT),
     ("bytes_in", INT),
     ("bytes_out", INT),
-    grouped_by=("settled", "day"),
+    partition_by=("settled", "day"),
 )
 TALLIES: Final = _table(
-    "silver.tallies",  # a stretch between two counters records of the log, as counted by both sides
+    "silver.tallies",  # an interval between two counters records of the log, as counted by both sides
     ("node", TEXT),
     ("from_seq", INT),
     ("until_seq", INT),
     ("hour", TIME),
     ("protocol", TEXT),
-    ("counted", INT),  # frames in, by the gateway's word; null where it could not say: it was killed
-    ("received", INT),  # frames in, in the log, with those that were quarantined at the door
+    ("counted", INT),  # frames in, as the gateway counted them; null if it was killed before it could
+    ("received", INT),  # frames in, in the log, with those that the gateway quarantined
     ("decoded", INT),
     ("quarantined", INT),
     ("counted_out", INT),
     ("sent", INT),
-    ("missing", INT),  # records that the log numbered in this stretch and that no task read; null where there are none
-    grouped_by=("settled", "day"),
+    ("missing", INT),  # records of this interval that no task read; null if there are none
+    partition_by=("settled", "day"),
 )
 BATCHES: Final = _table(
-    "silver.batches",  # an hour of one protocol in one batch of the pipeline, or something that the batch dropped
+    "silver.batches",  # an hour of one protocol in one batch of the pipeline, or what the batch dropped
     ("batch", INT),
     ("hour", TIME),
-    ("protocol", TEXT),  # empty for records of none
+    ("protocol", TEXT),  # empty for records without one
     ("from_seq", INT),  # of the batch
     ("until_seq", INT),
-    ("records", INT),  # that its tasks read and the driver committed; null in the hour in which it began to count
+    ("records", INT),  # that its tasks read and the driver committed; null in the hour in which counting began
     ("received", INT),  # of these, frames in
     ("sent", INT),  # of these, frames out
-    ("what", TEXT),  # was dropped: records_lost, records_removed, calls_given_up, acks_forgotten …; null otherwise
+    ("what", TEXT),  # what was dropped: records_lost, records_removed, calls_given_up, acks_forgotten …; null otherwise
     ("dropped", INT),  # how many
-    grouped_by=("day",),
+    partition_by=("day",),
 )
 TRAFFIC_MINUTE: Final = _table(
     "gold.traffic_minute",  # a minute of one protocol's frames of one name in one direction
@@ -229,10 +230,10 @@ TRAFFIC_MINUTE: Final = _table(
     ("frames", INT),
     ("bytes", INT),
     ("errors", INT),
-    grouped_by=("day",),
+    partition_by=("day",),
 )
 DEVICE_LATEST: Final = _table(
-    "gold.device_latest",  # a device as it was last heard
+    "gold.device_latest",  # the latest values of a device
     ("serial", TEXT),
     ("device_type", INT),
     ("at", TIME),
@@ -243,31 +244,31 @@ DEVICE_LATEST: Final = _table(
     ("readings_at", TIME),
 )
 DELIVERY_MINUTE: Final = _table(
-    "gold.delivery_minute",  # a minute of one topic's deliveries, by the first sending
+    "gold.delivery_minute",  # a minute of one topic's deliveries, by the first send
     ("minute", TIME),
     ("topic", TEXT),
     ("deliveries", INT),
     ("acked", INT),
     ("pending", INT),
     ("expired", INT),
-    ("attempts", INT),  # sendings
+    ("attempts", INT),  # sends
     *_COUNTS,
-    grouped_by=("day",),
+    partition_by=("day",),
 )
 CALL_MINUTE: Final = _table(
-    "gold.call_minute",  # a minute of one operation's calls, by the asking
+    "gold.call_minute",  # a minute of one operation's calls, by the request
     ("minute", TIME),
     ("protocol", TEXT),
     ("service", TEXT),
     ("op", TEXT),
     ("calls", INT),
     ("failed", INT),
-    ("open", INT),  # without an answer yet
+    ("open", INT),  # without a response yet
     *_COUNTS,
-    grouped_by=("day",),
+    partition_by=("day",),
 )
 BARS_MINUTE: Final = _table(
-    "gold.bars_minute",  # a minute of one key's prices, from sisdb records with a `newp`
+    "gold.bars_minute",  # a minute of one key's prices, from records with a `newp`
     ("minute", TIME),
     ("key", TEXT),
     ("sdb", TEXT),
@@ -276,18 +277,18 @@ BARS_MINUTE: Final = _table(
     ("low", REAL),
     ("close", REAL),
     ("count", INT),  # of prices
-    grouped_by=("day",),
+    partition_by=("day",),
 )
 LEDGER: Final = _table(
-    "gold.ledger",  # an hour of one protocol: what came in, and what became of it
+    "gold.ledger",  # an hour of one protocol: what was received, and what became of it
     ("hour", TIME),
     ("protocol", TEXT),
     ("counted", INT),  # by the gateway
     ("received", INT),
-    ("uncounted", INT),  # received after the last counters, or before a crash that kept them from being written
+    ("uncounted", INT),  # received after the last counters, or before a crash that prevented them
     ("decoded", INT),
     ("quarantined", INT),
-    ("waiting", INT),  # apostol packets of commands that are open
+    ("waiting", INT),  # packets of open commands
     ("commands", INT),
     ("commands_complete", INT),
     ("commands_expired", INT),
@@ -298,18 +299,18 @@ LEDGER: Final = _table(
     ("deliveries_pending", INT),
     ("deliveries_expired", INT),
     ("balanced", FLAG),
-    ("why", TEXT),  # which sum does not add up, and by how much
+    ("why", TEXT),  # which sums differ, and by how much
     ("scanned", INT),  # frames in that the pipeline's tasks read from the log
-    ("committed", INT),  # frames in that its driver committed; null before it kept an account
+    ("committed", INT),  # frames in that its driver committed; null before it counted
     ("records", INT),  # of any kind, in bronze.frames
-    ("records_committed", INT),  # of any kind, by the driver's account; null before it kept one
-    ("missing", INT),  # records that the log numbered and no task read
+    ("records_committed", INT),  # of any kind, as the driver counted them; null before it did
+    ("missing", INT),  # records that no task read
     ("lost", INT),  # records that were damaged in the log
     ("removed", INT),  # records that retention removed before they were read
     ("dropped", INT),  # what a limit made the pipeline forget or give up
     ("dropped_by", TEXT),  # the same by name: "acks_forgotten 3, calls_given_up 1"
-    ("files_missing", INT),  # of the tables it is made of, on this day
-    grouped_by=("day",),
+    ("files_missing", INT),  # of the tables it is computed from, on this day
+    partition_by=("day",),
 )
 
 TABLES: Final = {

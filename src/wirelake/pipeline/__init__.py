@@ -1,1 +1,1 @@
-"""From the log to tables, on Spark. What decodes and settles is pure: it needs no Spark session."""
+"""From the log to tables, on Spark. Decoding and reducing are pure: they need no Spark session."""

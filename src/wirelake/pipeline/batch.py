@@ -1,6 +1,6 @@
-"""One micro-batch: one Spark job, an intent, a commit for each table.
+"""Run one micro-batch: one Spark job, a manifest, and a commit for each table.
 
-spans ─▶ land ─▶ shuffle by bucket, sort ─▶ settle ─▶ reports ─▶ intent ─▶ commits ─▶ the log's position
+spans ─▶ ingest ─▶ shuffle by bucket, sort ─▶ reduce ─▶ reports ─▶ manifest ─▶ commits ─▶ consumer position in the log
 """
 
 import logging
@@ -17,19 +17,31 @@ from wirelake.limits import PIPELINE_VIEW_WAIT_S
 from wirelake.log.segments.consumer_offsets import ConsumerOffsets
 from wirelake.log.segments.range_reader import Gap
 from wirelake.log.segments.reader import LogReader
-from wirelake.pipeline.accounts import HOUR_US, RECORDS_LOST, RECORDS_REMOVED, account_rows, joined
-from wirelake.pipeline.bucket import Bucketing
-from wirelake.pipeline.commits import Commits, committing
-from wirelake.pipeline.file_checks import FileChecks
-from wirelake.pipeline.intents import Intent, Intents
-from wirelake.pipeline.land import Landing
-from wirelake.pipeline.memory.assembly import RULES, Rules
-from wirelake.pipeline.memory.outcome import minutes_of
-from wirelake.pipeline.parquet import FileAction, write
-from wirelake.pipeline.places import Places
-from wirelake.pipeline.reports import REPORTS, SHUFFLED, Bucketed, Landed, Report, read_report
-from wirelake.pipeline.spans import Span
-from wirelake.pipeline.stream import CONSUMER, Stream, sync_offsets
+from wirelake.pipeline.commit.checkpoint import CONSUMER, StreamIdentity, sync_offsets
+from wirelake.pipeline.commit.delta import DeltaWriter, commit_lock
+from wirelake.pipeline.commit.files import FileAction, FileChecks, write_rows
+from wirelake.pipeline.commit.manifests import (
+    RECORDS_LOST,
+    RECORDS_REMOVED,
+    Manifest,
+    ManifestStore,
+    batch_rows,
+    sum_read_counts,
+)
+from wirelake.pipeline.ingest.spans import Span
+from wirelake.pipeline.ingest.task import IngestTask
+from wirelake.pipeline.paths import DataPaths
+from wirelake.pipeline.reports import (
+    REPORT_SCHEMA,
+    SHUFFLE_SCHEMA,
+    BucketReport,
+    SpanReport,
+    TaskReport,
+    read_report,
+)
+from wirelake.pipeline.stateful.reduce import Rules
+from wirelake.pipeline.stateful.task import ReduceTask
+from wirelake.pipeline.time_ranges import HOUR_US, minutes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,52 +50,53 @@ _log = logging.getLogger(__name__)
 _SPANS: Final = ", ".join(f"{name} long" for name in Span.__struct_fields__)
 
 
-class Batches:
-    """Computes batches and puts them into the tables. What is written of a batch that fails is never seen."""
+class BatchRunner:
+    """Computes batches and commits them to the tables. Files of a batch that fails are never part of a table."""
 
     def __init__(
         self,
         spark: "SparkSession",
-        places: Places,
-        stream: Stream,
-        rules: Rules = RULES,
+        paths: DataPaths,
+        stream: StreamIdentity,
+        rules: Rules | None = None,
         wait_s: float = PIPELINE_VIEW_WAIT_S,
     ) -> None:
         self._spark = spark
-        self._rules = rules
+        self._rules = rules or {}
         self._wait_s = wait_s
-        self._places = places
+        self._paths = paths
         self._stream = stream
-        self._positions = ConsumerOffsets(places.log)
-        self.commits = Commits(places.lake, stream.app)
-        self.intents = Intents(places.checkpoint)
+        self._positions = ConsumerOffsets(paths.log)
+        self.delta = DeltaWriter(paths.lake, stream.app)
+        self.manifests = ManifestStore(paths.checkpoint)
         self.committed = -1  # the newest batch that is known to be in every table
 
-    def heal(self) -> None:
-        """Finish what was begun: by a process that ended too early, or before the power went."""
-        for intent in self.intents.since(-1):
-            for name in intent.tables:
-                if self.commits.version(name) < intent.batch:
-                    self.commits.present(intent.adds.get(name, ()))
-            self._into_tables(intent)
-        last = self.intents.last()
+    def recover(self) -> None:
+        """Finish batches that a crash or a power failure interrupted."""
+        for manifest in self.manifests.since(-1):
+            for name in manifest.tables:
+                if self.delta.last_batch(name) < manifest.batch:
+                    self.delta.check_files(manifest.adds.get(name, ()))
+            self._commit_tables(manifest)
+        last = self.manifests.last()
         if last is not None:
             self.commit(last)
-        needed = set(last.carry.values()) if last is not None else set()
-        for path in self._places.carry.iterdir():
+        needed = set(last.bucket_states.values()) if last is not None else set()
+        for path in self._paths.bucket_states.iterdir():
             if path.name not in needed:
                 path.unlink()
 
-    def commit(self, intent: Intent) -> None:
-        """Into every table that does not have it; only then the log may forget its records."""
-        self._into_tables(intent)
-        self._positions.commit(CONSUMER, intent.until_seq, time.time_ns() // 1000)
+    def commit(self, manifest: Manifest) -> None:
+        """Commit to every table that lacks the batch, and then let the log forget its records."""
+        self._commit_tables(manifest)
+        self._positions.commit(CONSUMER, manifest.until_seq, time.time_ns() // 1000)
 
-    def _into_tables(self, intent: Intent) -> None:
-        with committing(self._places.lake):
-            for name in intent.tables:
-                self.commits.commit(name, intent.batch, intent.adds.get(name, ()), intent.removes.get(name, ()))
-        self.committed = max(self.committed, intent.batch)
+    def _commit_tables(self, manifest: Manifest) -> None:
+        with commit_lock(self._paths.lake):
+            for name in manifest.tables:
+                adds, removes = manifest.adds.get(name, ()), manifest.removes.get(name, ())
+                self.delta.commit(name, manifest.batch, adds, removes)
+        self.committed = max(self.committed, manifest.batch)
 
     def compute(
         self,
@@ -92,105 +105,105 @@ class Batches:
         poison: frozenset[int] = frozenset(),
         isolate: bool = False,
         damaged: Sequence[Gap] = (),
-    ) -> Intent:
-        """Runs the job and writes the intent down."""
-        before = self.intents.last()
-        reports = self.run(spans, self._landing(poison=poison, isolate=isolate, damaged=tuple(damaged)))
-        intent = intent_of(batch, reports, before)
-        intent = replace(intent, removed=self._removed(intent, before))
-        self._check_files(intent, reports)
-        intent = self._accounted(intent, before)
-        sync_offsets(self._places, batch)
-        self.intents.write(intent)
+    ) -> Manifest:
+        """Run the Spark job and write the manifest."""
+        before = self.manifests.last()
+        reports = self.run(spans, self._ingest_task(poison=poison, isolate=isolate, damaged=tuple(damaged)))
+        manifest = build_manifest(batch, reports, before)
+        manifest = replace(manifest, removed=self._count_removed(manifest, before))
+        self._check_files(manifest, reports)
+        manifest = self._with_batch_rows(manifest, before)
+        sync_offsets(self._paths, batch)
+        self.manifests.write(manifest)
         if before is not None:
-            for name in set(before.carry.values()) - set(intent.carry.values()):
-                (self._places.carry / name).unlink(missing_ok=True)
-        return intent
+            for name in set(before.bucket_states.values()) - set(manifest.bucket_states.values()):
+                (self._paths.bucket_states / name).unlink(missing_ok=True)
+        return manifest
 
-    def _landing(self, **rest: Any) -> Landing:
-        places = self._places
-        return Landing(places.log, places.lake, self._stream.buckets, wait_s=self._wait_s, **rest)
+    def _ingest_task(self, **rest: Any) -> IngestTask:
+        paths = self._paths
+        return IngestTask(paths.log, paths.lake, self._stream.buckets, wait_s=self._wait_s, **rest)
 
-    def _check_files(self, intent: Intent, reports: list[Report]) -> None:
-        """What the tables and the next batch are going to refer to is there, as this process sees it."""
+    def _check_files(self, manifest: Manifest, reports: list[TaskReport]) -> None:
+        """Check that this process sees the files that the tables and the next batch will refer to."""
         checks = FileChecks(self._wait_s)
-        for files in intent.adds.values():
-            checks.tables(self._places.lake, files)
+        for files in manifest.adds.values():
+            checks.check_tables(self._paths.lake, files)
         for report in reports:
-            if isinstance(report, Bucketed) and report.carry is not None:
-                checks.file(self._places.carry / report.carry, report.carry_bytes, report.worker)
+            if isinstance(report, BucketReport) and report.state is not None:
+                checks.check(self._paths.bucket_states / report.state, report.state_bytes, report.worker)
 
-    def _accounted(self, intent: Intent, before: Intent | None) -> Intent:
-        """With the driver's own account of the batch, as one more file."""
+    def _with_batch_rows(self, manifest: Manifest, before: Manifest | None) -> Manifest:
+        """Add the driver's own counts of the batch, as one more file."""
         if before is None:
-            since_us = 0
-        elif before.accounted_us is None:  # the tables are older than the account: it begins with the next hour
-            since_us = (intent.now_us // HOUR_US + 1) * HOUR_US
+            complete_from_us = 0
+        elif before.complete_from_us is None:  # the tables are older than these counts: begin with the next hour
+            complete_from_us = (manifest.now_us // HOUR_US + 1) * HOUR_US
         else:
-            since_us = before.accounted_us
-        counts = Counter(intent.counts)
-        counts[RECORDS_LOST] = sum(gap.rows for gap in intent.gaps)
-        counts[RECORDS_REMOVED] = intent.removed
+            complete_from_us = before.complete_from_us
+        counts = Counter(manifest.counts)
+        counts[RECORDS_LOST] = sum(gap.rows for gap in manifest.gaps)
+        counts[RECORDS_REMOVED] = manifest.removed
         counts = +counts
-        rows = account_rows(
-            intent.batch, (intent.from_seq, intent.until_seq), intent.now_us, intent.read, counts, since_us
-        )
+        rows = batch_rows(manifest, counts, complete_from_us)
         return replace(
-            intent,
+            manifest,
             counts=dict(counts),
             totals=dict(counts + Counter(before.totals if before is not None else {})),
-            accounted_us=since_us,
-            adds={**intent.adds, BATCHES.name: write(BATCHES, rows, self._places.lake)},
-            dirty_us={**intent.dirty_us, BATCHES.name: sorted(minutes_of(BATCHES, rows))},
+            complete_from_us=complete_from_us,
+            adds={**manifest.adds, BATCHES.name: write_rows(BATCHES, rows, self._paths.lake)},
+            dirty_us={**manifest.dirty_us, BATCHES.name: sorted(minutes_of(BATCHES, rows))},
         )
 
-    def _removed(self, intent: Intent, before: Intent | None) -> int:
-        """How many records before this batch nobody read, because retention removed them. Nothing else may lie there:
-        a batch begins where the one before it ended.
+    def _count_removed(self, manifest: Manifest, before: Manifest | None) -> int:
+        """Return how many records before this batch retention removed unread.
+
+        Nothing else may be missing: a batch begins where the one before it ended.
         """
-        expected_seq = intent.from_seq if before is None else before.until_seq
-        removed = intent.from_seq - expected_seq
-        if removed and not expected_seq < intent.from_seq <= LogReader(self._places.log).oldest_seq:
+        expected_seq = manifest.from_seq if before is None else before.until_seq
+        removed = manifest.from_seq - expected_seq
+        if removed and not expected_seq < manifest.from_seq <= LogReader(self._paths.log).oldest_seq:
             raise MissingRecordsError(
-                f"batch {intent.batch} begins with record {intent.from_seq}, but the one before it ended before record "
-                f"{expected_seq}: the checkpoint in {self._places.checkpoint} does not fit the tables; bring both back"
+                f"batch {manifest.batch} begins with record {manifest.from_seq}, but the one before it ended before "
+                f"record {expected_seq}: the checkpoint in {self._paths.checkpoint} does not fit the tables; "
+                "restore both"
             )
         return removed
 
-    def run(self, spans: "DataFrame", landing: Landing) -> list[Report]:
+    def run(self, spans: "DataFrame", task: IngestTask) -> list[TaskReport]:
+        """Run the Spark job and return the reports of its tasks."""
         from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 (needs pyspark)
 
-        before = self.intents.last()
-        carry = dict(before.carry) if before is not None else {}
-        bucketing = Bucketing(
-            self._places.lake, self._places.state, self._places.carry, carry, landing.dry, self._rules
-        )
-        landed = spans.mapInArrow(landing.task(), from_arrow_schema(SHUFFLED))
-        sorted_items = landed.repartitionById(landing.buckets, "bucket").sortWithinPartitions("kind", "key", "seq")
-        rows = sorted_items.mapInArrow(bucketing.task(), from_arrow_schema(REPORTS)).collect()
+        before = self.manifests.last()
+        states = dict(before.bucket_states) if before is not None else {}
+        paths = self._paths
+        reduce_task = ReduceTask(paths.lake, paths.database, paths.bucket_states, states, task.dry, self._rules)
+        events = spans.mapInArrow(task.task(), from_arrow_schema(SHUFFLE_SCHEMA))
+        sorted_events = events.repartitionById(task.buckets, "bucket").sortWithinPartitions("kind", "key", "seq")
+        rows = sorted_events.mapInArrow(reduce_task.task(), from_arrow_schema(REPORT_SCHEMA)).collect()
         return [read_report(row.report) for row in rows]
 
-    def try_out(self, spans: list[Span], damaged: Sequence[Gap] = ()) -> None:
-        """The same without writing anything: raises if the job fails on these."""
+    def dry_run(self, spans: list[Span], damaged: Sequence[Gap] = ()) -> None:
+        """Run the job on these spans without writing anything. Raise what it fails with."""
         rows = [astuple(span) for span in spans]
-        self.run(self._spark.createDataFrame(rows, _SPANS), self._landing(dry=True, damaged=tuple(damaged)))
+        self.run(self._spark.createDataFrame(rows, _SPANS), self._ingest_task(dry=True, damaged=tuple(damaged)))
 
 
-def intent_of(batch: int, reports: list[Report], before: Intent | None) -> Intent:
-    """What the tasks wrote, and what it takes the place of."""
-    landed = [report for report in reports if isinstance(report, Landed)]
-    bucketed = [report for report in reports if isinstance(report, Bucketed)]
-    if not landed:
+def build_manifest(batch: int, reports: list[TaskReport], before: Manifest | None) -> Manifest:
+    """Return what the tasks wrote, and which files that replaces."""
+    spans = [report for report in reports if isinstance(report, SpanReport)]
+    buckets = [report for report in reports if isinstance(report, BucketReport)]
+    if not spans:
         raise AssertionError("a batch has a span")
-    _check_complete(landed)
+    _check_complete(spans)
     adds: dict[str, list[FileAction]] = {}
     removes: dict[str, list[FileAction]] = {}
     dirty: dict[str, set[int]] = {}
-    open_rows = {name: dict(buckets) for name, buckets in before.open.items()} if before is not None else {}
-    carry = dict(before.carry) if before is not None else {}
-    for report in landed:
+    open_rows = {name: dict(of_table) for name, of_table in before.open.items()} if before is not None else {}
+    states = dict(before.bucket_states) if before is not None else {}
+    for report in spans:
         _add(adds, report.files)
-    for each in bucketed:
+    for each in buckets:
         _add(adds, each.final)
         for name, files in each.open.items():
             old = open_rows.setdefault(name, {}).pop(each.bucket, [])
@@ -199,42 +212,42 @@ def intent_of(batch: int, reports: list[Report], before: Intent | None) -> Inten
             if files:
                 open_rows[name][each.bucket] = files
             _add(adds, files)
-        if each.carry is not None:
-            carry[each.bucket] = each.carry
-    for changed in (*(report.dirty_us for report in landed), *(each.dirty_us for each in bucketed)):
+        if each.state is not None:
+            states[each.bucket] = each.state
+    for changed in (*(report.dirty_us for report in spans), *(each.dirty_us for each in buckets)):
         for name, minutes in changed.items():
             dirty.setdefault(name, set()).update(minutes)
-    return Intent(
+    return Manifest(
         batch=batch,
-        from_seq=min(report.from_seq for report in landed),
-        until_seq=max(report.until_seq for report in landed),
-        now_us=max(report.now_us for report in landed),
-        rows=sum(report.rows for report in landed),
-        poison=sorted(seq for report in landed for seq in report.poison),
-        read=joined([report.read for report in landed]),
-        counts=dict(sum((Counter(each.counts) for each in bucketed), Counter())),
-        gaps=sorted((gap for report in landed for gap in report.gaps), key=lambda gap: gap.first_seq),
+        from_seq=min(report.from_seq for report in spans),
+        until_seq=max(report.until_seq for report in spans),
+        now_us=max(report.now_us for report in spans),
+        rows=sum(report.rows for report in spans),
+        poison=sorted(seq for report in spans for seq in report.poison),
+        read=sum_read_counts([report.read for report in spans]),
+        counts=dict(sum((Counter(each.counts) for each in buckets), Counter())),
+        gaps=sorted((gap for report in spans for gap in report.gaps), key=lambda gap: gap.first_seq),
         adds=adds,
         removes=removes,
         open=open_rows,
-        carry=carry,
+        bucket_states=states,
         dirty_us={name: sorted(minutes) for name, minutes in dirty.items()},
     )
 
 
-def _check_complete(landed: list[Landed]) -> None:
-    """Every record of the batch was read by one task, or is known to be lost; and what was read was written."""
-    spans = sorted(landed, key=lambda report: report.from_seq)
+def _check_complete(reports: list[SpanReport]) -> None:
+    """Check that each record was read by one task or is known to be lost, and that what was read was written."""
+    spans = sorted(reports, key=lambda report: report.from_seq)
     for report, following in zip(spans, [*spans[1:], None], strict=True):
-        what = f"the task for records {report.from_seq} to {report.until_seq - 1}"
+        task = f"the task for records {report.from_seq} to {report.until_seq - 1}"
         lost = sum(gap.rows for gap in report.gaps)
         if report.rows + lost != report.until_seq - report.from_seq:
-            raise MissingRecordsError(f"{what} read {report.rows} records, with {lost} lost")
+            raise MissingRecordsError(f"{task} read {report.rows} records, with {lost} lost")
         written = sum(file.rows for file in report.files if file.table == FRAMES.name)
         if written != report.rows:
-            raise MissingRecordsError(f"{what} read {report.rows} records, but wrote {written} to {FRAMES.name}")
+            raise MissingRecordsError(f"{task} read {report.rows} records, but wrote {written} to {FRAMES.name}")
         if following is not None and following.from_seq != report.until_seq:
-            raise MissingRecordsError(f"{what} is followed by one that begins with record {following.from_seq}")
+            raise MissingRecordsError(f"{task} is followed by one that begins with record {following.from_seq}")
 
 
 def _add(adds: dict[str, list[FileAction]], files: Iterable[FileAction]) -> None:

@@ -1,4 +1,4 @@
-"""The job: a streaming query over the log that fills the tables, until it is told to stop or all is done."""
+"""The job: a streaming query over the log that fills the tables, until it is stopped or everything is done."""
 
 import logging
 import os
@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from wirelake.errors import StorageError
 from wirelake.lake.damage import explain
-from wirelake.lake.progress import Progress, write_progress
+from wirelake.lake.progress import JobProgress, write_progress
 from wirelake.limits import (
     LAKE_COMPACT_EVERY_BATCHES,
     PIPELINE_ONCE_ATTEMPTS_MAX,
@@ -26,71 +26,77 @@ from wirelake.limits import (
 from wirelake.log.segments.consumer_offsets import ConsumerOffsets
 from wirelake.log.segments.range_reader import damaged_gaps
 from wirelake.log.segments.reader import LogReader
-from wirelake.pipeline.accounts import DROPPED
-from wirelake.pipeline.batch import Batches
-from wirelake.pipeline.compaction import Compacting
-from wirelake.pipeline.failures import Failures, are_records_missing, pause_s, sentence
-from wirelake.pipeline.intents import Intent
-from wirelake.pipeline.memory.assembly import RULES, Rules
-from wirelake.pipeline.places import Places
-from wirelake.pipeline.poison import NotTheRecordsError, find_poison
-from wirelake.pipeline.refreshing import Part, Refreshing
-from wirelake.pipeline.spans import Span
-from wirelake.pipeline.stream import CONSUMER, StreamLock, open_stream, spark_checkpoint
+from wirelake.pipeline.batch import BatchRunner
+from wirelake.pipeline.commit.checkpoint import CONSUMER, StreamLock, open_stream
+from wirelake.pipeline.commit.compaction import Compactor
+from wirelake.pipeline.commit.manifests import DROPPED, Manifest
+from wirelake.pipeline.gold.schedule import GoldGroup, GoldScheduler
+from wirelake.pipeline.ingest.spans import Span
+from wirelake.pipeline.paths import DataPaths
+from wirelake.pipeline.recovery import (
+    FailureLog,
+    NoPoisonRecordError,
+    are_records_missing,
+    find_poison,
+    restart_delay_s,
+    summarize_error,
+)
+from wirelake.pipeline.spark.session import is_alive
+from wirelake.pipeline.stateful.reduce import Rules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 _log = logging.getLogger(__name__)
-_LOOK_S: Final = 0.2  # how often a waiting job looks whether it is to stop
-_RATE_BATCHES: Final = 10  # over which rows per second are told
+_POLL_S: Final = 0.2  # how often a waiting job checks whether it is to stop
+_RATE_BATCHES: Final = 10  # over which rows per second are measured
 
 
 class JobSettings(Struct, frozen=True, kw_only=True):
     once: bool = False
     trigger_s: float = PIPELINE_TRIGGER_S
-    gone: str = "fail"  # or "oldest": what retention removed before it was read is left out
+    gone: str = "fail"  # or "oldest": skip what retention removed before it was read
     batch_rows: int | None = None
     compact_every: int = LAKE_COMPACT_EVERY_BATCHES  # batches; 0 is never
-    rules: Rules = RULES
-    view_wait_s: float = PIPELINE_VIEW_WAIT_S  # for what another machine wrote to be seen
+    rules: Rules = {}
+    view_wait_s: float = PIPELINE_VIEW_WAIT_S  # for files of other machines to appear
 
 
 class Job:
-    """One process's work on one data folder. `told` is called after every batch, from another thread."""
+    """The work of one process on one data folder. `on_progress` is called after every batch, from another thread."""
 
     def __init__(
         self,
         spark: "SparkSession",
         data: Path,
         settings: JobSettings = JobSettings(),  # noqa: B008 (frozen)
-        gold: Sequence[Part] = (),
-        told: Callable[[Progress], None] = lambda _: None,
+        gold: Sequence[GoldGroup] = (),
+        on_progress: Callable[[JobProgress], None] = lambda _: None,
     ) -> None:
         self._spark = spark
         self._settings = settings
-        self._told = told
-        self.places = Places.of(data)
-        self._lock = StreamLock(self.places)
+        self._on_progress = on_progress
+        self.paths = DataPaths.of(data)
+        self._lock = StreamLock(self.paths)
         try:
-            self._stream = open_stream(self.places)
+            self._stream = open_stream(self.paths)
         except BaseException:
             self._lock.release()
             raise
-        self._batches = Batches(spark, self.places, self._stream, settings.rules, settings.view_wait_s)
-        self._failures = Failures(self.places.checkpoint)
-        self._refreshing = Refreshing(spark, self.places.lake, self.places.checkpoint, self._batches, gold)
+        self._batches = BatchRunner(spark, self.paths, self._stream, settings.rules, settings.view_wait_s)
+        self._failures = FailureLog(self.paths.checkpoint)
+        self._gold = GoldScheduler(spark, self.paths.lake, self.paths.checkpoint, self._batches, gold)
         every = settings.compact_every
-        self._compacting = Compacting(self.places.lake, every) if every else None
+        self._compactor = Compactor(self.paths.lake, every) if every else None
         self._stopping = threading.Event()
-        self._failed = 0  # times in a row
+        self._failed = 0  # consecutive failures
         self._reason = ""  # of the last batch that failed
-        self._recent: list[tuple[float, int]] = []  # (when a batch ended, its rows)
-        self.progress = Progress(pid=os.getpid(), ui=spark.sparkContext.uiWebUrl or "")
+        self._recent: list[tuple[float, int]] = []  # when a batch ended, and its rows
+        self.progress = JobProgress(pid=os.getpid(), ui=spark.sparkContext.uiWebUrl or "")
 
     def run(self) -> None:
-        """Returns when told to stop or, with `once`, when everything is done that was in the log at the start."""
+        """Run until stopped or, with `once`, until everything is done that was in the log at the start."""
         try:
             self._prepare()
             while not self._stopping.is_set():
@@ -98,41 +104,41 @@ class Job:
                 if failure is None:
                     break
                 self._recover(failure)
-            self._refreshing.close()
-            self._refresh()
+            self._gold.close()
+            self._refresh_gold()
         finally:
-            self._refreshing.close()
-            if self._compacting is not None:
-                self._compacting.close()
+            self._gold.close()
+            if self._compactor is not None:
+                self._compactor.close()
             self.progress.running = False
-            self._tell()
+            self._publish_progress()
             self._lock.release()
 
     def stop(self) -> None:
-        """From any thread, or a signal's handler."""
+        """Stop the job. Call this from any thread, or from a signal handler."""
         self._stopping.set()
 
     def _prepare(self) -> None:
-        """Register with the log before anything is read, then finish what an earlier process began."""
-        positions = ConsumerOffsets(self.places.log)
+        """Register with the log before reading anything, then finish what an earlier process began."""
+        positions = ConsumerOffsets(self.paths.log)
         if positions.get(CONSUMER) is None:
-            positions.commit(CONSUMER, LogReader(self.places.log).oldest_seq, time.time_ns() // 1000)
-        self._batches.heal()
-        last = self._batches.intents.last()
+            positions.commit(CONSUMER, LogReader(self.paths.log).oldest_seq, time.time_ns() // 1000)
+        self._batches.recover()
+        last = self._batches.manifests.last()
         if last is not None:
-            self._note(last)
-        self._tell()
+            self._update_progress(last)
+        self._publish_progress()
 
     def _run_query(self) -> BaseException | None:
-        """What it failed with; None if it was to end."""
+        """Run the query. Return what it failed with, or None if it ended as planned."""
         try:
             query = self._start()
             ended = False
             while not ended and not self._stopping.is_set():
-                ended = bool(query.awaitTermination(_LOOK_S))  # type: ignore[arg-type] # it takes fractions
+                ended = bool(query.awaitTermination(_POLL_S))  # type: ignore[arg-type] # it takes fractions
             if not ended:
-                self._end(query)
-        except Exception as error:  # noqa: BLE001 (of Spark: whatever the query failed with)
+                self._stop_query(query)
+        except Exception as error:  # noqa: BLE001 (Spark raises whatever the query failed with)
             return None if self._stopping.is_set() else error
         return None
 
@@ -141,54 +147,54 @@ class Job:
         rows = self._settings.batch_rows or PIPELINE_PARTITION_ROWS * parallel
         source = self._spark.readStream.format("wirelake").option("view", "spans")
         source = source.option("gone", self._settings.gone).option("maxRows", str(rows))
-        spans = source.option("maxBytes", str(PIPELINE_PARTITION_BYTES * parallel)).load(str(self.places.data))
-        writer = spans.writeStream.queryName("tables").foreachBatch(self._batch)
-        writer = writer.option("checkpointLocation", str(spark_checkpoint(self.places)))
+        spans = source.option("maxBytes", str(PIPELINE_PARTITION_BYTES * parallel)).load(str(self.paths.data))
+        writer = spans.writeStream.queryName("tables").foreachBatch(self._process_batch)
+        writer = writer.option("checkpointLocation", str(self.paths.spark_checkpoint))
         if self._settings.once:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{self._settings.trigger_s} seconds").start()
 
-    def _end(self, query: "StreamingQuery") -> None:
-        """A batch under way is finished first, if that does not take long; it could be left: it would be healed."""
+    def _stop_query(self, query: "StreamingQuery") -> None:
+        """Stop the query. Let a running batch finish first if that is quick; otherwise it is recovered later."""
         deadline_s = time.monotonic() + PIPELINE_STOP_S
         while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline_s:
-            time.sleep(_LOOK_S / 4)
+            time.sleep(_POLL_S / 4)
         query.stop()
 
-    def _batch(self, spans: "DataFrame", batch: int) -> None:
-        """One micro-batch, called by Spark."""
+    def _process_batch(self, spans: "DataFrame", batch: int) -> None:
+        """Process one micro-batch. Called by Spark."""
         if self._stopping.is_set():
-            raise StorageError("the job is being stopped")
+            raise StorageError("the job is stopping")
         started_s = time.monotonic()
-        intent = self._batches.intents.get(batch)
+        manifest = self._batches.manifests.get(batch)
         try:
-            if intent is None:
-                intent = self._computed(spans, batch)
-            self._batches.commit(intent)
+            if manifest is None:
+                manifest = self._compute(spans, batch)
+            self._batches.commit(manifest)
         except Exception as error:
-            damage = None if isinstance(error, StorageError) else explain(self.places.lake, error)
-            self._reason = sentence(damage or error)  # Spark would wrap it in its own words
-            self._failures.note(batch, self._reason)
+            damage = None if isinstance(error, StorageError) else explain(self.paths.lake, error)
+            self._reason = summarize_error(damage or error)  # Spark would wrap it
+            self._failures.add(batch, self._reason)
             raise
         self._failures.clear()
         self._failed = 0
-        self.progress.rows += intent.rows
+        self.progress.rows += manifest.rows
         self.progress.batches += 1
-        self.progress.poisoned += len(intent.poison)
+        self.progress.poisoned += len(manifest.poison)
         self.progress.batch_s = time.monotonic() - started_s
-        self._recent = [*self._recent, (time.monotonic(), intent.rows)][-_RATE_BATCHES:]
+        self._recent = [*self._recent, (time.monotonic(), manifest.rows)][-_RATE_BATCHES:]
         if not self._settings.once:
-            self._refreshing.after_batch()
-        if self._compacting is not None:
-            self._compacting.after_batch()
-        self._note(intent)
-        self._tell()
+            self._gold.after_batch()
+        if self._compactor is not None:
+            self._compactor.after_batch()
+        self._update_progress(manifest)
+        self._publish_progress()
 
-    def _computed(self, spans: "DataFrame", batch: int) -> Intent:
-        """A batch that failed before is tried once more as it is; then the records that break it are looked for.
+    def _compute(self, spans: "DataFrame", batch: int) -> Manifest:
+        """Compute a batch. If it failed before, retry it as it is, and then search for the records that break it.
 
-        Records that a task cannot read are not among them: they are left out only if they are damaged where this
-        process reads them too. A worker that does not see them has to see them first.
+        Records that a task cannot read are left out only if they are damaged for this process as well: a worker that
+        merely does not see them has to see them first.
         """
         try:
             return self._batches.compute(spans, batch)
@@ -199,68 +205,61 @@ class Job:
         rows = spans.collect()
         whole = Span(min(r.from_seq for r in rows), max(r.until_seq for r in rows), rows[0].now_us)
         salt = None if rows[0].salt < 0 else rows[0].salt
-        damaged = damaged_gaps(self.places.log, whole.from_seq, whole.until_seq, salt)
+        damaged = damaged_gaps(self.paths.log, whole.from_seq, whole.until_seq, salt)
         if are_records_missing(failure):
             if not damaged:
                 raise failure
             return self._batches.compute(spans, batch, damaged=damaged)
-        _log.warning("batch %d failed again: looking for the records that break it", batch)
+        _log.warning("batch %d failed again: searching for the records that break it", batch)
         try:
             return self._batches.compute(spans, batch, isolate=True, damaged=damaged)
-        except Exception as error:  # noqa: BLE001 (the search says which record, or that it is none)
+        except Exception as error:  # noqa: BLE001 (the search decides which record, or none)
             try:
-                poison = find_poison(self.places.log, whole, partial(self._batches.try_out, damaged=damaged))
-            except NotTheRecordsError as reason:
-                raise StorageError(f"{reason}: {sentence(error)}") from error
+                poison = find_poison(self.paths.log, whole, partial(self._batches.dry_run, damaged=damaged))
+            except NoPoisonRecordError as reason:
+                raise StorageError(f"{reason}: {summarize_error(error)}") from error
         return self._batches.compute(spans, batch, poison=frozenset(poison), isolate=True, damaged=damaged)
 
     def _recover(self, failure: BaseException) -> None:
-        """A pause that grows, so that a fault of the machine has time to pass; then the query is started anew."""
+        """Wait, longer after each failure, before the query starts again."""
         self._failed += 1
-        last = self._failures.last()  # of a batch, from this process or one before
+        last = self._failures.last()  # in this process or an earlier one
         times = max(self._failed, last.times if last is not None else 0)
-        text, self._reason = self._reason or sentence(failure), ""
+        text, self._reason = self._reason or summarize_error(failure), ""
         self.progress.restarts += 1
-        self.progress.fail(time.time_ns() // 1_000_000, text)
-        self._tell()
+        self.progress.add_error(time.time_ns() // 1_000_000, text)
+        self._publish_progress()
         if not is_alive(self._spark):
             raise SparkLostError("Spark's own process has ended") from failure
         if self._settings.once and times >= PIPELINE_ONCE_ATTEMPTS_MAX:
-            raise StorageError(f"the pipeline failed {times} times at the same place: {text}") from failure
-        seconds = pause_s(times)
-        _log.error("the pipeline failed (%s); it starts again in %g s", text, seconds)
+            raise StorageError(f"the pipeline failed {times} times at the same batch: {text}") from failure
+        seconds = restart_delay_s(times)
+        _log.error("the pipeline failed (%s); restarting in %g s", text, seconds)
         self._stopping.wait(seconds)
 
-    def _refresh(self) -> None:
-        self._refreshing.finish()
-        self.progress.gold_seq, self.progress.gold_at_us = self._refreshing.mark.until_seq, self._refreshing.mark.now_us
+    def _refresh_gold(self) -> None:
+        self._gold.finish()
+        position = self._gold.position
+        self.progress.gold_seq, self.progress.gold_at_us = position.until_seq, position.now_us
 
-    def _note(self, intent: Intent) -> None:
-        progress, mark = self.progress, self._refreshing.mark
-        progress.batch, progress.next_seq = intent.batch, intent.until_seq
-        progress.at_us = max(progress.at_us, intent.now_us)
-        progress.dropped = {name: count for name, count in sorted(intent.totals.items()) if name in DROPPED}
-        progress.noted = {name: count for name, count in sorted(intent.totals.items()) if name not in DROPPED}
-        progress.gold_seq, progress.gold_at_us = mark.until_seq, mark.now_us
-        if self._compacting is not None:
-            progress.files_joined = self._compacting.files_joined
+    def _update_progress(self, manifest: Manifest) -> None:
+        progress, gold = self.progress, self._gold.position
+        progress.batch, progress.next_seq = manifest.batch, manifest.until_seq
+        progress.at_us = max(progress.at_us, manifest.now_us)
+        progress.dropped = {name: count for name, count in sorted(manifest.totals.items()) if name in DROPPED}
+        progress.noted = {name: count for name, count in sorted(manifest.totals.items()) if name not in DROPPED}
+        progress.gold_seq, progress.gold_at_us = gold.until_seq, gold.now_us
+        if self._compactor is not None:
+            progress.files_joined = self._compactor.files_joined
         if len(self._recent) > 1:
             seconds = self._recent[-1][0] - self._recent[0][0]
             progress.rows_s = sum(rows for _, rows in self._recent[1:]) / max(seconds, 1e-3)
 
-    def _tell(self) -> None:
+    def _publish_progress(self) -> None:
         self.progress.written_at_ms = time.time_ns() // 1_000_000
-        write_progress(self.places.data, self.progress)
-        self._told(self.progress)
+        write_progress(self.paths.data, self.progress)
+        self._on_progress(self.progress)
 
 
 class SparkLostError(StorageError):
-    """The JVM is gone: only a new process can go on."""
-
-
-def is_alive(spark: Any) -> bool:
-    """Whether the JVM still answers."""
-    try:
-        return not spark.sparkContext._jsc.sc().isStopped()
-    except Exception:  # noqa: BLE001 (py4j has many words for it)
-        return False
+    """The JVM is gone: only a new process can continue."""

@@ -1,4 +1,4 @@
-"""What tasks tell the driver, and each other: rows beside the items, with a text of JSON."""
+"""What tasks report to the driver, and to each other: JSON text in rows next to the events."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -7,54 +7,54 @@ import pyarrow as pa
 from msgspec import Struct, field, json
 
 from wirelake.log.segments.range_reader import Gap
-from wirelake.pipeline.accounts import ReadCount
-from wirelake.pipeline.items import ITEMS
-from wirelake.pipeline.parquet import FileAction
+from wirelake.pipeline.commit.files import FileAction
+from wirelake.pipeline.commit.manifests import ReadCount
+from wirelake.pipeline.stateful.events import EVENT_SCHEMA
 
-REPORT_KIND: Final = ""  # sorts before every kind of item
-SHUFFLED: Final = pa.schema([*ITEMS, pa.field("report", pa.string())])
-REPORTS: Final = pa.schema([("report", pa.string())])
+REPORT_KIND: Final = ""  # sorts before every kind of event
+SHUFFLE_SCHEMA: Final = pa.schema([*EVENT_SCHEMA, pa.field("report", pa.string())])
+REPORT_SCHEMA: Final = pa.schema([("report", pa.string())])
 
 
-class Tick(Struct, frozen=True, tag="tick"):
-    """To every bucket: what the batch's clock shows."""
+class BatchClock(Struct, frozen=True, tag="clock"):
+    """Tells every bucket the time of the batch."""
 
     now_us: int
 
 
-class Landed(Struct, frozen=True, tag="landed"):
-    """What became of a span."""
+class SpanReport(Struct, frozen=True, tag="span"):
+    """What became of a span of the log."""
 
     from_seq: int
     until_seq: int
     now_us: int
-    rows: int  # less than the span has, where records are lost
+    rows: int  # fewer than the span has, if records are lost
     files: list[FileAction] = []
     dirty_us: dict[str, list[int]] = {}
-    poison: list[int] = []  # records that no codec survived
+    poison: list[int] = []  # records that break the decoder
     gaps: list[Gap] = []  # records that are lost in the log
     read: list[ReadCount] = []  # by hour and protocol
 
 
-class Bucketed(Struct, frozen=True, tag="bucketed"):
+class BucketReport(Struct, frozen=True, tag="bucket"):
     """What became of a bucket."""
 
     bucket: int
-    carry: str | None = None  # None: as before
+    state: str | None = None  # file with its new state; None: as before
     final: list[FileAction] = []
-    open: dict[str, list[FileAction]] = {}  # by table, in place of those before; tables not named are as before
+    open: dict[str, list[FileAction]] = {}  # by table: replaces the files before; other tables stay as they are
     dirty_us: dict[str, list[int]] = {}
     counts: dict[str, int] = field(default_factory=dict)
-    carry_bytes: int = 0
+    state_bytes: int = 0
     worker: str = ""
 
 
-Report = Tick | Landed | Bucketed
-_decoder = json.Decoder(Report)
+TaskReport = BatchClock | SpanReport | BucketReport
+_decoder = json.Decoder(TaskReport)
 
 
-def shuffled(bucket_reports: Sequence[tuple[int, Struct]]) -> Any:
-    """Reports on their way to a bucket."""
+def shuffle_reports(bucket_reports: Sequence[tuple[int, Struct]]) -> Any:
+    """Return reports to buckets as rows to be shuffled."""
     count = len(bucket_reports)
     known = {
         "bucket": [bucket for bucket, _ in bucket_reports],
@@ -63,17 +63,21 @@ def shuffled(bucket_reports: Sequence[tuple[int, Struct]]) -> Any:
         "seq": [0] * count,
         "report": [json.encode(report).decode() for _, report in bucket_reports],
     }
-    columns = [pa.array(known.get(each.name, [None] * count), each.type) for each in SHUFFLED]
-    return pa.record_batch(columns, schema=SHUFFLED)
+    columns = [pa.array(known.get(each.name, [None] * count), each.type) for each in SHUFFLE_SCHEMA]
+    return pa.record_batch(columns, schema=SHUFFLE_SCHEMA)
 
 
-def delivered(reports: Sequence[Struct]) -> Any:
-    """Reports on their way to the driver."""
-    return pa.record_batch(
-        [pa.array([json.encode(report).decode() for report in reports], pa.string())], schema=REPORTS
-    )
+def shuffle_events(events: Any) -> Any:
+    """Return events as rows to be shuffled."""
+    return pa.record_batch([*events.columns, pa.nulls(events.num_rows, pa.string())], schema=SHUFFLE_SCHEMA)
 
 
-def read_report(text: str) -> Report:
-    report: Report = _decoder.decode(text)
+def driver_reports(reports: Sequence[Struct]) -> Any:
+    """Return reports to the driver as rows."""
+    texts = pa.array([json.encode(report).decode() for report in reports], pa.string())
+    return pa.record_batch([texts], schema=REPORT_SCHEMA)
+
+
+def read_report(text: str) -> TaskReport:
+    report: TaskReport = _decoder.decode(text)
     return report

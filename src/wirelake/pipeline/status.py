@@ -1,4 +1,4 @@
-"""What is behind by how much: from the log and the job's own figures, whether it runs or not."""
+"""How far each stage of the pipeline is behind the log, whether a job is running or not."""
 
 import os
 from pathlib import Path
@@ -6,46 +6,46 @@ from pathlib import Path
 from msgspec import Struct
 
 from wirelake.lake.checkpoint import mismatch, read_checkpoint
-from wirelake.lake.progress import Fault, Progress, read_progress
+from wirelake.lake.progress import JobError, JobProgress, read_progress
 from wirelake.limits import PIPELINE_FRESH_S
 from wirelake.log.segments.block_index import BlockIndex
 from wirelake.log.segments.high_watermark import HighWatermark, read_data_id
 from wirelake.log.segments.reader import LogReader
-from wirelake.pipeline.places import Places
+from wirelake.pipeline.paths import DataPaths
 
 
-class Stage(Struct, frozen=True):
+class PipelineStage(Struct, frozen=True):
     name: str
-    next_seq: int  # the first record that it has not taken in
+    next_seq: int  # the first record that it has not processed
     behind_rows: int
-    behind_s: float  # between the newest record of the log and the newest that it has taken in, or else the oldest
+    behind_s: float  # from the newest record it has processed (if none, the oldest) to the newest of the log
 
 
-class Status(Struct, frozen=True):
+class PipelineStatus(Struct, frozen=True):
     running: bool
     ui: str
-    stages: list[Stage]
+    stages: list[PipelineStage]
     rows_s: float
     batch_s: float
     restarts: int
-    errors: list[Fault]
-    dropped: dict[str, int]  # what was left out or given up since the tables were begun
-    noted: dict[str, int]  # what else was counted since then
-    problem: str = ""  # why the tables do not belong to the log
+    errors: list[JobError]
+    dropped: dict[str, int]  # what was left out or given up since the tables were created
+    noted: dict[str, int]  # other counts since then
+    problem: str = ""  # why the tables do not fit the log
 
 
-def status_of(data: Path, now_ms: int) -> Status:
-    places = Places.of(data)
-    progress = read_progress(data) or Progress(pid=0, running=False)
-    running = progress.running and is_there(progress.pid)
-    next_seq, newest_us = newest(places.log)
-    begun_us = oldest_us(places.log)
+def status_of(data: Path, now_ms: int) -> PipelineStatus:
+    paths = DataPaths.of(data)
+    progress = read_progress(data) or JobProgress(pid=0, running=False)
+    running = progress.running and is_process_running(progress.pid)
+    next_seq, newest_us = newest(paths.log)
+    first_us = oldest_us(paths.log)
     stages = [
-        _stage("bronze, silver", progress.next_seq, progress.at_us or begun_us, next_seq, newest_us),
-        _stage("gold", progress.gold_seq, progress.gold_at_us or begun_us, next_seq, newest_us),
+        _stage("bronze, silver", progress.next_seq, progress.at_us or first_us, next_seq, newest_us),
+        _stage("gold", progress.gold_seq, progress.gold_at_us or first_us, next_seq, newest_us),
     ]
     fresh = running and now_ms - progress.written_at_ms < PIPELINE_FRESH_S * 1000
-    return Status(
+    return PipelineStatus(
         running=running,
         ui=progress.ui if running else "",
         stages=stages,
@@ -60,14 +60,14 @@ def status_of(data: Path, now_ms: int) -> Status:
 
 
 def checkpoint_problem(data: Path) -> str:
-    """Why the checkpoint does not belong to the log beside it, as a sentence; or nothing."""
-    checkpoint = read_checkpoint(data)  # before the log, which grows meanwhile
+    """Why the checkpoint does not belong to the log beside it, as a summarize_error; or nothing."""
+    checkpoint = read_checkpoint(data)  # before the log, which may grow
     log = data / "log"
     return "" if checkpoint is None else mismatch(checkpoint, read_data_id(log), HighWatermark(log).seq)
 
 
 def newest(log: Path) -> tuple[int, int]:
-    """The log's end, and when its newest record was seen; 0 if it has none."""
+    """Return the log's end, and the time of its newest record; 0 if it has none."""
     reader = LogReader(log)
     end = reader.next_seq
     at_us = max((piece.at_max_us for piece in BlockIndex(log).ranges(max(reader.oldest_seq, end - 1), end)), default=0)
@@ -75,14 +75,14 @@ def newest(log: Path) -> tuple[int, int]:
 
 
 def oldest_us(log: Path) -> int:
-    """When the oldest record that the log still has was seen; 0 if it has none."""
+    """Return the time of the oldest record in the log; 0 if it has none."""
     reader = LogReader(log)
     first = reader.oldest_seq
     return next((batch["at"].cast("int64")[0].as_py() for batch in reader.read(first, first + 1)), 0)
 
 
-def is_there(pid: int) -> bool:
-    """Whether there is a process of this number."""
+def is_process_running(pid: int) -> bool:
+    """Return whether there is a process with this id."""
     if pid <= 0:
         return False
     try:
@@ -94,7 +94,7 @@ def is_there(pid: int) -> bool:
     return True
 
 
-def _stage(name: str, done_seq: int, done_us: int, next_seq: int, newest_us: int) -> Stage:
+def _stage(name: str, done_seq: int, done_us: int, next_seq: int, newest_us: int) -> PipelineStage:
     behind_rows = max(0, next_seq - done_seq)
     behind_s = max(0.0, (newest_us - done_us) / 1e6) if behind_rows else 0.0
-    return Stage(name, done_seq, behind_rows, behind_s)
+    return PipelineStage(name, done_seq, behind_rows, behind_s)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from wirelake.message import Message
+from wirelake.protocols.calls import CallRules
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.session import Session
@@ -74,6 +75,7 @@ class Protocol(Struct, frozen=True):
 
     `settings` is the section of wirelake.toml that has the protocol's name; the callables below that take settings get
     an instance of it. A protocol without `server_session` can be decoded, but not served.
+    `columns`, `reassembly` and `records` are names of modules that only the pipeline imports: they may need Numba.
     """
 
     name: str
@@ -112,3 +114,10 @@ class Protocol(Struct, frozen=True):
         for transport in self.transports:
             keys[transport.setting] = (*keys.get(transport.setting, ()), transport.carrier)
         return keys
+
+    calls: CallRules = CallRules()
+    columns: str = ""  # module that decodes many frames at once: see `columnar.ColumnDecoder`
+    reassembly: str = ""  # module that assembles commands from packets: see `reassembly.Reassembly`
+    records: str = ""  # module that reads records from requests: see `records.RecordReader`
+    payload_service: str = ""  # requests to this service, in any protocol, carry a frame of this one as their payload
+    is_login: Callable[[bytes], bool] | None = None  # whether such a payload contains credentials

@@ -1,177 +1,52 @@
-"""Packed records: each table's layout as a `dict` gives it, {table: {"fields": [[name, type, bytes, count], …]}}.
+"""What a protocol offers whose requests write records into tables: see `Protocol.records`."""
 
-Little-endian, one field after the other, nothing between them; a record is as long as its fields together.
-I, U: integers of 1, 2, 4 or 8 bytes.   F: a float of 4 or 8.   C: text of that many bytes, filled up with zeros.
-A count above one (none means one) makes the field a list.
-"""
-
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
-from struct import Struct as Layout
-from struct import error as struct_error
+from collections.abc import Mapping
 from typing import Any
+from typing import Protocol as Interface
 
 from msgspec import Struct
 
-from wirelake.errors import EncodeError, LimitError, ProtocolError
-from wirelake.limits import (
-    SISNET_LINE_VALUES_MAX,
-    SISNET_RECORD_BYTES_MAX,
-    SISNET_TABLE_VALUES_MAX,
-    SISNET_TABLES_MAX,
-)
-from wirelake.protocols.texts import text_of
-
-_LETTERS = {
-    ("I", 1): "b",
-    ("I", 2): "h",
-    ("I", 4): "i",
-    ("I", 8): "q",
-    ("U", 1): "B",
-    ("U", 2): "H",
-    ("U", 4): "I",
-    ("U", 8): "Q",
-    ("F", 4): "f",
-    ("F", 8): "d",
-}
-_TEXT = "C"
-_COLUMN_SIZES = (3, 4)  # count may be left out
+from wirelake.message import Kind
 
 
-class Column(Struct, frozen=True):
-    name: str
-    type: str
-    bytes: int
-    count: int = 1
+class MessageFilter(Struct, frozen=True):
+    """Select messages from clients by their kind and by their name or operation."""
+
+    kind: Kind
+    name: str = ""
+    op: str = ""
 
 
-class RecordTable:
-    """One table's layout, ready to read and write records."""
+class WrittenRecord(Struct, frozen=True):
+    """One record of a write request."""
 
-    __slots__ = ("_layout", "_plain", "columns", "name")
-
-    def __init__(self, name: str, columns: tuple[Column, ...]) -> None:
-        self.name = name
-        self.columns = columns
-        self._layout = Layout("<" + "".join(_letters(column) for column in columns))
-        self._plain = all(column.count == 1 and column.type != _TEXT for column in columns)
-
-    @property
-    def record_bytes(self) -> int:
-        return self._layout.size
-
-    def unpack(self, data: bytes) -> list[dict[str, Any]]:
-        """Every record, by the names of its fields; text as UTF-8, read as GBK where it is not."""
-        self._check(data)
-        names = [column.name for column in self.columns]
-        return [dict(zip(names, row, strict=True)) for row in self.rows(data)]
-
-    def rows(self, data: bytes) -> list[Sequence[Any]]:
-        """Whole records, as many as there are, in the order of the fields."""
-        rows: Iterable[Sequence[Any]] = self._layout.iter_unpack(data)
-        return list(rows) if self._plain else [list(self._gathered(row)) for row in rows]
-
-    def _check(self, data: bytes) -> None:
-        count, over = divmod(len(data), self._layout.size)
-        if over:
-            text = f"{len(data)} bytes are no whole records of {self._layout.size} bytes, as '{self.name}' has them"
-            raise ProtocolError("record_bytes", text, len(data) - over)
-        values = count * sum(column.count for column in self.columns)
-        if values > SISNET_LINE_VALUES_MAX:
-            text = f"{values} values in one line: at most {SISNET_LINE_VALUES_MAX}"
-            raise LimitError("sisnet_line_values_max", text, 0)
-
-    def pack(self, records: Iterable[Mapping[str, Any]]) -> bytes:
-        """Records by the names of their fields. Raises EncodeError for a value that its field cannot hold."""
-        pack, names = self._layout.pack, [column.name for column in self.columns]
-        try:
-            if self._plain:
-                return b"".join([pack(*[record[name] for name in names]) for record in records])
-            return b"".join([pack(*self._spread(record)) for record in records])
-        except KeyError as error:
-            raise EncodeError(f"a record of '{self.name}' has no field {error}") from error
-        except (struct_error, OverflowError) as error:
-            raise EncodeError(f"a record of '{self.name}': {error}") from error
-
-    def _gathered(self, row: Sequence[Any]) -> Iterable[Any]:
-        values = iter(row)
-        for column in self.columns:
-            found = list(islice(values, column.count))
-            if column.type == _TEXT:
-                found = [text_of(value.rstrip(b"\0")) for value in found]
-            yield found[0] if column.count == 1 else found
-
-    def _spread(self, record: Mapping[str, Any]) -> Iterable[Any]:
-        for column in self.columns:
-            value = record[column.name]
-            values = [value] if column.count == 1 else value
-            if not isinstance(values, list | tuple) or len(values) != column.count:
-                raise EncodeError(f"{self.name}.{column.name} takes a list of {column.count}")
-            yield from (_text(self.name, column, each) for each in values) if column.type == _TEXT else values
+    key: str | None
+    table: str | None
+    time: int | None  # as the client gave it
+    fields: dict[str, Any]
 
 
-def read_tables(dictionary: Any) -> dict[str, RecordTable]:
-    """The tables that a dict names. Raises ProtocolError, which says which one is wrong, and how."""
-    if not isinstance(dictionary, dict):
-        raise _bad("a dict is an object of tables")
-    if len(dictionary) > SISNET_TABLES_MAX:
-        raise LimitError("sisnet_tables_max", f"{len(dictionary)} tables: at most {SISNET_TABLES_MAX}", 0)
-    return {name: _table(name, table) for name, table in dictionary.items()}
+class RecordReader(Interface):
+    """The module that `Protocol.records` names. Fields are those of a message; layouts can be packed as JSON."""
 
+    KIND: str  # names the events and the state of this protocol in checkpoints: never change it
+    LAYOUT: MessageFilter  # the session says how its records are laid out
+    WRITE: MessageFilter  # records are written
+    CREATE: MessageFilter  # a table is created, for all sessions
 
-def write_tables(tables: Iterable[RecordTable]) -> dict[str, Any]:
-    """What a dict carries for these tables."""
-    return {
-        table.name: {"fields": [[each.name, each.type, each.bytes, each.count] for each in table.columns]}
-        for table in tables
-    }
+    def layouts_of(self, fields: Any) -> dict[str, Any]:
+        """Return the layouts that a LAYOUT message gives, by table."""
 
+    def created_layout(self, fields: Any) -> tuple[str, Any] | None:
+        """Return the table that a CREATE message creates and its layout; None if it has none."""
 
-def _table(name: str, table: Any) -> RecordTable:
-    fields = table.get("fields") if isinstance(table, dict) else None
-    if not isinstance(fields, list) or not fields:
-        raise _bad(f"table '{name}' has no list of fields")
-    columns = tuple(_column(name, each) for each in fields)
-    values = sum(column.count for column in columns)
-    if values > SISNET_TABLE_VALUES_MAX:
-        text = f"a record of '{name}' has {values} values: at most {SISNET_TABLE_VALUES_MAX}"
-        raise LimitError("sisnet_table_values_max", text, 0)
-    if len({column.name for column in columns}) != len(columns):
-        raise _bad(f"table '{name}' has two fields of one name")
-    size = sum(column.bytes * column.count for column in columns)
-    if size > SISNET_RECORD_BYTES_MAX:
-        text = f"a record of '{name}' has {size} bytes: at most {SISNET_RECORD_BYTES_MAX}"
-        raise LimitError("sisnet_record_bytes_max", text, 0)
-    return RecordTable(name, columns)
+    def table_of(self, fields: dict[str, Any]) -> Any:
+        """Return the table that a WRITE message names."""
 
+    def read_records(
+        self, fields: dict[str, Any], payload: bytes | None, layouts: Mapping[str, Any], created: Any
+    ) -> list[WrittenRecord]:
+        """Return the records of a WRITE message. Raise ProtocolError if they cannot be read.
 
-def _column(table: str, given: Any) -> Column:
-    if not isinstance(given, list) or len(given) not in _COLUMN_SIZES:
-        raise _bad(f"a field of table '{table}' is not [name, type, bytes, count]")
-    name, kind, size, count = given if len(given) == 4 else (*given, 1)
-    if not isinstance(name, str) or not isinstance(kind, str):
-        raise _bad(f"a field of table '{table}' has no name or no type")
-    if type(size) is not int or type(count) is not int or size < 1 or count < 1:
-        raise _bad(f"{table}.{name}: bytes and count are whole numbers from 1")
-    if kind != _TEXT and (kind, size) not in _LETTERS:
-        raise _bad(f"{table}.{name}: there is no type {kind[:8]} of {size} bytes")
-    return Column(name, kind, size, count)
-
-
-def _letters(column: Column) -> str:
-    if column.type == _TEXT:
-        return f"{column.bytes}s" * column.count
-    return f"{column.count}{_LETTERS[column.type, column.bytes]}"
-
-
-def _text(table: str, column: Column, value: Any) -> bytes:
-    if not isinstance(value, str):
-        raise EncodeError(f"{table}.{column.name} takes text")
-    data = value.encode()
-    if len(data) > column.bytes:
-        raise EncodeError(f"{table}.{column.name} has room for {column.bytes} bytes, not {len(data)}")
-    return data
-
-
-def _bad(text: str) -> ProtocolError:
-    return ProtocolError("bad_dict", text, 0)
+        `layouts` are those of the session; `created` is the layout with which the table was created, or None.
+        """

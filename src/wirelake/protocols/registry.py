@@ -15,7 +15,7 @@ import pkgutil
 from collections.abc import Callable, Iterable
 from functools import cache, wraps
 from importlib import import_module, metadata
-from typing import Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
@@ -44,6 +44,11 @@ def get(name: str) -> Protocol:
     near = difflib.get_close_matches(name, names(), n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise UnknownProtocolError(f"no protocol is called '{name}': there are {', '.join(names())}{hint}")
+
+
+def load_module(name: str) -> Any:
+    """Return a module that a protocol names: see `Protocol.columns`."""
+    return import_module(name)
 
 
 def names() -> tuple[str, ...]:

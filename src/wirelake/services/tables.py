@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from wirelake.errors import InputError, ProtocolError
 from wirelake.limits import SISNET_TABLE_VALUES_MAX
 from wirelake.protocols.jsontext import read_json, write_json
-from wirelake.protocols.records import RecordTable, read_tables
+from wirelake.protocols.packed_records import RecordTable, read_tables
 from wirelake.state.records import Layout, LayoutField, SeriesRecord
 
 TIME: Final = "time"  # the field that orders the records; where there is none, they stay in the order they came in

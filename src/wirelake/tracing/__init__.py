@@ -1,1 +1,1 @@
-"""Where is this message: its bytes, session, route, deliveries, acks and rows, on one time line."""
+"""Trace a message: its bytes, session, route, deliveries, acks and rows, on one timeline."""

@@ -1,4 +1,4 @@
-"""A record of the log, with its note read."""
+"""A record of the log, with its note parsed."""
 
 from datetime import datetime
 from typing import Any
@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from wirelake.errors import ProtocolError
 from wirelake.limits import TRACE_FRAME_BYTES_MAX
 from wirelake.protocols.jsontext import read_json
-from wirelake.tracing.asked import Place
+from wirelake.tracing.trace_id import NotificationId
 
 
-class Record(Struct, frozen=True):
+class LogRecord(Struct, frozen=True):
     seq: int
     at_us: int
     protocol: str
@@ -23,37 +23,39 @@ class Record(Struct, frozen=True):
     peer: str
     frame: bytes
     note: dict[str, Any]
-    bytes: int  # of the frame, also where `frame` holds no more than its beginning
+    bytes: int  # length of the frame, even if `frame` holds only its beginning
 
-    def concerns(self, place: Place, topic: str) -> bool:
-        """Whether it is about this notification. An expiry names the topic alone; where that is not known, any may."""
+    def concerns(self, notification: NotificationId, topic: str) -> bool:
+        """Return whether it is about this notification. An expiry only names a topic, which may not be known."""
         note, event = self.note, self.event
         if event == "frame":
-            return names(self.frame, place.id)
+            return contains_id(self.frame, notification.id)
         if event == "publish" or "acked" in note:
-            return place.id in (note.get("id"), *note.get("acked", ()))
+            return notification.id in (note.get("id"), *note.get("acked", ()))
         if event == "expire":
             is_of_topic = topic in {"", note.get("topic")}
         else:
-            is_of_topic = event in {"deliver", "unsayable", "ack"} and note.get("ids") == place.ids
-        return is_of_topic and bool(note.get("first", 0) <= place.position <= note.get("last", note.get("through", 0)))
+            is_of_topic = event in {"deliver", "unsayable", "ack"} and note.get("ids") == notification.ids
+        return is_of_topic and bool(
+            note.get("first", 0) <= notification.position <= note.get("last", note.get("through", 0))
+        )
 
 
-def brief(record: Record) -> Record:
-    """Without bytes that are not shown: there may be thousands, each with the same megabyte."""
+def shorten_frame(record: LogRecord) -> LogRecord:
+    """Return the record without bytes that are not shown: thousands of records may have a megabyte each."""
     if record.event in {"publish", "deliver", "unsayable"} or record.bytes <= TRACE_FRAME_BYTES_MAX:
         return record
     return replace(record, frame=record.frame[:TRACE_FRAME_BYTES_MAX])
 
 
-def records(batch: Any) -> list[Record]:
-    """`batch` has the columns of the log."""
+def read_records(batch: Any) -> list[LogRecord]:
+    """Return the records of a batch with the columns of the log."""
     rows = batch.to_pylist()
-    return [record(row, microseconds(row["at"]), row["frame"]) for row in rows]
+    return [read_record(row, microseconds(row["at"]), row["frame"]) for row in rows]
 
 
-def record(row: dict[str, Any], at_us: int, frame: bytes) -> Record:
-    return Record(
+def read_record(row: dict[str, Any], at_us: int, frame: bytes) -> LogRecord:
+    return LogRecord(
         seq=row["seq"],
         at_us=at_us,
         protocol=row["protocol"],
@@ -69,12 +71,12 @@ def record(row: dict[str, Any], at_us: int, frame: bytes) -> Record:
 
 
 def microseconds(at: datetime) -> int:
-    """Since 1970, exactly."""
+    """Return microseconds since 1970, exactly."""
     return int(at.replace(microsecond=0).timestamp()) * 1_000_000 + at.microsecond
 
 
-def names(frame: bytes, id: str) -> bool:  # noqa: A002 the field's name
-    """Whether the id stands in the bytes, and not as the beginning of a longer one."""
+def contains_id(frame: bytes, id: str) -> bool:  # noqa: A002 the field's name
+    """Return whether the bytes contain the id, and not as the prefix of a longer one."""
     wanted, start = id.encode(), 0
     while (found := frame.find(wanted, start)) >= 0:
         after = frame[found + len(wanted) : found + len(wanted) + 1]
@@ -90,6 +92,6 @@ _HEX = frozenset(bytes([digit]) for digit in b"0123456789abcdef")
 def _note(text: str) -> dict[str, Any]:
     try:
         note = read_json(text.encode()) if text else {}
-    except ProtocolError:  # of a frame from elsewhere: the log's own notes are JSON
+    except ProtocolError:  # the gateway's own notes are JSON; others may not be
         return {"text": text}
     return note if isinstance(note, dict) else {"text": text}

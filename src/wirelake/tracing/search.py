@@ -1,4 +1,4 @@
-"""Looking through the event log, within bounds: so many records, so many seconds."""
+"""Search the event log, within limits on records and time."""
 
 import base64
 import time
@@ -22,15 +22,15 @@ from wirelake.log.segments.reader import LogReader
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.jsontext import read_json, write_json
-from wirelake.tracing.asked import Place
-from wirelake.tracing.record import Record, brief, records
+from wirelake.tracing.record import LogRecord, read_records, shorten_frame
+from wirelake.tracing.trace_id import NotificationId
 
 _RANGED = pa.array(["deliver", "unsayable", "ack"])
-About = Callable[[Any], list[Record]]  # those of a batch that are wanted
+Select = Callable[[Any], list[LogRecord]]  # the records of a batch to return
 
 
 class Search:
-    """One search of one log. `complete` says whether the bounds let it see all that it should have."""
+    """One search of a log. `complete` says whether it saw everything within the limits."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._reader = LogReader(folder)
@@ -39,107 +39,109 @@ class Search:
         self._left = TRACE_SEARCHED_MAX
         self.end_seq = self._reader.next_seq
         self.complete = True
-        self.left_out = 0  # records that are about what was asked, and too many
+        self.left_out = 0  # matching records beyond the limit
 
     @property
     def oldest_seq(self) -> int:
         return self._reader.oldest_seq
 
-    def one(self, seq: int) -> Record | None:
+    def one(self, seq: int) -> LogRecord | None:
         found = self._between(seq, seq + 1)
         return found[0] if found else None
 
-    def notification(self, place: Place, topic: str, since_us: int | None) -> list[Record]:
-        """What the log has about it, oldest first. Without a time, from the newest record back to its publishing."""
+    def notification(self, notification: NotificationId, topic: str, since_us: int | None) -> list[LogRecord]:
+        """Return the records about a notification, oldest first. Without a time, search back to its publish."""
 
-        def about(batch: Any) -> list[Record]:
-            maybe = records(batch.filter(_about(batch, place)))
-            return [brief(record) for record in maybe if record.concerns(place, topic)]
+        def select(batch: Any) -> list[LogRecord]:
+            candidates = read_records(batch.filter(_may_concern(batch, notification)))
+            return [shorten_frame(record) for record in candidates if record.concerns(notification, topic)]
 
-        return self._gathered(about, since_us, "publish")
+        return self._collect(select, since_us, "publish")
 
-    def session(self, session: str, since_us: int | None) -> list[Record]:
-        """Its records, oldest first. Without a time, from the newest record back to its opening."""
+    def session(self, session: str, since_us: int | None) -> list[LogRecord]:
+        """Return the records of a session, oldest first. Without a time, search from the end back to its open."""
 
-        def about(batch: Any) -> list[Record]:
-            hers = batch.filter(pc.equal(batch["session"], session))
-            parts = [hers]
-            if hers.num_rows > TRACE_RECORDS_MAX:  # more than anybody looks at
+        def select(batch: Any) -> list[LogRecord]:
+            found = batch.filter(pc.equal(batch["session"], session))
+            parts = [found]
+            if found.num_rows > TRACE_RECORDS_MAX:  # more than anybody reads
                 half = TRACE_RECORDS_MAX // 2
-                parts = [hers.slice(0, half), hers.slice(hers.num_rows - half)]
-                self.left_out += hers.num_rows - 2 * half
-            return [brief(record) for part in parts for record in records(part)]
+                parts = [found.slice(0, half), found.slice(found.num_rows - half)]
+                self.left_out += found.num_rows - 2 * half
+            return [shorten_frame(record) for part in parts for record in read_records(part)]
 
-        return self._gathered(about, since_us, "open")
+        return self._collect(select, since_us, "open")
 
-    def newest(self, events: set[str], from_seq: int, count_max: int) -> list[Record]:
-        """Records of these events from a place on, the newest first, so many of them."""
+    def newest(self, events: set[str], from_seq: int, count_max: int) -> list[LogRecord]:
+        """Return up to `count_max` records of these events from a seq on, newest first."""
         wanted = pa.array(sorted(events))
-        found: list[Record] = []
+        found: list[LogRecord] = []
         for part in self._backward(from_seq):
             matching = [batch.filter(pc.is_in(batch["event"], value_set=wanted)) for batch in part]
-            found += reversed([record for batch in matching for record in records(batch)])
+            found += reversed([record for batch in matching for record in read_records(batch)])
             if len(found) >= count_max:
                 break
         return found[:count_max]
 
-    def bringing(self, published: Record) -> tuple[Record, bool] | None:
-        """The frame that brought what was published, and whether its content was seen in it.
+    def find_publishing_frame(self, published: LogRecord) -> tuple[LogRecord, bool] | None:
+        """Return the frame that a publish came in, and whether the frame contains its content.
 
-        The log keeps the two apart: a frame is recorded when it comes, what it causes when it is done.
+        The log does not link them: a frame is recorded when it arrives, a publish when it is done.
         """
         by = published.note.get("by")
         near = self._between(published.seq - TRACE_NEAR_RECORDS, published.seq)
-        hers = [each for each in near if (each.event, each.direction, each.identity) == ("frame", "in", by)]
-        for wanted in (carries, holds):
-            for record in reversed(hers):
-                if wanted(record, published.frame):
+        frames = [each for each in near if (each.event, each.direction, each.identity) == ("frame", "in", by)]
+        for matches in (has_content, contains):
+            for record in reversed(frames):
+                if matches(record, published.frame):
                     return record, True
-        return (hers[-1], False) if by and hers else None
+        return (frames[-1], False) if by and frames else None
 
-    def caused(self, frame: Record) -> list[Record]:
-        """What was published because of a frame."""
+    def find_publishes(self, frame: LogRecord) -> list[LogRecord]:
+        """Return what was published because of a frame."""
         near = self._between(frame.seq + 1, frame.seq + 1 + TRACE_NEAR_RECORDS)
-        hers = [each for each in near if each.event == "publish" and each.note.get("by") == frame.identity]
-        return [each for each in hers if carries(frame, each.frame) or holds(frame, each.frame)]
+        published = [each for each in near if each.event == "publish" and each.note.get("by") == frame.identity]
+        return [each for each in published if has_content(frame, each.frame) or contains(frame, each.frame)]
 
-    def _gathered(self, about: About, since_us: int | None, first_event: str) -> list[Record]:
-        found: list[Record] = []
+    def _collect(self, select: Select, since_us: int | None, first_event: str) -> list[LogRecord]:
+        found: list[LogRecord] = []
         if since_us is not None:
             for batch in self._forward(since_us - TRACE_SLACK_US):
-                more = about(batch)
+                more = select(batch)
                 found = self._ends(found + more) if more else found
             return found
         for part in self._backward():
-            earlier = [record for batch in part for record in about(batch)]
+            earlier = [record for batch in part for record in select(batch)]
             found = self._ends(earlier + found)
             if any(record.event == first_event for record in earlier):
                 break
         return found
 
-    def _ends(self, found: list[Record]) -> list[Record]:
-        """The first and the last: beginning and end tell the most."""
+    def _ends(self, found: list[LogRecord]) -> list[LogRecord]:
+        """Return the first and the last records, which say the most."""
         if len(found) <= TRACE_RECORDS_MAX:
             return found
         half = TRACE_RECORDS_MAX // 2
         self.left_out += len(found) - 2 * half
         return found[:half] + found[-half:]
 
-    def _between(self, start: int, end: int) -> list[Record]:
+    def _between(self, start: int, end: int) -> list[LogRecord]:
         start, end = max(start, self.oldest_seq), min(end, self.end_seq)
-        return [record for batch in self._reader.read(start, end) for record in records(batch)] if start < end else []
+        return (
+            [record for batch in self._reader.read(start, end) for record in read_records(batch)] if start < end else []
+        )
 
     def _forward(self, since_us: int) -> Iterator[Any]:
         try:
             for batch in self._reader.read(until_seq=self.end_seq, since_us=since_us):
                 yield batch
-                if self._spent(batch.num_rows):
+                if self._is_exhausted(batch.num_rows):
                     return
-        except GoneError:  # retention was faster
+        except GoneError:  # retention removed it meanwhile
             self.complete = False
 
     def _backward(self, from_seq: int = 0) -> Iterator[list[Any]]:
-        """Steps from the end to the beginning, or to a place; within a step the batches are in order."""
+        """Yield steps from the end back to a seq; within a step, batches are in order."""
         end = self.end_seq
         while end > (first := max(from_seq, self.oldest_seq)):
             start = max(first, end - TRACE_STEP_RECORDS)
@@ -148,51 +150,51 @@ class Search:
             except GoneError:
                 self.complete = False
                 return
-            if self._spent(end - start):
+            if self._is_exhausted(end - start):
                 return
             end = start
 
-    def _spent(self, count: int) -> bool:
+    def _is_exhausted(self, count: int) -> bool:
         self._left -= count
-        spent = self._left <= 0 or self._clock() > self._deadline_s
-        self.complete = self.complete and not spent
-        return spent
+        exhausted = self._left <= 0 or self._clock() > self._deadline_s
+        self.complete = self.complete and not exhausted
+        return exhausted
 
 
-def _about(batch: Any, place: Place) -> Any:
-    """Rows that may be about it: quickly, over the columns. The records themselves are asked afterwards."""
+def _may_concern(batch: Any, notification: NotificationId) -> Any:
+    """Return the rows that may be about it: a quick check of the columns, before that of the records."""
     events, notes = batch["event"], batch["note"]
-    named = pc.match_substring(notes, f'"{place.id}"')
-    ranged = pc.and_(pc.is_in(events, value_set=_RANGED), pc.match_substring(notes, f'"{place.ids}"'))
-    framed = pc.and_(pc.equal(events, "frame"), pc.match_substring(batch["frame"], place.id))
+    named = pc.match_substring(notes, f'"{notification.id}"')
+    ranged = pc.and_(pc.is_in(events, value_set=_RANGED), pc.match_substring(notes, f'"{notification.ids}"'))
+    framed = pc.and_(pc.equal(events, "frame"), pc.match_substring(batch["frame"], notification.id))
     return pc.or_(pc.or_(named, ranged), pc.or_(framed, pc.equal(events, "expire")))
 
 
-def carries(frame: Record, content: bytes) -> bool:
-    """Whether the frame's message has exactly this content."""
+def has_content(frame: LogRecord, content: bytes) -> bool:
+    """Return whether the frame's message has exactly this content."""
     try:
         if frame.protocol == "http":
-            return _posted(frame.frame) == content
+            return _http_content(frame.frame) == content
         protocol = registry.get(frame.protocol)
         return bool(protocol.to_message(protocol.decode(frame.frame, Sender.CLIENT), Sender.CLIENT).payload == content)
     except (ProtocolError, TranslationError, UnknownProtocolError):
         return False
 
 
-def _posted(body: bytes) -> bytes | None:
-    """The content that a request by HTTP is about: text, base64, or any JSON."""
-    asked = read_json(body) if body else None
-    if not isinstance(asked, dict) or "content" not in asked:
+def _http_content(body: bytes) -> bytes | None:
+    """Return the content of an HTTP request to publish: text, base64, or any JSON."""
+    request = read_json(body) if body else None
+    if not isinstance(request, dict) or "content" not in request:
         return None
-    value = asked["content"]
+    value = request["content"]
     if not isinstance(value, str):
         return write_json(value)
     try:
-        return base64.b64decode(value, validate=True) if asked.get("encoding") == "base64" else value.encode()
+        return base64.b64decode(value, validate=True) if request.get("encoding") == "base64" else value.encode()
     except ValueError:
         return None
 
 
-def holds(frame: Record, content: bytes) -> bool:
-    """Whether the content stands somewhere in the frame."""
+def contains(frame: LogRecord, content: bytes) -> bool:
+    """Return whether the content is somewhere in the frame."""
     return bool(content) and content in frame.frame

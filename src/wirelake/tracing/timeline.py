@@ -1,4 +1,4 @@
-"""From records of the log and rows of the tables to one time line. Nothing is read here, and no clock asked."""
+"""Build one timeline from records of the log and rows of the tables. This is pure: it reads nothing."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -9,30 +9,30 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from wirelake.limits import TRACE_EVENTS_MAX, TRACE_FRAME_BYTES_MAX, TRACE_RECIPIENTS_MAX
-from wirelake.tracing.record import Record, microseconds
+from wirelake.tracing.record import LogRecord, microseconds
 
 _recipients: Final = Decoder(list[list[str]]).decode
-# Of things that happened in the same microsecond, what comes first.
+# The order of events in the same microsecond.
 _ORDER: Final = ("open", "frame", "login", "publish", "route", "deliver", "unsayable", "ack", "expire", "close")
-_NAMED_MAX: Final = 5  # in a sentence
+_NAMED_MAX: Final = 5  # in a text
 
 
 class Recipient(Struct, frozen=True):
     session: str
     identity: str
-    protocol: str = ""  # where that is known
+    protocol: str = ""  # if known
 
 
-class Event(Struct, kw_only=True):
-    """`hex` is the frame, cut where it is long; `bytes` is how long it really is. `source` is where this is known from.
+class TraceEvent(Struct, kw_only=True):
+    """An event on a timeline. `hex` is the frame, cut if it is long; `bytes` is its real length.
 
-    `recipients` counts whom a delivery went to; `to` names them, up to a limit.
+    `recipients` is how many a delivery went to; `to` names them, up to a limit.
     """
 
     what: str
     text: str
     at_us: int
-    offset_ms: float = 0.0  # since the first on the time line
+    offset_ms: float = 0.0  # since the first event
     source: str = "log"  # or a table's name
     seq: int | None = None
     protocol: str = ""
@@ -49,10 +49,10 @@ class Event(Struct, kw_only=True):
     to: list[Recipient] = field(default_factory=list)
 
 
-def of_record(record: Record) -> Event:
-    """What a record says, in a sentence."""
+def event_of(record: LogRecord) -> TraceEvent:
+    """Return the event of a log record."""
     note = record.note
-    event = Event(
+    event = TraceEvent(
         what=record.event,
         text="",
         at_us=record.at_us,
@@ -67,7 +67,7 @@ def of_record(record: Record) -> Event:
         attempt=int(note.get("attempt") or 0),
     )
     if record.event in {"deliver", "unsayable"}:
-        event.to = [Recipient(*whom[:3]) for whom in _recipients(record.frame)]
+        event.to = [Recipient(*recipient[:3]) for recipient in _recipients(record.frame)]
         event.recipients = len(event.to)
     else:
         event.bytes, event.hex = record.bytes, record.frame[:TRACE_FRAME_BYTES_MAX].hex()
@@ -75,46 +75,46 @@ def of_record(record: Record) -> Event:
     return event
 
 
-def _frame(event: Event, note: dict[str, Any]) -> str:
+def _frame(event: TraceEvent, note: dict[str, Any]) -> str:
     path = f", {note['method']} {note['path']}" if "path" in note else ""
     return f"{event.protocol} frame {'from' if event.direction == 'in' else 'to'} {_who(event)}{path}"
 
 
-def _publish(event: Event, note: dict[str, Any]) -> str:
-    return f"published on {event.topic} at position {note.get('position')} by {event.identity or 'nobody'}"
+def _publish(event: TraceEvent, note: dict[str, Any]) -> str:
+    return f"published on {event.topic} at position {note.get('position')} by {event.identity or 'an anonymous client'}"
 
 
-def _deliver(event: Event, _: dict[str, Any]) -> str:
+def _deliver(event: TraceEvent, _: dict[str, Any]) -> str:
     again = f", attempt {event.attempt}" if event.attempt > 1 else ""
-    return f"written to {_some([each.identity for each in event.to])}{again}"
+    return f"written to {_join_names([each.identity for each in event.to])}{again}"
 
 
-def _unsayable(event: Event, note: dict[str, Any]) -> str:
-    return f"cannot be said to {_some([each.identity for each in event.to])}: {note.get('reason')}"
+def _unsayable(event: TraceEvent, note: dict[str, Any]) -> str:
+    return f"not encodable for {_join_names([each.identity for each in event.to])}: {note.get('reason')}"
 
 
-def _ack(event: Event, note: dict[str, Any]) -> str:
+def _ack(event: TraceEvent, note: dict[str, Any]) -> str:
     return f"acked by {_who(event)}{', with all before' if 'through' in note else ''}"
 
 
-def _expire(event: Event, _: dict[str, Any]) -> str:
-    return f"expired on {event.topic}: kept no longer"
+def _expire(event: TraceEvent, _: dict[str, Any]) -> str:
+    return f"expired on {event.topic}: no longer stored"
 
 
-def _quarantine(_: Event, note: dict[str, Any]) -> str:
-    return f"could not be read: {note.get('text')} (byte {note.get('offset')}, {note.get('code')})"
+def _quarantine(_: TraceEvent, note: dict[str, Any]) -> str:
+    return f"cannot be decoded: {note.get('text')} (byte {note.get('offset')}, {note.get('code')})"
 
 
-def _login(event: Event, note: dict[str, Any]) -> str:
-    return f"{_who(event)} logged in{' again, where it was' if note.get('resumed') else ''}"
+def _login(event: TraceEvent, note: dict[str, Any]) -> str:
+    return f"{_who(event)} logged in{' and resumed its session' if note.get('resumed') else ''}"
 
 
-def _other(event: Event, note: dict[str, Any]) -> str:
-    told = ", ".join(f"{name} {value}" for name, value in note.items() if value not in ("", None))
-    return f"{event.what}: {told}" if told else event.what
+def _other(event: TraceEvent, note: dict[str, Any]) -> str:
+    details = ", ".join(f"{name} {value}" for name, value in note.items() if value not in ("", None))
+    return f"{event.what}: {details}" if details else event.what
 
 
-_SENTENCES: Final[dict[str, Callable[[Event, dict[str, Any]], str]]] = {
+_SENTENCES: Final[dict[str, Callable[[TraceEvent, dict[str, Any]], str]]] = {
     "frame": _frame,
     "publish": _publish,
     "deliver": _deliver,
@@ -127,29 +127,31 @@ _SENTENCES: Final[dict[str, Callable[[Event, dict[str, Any]], str]]] = {
 }
 
 
-def _who(event: Event) -> str:
-    return event.identity or event.peer or "somebody"
+def _who(event: TraceEvent) -> str:
+    return event.identity or event.peer or "an unknown peer"
 
 
-def first_acks(found: Iterable[Record]) -> list[Record]:
-    """Without acks of all up to a later position: what was acked stays so."""
+def first_acks(found: Iterable[LogRecord]) -> list[LogRecord]:
+    """Return the records without cumulative acks of identities that had acked already."""
     acked: set[str] = set()
-    kept: list[Record] = []
+    remaining: list[LogRecord] = []
     for record in found:
         if record.event == "ack":
             identity = record.note["identity"]
             if "through" in record.note and identity in acked:
                 continue
             acked.add(identity)
-        kept.append(record)
-    return kept
+        remaining.append(record)
+    return remaining
 
 
-def of_tables(rows: dict[str, list[dict[str, Any]]]) -> list[Event]:
-    """The same, as the tables know it when the log no longer does."""
-    events: list[Event] = []
+def table_events(rows: dict[str, list[dict[str, Any]]]) -> list[TraceEvent]:
+    """Return the events that the tables have, for when the log no longer has them."""
+    events: list[TraceEvent] = []
     for row in rows.get("silver.notifications", ()):
-        text = f"published on {row['topic']} at position {row['position']} by {row['publisher'] or 'nobody'}"
+        text = (
+            f"published on {row['topic']} at position {row['position']} by {row['publisher'] or 'an anonymous client'}"
+        )
         content = row["content"] or ""
         published = _row_event("silver.notifications", "publish", row, row["at"], text, identity=row["publisher"] or "")
         published.bytes, published.hex = len(content) // 2, content[: 2 * TRACE_FRAME_BYTES_MAX]
@@ -166,11 +168,11 @@ def of_tables(rows: dict[str, list[dict[str, Any]]]) -> list[Event]:
     return events
 
 
-def _row_event(table: str, what: str, row: dict[str, Any], at: str, text: str, identity: str = "") -> Event:
-    return Event(
+def _row_event(table: str, what: str, row: dict[str, Any], at: str, text: str, identity: str = "") -> TraceEvent:
+    return TraceEvent(
         what=what,
         text=text,
-        at_us=moment(at),
+        at_us=parse_time_us(at),
         source=table,
         seq=row["seq"],
         topic=row["topic"],
@@ -179,8 +181,8 @@ def _row_event(table: str, what: str, row: dict[str, Any], at: str, text: str, i
     )
 
 
-def without_known(events: Iterable[Event], known: Sequence[Event]) -> list[Event]:
-    """Those of the tables that the log has nothing of."""
+def unknown_events(events: Iterable[TraceEvent], known: Sequence[TraceEvent]) -> list[TraceEvent]:
+    """Return the events of the tables that the log does not have."""
     published = any(event.what == "publish" for event in known)
     sent = {each.identity for event in known if event.what == "deliver" for each in event.to}
     acked = {event.identity for event in known if event.what == "ack"}
@@ -195,10 +197,10 @@ def without_known(events: Iterable[Event], known: Sequence[Event]) -> list[Event
     ]
 
 
-def routed(published: Event, identities: Sequence[str]) -> Event:
-    """Whom it is for."""
-    text = f"{published.topic} → {_some(identities)}" if identities else f"{published.topic} → nobody subscribes to it"
-    return Event(
+def route_event(published: TraceEvent, identities: Sequence[str]) -> TraceEvent:
+    """Return the event that says who a notification is for."""
+    text = f"{published.topic} → {_join_names(identities)}" if identities else f"{published.topic} → no subscribers"
+    return TraceEvent(
         what="route",
         text=text,
         at_us=published.at_us,
@@ -209,22 +211,22 @@ def routed(published: Event, identities: Sequence[str]) -> Event:
     )
 
 
-def of_one(events: Iterable[Event], identity: str) -> list[Event]:
-    """What an identity may know: its own part, and that it was published."""
-    seen: list[Event] = []
+def visible_to(events: Iterable[TraceEvent], identity: str) -> list[TraceEvent]:
+    """Return what an identity may see: its own part, and the publish."""
+    visible: list[TraceEvent] = []
     for event in events:
         if event.what == "publish" or (event.identity == identity and event.what in {"frame", "ack"}):
-            seen.append(event)
+            visible.append(event)
         elif event.what == "deliver" and (own := [each for each in event.to if each.identity == identity]):
             text = event.text if event.attempt > 1 and event.recipients == 1 else f"written to {identity}"
-            seen.append(replace(event, to=own, recipients=len(own), text=text))
-        elif event.what == "unsayable" and event.to[0].identity == identity:  # recorded for each by itself
-            seen.append(event)
-    return seen
+            visible.append(replace(event, to=own, recipients=len(own), text=text))
+        elif event.what == "unsayable" and event.to[0].identity == identity:  # recorded for each recipient separately
+            visible.append(event)
+    return visible
 
 
-def in_order(events: Iterable[Event]) -> list[Event]:
-    """By time, with offsets; of very many the first ones and the last, because beginning and end tell the most."""
+def sort_events(events: Iterable[TraceEvent]) -> list[TraceEvent]:
+    """Return events by time, with offsets. Of too many, return the first and the last, which say the most."""
     line = sorted(events, key=lambda event: (event.at_us, _rank(event), event.seq or 0))
     if len(line) > TRACE_EVENTS_MAX:
         half = TRACE_EVENTS_MAX // 2
@@ -235,17 +237,17 @@ def in_order(events: Iterable[Event]) -> list[Event]:
     return line
 
 
-def _rank(event: Event) -> int:
+def _rank(event: TraceEvent) -> int:
     return _ORDER.index(event.what) if event.what in _ORDER else len(_ORDER)
 
 
-def moment(text: str) -> int:
-    """Microseconds, of a time as the tables' answers have it."""
+def parse_time_us(text: str) -> int:
+    """Return a time of a query result as microseconds since 1970."""
     return microseconds(datetime.fromisoformat(text))
 
 
-def _some(names: Sequence[str]) -> str:
-    """Names in a sentence."""
-    unique = list(dict.fromkeys(name or "somebody" for name in names))
+def _join_names(names: Sequence[str]) -> str:
+    """Return names for a text, up to a limit."""
+    unique = list(dict.fromkeys(name or "anonymous" for name in names))
     more = f" and {len(unique) - _NAMED_MAX} more" if len(unique) > _NAMED_MAX else ""
     return ", ".join(unique[:_NAMED_MAX]) + more

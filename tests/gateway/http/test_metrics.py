@@ -6,7 +6,7 @@ from gateway.http.calling import BOB, Calling, run
 from gateway.running import until
 from gateway.wire import Meter, Phone, report
 from wirelake.gateway.histogram import Histogram
-from wirelake.lake.progress import Progress, write_progress
+from wirelake.lake.progress import JobProgress, write_progress
 from wirelake.protocols.apostol.opcodes import SEALED
 from wirelake.protocols.comet import frames
 
@@ -114,7 +114,7 @@ def test_a_pipeline_that_runs_beside_it_is_shown(tmp_path: Path) -> None:
     async def test(caller: Calling) -> None:
         folder = caller.gateway.folder
         now_ms = caller.gateway.now_ms()
-        told = Progress(pid=1, written_at_ms=now_ms, next_seq=0, at_us=now_ms * 1000, rows=70, batches=3)
+        told = JobProgress(pid=1, written_at_ms=now_ms, next_seq=0, at_us=now_ms * 1000, rows=70, batches=3)
         told.dropped, told.noted = {"calls_given_up": 4}, {"acks_repeated": 2}
         write_progress(folder, told)
         found = await scraped(caller)

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from pipeline.rows import NOON, after, rows_in, rows_out
 from pyspark.sql import SparkSession
 
+from pipeline.rows import NOON, after, rows_in, rows_out
 from wirelake.lake.tables import (
     BATCHES,
     DELIVERIES,
@@ -15,7 +15,7 @@ from wirelake.lake.tables import (
     MESSAGES,
     QUARANTINE,
     TALLIES,
-    Table,
+    LakeTable,
 )
 from wirelake.pipeline.gold.ledger import ledger
 
@@ -100,7 +100,7 @@ def test_every_sum(spark: SparkSession, rows: Rows) -> None:
         (BATCHES, "apostol", "scanned 5, but committed = 2; records 7, but records_committed = 3"),
     ],
 )
-def test_a_row_that_is_lost_shows(spark: SparkSession, rows: Rows, table: Table, protocol: str, why: str) -> None:
+def test_a_row_that_is_lost_shows(spark: SparkSession, rows: Rows, table: LakeTable, protocol: str, why: str) -> None:
     del rows[table.name][0]
     assert told(spark, rows)[protocol] == (False, why)
 
@@ -122,7 +122,7 @@ def test_a_row_that_is_lost_shows(spark: SparkSession, rows: Rows, table: Table,
     ],
 )
 def test_a_row_that_is_there_twice_shows(
-    spark: SparkSession, rows: Rows, table: Table, protocol: str, why: str
+    spark: SparkSession, rows: Rows, table: LakeTable, protocol: str, why: str
 ) -> None:
     rows[table.name].append(rows[table.name][0])
     assert told(spark, rows)[protocol] == (False, why)

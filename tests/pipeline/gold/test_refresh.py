@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pipeline.rows import after
 from pyspark.sql import SparkSession
 
+from pipeline.rows import after
 from wirelake.lake.query import query
 from wirelake.lake.tables import (
     DEVICE_COMMANDS,
@@ -19,19 +19,19 @@ from wirelake.lake.tables import (
     READINGS,
     RECORDS,
     TALLIES,
-    Table,
+    LakeTable,
 )
-from wirelake.pipeline.commits import committing, live_files, open_table, swap
+from wirelake.pipeline.commit.delta import commit_lock, live_files, open_table, replace_files
+from wirelake.pipeline.commit.files import FileAction, write_rows
 from wirelake.pipeline.gold import refresh
 from wirelake.pipeline.gold.refresh import refresh_ledger, refresh_minutes
-from wirelake.pipeline.parquet import FileAction, write
-from wirelake.pipeline.refreshing import Dirty
+from wirelake.pipeline.gold.schedule import Dirty
 
 
-def put(lake: Path, table: Table, *rows: dict[str, Any]) -> None:
+def put(lake: Path, table: LakeTable, *rows: dict[str, Any]) -> None:
     """Rows as a batch commits them."""
     data = pa.Table.from_pylist([{"day": row.get("at", after(0)).date(), **row} for row in rows], schema=table.schema)
-    swap(open_table(lake, table), table.name, write(table, data, lake), [], data_change=True)
+    replace_files(open_table(lake, table), table.name, write_rows(table, data, lake), [], data_change=True)
 
 
 def minute(at: datetime) -> int:
@@ -39,7 +39,7 @@ def minute(at: datetime) -> int:
     return us - us % 60_000_000
 
 
-def dirty(table: Table, *times: datetime) -> Dirty:
+def dirty(table: LakeTable, *times: datetime) -> Dirty:
     return {table.name: {minute(at) for at in times}}
 
 
@@ -102,7 +102,7 @@ def test_what_a_table_is_made_of_is_listed_between_two_batches(
     put(tmp_path, MESSAGES, row)
     inputs: list[str] = []
 
-    def files(lake: Path, table: Table, when: Any = None) -> list[FileAction]:
+    def files(lake: Path, table: LakeTable, when: Any = None) -> list[FileAction]:
         if table is not LEDGER:
             with (lake / "batch.lock").open() as lock, pytest.raises(BlockingIOError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as a batch would want it
@@ -113,7 +113,7 @@ def test_what_a_table_is_made_of_is_listed_between_two_batches(
     monkeypatch.setattr(refresh, "_files", files)
     refresh_ledger(spark, tmp_path, dirty(MESSAGES, after(0)))
     assert len(inputs) == 7
-    with committing(tmp_path), (tmp_path / "batch.lock").open() as lock, pytest.raises(BlockingIOError):
+    with commit_lock(tmp_path), (tmp_path / "batch.lock").open() as lock, pytest.raises(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 

@@ -6,7 +6,7 @@ if __name__ == "__main__":
     os.chdir(os.environ["WORKER_FOLDER"])
     from pyspark.daemon import manager
 
-    from wirelake.pipeline.daemon import warm
+    from wirelake.pipeline.spark.daemon import warm
 
     warm()
     manager()

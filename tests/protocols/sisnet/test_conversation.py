@@ -9,8 +9,8 @@ from wirelake.errors import ProtocolError, StateError, TranslationError
 from wirelake.limits import SISNET_REQUESTS_OPEN_MAX, SISNET_SUBSCRIPTIONS_MAX
 from wirelake.message import Failure, FailureCode, Kind, Message, Op, Operation, Topic, control, control_op
 from wirelake.protocols.frame import Sender
+from wirelake.protocols.packed_records import read_tables
 from wirelake.protocols.protocol import Carrier
-from wirelake.protocols.records import read_tables
 from wirelake.protocols.session import Closing
 from wirelake.protocols.sisnet.client import ClientSession
 from wirelake.protocols.sisnet.data_line import DataLine

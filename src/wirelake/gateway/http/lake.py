@@ -82,7 +82,7 @@ ROUTES = (
         handle=ask,
         access=Access.ADMIN,
         takes=Question,
-        gives=query.Answer,
+        gives=query.QueryResult,
         example={"sql": "SELECT protocol, balanced FROM gold.ledger", "rows": 100},
         example_answer={
             "columns": [{"name": "protocol", "type": "VARCHAR"}, {"name": "balanced", "type": "BOOLEAN"}],

@@ -6,7 +6,7 @@ from wirelake.gateway.http.errors import AGAIN, ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Parameter, Route
 from wirelake.limits import HTTP_TRACES_MAX
-from wirelake.tracing.kept import find
+from wirelake.tracing.stored_notification import find_notification
 from wirelake.tracing.trace import Trace
 from wirelake.tracing.trace import trace as put_together
 
@@ -19,7 +19,7 @@ async def traced(exchange: Exchange, wanted: str) -> Trace:
     """As far as whoever asks may know."""
     api = exchange.api
     only = "" if exchange.admin else exchange.identity
-    kept = find(exchange.gateway.state.topics, wanted, only)
+    kept = find_notification(exchange.gateway.state.topics, wanted, only)
     if api.traces >= HTTP_TRACES_MAX:
         raise ApiError(429, f"{api.traces} messages are being traced already (HTTP_TRACES_MAX)", headers=AGAIN)
     api.traces += 1

@@ -1,1 +1,1 @@
-"""Small tables for people: functions from tables of silver to one of gold, each of them a Spark plan and no more."""
+"""Small summary tables: pure functions from silver tables to a gold table, as Spark plans."""

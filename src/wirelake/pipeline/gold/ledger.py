@@ -1,9 +1,9 @@
-"""gold.ledger: do the sums agree, from the socket to the tables?
+"""gold.ledger: check that the sums agree, from the socket to the tables.
 
-Sums of the same frames are made by four who do not ask each other: the gateway, when it wrote the log (`counted`); the
-tasks, when they read it (`scanned`); the driver, when it committed (`committed`); and this query, of the rows that are
-there now (`received`). So records that were skipped, files that nobody can read, rows that were deleted, a batch that
-was written twice, or a frame that ended in no state show here, and the sums that differ say where it happened.
+The same frames are counted four times independently: by the gateway when it wrote the log (`counted`), by the tasks
+when they read it (`scanned`), by the driver when it committed (`committed`), and by this query over the rows that exist
+now (`received`). Skipped records, unreadable files, deleted rows, a batch written twice, or a frame without a final
+state show up here, and the sums that differ say where it happened.
 """
 
 from functools import reduce
@@ -13,14 +13,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from wirelake.lake.tables import LEDGER
-from wirelake.pipeline.accounts import RECORDS_LOST, RECORDS_REMOVED
-from wirelake.pipeline.gold.minutes import counted_where
+from wirelake.pipeline.commit.manifests import RECORDS_LOST, RECORDS_REMOVED
+from wirelake.pipeline.gold.tables import count_where
 
 _KEYS: Final = ["hour", "protocol"]
 _TEXTS: Final = {*_KEYS, "balanced", "why", "dropped_by", "day"}
 _SUMS: Final = [field.name for field in LEDGER.schema if field.name not in _TEXTS]
-_MAY_BE_UNKNOWN: Final = ("committed", "records_committed")
-_WORTH_A_ROW: Final = ("received", "commands", "deliveries", "missing", "lost", "removed", "dropped")
+_NULLABLE: Final = ("committed", "records_committed")
+_RELEVANT: Final = ("received", "commands", "deliveries", "missing", "lost", "removed", "dropped")
 _COMMAND: Final = [
     "node",
     "serial",
@@ -42,12 +42,12 @@ def ledger(
     deliveries: DataFrame,
     tallies: DataFrame,
     batches: DataFrame,
-    absent: DataFrame | None = None,
+    missing_files: DataFrame | None = None,
 ) -> DataFrame:
-    """`absent` has the files that tables name and that are not there: hour, protocol, files_missing, files."""
-    came = (f.col("direction") == "in") & f.col("event").isin("frame", "quarantine")
+    """Compute the ledger. `missing_files` has hour, protocol, files_missing and files of files that do not exist."""
+    is_in = (f.col("direction") == "in") & f.col("event").isin("frame", "quarantine")
     parts = [
-        frames.groupBy(*_by("at")).agg(f.count("*").alias("records"), counted_where(came).alias("received")),
+        frames.groupBy(*_by("at")).agg(f.count("*").alias("records"), count_where(is_in).alias("received")),
         messages.where("direction = 'in'").groupBy(*_by("at")).agg(f.count("*").alias("read")),
         quarantine.where("direction = 'in'").groupBy(*_by("at")).agg(f.count("*").alias("quarantined")),
         tallies.groupBy("hour", "protocol").agg(
@@ -71,9 +71,9 @@ def ledger(
             f.count_distinct("id", "identity").alias("deliveries"), *_by_state("deliveries", _DELIVERY_STATES)
         ),
     ]
-    parts.append(absent if absent is not None else _none_absent(tallies))
+    parts.append(missing_files if missing_files is not None else _no_missing_files(tallies))
     joined = reduce(lambda one, other: one.join(other, _KEYS, "full"), parts)
-    known = [name for name in joined.columns if name not in (*_KEYS, *_MAY_BE_UNKNOWN, "dropped_by", "files")]
+    known = [name for name in joined.columns if name not in (*_KEYS, *_NULLABLE, "dropped_by", "files")]
     sums = joined.fillna(0, subset=known).withColumn("decoded", f.col("read") - f.col("waiting"))
     why = f.concat_ws("; ", *_differences(), *_losses())
     rows = sums.select(
@@ -84,28 +84,28 @@ def ledger(
         "dropped_by",
         f.to_date("hour").alias("day"),
     )
-    speaks = reduce(lambda one, other: one | (f.col(other) != 0), _WORTH_A_ROW, f.col("protocol") != "")
-    return rows.where(speaks | ~f.col("balanced"))  # records of no protocol: only if there is something to say
+    is_relevant = reduce(lambda one, other: one | (f.col(other) != 0), _RELEVANT, f.col("protocol") != "")
+    return rows.where(is_relevant | ~f.col("balanced"))  # records of no protocol: only if relevant
 
 
 def _known_sum(name: str) -> Column:
-    """Null where a part of it is not known."""
+    """Return the sum, or null if a part of it is not known."""
     return f.when(f.count("*") == f.count(name), f.sum(name))
 
 
 def _dropped(batches: DataFrame) -> DataFrame:
     by_name = batches.where("what IS NOT NULL").groupBy(*_KEYS, "what").agg(f.sum("dropped").alias("dropped"))
     lost, removed = f.col("what") == RECORDS_LOST, f.col("what") == RECORDS_REMOVED
-    said = f.when(~lost & ~removed, f.format_string("%s %d", "what", "dropped"))
+    text = f.when(~lost & ~removed, f.format_string("%s %d", "what", "dropped"))
     return by_name.groupBy(*_KEYS).agg(
         f.sum(f.when(lost, f.col("dropped"))).alias("lost"),
         f.sum(f.when(removed, f.col("dropped"))).alias("removed"),
         f.sum(f.when(~lost & ~removed, f.col("dropped"))).alias("dropped"),
-        f.nullif(f.concat_ws(", ", f.array_sort(f.collect_list(said))), f.lit("")).alias("dropped_by"),
+        f.nullif(f.concat_ws(", ", f.array_sort(f.collect_list(text))), f.lit("")).alias("dropped_by"),
     )
 
 
-def _none_absent(of: DataFrame) -> DataFrame:
+def _no_missing_files(of: DataFrame) -> DataFrame:
     return of.select(*_KEYS, f.lit(0).alias("files_missing"), f.lit("").alias("files")).where("false")
 
 
@@ -114,7 +114,7 @@ def _by(at: str) -> list[Column]:
 
 
 def _by_state(of: str, states: tuple[str, ...]) -> list[Column]:
-    return [counted_where(f.col("state") == state).alias(f"{of}_{state}") for state in states]
+    return [count_where(f.col("state") == state).alias(f"{of}_{state}") for state in states]
 
 
 def _differences() -> list[Column]:
@@ -130,8 +130,8 @@ def _differences() -> list[Column]:
 
 
 def _losses() -> list[Column]:
-    """In words; null where nothing is lost."""
-    # Where the stretch that holds them has not ended yet, nothing is missing so far.
+    """Return texts about losses; null if nothing is lost."""
+    # Until the interval that contains them has ended, nothing counts as missing.
     unexplained = f.col("missing") - f.col("lost") - f.col("removed")
     return [
         f.when(f.col("lost") > 0, f.format_string("%d records were damaged in the log", "lost")),
@@ -143,7 +143,7 @@ def _losses() -> list[Column]:
 
 
 def _differs(whole: str, *parts: str) -> Column:
-    """In words; null where they agree."""
+    """Return a text about a difference; null if the sums agree."""
     total = reduce(lambda one, other: one + other, (f.col(part) for part in parts))
-    said = f.format_string(f"{whole} %d, but {' + '.join(parts)} = %d", f.col(whole), total)
-    return f.when(f.col(whole) != total, said)
+    text = f.format_string(f"{whole} %d, but {' + '.join(parts)} = %d", f.col(whole), total)
+    return f.when(f.col(whole) != total, text)

@@ -1,6 +1,6 @@
-"""The gold tables brought up to date: what changed since is worked out anew, and takes the place of what was there.
+"""Refresh the gold tables: compute the ranges of time that changed again, and replace their rows.
 
-Nothing is added to anything, so doing it twice does no harm. A table's files of a day are replaced in one commit.
+Nothing is added to old values, so a repeated refresh does no harm. The files of a day are replaced in one commit.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,45 +34,47 @@ from wirelake.lake.tables import (
     TALLIES,
     TIME,
     TRAFFIC_MINUTE,
-    Table,
+    LakeTable,
 )
 from wirelake.limits import GOLD_LEDGER_EVERY_S, GOLD_MINUTES_EVERY_S
-from wirelake.pipeline.commits import between_batches, live_files, open_table, swap
-from wirelake.pipeline.gold.bars import bars_minute
-from wirelake.pipeline.gold.calls import call_minute
-from wirelake.pipeline.gold.deliveries import delivery_minute
-from wirelake.pipeline.gold.devices import device_latest
+from wirelake.pipeline.commit.delta import listing_lock, live_files, open_table, replace_files
+from wirelake.pipeline.commit.files import FileAction, write_rows
 from wirelake.pipeline.gold.ledger import ledger
-from wirelake.pipeline.gold.stretches import HOUR_US, MINUTE_US, Stretch, days, stretches, within
-from wirelake.pipeline.gold.traffic import traffic_minute
-from wirelake.pipeline.parquet import FileAction, write
-from wirelake.pipeline.refreshing import Dirty, Part
+from wirelake.pipeline.gold.schedule import Dirty, GoldGroup
+from wirelake.pipeline.gold.tables import (
+    bars_minute,
+    call_minute,
+    delivery_minute,
+    device_latest,
+    traffic_minute,
+)
+from wirelake.pipeline.time_ranges import HOUR_US, MINUTE_US, TimeRange, days_of, is_within, join_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-_ABSENT_SHOWN: Final = 3  # missing files that are named
+_MISSING_SHOWN: Final = 3  # missing files that are named
 
 
-class Recipe(Struct, frozen=True):
-    """A gold table, cut by time: the tables it is made of, each with the column that says when, and how."""
+class GoldTable(Struct, frozen=True):
+    """How to compute a gold table by ranges of time, from which tables, each with its column of time."""
 
-    table: Table
-    time: str  # the gold table's own column
+    table: LakeTable
+    time: str  # the column of time in the gold table
     unit_us: int
-    made_of: tuple[tuple[Table, str], ...]
-    make: Callable[..., "DataFrame"]
-    shows_absent: bool = False  # whether it says which files are not there; the others refuse to be made without them
+    inputs: tuple[tuple[LakeTable, str], ...]
+    compute: Callable[..., "DataFrame"]
+    shows_missing_files: bool = False  # other tables are not computed if files are missing
 
 
 BY_MINUTE: Final = (
-    Recipe(TRAFFIC_MINUTE, "minute", MINUTE_US, ((MESSAGES, "at"), (QUARANTINE, "at")), traffic_minute),
-    Recipe(DELIVERY_MINUTE, "minute", MINUTE_US, ((DELIVERIES, "first_sent_at"),), delivery_minute),
-    Recipe(CALL_MINUTE, "minute", MINUTE_US, ((CALLS, "asked_at"),), call_minute),
-    Recipe(BARS_MINUTE, "minute", MINUTE_US, ((RECORDS, "recorded_at"),), bars_minute),
+    GoldTable(TRAFFIC_MINUTE, "minute", MINUTE_US, ((MESSAGES, "at"), (QUARANTINE, "at")), traffic_minute),
+    GoldTable(DELIVERY_MINUTE, "minute", MINUTE_US, ((DELIVERIES, "first_sent_at"),), delivery_minute),
+    GoldTable(CALL_MINUTE, "minute", MINUTE_US, ((CALLS, "asked_at"),), call_minute),
+    GoldTable(BARS_MINUTE, "minute", MINUTE_US, ((RECORDS, "recorded_at"),), bars_minute),
 )
-BY_HOUR: Final = Recipe(
+BY_HOUR: Final = GoldTable(
     LEDGER,
     "hour",
     HOUR_US,
@@ -86,142 +88,144 @@ BY_HOUR: Final = Recipe(
         (BATCHES, "hour"),
     ),
     ledger,
-    shows_absent=True,
+    shows_missing_files=True,
 )
 
 
 def refresh_minutes(spark: "SparkSession", lake: Path, dirty: Dirty) -> None:
-    for recipe in BY_MINUTE:
-        _cook(spark, lake, recipe, dirty)
-    _devices(spark, lake, dirty)
+    for gold in BY_MINUTE:
+        _rebuild(spark, lake, gold, dirty)
+    _refresh_devices(spark, lake, dirty)
 
 
 def refresh_ledger(spark: "SparkSession", lake: Path, dirty: Dirty) -> None:
-    """It counts whole hours where they lie, so it is asked for less often."""
-    _cook(spark, lake, BY_HOUR, dirty)
+    """Refresh the ledger. It counts whole hours of all tables, so this runs less often."""
+    _rebuild(spark, lake, BY_HOUR, dirty)
 
 
 GOLD: Final = (
-    Part("minutes", refresh_minutes, GOLD_MINUTES_EVERY_S),
-    Part("ledger", refresh_ledger, GOLD_LEDGER_EVERY_S),
+    GoldGroup("minutes", refresh_minutes, GOLD_MINUTES_EVERY_S),
+    GoldGroup("ledger", refresh_ledger, GOLD_LEDGER_EVERY_S),
 )
 
 
-def _cook(spark: "SparkSession", lake: Path, recipe: Recipe, dirty: Dirty) -> None:
-    minutes = {minute for table, _ in recipe.made_of for minute in dirty.get(table.name, ())}
+def _rebuild(spark: "SparkSession", lake: Path, gold: GoldTable, dirty: Dirty) -> None:
+    minutes = {minute for table, _ in gold.inputs for minute in dirty.get(table.name, ())}
     if not minutes:
         return
-    when = stretches((minute - minute % recipe.unit_us for minute in minutes), recipe.unit_us)
-    with between_batches(lake):
-        listed = [_files(lake, table, when) for table, _ in recipe.made_of]
-    absent = [file for files in listed for file in files if not _path(lake, file).exists()]
-    more: dict[str, Any] = {}
-    if absent and recipe.shows_absent:
-        more = {"absent": spark.createDataFrame(_absent_rows(absent, when))}
-        listed = [[file for file in files if file not in absent] for files in listed]
-    elif absent:
-        raise missing_file(recipe.table, _path(lake, absent[0]))
+    ranges = join_ranges((minute - minute % gold.unit_us for minute in minutes), gold.unit_us)
+    with listing_lock(lake):
+        listed = [_files(lake, table, ranges) for table, _ in gold.inputs]
+    missing = [file for files in listed for file in files if not _path(lake, file).exists()]
+    extra: dict[str, Any] = {}
+    if missing and gold.shows_missing_files:
+        extra = {"missing_files": spark.createDataFrame(_missing_rows(missing, ranges))}
+        listed = [[file for file in files if file not in missing] for files in listed]
+    elif missing:
+        raise missing_file_error(gold.table, _path(lake, missing[0]))
     inputs = [
-        _within(_read(spark, lake, table, files), column, when)
-        for (table, column), files in zip(recipe.made_of, listed, strict=True)
+        _within(_read(spark, lake, table, files), column, ranges)
+        for (table, column), files in zip(gold.inputs, listed, strict=True)
     ]
-    made = recipe.make(*inputs, **more).toArrow().select(recipe.table.schema.names).cast(recipe.table.schema)
-    _replace(lake, recipe, made, when)
+    made = gold.compute(*inputs, **extra).toArrow().select(gold.table.schema.names).cast(gold.table.schema)
+    _replace(lake, gold, made, ranges)
 
 
 def _path(lake: Path, file: FileAction) -> Path:
     return lake / TABLES[file.table].folder / file.path
 
 
-def missing_file(made: Table, path: Path) -> StorageError:
+def missing_file_error(table: LakeTable, path: Path) -> StorageError:
     return StorageError(
-        f"{made.name} cannot be worked out: {path} belongs to a table and is not there; bring it back from a backup, "
-        "or move the lake and its checkpoint away and let the tables be filled anew"
+        f"cannot compute {table.name}: {path} is part of a table and is missing; restore it from a backup, or move "
+        "the lake and its checkpoint away to fill the tables again"
     )
 
 
-def _absent_rows(absent: Sequence[FileAction], when: Sequence[Stretch]) -> Any:
-    """For each stretch of time and each day in it of which files are missing, a row in its first hour."""
+def _missing_rows(missing: Sequence[FileAction], ranges: Sequence[TimeRange]) -> Any:
+    """Return one row for each range and each day in it of which files are missing, at its first hour."""
     rows = []
-    for stretch in when:
-        for day in sorted(days([stretch])):
-            mine = [file for file in absent if file.groups.get("day") == day.isoformat()]
-            if mine:
-                hour = max(stretch.times[0], datetime(day.year, day.month, day.day, tzinfo=UTC))
-                files = sorted(f"{file.table}/{file.path}" for file in mine)
-                said = ", ".join(files[:_ABSENT_SHOWN]) + (", …" if len(files) > _ABSENT_SHOWN else "")
-                rows.append({"hour": hour, "protocol": "", "files_missing": len(files), "files": said})
+    for each in ranges:
+        for day in sorted(days_of([each])):
+            of_day = [file for file in missing if file.partition.get("day") == day.isoformat()]
+            if of_day:
+                hour = max(each.times[0], datetime(day.year, day.month, day.day, tzinfo=UTC))
+                files = sorted(f"{file.table}/{file.path}" for file in of_day)
+                text = ", ".join(files[:_MISSING_SHOWN]) + (", …" if len(files) > _MISSING_SHOWN else "")
+                rows.append({"hour": hour, "protocol": "", "files_missing": len(files), "files": text})
     schema = pa.schema(
         [("hour", TIME), ("protocol", pa.string()), ("files_missing", pa.int64()), ("files", pa.string())]
     )
     return pa.Table.from_pylist(rows, schema)
 
 
-def rows_of(spark: "SparkSession", lake: Path, table: Table, column: str, when: Sequence[Stretch]) -> "DataFrame":
-    """The table's rows of these times, out of the files that may have some."""
-    return _within(_read(spark, lake, table, _files(lake, table, when)), column, when)
+def rows_of(
+    spark: "SparkSession", lake: Path, table: LakeTable, column: str, ranges: Sequence[TimeRange]
+) -> "DataFrame":
+    """Return the rows of these ranges, from the files that may have some."""
+    return _within(_read(spark, lake, table, _files(lake, table, ranges)), column, ranges)
 
 
-def _within(rows: "DataFrame", column: str, when: Sequence[Stretch]) -> "DataFrame":
+def _within(rows: "DataFrame", column: str, ranges: Sequence[TimeRange]) -> "DataFrame":
     from pyspark.sql import functions as f  # noqa: PLC0415 (half a gigabyte)
 
-    return rows.where(within(f.col(column), when))
+    return rows.where(is_within(f.col(column), ranges))
 
 
-def _devices(spark: "SparkSession", lake: Path, dirty: Dirty) -> None:
+def _refresh_devices(spark: "SparkSession", lake: Path, dirty: Dirty) -> None:
     minutes = {minute for table in (DEVICE_COMMANDS, READINGS) for minute in dirty.get(table.name, ())}
     if not minutes:
         return
-    when = stretches(minutes, MINUTE_US)
+    ranges = join_ranges(minutes, MINUTE_US)
     old = _files(lake, DEVICE_LATEST)
     before = _read(spark, lake, DEVICE_LATEST, old)
-    commands = rows_of(spark, lake, DEVICE_COMMANDS, "at", when)
-    readings = rows_of(spark, lake, READINGS, "at", when)
+    commands = rows_of(spark, lake, DEVICE_COMMANDS, "at", ranges)
+    readings = rows_of(spark, lake, READINGS, "at", ranges)
     latest = device_latest(before, commands, readings).toArrow()
     rows = latest.select(DEVICE_LATEST.schema.names).cast(DEVICE_LATEST.schema).sort_by("serial")
-    new = write(DEVICE_LATEST, rows, lake)
-    swap(open_table(lake, DEVICE_LATEST), DEVICE_LATEST.name, new, old, data_change=True)
+    new = write_rows(DEVICE_LATEST, rows, lake)
+    replace_files(open_table(lake, DEVICE_LATEST), DEVICE_LATEST.name, new, old, data_change=True)
 
 
-def _replace(lake: Path, recipe: Recipe, made: Any, when: Sequence[Stretch]) -> None:
-    """Rows of other times in the files concerned stay as they are."""
-    table = recipe.table
-    old = _files(lake, table, when)
-    kept = [_outside(_contents(lake, table, file), recipe.time, when) for file in old]
-    rows = pa.concat_tables([*kept, made]).sort_by([(name, "ascending") for name in table.schema.names[:3]])
-    swap(open_table(lake, table), table.name, write(table, rows, lake), old, data_change=True)
+def _replace(lake: Path, gold: GoldTable, made: Any, ranges: Sequence[TimeRange]) -> None:
+    """Replace the rows of these ranges. Rows of other times in the same files stay as they are."""
+    table = gold.table
+    old = _files(lake, table, ranges)
+    others = [_outside(_contents(lake, table, file), gold.time, ranges) for file in old]
+    rows = pa.concat_tables([*others, made]).sort_by([(name, "ascending") for name in table.schema.names[:3]])
+    replace_files(open_table(lake, table), table.name, write_rows(table, rows, lake), old, data_change=True)
 
 
-def _outside(rows: Any, column: str, when: Sequence[Stretch]) -> Any:
+def _outside(rows: Any, column: str, ranges: Sequence[TimeRange]) -> Any:
     times = rows.column(column)
-    for stretch in when:
-        first, end = (pa.scalar(us, TIME) for us in (stretch.from_us, stretch.until_us))
+    for each in ranges:
+        first, end = (pa.scalar(us, TIME) for us in (each.from_us, each.until_us))
         rows = rows.filter(pc.or_(pc.less(times, first), pc.greater_equal(times, end)))
         times = rows.column(column)
     return rows
 
 
-def _contents(lake: Path, table: Table, file: FileAction) -> Any:
-    """A small file, with the columns that only its place says, and those it is too old to have."""
+def _contents(lake: Path, table: LakeTable, file: FileAction) -> Any:
+    """Return the rows of a small file, with its partition columns, and with nulls for columns that it lacks."""
     found = pq.ParquetFile(lake / table.folder / file.path).read()
     columns = []
     for field in table.schema:
         if field.name in found.schema.names:
             columns.append(found.column(field.name).cast(field.type))
         else:
-            value = pa.scalar(file.groups.get(field.name)).cast(field.type) if field.name in file.groups else None
+            value = pa.scalar(file.partition.get(field.name)).cast(field.type) if field.name in file.partition else None
             columns.append(pa.repeat(value if value is not None else pa.scalar(None, field.type), len(found)))
     return pa.table(columns, schema=table.schema)
 
 
-def _files(lake: Path, table: Table, when: Sequence[Stretch] | None = None) -> list[FileAction]:
-    """All of them, or those of the days that these times touch."""
+def _files(lake: Path, table: LakeTable, ranges: Sequence[TimeRange] | None = None) -> list[FileAction]:
+    """Return all files of a table, or those of the days that these ranges touch."""
     if not is_written(lake, table):
         return []
-    return live_files(open_table(lake, table), table.name, None if when is None else days(when))
+    return live_files(open_table(lake, table), table.name, None if ranges is None else days_of(ranges))
 
 
-def _read(spark: "SparkSession", lake: Path, table: Table, files: Sequence[FileAction]) -> "DataFrame":
+def _read(spark: "SparkSession", lake: Path, table: LakeTable, files: Sequence[FileAction]) -> "DataFrame":
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
 
     if not files:

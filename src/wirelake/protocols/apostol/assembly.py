@@ -19,6 +19,7 @@ command is refused at once and takes nobody's room.
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
+from typing import Protocol as Interface
 
 from msgspec import Struct, field
 
@@ -45,6 +46,39 @@ SealHolds = Callable[[DeviceKey, int, bytes], bool]  # the device, command_no, t
 def key_bits(params: int) -> int:
     """The bits that tell commands of one number apart."""
     return params & (COMMAND_BITS if params & SEALED else _COUNTER)
+
+
+class PartialPackets(Interface):
+    """The packets of one command so far, as `add_packet` changes them."""
+
+    params: int
+    parts: dict[int, bytes]
+    prints: dict[int, int]
+    last: int | None
+    size: int
+    duplicates: int
+    conflicts: int
+
+
+def add_packet(partial: PartialPackets, params: int, number: int, data: bytes, fingerprint: int) -> None:
+    """Add a packet, unless it is a duplicate or contradicts the packets that came before it."""
+    if number in partial.parts:
+        if partial.prints[number] == fingerprint:
+            partial.duplicates += 1
+        else:
+            partial.conflicts += 1
+        return
+    is_last = params & LAST != 0
+    beyond = partial.last is not None and (is_last or number > partial.last)
+    too_early = is_last and bool(partial.parts) and max(partial.parts) > number
+    if beyond or too_early or params & COMMAND_BITS != partial.params:
+        partial.conflicts += 1
+        return
+    if is_last:
+        partial.last = number
+    partial.parts[number] = data
+    partial.prints[number] = fingerprint
+    partial.size += len(data)
 
 
 class State(StrEnum):
@@ -319,24 +353,7 @@ class _Partial(Struct):
         return self.last is not None and len(self.parts) == self.last + 1
 
     def add(self, packet: Packet) -> None:
-        number = packet.packet_no
-        if number in self.parts:
-            if self.prints[number] == print_of(packet.params, packet.data):
-                self.duplicates += 1
-            else:
-                self.conflicts += 1
-            return
-        is_last = packet.params & LAST != 0
-        beyond = self.last is not None and (is_last or number > self.last)
-        too_early = is_last and bool(self.parts) and max(self.parts) > number
-        if beyond or too_early or packet.params & COMMAND_BITS != self.params:
-            self.conflicts += 1
-            return
-        if is_last:
-            self.last = number
-        self.parts[number] = packet.data
-        self.prints[number] = print_of(packet.params, packet.data)
-        self.size += len(packet.data)
+        add_packet(self, packet.params, packet.packet_no, packet.data, print_of(packet.params, packet.data))
 
     @property
     def packets(self) -> int:

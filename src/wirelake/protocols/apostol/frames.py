@@ -16,9 +16,9 @@ from fastcrc.crc16 import modbus
 
 from wirelake.errors import EncodeError, ProtocolError
 from wirelake.limits import APOSTOL_PACKET_BYTES_MAX
+from wirelake.message import BROADCAST_DEVICE_TYPE
 from wirelake.protocols.apostol.opcodes import (
     ANSWER,
-    BROADCAST_DEVICE_TYPE,
     FIRST,
     LAST,
     RECEIPT,

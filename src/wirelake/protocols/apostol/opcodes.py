@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
+from wirelake.message import BROADCAST_DEVICE_TYPE
+
 VERSION: Final = 1
 
 # Bits of params. ANSWER, ZIPPED and SEALED speak of the whole command, and so does the direction.
@@ -19,7 +21,6 @@ COMMAND_BITS: Final = TO_DEVICE | ANSWER | ZIPPED | SEALED
 
 REQUEST_BIT: Final = 0x80  # of command_type: set in what goes to the device, clear in what comes from it
 
-BROADCAST_DEVICE_TYPE: Final = 0xFF
 BROADCAST_DEVICE: Final = (BROADCAST_DEVICE_TYPE, "")  # type and serial of a broadcast
 
 

@@ -9,6 +9,7 @@ from wirelake.protocols.apostol.server import ServerSession
 from wirelake.protocols.apostol.session import SessionSettings, Settings
 from wirelake.protocols.apostol.translation import LOSSES, from_message, to_message
 from wirelake.protocols.apostol.tree import dissect
+from wirelake.protocols.calls import CallRules
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier, Clue, Protocol, Transport
@@ -46,4 +47,7 @@ PROTOCOL = Protocol(
     client_session=ClientSession,
     state_machines={Sender.SERVER: ServerSession.table, Sender.CLIENT: ClientSession.table},
     frames_name_devices=True,
+    calls=CallRules(has_calls=False),  # commands are numbered for each device, not on sessions
+    columns="wirelake.protocols.apostol.columns",
+    reassembly="wirelake.protocols.apostol.reassembly",
 )

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from wirelake.errors import EncodeError, ProtocolError, TranslationError
-from wirelake.message import Device, Failure, Kind
+from wirelake.message import BROADCAST_DEVICE_TYPE, Device, Failure, Kind
 from wirelake.message import Message as Common
 from wirelake.protocols.apostol.assembly import Assembled
 from wirelake.protocols.apostol.commands import (
@@ -28,7 +28,6 @@ from wirelake.protocols.apostol.commands import (
 from wirelake.protocols.apostol.frames import Packet, Receipt
 from wirelake.protocols.apostol.opcodes import (
     ANSWER,
-    BROADCAST_DEVICE_TYPE,
     ERROR_NAMES,
     FIRST,
     LAST,

@@ -57,4 +57,5 @@ PROTOCOL = Protocol(
         Refusal.CONNECTED: ErrorCode.CONNECTED_ELSEWHERE,
     },
     second_session=lambda settings: settings.second,
+    columns="wirelake.protocols.comet.columns",
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from wirelake.protocols.calls import CallRules
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.esnp.client import ClientSession
 from wirelake.protocols.esnp.contents import read_contents
@@ -10,7 +11,7 @@ from wirelake.protocols.esnp.losses import LOSSES
 from wirelake.protocols.esnp.opcodes import LINE_NAMES, LineType, line_name
 from wirelake.protocols.esnp.server import ServerSession
 from wirelake.protocols.esnp.session import SessionSettings, Settings
-from wirelake.protocols.esnp.translation import to_message
+from wirelake.protocols.esnp.translation import is_one_way, to_message
 from wirelake.protocols.esnp.tree import dissect
 from wirelake.protocols.esnp.writing import from_message
 from wirelake.protocols.frame import Sender
@@ -46,6 +47,11 @@ def _node_names(context: SessionContext) -> frozenset[str]:
     return frozenset(name.lower() for name in names)
 
 
+def is_one_way_frame(frame: bytes) -> bool:
+    """Return whether a client's frame asks the gateway for something and wants no response. Only its flags say so."""
+    return is_one_way(read_contents(decode(frame, Sender.CLIENT)))
+
+
 PROTOCOL = Protocol(
     name="esnp",
     title="esnp: requests to services",
@@ -62,4 +68,5 @@ PROTOCOL = Protocol(
     server_session=server_session,
     client_session=ClientSession,
     state_machines={Sender.SERVER: ServerSession.table, Sender.CLIENT: ClientSession.table},
+    calls=CallRules(has_correlation=True, events_are_requests=False, is_one_way=is_one_way_frame),
 )

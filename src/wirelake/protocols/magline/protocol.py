@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from wirelake.errors import InputError
+from wirelake.protocols.calls import CallRules
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline.client import ClientSession
@@ -67,4 +68,5 @@ PROTOCOL = Protocol(
     state_machines={Sender.SERVER: ServerSession.table, Sender.CLIENT: ClientSession.table},
     server_splitter=server_splitter,
     refusal_codes={Refusal.NO_SESSION: ErrorNumber.UNKNOWN_SESSION},
+    calls=CallRules(has_correlation=True, request_names=("SYN", "PIN", "REQ")),
 )

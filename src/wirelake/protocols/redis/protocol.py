@@ -1,10 +1,14 @@
 """RESP as one object."""
 
+import re
 from collections.abc import Iterator
+from typing import Final
 
+from wirelake.errors import ProtocolError
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier, Clue, Protocol, Transport
+from wirelake.protocols.redis.calls import CALL_RULES
 from wirelake.protocols.redis.client import ClientSession
 from wirelake.protocols.redis.commands import COMMANDS
 from wirelake.protocols.redis.frames import Aggregate, ClientFrame, Inline
@@ -14,7 +18,7 @@ from wirelake.protocols.redis.reader import decode
 from wirelake.protocols.redis.server import ServerSession
 from wirelake.protocols.redis.session import SessionSettings, Settings
 from wirelake.protocols.redis.splitter import CommandSplitter, ValueSplitter
-from wirelake.protocols.redis.translation import from_message, to_message
+from wirelake.protocols.redis.translation import SERVICE, from_message, to_message
 from wirelake.protocols.redis.tree import dissect
 
 
@@ -36,6 +40,18 @@ def server_session(context: SessionContext) -> ServerSession:
     return ServerSession(context.now_s, context.number, settings)
 
 
+_LOGIN_BYTES: Final = re.compile(rb"auth|hello", re.IGNORECASE)
+
+
+def is_login(command: bytes) -> bool:
+    """Return whether a command, or bytes that resemble one, contains a password."""
+    try:
+        found = decode(command, Sender.CLIENT)
+    except ProtocolError:
+        return _LOGIN_BYTES.search(command) is not None
+    return isinstance(found, ClientFrame) and found.verb in {b"auth", b"hello"}
+
+
 PROTOCOL = Protocol(
     name="redis",
     aliases=("resp",),
@@ -53,4 +69,7 @@ PROTOCOL = Protocol(
     server_session=server_session,
     client_session=ClientSession,
     state_machines={Sender.SERVER: ServerSession.table, Sender.CLIENT: ClientSession.table},
+    calls=CALL_RULES,
+    payload_service=SERVICE,
+    is_login=is_login,
 )

@@ -10,7 +10,7 @@ from wirelake.limits import SISNET_REQUESTS_OPEN_MAX, SISNET_TABLES_MAX
 from wirelake.message import LAYOUT, PACKED, Failure, FailureCode, Kind, Message
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.interest import Interest, subscribed_by, unsubscribed_by
-from wirelake.protocols.records import RecordTable, read_tables, write_tables
+from wirelake.protocols.packed_records import RecordTable, read_tables, write_tables
 from wirelake.protocols.session import Closing, Session, Step
 from wirelake.protocols.sisnet import snappy
 from wirelake.protocols.sisnet.answer import OK, Answer, failed, read_answer, write_answer

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
+from wirelake.protocols.calls import CallRules
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier, Clue, Protocol, Transport, WebSocketOptions
@@ -94,4 +95,6 @@ PROTOCOL = Protocol(
     upstream_keep_s=lambda settings: settings.keep_s,
     streams_answers=True,
     data_sets=lambda settings: settings.data_sets,
+    calls=CallRules(has_correlation=True, events_are_requests=False),
+    records="wirelake.protocols.sisnet.record_reader",
 )

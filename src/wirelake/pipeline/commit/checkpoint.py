@@ -1,0 +1,111 @@
+"""The checkpoint of the stream that fills the tables: its identity, and a lock for the one process that works on it."""
+
+import os
+import uuid
+from pathlib import Path
+from typing import Final
+
+from msgspec import DecodeError, Struct, json
+from msgspec.structs import replace
+
+from wirelake.errors import InputError, LossError, StorageError
+from wirelake.files import FileLock, FileSystem, replace_file
+from wirelake.lake.tables import FRAMES
+from wirelake.limits import PIPELINE_BUCKETS
+from wirelake.log.segments.high_watermark import read_data_id
+from wirelake.pipeline.commit.delta import DeltaWriter
+from wirelake.pipeline.commit.manifests import ManifestStore
+from wirelake.pipeline.paths import DataPaths
+from wirelake.pipeline.status import checkpoint_problem
+
+CONSUMER: Final = "pipeline"  # its name among the log's consumers
+
+
+class StreamIdentity(Struct, frozen=True):
+    """Written once, when the stream is created. The number of buckets cannot change: keys would move between them."""
+
+    app: str
+    buckets: int
+    data_id: str = ""  # of the data folder whose log fills the tables; empty if written before there were ids
+
+
+class StreamLock:
+    """Held while the process works on the stream; the system releases it when the process ends."""
+
+    def __init__(self, paths: DataPaths) -> None:
+        paths.checkpoint.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(paths.checkpoint / "lock", f"another pipeline is running on {paths.data},")
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+def open_stream(paths: DataPaths) -> StreamIdentity:
+    """Read the stream's identity, or create it. Refuse a checkpoint and tables that do not fit each other."""
+    path = _path(paths)
+    paths.bucket_states.mkdir(parents=True, exist_ok=True)
+    check_log(paths)
+    data_id = read_data_id(paths.log)
+    if not path.exists():
+        if DeltaWriter(paths.lake, "").has_rows(FRAMES.name):
+            raise InputError(
+                f"the tables in {paths.lake} have rows, but there is no checkpoint in {paths.checkpoint} that says "
+                "where to continue: restore the checkpoint, or move the tables away as well to fill them again"
+            )
+        replace_file(path, json.encode(StreamIdentity(f"wirelake-{uuid.uuid4()}", PIPELINE_BUCKETS, data_id)))
+    stream = _read(path)
+    if data_id and not stream.data_id:
+        stream = replace(stream, data_id=data_id)
+        replace_file(path, json.encode(stream))
+    batches = ManifestStore(paths.checkpoint).batches()
+    if batches and not any(paths.spark_offsets.glob("[0-9]*")):
+        raise InputError(
+            f"{paths.checkpoint} lacks Spark's own part of the checkpoint ({paths.spark_offsets}): restore it, "
+            "or move the checkpoint and the tables away to fill them again"
+        )
+    if batches and DeltaWriter(paths.lake, stream.app).last_batch(FRAMES.name) < batches[0] - 1:
+        raise StorageError(
+            f"the tables in {paths.lake} have less in them than the checkpoint in {paths.checkpoint} says: restore "
+            "the tables, or move the checkpoint away as well to fill them again"
+        )
+    return stream
+
+
+def check_log(paths: DataPaths) -> None:
+    """Refuse a checkpoint of another log, or one beyond the end of this log: new records would be ignored."""
+    problem = checkpoint_problem(paths.data)
+    if problem:
+        raise LossError(problem)
+
+
+def read_stream(paths: DataPaths) -> StreamIdentity | None:
+    """Return the stream's identity, or None if there is no stream yet."""
+    path = _path(paths)
+    return _read(path) if path.exists() else None
+
+
+def _path(paths: DataPaths) -> Path:
+    return paths.checkpoint / "stream.json"
+
+
+def _read(path: Path) -> StreamIdentity:
+    try:
+        return json.decode(path.read_bytes(), type=StreamIdentity)
+    except DecodeError as error:
+        raise StorageError(
+            f"{path} is damaged ({error}): restore the checkpoint from a backup, or move it and the tables away to "
+            "fill them again"
+        ) from error
+
+
+def sync_offsets(paths: DataPaths, batch: int) -> None:
+    """Sync the end of a batch, which Spark does not do.
+
+    After a power failure a manifest must not exist without it: Spark would give the same number to another span.
+    """
+    fd = os.open(paths.spark_offsets / str(batch), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    FileSystem().fsync_dir(paths.spark_offsets)

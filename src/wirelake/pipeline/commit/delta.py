@@ -1,0 +1,232 @@
+"""Commit files to Delta tables exactly once: a commit has the number of its batch, and no number is committed twice."""
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
+from deltalake.exceptions import CommitFailedError
+from deltalake.schema import Field
+from deltalake.transaction import AddAction, RemoveAction, Transaction
+
+from wirelake.errors import StorageError
+from wirelake.files import FileLock, wait_for_lock
+from wirelake.lake.tables import TABLES, LakeTable
+from wirelake.limits import (
+    LAKE_CHECKPOINT_COMMITS,
+    LAKE_COMMIT_ATTEMPTS_MAX,
+    LAKE_KEEP_LOG_H,
+    LAKE_KEEP_REMOVED_H,
+    PIPELINE_VIEW_WAIT_S,
+)
+from wirelake.pipeline.commit.files import FileAction, FileChecks, delta_text
+
+_COMMIT_LOCK: Final = "batch.lock"  # held during the commits of a batch, or a listing of files
+_SETTINGS: Final = {
+    # With statistics for some columns only, filters on the others would find nothing. Parquet files have their own.
+    "delta.dataSkippingNumIndexedCols": "0",
+    "delta.checkpointInterval": str(LAKE_CHECKPOINT_COMMITS),
+    "delta.deletedFileRetentionDuration": f"interval {LAKE_KEEP_REMOVED_H} hours",
+    "delta.logRetentionDuration": f"interval {LAKE_KEEP_LOG_H} hours",
+}
+
+
+class DeltaWriter:
+    """Writes the tables of a lake. `app` names the checkpoint that numbers its batches."""
+
+    def __init__(self, lake: Path, app: str) -> None:
+        self._lake = lake
+        self._app = app
+        self._tables: dict[str, DeltaTable] = {}
+
+    def has_rows(self, name: str) -> bool:
+        """Return whether the table exists and has rows."""
+        folder = self._folder(name)
+        return DeltaTable.is_deltatable(str(folder)) and bool(DeltaTable(folder).file_uris())
+
+    def last_batch(self, name: str) -> int:
+        """Return the last batch of this checkpoint that is in the table, or -1."""
+        if name not in self._tables and not DeltaTable.is_deltatable(str(self._folder(name))):
+            return -1
+        return self._last_batch(self.table(name))
+
+    def table(self, name: str) -> DeltaTable:
+        """Return the table as it is now. Create it and add columns as needed."""
+        opened = self._tables.get(name)
+        if opened is None:
+            opened = self._tables[name] = open_table(self._lake, TABLES[name])
+        else:
+            opened.update_incremental()
+        return opened
+
+    def _last_batch(self, table: DeltaTable) -> int:
+        found = table.transaction_version(self._app)
+        return -1 if found is None else found
+
+    def commit(self, name: str, batch: int, adds: Sequence[FileAction], removes: Sequence[FileAction]) -> bool:
+        """Commit a batch, unless the table has it. Return whether this call did.
+
+        Other processes may commit at the same time: a compaction, a redecode.
+        """
+        for attempt in range(1, LAKE_COMMIT_ATTEMPTS_MAX + 1):
+            table = self.table(name)
+            if self._last_batch(table) >= batch:
+                return False
+            transaction = CommitProperties(app_transactions=[Transaction(self._app, batch)])
+            try:
+                write_actions(table, [*_adds(adds), *_removes(removes)], transaction)
+            except CommitFailedError:
+                if attempt == LAKE_COMMIT_ATTEMPTS_MAX:
+                    raise
+                continue
+            return True
+        raise AssertionError("the last attempt returns or raises")
+
+    def check_files(self, actions: Iterable[FileAction]) -> None:
+        """Refuse files that are not as they were written: somebody changed the lake by hand."""
+        FileChecks().check_tables(self._lake, actions, "the checkpoint")
+
+    def _folder(self, name: str) -> Path:
+        return self._lake / TABLES[name].folder
+
+
+def open_table(lake: Path, table: LakeTable) -> DeltaTable:
+    """Open a table. Create it if it does not exist; add columns that it lacks, without rewriting files."""
+    folder = lake / table.folder
+    if not DeltaTable.is_deltatable(str(folder)):
+        folder.mkdir(parents=True, exist_ok=True)
+        return DeltaTable.create(
+            str(folder), table.schema, mode="ignore", partition_by=list(table.partition_by), configuration=_SETTINGS
+        )
+    opened = DeltaTable(str(folder))
+    if tuple(opened.metadata().partition_columns) != table.partition_by:
+        found = ", ".join(opened.metadata().partition_columns) or "nothing"
+        expected = ", ".join(table.partition_by) or "nothing"
+        raise StorageError(f"{table.name} on disk is partitioned by {found}, not by {expected}: move it away")
+    existing = {field.name: field for field in opened.schema().fields}
+    wanted: list[Field] = Schema.from_arrow(table.schema).fields
+    for field in wanted:
+        known = existing.get(field.name)
+        if known is not None and known.type != field.type:
+            raise StorageError(
+                f"{table.name}.{field.name} is {_type_name(known)} on disk and {_type_name(field)} in this version: a "
+                "type cannot be changed in place; rename the column, or move the table away to fill it again"
+            )
+    new = [field for field in wanted if field.name not in existing]
+    if new:
+        opened.alter.add_columns(new)
+        opened.update_incremental()
+    return opened
+
+
+def write_actions(table: DeltaTable, actions: list[AddAction | RemoveAction], properties: CommitProperties) -> None:
+    """Commit actions. Clean up old versions only now and then, because that lists them all."""
+    clean_up = table.version() % LAKE_CHECKPOINT_COMMITS == 0
+    table.create_write_transaction(
+        actions,
+        "append",
+        table.schema(),
+        table.metadata().partition_columns,
+        commit_properties=properties,
+        post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=clean_up),
+    )
+
+
+class FilesReplacedError(StorageError):
+    """Files that were to be replaced have been replaced by another process."""
+
+
+@contextmanager
+def rewrite_lock(lake: Path) -> Iterator[None]:
+    """Lock the lake while settled files are replaced (`replace_files`), from reading them to the commit.
+
+    Delta would not notice two processes that replace the same file without changing its rows, which then exist twice.
+    """
+    lake.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(lake / "rewriting.lock", f"another process is rewriting the tables in {lake}: it is")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def commit_lock(lake: Path) -> Iterator[None]:
+    """Lock the lake while a batch is committed to one table after the other."""
+    lake.mkdir(parents=True, exist_ok=True)
+    with wait_for_lock(lake / _COMMIT_LOCK):
+        yield
+
+
+@contextmanager
+def listing_lock(lake: Path) -> Iterator[None]:
+    """Lock the lake while files are listed: no batch is in some of the tables and not in others."""
+    lake.mkdir(parents=True, exist_ok=True)
+    with wait_for_lock(lake / _COMMIT_LOCK, shared=True):
+        yield
+
+
+def replace_files(
+    table: DeltaTable, name: str, adds: Sequence[FileAction], removes: Sequence[FileAction], data_change: bool
+) -> None:
+    """Replace settled files in one commit, under `rewrite_lock`. Refuse new files that are not as they were written."""
+    checks, folder = FileChecks(PIPELINE_VIEW_WAIT_S), Path(url2pathname(urlsplit(table.table_uri).path))
+    for file in adds:
+        checks.check(folder / file.path, file.bytes, file.worker)
+    actions: list[AddAction | RemoveAction] = [*_adds(adds, data_change), *_removes(removes, data_change)]
+    for attempt in range(1, LAKE_COMMIT_ATTEMPTS_MAX + 1):
+        table.update_incremental()
+        paths = pa.array([file.path for file in removes], pa.string())
+        is_live = pc.is_in(paths, pa.table(table.get_add_actions())["path"].combine_chunks().cast(pa.string()))
+        replaced = paths.filter(pc.invert(is_live)).to_pylist()
+        if replaced:
+            raise FilesReplacedError(
+                f"{name}: {len(replaced)} files were replaced by another process, {min(replaced)} among them"
+            )
+        try:
+            write_actions(table, actions, CommitProperties())
+        except CommitFailedError:  # a batch removed another file at the same time
+            if attempt == LAKE_COMMIT_ATTEMPTS_MAX:
+                raise
+        else:
+            table.update_incremental()
+            return
+
+
+def live_files(table: DeltaTable, name: str, days: Collection[date] | None = None) -> list[FileAction]:
+    """Return the files of a table; of these days only, if it is partitioned by day."""
+    rows = pa.table(table.get_add_actions(flatten=False))
+    if days is not None:
+        rows = rows.filter(pc.is_in(pc.struct_field(rows["partition"], "day"), pa.array(days, pa.date32())))
+    return [
+        FileAction(name, row["path"], row["size_bytes"], row["num_records"], _partition(row.get("partition")))
+        for row in rows.to_pylist()
+    ]
+
+
+def _adds(actions: Iterable[FileAction], data_change: bool = True) -> list[AddAction]:
+    now_ms = time.time_ns() // 1_000_000
+    return [
+        AddAction(each.path, each.bytes, each.partition, now_ms, data_change, f'{{"numRecords": {each.rows}}}')
+        for each in actions
+    ]
+
+
+def _removes(actions: Iterable[FileAction], data_change: bool = True) -> list[RemoveAction]:
+    now_ms = time.time_ns() // 1_000_000
+    return [RemoveAction(each.path, data_change, now_ms, each.bytes, dict(each.partition)) for each in actions]
+
+
+def _partition(values: dict[str, Any] | None) -> dict[str, str | None]:
+    return {name: delta_text(value) for name, value in (values or {}).items()}
+
+
+def _type_name(field: Field) -> str:
+    return str(getattr(field.type, "type", field.type))

@@ -1,0 +1,228 @@
+"""Parquet files of tables: written by tasks, checked by the driver before anything refers to them.
+
+    lake/silver/messages/protocol=NAME/day=2026-01-31/part-….parquet
+
+A worker with a different lake folder writes files that nobody else sees; committing them would make the tables
+unreadable. So the driver checks each file itself, and waits a little for files of other machines to appear.
+"""
+
+import os
+import re
+import socket
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from wirelake.errors import StorageError
+from wirelake.files import TEMP_SUFFIX, FileSystem
+from wirelake.lake.tables import TABLES, LakeTable
+from wirelake.limits import LOG_VIEW_POLL_S, PIPELINE_CHUNK_ROWS
+
+# zstd at level 1 takes a quarter longer to write than snappy, and a quarter less space. Dictionaries for text only:
+# bytes rarely repeat, and trying costs as much as compressing them.
+_COMPRESSION: Final = {"compression": "zstd", "compression_level": 1}
+_NOT_IN_A_PATH: Final = re.compile(r"[^A-Za-z0-9_.-]")
+_NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+
+
+class FileAction(Struct, frozen=True, omit_defaults=True):
+    """A file that was written. `path` is relative to the table's folder; partition values are as Delta writes them."""
+
+    table: str
+    path: str
+    bytes: int
+    rows: int
+    partition: dict[str, str | None] = field(default_factory=dict, name="groups")  # the name in manifests
+    worker: str = ""  # which process wrote it, in a report to the driver
+
+
+class PartitionFile:
+    """A file of one partition. It gets its name once it is complete."""
+
+    def __init__(self, table: LakeTable, lake: Path, partition: dict[str, str | None], fsync: bool = True) -> None:
+        self._table = table
+        self._partition = partition
+        self._fsync = fsync
+        self._rows = 0
+        self._path = "/".join([*map(_folder, partition.items()), f"part-{uuid.uuid4()}.parquet"])
+        self._final = lake / table.folder / self._path
+        self._new = self._final.with_name(self._final.name + TEMP_SUFFIX)
+        self._final.parent.mkdir(parents=True, exist_ok=True)
+        self._schema = pa.schema([column for column in table.schema if column.name not in table.partition_by])
+        texts = [column.name for column in self._schema if column.type == pa.string()]
+        self._writer = pq.ParquetWriter(self._new, self._schema, use_dictionary=texts, **_COMPRESSION)
+
+    def write(self, rows: Any) -> None:
+        """Write rows. Missing columns are null: rows of an old file lack newer columns."""
+        columns = [
+            rows.column(column.name).cast(column.type)
+            if column.name in rows.schema.names
+            else pa.nulls(rows.num_rows, column.type)
+            for column in self._schema
+        ]
+        self._writer.write_table(pa.table(columns, schema=self._schema), row_group_size=PIPELINE_CHUNK_ROWS)
+        self._rows += rows.num_rows
+
+    def close(self) -> FileAction:
+        """Finish the file. It is durable when this returns."""
+        self._writer.close()
+        if self._fsync:
+            fd = os.open(self._new, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        self._new.replace(self._final)
+        if self._fsync:
+            FileSystem().fsync_dir(self._final.parent)
+        return FileAction(self._table.name, self._path, self._final.stat().st_size, self._rows, self._partition)
+
+    def discard(self) -> None:
+        """Remove the unfinished file."""
+        self._writer.close()
+        self._new.unlink(missing_ok=True)
+
+
+class TableWriter:
+    """Writes the rows of one table, with a file for each partition."""
+
+    def __init__(self, table: LakeTable, lake: Path, fsync: bool = True) -> None:
+        self._table = table
+        self._lake = lake
+        self._fsync = fsync
+        self._open: dict[tuple[str | None, ...], PartitionFile] = {}
+
+    def write(self, rows: Any) -> None:
+        """Write a record batch or a table."""
+        if not rows.num_rows:
+            return
+        unknown = set(rows.schema.names) - set(self._table.schema.names)
+        if unknown:
+            raise AssertionError(f"{self._table.name} has no columns {sorted(unknown)}")
+        for values, part in self._split(rows):
+            file = self._open.get(values)
+            if file is None:
+                partition = dict(zip(self._table.partition_by, values, strict=True))
+                file = self._open[values] = PartitionFile(self._table, self._lake, partition, self._fsync)
+            file.write(part)
+
+    def close(self) -> list[FileAction]:
+        """Finish the files. They are durable when this returns."""
+        actions = [file.close() for file in self._open.values()]
+        self._open.clear()
+        return actions
+
+    def discard(self) -> None:
+        """Remove what was written so far."""
+        for file in self._open.values():
+            file.discard()
+        self._open.clear()
+
+    def _split(self, rows: Any) -> Iterator[tuple[tuple[str | None, ...], Any]]:
+        names = self._table.partition_by
+        if not names:
+            yield (), rows
+            return
+        keys, codes = _encode_keys([rows.column(name) for name in names])
+        if len(keys) > 1 and (np.diff(codes) < 0).any():  # mostly they are in order of time already
+            order = np.argsort(codes, kind="stable")
+            rows, codes = rows.take(pa.array(order)), codes[order]
+        starts = np.searchsorted(codes, np.arange(len(keys) + 1))
+        for key, start, end in zip(keys, starts, starts[1:], strict=False):
+            yield tuple(map(delta_text, key)), rows.slice(start, end - start)
+
+
+def _encode_keys(columns: list[Any]) -> tuple[list[tuple[Any, ...]], Any]:
+    """Return the distinct keys in order of appearance, and the index of each row's key."""
+    keys: list[tuple[Any, ...]] = [()]
+    codes = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        values = whole.dictionary_encode("encode")
+        pairs = codes * len(values.dictionary) + values.indices.to_numpy(zero_copy_only=False)
+        found, first, codes = np.unique(pairs, return_index=True, return_inverse=True)
+        listed, before = values.dictionary.to_pylist(), keys
+        keys = [(*before[pair // len(listed)], listed[pair % len(listed)]) for pair in found.tolist()]
+        order = np.argsort(first)
+        codes, keys = np.argsort(order)[codes], [keys[number] for number in order.tolist()]
+    return keys, codes
+
+
+def write_rows(table: LakeTable, rows: Any, lake: Path, fsync: bool = True) -> list[FileAction]:
+    """Write these rows, in one file for each partition."""
+    writer = TableWriter(table, lake, fsync)
+    try:
+        writer.write(rows)
+    except BaseException:
+        writer.discard()
+        raise
+    return writer.close()
+
+
+def _folder(column: tuple[str, str | None]) -> str:
+    name, value = column
+    return f"{name}={_NO_VALUE if value is None else _NOT_IN_A_PATH.sub('_', value)}"
+
+
+def delta_text(value: Any) -> str | None:
+    """Return a partition value as Delta writes it."""
+    if value is None or value == "":  # Delta does not distinguish them
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def worker_name() -> str:
+    """Return the name of this process for the driver's errors."""
+    return f"{socket.gethostname()}, process {os.getpid()}"
+
+
+def mark_worker(files: Iterable[FileAction]) -> list[FileAction]:
+    """Mark files as written by this process."""
+    worker = worker_name()
+    return [replace(file, worker=worker) for file in files]
+
+
+class FileChecks:
+    """Waits up to `wait_s` in total for files that do not exist yet."""
+
+    def __init__(self, wait_s: float = 0.0) -> None:
+        self._wait_s = wait_s
+
+    def check_tables(self, lake: Path, files: Iterable[FileAction], source: str = "") -> None:
+        """Refuse files that are missing or of another size. `source` names what refers to them, if no task."""
+        for file in files:
+            self.check(lake / TABLES[file.table].folder / file.path, file.bytes, file.worker, source)
+
+    def check(self, path: Path, size: int, worker: str, source: str = "") -> None:
+        """Refuse a file that is missing or of another size."""
+        found = _size(path)
+        while found != size and self._wait_s > 0:
+            step_s = min(LOG_VIEW_POLL_S, self._wait_s)
+            self._wait_s -= step_s
+            time.sleep(step_s)
+            found = _size(path)
+        if found == size:
+            return
+        problem = "is missing" if found is None else f"has {found} bytes"
+        by = f", reported by the worker on {worker}" if worker else ""
+        raise StorageError(
+            f"{path}, which {source or 'a task'} says was written, {problem} (expected: {size} bytes{by}); no table "
+            "refers to it yet: make sure that every worker sees the same data folder as this process"
+        )
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return None

@@ -1,0 +1,192 @@
+"""Manifests: what a batch is about to do to the tables, written before the first of them changes.
+
+After a crash between two tables, the manifest is applied again; tables that have the batch already are skipped. The
+newest manifests are kept for some time: a power failure may undo commits that were not on disk yet.
+
+    checkpoints/tables/intents/000000000042.json
+
+A manifest also counts what the tasks of its batch read. These counts become rows of silver.batches, which the ledger
+compares with what the gateway counted when it wrote the log, and with the rows that are in the tables.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import DecodeError, Struct, field, json
+
+from wirelake.errors import StorageError
+from wirelake.files import replace_file
+from wirelake.lake.tables import BATCHES, DAY
+from wirelake.limits import PIPELINE_INTENTS_KEPT
+from wirelake.log.segments.range_reader import Gap
+from wirelake.pipeline.commit.files import FileAction
+from wirelake.pipeline.time_ranges import HOUR_US
+
+RECORDS_LOST: Final = "records_lost"  # damaged in the log
+RECORDS_REMOVED: Final = "records_removed"  # by retention, before they were read
+# What a limit made the pipeline forget or give up; all other counts are for information only.
+DROPPED: Final = frozenset(
+    {
+        "acks_forgotten",
+        "calls_given_up",
+        "commands_given_up",
+        "deliveries_given_up",
+        "layouts_forgotten",
+        "sessions_given_up",
+        "tally_hours_joined",
+        RECORDS_LOST,
+        RECORDS_REMOVED,
+    }
+)
+_FOLDER: Final = "intents"
+_SUFFIX: Final = ".json"
+
+
+class ReadCount(Struct, frozen=True, array_like=True):
+    """The records of one hour and protocol that were read."""
+
+    hour_us: int
+    protocol: str
+    records: int
+    received: int  # frames in, with those that the gateway quarantined
+    sent: int  # frames out
+
+
+class Manifest(Struct, frozen=True, kw_only=True):
+    """What a batch does. The names in the file are those of its first version."""
+
+    batch: int
+    from_seq: int
+    until_seq: int
+    now_us: int  # the batch's time: the latest `at` in it
+    rows: int  # records; fewer than the seqs, if some are lost
+    poison: list[int] = []  # records that broke the decoder, now in quarantine
+    gaps: list[Gap] = []  # records that are lost in the log
+    removed: int = 0  # records before `from_seq` that retention removed before they were read
+    read: list[ReadCount] = []  # what its tasks read, by hour and protocol
+    counts: dict[str, int] = {}  # what was dropped, and what has no row of its own
+    totals: dict[str, int] = {}  # the same since the tables were created
+    complete_from_us: int | None = field(default=None, name="accounted_us")  # silver.batches has whole hours from here
+    adds: dict[str, list[FileAction]] = field(default_factory=dict)  # by table
+    removes: dict[str, list[FileAction]] = field(default_factory=dict)
+    open: dict[str, dict[int, list[FileAction]]] = field(default_factory=dict)  # table → bucket → files of open rows
+    bucket_states: dict[int, str] = field(default_factory=dict, name="carry")  # bucket → file
+    dirty_us: dict[str, list[int]] = field(default_factory=dict)  # table → minutes whose rows changed
+
+    @property
+    def tables(self) -> list[str]:
+        """The tables that the batch changes, bronze first."""
+        return sorted(self.adds.keys() | self.removes.keys())
+
+
+class ManifestStore:
+    """The manifests of a checkpoint."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / _FOLDER
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def write(self, manifest: Manifest) -> None:
+        """Write a manifest. It is durable when this returns."""
+        replace_file(self._path(manifest.batch), json.encode(manifest))
+
+    def get(self, batch: int) -> Manifest | None:
+        path = self._path(batch)
+        return self._read(path) if path.exists() else None
+
+    def last(self) -> Manifest | None:
+        batches = self.batches()
+        return self.get(batches[-1]) if batches else None
+
+    def since(self, batch: int) -> list[Manifest]:
+        """Return the manifests after this batch, in order."""
+        return [self._read(self._path(each)) for each in self.batches() if each > batch]
+
+    def batches(self) -> list[int]:
+        names = (path.name for path in self._folder.iterdir() if path.name.endswith(_SUFFIX))
+        return sorted(int(name.removesuffix(_SUFFIX)) for name in names)
+
+    def prune(self, needed: int) -> list[Manifest]:
+        """Remove old manifests, but none after the batch `needed`. Return those removed."""
+        old = [batch for batch in self.batches()[:-PIPELINE_INTENTS_KEPT] if batch <= needed]
+        removed = [self._read(self._path(batch)) for batch in old]
+        for batch in old:
+            self._path(batch).unlink()
+        return removed
+
+    def _path(self, batch: int) -> Path:
+        return self._folder / f"{batch:012d}{_SUFFIX}"
+
+    def _read(self, path: Path) -> Manifest:
+        try:
+            return json.decode(path.read_bytes(), type=Manifest)
+        except DecodeError as error:
+            raise StorageError(f"{path} is not a manifest: {error}; restore the checkpoint from a backup") from error
+
+
+class ReadCounter:
+    """Counts what a task reads from the log."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[int, str], tuple[int, int, int]] = {}
+
+    def add(self, batch: Any) -> None:
+        is_frame, is_in = pc.equal(batch["event"], "frame"), pc.equal(batch["direction"], "in")
+        received = pc.and_(pc.or_(is_frame, pc.equal(batch["event"], "quarantine")), is_in)
+        sent = pc.and_(is_frame, pc.equal(batch["direction"], "out"))
+        columns = {
+            "hour": pc.divide(batch["at"].cast(pa.int64()), HOUR_US),
+            "protocol": batch["protocol"],
+            "received": received.cast(pa.int64()),
+            "sent": sent.cast(pa.int64()),
+        }
+        found = (
+            pa.table(columns)
+            .group_by(["hour", "protocol"])
+            .aggregate([([], "count_all"), ("received", "sum"), ("sent", "sum")])
+        )
+        names = ("hour", "protocol", "count_all", "received_sum", "sent_sum")
+        for hour, protocol, *counts in zip(*(found[name].to_pylist() for name in names), strict=True):
+            key = (hour * HOUR_US, protocol)
+            before = self._counts.get(key, (0, 0, 0))
+            self._counts[key] = tuple(one + other for one, other in zip(before, counts, strict=True))
+
+    def counts(self) -> list[ReadCount]:
+        return [ReadCount(*key, *counts) for key, counts in sorted(self._counts.items())]
+
+
+def sum_read_counts(reports: list[list[ReadCount]]) -> list[ReadCount]:
+    """Return the sum of what several tasks read."""
+    sums: dict[tuple[int, str], list[int]] = {}
+    for count in (each for report in reports for each in report):
+        own = sums.setdefault((count.hour_us, count.protocol), [0, 0, 0])
+        for index, more in enumerate((count.records, count.received, count.sent)):
+            own[index] += more
+    return [ReadCount(*key, *counts) for key, counts in sorted(sums.items())]
+
+
+def batch_rows(manifest: Manifest, counts: Mapping[str, int], complete_from_us: int) -> Any:
+    """Return the rows of silver.batches. Hours before `complete_from_us` were not counted from their beginning."""
+    rows: list[dict[str, Any]] = []
+    common = {"batch": manifest.batch, "from_seq": manifest.from_seq, "until_seq": manifest.until_seq}
+    for count in manifest.read:
+        is_complete = count.hour_us >= complete_from_us
+        rows.append(
+            {
+                **common,
+                "hour": count.hour_us,
+                "protocol": count.protocol,
+                "records": count.records if is_complete else None,
+                "received": count.received if is_complete else None,
+                "sent": count.sent if is_complete else None,
+            }
+        )
+    hour_us = manifest.now_us // HOUR_US * HOUR_US
+    for what, times in sorted(counts.items()):
+        if what in DROPPED and times:
+            rows.append({**common, "hour": hour_us, "protocol": "", "what": what, "dropped": times})
+    table = pa.Table.from_pylist(rows, pa.schema([field for field in BATCHES.schema if field.name != "day"]))
+    return table.append_column("day", table["hour"].cast(DAY)).select(BATCHES.schema.names)

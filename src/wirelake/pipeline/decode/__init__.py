@@ -1,1 +1,0 @@
-"""Frames to rows, a whole record batch at a time."""

@@ -1,0 +1,1 @@
+"""From the log to rows: spans of records, decoded and written by Spark tasks."""

@@ -1,0 +1,172 @@
+"""First half of a batch, in the executors: a span of the log becomes rows on disk, and events for the second half.
+
+Everything that needs no memory is written here: bronze as it is, decoded messages, quarantined frames, notifications.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from wirelake.lake.tables import FRAMES, MESSAGES, NOTIFICATIONS, QUARANTINE, LakeTable
+from wirelake.limits import PIPELINE_VIEW_WAIT_S
+from wirelake.log.segments.range_reader import Gap
+from wirelake.pipeline.commit.files import FileAction, TableWriter, mark_worker
+from wirelake.pipeline.commit.manifests import ReadCounter
+from wirelake.pipeline.ingest.decode import DecodedBatch, decode_batch
+from wirelake.pipeline.ingest.spans import Span, SpanReader
+from wirelake.pipeline.reports import BatchClock, SpanReport, TaskReport, shuffle_events, shuffle_reports
+from wirelake.pipeline.stateful.reduce import events_of
+from wirelake.pipeline.stateful.tallies import COUNTERS
+from wirelake.pipeline.time_ranges import minutes_of
+from wirelake.protocols.jsontext import read_json
+
+POISON: Final = "poison"
+_TABLES: Final = (FRAMES, MESSAGES, QUARANTINE, NOTIFICATIONS)
+
+
+class IngestTask(Struct, frozen=True):
+    """How to ingest spans; sent to the executors."""
+
+    log: Path
+    lake: Path
+    buckets: int
+    poison: frozenset[int] = frozenset()  # records that are known to break the decoder: not decoded
+    isolate: bool = False  # search for such records, if a codec raises what no codec should
+    dry: bool = False  # write nothing
+    damaged: tuple[Gap, ...] = ()  # records that the driver found damaged too: only these may be left out
+    wait_s: float = PIPELINE_VIEW_WAIT_S  # for the records of the span to appear on this machine
+
+    def task(self) -> Callable[[Iterator[Any]], Iterator[Any]]:
+        """Return the function for mapInArrow over spans."""
+
+        def ingest(batches: Iterator[Any]) -> Iterator[Any]:
+            for batch in batches:
+                for row in batch.to_pylist():
+                    yield from self.ingest(Span(**row))
+
+        return ingest
+
+    def ingest(self, span: Span) -> Iterator[Any]:
+        """Write the rows of a span; yield its events, and the reports to buckets and driver."""
+        files = _TaskFiles(self)
+        poison: list[int] = []
+        rows, read = 0, ReadCounter()
+        reader = SpanReader(self.log, span, wait_s=self.wait_s, damaged=self.damaged)
+        try:
+            for batch in reader.batches():
+                rows += batch.num_rows
+                read.add(batch)
+                decoded, events, bad = self._decode(batch)
+                poison += bad["seq"].to_pylist()
+                files.write(FRAMES, with_day(batch))
+                files.write(MESSAGES, decoded.messages)
+                files.write(QUARANTINE, pa.concat_batches([decoded.quarantine, poison_rows(bad)]))
+                files.write(NOTIFICATIONS, notification_rows(batch))
+                if events.num_rows:
+                    yield shuffle_events(events)
+            actions = mark_worker(files.close())
+        except BaseException:
+            files.discard()
+            raise
+        report = SpanReport(
+            span.from_seq,
+            span.until_seq,
+            span.now_us,
+            rows,
+            actions,
+            files.dirty_us,
+            poison,
+            reader.gaps,
+            read.counts(),
+        )
+        reports: list[tuple[int, TaskReport]] = [(0, report)]
+        reports += [(bucket, BatchClock(span.now_us)) for bucket in range(self.buckets)]
+        yield shuffle_reports(reports)
+
+    def _decode(self, batch: Any) -> tuple[DecodedBatch, Any, Any]:
+        """Return what a batch says, its events, and the records that were not decoded."""
+        whole, bad = batch, batch.slice(0, 0)
+        if self.poison:
+            known = pc.is_in(batch["seq"], pa.array(sorted(self.poison), pa.int64()))
+            batch, bad = batch.filter(pc.invert(known)), batch.filter(known)
+        if self.isolate:
+            batch, found = isolate_failing(batch, lambda some: events_of(some, decode_batch(some), self.buckets))
+            bad = pa.concat_batches([bad, found]).sort_by("seq")
+        decoded = decode_batch(batch)
+        if not bad.num_rows:
+            return decoded, events_of(batch, decoded, self.buckets), bad
+        tallied = whole.filter(pc.or_(pc.is_in(whole["seq"], batch["seq"]), pc.not_equal(whole["event"], COUNTERS)))
+        return decoded, events_of(batch, decoded, self.buckets, read=tallied), bad
+
+
+def isolate_failing(batch: Any, attempt: Callable[[Any], object]) -> tuple[Any, Any]:
+    """Return the records on which `attempt` succeeds and those on which it raises, found by bisection."""
+    try:
+        attempt(batch)
+    except Exception:  # noqa: BLE001 (a codec that is not ours may raise anything)
+        if batch.num_rows == 1:
+            return batch.slice(0, 0), batch
+        half = batch.num_rows // 2
+        parts = [isolate_failing(part, attempt) for part in (batch.slice(0, half), batch.slice(half))]
+        good, bad = zip(*parts, strict=True)
+        return pa.concat_batches(list(good)), pa.concat_batches(list(bad))
+    return batch, batch.slice(0, 0)
+
+
+class _TaskFiles:
+    """The files of a task, and the minutes of their rows."""
+
+    def __init__(self, task: IngestTask) -> None:
+        self._dry = task.dry
+        self._writers = {table.name: TableWriter(table, task.lake) for table in _TABLES}
+        self._minutes: dict[str, set[int]] = {}
+
+    def write(self, table: LakeTable, rows: Any) -> None:
+        if self._dry or not rows.num_rows:
+            return
+        self._writers[table.name].write(rows)
+        if table is not FRAMES:  # no gold table is computed from bronze by the minute
+            self._minutes.setdefault(table.name, set()).update(minutes_of(table, rows))
+
+    def close(self) -> list[FileAction]:
+        return [action for writer in self._writers.values() for action in writer.close()]
+
+    def discard(self) -> None:
+        for writer in self._writers.values():
+            writer.discard()
+
+    @property
+    def dirty_us(self) -> dict[str, list[int]]:
+        return {name: sorted(minutes) for name, minutes in self._minutes.items()}
+
+
+def with_day(batch: Any) -> Any:
+    """Return records of the log as rows of bronze.frames."""
+    return batch.append_column("day", batch["at"].cast(pa.date32()))
+
+
+def poison_rows(bad: Any) -> Any:
+    """Return records that break the decoder as rows of silver.quarantine."""
+    rows = []
+    for row in bad.to_pylist():
+        columns = {name: row[name] for name in QUARANTINE.schema.names if name in row}
+        text = "the decoder raises an unexpected error or crashes on this record: fix the decoder and redecode"
+        day = datetime.fromtimestamp(row["at"].timestamp(), UTC).date()
+        rows.append(columns | {"reason": POISON, "text": text, "offset": 0, "day": day})
+    return pa.RecordBatch.from_pylist(rows, schema=QUARANTINE.schema)
+
+
+def notification_rows(batch: Any) -> Any:
+    """Return the records of publishes as rows of silver.notifications."""
+    rows = []
+    for record in batch.filter(pc.equal(batch["event"], "publish")).to_pylist():
+        note = read_json(record["note"].encode())
+        columns = {name: record[name] for name in ("seq", "at", "node", "protocol")}
+        columns |= {name: note[name] for name in ("id", "topic", "position", "type")}
+        rows.append(columns | {"publisher": note["by"], "content": record["frame"], "day": record["at"].date()})
+    return pa.RecordBatch.from_pylist(rows, schema=NOTIFICATIONS.schema)

@@ -1,0 +1,43 @@
+"""Where everything is in a data folder. Executors on other machines see the same folders: paths are absolute."""
+
+from pathlib import Path
+
+from msgspec import Struct
+
+
+class DataPaths(Struct, frozen=True):
+    data: Path
+
+    @staticmethod
+    def of(data: Path) -> "DataPaths":
+        return DataPaths(data.absolute())
+
+    @property
+    def log(self) -> Path:
+        return self.data / "log"
+
+    @property
+    def lake(self) -> Path:
+        return self.data / "lake"
+
+    @property
+    def database(self) -> Path:
+        """The gateway's state, with the keys of devices."""
+        return self.data / "state.db"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint of the stream that fills the tables: Spark's own, the manifests, and the bucket states."""
+        return self.data / "checkpoints" / "tables"
+
+    @property
+    def bucket_states(self) -> Path:
+        return self.checkpoint / "carry"
+
+    @property
+    def spark_checkpoint(self) -> Path:
+        return self.checkpoint / "spark"
+
+    @property
+    def spark_offsets(self) -> Path:
+        return self.spark_checkpoint / "offsets"

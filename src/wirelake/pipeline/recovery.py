@@ -1,0 +1,119 @@
+"""What to do when a batch fails: remember how often, wait longer each time, and find the records that break the job.
+
+Failures are kept on disk, because a restart may be one of the whole process.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import DecodeError, Struct, json
+from msgspec.structs import replace
+
+from wirelake.errors import MissingRecordsError, StorageError
+from wirelake.files import replace_file
+from wirelake.limits import (
+    PIPELINE_POISON_MAX,
+    PIPELINE_RESTART_FIRST_S,
+    PIPELINE_RESTART_MAX_S,
+    PIPELINE_SENTENCE_MAX,
+)
+from wirelake.log.segments.block_index import BlockIndex
+from wirelake.pipeline.ingest.spans import Span, plan_spans
+
+_log = logging.getLogger(__name__)
+
+DryRun = Callable[[list[Span]], None]
+
+
+class BatchFailure(Struct, frozen=True):
+    batch: int
+    times: int
+    text: str
+
+
+class FailureLog:
+    """The batch that failed last, and how often."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "failure.json"
+
+    def last(self) -> BatchFailure | None:
+        try:
+            return json.decode(self._path.read_bytes(), type=BatchFailure)
+        except (FileNotFoundError, DecodeError):
+            return None
+
+    def times(self, batch: int) -> int:
+        last = self.last()
+        return last.times if last is not None and last.batch == batch else 0
+
+    def add(self, batch: int, text: str) -> None:
+        replace_file(self._path, json.encode(BatchFailure(batch, self.times(batch) + 1, text)))
+
+    def clear(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+
+def restart_delay_s(times: int) -> float:
+    """Return how long to wait before the next attempt: twice as long after each failure, up to a limit."""
+    return float(min(PIPELINE_RESTART_MAX_S, PIPELINE_RESTART_FIRST_S * 2 ** min(times - 1, 16)))
+
+
+def summarize_error(error: BaseException) -> str:
+    """Return one line: the last Python error, if Spark wraps it in pages of Java, or else Spark's first line."""
+    if isinstance(error, StorageError):
+        return str(error)[:PIPELINE_SENTENCE_MAX]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    errors = [line for line in lines if "Error" in line or "Exception" in line]
+    return (errors[-1] if errors else lines[0])[:PIPELINE_SENTENCE_MAX]
+
+
+def are_records_missing(error: BaseException) -> bool:
+    """Return whether a task could not read its records to the end. Errors of executors arrive as text."""
+    return isinstance(error, MissingRecordsError) or MissingRecordsError.__name__ in str(error)
+
+
+class NoPoisonRecordError(Exception):
+    """The job fails for a reason that is in no single record: a full disk, no memory, two records together."""
+
+
+def find_poison(log: Path, whole: Span, dry_run: DryRun) -> list[int]:
+    """Return the seqs of the records on each of which `dry_run` fails. `whole` is known to fail."""
+    if not _passes(dry_run, [Span(whole.from_seq, whole.from_seq, whole.now_us)]):
+        raise NoPoisonRecordError("the batch fails even without its records")
+    found: list[int] = []
+    _search(log, whole, dry_run, found)
+    return found
+
+
+def _search(log: Path, span: Span, dry_run: DryRun, found: list[int]) -> None:
+    """Bisect a span that is known to fail."""
+    if span.rows == 1:
+        if _passes(dry_run, _spans(log, span)):  # do not blame a record for a fault that comes and goes
+            raise NoPoisonRecordError(f"record {span.from_seq} failed once, and then did not")
+        _log.warning("record %d breaks the job: it goes to quarantine", span.from_seq)
+        found.append(span.from_seq)
+        if len(found) > PIPELINE_POISON_MAX:
+            raise NoPoisonRecordError(f"more than {PIPELINE_POISON_MAX} records of one batch break the job")
+        return
+    middle = (span.from_seq + span.until_seq) // 2
+    halves = [Span(span.from_seq, middle, span.now_us), Span(middle, span.until_seq, span.now_us)]
+    failing = [half for half in halves if not _passes(dry_run, _spans(log, half))]
+    if not failing:
+        raise NoPoisonRecordError(f"records {span.from_seq} to {span.until_seq} fail together, but not in halves")
+    for half in failing:
+        _search(log, half, dry_run, found)
+
+
+def _spans(log: Path, span: Span) -> list[Span]:
+    spans = plan_spans(BlockIndex(log), span.from_seq, span.until_seq)
+    return [replace(each, now_us=span.now_us) for each in spans]
+
+
+def _passes(dry_run: DryRun, spans: list[Span]) -> bool:
+    try:
+        dry_run(spans)
+    except Exception:  # noqa: BLE001 (that it fails is the answer, whatever the error)
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Decode the frames of the tables again, with today's decoders."""

@@ -1,0 +1,145 @@
+"""Decode frames of bronze again, in the executors, and compare them with the existing rows."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from wirelake.lake.tables import FRAMES, MESSAGES, QUARANTINE, TIME, LakeTable
+from wirelake.limits import PIPELINE_CHUNK_ROWS
+from wirelake.log.interface import SCHEMA
+from wirelake.pipeline.commit.files import FileAction, TableWriter, mark_worker
+from wirelake.pipeline.ingest.decode import DecodedBatch, decode_batch
+from wirelake.pipeline.ingest.task import POISON, isolate_failing, poison_rows
+from wirelake.pipeline.redecode.difference import Difference, compare_rows, is_known, select_rows, sort_by_seq
+from wirelake.pipeline.redecode.seq_ranges import SeqRange, read_range
+from wirelake.pipeline.reports import shuffle_events, shuffle_reports
+from wirelake.pipeline.stateful.reduce import events_of
+from wirelake.pipeline.stateful.tallies import COUNTERS
+
+
+class DecodeUnit(Struct, frozen=True):
+    """A range of the log, and the files that overlap it."""
+
+    part: SeqRange
+    rows: int  # of bronze, approximately
+    at_max_us: int
+    frames: list[FileAction]
+    messages: list[FileAction]
+    quarantine: list[FileAction]
+
+
+class DecodeReport(Struct, frozen=True, tag="decoded"):
+    """What became of a unit."""
+
+    frames: int
+    messages: Difference
+    quarantine: Difference
+    decoded: int  # frames that could not be decoded before
+    refused: int  # frames that cannot be decoded any more
+    files: list[FileAction] = []
+
+
+class DecodeTask(Struct, frozen=True):
+    """How to decode units again; sent to the executors."""
+
+    lake: Path
+    protocol: str
+    since_us: int
+    buckets: int
+    replayed: str | None  # the kind of events that are to be reduced again
+    units: list[DecodeUnit]
+    dry: bool
+    careful: bool = False  # do not decode what broke the decoder before
+
+    def task(self) -> Callable[[Iterator[Any]], Iterator[Any]]:
+        """Return the function for mapInArrow over the numbers of units."""
+
+        def decode(batches: Iterator[Any]) -> Iterator[Any]:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from self.decode(self.units[number])
+
+        return decode
+
+    def decode(self, unit: DecodeUnit) -> Iterator[Any]:
+        old_messages = read_range(self.lake, MESSAGES, unit.messages, unit.part)
+        old_quarantine = read_range(self.lake, QUARANTINE, unit.quarantine, unit.part)
+        poison = old_quarantine.filter(pc.equal(old_quarantine["reason"], POISON))["seq"] if self.careful else None
+        messages, quarantine = [MESSAGES.schema.empty_table()], [QUARANTINE.schema.empty_table()]
+        for batch in self._frames(unit):
+            decoded, bad = self._decode(batch, poison)
+            messages.append(self._since(_as_table(decoded.messages)))
+            quarantine.append(self._since(_as_table(pa.concat_batches([decoded.quarantine, poison_rows(bad)]))))
+            if self.replayed is not None:
+                yield shuffle_events(events_of(batch, decoded, self.buckets, self.replayed))
+        report = self._compare(old_messages, old_quarantine, pa.concat_tables(messages), pa.concat_tables(quarantine))
+        yield shuffle_reports([(0, report)])
+
+    def _frames(self, unit: DecodeUnit) -> Iterator[Any]:
+        """Yield the frames in the order of the log."""
+        rows = read_range(self.lake, FRAMES, unit.frames, unit.part, self._select)
+        columns = [rows[field.name].cast(field.type) for field in SCHEMA]
+        ordered = sort_by_seq(pa.table(columns, schema=SCHEMA)).combine_chunks()
+        yield from ordered.to_batches(PIPELINE_CHUNK_ROWS)
+
+    def _select(self, rows: Any) -> Any:
+        """Return the protocol's records and, to reduce events, the starts of gateways."""
+        own = pc.equal(rows["protocol"], self.protocol)
+        return rows.filter(own if self.replayed is None else pc.or_(own, pc.equal(rows["event"], COUNTERS)))
+
+    def _decode(self, batch: Any, poison: Any) -> tuple[DecodedBatch, Any]:
+        """Return what a batch says, and the records that break the decoder."""
+        bad = batch.slice(0, 0)
+        if poison is not None:
+            is_bad = pc.is_in(batch["seq"], poison.combine_chunks())
+            batch, bad = batch.filter(pc.invert(is_bad)), batch.filter(is_bad)
+        try:
+            return decode_batch(batch), bad
+        except Exception:  # noqa: BLE001 (a codec that is not ours may raise anything: search for the records)
+            good, found = isolate_failing(batch, decode_batch)
+            return decode_batch(good), pa.concat_batches([bad, found]).sort_by("seq")
+
+    def _since(self, rows: Any) -> Any:
+        return rows.filter(pc.greater_equal(rows["at"], pa.scalar(self.since_us, TIME))) if self.since_us else rows
+
+    def _compare(self, old_messages: Any, old_quarantine: Any, messages: Any, quarantine: Any) -> DecodeReport:
+        """Compare with the existing rows. Write files with all rows of the range, also those that stay as they were."""
+        records = [rows.select(["node", "seq"]) for rows in (messages, quarantine)]
+        read = pa.concat_tables(records)
+        found, files = {}, []
+        for table, old, new in ((MESSAGES, old_messages, messages), (QUARANTINE, old_quarantine, quarantine)):
+            again = is_known(old, read)
+            found[table.name] = compare_rows(table, select_rows(old, again), new)
+            kept = select_rows(old, ~again)
+            found[table.name].kept = len(kept)
+            if not self.dry:
+                files += write_files(table, self.lake, new, kept)
+        was_bad, was_good = is_known(messages, old_quarantine), is_known(quarantine, old_messages)
+        return DecodeReport(
+            frames=len(read),
+            messages=found[MESSAGES.name],
+            quarantine=found[QUARANTINE.name],
+            decoded=int((was_bad & ~is_known(messages, old_messages)).sum()),
+            refused=int((was_good & ~is_known(quarantine, old_quarantine)).sum()),
+            files=files,
+        )
+
+
+def write_files(table: LakeTable, lake: Path, *rows: Any) -> list[FileAction]:
+    """Write new files. They are not part of a table until they are committed."""
+    writer = TableWriter(table, lake)
+    try:
+        for some in rows:
+            writer.write(some)
+        return mark_worker(writer.close())
+    except BaseException:
+        writer.discard()
+        raise
+
+
+def _as_table(batch: Any) -> Any:
+    return pa.Table.from_batches([batch])

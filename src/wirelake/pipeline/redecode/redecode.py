@@ -1,0 +1,346 @@
+"""Decode history with today's decoders: new files replace the old ones, in one commit for each table.
+
+    bronze ─▶ decode ─▶ compare with the existing rows ─▶ new files ─▶ replace
+                └ events ─▶ shuffle by bucket ─▶ reduce, from the beginning ─▶ compare ─▶ new files ─▶ replace
+
+It works on a snapshot of the tables. A stream may run at the same time: its new files are not touched. Days on which
+nothing changes keep their files, so a second run after a crash between two commits does the rest.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field, json
+
+from wirelake.errors import StorageError
+from wirelake.files import replace_file
+from wirelake.lake.damage import explain
+from wirelake.lake.tables import DEVICE_COMMANDS, FRAMES, MESSAGES, QUARANTINE, TABLES
+from wirelake.limits import LAKE_COMMIT_ATTEMPTS_MAX, PIPELINE_REDECODE_UNITS, PIPELINE_VIEW_WAIT_S
+from wirelake.pipeline.commit.delta import FilesReplacedError, open_table, replace_files, rewrite_lock
+from wirelake.pipeline.commit.files import FileAction, FileChecks
+from wirelake.pipeline.gold.schedule import Dirty, Refresh
+from wirelake.pipeline.ingest.http import NAME as HTTP
+from wirelake.pipeline.paths import DataPaths
+from wirelake.pipeline.recovery import summarize_error
+from wirelake.pipeline.redecode.decode_task import DecodeReport, DecodeTask, DecodeUnit
+from wirelake.pipeline.redecode.difference import Difference
+from wirelake.pipeline.redecode.replay_task import (
+    CompareReport,
+    CompareTask,
+    CompareUnit,
+    ReplayReport,
+    ReplayTask,
+    replay_of,
+)
+from wirelake.pipeline.redecode.seq_ranges import RowGroup, files_of, in_ranges, row_groups, split_range
+from wirelake.pipeline.redecode.snapshot import check_tables, take_snapshot
+from wirelake.pipeline.reports import REPORT_SCHEMA, SHUFFLE_SCHEMA
+from wirelake.pipeline.stateful.bucket_state import NEVER_US
+from wirelake.pipeline.stateful.reduce import Rules
+from wirelake.protocols import registry
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_OPEN: Final = {"settled": "false"}
+_reports = json.Decoder(DecodeReport | ReplayReport | CompareReport)
+
+
+class RedecodeRequest(Struct, frozen=True, kw_only=True):
+    """What to redecode."""
+
+    protocol: str
+    since_us: int = 0  # frames from this time on
+    dry: bool = False  # only report what would change
+    rules: Rules = {}
+
+
+class RedecodeResult(Struct):
+    """What changed."""
+
+    frames: int = 0
+    decoded: int = 0  # frames that could not be decoded before
+    refused: int = 0  # frames that cannot be decoded any more
+    waited_for: int = 0  # commands that are open in the stream: left to it
+    sealed: int = 0  # commands that cannot be opened with today's key: kept as they were
+    tables: dict[str, Difference] = field(default_factory=dict)
+    replaced: dict[str, tuple[int, int]] = field(default_factory=dict)  # table → files before, files after
+    seconds: float = 0.0
+
+    @property
+    def rows_s(self) -> float:
+        return self.frames / max(self.seconds, 1e-3)
+
+
+OnProgress = Callable[[int, int], None]  # rows of bronze done, and their total
+
+
+def redecode(
+    spark: "SparkSession",
+    data: Path,
+    request: RedecodeRequest,
+    refreshes: Sequence[Refresh] = (),
+    on_progress: OnProgress = lambda _done, _all: None,
+) -> RedecodeResult:
+    """Redecode the frames of one protocol. Raise InUseError while another process rewrites the tables."""
+    check(data, request)
+    paths = DataPaths.of(data)
+    started_s = time.monotonic()
+    with rewrite_lock(paths.lake):
+        work = _Redecode(spark, paths, request, on_progress)
+        try:
+            work.decode()
+            work.compare()
+            if not request.dry:
+                work.replace()
+                work.refresh(refreshes)
+        finally:
+            shutil.rmtree(work.scratch, ignore_errors=True)
+    work.done.seconds = time.monotonic() - started_s
+    return work.done
+
+
+def check(data: Path, request: RedecodeRequest) -> None:
+    """Refuse what cannot be done, before Spark takes seconds to start."""
+    if request.protocol != HTTP:
+        registry.get(request.protocol)
+    check_tables(DataPaths.of(data))
+
+
+class _Redecode:
+    def __init__(
+        self, spark: "SparkSession", paths: DataPaths, request: RedecodeRequest, on_progress: OnProgress
+    ) -> None:
+        self._spark = spark
+        self._paths = paths
+        self._request = request
+        self._on_progress = on_progress
+        self._replay = replay_of(request.protocol, request.rules)
+        self._replayed = self._replay.tables if self._replay is not None else ()
+        self._snapshot = take_snapshot(paths, (FRAMES, MESSAGES, QUARANTINE, *self._replayed))
+        self._affected = {name: self._row_groups(name) for name in self._snapshot.files}
+        self._new: list[FileAction] = []
+        self._reduced: list[FileAction] = []  # files in the scratch folder
+        self._pending = paths.checkpoint / "redecoded.json"
+        self._checks = FileChecks(PIPELINE_VIEW_WAIT_S)
+        self.scratch = paths.checkpoint / "redecoding"
+        self.done = RedecodeResult()
+
+    def _row_groups(self, name: str) -> list[RowGroup]:
+        """Return the row groups to read: of frames, those affected and some before; of other tables, whole files."""
+        files = [file for file in self._snapshot.files[name] if self._is_affected(name, file)]
+        groups = row_groups(self._paths.lake, TABLES[name], files)
+        since_us = self._request.since_us
+        if name == FRAMES.name:
+            if self._replay is not None:
+                since_us = since_us - self._replay.lead_us if self._replay.lead_us is not None else 0
+            return [group for group in groups if group.at_max_us >= since_us]
+        affected = {group.file.path for group in groups if group.at_max_us >= since_us}
+        return [group for group in groups if group.file.path in affected]
+
+    def _is_affected(self, name: str, file: FileAction) -> bool:
+        if name in (MESSAGES.name, QUARANTINE.name):
+            return file.partition.get("protocol") == self._request.protocol
+        return not _OPEN.items() <= file.partition.items()
+
+    @cached_property
+    def _parallel(self) -> int:
+        return self._spark.sparkContext.defaultParallelism
+
+    def decode(self) -> None:
+        """Decode wave after wave in the order of the log, each a Spark job."""
+        shutil.rmtree(self.scratch, ignore_errors=True)  # of a process that was killed
+        self.scratch.mkdir()
+        units = self._units()
+        rows, done = sum(unit.rows for unit in units), 0
+        states: dict[int, str] = {}
+        now_us = 0
+        size = self._parallel * PIPELINE_REDECODE_UNITS
+        self._on_progress(0, rows)
+        for start in range(0, len(units), size):
+            wave = units[start : start + size]
+            now_us = max(now_us, *(unit.at_max_us for unit in wave))
+            states = self._decode_wave(wave, states, now_us)
+            done += sum(unit.rows for unit in wave)
+            self._on_progress(done, rows)
+        if states:  # what is still open will never finish
+            self._decode_wave([], states, NEVER_US)
+
+    def _units(self) -> list[DecodeUnit]:
+        frames = self._affected[FRAMES.name]
+        if not frames:
+            return []
+        parts = split_range(frames, self._parallel)
+        overlapping = [in_ranges(self._affected.get(name, ()), parts) for name in (FRAMES.name, *_DECODED)]
+        return [
+            DecodeUnit(
+                part,
+                rows=sum(group.rows for group in of_part if group.from_seq >= part.from_seq),
+                at_max_us=max((group.at_max_us for group in of_part), default=0),
+                frames=files_of(of_part),
+                messages=files_of(messages),
+                quarantine=files_of(quarantine),
+            )
+            for part, of_part, messages, quarantine in zip(parts, *overlapping, strict=True)
+        ]
+
+    def _decode_wave(self, units: list[DecodeUnit], states: dict[int, str], now_us: int) -> dict[int, str]:
+        """Decode units; return the new bucket states."""
+        try:
+            reports = self._run_wave(units, states, now_us, careful=False)
+        except Exception:  # noqa: BLE001 (a codec that crashes: perhaps on records that are known to crash it)
+            try:
+                reports = self._run_wave(units, states, now_us, careful=True)
+            except Exception as error:
+                damage = explain(self._paths.lake, error, look_at_data=True)
+                reason = summarize_error(damage or error)
+                raise StorageError(f"decoding failed, and no table was changed: {reason}") from error
+        after = dict(states)
+        for report in reports:
+            if isinstance(report, DecodeReport):
+                self._add(report)
+            elif isinstance(report, ReplayReport):
+                self._checks.check_tables(self.scratch, report.files)
+                self._checks.check(self.scratch / report.state, report.state_bytes, report.worker)
+                self._reduced += report.files
+                after[report.bucket] = report.state
+        for name in set(states.values()) - set(after.values()):
+            (self.scratch / name).unlink()
+        return after
+
+    def _run_wave(self, units: list[DecodeUnit], states: dict[int, str], now_us: int, careful: bool) -> list[Any]:
+        from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 (needs pyspark)
+
+        request, replay = self._request, self._replay
+        decode_task = DecodeTask(
+            lake=self._paths.lake,
+            protocol=request.protocol,
+            since_us=request.since_us,
+            buckets=self._snapshot.buckets,
+            replayed=replay.kind if replay is not None else None,
+            units=units,
+            dry=request.dry,
+            careful=careful,
+        )
+        rows = self._numbers(len(units)).mapInArrow(decode_task.task(), from_arrow_schema(SHUFFLE_SCHEMA))
+        if replay is not None:
+            names = tuple(table.name for table in replay.tables)
+            replay_task = ReplayTask(self.scratch, self._paths.database, names, states, now_us, request.rules)
+            shuffled = rows.repartitionById(self._snapshot.buckets, "bucket").sortWithinPartitions("kind", "key", "seq")
+            rows = shuffled.mapInArrow(replay_task.task(), from_arrow_schema(REPORT_SCHEMA))
+        return _collect(rows)
+
+    def _numbers(self, count: int) -> "DataFrame":
+        return self._spark.range(0, count, 1, max(1, count))
+
+    def _add(self, report: DecodeReport) -> None:
+        self.done.frames += report.frames
+        self.done.decoded += report.decoded
+        self.done.refused += report.refused
+        self._add_difference(MESSAGES.name, report.messages)
+        self._add_difference(QUARANTINE.name, report.quarantine)
+        self._checks.check_tables(self._paths.lake, report.files)
+        self._new += report.files
+
+    def _add_difference(self, name: str, difference: Difference) -> None:
+        self.done.tables.setdefault(name, Difference()).add(difference)
+
+    def compare(self) -> None:
+        """Compare the rows that were reduced again with those of the tables."""
+        if self._replay is None or not self._affected[FRAMES.name]:
+            return
+        from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 (needs pyspark)
+
+        names = tuple(table.name for table in self._replayed)
+        old = {name: self._affected.get(name, []) for name in names}
+        new = {name: row_groups(self.scratch, TABLES[name], _of(name, self._reduced)) for name in names}
+        parts = split_range([group for groups in (*old.values(), *new.values()) for group in groups], self._parallel)
+        old_in, new_in = ({name: in_ranges(groups, parts) for name, groups in each.items()} for each in (old, new))
+        ranges = [
+            CompareUnit(
+                part,
+                {name: files_of(old_in[name][number]) for name in names},
+                {name: files_of(new_in[name][number]) for name in names},
+            )
+            for number, part in enumerate(parts)
+        ]
+        commands = self._snapshot.files.get(DEVICE_COMMANDS.name, ())
+        opened = [file for file in commands if _OPEN.items() <= file.partition.items()]
+        compare_task = CompareTask(
+            lake=self._paths.lake,
+            scratch=self.scratch,
+            tables=names,
+            since_us=self._request.since_us,
+            from_seq=min(group.from_seq for group in self._affected[FRAMES.name]),
+            open=opened,
+            ranges=ranges,
+            dry=self._request.dry,
+            lead_us=self._replay.lead_us,
+        )
+        rows = self._numbers(len(ranges)).mapInArrow(compare_task.task(), from_arrow_schema(REPORT_SCHEMA))
+        for report in _collect(rows):
+            self.done.waited_for += report.waited_for
+            self.done.sealed += report.sealed
+            for name, difference in report.differences.items():
+                self._add_difference(name, difference)
+            self._checks.check_tables(self._paths.lake, report.files)
+            self._new += report.files
+
+    def replace(self) -> None:
+        """Commit once for each table that changes, for the days on which it does.
+
+        The changed minutes are written to a file first: if this process ends between two commits, the next one still
+        knows which minutes of the gold tables to compute again.
+        """
+        dirty = self._dirty()
+        if dirty:
+            replace_file(self._pending, json.encode({name: sorted(dirty[name]) for name in dirty}))
+        for name, difference in self.done.tables.items():
+            new = _of(name, self._new)
+            adds = [file for file in new if file.partition["day"] in difference.days]
+            for file in new:
+                if file.partition["day"] not in difference.days:
+                    (self._paths.lake / TABLES[name].folder / file.path).unlink()
+            affected = {group.file.path: group.file for group in self._affected.get(name, ())}
+            removes = [file for file in affected.values() if file.partition["day"] in difference.days]
+            if adds or removes:
+                replace_files(open_table(self._paths.lake, TABLES[name]), name, adds, removes, data_change=True)
+                self.done.replaced[name] = len(removes), len(adds)
+
+    def _dirty(self) -> Dirty:
+        """Return the changed minutes, including those that an interrupted redecode left."""
+        dirty = {name: set(found.dirty_us) for name, found in self.done.tables.items() if found.dirty_us}
+        if self._pending.exists():
+            for name, minutes in json.decode(self._pending.read_bytes(), type=dict[str, list[int]]).items():
+                dirty.setdefault(name, set()).update(minutes)
+        return dirty
+
+    def refresh(self, refreshes: Sequence[Refresh]) -> None:
+        """Refresh the gold tables. A running job does so too: whoever comes second retries."""
+        dirty = self._dirty()
+        for refresh in refreshes if dirty else ():
+            for attempt in range(1, LAKE_COMMIT_ATTEMPTS_MAX + 1):
+                try:
+                    refresh(self._spark, self._paths.lake, dirty)
+                except FilesReplacedError:
+                    if attempt == LAKE_COMMIT_ATTEMPTS_MAX:
+                        raise
+                else:
+                    break
+        self._pending.unlink(missing_ok=True)
+
+
+_DECODED: Final = (MESSAGES.name, QUARANTINE.name)
+
+
+def _collect(rows: "DataFrame") -> list[Any]:
+    return [_reports.decode(row.report) for row in rows.where("report IS NOT NULL").select("report").collect()]
+
+
+def _of(name: str, files: Iterable[FileAction]) -> list[FileAction]:
+    return [file for file in files if file.table == name]

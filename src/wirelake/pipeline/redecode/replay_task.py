@@ -1,0 +1,237 @@
+"""Reduce events again from the beginning, and compare the rows with the existing ones.
+
+First, buckets are reduced in the order of the log, as a stream would; the rows go to a scratch folder. Then they are
+compared with those of the tables, range by range, and files are written that can replace the existing ones.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
+
+from wirelake.lake.tables import DEVICE_COMMANDS, READINGS, RECORDS, TABLES, TIME, LakeTable
+from wirelake.pipeline.commit.files import FileAction, mark_worker, worker_name, write_rows
+from wirelake.pipeline.redecode.decode_task import write_files
+from wirelake.pipeline.redecode.difference import Difference, compare_row_sets, is_known, sort_by_seq
+from wirelake.pipeline.redecode.seq_ranges import EVERYTHING, SeqRange, read_range
+from wirelake.pipeline.reports import REPORT_KIND, REPORT_SCHEMA, SHUFFLE_SCHEMA, driver_reports
+from wirelake.pipeline.stateful.events import EVENT_SCHEMA
+from wirelake.pipeline.stateful.reduce import (
+    STEP_US,
+    Rules,
+    reassemblies,
+    record_readers,
+    reduce_bucket,
+    rules_of,
+)
+from wirelake.pipeline.stateful.task import device_keys, read_state, write_state
+from wirelake.protocols.reassembly import COMPLETE, KEY_REASONS, REPLAYED
+
+_COMMAND_KEY: Final = ("node", "serial", "device_type", "direction", "answer", "command_no")
+
+
+class Replay(Struct, frozen=True):
+    """The rows of a protocol that are reduced from events: the kind of events and the tables."""
+
+    kind: str
+    tables: tuple[LakeTable, ...]
+    lead_us: int | None  # how long before a time to begin; None: at the beginning of the log
+
+
+def replay_of(name: str, rules: Rules) -> Replay | None:
+    """Return what has to be reduced again for a protocol, or None."""
+    for kind, (protocol, reassembly) in reassemblies().items():
+        if protocol.name == name:
+            # A command may be open at that time, and so may the one before it with the same number.
+            lead_us = 2 * (rules_of(protocol, reassembly, rules).timeout_us + STEP_US)
+            return Replay(kind, (DEVICE_COMMANDS, READINGS), lead_us)
+    for kind, (protocol, _reader) in record_readers().items():
+        if protocol.name == name:
+            return Replay(kind, (RECORDS,), None)  # a layout may have been given at any time
+    return None
+
+
+class ReplayReport(Struct, frozen=True, tag="replayed"):
+    """What became of a bucket."""
+
+    bucket: int
+    state: str
+    files: list[FileAction] = []
+    state_bytes: int = 0
+    worker: str = ""
+
+
+class ReplayTask(Struct, frozen=True):
+    """How to reduce buckets again; sent to the executors."""
+
+    scratch: Path  # for the rows and the bucket states
+    database: Path  # with the keys of devices
+    tables: tuple[str, ...]
+    states: dict[int, str]
+    now_us: int
+    rules: Rules = {}
+
+    def task(self) -> Callable[[Iterator[Any]], Iterator[Any]]:
+        """Return the function for mapInArrow over shuffled events, each partition a bucket."""
+
+        def run(batches: Iterator[Any]) -> Iterator[Any]:
+            from pyspark import TaskContext  # noqa: PLC0415 (the rest works without Spark)
+
+            context = TaskContext.get()
+            if context is None:
+                raise AssertionError("buckets are reduced by tasks")
+            rows = pa.Table.from_batches(batches, SHUFFLE_SCHEMA)
+            is_report = pc.equal(rows["kind"], REPORT_KIND)
+            yield pa.record_batch([rows.filter(is_report)["report"].combine_chunks()], REPORT_SCHEMA)
+            events = rows.filter(pc.invert(is_report)).select(EVENT_SCHEMA.names)
+            yield driver_reports([self.reduce(context.partitionId(), events)])
+
+        return run
+
+    def reduce(self, bucket: int, events: Any) -> ReplayReport:
+        before = read_state(self.scratch, self.states.get(bucket))
+        reduced = reduce_bucket(events, before, self.now_us, device_keys(self.database), self.rules)
+        files = []
+        for name in self.tables:
+            if name in reduced.final:
+                whole = replace(TABLES[name], partition_by=())  # partitions would not help here
+                files += mark_worker(write_rows(whole, sort_by_seq(reduced.final[name]), self.scratch, fsync=False))
+        name = write_state(self.scratch, bucket, reduced.state)
+        return ReplayReport(bucket, name, files, (self.scratch / name).stat().st_size, worker_name())
+
+
+class CompareUnit(Struct, frozen=True):
+    """A range of the log, and the files that overlap it, by table."""
+
+    part: SeqRange
+    old: dict[str, list[FileAction]]
+    new: dict[str, list[FileAction]]
+
+
+class CompareReport(Struct, frozen=True, tag="compared"):
+    differences: dict[str, Difference]
+    waited_for: int = 0  # commands that are open in the stream: left to it
+    sealed: int = 0  # commands that cannot be opened with today's key: kept as they were
+    files: list[FileAction] = []
+
+
+class CompareTask(Struct, frozen=True):
+    """How to compare rows with the existing ones; sent to the executors."""
+
+    lake: Path
+    scratch: Path
+    tables: tuple[str, ...]
+    since_us: int
+    from_seq: int  # older rows have no frames any more
+    open: list[FileAction]  # the stream's files of open commands
+    ranges: list[CompareUnit]
+    dry: bool
+    lead_us: int | None = None
+
+    def task(self) -> Callable[[Iterator[Any]], Iterator[Any]]:
+        """Return the function for mapInArrow over the numbers of ranges."""
+
+        def compare(batches: Iterator[Any]) -> Iterator[Any]:
+            for batch in batches:
+                yield driver_reports([self.compare(self.ranges[number]) for number in batch.column(0).to_pylist()])
+
+        return compare
+
+    def compare(self, comparison: CompareUnit) -> CompareReport:
+        old, kept, new = {}, {}, {}
+        for name in self.tables:
+            rows = read_range(self.lake, TABLES[name], comparison.old[name], comparison.part)
+            old[name], kept[name] = self._split(rows)
+            new[name], _ = self._split(read_range(self.scratch, TABLES[name], comparison.new[name], comparison.part))
+        waited_for = sealed = 0
+        if DEVICE_COMMANDS.name in new:
+            waited_for = self._leave_open_commands(old, kept, new)
+            sealed = _keep_opened(old, new)
+            _keep_replayed(old, new)
+        differences, files = {}, []
+        for name in self.tables:
+            differences[name] = compare_row_sets(TABLES[name], old[name], new[name])
+            differences[name].kept = len(kept[name])
+            if not self.dry:
+                files += write_files(TABLES[name], self.lake, new[name], kept[name])
+        return CompareReport(differences, waited_for, sealed, files)
+
+    def _split(self, rows: Any) -> tuple[Any, Any]:
+        """Return the rows that were reduced again, and those that were not."""
+        again = pc.greater_equal(rows["seq"], self.from_seq)
+        if self.since_us:
+            again = pc.and_(again, pc.greater_equal(rows["at"], pa.scalar(self.since_us, TIME)))
+        return rows.filter(again), rows.filter(pc.invert(again))
+
+    def _leave_open_commands(self, old: dict[str, Any], kept: dict[str, Any], new: dict[str, Any]) -> int:
+        """Leave out commands that are open in the stream: it will finish them, and there would be two rows of one."""
+        first_us: dict[tuple[Any, ...], int] = {}
+        if self.open:
+            rows = read_range(self.lake, DEVICE_COMMANDS, self.open, EVERYTHING)
+            for *key, first_at in zip(*_lists(rows, (*_COMMAND_KEY, "first_at")), strict=True):
+                first_us[tuple(key)] = min(first_at, first_us.get(tuple(key), first_at))
+        if not first_us or self.lead_us is None:
+            return 0
+        for rows in (new, old):
+            commands, readings = rows[DEVICE_COMMANDS.name], rows[READINGS.name]
+            near = _is_near(commands, first_us, self.lead_us)
+            left_out = commands.filter(near)
+            of_left_out = pa.array(is_known(readings, left_out))
+            rows[DEVICE_COMMANDS.name] = commands.filter(pc.invert(near))
+            rows[READINGS.name] = readings.filter(pc.invert(of_left_out))
+            if rows is old:
+                kept[DEVICE_COMMANDS.name] = pa.concat_tables([kept[DEVICE_COMMANDS.name], left_out])
+                kept[READINGS.name] = pa.concat_tables([kept[READINGS.name], readings.filter(of_left_out)])
+            else:
+                count = len(left_out)
+        return count
+
+
+def _is_near(commands: Any, first_us: dict[tuple[Any, ...], int], within_us: int) -> Any:
+    """Return which commands are, or may be, the same as an open one."""
+    oldest = pa.scalar(min(first_us.values()) - within_us, TIME)
+    found = pc.greater_equal(commands["first_at"], oldest).to_numpy()
+    indices = np.flatnonzero(found)
+    late = commands.take(pa.array(indices))
+    for index, *key, first_at in zip(indices, *_lists(late, (*_COMMAND_KEY, "first_at")), strict=True):
+        first = first_us.get(tuple(key))
+        found[index] = first is not None and first_at >= first - within_us
+    return pa.array(found)
+
+
+def _keep_opened(old: dict[str, Any], new: dict[str, Any]) -> int:
+    """Keep commands that could be opened before, if they cannot with the device's key of today."""
+    before, after = old[DEVICE_COMMANDS.name], new[DEVICE_COMMANDS.name]
+    opened = before.filter(pc.equal(before["state"], COMPLETE))
+    is_closed = pc.fill_null(pc.is_in(after["reason"], pa.array(KEY_REASONS)), fill_value=False)
+    closed = after.filter(is_closed)
+    stays = opened.filter(pa.array(is_known(opened, closed)))
+    if len(stays):
+        replaced = np.logical_and(is_closed.to_numpy(), is_known(after, stays))
+        new[DEVICE_COMMANDS.name] = pa.concat_tables([after.filter(pa.array(~replaced)), stays])
+        readings = old[READINGS.name]
+        of_stays = readings.filter(pa.array(is_known(readings, stays)))
+        new[READINGS.name] = pa.concat_tables([new[READINGS.name], of_stays])
+    return len(stays)
+
+
+def _keep_replayed(old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Keep commands that were refused as replays: the first one may be older than what was reduced again."""
+    before, after = old[DEVICE_COMMANDS.name], new[DEVICE_COMMANDS.name]
+    replayed = before.filter(pc.fill_null(pc.equal(before["reason"], REPLAYED), fill_value=False))
+    accepted = is_known(after, replayed) & pc.equal(after["state"], COMPLETE).to_numpy()
+    if accepted.any():
+        opened = after.filter(pa.array(accepted))
+        stays = replayed.filter(pa.array(is_known(replayed, opened)))
+        new[DEVICE_COMMANDS.name] = pa.concat_tables([after.filter(pa.array(~accepted)), stays])
+        readings = new[READINGS.name]
+        new[READINGS.name] = readings.filter(pa.array(~is_known(readings, opened)))
+
+
+def _lists(rows: Any, names: tuple[str, ...]) -> list[list[Any]]:
+    return [(rows[name].cast(pa.int64()) if rows[name].type == TIME else rows[name]).to_pylist() for name in names]

@@ -1,0 +1,1 @@
+"""Java, Spark sessions and Python workers."""

@@ -1,0 +1,418 @@
+"""Track the delivery of notifications: sent, sent again, acked, expired.
+
+A delivery is one notification for one identity, whichever of its sessions received it. An ack ends it. So does an
+expiry, but for some time an ack may still correct that. Acked positions are remembered as ranges: a lagging session may
+be sent what another session of the same identity has acked, and that is no new delivery.
+"""
+
+from bisect import bisect_right
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct, field, msgpack
+from msgspec.json import Decoder
+
+from wirelake.lake.tables import DELIVERIES
+from wirelake.limits import (
+    PIPELINE_ACKED_IDENTITIES_MAX,
+    PIPELINE_ACKED_KEEP_S,
+    PIPELINE_ACKED_RUNS_MAX,
+    PIPELINE_DELIVERIES_OPEN_MAX,
+    PIPELINE_DELIVERY_AGE_S,
+    PIPELINE_EXPIRED_KEEP_S,
+)
+from wirelake.pipeline.stateful.bucket_state import (
+    OPEN_DELIVERY,
+    PackedStates,
+    Reduction,
+    column_state,
+    split_touched,
+    unpack_states,
+    with_partition_columns,
+)
+from wirelake.pipeline.stateful.events import DELIVERY, EVERY, event_table, from_json, rows_of, to_json
+
+PENDING: Final = "pending"
+ACKED: Final = "acked"
+EXPIRED: Final = "expired"
+DELIVER: Final = "deliver"
+ACK: Final = "ack"
+THROUGH: Final = "through"
+EXPIRE: Final = "expire"
+
+_EVENTS: Final = pa.array([DELIVER, ACK, EXPIRE])
+_AGE_US: Final = int(PIPELINE_DELIVERY_AGE_S * 1_000_000)
+_ACKED_US: Final = int(PIPELINE_ACKED_KEEP_S * 1_000_000)
+_KEEP_US: Final = int(PIPELINE_EXPIRED_KEEP_S * 1_000_000)
+_COLUMNS: Final = ("key", "seq", "at", "node", "session", "name", "service", "correlation", "number", "until", "note")
+_recipients: Final = Decoder(list[list[str]]).decode
+
+
+def delivery_events(batch: pa.RecordBatch) -> pa.Table:
+    """Return sends by recipient and acks by sender; an expiry goes to every bucket."""
+    found = batch.filter(pc.is_in(batch["event"], value_set=_EVENTS))
+    events = _DeliveryEvents()
+    columns = [found[name].to_pylist() for name in ("seq", "node", "event", "frame", "note")]
+    ats = found["at"].cast(pa.int64()).to_pylist()
+    for seq, node, event, frame, text, at in zip(*columns, ats, strict=True):
+        note = from_json(text)
+        if event == DELIVER:
+            events.add_send(seq, at, node, note, frame)
+        elif event == EXPIRE:
+            events.add(EVERY, seq, at, node, None, EXPIRE, note["topic"], None, note["first"], note["last"], None)
+        elif "through" in note:
+            identity, topic, ids = note["identity"], note.get("topic"), note["ids"]
+            events.add(identity, seq, at, node, None, THROUGH, topic, ids, None, note["through"], None)
+        else:
+            acked = to_json(note["acked"]).decode()
+            events.add(note["identity"], seq, at, node, None, ACK, None, None, None, None, acked)
+    return event_table(DELIVERY, events.columns)
+
+
+class _DeliveryEvents:
+    def __init__(self) -> None:
+        self.columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+
+    def add(self, *values: Any) -> None:
+        for column, value in zip(self.columns.values(), values, strict=True):
+            column.append(value)
+
+    def add_send(self, seq: int, at: int, node: str, note: dict[str, Any], frame: bytes) -> None:
+        """Add a send. Several sessions of one identity in one record are one send."""
+        first: dict[str, tuple[str, str]] = {}
+        for session, identity, *protocol in _recipients(frame):  # older logs have no protocol
+            first.setdefault(identity, (session, protocol[0] if protocol else ""))
+        count = len(first)
+        columns = self.columns
+        columns["key"] += first.keys()
+        columns["session"] += [session for session, _ in first.values()]
+        columns["note"] += [protocol for _, protocol in first.values()]
+        common = {"seq": seq, "at": at, "node": node, "name": DELIVER, "service": note["topic"]}
+        common |= {"correlation": note["ids"], "number": note["first"], "until": note["last"]}
+        for name, value in common.items():
+            columns[name] += [value] * count
+
+
+class _Expiry(Struct):
+    seq: int
+    at: int
+    topic: str
+    first: int
+    last: int
+
+
+class OpenDelivery(Struct, gc=False):
+    """A delivery that may still change: the columns of OPEN_DELIVERY, in order. Times are microseconds."""
+
+    seq: int
+    at: int
+    node: str
+    protocol: str
+    id: str
+    topic: str
+    position: int
+    identity: str
+    session: str
+    first_sent_at: int
+    acked_at: int | None
+    attempts: int
+    state: str
+    latency_ms: float | None
+    ids: str
+    expired_at: int | None
+
+
+class AckedPositions(Struct, array_like=True):
+    """The positions of one topic that one identity acked, as ranges in order."""
+
+    runs: list[list[int]] = field(default_factory=list)  # first, last
+    at: int = 0  # of the last ack
+
+    def __contains__(self, position: int) -> bool:
+        index = bisect_right(self.runs, position, key=_first) - 1
+        return index >= 0 and position <= self.runs[index][1]
+
+    def add(self, position: int, at: int) -> None:
+        runs = self.runs
+        self.at = max(self.at, at)
+        index = bisect_right(runs, position, key=_first)
+        if index and runs[index - 1][1] >= position - 1:
+            index -= 1
+            runs[index][1] = max(runs[index][1], position)
+        else:
+            runs.insert(index, [position, position])
+        if index + 1 < len(runs) and runs[index + 1][0] == runs[index][1] + 1:
+            runs[index][1] = runs.pop(index + 1)[1]
+        del runs[: len(runs) - PIPELINE_ACKED_RUNS_MAX]
+
+
+def _first(run: list[int]) -> int:
+    return run[0]
+
+
+_unpack: Final = msgpack.Decoder(dict[str, AckedPositions]).decode
+_pack: Final = msgpack.Encoder().encode
+
+
+class _Identity:
+    """The open deliveries of an identity, by prefix of ids and position, and what it acked."""
+
+    __slots__ = ("acked", "topics")
+
+    def __init__(self) -> None:
+        self.topics: dict[str, dict[int, OpenDelivery]] = {}
+        self.acked: dict[str, AckedPositions] = {}
+
+    def find(self, id: str) -> OpenDelivery | None:  # noqa: A002 the field's name
+        ids, dash, position = id.rpartition("-")
+        of_topic = self.topics.get(ids + dash)
+        try:
+            return None if of_topic is None else of_topic.get(int(position, 16))
+        except ValueError:
+            return None
+
+    def acked_of(self, ids: str, at: int) -> AckedPositions | None:
+        """Return what it acked of a topic, unless that was too long ago."""
+        acked = self.acked.get(ids)
+        if acked is not None and acked.at + _ACKED_US <= at:
+            del self.acked[ids]
+            return None
+        return acked
+
+    def has_acked(self, id: str, at: int) -> bool:  # noqa: A002 the field's name
+        ids, dash, position = id.rpartition("-")
+        acked = self.acked_of(ids + dash, at)
+        try:
+            return acked is not None and int(position, 16) in acked
+        except ValueError:
+            return False
+
+    def drop(self, delivery: OpenDelivery) -> None:
+        of_topic = self.topics[delivery.ids]
+        del of_topic[delivery.position]
+        if not of_topic:
+            del self.topics[delivery.ids]
+
+
+class _DeliveryReducer:
+    def __init__(self, expiries: list[_Expiry], out: Reduction) -> None:
+        self.final: list[OpenDelivery] = []
+        self._expiries = expiries
+        self._out = out
+
+    def apply(self, identity: _Identity, name: str, events: list[tuple[Any, ...]]) -> None:
+        """Apply the events of one identity in order, with the expiries in between."""
+        expiries, index = self._expiries, 0
+        for seq, at, node, session, event, topic, ids, first, last, note in events:
+            while index < len(expiries) and expiries[index].seq < seq:
+                self.expire(identity, expiries[index])
+                index += 1
+            if event == DELIVER:
+                self._send(identity, name, seq, at, node, note, session, topic, ids, first, last)
+            elif event == THROUGH:
+                of_topic = identity.topics.get(ids, {})
+                for delivery in [each for position, each in of_topic.items() if position <= last]:
+                    self._ack(identity, delivery, at)
+            else:
+                for id_ in from_json(note):
+                    found = identity.find(id_)
+                    if found is None and identity.has_acked(id_, at):
+                        self._out.counts["acks_repeated"] += 1
+                    elif found is None or not self._ack(identity, found, at):
+                        self._out.counts["acks_without_delivery"] += 1
+        for expiry in expiries[index:]:
+            self.expire(identity, expiry)
+
+    def _send(
+        self,
+        identity: _Identity,
+        name: str,
+        seq: int,
+        at: int,
+        node: str,
+        protocol: str,
+        session: str,
+        topic: str,
+        ids: str,
+        first: int,
+        last: int,
+    ) -> None:
+        of_topic = identity.topics.setdefault(ids, {})
+        acked = identity.acked_of(ids, at) or ()
+        for position in range(first, last + 1):
+            known = of_topic.get(position)
+            if known is not None and not _is_over(known, at, self._out):
+                known.attempts += 1
+                continue
+            if known is not None:
+                self.final.append(known)
+            if position in acked:
+                self._out.counts["sent_after_ack"] += 1
+                continue
+            id_ = f"{ids}{position:x}"
+            of_topic[position] = OpenDelivery(
+                seq, at, node, protocol, id_, topic, position, name, session, at, None, 1, PENDING, None, ids, None
+            )
+
+    def _ack(self, identity: _Identity, delivery: OpenDelivery, at: int) -> bool:
+        """Return False if the ack came too late to matter."""
+        identity.drop(delivery)
+        self.final.append(delivery)
+        if _is_over(delivery, at, self._out):
+            return False
+        if delivery.expired_at is not None:
+            self._out.counts["acks_after_expiry"] += 1
+        acked = identity.acked_of(delivery.ids, at)
+        if acked is None:
+            acked = identity.acked[delivery.ids] = AckedPositions()
+        acked.add(delivery.position, at)
+        delivery.state = ACKED
+        delivery.acked_at = at
+        delivery.latency_ms = max(0, at - delivery.first_sent_at) / 1000
+        return True
+
+    def expire(self, identity: _Identity, expiry: _Expiry) -> None:
+        for of_topic in identity.topics.values():
+            for position, delivery in of_topic.items():
+                if delivery.topic == expiry.topic and expiry.first <= position <= expiry.last:
+                    _expire(delivery, expiry)
+
+
+def _expire(delivery: OpenDelivery, expiry: _Expiry) -> None:
+    is_old = delivery.first_sent_at + _AGE_US <= expiry.at  # it was over before
+    if delivery.state == PENDING and delivery.seq < expiry.seq and not is_old:
+        delivery.state = EXPIRED
+        delivery.expired_at = expiry.at
+
+
+def reduce_deliveries(events: pa.Table, state: pa.Table, sure_us: int) -> Reduction:
+    out = Reduction()
+    columns = rows_of(events, _COLUMNS)
+    expiries = [
+        _Expiry(seq, at, topic, first, last)
+        for key, seq, at, _node, _session, name, topic, _ids, first, last, _note in zip(*columns, strict=True)
+        if key == EVERY and name == EXPIRE
+    ]
+    acked, opened_before = _split_acked(state)
+    structs = opened_before["delivery"]
+    before = pa.Table.from_struct_array(structs) if len(structs) else OPEN_DELIVERY.empty_table()
+    touched = _touched(before, events, expiries, sure_us)
+    rest = before.filter(pc.invert(touched))
+    identities = _by_identity(before.filter(touched))
+    touched_acks, other_acks = split_touched(acked, pc.unique(events["key"]), sure_us)
+    for name, of_topics in unpack_states(touched_acks, _unpack).items():
+        identities.setdefault(name, _Identity()).acked = of_topics
+    reducer = _DeliveryReducer(expiries, out)
+    events_by_identity: dict[str, list[tuple[Any, ...]]] = {name: [] for name in identities}
+    for key, *event in zip(*columns, strict=True):
+        if key != EVERY:
+            events_by_identity.setdefault(key, []).append(tuple(event))
+    for name, of_identity in events_by_identity.items():
+        reducer.apply(identities.setdefault(name, _Identity()), name, of_identity)
+    opened = []
+    for identity in identities.values():
+        for of_topic in identity.topics.values():
+            for delivery in of_topic.values():
+                if _is_over(delivery, sure_us, out):
+                    reducer.final.append(delivery)
+                else:
+                    opened.append(delivery)
+    over = len(opened) + len(rest) - PIPELINE_DELIVERIES_OPEN_MAX
+    if over > 0:
+        opened, rest = _drop_oldest(opened, rest, over, reducer.final, out)
+    here = _table(opened)
+    still_open = pa.concat_tables([here, rest])
+    out.state = [column_state(DELIVERY, still_open["identity"], "delivery", still_open)]
+    out.state += [_acked_states(identities, sure_us), other_acks]
+    _forget_oldest_acks(out)
+    out.final = {DELIVERIES.name: _delivery_rows(_table(reducer.final), settled=True)}
+    out.open = {DELIVERIES.name: _delivery_rows(here, settled=False)}
+    out.unchanged = {DELIVERIES.name: _delivery_rows(rest, settled=False)}
+    return out
+
+
+def _split_acked(state: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return the acked positions of identities, and the open deliveries."""
+    remembered = pc.is_valid(state["state"])
+    return state.filter(remembered), state.filter(pc.invert(remembered))
+
+
+def _acked_states(identities: dict[str, _Identity], sure_us: int) -> pa.Table:
+    states = PackedStates()
+    for name, identity in identities.items():
+        fresh = {ids: acked for ids, acked in identity.acked.items() if acked.at + _ACKED_US > sure_us}
+        if fresh:
+            states.put(name, min(acked.at for acked in fresh.values()) + _ACKED_US, 0, _pack(fresh))
+    return states.table(DELIVERY)
+
+
+def _forget_oldest_acks(out: Reduction) -> None:
+    opened, *remembered = out.state
+    together = pa.concat_tables(remembered)
+    over = len(together) - PIPELINE_ACKED_IDENTITIES_MAX
+    if over > 0:
+        out.counts["acks_forgotten"] += over
+        together = together.sort_by("due_us").slice(over)
+        out.state = [opened, together]
+
+
+def _touched(before: pa.Table, events: pa.Table, expiries: list[_Expiry], sure_us: int) -> Any:
+    """Select the deliveries of identities that this batch mentions, those that expire, and those that are due."""
+    mentioned = pc.is_in(before["identity"], value_set=pc.unique(events["key"]))
+    old = pc.less_equal(before["first_sent_at"].cast(pa.int64()), sure_us - _AGE_US)
+    ended = pc.fill_null(pc.less_equal(before["expired_at"].cast(pa.int64()), sure_us - _KEEP_US), fill_value=False)
+    touched = pc.or_(mentioned, pc.or_(old, ended))
+    if expiries:
+        topics = pa.array(sorted({expiry.topic for expiry in expiries}), pa.string())
+        touched = pc.or_(touched, pc.is_in(before["topic"], value_set=topics))
+    return touched
+
+
+def _by_identity(rows: pa.Table) -> dict[str, _Identity]:
+    identities: dict[str, _Identity] = {}
+    columns = [
+        (rows[field.name].cast(pa.int64()) if pa.types.is_timestamp(field.type) else rows[field.name]).to_pylist()
+        for field in OPEN_DELIVERY
+    ]
+    for values in zip(*columns, strict=True):
+        delivery = OpenDelivery(*values)
+        identity = identities.get(delivery.identity)
+        if identity is None:
+            identity = identities[delivery.identity] = _Identity()
+        identity.topics.setdefault(delivery.ids, {})[delivery.position] = delivery
+    return identities
+
+
+def _is_over(delivery: OpenDelivery, sure_us: int, out: Reduction) -> bool:
+    """Return whether a delivery is final. One that is too old counts as given up."""
+    if delivery.expired_at is not None:
+        return delivery.expired_at + _KEEP_US <= sure_us
+    if delivery.first_sent_at + _AGE_US <= sure_us:
+        delivery.state = EXPIRED
+        out.counts["deliveries_given_up"] += 1
+        return True
+    return False
+
+
+def _drop_oldest(
+    opened: list[OpenDelivery], rest: pa.Table, over: int, final: list[OpenDelivery], out: Reduction
+) -> tuple[list[OpenDelivery], pa.Table]:
+    """Count the oldest of too many open deliveries as expired."""
+    for identity in _by_identity(rest).values():
+        opened += [delivery for of_topic in identity.topics.values() for delivery in of_topic.values()]
+    opened.sort(key=lambda each: (each.seq, each.identity, each.position))
+    for delivery in opened[:over]:
+        delivery.state = EXPIRED
+        final.append(delivery)
+    out.counts["deliveries_given_up"] += over
+    return opened[over:], rest.slice(0, 0)
+
+
+def _table(rows: list[OpenDelivery]) -> pa.Table:
+    columns = [pa.array([getattr(row, field.name) for row in rows], field.type) for field in OPEN_DELIVERY]
+    return pa.Table.from_arrays(columns, schema=OPEN_DELIVERY)
+
+
+def _delivery_rows(rows: pa.Table, *, settled: bool) -> pa.Table:
+    return with_partition_columns(DELIVERIES, rows.drop_columns(["ids", "expired_at"]), settled=settled)

@@ -1,0 +1,209 @@
+"""Count frames between two counters records, to compare with what the gateway counted."""
+
+from collections import Counter
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct, field, msgpack
+
+from wirelake.lake.tables import TALLIES
+from wirelake.limits import PIPELINE_STRETCH_HOURS_MAX
+from wirelake.pipeline.stateful.bucket_state import (
+    NEVER_US,
+    PackedStates,
+    Reduction,
+    split_touched,
+    table_rows,
+    unpack_states,
+)
+from wirelake.pipeline.stateful.events import EVENT_SCHEMA, TALLY, event_table, from_json, rows_of, to_json
+from wirelake.pipeline.time_ranges import HOUR_US, SECOND_US
+
+FOUND: Final = "counted"
+COUNTERS: Final = "counters"
+RECEIVED: Final = 0
+DECODED: Final = 1
+QUARANTINED: Final = 2
+SENT: Final = 3
+HourKey = tuple[int, str]  # the hour, microseconds since 1970; the protocol
+
+
+def tally_events(batch: pa.RecordBatch, messages: pa.RecordBatch, quarantine: pa.RecordBatch) -> pa.Table:
+    """Return the counters records, and what was found before, between and after them."""
+    parts = [
+        _of_node(node, *(_only(node, each) for each in (batch, messages, quarantine)))
+        for node in pc.unique(batch["node"]).to_pylist()
+    ]
+    return pa.concat_tables(parts) if parts else EVENT_SCHEMA.empty_table()
+
+
+def _only(node: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows.filter(pc.equal(rows["node"], node))
+
+
+def _of_node(node: str, batch: pa.RecordBatch, messages: pa.RecordBatch, quarantine: pa.RecordBatch) -> pa.Table:
+    counters = batch.filter(pc.equal(batch["event"], COUNTERS))
+    ends = counters["seq"].to_numpy()
+    frame, bad = pc.equal(batch["event"], "frame"), pc.equal(batch["event"], "quarantine")
+    came = pc.equal(batch["direction"], "in")
+    counted = [
+        (RECEIVED, batch.filter(pc.and_(pc.or_(frame, bad), came))),
+        (DECODED, messages.filter(pc.equal(messages["direction"], "in"))),
+        (QUARANTINED, quarantine.filter(pc.equal(quarantine["direction"], "in"))),
+        (SENT, batch.filter(pc.and_(frame, pc.equal(batch["direction"], "out")))),
+    ]
+    every = np.setdiff1d(batch["seq"].to_numpy(), ends, assume_unique=True)  # without counters
+    intervals, starts, totals = np.unique(np.searchsorted(ends, every), return_index=True, return_counts=True)
+    records = dict(zip(intervals.tolist(), totals.tolist(), strict=True))
+    first = dict(zip(intervals.tolist(), every[starts].tolist(), strict=True))
+    found: dict[int, dict[tuple[int, str, int], int]] = {interval: {} for interval in records}
+    for what, rows in counted:
+        for interval, hour, protocol, count in _counts(rows, ends):
+            found[interval][hour, protocol, what] = count
+    seqs, ats, names, numbers, notes = [], [], [], [], []
+    last = batch["seq"][len(batch) - 1].as_py() if len(batch) else 0
+    for interval, counts in sorted(found.items()):
+        # After what it counts, before the counters record that ends it.
+        seqs.append(int(ends[interval]) - 1 if interval < len(ends) else last)
+        ats.append(0)
+        names.append(FOUND)
+        numbers.append(first[interval])
+        details = [(*key, count) for key, count in sorted(counts.items())]
+        notes.append(to_json([records[interval], details]).decode())
+    columns = {"seq": seqs, "at": ats, "name": names, "number": numbers, "note": notes}
+    found_events = event_table(TALLY, {**columns, "key": [node] * len(seqs), "node": [node] * len(seqs)})
+    columns = {name: counters[name] for name in ("seq", "at", "node", "note")}
+    columns |= {"key": counters["node"], "name": counters["event"]}
+    return pa.concat_tables([found_events, event_table(TALLY, columns)])
+
+
+def _counts(rows: pa.RecordBatch, ends: np.ndarray) -> list[tuple[int, int, str, int]]:
+    """Return (interval, hour, protocol, count)."""
+    if not len(rows):
+        return []
+    interval = np.searchsorted(ends, rows["seq"].to_numpy())
+    hour = rows["at"].cast(pa.int64()).to_numpy() // HOUR_US * HOUR_US
+    table = pa.table({"interval": interval, "hour": hour, "protocol": rows["protocol"], "seq": rows["seq"]})
+    found = table.group_by(["interval", "hour", "protocol"]).aggregate([("seq", "count")])
+    columns = ("interval", "hour", "protocol", "seq_count")
+    return list(zip(*(found[name].to_pylist() for name in columns), strict=True))
+
+
+class CounterInterval(Struct, array_like=True):
+    """What was found since the last counters record."""
+
+    from_seq: int
+    found: dict[HourKey, list[int]] = field(default_factory=dict)
+    records: int | None = 0  # of any kind; None if an older version did not count them
+
+
+class _Packed(Struct, array_like=True):
+    from_seq: int
+    found: list[tuple[int, str, list[int]]]
+    records: int | None = None
+
+
+_decode: Final = msgpack.Decoder(_Packed).decode
+_encode: Final = msgpack.Encoder().encode
+
+
+def _unpack(state: bytes) -> CounterInterval:
+    packed = _decode(state)
+    found = {(hour, protocol): counts for hour, protocol, counts in packed.found}
+    return CounterInterval(packed.from_seq, found, packed.records)
+
+
+def _pack(interval: CounterInterval) -> bytes:
+    found = [(*key, counts) for key, counts in sorted(interval.found.items())]
+    return _encode(_Packed(interval.from_seq, found, interval.records))
+
+
+def reduce_tallies(events: pa.Table, state: pa.Table, sure_us: int) -> Reduction:
+    touched, rest = split_touched(state, pc.unique(events["key"]), sure_us)
+    intervals: dict[str, CounterInterval] = unpack_states(touched, _unpack)
+    out = Reduction()
+    final: list[tuple[Any, ...]] = []
+    columns = ("key", "seq", "at", "name", "number", "note")
+    for node, seq, at, name, number, note in zip(*rows_of(events, columns), strict=True):
+        interval = intervals.get(node)
+        if name == FOUND:
+            if interval is None:
+                interval = intervals[node] = CounterInterval(number)
+            _add(interval, from_json(note), out.counts)
+        else:
+            counters = from_json(note)
+            interval = interval or CounterInterval(seq)
+            final += _rows(node, interval, seq, None if counters.get("start") else _counted(counters))
+            final += _missing(node, interval, seq, at)
+            intervals[node] = CounterInterval(seq + 1)
+    opened: list[tuple[Any, ...]] = []
+    states = PackedStates()
+    for node, interval in intervals.items():
+        opened += _rows(node, interval, None, None)
+        states.put(node, NEVER_US, len(interval.found), _pack(interval))
+    still = [row for node, each in unpack_states(rest, _unpack).items() for row in _rows(node, each, None, None)]
+    out.state = [states.table(TALLY), rest]
+    out.final = {TALLIES.name: table_rows(TALLIES, final)}
+    out.open = {TALLIES.name: table_rows(TALLIES, opened, settled=False)}
+    out.unchanged = {TALLIES.name: table_rows(TALLIES, still, settled=False)}
+    return out
+
+
+def _add(interval: CounterInterval, found: tuple[int, list[tuple[int, str, int, int]]], counts: Counter[str]) -> None:
+    records, hours = found
+    if interval.records is not None:
+        interval.records += records
+    for hour, protocol, what, count in hours:
+        key = (hour, protocol)
+        if key not in interval.found and len(interval.found) >= PIPELINE_STRETCH_HOURS_MAX:
+            key = next(iter(interval.found))  # a clock far off: the sums stay right, the hour does not
+            counts["tally_hours_joined"] += 1
+        interval.found.setdefault(key, [0, 0, 0, 0])[what] += count
+
+
+def _counted(note: dict[str, Any]) -> dict[HourKey, dict[str, int]]:
+    return {
+        (int(hour) * SECOND_US, protocol): counts
+        for hour, protocols in note.get("hours", {}).items()
+        for protocol, counts in protocols.items()
+    }
+
+
+def _rows(
+    node: str, interval: CounterInterval, until: int | None, counts: dict[HourKey, dict[str, int]] | None
+) -> list[Any]:
+    """Return the rows of an interval. `counts` are the gateway's; None if it could not count."""
+    rows = []
+    for key in sorted({*interval.found, *(counts or ())}):
+        found = interval.found.get(key, [0, 0, 0, 0])
+        counted = counted_out = None
+        if counts is not None:
+            own = counts.get(key, {})
+            counted = own.get("in", 0) + own.get("quarantined", 0)
+            counted_out = own.get("out", 0)
+        rows.append(
+            (
+                node,
+                interval.from_seq,
+                until,
+                *key,
+                counted,
+                found[RECEIVED],
+                found[DECODED],
+                found[QUARANTINED],
+                counted_out,
+                found[SENT],
+                None,
+            )
+        )
+    return rows
+
+
+def _missing(node: str, interval: CounterInterval, until: int, at_us: int) -> list[Any]:
+    """Return a row if records are missing: the log numbers them without gaps."""
+    if interval.records is None or interval.records == until - interval.from_seq:
+        return []
+    missing = until - interval.from_seq - interval.records
+    return [(node, interval.from_seq, until, at_us // HOUR_US * HOUR_US, "", 0, 0, 0, 0, 0, 0, missing)]

@@ -1,0 +1,161 @@
+import os
+import threading
+import time
+from datetime import date
+from pathlib import Path
+
+import polars
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from pipeline.commit.test_delta import calls, seqs
+from wirelake.errors import InUseError
+from wirelake.lake.tables import CALLS, FRAMES
+from wirelake.pipeline.commit import compaction
+from wirelake.pipeline.commit.compaction import Compactor, compact, compact_table
+from wirelake.pipeline.commit.delta import DeltaWriter, live_files, open_table, rewrite_lock
+from wirelake.pipeline.commit.files import write_rows
+
+
+def frames(*numbers: int, day: date = date(2030, 1, 1)) -> pa.Table:
+    return pa.Table.from_pylist([{"seq": number, "frame": b"x", "day": day} for number in numbers], FRAMES.schema)
+
+
+@pytest.fixture
+def commits(tmp_path: Path) -> DeltaWriter:
+    return DeltaWriter(tmp_path, "app")
+
+
+def file_count(lake: Path, table: str = "bronze.frames") -> int:
+    return len(live_files(DeltaTable(lake / table.replace(".", "/")), table))
+
+
+def test_small_files_of_a_day_become_one(commits: DeltaWriter, tmp_path: Path) -> None:
+    for batch in range(6):
+        day = date(2030, 1, 1 + batch % 2)
+        commits.commit("bronze.frames", batch, write_rows(FRAMES, frames(batch, 100 + batch, day=day), tmp_path), [])
+    done = compact(tmp_path)["bronze.frames"]
+    assert (done.files_before, done.files_after, done.files_joined) == (6, 2, 4)
+    assert seqs(tmp_path, FRAMES) == [*range(6), *range(100, 106)]
+    table = polars.read_delta(str(tmp_path / "bronze" / "frames"))
+    assert table.filter(polars.col("day") == date(2030, 1, 2))["seq"].sort().to_list() == [1, 3, 5, 101, 103, 105]
+    assert compact(tmp_path)["bronze.frames"].files_joined == 0  # nothing more to do
+    assert commits.last_batch("bronze.frames") == 5  # the batches are still known
+
+
+def test_of_a_day_that_is_over_a_running_job_leaves_one_file(commits: DeltaWriter, tmp_path: Path) -> None:
+    for batch, day in enumerate((1, 1, 1, 2, 3, 3, 3)):
+        commits.commit("bronze.frames", batch, write_rows(FRAMES, frames(batch, day=date(2030, 1, day)), tmp_path), [])
+    compact_table(tmp_path, FRAMES, files_min=8)
+    files = live_files(DeltaTable(tmp_path / "bronze" / "frames"), "bronze.frames")
+    assert sorted(file.partition["day"] or "" for file in files) == ["2030-01-01", "2030-01-02", *["2030-01-03"] * 3]
+    assert seqs(tmp_path, FRAMES) == list(range(7))
+
+
+def test_open_rows_are_left_alone(commits: DeltaWriter, tmp_path: Path) -> None:
+    opened = []
+    for batch in range(4):
+        new = write_rows(CALLS, calls(batch, settled=False), tmp_path)
+        opened.append(new)
+        commits.commit("silver.calls", batch, [*write_rows(CALLS, calls(100 + batch), tmp_path), *new], [])
+    assert compact(tmp_path)["silver.calls"].files_after == 5
+    replaced = [file for files in opened for file in files]
+    commits.commit("silver.calls", 4, write_rows(CALLS, calls(0, 1, 2, 3), tmp_path), replaced)
+    assert seqs(tmp_path) == [0, 1, 2, 3, 100, 101, 102, 103]
+
+
+def test_it_does_not_disturb_a_stream_that_commits_meanwhile(commits: DeltaWriter, tmp_path: Path) -> None:
+    """The stream replaces open rows in every commit, which is what Delta's own optimisation does not bear."""
+    opened = write_rows(CALLS, calls(0, settled=False), tmp_path)
+    commits.commit("silver.calls", 0, opened, [])
+    failed: list[BaseException] = []
+    over = threading.Event()
+
+    def compact_all_the_time() -> None:
+        try:
+            while not over.is_set():
+                compact(tmp_path)
+        except BaseException as error:  # noqa: BLE001
+            failed.append(error)
+
+    beside = threading.Thread(target=compact_all_the_time)
+    beside.start()
+    for batch in range(1, 41):
+        new = write_rows(CALLS, calls(batch, settled=False), tmp_path)
+        settled = write_rows(CALLS, calls(batch - 1), tmp_path)
+        commits.commit("silver.calls", batch, [*settled, *new], opened)
+        opened = new
+    over.set()
+    beside.join()
+    assert failed == []
+    assert seqs(tmp_path) == list(range(41))
+    compact(tmp_path)
+    assert file_count(tmp_path, "silver.calls") == 2
+
+
+def test_only_one_at_a_time(tmp_path: Path) -> None:
+    with rewrite_lock(tmp_path), pytest.raises(InUseError):
+        compact(tmp_path)
+
+
+def test_what_was_replaced_meanwhile_is_not_joined(
+    commits: DeltaWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [file for batch in range(3) for file in write_rows(FRAMES, frames(batch), tmp_path)]
+    commits.commit("bronze.frames", 0, files, [])
+    join = compaction._join
+
+    def slowly(*arguments: object) -> object:
+        joined = join(*arguments)  # type: ignore[arg-type]
+        commits.commit("bronze.frames", 1, write_rows(FRAMES, frames(7), tmp_path), files[:1])  # somebody's redecode
+        return joined
+
+    monkeypatch.setattr(compaction, "_join", slowly)
+    assert compact_table(tmp_path, FRAMES, 2).files_joined == 0
+    assert seqs(tmp_path, FRAMES) == [1, 2, 7]
+
+
+def test_files_that_nobody_needs_go_after_a_while(commits: DeltaWriter, tmp_path: Path) -> None:
+    for batch in range(3):
+        commits.commit("bronze.frames", batch, write_rows(FRAMES, frames(batch), tmp_path), [])
+    (orphan,) = write_rows(FRAMES, frames(9), tmp_path)  # its batch failed
+    half = tmp_path / FRAMES.folder / "day=2030-01-01" / "part-killed.parquet.new"
+    half.write_bytes(b"half")
+    (young,) = write_rows(FRAMES, frames(10), tmp_path)  # of a batch that is under way
+    old_s = time.time() - 100 * 3600
+    for path in (tmp_path / FRAMES.folder / orphan.path, half):
+        os.utime(path, (old_s, old_s))
+    done = compact(tmp_path)["bronze.frames"]
+    assert done.files_removed == 2
+    assert not half.exists()
+    assert (tmp_path / FRAMES.folder / young.path).exists()
+    assert seqs(tmp_path, FRAMES) == [0, 1, 2]
+    pq.read_table(DeltaTable(tmp_path / FRAMES.folder, version=3).file_uris())  # a reader of it is not broken
+
+
+def test_a_running_job_compacts_by_itself(commits: DeltaWriter, tmp_path: Path) -> None:
+    for batch in range(10):
+        commits.commit("bronze.frames", batch, write_rows(FRAMES, frames(batch), tmp_path), [])
+    compacting = Compactor(tmp_path, every_batches=10)
+    for _ in range(10):
+        compacting.after_batch()
+    deadline_s = time.monotonic() + 30
+    while compacting.files_joined < 9 and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    compacting.close()
+    assert file_count(tmp_path) == 1
+    assert seqs(tmp_path, FRAMES) == list(range(10))
+
+
+def test_an_old_file_gets_the_column_that_came_later(commits: DeltaWriter, tmp_path: Path) -> None:
+    narrow = [name for name in CALLS.schema.names if name != "answers"]
+    (old,) = write_rows(CALLS, calls(1).select(narrow), tmp_path)
+    path = tmp_path / CALLS.folder / old.path
+    pa.parquet.write_table(pa.parquet.ParquetFile(path).read().drop_columns("answers"), path)
+    commits.commit("silver.calls", 0, [old, *write_rows(CALLS, calls(2, answers=3), tmp_path)], [])
+    compact(tmp_path)
+    assert file_count(tmp_path, "silver.calls") == 1
+    assert polars.read_delta(str(tmp_path / CALLS.folder)).sort("seq")["answers"].to_list() == [None, 3]
+    assert open_table(tmp_path, CALLS).version() == 2

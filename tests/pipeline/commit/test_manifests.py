@@ -1,0 +1,79 @@
+from pathlib import Path
+
+import pytest
+
+from wirelake.errors import StorageError
+from wirelake.pipeline.batch import build_manifest
+from wirelake.pipeline.commit import manifests as module
+from wirelake.pipeline.commit.files import FileAction
+from wirelake.pipeline.commit.manifests import Manifest, ManifestStore
+from wirelake.pipeline.reports import BucketReport, SpanReport
+
+
+def file(table: str, name: str, rows: int = 1) -> FileAction:
+    return FileAction(table, name, 10, rows, {"day": "2030-01-01"})
+
+
+def manifest(batch: int) -> Manifest:
+    return Manifest(batch=batch, from_seq=batch * 10, until_seq=batch * 10 + 10, now_us=1, rows=10)
+
+
+def test_an_intent_is_what_it_was(tmp_path: Path) -> None:
+    kept = Manifest(
+        batch=3,
+        from_seq=0,
+        until_seq=10,
+        now_us=5,
+        rows=9,
+        adds={"bronze.frames": [file("bronze.frames", "a")]},
+        open={"silver.calls": {2: [file("silver.calls", "b")]}},
+        bucket_states={2: "2.arrow"},
+        dirty_us={"silver.messages": [60_000_000]},
+    )
+    ManifestStore(tmp_path).write(kept)
+    assert ManifestStore(tmp_path).last() == kept
+    assert kept.tables == ["bronze.frames"]
+    assert ManifestStore(tmp_path).get(2) is None
+
+
+def test_old_ones_go_but_none_that_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PIPELINE_INTENTS_KEPT", 3)
+    manifests = ManifestStore(tmp_path)
+    for batch in range(8):
+        manifests.write(manifest(batch))
+    assert [each.batch for each in manifests.prune(needed=2)] == [0, 1, 2]
+    assert manifests.batches() == [3, 4, 5, 6, 7]
+    manifests.prune(needed=7)
+    assert [each.batch for each in manifests.since(5)] == [6, 7]
+
+
+def test_a_file_that_holds_none_is_named(tmp_path: Path) -> None:
+    manifests = ManifestStore(tmp_path)
+    (tmp_path / "intents" / "000000000001.json").write_text("{}")
+    with pytest.raises(StorageError, match=r"000000000001\.json is not a manifest"):
+        manifests.last()
+
+
+def test_open_rows_of_a_bucket_take_the_place_of_those_before() -> None:
+    old, other, new = (file("silver.calls", name) for name in ("old", "other", "new"))
+    before = Manifest(
+        batch=0,
+        from_seq=0,
+        until_seq=10,
+        now_us=5,
+        rows=10,
+        open={"silver.calls": {0: [old], 1: [other]}, "silver.sessions": {0: [file("silver.sessions", "s")]}},
+        bucket_states={0: "a", 1: "b"},
+    )
+    landed = SpanReport(10, 20, 9, 10, [file("bronze.frames", "f", 10)], {"silver.messages": [120]}, [13])
+    bucketed = BucketReport(0, "c", [file("silver.calls", "final")], {"silver.calls": [new]}, {"silver.calls": [60]})
+    after = build_manifest(1, [landed, bucketed, BucketReport(1)], before)
+    assert (after.from_seq, after.until_seq, after.now_us, after.rows, after.poison) == (10, 20, 9, 10, [13])
+    assert [each.path for each in after.adds["silver.calls"]] == ["final", "new"]
+    assert after.removes == {"silver.calls": [old]}
+    assert after.open == {"silver.calls": {0: [new], 1: [other]}, "silver.sessions": before.open["silver.sessions"]}
+    assert after.bucket_states == {0: "c", 1: "b"}
+    assert after.dirty_us == {"silver.messages": [120], "silver.calls": [60]}
+    settled = build_manifest(2, [landed, BucketReport(0, "d", [], {"silver.calls": []})], after)
+    assert settled.removes == {"silver.calls": [new]}
+    assert settled.open["silver.calls"] == {1: [other]}

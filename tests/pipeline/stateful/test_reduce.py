@@ -1,0 +1,58 @@
+"""Where the log is cut into batches, and batches into spans, must not show in any table."""
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.chance import KEYS, history
+from pipeline.histories import SECOND, BucketRun, Record
+from wirelake.lake.tables import TABLES
+
+SETTLED = [name for name, table in TABLES.items() if name.startswith("silver.") and table.has_open_rows]
+SETTLED += ["silver.readings", "silver.records"]
+BUCKETS = 3
+
+
+def cut(records: list[Record], chance: Random, pieces: int) -> list[list[Record]]:
+    places = sorted(chance.randrange(len(records) + 1) for _ in range(pieces - 1))
+    return [records[start:end] for start, end in zip([0, *places], [*places, len(records)], strict=True)]
+
+
+@given(st.integers(0, 2**32), st.integers(1, 250), st.integers(1, 12))
+@settings(max_examples=60)
+def test_any_cut_gives_the_same_tables(seed: int, steps: int, batches: int) -> None:
+    records = history(seed, steps)
+    whole = BucketRun(BUCKETS, KEYS)
+    whole.batch(records)
+    chance = Random(seed)
+    pieces = BucketRun(BUCKETS, KEYS)
+    for piece in cut(records, chance, batches):
+        if piece:
+            pieces.batch(*(span for span in cut(piece, chance, chance.randrange(1, 4)) if span))
+    for name in SETTLED:
+        assert pieces.rows(name) == whole.rows(name), name
+    assert pieces.counts == whole.counts
+
+
+@given(st.integers(0, 2**32), st.integers(50, 200))
+@settings(max_examples=15)
+def test_clocks_gone_wild_lose_nothing(seed: int, steps: int) -> None:
+    """Who timed out may then depend on the cut, but everything that was begun has one row."""
+    chance = Random(seed)
+    day_us = 24 * 3600 * SECOND
+    records = [{**each, "at": each["at"] + chance.randrange(-day_us, day_us)} for each in history(seed, steps)]
+    pieces = BucketRun(BUCKETS, KEYS)
+    for piece in cut(records, chance, 8):
+        if piece:
+            pieces.batch(piece)
+    opened = [each["session"] for each in records if each["event"] == "open"]
+    assert sorted(row["session"] for row in pieces.rows("silver.sessions")) == sorted(opened)
+    asked = [row["seq"] for row in pieces.rows("silver.calls")]
+    assert len(asked) == len(set(asked))
+    whole = BucketRun(BUCKETS, KEYS)
+    whole.batch(records)
+    assert sorted(row["seq"] for row in whole.rows("silver.calls")) == sorted(asked)
+    assert sum(row["received"] for row in pieces.rows("silver.tallies")) == sum(
+        each["direction"] == "in" for each in records
+    )

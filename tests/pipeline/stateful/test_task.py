@@ -1,0 +1,107 @@
+"""A bucket's half of a batch, without Spark: sessions that open, stay open, and close."""
+
+import sqlite3
+from pathlib import Path
+
+import polars
+import pyarrow as pa
+import pytest
+
+from pipeline.traffic import START_US
+from wirelake.lake.tables import SESSIONS
+from wirelake.log.segments.log import SegmentLog
+from wirelake.pipeline.commit.files import FileAction
+from wirelake.pipeline.ingest.spans import Span
+from wirelake.pipeline.ingest.task import IngestTask
+from wirelake.pipeline.reports import SHUFFLE_SCHEMA, BucketReport, SpanReport, read_report
+from wirelake.pipeline.stateful.task import ReduceTask, device_keys
+
+
+class OneBucket:
+    """Lands what is new in the log and has_open_rows it, as batch after batch would."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._seq = 0
+        self.states: dict[int, str] = {}
+        (data / "carry").mkdir(parents=True)
+
+    def run(self, until_seq: int) -> tuple[SpanReport, BucketReport]:
+        span = Span(self._seq, until_seq, START_US + until_seq * 1_000_000)
+        self._seq = until_seq
+        lake = self._data / "lake"
+        rows = pa.Table.from_batches(list(IngestTask(self._data / "log", lake, 1).ingest(span)), SHUFFLE_SCHEMA)
+        rows = rows.sort_by([("kind", "ascending"), ("key", "ascending"), ("seq", "ascending")])
+        bucketing = ReduceTask(lake, self._data / "state.db", self._data / "carry", self.states)
+        landed, bucketed = map(read_report, bucketing.run(0, rows)["report"].to_pylist())
+        assert isinstance(landed, SpanReport)
+        assert isinstance(bucketed, BucketReport)
+        if bucketed.state is not None:
+            self.states = {0: bucketed.state}
+        return landed, bucketed
+
+    def rows(self, files: list[FileAction]) -> polars.DataFrame:
+        return polars.read_parquet([self._data / "lake" / SESSIONS.folder / file.path for file in files])
+
+
+def event(log: SegmentLog, session: str, name: str) -> int:
+    seq = log.next_seq
+    log.append(START_US + seq * 1_000_000, "comet", name, "", session, "me", "10.0.0.1:5", b"").wait(10)
+    return seq + 1
+
+
+def test_open_rows_are_replaced_until_they_are_final(log: SegmentLog, data: Path) -> None:
+    bucket = OneBucket(data)
+    end = event(log, "s", "open")
+    landed, first = bucket.run(end)
+    assert [file.table for file in landed.files] == ["bronze.frames"]
+    opened = first.open["silver.sessions"]
+    assert [file.partition["settled"] for file in opened] == ["false"]
+    assert bucket.rows(opened)["session"].to_list() == ["s"]
+    assert first.final == []
+    _, last = bucket.run(event(log, "s", "close"))
+    assert last.open["silver.sessions"] == []  # in place of those before: none
+    (final,) = [file for file in last.final if file.table == "silver.sessions"]
+    assert final.partition["settled"] == "true"
+    assert bucket.rows([final])["closed_at"].null_count() == 0
+
+
+def test_a_bucket_that_nothing_happened_to_is_left_as_it_is(log: SegmentLog, data: Path) -> None:
+    bucket = OneBucket(data)
+    bucket.run(event(log, "s", "open"))
+    before = dict(bucket.states)
+    _, untouched = bucket.run(log.next_seq)  # every record is of other buckets
+    assert untouched == BucketReport(0)
+    assert bucket.states == before
+
+
+def test_keys_are_read_and_nothing_is_written(tmp_path: Path) -> None:
+    state = tmp_path / "state.db"
+    assert device_keys(state)("1234") is None
+    with sqlite3.connect(state) as database:
+        database.execute("CREATE TABLE devices (serial TEXT PRIMARY KEY, key BLOB)")
+        database.execute("INSERT INTO devices VALUES ('1234', x'0102')")
+    database.close()
+    before = state.stat().st_mtime_ns
+    keys = device_keys(state)
+    assert (keys("1234"), keys("other")) == (b"\1\2", None)
+    assert state.stat().st_mtime_ns == before
+
+
+def test_what_a_dry_run_does_leaves_no_trace(log: SegmentLog, data: Path) -> None:
+    end = event(log, "s", "open")
+    landing = IngestTask(data / "log", data / "lake", 1, dry=True)
+    rows = pa.Table.from_batches(list(landing.ingest(Span(0, end, START_US))), SHUFFLE_SCHEMA)
+    bucketing = ReduceTask(data / "lake", data / "state.db", data / "carry", {}, dry=True)
+    _, bucketed = map(read_report, bucketing.run(0, rows)["report"].to_pylist())
+    assert bucketed == BucketReport(0)
+    assert not (data / "lake").exists()
+    assert not (data / "carry").exists()
+
+
+def test_a_carry_that_is_gone_is_an_error(log: SegmentLog, data: Path) -> None:
+    bucket = OneBucket(data)
+    bucket.states = {0: "gone.arrow"}
+    end = event(log, "s", "open")
+    with pytest.raises(FileNotFoundError):
+        bucket.run(end)

@@ -1,0 +1,212 @@
+"""Kernel and codec give the same verdict and the same columns on every input, valid or not."""
+
+import hashlib
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from fastcrc.crc16 import modbus
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pipeline.ingest import inputs
+from pipeline.ingest.inputs import Sent, captured, damaged
+
+from protocols.apostol import strategies as apostol_strategies
+from protocols.comet import strategies as comet_strategies
+from wirelake.protocols import kernel_primitives as primitives
+from wirelake.protocols.apostol import columns as apostol
+from wirelake.protocols.apostol import kernels as apostol_kernels
+from wirelake.protocols.apostol.commands import DeviceCommand, Reading
+from wirelake.protocols.apostol.frames import Packet
+from wirelake.protocols.apostol.opcodes import FIRST, LAST
+from wirelake.protocols.columnar import bytes_and_offsets, decode_each
+from wirelake.protocols.comet import columns as comet
+from wirelake.protocols.comet import kernels as comet_kernels
+from wirelake.protocols.comet.frames import Message, MessageAck
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.registry import get
+
+FRAMES_AT_ONCE = 4000
+seeds = st.integers(0, 2**32)
+
+
+def assert_same(name: str, sent: list[Sent]) -> None:
+    frames = pa.array([frame for frame, _ in sent], pa.binary())
+    from_server = np.array([sender is Sender.SERVER for _, sender in sent], np.bool_)
+    wanted = decode_each(get(name), frames, from_server)
+    verdicts: Any
+    if name == "apostol":
+        part, parsed = apostol.decode(frames), apostol.parse(frames)
+        verdicts, names = parsed.faults, list(apostol_kernels.FAULTS)
+        check_packets(parsed, frames)
+    else:
+        part = comet.decode(frames, from_server)
+        verdicts = comet_kernels.parse_frames(*bytes_and_offsets(frames), from_server)[-1]
+        names = list(comet_kernels.FAULTS)
+    found = [(row, names[fault], offset) for row, fault, offset in verdicts.tolist()]
+    assert found == [(fault.row, fault.code, fault.offset) for fault in wanted.refused]
+    assert part.refused == wanted.refused
+    assert part.rows.tolist() == wanted.rows.tolist()
+    part.messages.validate(full=True)
+    for column, want, field in zip(part.messages.columns, wanted.messages.columns, part.messages.schema, strict=True):
+        assert column.to_pylist() == want.to_pylist(), field.name
+
+
+def check_packets(parsed: apostol.ParsedPackets, frames: Any) -> None:
+    decode = get("apostol").decode
+    packets = parsed.columns()
+    columns = {name: packets.column(name).to_pylist() for name in packets.schema.names}
+    for place, row in enumerate(parsed.rows.tolist()):
+        packet = decode(frames[row].as_py(), Sender.CLIENT)
+        assert isinstance(packet, Packet)
+        if not packet.receipt:
+            assert parsed.packet(place) == packet
+        wanted = {
+            "serial": packet.serial,
+            "device_type": packet.device_type,
+            "to_device": packet.to_device,
+            "answer": packet.answer,
+            "first": packet.first,
+            "last": packet.last,
+            "zlib": packet.zipped,
+            "sealed": packet.sealed,
+            "receipt": packet.receipt,
+            "command_no": packet.command_no,
+            "packet_no": packet.packet_no,
+            "data": packet.data,
+        }
+        assert {name: columns[name][place] for name in columns} == wanted
+
+
+def bulk(name: str, seed: int) -> list[Sent]:
+    """Known frames with damage, and random bytes."""
+    random = Random(seed)
+    known, repair = captured(name), inputs.repair_apostol if name == "apostol" else inputs.repair_comet
+    sent = []
+    for _ in range(FRAMES_AT_ONCE):
+        frame, sender = random.choice(known)
+        if random.random() < 0.05:
+            frame = random.randbytes(random.randrange(40))
+        if random.random() < 0.05:
+            sender = sender.other
+        sent.append((damaged(frame, random, repair), sender))
+    return sent
+
+
+@pytest.mark.parametrize("name", ["apostol", "comet"])
+@settings(max_examples=8)
+@given(seed=seeds)
+def test_kernel_and_codec_agree_on_damaged_frames(name: str, seed: int) -> None:
+    assert_same(name, bulk(name, seed))
+
+
+packets = st.one_of(
+    apostol_strategies.any_frames, apostol_strategies.plain_device_packets, apostol_strategies.plain_server_packets
+)
+
+
+@settings(max_examples=60)
+@given(frames=st.lists(packets, max_size=40), seed=seeds)
+def test_kernel_and_codec_agree_on_apostol(frames: list[Packet], seed: int) -> None:
+    random = Random(seed)
+    whole = [(frame.encode(), Sender.CLIENT) for frame in frames]
+    assert_same("apostol", whole)
+    assert_same("apostol", [(damaged(frame, random, inputs.repair_apostol), sender) for frame, sender in whole])
+
+
+@settings(max_examples=60)
+@given(frames=st.lists(comet_strategies.any_frames, max_size=40), seed=seeds)
+def test_kernel_and_codec_agree_on_comet(frames: list[Any], seed: int) -> None:
+    random = Random(seed)
+    whole = [(frame.encode(), frame.sender) for frame in frames]
+    assert_same("comet", whole)
+    assert_same("comet", [(damaged(frame, random, inputs.repair_comet), sender) for frame, sender in whole])
+
+
+def test_the_faults_of_both_are_all_reached() -> None:
+    """So that the tests above prove something."""
+    for name, kernels in (("apostol", apostol_kernels), ("comet", comet_kernels)):
+        sent = [each for seed in range(4) for each in bulk(name, seed)]
+        frames = pa.array([frame for frame, _ in sent], pa.binary())
+        from_server = np.array([sender is Sender.SERVER for _, sender in sent], np.bool_)
+        part = decode_each(get(name), frames, from_server)
+        assert {fault.code for fault in part.refused} == set(kernels.FAULTS) - {""}
+        assert len(part.rows) > len(sent) // 10
+
+
+@given(data=st.binary(max_size=200), start=st.integers(0, 20), size=st.integers(0, 200))
+def test_crc(data: bytes, start: int, size: int) -> None:
+    part = data[start : start + size]
+    end = min(start + size, len(data))
+    assert primitives.crc16(np.frombuffer(data, np.uint8), min(start, end), end) == modbus(part)
+
+
+@given(data=st.one_of(st.binary(max_size=12), st.text(max_size=6).map(str.encode)), cut=st.integers(0, 12))
+def test_utf8(data: bytes, cut: int) -> None:
+    """Every place where a text may be cut off or broken."""
+    data = data[:cut]
+    try:
+        data.decode()
+        wanted = -1
+    except UnicodeDecodeError as error:
+        wanted = error.start
+    assert primitives.bad_utf8(np.frombuffer(data, np.uint8), 0, len(data)) == wanted
+
+
+def test_utf8_of_all_short_sequences() -> None:
+    interesting = [0x00, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xED, 0xEF]
+    interesting += [0xF0, 0xF4, 0xF5, 0xFF]
+    for first in interesting:
+        for second in interesting:
+            for third in interesting:
+                data = bytes((first, second, third, 0x80))
+                try:
+                    data.decode()
+                    wanted = -1
+                except UnicodeDecodeError as error:
+                    wanted = error.start
+                assert primitives.bad_utf8(np.frombuffer(data, np.uint8), 0, 4) == wanted, data.hex()
+
+
+@given(
+    number=st.one_of(st.integers(-(2**63), 2**63 - 1), st.sampled_from([-(2**63), -(10**18), -(10**18) - 1, 10**18]))
+)
+def test_numbers(number: int) -> None:
+    out = np.zeros(32, np.uint8)
+    end = primitives.put_number(out, 0, number)
+    assert out[:end].tobytes() == str(number).encode()
+
+
+@given(text=st.text(max_size=30))
+def test_texts(text: str) -> None:
+    data = np.frombuffer(text.encode(), np.uint8)
+    out = np.zeros(6 * data.size + 2, np.uint8)
+    end = primitives.put_text(out, 0, data, 0, data.size)
+    assert out[:end].tobytes() == msgspec.json.encode(text)
+
+
+def test_long_fields_find_room() -> None:
+    """Readings and ids take many times their bytes as JSON."""
+    readings = tuple(Reading(255, 255, 1) for _ in range(255))
+    packet = Packet(1, FIRST | LAST, 6, "1234", 1, 0, DeviceCommand(1, 4, 0, readings).encode())
+    assert_same("apostol", [(packet.encode(), Sender.CLIENT)] * 50)
+    acks = MessageAck(tuple("\x01" * 40 for _ in range(127)))
+    news = Message(255, "\x01" * 5000, b"x" * 100, -(2**63))
+    assert_same("comet", [(acks.encode(), Sender.CLIENT), (news.encode(), Sender.SERVER)] * 50)
+
+
+def test_float_readings_are_those_of_the_codec() -> None:
+    values = (0.1, -0.0, 1e300, 5e-324, float("inf"), float("nan"), 1e16, 123456789.123)
+    readings = tuple(Reading(7, value, 8) for value in values)
+    commands = [DeviceCommand(1, 4, 0, readings[:count]) for count in range(len(values) + 1)]
+    packets = [Packet(1, FIRST | LAST, 6, "1234", 1, 0, command.encode()) for command in commands]
+    assert_same("apostol", [(packet.encode(), Sender.CLIENT) for packet in packets])
+
+
+def test_kernels_are_compiled_anew_when_their_pieces_change() -> None:
+    digest = hashlib.sha256(Path(primitives.__file__).read_bytes()).hexdigest()[:16]
+    assert apostol_kernels.PRIMITIVES == comet_kernels.PRIMITIVES == digest, "write this digest there"
