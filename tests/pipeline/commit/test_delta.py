@@ -122,7 +122,7 @@ def test_a_changed_type_or_grouping_is_refused_in_words(commits: DeltaWriter, tm
 
 
 def test_a_file_that_is_not_there_is_missed(commits: DeltaWriter) -> None:
-    with pytest.raises(StorageError, match=r"gone\.parquet is part of what the checkpoint says"):
+    with pytest.raises(StorageError, match=r"gone\.parquet, which the checkpoint says"):
         commits.check_files([FileAction("silver.calls", "gone.parquet", 1, 1)])
 
 
@@ -160,7 +160,7 @@ def test_a_file_that_is_not_as_it_was_reported_is_not_committed(commits: DeltaWr
     path = tmp_path / CALLS.folder / short.path
     path.write_bytes(path.read_bytes()[:-1])
     wanted = (
-        rf"{short.path} .* has {short.bytes - 1} bytes \(expected: {short.bytes} bytes, reported by .*{os.getpid()}"
+        rf"{short.path}, .* has {short.bytes - 1} bytes \(expected: {short.bytes} bytes, reported by .*{os.getpid()}"
     )
     with pytest.raises(StorageError, match=wanted):
         commits.check_files([short])

@@ -137,7 +137,7 @@ def test_what_retention_removed_is_an_error_or_left_out(log: SegmentLog, data: P
 def test_options_that_mean_nothing_are_refused(data: Path) -> None:
     with pytest.raises(InputError, match="no view 'tables'"):
         options(data, view="tables")
-    with pytest.raises(InputError, match="from_seq is a number"):
+    with pytest.raises(InputError, match="option from_seq of the source wirelake must be a number"):
         options(data, from_seq="newest")
     with pytest.raises(InputError, match="needs the data folder"):
         SourceOptions({})
@@ -175,5 +175,5 @@ def test_only_the_columns_that_are_asked_for(spark: "SparkSession", log: Segment
     assert sorted(row.seq for row in read.collect()) == list(range(50))
     decoded = spark.read.format("wirelake").option("view", "messages").option("columns", "name").load(str(data))
     assert decoded.columns == ["name"]
-    with pytest.raises(Exception, match="no columns to choose called colour"):
+    with pytest.raises(Exception, match="no column colour to select"):
         spark.read.format("wirelake").option("columns", "seq,colour").load(str(data)).count()

@@ -24,7 +24,7 @@ from wirelake.pipeline.spark.java import find_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parent.parent.parent.parent
 HOST = "127.0.0.1"
 WAIT_S = 240.0
 

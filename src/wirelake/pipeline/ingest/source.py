@@ -206,9 +206,9 @@ def _number(options: Mapping[str, str], name: str) -> int | None:
 
 def decoded_schema(view: str) -> Any:
     """Return the columns of a view."""
-    from wirelake.pipeline.ingest import decode  # noqa: PLC0415 (loads every codec)
+    from wirelake.pipeline.ingest.decode import MESSAGES, PACKETS  # noqa: PLC0415 (loads NumPy)
 
-    return signed({"messages": decode.MESSAGES, "packets": decode.PACKETS}[view])
+    return signed({"messages": MESSAGES, "packets": PACKETS}[view])
 
 
 def signed(schema: Any) -> Any:
@@ -218,7 +218,7 @@ def signed(schema: Any) -> Any:
 
 def decoded_view(view: str) -> Callable[[Any], Any]:
     """Return a function from records of the log to rows of the view."""
-    from wirelake.pipeline.ingest.decode import decode_batch, decode_packets  # noqa: PLC0415 (loads every codec)
+    from wirelake.pipeline.ingest.decode import decode_batch, decode_packets  # noqa: PLC0415 (loads NumPy)
 
     schema = decoded_schema(view)
     if view == "packets":  # cheaper than by way of messages
