@@ -87,13 +87,6 @@ def streams_answers(name: str) -> bool:
     return name in names() and get(name).streams_answers
 
 
-def names_in_data(name: str) -> tuple[str, ...]:
-    """Return the names under which logs and tables may have this protocol's frames: its own, and earlier ones."""
-    if name not in names():
-        return (name,)
-    return (name, *get(name).aliases)
-
-
 @cache
 def _built_in(name: str) -> Protocol:
     found: Protocol = import_module(f"{protocols.__name__}.{name}.protocol").PROTOCOL
