@@ -7,7 +7,6 @@ from msgspec import msgpack
 from msgspec.structs import replace
 from pipeline.histories import Bucketed, frame, numbered
 
-from wirelake.limits import APOSTOL_COMMAND_BYTES_MAX
 from wirelake.message import Kind, Message, Op, control_op
 from wirelake.pipeline.memory.assembly import RULES, Assembly, Done, Rules, Seal, pack, unpack
 from wirelake.pipeline.memory.item import ITEMS
@@ -15,6 +14,7 @@ from wirelake.protocols.apostol.assembly import Assembled
 from wirelake.protocols.apostol.commands import DeviceCommand
 from wirelake.protocols.apostol.envelope import build_packets
 from wirelake.protocols.apostol.frames import Packet
+from wirelake.protocols.apostol.limits import APOSTOL_COMMAND_BYTES_MAX
 from wirelake.protocols.apostol.opcodes import (
     ANSWER,
     COMMAND_BITS,

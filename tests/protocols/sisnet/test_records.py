@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wirelake.errors import EncodeError, LimitError, ProtocolError
-from wirelake.limits import SISNET_LINE_VALUES_MAX, SISNET_TABLE_VALUES_MAX, SISNET_TABLES_MAX
+from wirelake.protocols.sisnet.limits import SISNET_LINE_VALUES_MAX, SISNET_TABLE_VALUES_MAX, SISNET_TABLES_MAX
 from wirelake.protocols.sisnet.records import read_tables, write_tables
 
 FIELDS = [

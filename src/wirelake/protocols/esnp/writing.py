@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from wirelake.errors import EncodeError, ProtocolError, TranslationError
-from wirelake.limits import ESNP_FRAME_BYTES_MAX, ESNP_ITEMS_MAX, ESNP_LINES_MAX
 from wirelake.message import GATEWAY_SERVICE, PRIVATE_HEADERS, Failure, Kind, Op, Operation, Topic, control_op
 from wirelake.message import Message as Common
 from wirelake.protocols.esnp import lines as making
@@ -19,6 +18,7 @@ from wirelake.protocols.esnp.contents import (
     TIMEOUT_MS,
 )
 from wirelake.protocols.esnp.frames import END, HEAD_BYTES, EsnpMessage
+from wirelake.protocols.esnp.limits import ESNP_FRAME_BYTES_MAX, ESNP_ITEMS_MAX, ESNP_LINES_MAX
 from wirelake.protocols.esnp.lines import Line
 from wirelake.protocols.esnp.opcodes import (
     ADDRESS_NAMES,

@@ -4,7 +4,7 @@ from collections import Counter
 
 from msgspec import Struct
 
-from wirelake.limits import SISNET_SUBSCRIPTIONS_MAX
+from wirelake.protocols.sisnet.limits import SISNET_SUBSCRIPTIONS_MAX
 from wirelake.protocols.sisnet.names import SisnetFrame
 from wirelake.protocols.sisnet.subscriptions import Interest
 

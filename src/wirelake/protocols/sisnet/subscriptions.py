@@ -6,8 +6,8 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, json
 
-from wirelake.limits import SISNET_SUBSCRIPTIONS_MAX
 from wirelake.message import Kind, Message, Op, Operation, Topic, control_op
+from wirelake.protocols.sisnet.limits import SISNET_SUBSCRIPTIONS_MAX
 from wirelake.protocols.sisnet.texts import word_of
 
 Holder = TypeVar("Holder")
