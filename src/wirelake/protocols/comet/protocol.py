@@ -57,4 +57,5 @@ PROTOCOL = Protocol(
         Refusal.CONNECTED: ErrorCode.CONNECTED_ELSEWHERE,
     },
     second_session=lambda settings: settings.second,
+    example=bytes.fromhex("000106"),  # a heartbeat
 )
