@@ -15,7 +15,6 @@ from msgspec import Struct, field, json, to_builtins
 from wirelake.errors import TranslationError
 from wirelake.limits import BROKER_TOPIC_CHARS_MAX
 
-PRIVATE_HEADERS: Final = ("esnp.", "sisnet.")  # begin the names of headers between two peers of that protocol
 # A topic's name, as a regular expression: no control, format or noncharacters, which would not show in a log.
 TOPIC: Final = (
     r"[^\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff]"

@@ -83,6 +83,12 @@ def names_in_data(name: str) -> tuple[str, ...]:
     return (name, *get(name).aliases)
 
 
+def is_private_header(name: str) -> bool:
+    """Return whether a header is named `<protocol>.<name>`: it is for peers of that protocol alone."""
+    protocol, dot, _ = name.partition(".")
+    return bool(dot) and protocol in names()
+
+
 @cache
 def _built_in(name: str) -> Protocol:
     found: Protocol = import_module(f"{protocols.__name__}.{name}.protocol").PROTOCOL

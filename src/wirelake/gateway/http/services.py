@@ -38,7 +38,7 @@ async def ask(exchange: Exchange, body: dict[str, Any]) -> dict[str, Any]:
     )
     parts = await HttpPeer(exchange).ask(request, timeout_ms / 1000)
     group = f" in the group {target.group!r}" if target.group else ""
-    own: dict[tuple[int, str], str] = {  # the gateway's own words, which are those of esnp, and what they mean
+    own: dict[tuple[int, str], str] = {  # the gateway's own answers, and what they mean
         (Fault.NOT_FOUND, not_found(target)): f"nobody provides the service {service!r} with {op!r}{group}",
         (Fault.TIMEOUT, TIMED_OUT): f"{service!r} did not answer {op!r} within {timeout_ms} ms",
     }
