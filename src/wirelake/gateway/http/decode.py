@@ -99,6 +99,13 @@ def _describe_bytes(schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": choices}
 
 
+_EXAMPLE_GUESSES = {
+    "guesses": [
+        {**to_builtins(guess), "bits": float(guess.bits), "reasons": list(guess.reasons)}
+        for guess in identify(examples.FRAME, (examples.PROTOCOL,))
+    ]
+}
+
 ROUTES = (
     Route(
         method="POST",
@@ -119,6 +126,6 @@ ROUTES = (
         takes=Unknown,
         gives=Guesses,
         example={"hex": examples.FRAME.hex()},
-        example_answer=to_builtins(Guesses(identify(examples.FRAME, (examples.PROTOCOL,)))),
+        example_answer=_EXAMPLE_GUESSES,
     ),
 )
