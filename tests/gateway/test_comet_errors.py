@@ -10,8 +10,8 @@ import pytest
 from gateway.phones import backlog, caller, gateway, run, told
 from gateway.running import running_gateway, until
 from gateway.wire import Phone
-from wirelake.limits import COMET_HELD_FRAMES_MAX, COMET_REQUESTS_OPEN_MAX
 from wirelake.protocols.comet import crypto, frames
+from wirelake.protocols.comet.limits import COMET_HELD_FRAMES_MAX, COMET_REQUESTS_OPEN_MAX
 
 
 def test_error_0_for_a_wrong_token_and_an_unknown_name_alike(tmp_path: Path) -> None:

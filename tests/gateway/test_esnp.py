@@ -8,13 +8,9 @@ import pytest
 from gateway.running import WAIT_S, until
 from gateway.stations import ANN, closed, gateway, run, station
 from gateway.wire import Station, data_lines, to, values
-from wirelake.limits import (
-    ESNP_FRAME_BYTES_MAX,
-    ESNP_HELD_FRAMES_MAX,
-    ESNP_LOGIN_FRAME_BYTES_MAX,
-)
 from wirelake.protocols.esnp import lines
 from wirelake.protocols.esnp.frames import EsnpMessage
+from wirelake.protocols.esnp.limits import ESNP_FRAME_BYTES_MAX, ESNP_HELD_FRAMES_MAX, ESNP_LOGIN_FRAME_BYTES_MAX
 
 
 def test_every_operation_of_the_gateway(tmp_path: Path) -> None:

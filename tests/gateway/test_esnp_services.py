@@ -7,12 +7,9 @@ import pytest
 from gateway.running import WAIT_S
 from gateway.stations import closed, gateway, providing, run, station
 from gateway.wire import data_lines, to, values
-from wirelake.limits import (
-    ESNP_ANSWERS_WAITING_MAX,
-    ESNP_REQUESTS_OPEN_MAX,
-)
 from wirelake.protocols.esnp import lines
 from wirelake.protocols.esnp.frames import EsnpMessage
+from wirelake.protocols.esnp.limits import ESNP_ANSWERS_WAITING_MAX, ESNP_REQUESTS_OPEN_MAX
 from wirelake.protocols.esnp.lines import Line, SeqNo
 from wirelake.protocols.esnp.values import var_of
 

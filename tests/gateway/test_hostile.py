@@ -9,8 +9,9 @@ import pytest
 
 from gateway.running import HOST, WAIT_S, Running, running_gateway
 from wirelake.clients.comet import CometClient
-from wirelake.limits import APOSTOL_ASSEMBLING_PER_DEVICE_MAX, MIB
+from wirelake.limits import MIB
 from wirelake.protocols.apostol.frames import ApostolSplitter, Packet, Receipt
+from wirelake.protocols.apostol.limits import APOSTOL_ASSEMBLING_PER_DEVICE_MAX
 from wirelake.protocols.apostol.opcodes import FIRST, LAST, RECEIPT, ZIPPED
 from wirelake.protocols.comet import frames
 

@@ -12,14 +12,14 @@ from gateway.boxes import BOX, gateway, logged_in, run
 from gateway.http.calling import calling
 from gateway.running import until
 from gateway.wire import Station
-from wirelake.limits import (
+from wirelake.protocols.esnp import lines
+from wirelake.protocols.magline import frames
+from wirelake.protocols.magline.limits import (
     MAGLINE_HEADER_BYTES_MAX,
     MAGLINE_MESSAGE_BYTES_MAX,
     MAGLINE_REQUESTS_OPEN_MAX,
     MAGLINE_SEQ_MAX,
 )
-from wirelake.protocols.esnp import lines
-from wirelake.protocols.magline import frames
 
 
 def test_err_1_version(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from gateway.running import HOST, WAIT_S, Running, running_gateway
-from wirelake.limits import RESP_HELD_FRAMES_MAX, RESP_LINE_BYTES_MAX, RESP_LOGIN_FRAME_BYTES_MAX
 from wirelake.protocols.redis.frames import Command
+from wirelake.protocols.redis.limits import REDIS_HELD_FRAMES_MAX, REDIS_LINE_BYTES_MAX, REDIS_LOGIN_FRAME_BYTES_MAX
 
 APP = ("app", "t0ken")
 AUTH = Command((b"AUTH", b"app", b"t0ken")).encode()
@@ -79,7 +79,7 @@ def test_an_http_request_closes_the_connection_and_nothing_of_it_is_done(
 
 
 BROKEN = {
-    "an endless line": (b"A" * (RESP_LINE_BYTES_MAX + 1), b"ERR Protocol error: "),
+    "an endless line": (b"A" * (REDIS_LINE_BYTES_MAX + 1), b"ERR Protocol error: "),
     "a negative count": (b"*-5\r\n", b"ERR Protocol error: invalid multibulk length"),
     "a negative length": (b"*1\r\n$-1\r\n", b"ERR Protocol error: invalid bulk length"),
     "a huge length": (b"*1\r\n$99999999999999999999\r\n", b"ERR Protocol error: invalid bulk length"),
@@ -131,10 +131,10 @@ def test_before_the_login_little_is_held(tmp_path: Path) -> None:
     async def story() -> None:
         async with running_gateway(tmp_path, "redis", identities=[APP]) as running:
             await running.add_identity("slow", "t0ken", at_once=False)
-            long = Command((b"SET", b"k", b"x" * RESP_LOGIN_FRAME_BYTES_MAX)).encode()
+            long = Command((b"SET", b"k", b"x" * REDIS_LOGIN_FRAME_BYTES_MAX)).encode()
             assert (await told(running, long)).startswith(b"-ERR Protocol error")
-            flood = Command((b"AUTH", b"slow", b"guess")).encode() + SET * RESP_HELD_FRAMES_MAX
-            said = await answers(running, flood, RESP_HELD_FRAMES_MAX + 1)
+            flood = Command((b"AUTH", b"slow", b"guess")).encode() + SET * REDIS_HELD_FRAMES_MAX
+            said = await answers(running, flood, REDIS_HELD_FRAMES_MAX + 1)
             assert said[0].startswith(b"-WRONGPASS")
             assert all(line.startswith(b"-NOAUTH") for line in said[1:])
             assert values_kept(running) == 0

@@ -8,7 +8,8 @@ import pytest
 
 from gateway.running import running_gateway, until
 from gateway.test_redis_values import Line
-from wirelake.limits import RESP_QUEUED_COMMANDS_MAX, VALUES_PAIRS_MAX, VALUES_TRANSACTION_KEYS_MAX
+from wirelake.limits import VALUES_PAIRS_MAX, VALUES_TRANSACTION_KEYS_MAX
+from wirelake.protocols.redis.limits import REDIS_QUEUED_COMMANDS_MAX
 from wirelake.services.redis import service
 
 OPEN: dict[str, Any] = {"auth": {"open": True}}
@@ -138,10 +139,10 @@ def test_what_is_queued_and_watched_is_bounded(tmp_path: Path) -> None:
     async def story() -> None:
         async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
             line.say(b"MULTI")
-            for _ in range(RESP_QUEUED_COMMANDS_MAX + 1):
+            for _ in range(REDIS_QUEUED_COMMANDS_MAX + 1):
                 line.say(b"INCR", b"n")
             line.say(b"EXEC")
-            answers = [await line.hear() for _ in range(RESP_QUEUED_COMMANDS_MAX + 3)]
+            answers = [await line.hear() for _ in range(REDIS_QUEUED_COMMANDS_MAX + 3)]
             assert answers[-2].startswith(b"-ERR a transaction has at most"), answers[-2]
             assert answers[-1].startswith(b"-EXECABORT")
             assert await line.ask("EXISTS n") == b":0\r\n"

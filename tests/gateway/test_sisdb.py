@@ -13,7 +13,7 @@ import redis.asyncio
 from gateway.running import HOST, WAIT_S, Running, running_gateway, until
 from gateway.terminal import Terminal
 from gateway.wire import Station, data_lines, to, values
-from wirelake.limits import MIB, SISNET_SUBSCRIPTIONS_MAX, STATE_READ_BYTES_MAX, STATE_READ_ROWS_MAX
+from wirelake.limits import MIB, RECORDS_SUBSCRIPTIONS_MAX, STATE_READ_BYTES_MAX, STATE_READ_ROWS_MAX
 from wirelake.protocols.jsontext import read_json, write_json
 from wirelake.protocols.sisnet.binary_form import BinaryAnswer, BinaryRequest
 
@@ -326,7 +326,7 @@ def test_followers_are_forgotten_with_their_connection_and_bounded(tmp_path: Pat
     async def story() -> None:
         async with running_gateway(tmp_path, "sisnet_tcp", **OPEN) as running:
             async with await terminal(running) as line:
-                for number in range(SISNET_SUBSCRIPTIONS_MAX):
+                for number in range(RECORDS_SUBSCRIPTIONS_MAX):
                     asked = {"key": f"k{number}", "sdb": "t"}
                     assert await line.ask("s", command="sub", ask=asked) == {"ans": 0}
                 answer = await line.ask("s", command="sub", ask={"key": "one more", "sdb": "t"})

@@ -1,4 +1,4 @@
-"""`wirelake device`: apostol devices that the gateway knows."""
+"""`wirelake device`: devices that the gateway knows."""
 
 import time
 from pathlib import Path

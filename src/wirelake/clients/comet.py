@@ -13,14 +13,10 @@ from wirelake.clients.acks import Acks
 from wirelake.clients.notification import Notification, notification_of
 from wirelake.clients.stream import StreamClient
 from wirelake.errors import InputError, LateError, LostError, StateError
-from wirelake.limits import (
-    CLIENT_ANSWER_S,
-    CLIENT_CONNECT_S,
-    CLIENT_INBOX_MAX,
-    COMET_WRITE_COUNT_MAX,
-)
+from wirelake.limits import CLIENT_ANSWER_S, CLIENT_CONNECT_S, CLIENT_INBOX_MAX
 from wirelake.message import Credentials, Failure, Kind, Message, Op, control
 from wirelake.protocols.comet.client import ClientSession
+from wirelake.protocols.comet.limits import COMET_WRITE_COUNT_MAX
 from wirelake.protocols.comet.opcodes import ErrorCode
 from wirelake.protocols.comet.protocol import PROTOCOL
 from wirelake.protocols.comet.server import topic_allowed

@@ -15,7 +15,7 @@ from websockets.protocol import OPEN
 from websockets.uri import parse_uri
 
 from wirelake.clients.line import StreamLine
-from wirelake.limits import SISNET_MESSAGE_BYTES_MAX
+from wirelake.protocols.sisnet.limits import SISNET_MESSAGE_BYTES_MAX
 from wirelake.protocols.sisnet.sizes import size_width, sized
 
 _quiet: Final = logging.getLogger("websockets.client")

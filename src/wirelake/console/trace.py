@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from wirelake.console.devices import device_protocols
 from wirelake.console.page import Context, page
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.exchange import Exchange
@@ -29,7 +30,14 @@ _OTHER: Final = "·"
 async def view(exchange: Exchange) -> Context:
     wanted = exchange.query("id").strip()
     protocols = {protocol.name for protocol in registry.all_protocols()}
-    context: Context = {"wanted": wanted, "found": None, "failed": "", "icon": _icon, "protocols": protocols}
+    context: Context = {
+        "wanted": wanted,
+        "found": None,
+        "failed": "",
+        "icon": _icon,
+        "protocols": protocols,
+        "device_protocols": device_protocols(),
+    }
     if wanted:
         try:
             context["found"] = await traced(exchange, wanted)

@@ -20,7 +20,7 @@ from wirelake.gateway.outbox import Outbox
 from wirelake.gateway.turns import Turns, cut_frames
 from wirelake.gateway.unopened import unopened
 from wirelake.limits import (
-    APOSTOL_SKIMMED_MIN,
+    DEVICE_BATCH_PACKETS_MIN,
     GATEWAY_QUOTA_WAIT_S,
     GATEWAY_STREAM_LOOK_S,
     GATEWAY_TURN_S,
@@ -42,7 +42,7 @@ class Datagrams(asyncio.DatagramProtocol):
 
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
-        self._reach = APOSTOL_SKIMMED_MIN
+        self._reach = DEVICE_BATCH_PACKETS_MIN
         self._came: list[tuple[bytes, tuple[str | Any, int]]] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -115,7 +115,7 @@ class Stream(asyncio.Protocol):
         self._gateway = gateway
         self._splitter = ApostolSplitter()
         self._outbox = Outbox(gateway.gate, self._send, self._storage_failed)  # of what is answered to many at once
-        self._reach = APOSTOL_SKIMMED_MIN
+        self._reach = DEVICE_BATCH_PACKETS_MIN
         self._slot = slot
         self._refusing = False
         self._frames: list[bytes] = []  # cut out of the stream, and handled up to `_frames_done`

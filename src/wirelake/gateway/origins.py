@@ -6,7 +6,7 @@ machine can reach. It would still need a token, because a login is part of the p
 
 - it came from this gateway's own HTTP door: the same host as the WebSocket's, and that door's port; or from the very
   host and port of the WebSocket itself, as behind a proxy that serves both; or
-- its origin is listed in the setting `sisnet.origins`.
+- its origin is listed in the protocol's own setting (`WebSocketOptions.origins_setting`).
 
 With `auth.open` the host must then be an address or `localhost`: a foreign name that its owner makes to point here
 would be "the same host" too.

@@ -1,6 +1,6 @@
 """Remember the sealed commands of devices, so that nobody sends one a second time; across restarts, too.
 
-What is known changes with every sealed command and is stored at most once in `APOSTOL_SEALS_SAVE_S`, with whatever else
+What is known changes with every sealed command and is stored at most once in `DEVICE_SEALS_SAVE_S`, with whatever else
 goes into the state then. After a crash, a command of that last moment could be sent again; after a clean end, none.
 """
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from wirelake.commit import Commit
 from wirelake.errors import StorageError
-from wirelake.limits import APOSTOL_SEALS_SAVE_S
+from wirelake.limits import DEVICE_SEALS_SAVE_S
 from wirelake.protocols.apostol.replays import Replays, pack, unpack
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Seals:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(APOSTOL_SEALS_SAVE_S)
+            await asyncio.sleep(DEVICE_SEALS_SAVE_S)
             self.save()
 
     def save(self) -> None:

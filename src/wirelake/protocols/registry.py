@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from wirelake import protocols
 from wirelake.errors import InputError, ProtocolError, UnknownProtocolError, WirelakeError
+from wirelake.message import INTERNAL_HEADERS
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Clue, Protocol
 from wirelake.protocols.splitter import CODEC_FAULT
@@ -64,7 +65,7 @@ def all_protocols() -> tuple[Protocol, ...]:
 
 def refresh() -> None:
     """Look again at what is installed."""
-    for cached in (failures, streams_answers, _earlier_names, _entry_points, _added):
+    for cached in (failures, streams_answers, _private_prefixes, _earlier_names, _entry_points, _added):
         cached.cache_clear()
 
 
@@ -85,6 +86,16 @@ def failures() -> dict[str, str]:
 def streams_answers(name: str) -> bool:
     """Return whether sessions of this protocol take many answers to one request: see `Protocol.streams_answers`."""
     return name in names() and get(name).streams_answers
+
+
+def is_private_header(name: str) -> bool:
+    """Return whether a header is named `<protocol>.<name>`, for peers of that protocol alone, or is the gateway's."""
+    return name.startswith(_private_prefixes())
+
+
+@cache
+def _private_prefixes() -> tuple[str, ...]:
+    return (*(f"{name}." for name in names()), *INTERNAL_HEADERS)
 
 
 @cache

@@ -10,7 +10,7 @@ from wirelake.broker.broker import Broker
 from wirelake.broker.peer import Peer
 from wirelake.broker.services import failed
 from wirelake.errors import FullError, InputError
-from wirelake.limits import BROKER_MISSED_NAMES_MAX, SISNET_SUBSCRIPTIONS_MAX
+from wirelake.limits import BROKER_MISSED_NAMES_MAX, RECORDS_SUBSCRIPTIONS_MAX
 from wirelake.message import FailureCode, Kind, Message, Topic
 from wirelake.protocols.session import Closing
 from wirelake.services.selection import Format, Selection
@@ -52,8 +52,8 @@ class Followers:
 
     def add(self, follower: Follower) -> None:
         own = self._by_peer.get(follower.peer.id, {})
-        if len(own) >= SISNET_SUBSCRIPTIONS_MAX:
-            raise FullError(f"a session has at most {SISNET_SUBSCRIPTIONS_MAX} subscriptions")
+        if len(own) >= RECORDS_SUBSCRIPTIONS_MAX:
+            raise FullError(f"a session has at most {RECORDS_SUBSCRIPTIONS_MAX} subscriptions")
         if follower.correlation in own:
             self._forget(own[follower.correlation])
         if follower.of_all:

@@ -5,12 +5,12 @@ from msgspec.structs import replace
 
 from protocols.conversation import Conversation
 from wirelake.errors import EncodeError, ProtocolError, StateError, TranslationError
-from wirelake.limits import APOSTOL_HELD_BYTES_MAX, APOSTOL_HELD_PACKETS_MAX
 from wirelake.message import Credentials, Device, Failure, Kind, Message, Op, control_op
 from wirelake.protocols.apostol.client import ClientSession
 from wirelake.protocols.apostol.commands import DeviceCommand, ServerCommand
 from wirelake.protocols.apostol.envelope import build_packets
 from wirelake.protocols.apostol.frames import Packet, Receipt, decode, receipt_for
+from wirelake.protocols.apostol.limits import APOSTOL_HELD_BYTES_MAX, APOSTOL_HELD_PACKETS_MAX
 from wirelake.protocols.apostol.opcodes import ANSWER, SEALED, TO_DEVICE, ZIPPED
 from wirelake.protocols.apostol.protocol import PROTOCOL
 from wirelake.protocols.apostol.server import ServerSession

@@ -5,15 +5,15 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from protocols.conversation import Conversation
 from wirelake.errors import ProtocolError, StateError, TranslationError
-from wirelake.limits import (
+from wirelake.message import Credentials, Failure, Kind, Message, Op, control, control_op
+from wirelake.protocols.comet import crypto, frames
+from wirelake.protocols.comet.client import ClientSession
+from wirelake.protocols.comet.limits import (
     COMET_ANSWERS_WAITING_MAX,
     COMET_CONTENT_BYTES_MAX,
     COMET_HELD_FRAMES_MAX,
     COMET_REQUESTS_OPEN_MAX,
 )
-from wirelake.message import Credentials, Failure, Kind, Message, Op, control, control_op
-from wirelake.protocols.comet import crypto, frames
-from wirelake.protocols.comet.client import ClientSession
 from wirelake.protocols.comet.opcodes import ErrorCode
 from wirelake.protocols.comet.protocol import PROTOCOL
 from wirelake.protocols.comet.server import ServerSession

@@ -19,14 +19,11 @@ from protocols.esnp.talking import (
     talk,
 )
 from wirelake.errors import ProtocolError, StateError
-from wirelake.limits import (
-    ESNP_ANSWERS_WAITING_MAX,
-    ESNP_REQUESTS_OPEN_MAX,
-)
 from wirelake.message import Failure, FailureCode, Kind, Message, Op, control
 from wirelake.protocols.esnp import lines
 from wirelake.protocols.esnp.client import ClientSession
 from wirelake.protocols.esnp.frames import EsnpMessage
+from wirelake.protocols.esnp.limits import ESNP_ANSWERS_WAITING_MAX, ESNP_REQUESTS_OPEN_MAX
 from wirelake.protocols.esnp.lines import Line
 from wirelake.protocols.esnp.peer import Peer
 from wirelake.protocols.esnp.server import ServerSession

@@ -16,12 +16,10 @@ from protocols.esnp.talking import (
     ready_server,
     request,
 )
-from wirelake.limits import (
-    ESNP_REPLY_S_MAX,
-)
 from wirelake.message import Failure, FailureCode, Kind, Message, Topic
 from wirelake.protocols.esnp import lines
 from wirelake.protocols.esnp.frames import EsnpMessage
+from wirelake.protocols.esnp.limits import ESNP_REPLY_S_MAX
 from wirelake.protocols.esnp.lines import Line
 from wirelake.protocols.esnp.peer import Peer
 from wirelake.protocols.esnp.server import ServerSession

@@ -7,16 +7,16 @@ from msgspec.structs import replace
 
 from protocols.magline.talking import CONNECT, LOGIN, PRIVATE, PUBLIC, REKEY, counted, ends, resume
 from wirelake.errors import ProtocolError, StateError, TranslationError
-from wirelake.limits import (
+from wirelake.message import Failure, Kind, Message, Op, Operation, control
+from wirelake.protocols.frame import Frame
+from wirelake.protocols.magline import crypto, frames
+from wirelake.protocols.magline.client import ClientSession
+from wirelake.protocols.magline.limits import (
     MAGLINE_HELD_FRAMES_MAX,
     MAGLINE_MESSAGE_BYTES_MAX,
     MAGLINE_REQUESTS_OPEN_MAX,
     MAGLINE_SEQ_MAX,
 )
-from wirelake.message import Failure, Kind, Message, Op, Operation, control
-from wirelake.protocols.frame import Frame
-from wirelake.protocols.magline import crypto, frames
-from wirelake.protocols.magline.client import ClientSession
 from wirelake.protocols.magline.session import ClientState, SessionSettings
 from wirelake.protocols.session import Closing, Step
 

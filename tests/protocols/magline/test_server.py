@@ -7,16 +7,16 @@ from msgspec.structs import replace
 
 from protocols.magline.talking import Peer, answer_to, ends, peer, ready
 from wirelake.errors import LimitError, ProtocolError, SealError, StateError, TranslationError
-from wirelake.limits import (
+from wirelake.message import Credentials, Failure, FailureCode, Kind, Message, Op, Operation, Topic, control_op
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.magline import crypto, frames
+from wirelake.protocols.magline.limits import (
     MAGLINE_HELD_BYTES_MAX,
     MAGLINE_HELD_FRAMES_MAX,
     MAGLINE_MESSAGE_BYTES_MAX,
     MAGLINE_REQUESTS_OPEN_MAX,
     MAGLINE_SEQ_MAX,
 )
-from wirelake.message import Credentials, Failure, FailureCode, Kind, Message, Op, Operation, Topic, control_op
-from wirelake.protocols.frame import Sender
-from wirelake.protocols.magline import crypto, frames
 from wirelake.protocols.magline.session import ServerState
 from wirelake.protocols.session import Closing, Step
 

@@ -1,13 +1,9 @@
 """The server's side of subscribing, in both versions of the protocol."""
 
 from protocols.redis.talking import answered, ask, closing_code, cmd, news, ready, say, state, wire
-from wirelake.limits import (
-    RESP_ANSWERS_BYTES_MAX,
-    RESP_ANSWERS_PAUSE_BYTES,
-    RESP_SUBSCRIPTIONS_MAX,
-)
 from wirelake.message import Failure, Op, control_op
 from wirelake.protocols.redis.frames import Command
+from wirelake.protocols.redis.limits import REDIS_ANSWERS_BYTES_MAX, REDIS_ANSWERS_PAUSE_BYTES, REDIS_SUBSCRIPTIONS_MAX
 from wirelake.protocols.redis.server import ServerSession
 from wirelake.protocols.session import Step
 
@@ -108,8 +104,8 @@ def test_in_resp_2_notifications_wait_behind_open_answers() -> None:
 def test_in_resp_2_notifications_that_cannot_wait_close() -> None:
     server = ready()
     ask(server, "SUBSCRIBE a")
-    for _ in range(RESP_ANSWERS_BYTES_MAX // RESP_ANSWERS_PAUSE_BYTES):
-        assert server.send(news("a", bytes(RESP_ANSWERS_PAUSE_BYTES)), 0.0).closing is None
+    for _ in range(REDIS_ANSWERS_BYTES_MAX // REDIS_ANSWERS_PAUSE_BYTES):
+        assert server.send(news("a", bytes(REDIS_ANSWERS_PAUSE_BYTES)), 0.0).closing is None
     assert closing_code(server.send(news("a", b"one more"), 0.0)) == "too_many_requests"
 
 
@@ -140,7 +136,7 @@ def test_subscriptions_have_bounds_and_are_text() -> None:
     server = ready()
     step = server.receive(Command((b"SUBSCRIBE", b"\xff")), 0.0)
     assert wire(step) == b"-ERR channel names and patterns are UTF-8 text here\r\n"
-    names = tuple([b"%d" % number for number in range(RESP_SUBSCRIPTIONS_MAX + 1)])
+    names = tuple([b"%d" % number for number in range(REDIS_SUBSCRIPTIONS_MAX + 1)])
     assert wire(server.receive(Command((b"SUBSCRIBE", *names)), 0.0)) == b"-ERR too many subscriptions\r\n"
     assert len(server.receive(Command((b"SUBSCRIBE", *names[1:])), 0.0).messages) == 1
 

@@ -6,7 +6,6 @@ import pytest
 
 from protocols.sisnet.talk import LOGIN, answer_to, ask, logged_in, said, said_by, talk
 from wirelake.errors import ProtocolError, StateError, TranslationError
-from wirelake.limits import SISNET_REQUESTS_OPEN_MAX, SISNET_SUBSCRIPTIONS_MAX
 from wirelake.message import Failure, FailureCode, Kind, Message, Op, Operation, Topic, control, control_op
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.packed_records import read_tables
@@ -16,6 +15,7 @@ from wirelake.protocols.sisnet.client import ClientSession
 from wirelake.protocols.sisnet.data_line import DataLine
 from wirelake.protocols.sisnet.frames import decode
 from wirelake.protocols.sisnet.json_form import Json
+from wirelake.protocols.sisnet.limits import SISNET_REQUESTS_OPEN_MAX, SISNET_SUBSCRIPTIONS_MAX
 from wirelake.protocols.sisnet.opcodes import Dialect
 from wirelake.protocols.sisnet.session import ClientState, ServerState, SessionSettings
 

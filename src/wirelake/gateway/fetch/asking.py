@@ -1,4 +1,4 @@
-"""A sisnet request as an HTTP request: service is the base URL, command the method, ask the query."""
+"""A request with the format `http` as an HTTP request: service is the base URL, command the method, ask the query."""
 
 import re
 from typing import Any, Final

@@ -124,7 +124,7 @@ def _say(peer: Peer, answer: Message) -> None:
 
 
 def _read(reply: Reply) -> Message:
-    """As sisnet has it: an object, a text, a list, a number, or bytes."""
+    """Return the answer as an object, a text, a list, a number, or bytes."""
     body, kind = reply.body, reply.headers.get("content-type", "").lower()
     if reply.headers.get("content-encoding", "identity").lower() != "identity":
         raise FetchError("the answer is compressed, which was not asked for")

@@ -3,8 +3,9 @@
 import asyncio
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field, to_builtins
 
+from wirelake.gateway.http import examples
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Route
@@ -98,7 +99,12 @@ def _describe_bytes(schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": choices}
 
 
-_HEARTBEAT = as_values(inspect(bytes.fromhex("000106"), registry.get("comet"), Sender.CLIENT))
+_EXAMPLE_GUESSES = {
+    "guesses": [
+        {**to_builtins(guess), "bits": float(guess.bits), "reasons": list(guess.reasons)}
+        for guess in identify(examples.FRAME, (examples.PROTOCOL,))
+    ]
+}
 
 ROUTES = (
     Route(
@@ -109,8 +115,8 @@ ROUTES = (
         takes=Bytes,
         describe_body=_describe_bytes,
         gives=Decoded,
-        example={"protocol": "comet", "hex": "000106", "from": "client"},
-        example_answer=_HEARTBEAT,
+        example={"protocol": examples.NAME, "hex": examples.FRAME.hex(), "from": "client"},
+        example_answer=as_values(inspect(examples.FRAME, examples.PROTOCOL, Sender.CLIENT)),
     ),
     Route(
         method="POST",
@@ -119,18 +125,7 @@ ROUTES = (
         handle=guess,
         takes=Unknown,
         gives=Guesses,
-        example={"hex": "000106"},
-        example_answer={
-            "guesses": [
-                {
-                    "protocol": "comet",
-                    "sender": "client",
-                    "carrier": "tcp",
-                    "bits": 16.0,
-                    "frames": 1,
-                    "reasons": ["the length is right"],
-                }
-            ]
-        },
+        example={"hex": examples.FRAME.hex()},
+        example_answer=_EXAMPLE_GUESSES,
     ),
 )

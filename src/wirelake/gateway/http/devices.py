@@ -58,7 +58,7 @@ class AssemblingCommand(Struct):
 
 
 class DeviceView(DeviceRow):
-    """`added_at_ms` is 0 for one that is not registered, and heard because `apostol.open` lets anybody in.
+    """`added_at_ms` is 0 for one that is not registered, and heard because its protocol's `open` lets anybody in.
 
     Its telemetry is published on `topic`, where that is not empty.
     """

@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from wirelake.gateway.http import examples
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Access, Route
@@ -86,7 +87,7 @@ ROUTES = (
         example={"sql": "SELECT protocol, balanced FROM gold.ledger", "rows": 100},
         example_answer={
             "columns": [{"name": "protocol", "type": "VARCHAR"}, {"name": "balanced", "type": "BOOLEAN"}],
-            "rows": [["comet", True]],
+            "rows": [[examples.NAME, True]],
             "truncated": False,
             "elapsed_ms": 12.5,
         },

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from wirelake.gateway.http import examples
 from wirelake.gateway.http.counts import ProtocolCounts, counts_by_protocol
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Access, Route
@@ -67,7 +68,7 @@ ROUTES = (
             "since_ms": 1_700_000_000_000,
             "at_ms": 1_700_000_060_000,
             "protocols": {
-                "comet": {
+                examples.NAME: {
                     "connections": 1,
                     "accepted": 2,
                     "refused": 0,

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from wirelake.gateway.http import examples
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Access, Parameter, Route
@@ -93,14 +94,14 @@ def _record(row: dict[str, Any]) -> Record:
 _EXAMPLE = {
     "seq": 7,
     "at_ms": 1_700_000_000_000,
-    "protocol": "comet",
+    "protocol": examples.NAME,
     "event": "frame",
     "direction": "in",
     "session": "a1b2c3-4",
     "identity": "phone-1",
     "peer": "127.0.0.1:50000",
-    "bytes": 3,
-    "hex": "000106",
+    "bytes": len(examples.FRAME),
+    "hex": examples.FRAME.hex(),
     "note": "",
 }
 

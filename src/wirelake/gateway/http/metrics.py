@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from wirelake.gateway.histogram import Histogram
+from wirelake.gateway.http import examples
 from wirelake.gateway.http.api import Api
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import Access, Route
@@ -42,7 +43,9 @@ class GatewayCollector(Collector):
 
     def _connections(self) -> Iterator[Metric]:
         counters, admission = self._api.gateway.counters, self._api.gateway.admission
-        gauge = GaugeMetricFamily("wirelake_connections", "Open now; for apostol, devices.", labels=["protocol"])
+        gauge = GaugeMetricFamily(
+            "wirelake_connections", "Open now; or devices, if frames name them.", labels=["protocol"]
+        )
         for protocol, count in counters.connections.items():
             gauge.add_metric([protocol], count)
         yield gauge
@@ -218,6 +221,6 @@ ROUTES = (
         access=Access.SCRAPER,
         gives=str,
         media_type="text/plain",
-        example_answer='wirelake_connections{protocol="comet"} 1.0\n',
+        example_answer=f'wirelake_connections{{protocol="{examples.NAME}"}} 1.0\n',
     ),
 )

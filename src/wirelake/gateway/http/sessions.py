@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from wirelake.gateway.connection import Connection
 from wirelake.gateway.device_peer import DevicePeer
+from wirelake.gateway.http import examples
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.exchange import Exchange
 from wirelake.gateway.http.route import LIMIT, Access, Parameter, Route
@@ -77,16 +78,19 @@ async def end_session(exchange: Exchange, _: None) -> None:
 
 
 def end_all_of(exchange: Exchange, identity: str, closing: Closing) -> None:
-    """The identity is no more: neither are its sessions. (A device's session has its serial for a name.)"""
-    for session in list(_all(exchange)):
-        if session.identity == identity and session.protocol != "apostol":
+    """End the sessions of an identity that is no more. A device's session has a serial for its identity, and stays."""
+    for session in _of_identities(exchange):
+        if session.identity == identity:
             session.end(closing)
 
 
 def _all(exchange: Exchange) -> Iterator[AnySession]:
-    yield from list(exchange.gateway.connections.values())
+    yield from _of_identities(exchange)
     yield from list(exchange.gateway.devices.peers.values())
-    yield from list(exchange.api.subscribers.values())
+
+
+def _of_identities(exchange: Exchange) -> list[Connection | Subscriber]:
+    return [*exchange.gateway.connections.values(), *exchange.api.subscribers.values()]
 
 
 def _row(gateway: "Gateway", session: AnySession) -> SessionRow:
@@ -135,7 +139,7 @@ ROUTES = (
             "sessions": [
                 {
                     "id": "a1b2c3-4",
-                    "protocol": "comet",
+                    "protocol": examples.NAME,
                     "identity": "phone-1",
                     "address": "127.0.0.1:50000",
                     "state": "ready",

@@ -11,7 +11,7 @@ until their receipts come, and given up after some tries. A request is open unti
 
 from enum import Enum, auto
 
-from wirelake.limits import (
+from wirelake.protocols.apostol.limits import (
     APOSTOL_ASSEMBLING_BYTES_MAX,
     APOSTOL_ASSEMBLING_PER_DEVICE_MAX,
     APOSTOL_ASSEMBLY_S,

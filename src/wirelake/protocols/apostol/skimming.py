@@ -21,10 +21,11 @@ from typing import Final, Generic, TypeVar
 
 from fastcrc.crc16 import modbus
 
-from wirelake.limits import APOSTOL_SKIMMED_MAX, APOSTOL_SKIMMED_MIN
+from wirelake.limits import DEVICE_BATCH_PACKETS_MIN
 from wirelake.protocols.apostol.assembly import Assembler
 from wirelake.protocols.apostol.finished import print_of
 from wirelake.protocols.apostol.frames import Packet, receipt_for
+from wirelake.protocols.apostol.limits import APOSTOL_SKIMMED_MAX
 from wirelake.protocols.apostol.opcodes import FIRST, LAST, VERSION
 
 PARAMS: Final = FIRST | LAST
@@ -172,7 +173,7 @@ def skim(frames: Sequence[bytes], start: int, reach: int, known: Mapping[bytes, 
 def next_reach(reach: int, taken: int, there: int) -> int:
     """How many frames to look at next time, after so many of so many were taken: looking in vain must stay cheap."""
     if taken < min(reach, there):
-        return APOSTOL_SKIMMED_MIN
+        return DEVICE_BATCH_PACKETS_MIN
     return min(reach * 2, APOSTOL_SKIMMED_MAX) if taken == reach else reach
 
 

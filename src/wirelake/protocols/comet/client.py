@@ -6,10 +6,10 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError
-from wirelake.limits import COMET_REQUESTS_OPEN_MAX
 from wirelake.message import Failure, Kind
 from wirelake.message import Message as Common
 from wirelake.protocols.comet import crypto, frames
+from wirelake.protocols.comet.limits import COMET_REQUESTS_OPEN_MAX
 from wirelake.protocols.comet.session import CLIENT_TABLE, ClientState, SessionSettings
 from wirelake.protocols.comet.translation import from_message, to_message
 from wirelake.protocols.frame import Frame, Sender

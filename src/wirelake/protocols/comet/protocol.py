@@ -58,4 +58,5 @@ PROTOCOL = Protocol(
     },
     second_session=lambda settings: settings.second,
     columns="wirelake.protocols.comet.columns",
+    example=bytes.fromhex("000106"),  # a heartbeat
 )

@@ -9,7 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wirelake.errors import EncodeError, ProtocolError, TranslationError
-from wirelake.limits import (
+from wirelake.message import Message as Common
+from wirelake.protocols.comet import crypto, frames
+from wirelake.protocols.comet.limits import (
     COMET_ANSWERS_WAITING_MAX,
     COMET_CONTENT_BYTES_MAX,
     COMET_FRAME_BYTES_MAX,
@@ -19,8 +21,6 @@ from wirelake.limits import (
     COMET_WRITE_COUNT_MAX,
     COMET_WRITE_LENGTH_MAX,
 )
-from wirelake.message import Message as Common
-from wirelake.protocols.comet import crypto, frames
 from wirelake.protocols.comet.opcodes import ErrorCode
 from wirelake.protocols.comet.session import SERVER_TABLE, ServerState, SessionSettings
 from wirelake.protocols.comet.translation import from_message, notification, to_message

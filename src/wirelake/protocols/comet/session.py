@@ -8,7 +8,7 @@ A client may send on without waiting for its login to be decided; those frames a
 from enum import Enum, auto
 from typing import Literal
 
-from wirelake.limits import COMET_HEARTBEAT_S, COMET_IDLE_S, COMET_LOGIN_FRAME_BYTES_MAX, COMET_LOGIN_S
+from wirelake.protocols.comet.limits import COMET_HEARTBEAT_S, COMET_IDLE_S, COMET_LOGIN_FRAME_BYTES_MAX, COMET_LOGIN_S
 from wirelake.protocols.settings import Count, ProtocolSettings, Seconds
 from wirelake.protocols.table import ANY_FRAME, Row, Table
 

@@ -6,11 +6,11 @@ from typing import ClassVar, cast
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError
-from wirelake.limits import ESNP_ANSWERS_WAITING_MAX, ESNP_REPLY_S_MAX, ESNP_REQUESTS_OPEN_MAX
 from wirelake.message import TRACE, Failure, FailureCode, Kind
 from wirelake.message import Message as Common
 from wirelake.protocols.esnp.contents import TIMEOUT_MS, Contents, read_contents
 from wirelake.protocols.esnp.frames import EsnpMessage
+from wirelake.protocols.esnp.limits import ESNP_ANSWERS_WAITING_MAX, ESNP_REPLY_S_MAX, ESNP_REQUESTS_OPEN_MAX
 from wirelake.protocols.esnp.opcodes import Flag
 from wirelake.protocols.esnp.questions import Questions
 from wirelake.protocols.esnp.requests import Requests

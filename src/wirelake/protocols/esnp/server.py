@@ -6,13 +6,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError
-from wirelake.limits import ESNP_HELD_FRAMES_MAX
 from wirelake.message import GATEWAY_SERVICE, Kind, Op, Operation, Topic, anonymous_login, control_op
 from wirelake.message import Message as Common
 from wirelake.protocols.esnp import lines as making
 from wirelake.protocols.esnp.address import not_found_text, not_here_text
 from wirelake.protocols.esnp.contents import GROUP, HOST, OP, Contents
 from wirelake.protocols.esnp.frames import EsnpMessage
+from wirelake.protocols.esnp.limits import ESNP_HELD_FRAMES_MAX
 from wirelake.protocols.esnp.opcodes import Flag
 from wirelake.protocols.esnp.peer import Peer
 from wirelake.protocols.esnp.session import SERVER_TABLE, ServerState, SessionSettings

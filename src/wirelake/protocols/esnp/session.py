@@ -16,7 +16,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from wirelake.limits import ESNP_FRAME_BYTES_MAX, ESNP_LOGIN_FRAME_BYTES_MAX, ESNP_LOGIN_S, ESNP_REPLY_S
+from wirelake.protocols.esnp.limits import ESNP_FRAME_BYTES_MAX, ESNP_LOGIN_FRAME_BYTES_MAX, ESNP_LOGIN_S, ESNP_REPLY_S
 from wirelake.protocols.settings import Count, ProtocolSettings, Seconds, SecondsOrNever
 from wirelake.protocols.table import ANY_FRAME, Row, Table
 

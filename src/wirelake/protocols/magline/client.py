@@ -13,11 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, SealError, StateError
-from wirelake.limits import MAGLINE_HELD_FRAMES_MAX, MAGLINE_REQUESTS_OPEN_MAX
 from wirelake.message import Failure, Kind, Op, control_op
 from wirelake.message import Message as Common
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import crypto, frames
+from wirelake.protocols.magline.limits import MAGLINE_HELD_FRAMES_MAX, MAGLINE_REQUESTS_OPEN_MAX
 from wirelake.protocols.magline.opcodes import RESUME_PROOF, ErrorNumber, Reason
 from wirelake.protocols.magline.sealed import SealedSession
 from wirelake.protocols.magline.session import CLIENT_TABLE, ClientState, SessionSettings

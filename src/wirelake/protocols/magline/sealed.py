@@ -6,9 +6,9 @@ from typing import ClassVar, TypeVar
 from msgspec.structs import replace
 
 from wirelake.errors import LimitError, ProtocolError, SealError, TranslationError
-from wirelake.limits import MAGLINE_SEQ_MAX
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.magline import crypto, frames
+from wirelake.protocols.magline.limits import MAGLINE_SEQ_MAX
 from wirelake.protocols.magline.opcodes import REASON_NAMES, REASONS, Cmd, ErrorNumber, Reason
 from wirelake.protocols.magline.session import SessionSettings
 from wirelake.protocols.session import Closing, Session, Step

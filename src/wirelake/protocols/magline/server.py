@@ -8,16 +8,16 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, SealError, TranslationError
-from wirelake.limits import (
+from wirelake.message import Kind, Op, anonymous_login, control
+from wirelake.message import Message as Common
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.magline import crypto, frames
+from wirelake.protocols.magline.limits import (
     MAGLINE_HELD_BYTES_MAX,
     MAGLINE_HELD_FRAMES_MAX,
     MAGLINE_REQUESTS_OPEN_MAX,
     MAGLINE_SEQ_MAX,
 )
-from wirelake.message import Kind, Op, anonymous_login, control
-from wirelake.message import Message as Common
-from wirelake.protocols.frame import Sender
-from wirelake.protocols.magline import crypto, frames
 from wirelake.protocols.magline.opcodes import ERROR_NAMES, Business, ErrorNumber, Reason
 from wirelake.protocols.magline.sealed import SealedSession
 from wirelake.protocols.magline.session import SERVER_TABLE, ServerState, SessionSettings

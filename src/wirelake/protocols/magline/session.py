@@ -15,7 +15,8 @@ SYN that proves to know the old session's keys: a sid goes over the line in clea
 from enum import Enum, auto
 from typing import Literal
 
-from wirelake.limits import (
+from wirelake.protocols.magline.frames import HEAD_BYTES
+from wirelake.protocols.magline.limits import (
     MAGLINE_HEADER_BYTES_MAX,
     MAGLINE_IDLE_S,
     MAGLINE_LOGIN_FRAME_BYTES_MAX,
@@ -24,7 +25,6 @@ from wirelake.limits import (
     MAGLINE_PING_S,
     MAGLINE_RESUME_S,
 )
-from wirelake.protocols.magline.frames import HEAD_BYTES
 from wirelake.protocols.settings import Count, ProtocolSettings, Seconds
 from wirelake.protocols.table import ANY_FRAME, Row, Table
 

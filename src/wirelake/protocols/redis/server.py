@@ -6,12 +6,6 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError
-from wirelake.limits import (
-    RESP_HELD_BYTES_MAX,
-    RESP_HELD_FRAMES_MAX,
-    RESP_REQUESTS_PAUSE_AT,
-    RESP_SUBSCRIPTIONS_MAX,
-)
 from wirelake.message import Message, Op, Topic, control
 from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.frame import Frame, Sender
@@ -28,6 +22,12 @@ from wirelake.protocols.redis.commands import (
 from wirelake.protocols.redis.frames import BulkString, ClientFrame, Integer, Push, SimpleString, Value
 from wirelake.protocols.redis.hello import Hello, read_hello
 from wirelake.protocols.redis.housekeeping import OK, Peer
+from wirelake.protocols.redis.limits import (
+    REDIS_HELD_BYTES_MAX,
+    REDIS_HELD_FRAMES_MAX,
+    REDIS_REQUESTS_PAUSE_AT,
+    REDIS_SUBSCRIPTIONS_MAX,
+)
 from wirelake.protocols.redis.queueing import BAD_NAME, QueueingSession, is_text
 from wirelake.protocols.redis.session import SERVER_TABLE, ServerState, SessionSettings
 from wirelake.protocols.redis.skimming import skim
@@ -89,7 +89,7 @@ class ServerSession(QueueingSession):
     @property
     def paused(self) -> bool:
         """Whether the socket is better not read until some answers are out."""
-        return self._answers.many or len(self._held) >= RESP_REQUESTS_PAUSE_AT
+        return self._answers.many or len(self._held) >= REDIS_REQUESTS_PAUSE_AT
 
     @property
     def leaving(self) -> bool:
@@ -213,7 +213,7 @@ class ServerSession(QueueingSession):
     def _hold(self, frame: ClientFrame, now_s: float, step: Step) -> None:
         self._held_bytes += sum(map(len, frame.args)) + _ARGUMENT_BYTES * len(frame.args)
         self._held.append(frame)
-        if len(self._held) > RESP_HELD_FRAMES_MAX or self._held_bytes > RESP_HELD_BYTES_MAX:
+        if len(self._held) > REDIS_HELD_FRAMES_MAX or self._held_bytes > REDIS_HELD_BYTES_MAX:
             self._flood("too many commands wait for a login, or behind an XREAD", now_s, step)
 
     def _not_authenticated(self, _frame: ClientFrame, _now_s: float, step: Step) -> None:
@@ -284,7 +284,7 @@ class ServerSession(QueueingSession):
         if not all(map(is_text, names)):
             self._answer_now(BAD_NAME, step)
             return
-        if self._subscriptions + len(names) > RESP_SUBSCRIPTIONS_MAX:
+        if self._subscriptions + len(names) > REDIS_SUBSCRIPTIONS_MAX:
             self._answer_now(error(b"ERR too many subscriptions"), step)
             return
         question = self._put(frame, to_message(frame, Sender.CLIENT), step)

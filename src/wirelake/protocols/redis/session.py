@@ -19,8 +19,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from wirelake.limits import RESP_FRAME_BYTES_MAX, RESP_LEAVE_S, RESP_LOGIN_FRAME_BYTES_MAX, RESP_LOGIN_S, RESP_PING_S
 from wirelake.protocols.redis.commands import EMPTY, HTTP, MISUSED, UNKNOWN
+from wirelake.protocols.redis.limits import (
+    REDIS_FRAME_BYTES_MAX,
+    REDIS_LEAVE_S,
+    REDIS_LOGIN_FRAME_BYTES_MAX,
+    REDIS_LOGIN_S,
+    REDIS_PING_S,
+)
 from wirelake.protocols.settings import Count, ProtocolSettings, Seconds, SecondsOrNever
 from wirelake.protocols.table import ANY_FRAME, Row, Table
 
@@ -44,18 +50,18 @@ class ClientState(Enum):
 
 
 class Settings(ProtocolSettings, frozen=True):
-    login_s: Seconds = RESP_LOGIN_S  # from connecting to a decided login
+    login_s: Seconds = REDIS_LOGIN_S  # from connecting to a decided login
     idle_s: SecondsOrNever = 0.0  # a silent connection is closed; 0: never
-    frame_bytes_max: Annotated[int, Meta(ge=1, le=RESP_FRAME_BYTES_MAX)] = RESP_FRAME_BYTES_MAX  # a command
-    login_frame_bytes_max: Count = RESP_LOGIN_FRAME_BYTES_MAX  # a command before the login
+    frame_bytes_max: Annotated[int, Meta(ge=1, le=REDIS_FRAME_BYTES_MAX)] = REDIS_FRAME_BYTES_MAX  # a command
+    login_frame_bytes_max: Count = REDIS_LOGIN_FRAME_BYTES_MAX  # a command before the login
 
 
 class SessionSettings(Settings, frozen=True):
     """The settings, and what a session learns from its listener or client."""
 
     open: bool = False  # everybody is let in
-    leave_s: float = RESP_LEAVE_S  # for the last answers
-    ping_s: float = RESP_PING_S  # how often our own client sends one
+    leave_s: float = REDIS_LEAVE_S  # for the last answers
+    ping_s: float = REDIS_PING_S  # how often our own client sends one
     version: int = 3  # that our own client asks for
     redis_version: str = "7.4.0"  # named in the answer to HELLO: whose wording and rules ours follow
 

@@ -12,11 +12,12 @@ from operator import methodcaller
 from typing import Final
 
 from wirelake.errors import ProtocolError, StateError
-from wirelake.limits import BROKER_TOPIC_CHARS_MAX, RESP_SKIMMED_BYTES_MAX
+from wirelake.limits import BROKER_TOPIC_CHARS_MAX
 from wirelake.message import Kind, Message, Topic
 from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.redis.frames import Command
+from wirelake.protocols.redis.limits import REDIS_SKIMMED_BYTES_MAX
 from wirelake.protocols.redis.opcodes import CRLF
 from wirelake.protocols.redis.reader import decode
 
@@ -70,7 +71,7 @@ def skim(frames: list[bytes], start: int) -> RespBundle | None:
         topic = args[1].decode()
     except (ProtocolError, UnicodeDecodeError):
         return None  # it is refused when it is read
-    if not 0 < len(topic) <= BROKER_TOPIC_CHARS_MAX or not topic.isprintable() or len(first) > RESP_SKIMMED_BYTES_MAX:
+    if not 0 < len(topic) <= BROKER_TOPIC_CHARS_MAX or not topic.isprintable() or len(first) > REDIS_SKIMMED_BYTES_MAX:
         return None
     head = first[: first.index(b"\r\n", _SKIP) + 2 + len(args[1]) + 2]  # up to the content's length
     end, contents = _run(frames, start, head, first[: -len(args[2]) - len(CRLF)])
@@ -89,8 +90,10 @@ def _run(frames: list[bytes], place: int, head: bytes, whole_head: bytes) -> tup
         alike = _alike(some, whole_head)
         if alike is None:
             contents = None
-            if not (all(map(begins, some)) and all(map(_ends, some)) and max(map(len, some)) <= RESP_SKIMMED_BYTES_MAX):
-                bad = (not (begins(each) and _ends(each) and len(each) <= RESP_SKIMMED_BYTES_MAX) for each in some)
+            if not (
+                all(map(begins, some)) and all(map(_ends, some)) and max(map(len, some)) <= REDIS_SKIMMED_BYTES_MAX
+            ):
+                bad = (not (begins(each) and _ends(each) and len(each) <= REDIS_SKIMMED_BYTES_MAX) for each in some)
                 return place + list(bad).index(True), None
         elif contents is not None:
             contents += alike

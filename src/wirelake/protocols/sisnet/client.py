@@ -5,7 +5,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError, TranslationError
-from wirelake.limits import SISNET_REQUESTS_OPEN_MAX, SISNET_TABLES_MAX
 from wirelake.message import FORWARDED, LAYOUT, PACKED, Kind, Message, Op, control
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.interest import subscribed_by
@@ -15,6 +14,7 @@ from wirelake.protocols.sisnet.answer import failed
 from wirelake.protocols.sisnet.binary_form import BinaryAnswer, BinaryRequest
 from wirelake.protocols.sisnet.data_line import DataLine, behind_names
 from wirelake.protocols.sisnet.json_form import Json
+from wirelake.protocols.sisnet.limits import SISNET_REQUESTS_OPEN_MAX, SISNET_TABLES_MAX
 from wirelake.protocols.sisnet.names import SisnetFrame, own_name, relayed
 from wirelake.protocols.sisnet.opcodes import Dialect
 from wirelake.protocols.sisnet.peer import Asked, Heard, Peer

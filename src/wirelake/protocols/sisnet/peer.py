@@ -6,7 +6,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError, TranslationError
-from wirelake.limits import SISNET_REQUESTS_OPEN_MAX, SISNET_TABLES_MAX
 from wirelake.message import LAYOUT, PACKED, Failure, FailureCode, Kind, Message
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.interest import Interest, subscribed_by, unsubscribed_by
@@ -18,6 +17,7 @@ from wirelake.protocols.sisnet.binary_form import BinaryRequest
 from wirelake.protocols.sisnet.data_line import DataLine
 from wirelake.protocols.sisnet.foreign import Redis
 from wirelake.protocols.sisnet.json_form import Json
+from wirelake.protocols.sisnet.limits import SISNET_REQUESTS_OPEN_MAX, SISNET_TABLES_MAX
 from wirelake.protocols.sisnet.names import SisnetFrame, can_name_binary, own_name
 from wirelake.protocols.sisnet.opcodes import BYTES_FORMATS, Dialect
 from wirelake.protocols.sisnet.redis_form import NO_COMMAND, RedisQuestion

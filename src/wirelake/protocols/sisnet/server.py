@@ -5,7 +5,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError, TranslationError
-from wirelake.limits import SISNET_HELD_FRAMES_MAX, SISNET_UNSUB_BYTES_MAX
 from wirelake.message import FORWARDED, Kind, Message, Op, Operation, Topic, anonymous_login, control
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.interest import Interest, pattern_topic, subscribed_by
@@ -16,6 +15,7 @@ from wirelake.protocols.sisnet.answer import OK, Answer, failed, write_answer
 from wirelake.protocols.sisnet.binary_form import BinaryAnswer
 from wirelake.protocols.sisnet.foreign import Redis
 from wirelake.protocols.sisnet.json_form import Json
+from wirelake.protocols.sisnet.limits import SISNET_HELD_FRAMES_MAX, SISNET_UNSUB_BYTES_MAX
 from wirelake.protocols.sisnet.names import SisnetFrame, own_name
 from wirelake.protocols.sisnet.opcodes import BYTES_FORMATS, Dialect
 from wirelake.protocols.sisnet.peer import Asked, Heard, Peer, Question

@@ -8,7 +8,7 @@ those frames are held until it is.
 
 from enum import Enum, auto
 
-from wirelake.limits import SISNET_ANSWER_S, SISNET_PING_S
+from wirelake.protocols.sisnet.limits import SISNET_ANSWER_S, SISNET_PING_S
 from wirelake.protocols.sisnet.settings import Settings
 from wirelake.protocols.table import ANY_FRAME, Row, Table
 
