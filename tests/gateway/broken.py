@@ -26,7 +26,7 @@ class BadSplitter(Splitter):
 
 
 class Receives(PagerSession):  # type: ignore[misc]
-    def receive(self, frame: Frame, now_s: float) -> Step:
+    def receive(self, frame: Frame, now_s: float) -> Any:
         fails()
         return super().receive(frame, now_s)
 
@@ -39,7 +39,7 @@ class Sends(PagerSession):  # type: ignore[misc]
 
 
 class Ticks(PagerSession):  # type: ignore[misc]
-    def tick(self, now_s: float) -> Step:
+    def tick(self, now_s: float) -> Any:
         fails()
         return super().tick(now_s)
 
