@@ -120,6 +120,7 @@ class Credentials(Struct, frozen=True):
 
     user: str
     token: str
+    is_device: bool = False  # `user` is a device's serial: it has no token, and has to be registered
 
     def __repr__(self) -> str:
         return f"Credentials(user={self.user!r}, token=…)"

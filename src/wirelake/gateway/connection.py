@@ -377,7 +377,7 @@ class Connection(asyncio.Protocol):
                 frame = decode(bare(raw), other)
             except ProtocolError as error:
                 self._unreadable(error, raw, now_s, recorded=session.keeps_wire)
-                break
+                continue
             step = session.receive(frame, now_s)
             if not session.keeps_wire:
                 gateway.recorder.frames(self, "in", [session.kept(raw, other)])

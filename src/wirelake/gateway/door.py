@@ -1,4 +1,4 @@
-"""A TCP door: where one protocol comes in. Makes a session for each connection."""
+"""Where one protocol comes in. Makes a session for each connection."""
 
 import os
 import socket
@@ -9,7 +9,6 @@ from wirelake.address import Address
 from wirelake.errors import InputError
 from wirelake.gateway.admission import Slot
 from wirelake.gateway.connection import Connection
-from wirelake.gateway.device_door import DeviceDoor
 from wirelake.gateway.listener import Listener
 from wirelake.gateway.logins import ANONYMOUS
 from wirelake.gateway.unopened import unopened
@@ -27,7 +26,9 @@ if TYPE_CHECKING:
 _LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
-class Door:
+class ProtocolListener:
+    """One transport of a protocol on one address; its subclasses open the sockets."""
+
     other = Sender.CLIENT
 
     def __init__(
@@ -38,7 +39,6 @@ class Door:
         self.protocol = protocol
         self.setting = setting
         self.address = address
-        self._listener = Listener(gateway, protocol.name, self._new_connection)
 
     @property
     def settings(self) -> Any:
@@ -52,7 +52,8 @@ class Door:
         return self.protocol.websocket(self.settings)
 
     def new_session(self, now_s: float) -> Session:
-        return new_session(self.gateway, self.protocol, self.address, now_s)
+        is_secure = self.gateway.tls is not None and self.carrier is not Carrier.UDP
+        return new_session(self.gateway, self.protocol, self.address, now_s, is_secure=is_secure)
 
     def new_splitter(self) -> Splitter:
         if self.carrier is Carrier.WEBSOCKET:
@@ -82,6 +83,28 @@ class Door:
         if connection.slot is not None:
             connection.slot.release()
 
+    @property
+    def is_open(self) -> bool:
+        raise NotImplementedError
+
+    async def open(self, tls: ssl.SSLContext | None) -> None:
+        """Listen. InputError if the address cannot be opened."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """No new connections; those there stay."""
+        raise NotImplementedError
+
+
+class Door(ProtocolListener):
+    """TCP or WebSocket."""
+
+    def __init__(
+        self, gateway: "Gateway", protocol: Protocol, setting: str, address: Address, carrier: Carrier = Carrier.TCP
+    ) -> None:
+        super().__init__(gateway, protocol, setting, address, carrier)
+        self._listener = Listener(gateway, protocol.name, self._new_connection)
+
     async def open(self, tls: ssl.SSLContext | None) -> None:
         try:
             self.address = await self._listener.open(self.address, tls)
@@ -98,19 +121,10 @@ class Door:
         return self._listener.is_serving
 
     def close(self) -> None:
-        """No new connections; those there stay."""
         self._listener.close()
 
 
-def new_door(
-    gateway: "Gateway", protocol: Protocol, setting: str, address: Address, carriers: tuple[Carrier, ...]
-) -> "Door | DeviceDoor":
-    if protocol.frames_name_devices:
-        return DeviceDoor(gateway, address)
-    return Door(gateway, protocol, setting, address, carriers[0])
-
-
-def new_session(gateway: "Gateway", protocol: Protocol, address: Address, now_s: float) -> Session:
+def new_session(gateway: "Gateway", protocol: Protocol, address: Address, now_s: float, *, is_secure: bool) -> Session:
     """Begin a session of this protocol, with the gateway's keys and the settings in force."""
     if protocol.server_session is None:
         raise InputError(f"{protocol.name} can be decoded, but has no session to serve it with")
@@ -123,6 +137,6 @@ def new_session(gateway: "Gateway", protocol: Protocol, address: Address, now_s:
         address=address,
         node_names=(gateway.log_settings.node, socket.gethostname(), *_LOOPBACK_NAMES),
         is_open=gateway.settings.auth.open,
-        is_secure=gateway.tls is not None,
+        is_secure=is_secure,
     )
     return protocol.server_session(context)

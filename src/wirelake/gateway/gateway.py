@@ -24,10 +24,8 @@ from wirelake.gateway.admission import Admission, host_of
 from wirelake.gateway.builtin import Builtin
 from wirelake.gateway.connection import Connection
 from wirelake.gateway.counters import Counters
-from wirelake.gateway.device_door import DeviceDoor
 from wirelake.gateway.device_peer import DevicePeer
 from wirelake.gateway.devices import Devices
-from wirelake.gateway.door import Door, new_door
 from wirelake.gateway.fair_queue import FairQueue
 from wirelake.gateway.fetch.fetcher import Fetcher
 from wirelake.gateway.gate import Gate
@@ -35,6 +33,7 @@ from wirelake.gateway.http.door import HttpDoor
 from wirelake.gateway.http.route import Route
 from wirelake.gateway.jobs import Jobs
 from wirelake.gateway.keys import Keys
+from wirelake.gateway.listeners import AnyListener, new_listener
 from wirelake.gateway.logins import Logins
 from wirelake.gateway.recorder import Recorded, Recorder
 from wirelake.gateway.resuming import Resuming
@@ -68,6 +67,7 @@ REFUSALS: Final = {
     "unknown": (Refusal.INVALID, "invalid token"),
     "wrong_token": (Refusal.INVALID, "invalid token"),
     "key_lost": (Refusal.INVALID, "invalid token"),
+    "unknown_device": (Refusal.INVALID, "unknown device"),
     "busy": (Refusal.BUSY, "too many logins at once; try again"),
     "connected": (Refusal.CONNECTED, "this client is connected already"),
 }
@@ -85,7 +85,7 @@ class Gateway:
         self.folder = Path(settings.data)
         self.counters = Counters()
         self.connections: dict[str, Connection] = {}
-        self.doors: dict[str, Door | DeviceDoor | HttpDoor] = {}
+        self.doors: dict[str, AnyListener | HttpDoor] = {}
         self.clock = SteadyClock()
         self.started_ms = self.now_ms()
         self._prefix = os.urandom(3).hex()  # of this run: session ids are never used twice
@@ -131,7 +131,13 @@ class Gateway:
         self.admission = Admission(settings.limits, self.now_s)
         identities = self.state.identities
         token_key = self.keys.token_key(identities)
-        self.logins = Logins(identities, token_key, self.now_s, open_to_all=settings.auth.open)
+        self.logins = Logins(
+            identities,
+            token_key,
+            self.now_s,
+            open_to_all=settings.auth.open,
+            is_device=lambda serial: self.state.devices.find(serial) is not None,
+        )
         self.logins.failures.failed_max = settings.limits.failed_logins
         self.broker = Broker(
             self.state,
@@ -165,7 +171,7 @@ class Gateway:
             for setting, carriers in protocol.listeners.items():
                 address = settings.address(setting)
                 if address is not None:
-                    door = new_door(self, protocol, setting, address, carriers)
+                    door = new_listener(self, protocol, setting, address, carriers)
                     await door.open(tls)
                     self.doors[setting] = door
         address = settings.address("http")

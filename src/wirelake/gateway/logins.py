@@ -45,6 +45,7 @@ UNKNOWN = Verdict("", "unknown")
 WRONG = Verdict("", "wrong_token")
 KEY_LOST = Verdict("", "key_lost")  # the token was hashed with another key than the one in keys/
 BUSY = Verdict("", "busy")
+UNREGISTERED = Verdict("", "unknown_device")
 
 
 class _Check(Struct):
@@ -56,9 +57,17 @@ class _Check(Struct):
 
 class Logins:
     def __init__(
-        self, identities: Identities, token_key: TokenKey, now_s: Callable[[], float], *, open_to_all: bool
+        self,
+        identities: Identities,
+        token_key: TokenKey,
+        now_s: Callable[[], float],
+        *,
+        open_to_all: bool,
+        is_device: Callable[[str], bool] = lambda _serial: False,
     ) -> None:
+        """`is_device` says whether a device of this serial is registered."""
         self.open_to_all = open_to_all
+        self._is_device = is_device
         self.failures = LoginFailures(now_s)
         self.slow = SlowChecks()
         self.token_key = token_key
@@ -73,6 +82,8 @@ class Logins:
         """Return the verdict, where it needs no slow check."""
         if self.open_to_all:
             return Verdict(credentials.user or ANONYMOUS)
+        if credentials.is_device:
+            return Verdict(credentials.user) if self._is_device(credentials.user) else UNREGISTERED
         identity = self._identities.find(credentials.user)
         if identity is not None and self.token_key.verify(identity.token_hash, credentials.token):
             return Verdict(identity.name)
