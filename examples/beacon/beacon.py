@@ -14,7 +14,7 @@ from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.protocol import Carrier, Clue, Protocol, Transport
 from wirelake.protocols.session import Closing, Session, Step
 from wirelake.protocols.splitter import Splitter
-from wirelake.protocols.table import Row, Table
+from wirelake.protocols.state_machine import StateMachine, Transition
 from wirelake.protocols.tree import Dissector, Tree
 
 MAGIC = 0xBE
@@ -95,11 +95,15 @@ S = State
 class ServerSession(Session):
     """The session of one address, which speaks for one station."""
 
-    table = Table(
+    table = StateMachine(
         [
-            Row(S.NEW, "reading", "_log_in", (S.CHECKING,), "the gateway decides whether it knows the station"),
-            Row(S.CHECKING, "app response", "_decide", (S.READY, S.CLOSED), "the reading is telemetry; or close"),
-            Row(S.READY, "reading", "_report", (S.READY, S.CLOSED), "telemetry; close if it names another station"),
+            Transition(S.NEW, "reading", "_log_in", (S.CHECKING,), "the gateway decides whether it knows the station"),
+            Transition(
+                S.CHECKING, "app response", "_decide", (S.READY, S.CLOSED), "the reading is telemetry; or close"
+            ),
+            Transition(
+                S.READY, "reading", "_report", (S.READY, S.CLOSED), "telemetry; close if it names another station"
+            ),
         ]
     )
 

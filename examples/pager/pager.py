@@ -31,7 +31,7 @@ from wirelake.protocols.protocol import Carrier, Clue, Protocol, Refusal, Transp
 from wirelake.protocols.session import Closing, Session, Step
 from wirelake.protocols.settings import Count, ProtocolSettings, Seconds
 from wirelake.protocols.splitter import Splitter
-from wirelake.protocols.table import ANY_FRAME, Row, Table
+from wirelake.protocols.state_machine import ANY_FRAME, StateMachine, Transition
 from wirelake.protocols.tree import Dissector, Tree
 
 MAGIC, HEAD = 0x50, struct.Struct(">BBIH")
@@ -225,7 +225,8 @@ def to_message(frame: Frame, _sender: Sender) -> Message:  # noqa: PLR0911 (one 
     raise TranslationError(f"{frame.name} is no frame of a pager")
 
 
-_CODES = {FailureCode.NOT_FOUND: Code.NOT_FOUND, FailureCode.BUSY: Code.BUSY}  # the gateway's numbers in ours
+# the gateway's numbers in ours
+_CODES: dict[int, int] = {FailureCode.NOT_FOUND: Code.NOT_FOUND, FailureCode.BUSY: Code.BUSY}
 
 
 def from_message(message: Message, sender: Sender) -> PagerFrame:
@@ -235,7 +236,7 @@ def from_message(message: Message, sender: Sender) -> PagerFrame:
         raise TranslationError(f"a content of {len(content)} bytes: a pager takes {CONTENT_BYTES_MAX}")
     if message.failure is not None:
         code = message.failure.code
-        own = _CODES.get(FailureCode(code), Code.FAILED) if code in set(FailureCode) else code if code in set(Code) else Code.FAILED
+        own = _CODES.get(code, code) if code in _CODES or code in set(Code) else Code.FAILED
         return Refused(code=own, content=message.failure.text.encode()[:CONTENT_BYTES_MAX])
     if message.kind is Kind.RESPONSE:
         return Reply(content=content)
@@ -277,20 +278,20 @@ _REQUESTS = ("ping", "publish", "subscribe", "unsubscribe", "ack", "provide", "a
 
 
 class ServerSession(Session):
-    table = Table(
+    table = StateMachine(
         [
-            Row(S.NEW, "login", "_login", (S.CHECKING,), "the gateway decides"),
-            Row(S.NEW, ANY_FRAME, "_stranger", (S.CLOSED,), "refused 2, close"),
-            Row(S.CHECKING, "app response", "_decide", (S.READY, S.CLOSED), "reply; or refused, close"),
-            *(Row(S.READY, name, "_request", (S.READY,), "asked above") for name in _REQUESTS),
-            Row(S.READY, "reply", "_answer", (S.READY,), "answers what the pager was asked"),
-            Row(S.READY, "refused", "_answer", (S.READY,), "answers what the pager was asked"),
-            Row(S.READY, ANY_FRAME, "_unexpected", (S.CLOSED,), "refused 1, close"),
-            Row(S.READY, "app response", "_respond", (S.READY,), "reply or refused"),
-            Row(S.READY, "app notification", "_page", (S.READY,), "page"),
-            Row(S.READY, "app request", "_ask", (S.READY,), "ask"),
+            Transition(S.NEW, "login", "_login", (S.CHECKING,), "the gateway decides"),
+            Transition(S.NEW, ANY_FRAME, "_stranger", (S.CLOSED,), "refused 2, close"),
+            Transition(S.CHECKING, "app response", "_decide", (S.READY, S.CLOSED), "reply; or refused, close"),
+            *(Transition(S.READY, name, "_request", (S.READY,), "asked above") for name in _REQUESTS),
+            Transition(S.READY, "reply", "_answer", (S.READY,), "answers what the pager was asked"),
+            Transition(S.READY, "refused", "_answer", (S.READY,), "answers what the pager was asked"),
+            Transition(S.READY, ANY_FRAME, "_unexpected", (S.CLOSED,), "refused 1, close"),
+            Transition(S.READY, "app response", "_respond", (S.READY,), "reply or refused"),
+            Transition(S.READY, "app notification", "_page", (S.READY,), "page"),
+            Transition(S.READY, "app request", "_ask", (S.READY,), "ask"),
             *(
-                Row(state, event, do, (S.CLOSED,), says)
+                Transition(state, event, do, (S.CLOSED,), says)
                 for state in (S.NEW, S.CHECKING, S.READY)
                 for event, do, says in (
                     ("app fail", "_fail", "refused 1, close"),

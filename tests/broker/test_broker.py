@@ -7,7 +7,7 @@ import pytest
 from broker.conftest import Records
 from broker.peers import COMET, ESNP, UNSAYABLE, FakePeer, asking, notification, request, response
 from wirelake.broker.broker import Broker
-from wirelake.broker.delivery_notes import Record
+from wirelake.broker.delivery_log import Record
 from wirelake.errors import StorageError
 from wirelake.limits import BROKER_TOPIC_CHARS_MAX, BROKER_TOPICS_PER_REQUEST_MAX
 from wirelake.message import Device, Kind, Message, Op, Topic, control

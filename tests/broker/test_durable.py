@@ -7,8 +7,8 @@ import pytest
 
 from broker.conftest import Records
 from broker.peers import COMET, ESNP, MAGLINE, SEALED_COMET, UNSAYABLE, FakePeer
-from wirelake.broker.delivery_notes import Record
-from wirelake.broker.durable import DurableTopics
+from wirelake.broker.delivery_log import Record
+from wirelake.broker.topics_durable import DurableTopics
 from wirelake.errors import BusyError, StorageError
 from wirelake.limits import BROKER_CATCH_UP_ROWS, BROKER_SENT_RUNS, BROKER_SETTLE_S
 from wirelake.state.store import StateStore

@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from broker.peers import FakePeer, Habits
-from wirelake.broker import sharing as module
+from wirelake.broker import request_coalescer as module
+from wirelake.broker.notifier import Notifier
+from wirelake.broker.request_coalescer import RequestCoalescer
 from wirelake.broker.services import Call, Services
-from wirelake.broker.sharing import Sharing
-from wirelake.broker.telling import Telling
 from wirelake.errors import StateError
 from wirelake.limits import UPSTREAM_KEPT_BYTES_MAX, UPSTREAM_REQUESTS_OPEN_MAX
 from wirelake.message import Failure, FailureCode, Kind, Message, Operation, Topic
@@ -41,7 +41,7 @@ class Desk:
         self.sent: list[Message] = []
         self.away = False
         self.congested = False
-        self.sharing = Sharing(self._send, self._answer, lambda: self.congested, Telling(), keep_s)
+        self.sharing = RequestCoalescer(self._send, self._answer, lambda: self.congested, Notifier(), keep_s)
 
     def _send(self, message: Message) -> None:
         if self.away:

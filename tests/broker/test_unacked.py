@@ -1,17 +1,17 @@
 import itertools
 
-from wirelake.broker.unacked import Unacked
+from wirelake.broker.in_flight import InFlight
 
 RESEND_S = 32.0  # so that one run takes what is written within two seconds
 
 
-def span(unacked: Unacked, now_s: float) -> tuple[int, int] | None:
+def span(unacked: InFlight, now_s: float) -> tuple[int, int] | None:
     run = unacked.due(now_s, RESEND_S)
     return None if run is None else (run.first, run.last)
 
 
 def test_what_is_written_at_about_the_same_time_is_one_run() -> None:
-    unacked = Unacked()
+    unacked = InFlight()
     for position, at_s in enumerate((0.0, 1.0, 1.9, 2.5), start=1):
         unacked.written(position, position, at_s, RESEND_S)
     assert [(run.first, run.last) for run in unacked.fresh] == [(1, 3), (4, 4)]
@@ -20,7 +20,7 @@ def test_what_is_written_at_about_the_same_time_is_one_run() -> None:
 
 
 def test_the_number_of_runs_does_not_grow_with_what_is_written() -> None:
-    unacked = Unacked()
+    unacked = InFlight()
     for turn in range(10_000):
         now_s = turn * 0.05
         unacked.written(turn + 1, turn + 1, now_s, RESEND_S)
@@ -32,7 +32,7 @@ def test_the_number_of_runs_does_not_grow_with_what_is_written() -> None:
 
 
 def test_sent_again_it_waits_with_the_others_and_never_comes_early() -> None:
-    unacked = Unacked()
+    unacked = InFlight()
     unacked.written(1, 1, 0.0, RESEND_S)
     unacked.written(2, 2, 10.0, RESEND_S)
     sent: dict[int, list[float]] = {1: [0.0], 2: [10.0]}
@@ -50,7 +50,7 @@ def test_sent_again_it_waits_with_the_others_and_never_comes_early() -> None:
 
 
 def test_a_slice_leaves_the_rest_due() -> None:
-    unacked = Unacked()
+    unacked = InFlight()
     unacked.written(1, 10, 0.0, RESEND_S)
     run = unacked.due(40.0, RESEND_S)
     assert run is not None
@@ -64,17 +64,17 @@ def test_a_slice_leaves_the_rest_due() -> None:
 
 
 def test_with_everything_acked_nothing_is_left() -> None:
-    unacked = Unacked()
+    unacked = InFlight()
     unacked.written(1, 10, 0.0, RESEND_S)
     run = unacked.due(40.0, RESEND_S)
     assert run is not None
     unacked.resent(run, 10, None, 40.0)
     assert unacked.oldest_s is None
-    assert unacked == Unacked()
+    assert unacked == InFlight()
 
 
 def test_postponed_it_waits_once_more() -> None:
-    unacked = Unacked()
+    unacked = InFlight()
     unacked.written(1, 1, 0.0, RESEND_S)
     unacked.written(2, 2, 3.0, RESEND_S)
     unacked.written(3, 3, 30.0, RESEND_S)

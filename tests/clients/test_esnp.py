@@ -11,7 +11,7 @@ from gateway.running import HOST, WAIT_S, Running, running_gateway, until
 
 from wirelake.backoff import Backoff
 from wirelake.clients.esnp import EsnpClient
-from wirelake.clients.serving import Packets, ServiceError, ServiceRequest
+from wirelake.clients.serving import AnswerPackets, ServiceError, ServiceRequest
 from wirelake.errors import AnswerError, InputError, LateError, LostError, RefusedError, StateError, TranslationError
 from wirelake.limits import CLIENT_ANSWER_PACKETS_MAX
 
@@ -140,7 +140,7 @@ def test_an_answer_may_take_too_long(tmp_path: Path) -> None:
 
 def test_answers_in_several_messages(tmp_path: Path) -> None:
     async def handler(request: ServiceRequest) -> Any:
-        return Packets([[1], [2], [3]] if request.op == "lists" else [0] * (CLIENT_ANSWER_PACKETS_MAX + 1))
+        return AnswerPackets([[1], [2], [3]] if request.op == "lists" else [0] * (CLIENT_ANSWER_PACKETS_MAX + 1))
 
     async def work() -> None:
         async with gateway(tmp_path) as running, station(running) as client:

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from wirelake.backoff import Backoff
-from wirelake.clients.acks import Acks
+from wirelake.clients.acks import AckTracker
 from wirelake.clients.faults import Faults
 from wirelake.clients.inbox import Inbox
 from wirelake.clients.notification import Notification
@@ -101,7 +101,7 @@ def test_acks_are_gathered_while_one_is_under_way_and_repeated_after_a_loss() ->
                 raise fault
             acks.forget(ids)
 
-        acks = Acks(send, 3)
+        acks = AckTracker(send, 3)
         for number in range(6):
             acks.soon(str(number))
             await asyncio.sleep(0)
@@ -125,7 +125,7 @@ def test_acks_end_with_the_client() -> None:
         async def send(_: list[str]) -> None:
             raise StateError("closed")
 
-        acks = Acks(send, 3)
+        acks = AckTracker(send, 3)
         await acks.finish()
         acks.soon("1")
         await acks.finish()

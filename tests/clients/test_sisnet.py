@@ -12,8 +12,8 @@ from gateway.running import HOST, WAIT_S, Running, running_gateway, until
 
 from wirelake.backoff import Backoff
 from wirelake.broker.peer import Peer
-from wirelake.clients.feed import Feed
-from wirelake.clients.serving import Packets, ServiceError, ServiceRequest
+from wirelake.clients.feed import NotificationQueue
+from wirelake.clients.serving import AnswerPackets, ServiceError, ServiceRequest
 from wirelake.clients.sisnet import SisnetClient
 from wirelake.errors import AnswerError, InputError, LateError, LostError, RefusedError, StateError, TranslationError
 from wirelake.limits import CLIENT_ANSWER_PACKETS_MAX, CLIENT_SERVED_MAX
@@ -40,7 +40,7 @@ async def gateway(folder: Path, **options: Any) -> AsyncIterator[Running]:
         yield running
 
 
-async def next_of(feed: Feed) -> Any:
+async def next_of(feed: NotificationQueue) -> Any:
     async with asyncio.timeout(WAIT_S):
         return await anext(feed)
 
@@ -138,13 +138,13 @@ def test_who_subscribes_can_be_asked_too(tmp_path: Path) -> None:
 
 @both
 def test_answers_in_several_packets(tmp_path: Path, scheme: str) -> None:
-    answers: dict[str, Packets] = {
-        "lists": Packets([[[1, 2]], [[3, 4]], [[5, 6]]]),
-        "texts": Packets(["a", "b"]),
-        "bytes": Packets([b"a", b"b"]),
-        "mixed": Packets([1, {"a": 2}]),
-        "none": Packets([]),
-        "many": Packets([0] * (CLIENT_ANSWER_PACKETS_MAX + 1)),
+    answers: dict[str, AnswerPackets] = {
+        "lists": AnswerPackets([[[1, 2]], [[3, 4]], [[5, 6]]]),
+        "texts": AnswerPackets(["a", "b"]),
+        "bytes": AnswerPackets([b"a", b"b"]),
+        "mixed": AnswerPackets([1, {"a": 2}]),
+        "none": AnswerPackets([]),
+        "many": AnswerPackets([0] * (CLIENT_ANSWER_PACKETS_MAX + 1)),
     }
 
     async def handler(request: ServiceRequest) -> Any:

@@ -12,8 +12,8 @@ import msgspec
 from wirelake.address import Address
 from wirelake.config import default_settings, settings_type
 from wirelake.console.pages import PAGES
-from wirelake.gateway.door import Door
 from wirelake.gateway.gateway import Gateway
+from wirelake.gateway.transport.tcp import TcpListener
 from wirelake.message import COMMAND, DEVICES_SERVICE, EVERY_DEVICE, Device, Kind, Message, Operation
 from wirelake.protocols import registry
 from wirelake.protocols.jsontext import read_json
@@ -81,7 +81,7 @@ class Running:
             for protocol in registry.all_protocols()
             if setting in protocol.listeners
         ]
-        door = Door(self.gateway, protocol, setting, Address(HOST, port), carriers[0])
+        door = TcpListener(self.gateway, protocol, setting, Address(HOST, port), carriers[0])
         await door.open(None)
         self.gateway.doors[setting] = door
 

@@ -22,7 +22,7 @@ from wirelake.clients.apostol import ApostolDevice, DeviceError, DeviceRequest
 from wirelake.clients.comet import CometClient
 from wirelake.clients.esnp import EsnpClient
 from wirelake.clients.service import ServiceClient
-from wirelake.clients.serving import Packets, ServiceError, ServiceRequest
+from wirelake.clients.serving import AnswerPackets, ServiceError, ServiceRequest
 from wirelake.clients.sisnet import SisnetClient
 from wirelake.errors import TranslationError
 from wirelake.message import Kind, Message, Op, Operation, Topic, control
@@ -177,7 +177,7 @@ async def answer(request: ServiceRequest) -> Any:
         case b"nothing":
             return None
         case b"parts":
-            return Packets([b"one", b"two"])
+            return AnswerPackets([b"one", b"two"])
         case b"error":
             raise ServiceError("no luck")
         case b"silence" | b"leave":

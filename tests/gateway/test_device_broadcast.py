@@ -14,7 +14,7 @@ from gateway.running import HOST, Running, running_gateway, until
 from gateway.wire import Meter, StreamMeter, report
 from wirelake.clients.esnp import EsnpClient
 from wirelake.errors import AnswerError
-from wirelake.gateway import device_broadcast
+from wirelake.gateway.devices import broadcast as device_broadcast
 from wirelake.protocols.apostol.opcodes import SEALED
 
 BOTH = pytest.mark.parametrize("kind", [Meter, StreamMeter])

@@ -12,7 +12,7 @@ from gateway.running import HOST, WAIT_S, Running, running_gateway, until
 from gateway.test_redis_values import Line
 from gateway.wire import Phone
 from wirelake.clients.sisnet import SisnetClient
-from wirelake.gateway.connection import Connection
+from wirelake.gateway.transport.connection import Connection
 from wirelake.limits import STATE_PATTERN_BYTES_MAX
 from wirelake.protocols.comet import frames as comet
 from wirelake.protocols.redis.frames import Command

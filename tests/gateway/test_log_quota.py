@@ -10,9 +10,9 @@ import httpx
 from gateway.running import HOST, Running, running_gateway, until
 from gateway.test_hostile import device_socket, receipts, still_served
 from gateway.wire import Phone
-from wirelake.config import Limits
-from wirelake.gateway.admission import Admission, Slot
-from wirelake.gateway.log_quota import LogQuota
+from wirelake.config import LimitsSection
+from wirelake.gateway.auth.admission import Admission, Slot
+from wirelake.gateway.auth.log_quota import LogQuota
 from wirelake.limits import GATEWAY_QUOTA_BURST_S, GATEWAY_QUOTA_WAIT_S, KIB
 from wirelake.protocols.apostol.frames import Packet
 from wirelake.protocols.apostol.opcodes import FIRST, LAST
@@ -25,7 +25,7 @@ BURST = int(LITTLE["unauthenticated_records"] / 2 * GATEWAY_QUOTA_BURST_S)  # of
 
 
 def test_a_quota_is_one_for_each_address_and_one_in_all() -> None:
-    quota = LogQuota(Limits(**LITTLE), 0.0)
+    quota = LogQuota(LimitsSection(**LITTLE), 0.0)
     assert all(quota.admits("a", 10, 0.0) for _ in range(BURST))
     assert not quota.admits("a", 10, 0.0)
     assert all(quota.admits("b", 10, 0.0) for _ in range(BURST))
@@ -35,7 +35,7 @@ def test_a_quota_is_one_for_each_address_and_one_in_all() -> None:
 
 
 def test_a_quota_of_bytes() -> None:
-    quota = LogQuota(Limits(unauthenticated_log_bytes=200), 0.0)
+    quota = LogQuota(LimitsSection(unauthenticated_log_bytes=200), 0.0)
     assert quota.admits("a", 1000, 0.0)
     assert not quota.admits("a", 1, 0.0)
     assert quota.admits("a", 100, 1.0)
@@ -43,7 +43,7 @@ def test_a_quota_of_bytes() -> None:
 
 
 def test_what_a_login_took_is_given_back() -> None:
-    admission = Admission(Limits(**LITTLE), lambda: 0.0)
+    admission = Admission(LimitsSection(**LITTLE), lambda: 0.0)
     for _ in range(10 * BURST):
         slot = admission.enter("a:1")
         assert isinstance(slot, Slot)

@@ -12,10 +12,10 @@ from gateway.http.calling import Calling, calling
 from gateway.running import Running, hashed, running_gateway, until
 from gateway.wire import Phone
 from wirelake.errors import BusyError, InputError
-from wirelake.gateway import logins as logins_module
-from wirelake.gateway.login_failures import LoginFailures
-from wirelake.gateway.logins import Verdict
-from wirelake.gateway.slow_checks import SlowChecks
+from wirelake.gateway.auth import logins as logins_module
+from wirelake.gateway.auth.login_failures import LoginFailures
+from wirelake.gateway.auth.logins import Verdict
+from wirelake.gateway.auth.slow_checks import SlowChecks
 from wirelake.limits import (
     GATEWAY_LOGIN_FORGET_S,
     GATEWAY_LOGINS_PER_NAME_MAX,
@@ -213,7 +213,7 @@ def test_failures_delay_one_name_from_one_address() -> None:
 
 
 def test_failures_are_bounded_however_long_names_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wirelake.gateway.login_failures.GATEWAY_FAILED_LOGINS_KEPT_MAX", 100)
+    monkeypatch.setattr("wirelake.gateway.auth.login_failures.GATEWAY_FAILED_LOGINS_KEPT_MAX", 100)
     failures = LoginFailures(lambda: 0.0)
     for number in range(1000):
         key = failures.key(HERE, f"{number}" * 10_000)

@@ -7,7 +7,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Origin
 
 from gateway.running import HOST, running_gateway
-from wirelake.gateway.origins import origin_allowed
+from wirelake.gateway.transport.origins import origin_allowed
 
 WEBSOCKET = "127.0.0.1:7329"
 

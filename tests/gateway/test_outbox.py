@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 from wirelake.commit import Commit
 from wirelake.errors import StorageError
-from wirelake.gateway.gate import Gate
-from wirelake.gateway.outbox import Outbox
+from wirelake.gateway.transport.commit_barrier import CommitBarrier
+from wirelake.gateway.transport.outbox import Outbox
 
 Story = Callable[[Outbox, list[bytes], list[StorageError]], Awaitable[None]]
 
@@ -15,7 +15,7 @@ def tell(story: Story) -> None:
     async def run() -> None:
         sent: list[bytes] = []
         refused: list[StorageError] = []
-        await story(Outbox(Gate(), sent.append, refused.append), sent, refused)
+        await story(Outbox(CommitBarrier(), sent.append, refused.append), sent, refused)
 
     asyncio.run(run())
 

@@ -14,7 +14,7 @@ from gateway.running import HOST, Running, running_gateway, until
 from gateway.wire import Meter, Phone, report
 from wirelake.config import Settings, settings_type
 from wirelake.errors import InputError
-from wirelake.gateway.reloading import Reloaded, reload
+from wirelake.gateway.reload import Reloaded, reload
 from wirelake.log.segments.settings import RetentionLimits
 from wirelake.protocols.apostol.opcodes import SEALED
 from wirelake.protocols.comet import frames

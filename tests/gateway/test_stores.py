@@ -22,7 +22,7 @@ from wirelake.log.segments.high_watermark import read_data_id, write_data_id
 from wirelake.log.segments.reader import LogReader
 from wirelake.log.segments.settings import LogSettings
 from wirelake.message import GATEWAY_SERVICE, Kind, Message, Op, Operation
-from wirelake.protocols.bundle import Bundle
+from wirelake.protocols.publish_batch import PublishBatch
 from wirelake.state.store import StateStore
 
 BEFORE_IDS = Path(__file__).parent / "folders" / "folder-without-id.tar.xz"
@@ -122,7 +122,7 @@ class Subscriber:
         self._gateway.broker.handle(self, message, self._gateway.now_s(), self._gateway.now_ms())
 
 
-class Several(Bundle):
+class Several(PublishBatch):
     def contents(self) -> list[bytes]:
         return self.frames
 

@@ -12,9 +12,9 @@ import pytest
 from gateway.added import added_protocols, example
 from gateway.phones import run
 from gateway.running import HOST, WAIT_S, Running, running_gateway, until
-from wirelake.gateway import udp
-from wirelake.gateway.listeners import SharedPort
-from wirelake.gateway.udp import UdpListener
+from wirelake.gateway.transport import udp
+from wirelake.gateway.transport.listeners import SharedPort
+from wirelake.gateway.transport.udp import UdpListener
 from wirelake.protocols.frame import Sender
 
 pager, beacon = example("pager"), example("beacon")

@@ -13,7 +13,7 @@ from websockets.utils import accept_key
 
 from gateway import authors
 from gateway.running import HOST, WAIT_S, running_gateway
-from wirelake.gateway.unmasked import Masking
+from wirelake.gateway.transport.websocket_masks import Masking
 
 LOGIN = b'in:{"command":"login","ask":{"name":"terminal","password":"t0ken"}}'
 HANDSHAKE = (

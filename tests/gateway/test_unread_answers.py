@@ -10,7 +10,7 @@ import pytest
 from gateway.certificates import make_certificate
 from gateway.running import HOST, WAIT_S, Running, running_gateway, until
 from gateway.test_turns import trusting
-from wirelake.gateway.connection import Connection
+from wirelake.gateway.transport.connection import Connection
 from wirelake.limits import KIB, MIB
 from wirelake.protocols.redis.frames import Command
 

@@ -16,7 +16,7 @@ from gateway.upstreams import GATEWAY, SUB, UNSUB, connected, upstream
 from gateway.web_terminal import IDENTITY, WebTerminal
 from wirelake.errors import InputError
 from wirelake.gateway import upstream as module
-from wirelake.gateway.reloading import reload
+from wirelake.gateway.reload import reload
 from wirelake.protocols.session import Closing
 from wirelake.protocols.sisnet.settings import Settings
 from wirelake.protocols.sisnet.sizes import sized

@@ -8,7 +8,7 @@ from wirelake.errors import ProtocolError, StateError
 from wirelake.message import Kind, Message
 from wirelake.protocols.frame import Frame
 from wirelake.protocols.session import Closing, Session, Step
-from wirelake.protocols.table import ANY_FRAME, Row, Table
+from wirelake.protocols.state_machine import ANY_FRAME, StateMachine, Transition
 
 
 class Lamp(Enum):
@@ -26,15 +26,15 @@ class Kick(Frame, frozen=True):
 
 
 class LampSession(Session):
-    table = Table(
+    table = StateMachine(
         [
-            Row(Lamp.DARK, "switch", "_switch", (Lamp.LIT,), "it lights"),
-            Row(Lamp.DARK, "app event", "_switch", (Lamp.LIT,), "it lights"),
-            Row(Lamp.LIT, "switch", "_switch", (Lamp.DARK, Lamp.BROKEN), "it goes out"),
-            Row(Lamp.LIT, ANY_FRAME, "_break", (Lamp.BROKEN,), "it breaks"),
-            Row(Lamp.LIT, "clock burn", "_break", (Lamp.BROKEN,), "it burns through"),
-            Row(Lamp.LIT, "clock silence", "_break", (Lamp.BROKEN,), "forgotten"),
-            Row(Lamp.LIT, "app goodbye", "_break", (Lamp.BROKEN,), "unscrewed"),
+            Transition(Lamp.DARK, "switch", "_switch", (Lamp.LIT,), "it lights"),
+            Transition(Lamp.DARK, "app event", "_switch", (Lamp.LIT,), "it lights"),
+            Transition(Lamp.LIT, "switch", "_switch", (Lamp.DARK, Lamp.BROKEN), "it goes out"),
+            Transition(Lamp.LIT, ANY_FRAME, "_break", (Lamp.BROKEN,), "it breaks"),
+            Transition(Lamp.LIT, "clock burn", "_break", (Lamp.BROKEN,), "it burns through"),
+            Transition(Lamp.LIT, "clock silence", "_break", (Lamp.BROKEN,), "forgotten"),
+            Transition(Lamp.LIT, "app goodbye", "_break", (Lamp.BROKEN,), "unscrewed"),
         ]
     )
 

@@ -3,7 +3,7 @@ from collections.abc import Callable
 from broker.peers import ESNP, FakePeer
 
 from wirelake.broker.peer import Peer
-from wirelake.services.packets import Packets, Sending
+from wirelake.services.packets import PacketQueue, Sending
 
 
 class Clock:
@@ -22,8 +22,8 @@ class Clock:
         return [delay_s for delay_s, _ in due]
 
 
-def asked(peer: FakePeer, count: int, sent: list[str], name: str) -> Packets:
-    return Packets(peer, count, lambda following: sent.append(f"{name}{following}"))
+def asked(peer: FakePeer, count: int, sent: list[str], name: str) -> PacketQueue:
+    return PacketQueue(peer, count, lambda following: sent.append(f"{name}{following}"))
 
 
 def test_one_packet_a_turn_and_one_answer_after_the_other() -> None:

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from gateway.running import HOST, Running, running_gateway, until
 
-from wirelake.cli.api import Api
+from wirelake.cli.api import ApiClient
 from wirelake.errors import AnswerError, InputError
 from wirelake.simulator.fleet import fleet
 from wirelake.simulator.habits import acts
 from wirelake.simulator.limits import SIMULATOR_TOPICS
-from wirelake.simulator.report import Counts, Report
+from wirelake.simulator.report import Report, SimulationCounts
 from wirelake.simulator.simulation import DOORS, MEMBERS, Plan, simulate
 from wirelake.simulator.topics import topic
 from wirelake.simulator.world import NetworkFaults, World
@@ -48,7 +48,7 @@ class Watched:
 def world_of(running: Running, **rest: Any) -> World:
     settings = running.gateway.settings
     listen = msgspec.structs.replace(settings.listen, http=f"{HOST}:{running.port('http')}")
-    api = Api(msgspec.structs.replace(settings, listen=listen))
+    api = ApiClient(msgspec.structs.replace(settings, listen=listen))
     return World(http=api.ask, doors={name: (HOST, running.port(name)) for name in running.gateway.doors}, **rest)
 
 
@@ -57,10 +57,12 @@ def planned(plan: Plan) -> Counter[tuple[str, str]]:
     return Counter((places[act.member].protocol, act.kind) for act in acts(places, plan.rate, plan.seconds, plan.seed))
 
 
-def of(report: Report, kind: str) -> Counts:
+def of(report: Report, kind: str) -> SimulationCounts:
     """Of all protocols together."""
     every = [kinds[kind] for kinds in report.counts.values() if kind in kinds]
-    return Counts(*(sum(getattr(each, name) for each in every) for name in Counts.__struct_fields__))
+    return SimulationCounts(
+        *(sum(getattr(each, name) for each in every) for name in SimulationCounts.__struct_fields__)
+    )
 
 
 def check_against_the_log(running: Running, report: Report, plan: Plan) -> None:

@@ -13,14 +13,14 @@ from typing import Final
 from msgspec import ValidationError, convert
 from msgspec.structs import replace
 
-from wirelake.broker.delivery_notes import Record
-from wirelake.broker.durable import DurableTopics
-from wirelake.broker.feed import as_message
+from wirelake.broker.consumer import as_message
+from wirelake.broker.delivery_log import Record
 from wirelake.broker.jobs import AtOnce, Job, Jobs
-from wirelake.broker.live import LiveNames
-from wirelake.broker.peer import Peer, Watcher
+from wirelake.broker.notifier import Notifier
+from wirelake.broker.peer import Peer, PeerObserver
 from wirelake.broker.services import ANSWERED, ROUTED, Services, failed
-from wirelake.broker.telling import Telling
+from wirelake.broker.topics_durable import DurableTopics
+from wirelake.broker.topics_live import LiveTopics
 from wirelake.cleanup import clean_up
 from wirelake.commit import Commit
 from wirelake.errors import EncodeError, InputError, StateError, StorageError, TranslationError
@@ -49,7 +49,7 @@ from wirelake.message import (
     content_of,
     control_op,
 )
-from wirelake.protocols.bundle import Bundle
+from wirelake.protocols.publish_batch import PublishBatch
 from wirelake.protocols.session import Closing
 from wirelake.state.notifications import BacklogLimits, StoredNotification
 from wirelake.state.store import StateStore
@@ -78,14 +78,14 @@ class Broker:
         call_s: float = BROKER_CALL_S,
         record_published: RecordPublished | None = None,
     ) -> None:
-        self.telling = Telling()
-        self.live = LiveNames(self.telling, conflate=conflate)
+        self.telling = Notifier()
+        self.live = LiveTopics(self.telling, conflate=conflate)
         self.durable = DurableTopics(state.topics, record, self.telling, resend_s, implicit_ack_s)
         self.services = Services(self.telling)
         self.builtin: dict[str, Builtin] = {}
         self.jobs: Jobs = AtOnce()
         self.fetch: Builtin | None = None  # serves what is to be fetched by HTTP, whatever its service
-        self.watchers: list[Watcher] = []  # services of the gateway's own that remember peers
+        self.watchers: list[PeerObserver] = []  # services of the gateway's own that remember peers
         self.devices: dict[str, Peer] = {}  # serial → its session
         self._state = state
         self._record = record
@@ -183,7 +183,7 @@ class Broker:
         self._record_published([kept], retain)
         return as_message(kept), commit
 
-    def publish_bundle(self, peer: Peer, correlation: str, bundle: Bundle, now_ms: int) -> None:
+    def publish_bundle(self, peer: Peer, correlation: str, bundle: PublishBatch, now_ms: int) -> None:
         """Many on one durable topic; the answer is for each of them."""
         try:
             kept, commit = self.durable.publish_many([(bundle.topic, bundle.contents(), peer.identity)], now_ms)

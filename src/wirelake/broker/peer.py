@@ -66,7 +66,7 @@ class Peer(Protocol):
         ...
 
 
-class Watcher(Protocol):
+class PeerObserver(Protocol):
     """Somebody who remembers peers, and has to know what becomes of them."""
 
     def left(self, peer: Peer) -> None:

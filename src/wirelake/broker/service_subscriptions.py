@@ -9,8 +9,8 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
+from wirelake.broker.notifier import Notifier
 from wirelake.broker.peer import Peer
-from wirelake.broker.telling import Telling
 from wirelake.cleanup import clean_up
 from wirelake.errors import FullError
 from wirelake.limits import BROKER_SUBSCRIPTIONS_MAX, BROKER_SUBSCRIPTIONS_PER_PEER_MAX
@@ -31,7 +31,7 @@ class ServiceSubscription(Struct, eq=False, frozen=True):
 
 
 class ServiceSubscriptions:
-    def __init__(self, telling: Telling) -> None:
+    def __init__(self, telling: Notifier) -> None:
         self.cut = 0  # slow subscribers cut off
         self._telling = telling
         self._by_correlation: dict[str, ServiceSubscription] = {}  # the provider's

@@ -15,9 +15,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from wirelake.broker.notifier import Notifier
 from wirelake.broker.peer import Peer
 from wirelake.broker.service_subscriptions import ServiceSubscription, ServiceSubscriptions, stop_pushes
-from wirelake.broker.telling import Telling
 from wirelake.cleanup import clean_up
 from wirelake.errors import EncodeError, FullError, StateError, StorageError, TranslationError
 from wirelake.limits import (
@@ -54,8 +54,8 @@ class Call(Struct, eq=False):
 
 
 class Services:
-    def __init__(self, telling: Telling | None = None) -> None:
-        self.subscriptions = ServiceSubscriptions(telling or Telling())
+    def __init__(self, telling: Notifier | None = None) -> None:
+        self.subscriptions = ServiceSubscriptions(telling or Notifier())
         self.timeouts = 0
         self.hop: Hop = _untold
         self.absent: dict[str, str] = {}  # service → why it has no provider, where that is known

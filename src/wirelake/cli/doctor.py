@@ -16,12 +16,12 @@ from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
 
-from wirelake.cli.needs import missing, missing_for_pipeline
+from wirelake.cli.dependencies import missing, missing_for_pipeline
 from wirelake.cli.options import settings_options
 from wirelake.cli.pidfile import running
 from wirelake.config import Settings, load
 from wirelake.errors import WirelakeError
-from wirelake.gateway.examining import examine_stores
+from wirelake.gateway.store_check import examine_stores
 from wirelake.limits import MIB
 from wirelake.pipeline.spark.java import find_java
 from wirelake.protocols import registry

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from wirelake.cli.dependencies import need_pipeline
 from wirelake.cli.log import moment
 from wirelake.cli.logformat import start_logging
-from wirelake.cli.needs import need_pipeline
 from wirelake.cli.options import settings_options
 from wirelake.cli.rules import rules_of
 from wirelake.config import load

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from itertools import islice
 
 from wirelake.backoff import Backoff
-from wirelake.clients.acks import Acks
+from wirelake.clients.acks import AckTracker
 from wirelake.clients.notification import Notification, notification_of
 from wirelake.clients.stream import StreamClient
 from wirelake.errors import InputError, LateError, LostError, StateError
@@ -69,7 +69,7 @@ class CometClient(StreamClient):
         self._settings = settings
         self._random = random
         self._missed = False  # something may wait for get_message_list
-        self._acks = Acks(self._ack, COMET_WRITE_COUNT_MAX)
+        self._acks = AckTracker(self._ack, COMET_WRITE_COUNT_MAX)
 
     # For users
 

@@ -5,7 +5,7 @@ What it reported in the past is in the tables, which are the admin's to see.
 
 from wirelake.console.page import Context, page
 from wirelake.gateway.http.errors import ApiError
-from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.request_context import RequestContext
 from wirelake.lake.query import is_written
 from wirelake.lake.tables import DEVICE_COMMANDS, DEVICE_LATEST, READINGS
 from wirelake.limits import HTTP_COMMAND_MS, HTTP_COMMAND_MS_MAX
@@ -13,11 +13,11 @@ from wirelake.protocols import registry
 from wirelake.protocols.protocol import DeviceCodes
 
 
-async def view(exchange: Exchange) -> Context:
+async def view(exchange: RequestContext) -> Context:
     return {"data": _data(exchange), "after": exchange.query("after")}
 
 
-async def view_one(exchange: Exchange) -> Context:
+async def view_one(exchange: RequestContext) -> Context:
     gateway, serial = exchange.gateway, exchange.path("serial")
     if gateway.state.devices.find(serial) is None and serial not in gateway.devices.peers:
         raise ApiError(404, f"there is no device {serial[:64]!r}")
@@ -47,7 +47,7 @@ def device_protocols() -> list[str]:
     ]
 
 
-def _data(exchange: Exchange) -> Context:
+def _data(exchange: RequestContext) -> Context:
     lake = exchange.gateway.folder / "lake"
     tables = [table.name for table in (DEVICE_LATEST, READINGS, DEVICE_COMMANDS) if is_written(lake, table)]
     return {

@@ -2,11 +2,11 @@
 
 from wirelake.console.devices import device_protocols
 from wirelake.console.page import Context, page
-from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.request_context import RequestContext
 from wirelake.protocols import registry
 
 
-async def view(exchange: Exchange) -> Context:
+async def view(exchange: RequestContext) -> Context:
     protocols = [*(protocol.name for protocol in registry.all_protocols()), "http"]
     return {
         "data": {

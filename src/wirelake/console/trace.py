@@ -5,8 +5,8 @@ from typing import Final
 from wirelake.console.devices import device_protocols
 from wirelake.console.page import Context, page
 from wirelake.gateway.http.errors import ApiError
-from wirelake.gateway.http.exchange import Exchange
-from wirelake.gateway.http.messages import traced
+from wirelake.gateway.http.request_context import RequestContext
+from wirelake.gateway.http.routes.messages import traced
 from wirelake.protocols import registry
 from wirelake.tracing.timeline import TraceEvent
 
@@ -27,7 +27,7 @@ ICONS: Final = {
 _OTHER: Final = "·"
 
 
-async def view(exchange: Exchange) -> Context:
+async def view(exchange: RequestContext) -> Context:
     wanted = exchange.query("id").strip()
     protocols = {protocol.name for protocol in registry.all_protocols()}
     context: Context = {

@@ -20,28 +20,28 @@ from wirelake.clock import SteadyClock
 from wirelake.commit import Commit
 from wirelake.config import Settings
 from wirelake.errors import ProtocolError, StorageError
-from wirelake.gateway.admission import Admission, host_of
-from wirelake.gateway.builtin import Builtin
-from wirelake.gateway.connection import Connection
+from wirelake.gateway.auth.admission import Admission, host_of
+from wirelake.gateway.auth.keys import KeyFiles
+from wirelake.gateway.auth.logins import Logins
+from wirelake.gateway.auth.resumption import SessionResumption
+from wirelake.gateway.builtin_services import BuiltinServices
 from wirelake.gateway.counters import Counters
-from wirelake.gateway.device_peer import DevicePeer
-from wirelake.gateway.devices import Devices
-from wirelake.gateway.fair_queue import FairQueue
+from wirelake.gateway.devices.peer import DevicePeer
+from wirelake.gateway.devices.sessions import DeviceSessions
 from wirelake.gateway.fetch.fetcher import Fetcher
-from wirelake.gateway.gate import Gate
-from wirelake.gateway.http.door import HttpDoor
+from wirelake.gateway.http.listener import HttpListener
 from wirelake.gateway.http.route import Route
 from wirelake.gateway.jobs import Jobs
-from wirelake.gateway.keys import Keys
-from wirelake.gateway.listeners import AnyListener, new_listener
-from wirelake.gateway.logins import Logins
 from wirelake.gateway.recorder import Recorded, Recorder
-from wirelake.gateway.resuming import Resuming
-from wirelake.gateway.stalls import Stalls
 from wirelake.gateway.stores import Stores, open_stores
 from wirelake.gateway.timers import Timers
-from wirelake.gateway.tls import tls_context
-from wirelake.gateway.upstreams import Upstreams
+from wirelake.gateway.transport.commit_barrier import CommitBarrier
+from wirelake.gateway.transport.connection import Connection
+from wirelake.gateway.transport.fair_queue import FairQueue
+from wirelake.gateway.transport.listeners import AnyListener, new_listener
+from wirelake.gateway.transport.stalls import Stalls
+from wirelake.gateway.transport.tls import tls_context
+from wirelake.gateway.upstream.upstreams import Upstreams
 from wirelake.limits import (
     GATEWAY_COUNTERS_EVERY_S,
     GATEWAY_LOG_BEHIND,
@@ -54,8 +54,8 @@ from wirelake.limits import (
 from wirelake.log.segments.settings import LogSettings
 from wirelake.message import TRACE, FailureCode, Kind, Message, Op, Topic, control_op
 from wirelake.protocols import registry
-from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.protocol import Refusal, SecondSession
+from wirelake.protocols.publish_batch import PublishBatch
 from wirelake.protocols.session import LOGIN, Closing
 from wirelake.state.store import Sweeper
 from wirelake.state.subscriptions import SweepResult
@@ -85,7 +85,7 @@ class Gateway:
         self.folder = Path(settings.data)
         self.counters = Counters()
         self.connections: dict[str, Connection] = {}
-        self.doors: dict[str, AnyListener | HttpDoor] = {}
+        self.doors: dict[str, AnyListener | HttpListener] = {}
         self.clock = SteadyClock()
         self.started_ms = self.now_ms()
         self._prefix = os.urandom(3).hex()  # of this run: session ids are never used twice
@@ -100,7 +100,7 @@ class Gateway:
     async def open(self) -> None:
         self._loop = loop = asyncio.get_running_loop()
         self.now_s = loop.time
-        self.keys = Keys(self.folder / "keys")
+        self.keys = KeyFiles(self.folder / "keys")
         chosen = self.settings.log
         self.log_settings = LogSettings(
             fsync=chosen.fsync,
@@ -123,7 +123,7 @@ class Gateway:
 
     async def _open_rest(self) -> None:
         settings = self.settings
-        self.gate = Gate()
+        self.gate = CommitBarrier()
         self.queue = FairQueue(self._loop.call_soon)
         limits = settings.limits
         self.stalls = Stalls(self.later, self.now_s, limits.stall_s, limits.unread_bytes)
@@ -153,10 +153,10 @@ class Gateway:
         self.jobs = Jobs(self)
         self.broker.watchers.append(self.jobs)
         self.broker.jobs = self.jobs
-        self.builtin = Builtin(self)
+        self.builtin = BuiltinServices(self)
         self.broker.services.hop = self._tell_hop
-        self.resuming = Resuming(self)
-        self.devices = Devices(self)
+        self.resuming = SessionResumption(self)
+        self.devices = DeviceSessions(self)
         self.spawn(self.devices.seals.run())
         self.upstreams = Upstreams(self)
         self.fetcher = Fetcher(self)
@@ -176,7 +176,7 @@ class Gateway:
                     self.doors[setting] = door
         address = settings.address("http")
         if address is not None:
-            http_door = HttpDoor(self, address)
+            http_door = HttpListener(self, address)
             await http_door.open(tls)
             self.doors["http"] = http_door
         self.upstreams.apply(settings)
@@ -206,7 +206,7 @@ class Gateway:
         for connection in list(self.connections.values()):
             connection.abort()
         http_door = self.doors.get("http")
-        if isinstance(http_door, HttpDoor):
+        if isinstance(http_door, HttpListener):
             await http_door.finish()
         for task in self._tasks:
             task.cancel()
@@ -333,7 +333,7 @@ class Gateway:
         fields = {"hop": hop, "at_ms": self.now_ms(), "node": who or self.log_settings.node}
         asker.say(Message(kind=Kind.EVENT, name=TRACE, correlation=correlation, fields=fields))
 
-    def heard_bundle(self, peer: Connection, correlation: str, bundle: Bundle) -> None:
+    def heard_bundle(self, peer: Connection, correlation: str, bundle: PublishBatch) -> None:
         """The same, of many publishes on one durable topic."""
         self.broker.publish_bundle(peer, correlation, bundle, self.now_ms())
         self.flush_soon()

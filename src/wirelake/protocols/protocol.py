@@ -18,7 +18,7 @@ from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.session import Session
 from wirelake.protocols.settings import ProtocolSettings
 from wirelake.protocols.splitter import Splitter
-from wirelake.protocols.table import Table
+from wirelake.protocols.state_machine import StateMachine
 from wirelake.protocols.translation import Loss
 from wirelake.protocols.tree import Tree
 from wirelake.protocols.upstream import UpstreamSettings
@@ -101,7 +101,7 @@ class Protocol(Struct, frozen=True):
     settings: type[ProtocolSettings] = ProtocolSettings
     server_session: Callable[[SessionContext], Session] | None = None
     client_session: type[Session] | None = None
-    state_machines: Mapping[Sender, Table] = MappingProxyType({})  # of the sessions, drawn into the docs
+    state_machines: Mapping[Sender, StateMachine] = MappingProxyType({})  # of the sessions, drawn into the docs
     server_splitter: Callable[[Any, Carrier], Splitter] | None = None  # limits from the settings; else `splitter`
     refusal_codes: Mapping[Refusal, int] = MappingProxyType({})  # in the protocol's own numbers; else 0
     second_session: Callable[[Any], SecondSession] = lambda _settings: "allow"  # of an identity that has one

@@ -13,9 +13,9 @@ from msgspec import Struct, field
 
 from wirelake.errors import ProtocolError, StateError
 from wirelake.message import Kind, Message, control_op
-from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.frame import Frame, Sender
-from wirelake.protocols.table import Row, Table
+from wirelake.protocols.publish_batch import PublishBatch
+from wirelake.protocols.state_machine import StateMachine, Transition
 
 SILENCE = "silence"
 LOGIN = "login"
@@ -57,7 +57,7 @@ class Session:
     """
 
     __slots__ = ("deadlines", "heard_s", "idle_s", "state")
-    table: ClassVar[Table]
+    table: ClassVar[StateMachine]
     acknowledges: ClassVar[bool] = False  # whether the peer acks notifications; else the broker does it for the peer
     fetches: ClassVar[bool] = False  # whether it asks for what it missed; else that is sent when it subscribes
     keeps_wire: ClassVar[bool] = True  # whether the log has frames as on the wire; else as `kept` gives them
@@ -152,15 +152,15 @@ class Session:
         """A notification as its audience is told of it; changes nothing in the session."""
         raise StateError(f"{type(self).__name__} has no audience")
 
-    def skim(self, frames: list[bytes], start: int) -> Bundle | None:
+    def skim(self, frames: list[bytes], start: int) -> PublishBatch | None:
         """The run of frames from `start` on that can be passed on without being read one by one, if there is one."""
         return None
 
-    def skimmed(self, bundle: Bundle, reached: int) -> bytes:
+    def skimmed(self, bundle: PublishBatch, reached: int) -> bytes:
         """The answer to each frame of the bundle, which reached so many subscribers."""
         raise StateError(f"{type(self).__name__} skims nothing")
 
-    def ask(self, bundle: Bundle) -> str:
+    def ask(self, bundle: PublishBatch) -> str:
         """All frames of the bundle together are a question for those above: its correlation. One answer is for each."""
         raise StateError(f"{type(self).__name__} skims nothing")
 
@@ -188,12 +188,12 @@ class Session:
         row = self.table.find(self.state, event)
         return Step() if row is None else self._run(row, argument, now_s)
 
-    def _run(self, row: Row, argument: Any, now_s: float) -> Step:
+    def _run(self, row: Transition, argument: Any, now_s: float) -> Step:
         step = Step()
         self._apply(row, argument, now_s, step)
         return step
 
-    def _apply(self, row: Row, argument: Any, now_s: float, step: Step) -> None:
+    def _apply(self, row: Transition, argument: Any, now_s: float, step: Step) -> None:
         if len(row.then) == 1:
             self.state = row.then[0]
         getattr(self, row.do)(argument, now_s, step)

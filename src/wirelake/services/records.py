@@ -32,7 +32,7 @@ from wirelake.message import LAYOUT, PACKED, ROWS, FailureCode, Kind, Message, O
 from wirelake.protocols import registry
 from wirelake.protocols.jsontext import write_json
 from wirelake.services.followers import Follower, Followers, Series
-from wirelake.services.packets import Packets, Sending
+from wirelake.services.packets import PacketQueue, Sending
 from wirelake.services.selection import Format, Names, Selection, read_names, read_sdbs, read_selection
 from wirelake.services.tables import LooseTable, PackedTable, read_layout, table_of
 from wirelake.state.records import ALL, SeriesRecord, SeriesStore, position_before
@@ -200,7 +200,7 @@ class RecordService:
 
         packets = -(-count // a_packet)
         self._sending.start(
-            Packets(peer, packets, lambda following: _or_refuse(peer, message, lambda: send(following)))
+            PacketQueue(peer, packets, lambda following: _or_refuse(peer, message, lambda: send(following)))
         )
 
     def _read(self, message: Message, dataset: str, selection: Selection) -> Slices[Message]:

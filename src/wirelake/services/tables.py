@@ -21,7 +21,7 @@ LOOSE: Final = "J"  # the type of a field that holds any JSON value
 Row = Sequence[Any]
 
 
-class Table(Protocol):
+class StoredTable(Protocol):
     layout: Layout
     names: tuple[str, ...]
 

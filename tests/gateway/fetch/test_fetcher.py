@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from gateway.certificates import make_certificate
 from gateway.running import HOST, Running, running_gateway, until
 from gateway.web_terminal import IDENTITY, WebTerminal
-from wirelake.config import Fetch
+from wirelake.config import FetchSection
 from wirelake.errors import InputError
-from wirelake.gateway.reloading import reload
+from wirelake.gateway.reload import reload
 
 Serve = Callable[[bytes, bytes, asyncio.StreamWriter], Awaitable[None]]  # head, body, where to answer
 
@@ -351,11 +351,11 @@ def test_the_list_changes_with_a_reload_or_not_at_all(tmp_path: Path) -> None:
         ):
             gateway, url = running.gateway, f"http://{HOST}:{port}/"
             assert (await fetch(terminal, url))["ans"] == -1
-            for bad in (Fetch(allow=(url, "nonsense")), Fetch(allow=(url,), ca="/nowhere")):
+            for bad in (FetchSection(allow=(url, "nonsense")), FetchSection(allow=(url,), ca="/nowhere")):
                 with pytest.raises(InputError, match="fetch"):
                     reload(gateway, replace(gateway.settings, fetch=bad))
             assert (await fetch(terminal, url))["ans"] == -1
-            reload(gateway, replace(gateway.settings, fetch=Fetch(allow=(url,))))
+            reload(gateway, replace(gateway.settings, fetch=FetchSection(allow=(url,))))
             assert await fetch(terminal, url) == {"ans": 3, "msg": []}
 
     asyncio.run(story())

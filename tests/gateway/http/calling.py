@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 
 from gateway.running import HOST, WAIT_S, Running, running_gateway
-from wirelake.gateway.http.api import Api
-from wirelake.gateway.http.door import HttpDoor
+from wirelake.gateway.http.api import HttpApi
+from wirelake.gateway.http.listener import HttpListener
 from wirelake.message import Kind, Message
 from wirelake.protocols.session import Closing
 
@@ -28,9 +28,9 @@ class Calling(Running):
         self.admin_token = running.gateway.keys.admin_token()
 
     @property
-    def api(self) -> Api:
+    def api(self) -> HttpApi:
         door = self.gateway.doors["http"]
-        assert isinstance(door, HttpDoor)
+        assert isinstance(door, HttpListener)
         return door.api
 
     async def call(

@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from gateway.http.calling import BOB, Calling, run
-from wirelake.config import Listen
+from wirelake.config import ListenSection
 from wirelake.gateway.http.auth import is_loopback
 from wirelake.gateway.http.route import Access
-from wirelake.gateway.http.routes import ROUTES
+from wirelake.gateway.http.routing import ROUTES
 
 PUBLISH = ("POST", "/api/topics/%40news/notifications", {"content": "x"})
 
@@ -129,7 +129,7 @@ def test_an_open_gateway_still_keeps_what_is_the_admins(tmp_path: Path) -> None:
     run(tmp_path, test, auth={"open": True})
 
 
-LOOPBACK = {**dict.fromkeys(Listen.__struct_fields__, "off"), "http": "127.0.0.1:0"}
+LOOPBACK = {**dict.fromkeys(ListenSection.__struct_fields__, "off"), "http": "127.0.0.1:0"}
 EVERYWHERE = {**LOOPBACK, "http": "0.0.0.0:0"}
 
 

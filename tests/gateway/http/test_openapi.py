@@ -9,7 +9,7 @@ from gateway.http.calling import Calling, run
 from wirelake.gateway.http.errors import CODES
 from wirelake.gateway.http.openapi import describe
 from wirelake.gateway.http.route import Route
-from wirelake.gateway.http.routes import ROUTES
+from wirelake.gateway.http.routing import ROUTES
 
 DESCRIPTION = describe(ROUTES)
 NAMES = [f"{route.method} {route.path}" for route in ROUTES]

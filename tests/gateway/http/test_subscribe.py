@@ -258,7 +258,7 @@ def test_bad_questions(tmp_path: Path, query: str) -> None:
 
 
 def test_streams_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from wirelake.gateway.http import subscribe as subscribe_module
+    from wirelake.gateway.http.routes import subscribe as subscribe_module
 
     monkeypatch.setattr(subscribe_module, "HTTP_STREAMS_MAX", 1)
 

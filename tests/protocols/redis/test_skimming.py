@@ -1,9 +1,9 @@
 from wirelake.message import Topic
 from wirelake.protocols.frame import Sender
+from wirelake.protocols.redis.fast_path import skim
 from wirelake.protocols.redis.frames import Command
 from wirelake.protocols.redis.limits import REDIS_SKIMMED_BYTES_MAX
 from wirelake.protocols.redis.reader import decode
-from wirelake.protocols.redis.skimming import skim
 
 
 def publish(topic: bytes, content: bytes) -> bytes:

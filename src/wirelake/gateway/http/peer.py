@@ -5,7 +5,7 @@ from typing import Final
 
 from wirelake.errors import StateError
 from wirelake.gateway.http.errors import AGAIN, ApiError
-from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.request_context import RequestContext
 from wirelake.limits import HTTP_ANSWER_GRACE_S, HTTP_ANSWER_PARTS_MAX
 from wirelake.message import Message
 from wirelake.protocols.session import Closing
@@ -22,7 +22,7 @@ class HttpPeer:
     bytes_written: Final = 0
     bytes_drained: Final = 0
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: RequestContext) -> None:
         self.protocol = exchange.protocol
         self.id = exchange.id
         self.identity = exchange.identity

@@ -15,8 +15,8 @@ from wirelake.cleanup import clean_up
 from wirelake.errors import StorageError
 from wirelake.gateway.http.connection import HttpConnection
 from wirelake.gateway.http.errors import failed
-from wirelake.gateway.http.exchange import Exchange
-from wirelake.gateway.send_queue import undelivered_bytes
+from wirelake.gateway.http.request_context import RequestContext
+from wirelake.gateway.transport.send_queue import undelivered_bytes
 from wirelake.limits import GATEWAY_TLS_BUFFERS, HTTP_STREAM_PING_S
 from wirelake.message import Kind, Message, Op, Topic, control
 from wirelake.protocols.jsontext import as_text, write_json
@@ -26,7 +26,7 @@ _OVER: Final = Closing("over", "the time that was asked for is over")
 _PING: Final = b": still here\n\n"
 
 
-class Event(Struct):
+class StreamEvent(Struct):
     """A notification as it stands behind `data:`. Content that is not UTF-8 is base64, and `encoding` says so."""
 
     topic: str
@@ -44,7 +44,7 @@ class Subscriber:
     fetches: Final = False
     audience: Final = "http"
 
-    def __init__(self, exchange: Exchange, connection: HttpConnection) -> None:
+    def __init__(self, exchange: RequestContext, connection: HttpConnection) -> None:
         gateway = self._gateway = exchange.gateway
         self._api = exchange.api
         self._connection = connection
@@ -99,7 +99,7 @@ class Subscriber:
     def encoded(self, message: Message) -> bytes:
         name = message.target.name if isinstance(message.target, Topic) else ""
         content, encoding = as_text(message.payload)
-        event = Event(name, message.id, message.type, message.at_ms, content, encoding)
+        event = StreamEvent(name, message.id, message.type, message.at_ms, content, encoding)
         head = f"id: {message.id}\n".encode() if message.id else b""
         return b"%bdata: %b\n\n" % (head, write_json(event))
 

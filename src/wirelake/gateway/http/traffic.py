@@ -2,13 +2,13 @@
 
 from collections import Counter
 
-from wirelake.gateway.http.api import Api
+from wirelake.gateway.http.api import HttpApi
 
 
 class Traffic:
     """As it is at the moment of asking."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: HttpApi) -> None:
         gateway = api.gateway
         counters = gateway.counters
         self.frames_in = Counter(counters.frames_in)  # counted frame by frame

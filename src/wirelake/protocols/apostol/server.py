@@ -16,7 +16,7 @@ from wirelake.protocols.apostol.limits import APOSTOL_HELD_BYTES_MAX, APOSTOL_HE
 from wirelake.protocols.apostol.opcodes import BROADCAST_DEVICE, REQUEST_BIT, SEALED, TO_DEVICE
 from wirelake.protocols.apostol.outbox import Sent
 from wirelake.protocols.apostol.peer import Peer
-from wirelake.protocols.apostol.session import SERVER_TABLE, ServerState, SessionSettings
+from wirelake.protocols.apostol.session import SERVER_MACHINE, ServerState, SessionSettings
 from wirelake.protocols.apostol.translation import (
     PROTOCOL_NAME,
     command_bytes,
@@ -34,7 +34,7 @@ class ServerSession(Peer):
     where a seal is required, whether a sealed command never came before.
     """
 
-    table = SERVER_TABLE
+    table = SERVER_MACHINE
     __slots__ = ("_held", "_held_bytes", "_is_new", "_requests", "seals")
 
     def __init__(

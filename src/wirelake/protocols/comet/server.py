@@ -22,7 +22,7 @@ from wirelake.protocols.comet.limits import (
     COMET_WRITE_LENGTH_MAX,
 )
 from wirelake.protocols.comet.opcodes import ErrorCode
-from wirelake.protocols.comet.session import SERVER_TABLE, ServerState, SessionSettings
+from wirelake.protocols.comet.session import SERVER_MACHINE, ServerState, SessionSettings
 from wirelake.protocols.comet.translation import from_message, notification, to_message
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.session import Closing, Session, Step
@@ -41,7 +41,7 @@ _ROOM = {
 class ServerSession(Session):
     """`private` opens the clients' secrets; `random` gives that many fresh random bytes, for nonces."""
 
-    table = SERVER_TABLE
+    table = SERVER_MACHINE
     acknowledges = True
     fetches = True
     __slots__ = ("_asked", "_held", "_open", "_private", "_random", "_secret", "settings")

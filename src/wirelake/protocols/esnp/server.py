@@ -15,7 +15,7 @@ from wirelake.protocols.esnp.frames import EsnpMessage
 from wirelake.protocols.esnp.limits import ESNP_HELD_FRAMES_MAX
 from wirelake.protocols.esnp.opcodes import Flag
 from wirelake.protocols.esnp.peer import Peer
-from wirelake.protocols.esnp.session import SERVER_TABLE, ServerState, SessionSettings
+from wirelake.protocols.esnp.session import SERVER_MACHINE, ServerState, SessionSettings
 from wirelake.protocols.esnp.translation import Role, is_one_way, message_of, role_of, with_lines
 from wirelake.protocols.esnp.writing import from_message
 from wirelake.protocols.frame import Sender
@@ -28,7 +28,7 @@ _HOP_BY_HOP = (Flag.TRACE, Flag.ASYNC)  # meant for us, not for the service behi
 class ServerSession(Peer):
     """After each step, `frame_bytes_max` says how long a message may be from now on."""
 
-    table = SERVER_TABLE
+    table = SERVER_MACHINE
     other = Sender.CLIENT
     closed = ServerState.CLOSED
     __slots__ = ("_held", "_login_correlation")

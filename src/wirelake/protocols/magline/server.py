@@ -20,7 +20,7 @@ from wirelake.protocols.magline.limits import (
 )
 from wirelake.protocols.magline.opcodes import ERROR_NAMES, Business, ErrorNumber, Reason
 from wirelake.protocols.magline.sealed import SealedSession
-from wirelake.protocols.magline.session import SERVER_TABLE, ServerState, SessionSettings
+from wirelake.protocols.magline.session import SERVER_MACHINE, ServerState, SessionSettings
 from wirelake.protocols.magline.translation import (
     answer_frame,
     error_number,
@@ -35,7 +35,7 @@ _ANONYMOUS = "anonymous"  # correlation of a login that is not the client's own:
 class ServerSession(SealedSession):
     """`private` is the key that clients may have pinned; `random` gives that many fresh random bytes."""
 
-    table = SERVER_TABLE
+    table = SERVER_MACHINE
     acknowledges = True
     keeps_wire = False  # its keys die with the connection, so the log has the data opened
     sender = Sender.SERVER

@@ -12,7 +12,7 @@ from wirelake.protocols.redis import frames
 from wirelake.protocols.redis.frames import BulkString, ClientFrame, Integer, Value
 from wirelake.protocols.redis.hello import as_text
 from wirelake.protocols.redis.limits import REDIS_REQUESTS_OPEN_MAX
-from wirelake.protocols.redis.session import CLIENT_TABLE, ClientState, SessionSettings
+from wirelake.protocols.redis.session import CLIENT_MACHINE, ClientState, SessionSettings
 from wirelake.protocols.redis.translation import command_from_message, notification_of, to_message
 from wirelake.protocols.session import Closing, Session, Step
 
@@ -22,7 +22,7 @@ _PING = frames.Command((b"PING",))
 
 
 class ClientSession(Session):
-    table = CLIENT_TABLE
+    table = CLIENT_MACHINE
     __slots__ = ("_channels", "_login_correlation", "_open", "_patterns", "settings")
 
     def __init__(self, now_s: float, settings: SessionSettings = SessionSettings()) -> None:

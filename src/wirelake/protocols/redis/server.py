@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError
 from wirelake.message import Message, Op, Topic, control
-from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.frame import Frame, Sender
+from wirelake.protocols.publish_batch import PublishBatch
 from wirelake.protocols.redis import frames, housekeeping
 from wirelake.protocols.redis.answers import Answers, Question
 from wirelake.protocols.redis.commands import (
@@ -19,6 +19,7 @@ from wirelake.protocols.redis.commands import (
     event_of,
     not_while_subscribed,
 )
+from wirelake.protocols.redis.fast_path import skim
 from wirelake.protocols.redis.frames import BulkString, ClientFrame, Integer, Push, SimpleString, Value
 from wirelake.protocols.redis.hello import Hello, read_hello
 from wirelake.protocols.redis.housekeeping import OK, Peer
@@ -29,8 +30,7 @@ from wirelake.protocols.redis.limits import (
     REDIS_SUBSCRIPTIONS_MAX,
 )
 from wirelake.protocols.redis.queueing import BAD_NAME, QueueingSession, is_text
-from wirelake.protocols.redis.session import SERVER_TABLE, ServerState, SessionSettings
-from wirelake.protocols.redis.skimming import skim
+from wirelake.protocols.redis.session import SERVER_MACHINE, ServerState, SessionSettings
 from wirelake.protocols.redis.transaction import executed
 from wirelake.protocols.redis.translation import PATTERN, failure_text, reply_value, to_message, value_from_message
 from wirelake.protocols.redis.versions import in_version_2
@@ -43,7 +43,7 @@ _ARGUMENT_BYTES = 16  # about what an argument takes beside its own bytes
 class ServerSession(QueueingSession):
     """`connection_id` is what CLIENT ID answers."""
 
-    table = SERVER_TABLE
+    table = SERVER_MACHINE
     __slots__ = (
         "_answers",
         "_begun_s",
@@ -115,17 +115,17 @@ class ServerSession(QueueingSession):
     def encoded(self, message: Message) -> bytes:
         return _shaped(value_from_message(message), self.version).encode()
 
-    def skim(self, frames: list[bytes], start: int) -> Bundle | None:
+    def skim(self, frames: list[bytes], start: int) -> PublishBatch | None:
         """On live names only while nothing is open, so that the answers cannot come out of turn."""
         if self.state is not ServerState.READY or self._answers.full or self._blocking is not None:
             return None
         bundle = skim(frames, start)
         return None if bundle is None or (self._answers and not bundle.durable) else bundle
 
-    def ask(self, bundle: Bundle) -> str:
+    def ask(self, bundle: PublishBatch) -> str:
         return self._answers.ask(b"publish", self.version, len(bundle.frames)).correlation
 
-    def skimmed(self, bundle: Bundle, reached: int) -> bytes:
+    def skimmed(self, bundle: PublishBatch, reached: int) -> bytes:
         return b":%d\r\n" % reached
 
     def receive(self, frame: Frame, now_s: float) -> Step:

@@ -19,7 +19,7 @@ from wirelake.protocols.sisnet.names import SisnetFrame, own_name, relayed
 from wirelake.protocols.sisnet.opcodes import Dialect
 from wirelake.protocols.sisnet.peer import Asked, Heard, Peer
 from wirelake.protocols.sisnet.request import Request, forwarded, read_request, write_json_request
-from wirelake.protocols.sisnet.session import CLIENT_TABLE, ClientState, SessionSettings
+from wirelake.protocols.sisnet.session import CLIENT_MACHINE, ClientState, SessionSettings
 from wirelake.protocols.sisnet.subscriptions import Subscriptions
 from wirelake.protocols.sisnet.translation import (
     answer_to_message,
@@ -42,7 +42,7 @@ class ClientSession(Peer):
     """
 
     side = Sender.CLIENT
-    table = CLIENT_TABLE
+    table = CLIENT_MACHINE
     __slots__ = ("_binary", "_login_correlation", "_relays", "_subscriptions", "_told_fields", "_wants_snappy")
 
     def __init__(

@@ -32,7 +32,7 @@ from wirelake.protocols.sisnet.translation import (
     request_to_message,
     written,
 )
-from wirelake.protocols.table import Table
+from wirelake.protocols.state_machine import StateMachine
 
 _OF_THE_CONNECTION = frozenset({"login", "logout", "ping", LAYOUT})
 
@@ -72,7 +72,7 @@ class Peer(Session):
     """`tables` are those of both sides' dicts. `compress` holds from the login on, both ways."""
 
     side: ClassVar[Sender]
-    table: ClassVar[Table]
+    table: ClassVar[StateMachine]
     __slots__ = (
         "_asked",
         "_asked_count",

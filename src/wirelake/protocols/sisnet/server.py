@@ -22,7 +22,7 @@ from wirelake.protocols.sisnet.peer import Asked, Heard, Peer, Question
 from wirelake.protocols.sisnet.provider_subscriptions import ProviderSubscription, ProviderSubscriptions
 from wirelake.protocols.sisnet.redis_form import RedisForm
 from wirelake.protocols.sisnet.request import forwarded
-from wirelake.protocols.sisnet.session import SERVER_TABLE, ServerState, SessionSettings
+from wirelake.protocols.sisnet.session import SERVER_MACHINE, ServerState, SessionSettings
 from wirelake.protocols.sisnet.subscriptions import Subscriptions
 from wirelake.protocols.sisnet.translation import (
     answer_from_message,
@@ -49,7 +49,7 @@ class ServerSession(Peer):
     """
 
     side = Sender.SERVER
-    table = SERVER_TABLE
+    table = SERVER_MACHINE
     __slots__ = ("_held", "_login_question", "_provided", "_redis", "_subscriptions")
 
     def __init__(self, now_s: float, settings: SessionSettings = SessionSettings()) -> None:
