@@ -48,7 +48,7 @@ def crossing(page: str) -> str:
 def settings(page: str) -> str:
     """Every key, its default and its meaning, a table for each section."""
     own = remarks_on_fields(Path(config.__file__))
-    listeners = {("Listen", transport.setting): _about(transport) for transport in _transports()}
+    listeners = {("ListenSection", transport.setting): _about(transport) for transport in _transports()}
     lines = []
     for name, section in asdict(config.default_settings()).items():
         if not isinstance(section, Struct):

@@ -95,7 +95,7 @@ S = State
 class ServerSession(Session):
     """The session of one address, which speaks for one station."""
 
-    table = StateMachine(
+    state_machine = StateMachine(
         [
             Transition(S.NEW, "reading", "_log_in", (S.CHECKING,), "the gateway decides whether it knows the station"),
             Transition(
@@ -112,7 +112,7 @@ class ServerSession(Session):
         self._first = Reading("", 0)
 
     @property
-    def paused(self) -> bool:
+    def is_paused(self) -> bool:
         return self.state is S.CHECKING
 
     def _log_in(self, frame: Reading, _now_s: float, step: Step) -> None:
@@ -149,5 +149,5 @@ PROTOCOL = Protocol(
     to_message=to_message,
     from_message=from_message,
     server_session=ServerSession,
-    state_machines={Sender.SERVER: ServerSession.table},
+    state_machines={Sender.SERVER: ServerSession.state_machine},
 )

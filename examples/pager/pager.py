@@ -278,7 +278,7 @@ _REQUESTS = ("ping", "publish", "subscribe", "unsubscribe", "ack", "provide", "a
 
 
 class ServerSession(Session):
-    table = StateMachine(
+    state_machine = StateMachine(
         [
             Transition(S.NEW, "login", "_login", (S.CHECKING,), "the gateway decides"),
             Transition(S.NEW, ANY_FRAME, "_stranger", (S.CLOSED,), "refused 2, close"),
@@ -295,14 +295,14 @@ class ServerSession(Session):
                 for state in (S.NEW, S.CHECKING, S.READY)
                 for event, do, says in (
                     ("app fail", "_fail", "refused 1, close"),
-                    ("app goodbye", "_goodbye", "refused, close"),
+                    ("app close", "_goodbye", "refused, close"),
                     ("clock login", "_late", "refused 2, close"),
                     ("clock silence", "_silent", "close"),
                 )
             ),
         ]
     )
-    acknowledges = True
+    sends_acks = True
 
     def __init__(self, context: SessionContext) -> None:
         super().__init__(context.now_s, context.settings.idle_s)
@@ -313,7 +313,7 @@ class ServerSession(Session):
         self._number = 0
 
     @property
-    def paused(self) -> bool:
+    def is_paused(self) -> bool:
         return self.state is S.CHECKING or len(self._requests) >= self.settings.requests_max
 
     @property
@@ -401,7 +401,7 @@ PROTOCOL = Protocol(
     settings=Settings,
     server_session=ServerSession,
     server_splitter=lambda settings, _carrier: PagerSplitter(settings.frame_bytes_max),
-    state_machines={Sender.SERVER: ServerSession.table},
+    state_machines={Sender.SERVER: ServerSession.state_machine},
     refusal_codes={
         Refusal.INVALID: Code.BAD_TOKEN,
         Refusal.BUSY: Code.BUSY,

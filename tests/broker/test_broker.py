@@ -118,12 +118,12 @@ def test_an_identity_is_fed_again_when_it_logs_in_and_fetches_what_it_missed(tel
     async def story(broker: Broker) -> None:
         first = FakePeer("1", COMET, "ann")
         handle(broker, first, asking(Op.SUBSCRIBE, "s", topics=["@b", "@a"]))
-        broker.left(first)
+        broker.on_close(first)
         for number in range(3):
             broker.publish("@a", notification("@a", b"%d" % number), "erp", number)
         await rest(broker)
         again = FakePeer("2", COMET, "ann")
-        broker.joined(again)
+        broker.on_login(again)
         handle(broker, again, asking(Op.TOPICS, "t"))
         handle(broker, again, asking(Op.BACKLOG, "b"))
         (topics,), (backlog,) = again.answers("t"), again.answers("b")
@@ -175,7 +175,7 @@ def test_a_fault_of_the_askers_is_its_answer(tell: Callable[[Story], None], mess
 def test_an_answer_that_cannot_be_said_becomes_one_that_can(tell: Callable[[Story], None]) -> None:
     async def story(broker: Broker) -> None:
         peer = FakePeer("1", ESNP, "ann")
-        broker.builtin["own"] = lambda asker, message, _: asker.say(response(message, payload=UNSAYABLE))
+        broker.builtin["own"] = lambda asker, message, _: asker.send(response(message, payload=UNSAYABLE))
         handle(broker, peer, request("own", "q"))
         assert failure(peer, "q")[1] == 400
 
@@ -198,7 +198,7 @@ def test_services_with_their_times(tell: Callable[[Story], None]) -> None:
         handle(broker, provider, asking(Op.UNREGISTER, "u", service="sums"))
         handle(broker, asker, request("sums", "d"))
         assert failure(asker, "d")[1] == 404
-        broker.left(provider)
+        broker.on_close(provider)
         assert failure(asker, "c")[1] == 502
 
     tell(story)
@@ -215,7 +215,7 @@ def test_a_device_is_asked_by_its_serial(tell: Callable[[Story], None]) -> None:
         handle(broker, asker, Message(kind=Kind.REQUEST, target=Device("1234"), correlation="q2"))
         handle(broker, device, response(device.asked()[0], payload=b"fine"))
         assert asker.answers("q2")[0].payload == b"fine"
-        broker.left(device)
+        broker.on_close(device)
         assert "1234" not in broker.devices
 
     tell(story)

@@ -101,7 +101,7 @@ def test_a_slow_reader_catches_up_from_disk_in_slices(tell: Callable[[Story], No
         slow, fast = FakePeer("1", ESNP, "ann"), FakePeer("2", ESNP, "bob")
         for peer in (slow, fast):
             subscribe(topics, peer)
-        slow.congested = True
+        slow.is_congested = True
         total = 2 * BROKER_CATCH_UP_ROWS + 10
         for first in range(1, total, 100):
             publish(topics, *numbers(first, min(first + 99, total)))
@@ -109,8 +109,8 @@ def test_a_slow_reader_catches_up_from_disk_in_slices(tell: Callable[[Story], No
         assert fast.contents() == numbers(1, total)
         assert not slow.told
         assert topics.lag(slow) == {"@a": total}
-        slow.congested = False
-        topics.drained(slow)
+        slow.is_congested = False
+        topics.on_drain(slow)
         topics.flush(0.0)
         assert slow.contents() == numbers(1, BROKER_CATCH_UP_ROWS)
         assert len(slow.writes) == 1
@@ -255,11 +255,11 @@ def test_of_an_identitys_sessions_one_is_enough(tell: Callable[[Story], None]) -
         fast, slow = FakePeer("1", ESNP, "ann"), FakePeer("2", ESNP, "ann")
         subscribe(topics, fast)
         subscribe(topics, slow)
-        slow.congested = True
+        slow.is_congested = True
         publish(topics, *numbers(1, BROKER_CATCH_UP_ROWS + 5))
         await flushed(topics)
-        slow.congested = False
-        topics.drained(slow)
+        slow.is_congested = False
+        topics.on_drain(slow)
         topics.flush(0.0)
         topics.tick(1.0)
         fast.bytes_in += 1
@@ -281,7 +281,7 @@ def test_who_unsubscribes_acks_nothing_any_more(tell: Callable[[Story], None], r
         await flushed(topics, 0.0)
         topics.tick(1.0)
         topics.topics.unsubscribe("ann", "@a")
-        topics.unsubscribed("ann", "@a")
+        topics.on_unsubscribe("ann", "@a")
         peer.bytes_in += 1
         topics.tick(2.0)
         assert [topic for event, topic, _, _ in records if event == "ack"] == ["@b"]
@@ -359,10 +359,10 @@ def test_a_slow_reader_is_sent_it_again_once_it_reads(tell: Callable[[Story], No
         subscribe(topics, peer)
         publish(topics, b"a")
         await flushed(topics, 0.0)
-        peer.congested = True
+        peer.is_congested = True
         topics.tick(RESEND_S)
-        peer.congested = False
-        topics.drained(peer)
+        peer.is_congested = False
+        topics.on_drain(peer)
         topics.tick(2 * RESEND_S)
         assert peer.contents() == [b"a", b"a"]
 
@@ -376,7 +376,7 @@ def test_unsubscribing_holds_for_every_session_of_the_identity(tell: Callable[[S
             subscribe(topics, peer)
         assert topics.sessions("ann", "@a") == 2
         topics.topics.unsubscribe("ann", "@a")
-        topics.unsubscribed("ann", "@a")
+        topics.on_unsubscribe("ann", "@a")
         publish(topics, b"a")
         await flushed(topics)
         assert (one.told, other.told, bob.contents()) == ([], [], [b"a"])
@@ -411,7 +411,7 @@ def test_what_a_protocol_cannot_carry_does_not_hold_up_the_rest(
             ("deliver", 5, 5),
         ]
         topics.tick(RESEND_S + 1)
-        again = [b"a", b"b", b"c"] if habits.acknowledges else []
+        again = [b"a", b"b", b"c"] if habits.sends_acks else []
         assert peer.contents() == [b"a", b"b", b"c", *again]
         assert sum(event == "unsayable" for event, *_ in records) == 2, "told once"
 
@@ -422,12 +422,12 @@ def test_what_has_expired_is_passed_over(tell: Callable[[Story], None], records:
     async def story(topics: DurableTopics) -> None:
         peer = FakePeer("1", ESNP, "ann")
         subscribe(topics, peer)
-        peer.congested = True
+        peer.is_congested = True
         publish(topics, *numbers(1, 3))
         await flushed(topics)
         topics.topics.sweep(1_000_000, 1, 2)
-        peer.congested = False
-        topics.drained(peer)
+        peer.is_congested = False
+        topics.on_drain(peer)
         await flushed(topics)
         assert peer.contents() == [b"3"]
         assert [note["first"] for event, _, _, note in records if event == "deliver"] == [3]
@@ -501,11 +501,11 @@ def test_a_peer_whose_backlog_cannot_be_read_is_let_go_alone(
         slow, fast = FakePeer("1", COMET, "ann"), FakePeer("2", COMET, "bob")
         for peer in (slow, fast):
             subscribe(topics, peer)
-        slow.congested = True
+        slow.is_congested = True
         publish(topics, b"a")
         await flushed(topics)
-        slow.congested = False
-        topics.drained(slow)
+        slow.is_congested = False
+        topics.on_drain(slow)
         monkeypatch.setattr(topics.topics, "read_after", _full)
         topics.flush(0.0)
         assert slow.ended is not None

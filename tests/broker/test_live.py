@@ -77,7 +77,7 @@ def test_a_name_and_a_pattern_each_bring_their_own() -> None:
 def test_the_bytes_are_those_of_the_form_agreed_on_last() -> None:
     live, peer = LiveTopics(), FakePeer("1", COMET)
     live.subscribe(peer, "x")
-    peer.audience = None
+    peer.encoding_key = None
     publish(live, "x", b"a")
     publish(live, "x", b"b")
     live.flush()
@@ -90,7 +90,7 @@ def test_a_slow_reader_is_cut_off_once_and_the_others_are_not_disturbed() -> Non
     for name in ("x", "y"):
         live.subscribe(slow, name)
         live.subscribe(fast, name)
-    slow.congested = True
+    slow.is_congested = True
     publish(live, "x", b"a")
     publish(live, "y", b"b")
     live.flush()
@@ -105,29 +105,29 @@ def test_a_slow_reader_gets_the_newest_of_each_name_later() -> None:
     live, peer = LiveTopics(conflate=True), FakePeer("1", REDIS)
     for name in ("x", "y", "z"):
         live.subscribe(peer, name)
-    peer.congested = True
+    peer.is_congested = True
     for name, content in (("x", b"1"), ("y", b"2"), ("z", b"3"), ("x", b"4")):
         publish(live, name, content)
         live.flush()
     live.unsubscribe(peer, "z")
     assert peer.told == []
-    peer.congested = False
-    live.drained(peer)
+    peer.is_congested = False
+    live.on_drain(peer)
     assert peer.contents() == [b"2", b"4"]
     assert live.conflated == 1
-    live.drained(peer)
+    live.on_drain(peer)
     assert len(peer.told) == 2
 
 
 def test_a_pattern_does_not_keep_any_number_of_names_for_a_slow_reader() -> None:
     live, peer = LiveTopics(conflate=True), FakePeer("1", REDIS)
     live.subscribe_pattern(peer, "*")
-    peer.congested = True
+    peer.is_congested = True
     for number in range(BROKER_MISSED_NAMES_MAX + 10):
         publish(live, f"n{number}", b"%d" % number)
     live.flush()
-    peer.congested = False
-    live.drained(peer)
+    peer.is_congested = False
+    live.on_drain(peer)
     assert len(peer.told) == BROKER_MISSED_NAMES_MAX
     assert peer.contents()[-1] == b"%d" % (BROKER_MISSED_NAMES_MAX + 9)
 
@@ -145,7 +145,7 @@ def test_too_much_in_one_turn_is_written_before_its_end() -> None:
 @pytest.mark.parametrize("habits", [REDIS, SEALED_COMET])
 def test_what_a_protocol_cannot_carry_does_not_hold_up_the_rest(habits: object) -> None:
     live, peer = LiveTopics(), FakePeer("1", REDIS)
-    peer.audience = None if habits is SEALED_COMET else peer.audience
+    peer.encoding_key = None if habits is SEALED_COMET else peer.encoding_key
     live.subscribe(peer, "x")
     for content in (b"a", UNSAYABLE, b"b"):
         publish(live, "x", content)

@@ -29,7 +29,7 @@ class Provider(FakePeer):
         running.gateway.broker.services.register(self, service)
 
     def say(self, message: Message) -> None:
-        super().say(message)
+        super().send(message)
         if message.kind is Kind.REQUEST:
             wrong = message.fields.get("wrong")
             failure = None if wrong is None else Failure(wrong, 418)
@@ -37,7 +37,7 @@ class Provider(FakePeer):
             self._gateway.later(0.0, partial(self._give, answer))
 
     def _give(self, answer: Message) -> None:
-        assert self._gateway.broker.services.answered(self, answer)
+        assert self._gateway.broker.services.on_answer(self, answer)
 
 
 def beside(tmp_path: Path, story: Callable[[Running, Command], Awaitable[None]], *doors: str, **rest: Any) -> None:

@@ -282,7 +282,7 @@ def test_what_cannot_be_reported(tmp_path: Path) -> None:
                 await meter.status(1)
                 with pytest.raises(StateError):
                     await meter.open()
-                running.gateway.doors["apostol"].close()
+                running.gateway.listeners["apostol"].close()
                 open_report = asyncio.create_task(meter.status(2))
                 await asyncio.sleep(0)
             with pytest.raises(StateError, match="closed"):

@@ -291,7 +291,7 @@ def test_nobody_there() -> None:
 def test_a_gateway_that_does_not_answer(tmp_path: Path) -> None:
     async def work() -> None:
         async with gateway(tmp_path) as running, phone(running, answer_s=0.05) as client:
-            running.gateway.heard = lambda *_: None  # type: ignore[method-assign]
+            running.gateway.on_message = lambda *_: None  # type: ignore[method-assign]
             with pytest.raises(LateError, match=r"no answer within 0.05 s"):
                 await client.topics()
 

@@ -203,18 +203,18 @@ class Records:
             failure = Failure("no such table")
         else:
             self.subscribers[key] = peer, message.correlation
-        peer.say(Message(kind=Kind.RESPONSE, correlation=message.correlation, failure=failure))
+        peer.send(Message(kind=Kind.RESPONSE, correlation=message.correlation, failure=failure))
         if failure is None and message.target.op == "sub":
             self.push(key, [[0, "first"]])  # in the same turn as the answer
 
     def push(self, key: str, rows: list[Any]) -> None:
         peer, correlation = self.subscribers[key]
-        peer.say(Message(kind=Kind.NOTIFICATION, correlation=correlation, fields={"msg": rows}))
+        peer.send(Message(kind=Kind.NOTIFICATION, correlation=correlation, fields={"msg": rows}))
         self.gateway.flush_soon()
 
     def end(self, key: str, why: str) -> None:
         peer, correlation = self.subscribers.pop(key)
-        peer.say(Message(kind=Kind.RESPONSE, correlation=correlation, failure=Failure(why)))
+        peer.send(Message(kind=Kind.RESPONSE, correlation=correlation, failure=Failure(why)))
         self.gateway.flush_soon()
 
 

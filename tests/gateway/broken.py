@@ -46,7 +46,7 @@ class Ticks(PagerSession):  # type: ignore[misc]
 
 class Asks(PagerSession):  # type: ignore[misc]
     @property
-    def audience(self) -> str:
+    def encoding_key(self) -> str:
         return str(fails())
 
 

@@ -136,7 +136,7 @@ def test_a_receipt_comes_after_durability(tmp_path: Path, monkeypatch: pytest.Mo
             assert (await meter.hear()).command_no == 1
             durable = [row["frame"] for row in running.records("frame", direction="in")]
             assert durable == report("m1", 1, b"x"), "it is on disk when the receipt is here"
-            gate = running.gateway.gate
+            gate = running.gateway.commit_barrier
             held: list[Any] = []
             with monkeypatch.context() as patch:
                 patch.setattr(type(gate), "_open", lambda _, commit: held.append(commit))

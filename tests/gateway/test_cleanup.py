@@ -171,7 +171,7 @@ def test_a_login_that_cannot_be_recorded_changes_nothing(tmp_path: Path, monkeyp
             with nothing_escapes():
                 async with disk.refusing(running):
                     for message in held.session.receive(frames.Auth(*ANN), gateway.now_s()).messages:
-                        gateway.heard(held, message)  # its frame was recorded while the log took records
+                        gateway.on_message(held, message)  # its frame was recorded while the log took records
                     assert await second.hear() is None
                     await until(lambda: len(gateway.connections) == 1)
                 assert gateway.counters.logins["comet", "accepted"] == accepted

@@ -123,7 +123,7 @@ def test_a_broadcast_is_that_of_the_device_last_heard_there(tmp_path: Path) -> N
             await until(lambda: not running.gateway.devices.streams)
             assert [key for key in running.gateway.devices._by_origin if key[1]] == []
             for peer in list(running.gateway.devices.peers.values()):
-                peer.tick(peer.heard_s + 4000)
+                peer.tick(peer.last_received_s + 4000)
             assert running.gateway.devices._by_origin == {}
 
     asyncio.run(work())

@@ -61,7 +61,7 @@ def test_what_is_shown_of_such_a_record_is_all_of_it(tmp_path: Path) -> None:
 
     async def whole() -> None:
         async with running_gateway(tmp_path, "redis", auth={"open": True}) as running:
-            assert running.gateway.doors["redis"].address.host == HOST
+            assert running.gateway.listeners["redis"].address.host == HOST
             await story(running)
 
     asyncio.run(whole())

@@ -333,7 +333,7 @@ def test_followers_are_forgotten_with_their_connection_and_bounded(tmp_path: Pat
                 assert answer["ans"] == -1
             async with await terminal(running) as line:
                 assert await line.sisdb("set", key="k0", sdb="t", data={"time": 1}) == "ok"
-                followers = running.gateway.builtin.records.followers
+                followers = running.gateway.builtin_services.records.followers
                 assert not followers
 
     asyncio.run(story())
@@ -491,7 +491,7 @@ def test_a_long_answer_waits_for_a_reader_that_is_slow(tmp_path: Path) -> None:
                 each.pause()
                 each.say("g", command="get", ask={"key": "k", "sdb": "t"})
             connections = list(running.gateway.connections.values())
-            await until(lambda: all(connection.congested for connection in connections))
+            await until(lambda: all(connection.is_congested for connection in connections))
             assert all(connection.pending_bytes < 8 * MIB for connection in connections)
             line.resume()
             for number in range(packets):

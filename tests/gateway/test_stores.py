@@ -94,10 +94,10 @@ class Subscriber:
     """A peer of the broker's own that asks, and hears nothing but answers: it fetches what it missed."""
 
     protocol = "test"
-    acknowledges = True
-    fetches = True
-    audience = None
-    congested = False
+    sends_acks = True
+    pulls_backlog = True
+    encoding_key = None
+    is_congested = False
     bytes_in = bytes_written = bytes_drained = 0
 
     def __init__(self, running: Running, identity: str) -> None:
@@ -105,16 +105,16 @@ class Subscriber:
         self.id = running.gateway.new_id()
         self._gateway = running.gateway
 
-    def encoded(self, message: Message) -> bytes:
+    def encode_notification(self, message: Message) -> bytes:
         raise NotImplementedError
 
     def write(self, data: bytes) -> None:
         raise NotImplementedError
 
-    def end(self, closing: object) -> None:
+    def close(self, closing: object) -> None:
         raise NotImplementedError
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         assert message.kind is not Kind.RESPONSE or message.failure is None, message
 
     def ask(self, op: Op, **fields: Any) -> None:
@@ -147,9 +147,7 @@ async def mixed(running: Running, chance: random.Random, steps: int) -> None:
                 waiting = [row.id for row in gateway.state.topics.backlog(who.identity)]
                 who.ask(Op.ACK, ids=sorted(chance.sample(waiting, len(waiting) // 2)))
             case 4:
-                gateway.broker.publish_bundle(
-                    who, "1", Several(topic, [b"a%d" % step, b"b%d" % step]), gateway.now_ms()
-                )
+                gateway.broker.publish_batch(who, "1", Several(topic, [b"a%d" % step, b"b%d" % step]), gateway.now_ms())
             case 5:
                 if chance.random() < 0.2:
                     swept = gateway.sweep.step(gateway.now_ms() + 10**10)

@@ -73,7 +73,7 @@ class Datagrams(asyncio.DatagramProtocol):
 
 
 def listener_of(running: Running, setting: str) -> UdpListener:
-    found = running.gateway.doors[setting]
+    found = running.gateway.listeners[setting]
     if isinstance(found, SharedPort):
         found = next(each for each in found.listeners if isinstance(each, UdpListener))
     assert isinstance(found, UdpListener)
@@ -238,7 +238,7 @@ def test_what_no_datagram_holds_is_left_out(tmp_path: Path, monkeypatch: pytest.
             await running.publish("@big", b"x" * 1000)
             await running.publish("@big", b"small")
             assert (await ann.one()).content == b"small"
-            assert running.gateway.broker.telling.unsayable["pager"] == 1
+            assert running.gateway.broker.notifier.unsayable["pager"] == 1
 
     run(work())
 

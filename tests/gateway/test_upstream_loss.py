@@ -113,7 +113,7 @@ def test_upstreams_come_and_go_with_a_reload(tmp_path: Path) -> None:
             session = gateway.upstreams.all["back"].id
             reload(gateway, replace(bare, sisnet=Settings(upstreams=(secret,), keep_s=3.0)))
             assert gateway.upstreams.all["back"].id == session, "what stays the same stays connected"
-            assert gateway.upstreams.all["back"].sharing.keep_s == 3.0
+            assert gateway.upstreams.all["back"].coalescer.keep_s == 3.0
             own = replace(secret, services=("redis",))
             with pytest.raises(InputError, match="redis is a service of the gateway's own"):
                 reload(gateway, replace(bare, sisnet=Settings(upstreams=(own,))))
@@ -186,9 +186,9 @@ def test_an_upstream_that_stops_reading_is_left_and_called_again(
                 await terminal.say("n", service="quotes", command="x", ask={"n": number, "long": "x" * 200_000})
             await until(lambda: front.gateway.broker.services.open == 100)
             connection = front.gateway.connections[there.id]
-            await until(lambda: connection.congested)
+            await until(lambda: connection.is_congested)
             assert connection.pending_bytes < 1_000_000, "the rest waits where it is bounded"
-            there.end(Closing("ended"))
+            there.close(Closing("ended"))
             for _ in range(100):
                 assert await terminal.hear("n") == {"ans": -1, "msg": "the provider went away"}
             await until(lambda: there.ready and there.calls == 2)

@@ -99,7 +99,7 @@ def test_a_thousand_subscribers_are_one_sub(tmp_path: Path) -> None:
             await terminals[0].__aexit__()
             await quotes.wait_for("unsub", 1)
             assert quotes.subscribed == []
-            assert front.gateway.upstreams.all["back"].sharing.subscriptions == 0
+            assert front.gateway.upstreams.all["back"].coalescer.subscriptions == 0
             assert quotes.ops("sub") == quotes.ops("unsub") == 1
 
     asyncio.run(story())
@@ -175,7 +175,7 @@ def test_a_subscriber_that_does_not_read_is_cut_off_and_the_others_are_not(tmp_p
                 assert await reader.ask("s", **SUB) == {"ans": 0}
                 assert await sleeper.ask("s", **SUB) == {"ans": 0}
                 sleeper.pause()
-                sharing = front.gateway.upstreams.all["back"].sharing
+                sharing = front.gateway.upstreams.all["back"].coalescer
                 pushed = 0
                 while not sharing.cut:
                     assert pushed < 500, "the network takes some, but not everything"

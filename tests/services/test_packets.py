@@ -50,14 +50,14 @@ def test_a_slow_reader_is_waited_for_and_one_that_left_forgotten() -> None:
     slow, gone = FakePeer("1", ESNP), FakePeer("2", ESNP)
     sending.start(asked(slow, 3, sent, "a"))
     sending.start(asked(gone, 3, sent, "x"))
-    slow.congested = True
-    sending.left(gone)
+    slow.is_congested = True
+    sending.on_close(gone)
     clock.turn()
     assert sent == ["a2", "x2"]
     assert clock.waiting == []
-    slow.congested = False
-    sending.drained(slow)
-    sending.drained(slow)
+    slow.is_congested = False
+    sending.on_drain(slow)
+    sending.on_drain(slow)
     assert len(clock.waiting) == 1, "however often that is heard"
     while clock.waiting:
         clock.turn()

@@ -49,7 +49,7 @@ def world_of(running: Running, **rest: Any) -> World:
     settings = running.gateway.settings
     listen = msgspec.structs.replace(settings.listen, http=f"{HOST}:{running.port('http')}")
     api = ApiClient(msgspec.structs.replace(settings, listen=listen))
-    return World(http=api.ask, doors={name: (HOST, running.port(name)) for name in running.gateway.doors}, **rest)
+    return World(http=api.ask, doors={name: (HOST, running.port(name)) for name in running.gateway.listeners}, **rest)
 
 
 def planned(plan: Plan) -> Counter[tuple[str, str]]:

@@ -23,23 +23,23 @@ class DeliveryLog:
         self._topics = topics
         self._record = record
 
-    def delivered(self, peers: Sequence[Peer], topic: str, first: int, last: int, attempt: int) -> None:
+    def record_delivery(self, peers: Sequence[Peer], topic: str, first: int, last: int, attempt: int) -> None:
         """Who got them, as JSON: a delivery is one of a session, and counts for an identity."""
         note = {"ids": self._topics.id_prefix(topic), "first": first, "last": last, "attempt": attempt}
         self._note("deliver", topic, note, _to(peers))
 
-    def unsayable(self, feed: Consumer, position: int, why: str) -> None:
+    def unencodable(self, feed: Consumer, position: int, why: str) -> None:
         """Once a session. It stays where it is: another session of the identity may speak a protocol with more room."""
         if position > feed.unsayable:
             feed.unsayable = position
             note = {"ids": self._topics.id_prefix(feed.topic), "first": position, "last": position, "reason": why}
             self._note("unsayable", feed.topic, note, _to([feed.peer]))
 
-    def acked(self, identity: str, ids: Sequence[str]) -> None:
+    def record_ack(self, identity: str, ids: Sequence[str]) -> None:
         """By its own word."""
         self._note("ack", "", {"identity": identity, "acked": ids})
 
-    def acked_through(self, identity: str, topic: str, position: int) -> None:
+    def record_acks_through(self, identity: str, topic: str, position: int) -> None:
         """By having been written."""
         self._note("ack", topic, {"ids": self._topics.id_prefix(topic), "identity": identity, "through": position})
 

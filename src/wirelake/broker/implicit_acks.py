@@ -56,7 +56,7 @@ class ImplicitAcks:
         """Return when `tick` next has something to do."""
         return self._due_s if self._open else None
 
-    def wrote(self, feed: Consumer, now_s: float) -> None:
+    def on_write(self, feed: Consumer, now_s: float) -> None:
         """Note that the feed's peer was written to, up to the feed's position."""
         of_peer = self._open.get(feed.peer.id)
         if of_peer is None:

@@ -34,7 +34,7 @@ class InFlight(Struct):
             times.append(self.again.at_s)
         return min(times, default=None)
 
-    def written(self, first: int, last: int, now_s: float, resend_s: float) -> None:
+    def on_write(self, first: int, last: int, now_s: float, resend_s: float) -> None:
         fresh = self.fresh
         if fresh and now_s - fresh[-1].since_s < resend_s / BROKER_SENT_RUNS:
             fresh[-1] = replace(fresh[-1], at_s=now_s, last=last)
@@ -56,7 +56,7 @@ class InFlight(Struct):
             self.fresh = [run for run in self.fresh if run not in late]
             self.fresh.insert(0, InFlightRun(now_s, now_s, late[0].first, late[-1].last))
 
-    def resent(self, run: InFlightRun, through: int, unacked: tuple[int, int] | None, now_s: float) -> None:
+    def on_resend(self, run: InFlightRun, through: int, unacked: tuple[int, int] | None, now_s: float) -> None:
         """The run was gone through up to there; the first and last of what was not acked and written once more."""
         whole = through >= run.last
         piece = None if unacked is None else InFlightRun(now_s, now_s, *unacked, run.attempts + 1)

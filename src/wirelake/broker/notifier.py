@@ -17,18 +17,18 @@ class Notifier:
     def __init__(self) -> None:
         self.unsayable: Counter[str] = Counter()  # protocol → notifications it could not carry
 
-    def encoded(self, peer: Peer, message: Message, refusals: Refusals | None = None) -> bytes:
+    def encode_notification(self, peer: Peer, message: Message, refusals: Refusals | None = None) -> bytes:
         """As the peer's audience reads it; empty if it cannot be said."""
         try:
-            return peer.encoded(message)
+            return peer.encode_notification(message)
         except (EncodeError, TranslationError) as error:
             self._refused(peer, message, error, refusals)
             return b""
 
-    def say(self, peer: Peer, message: Message, refusals: Refusals | None = None) -> bool:
+    def send(self, peer: Peer, message: Message, refusals: Refusals | None = None) -> bool:
         """Through the peer's own session; False if it cannot be said."""
         try:
-            peer.say(message)
+            peer.send(message)
         except (EncodeError, TranslationError) as error:
             self._refused(peer, message, error, refusals)
             return False

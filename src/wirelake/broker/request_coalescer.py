@@ -97,7 +97,7 @@ class RequestCoalescer:
         return sum(shared.interest is not None for shared in self._by_correlation.values())
 
     @property
-    def kept_bytes(self) -> int:
+    def retained_bytes(self) -> int:
         return self._kept_bytes
 
     # What is asked here
@@ -139,7 +139,7 @@ class RequestCoalescer:
         if not self._of_peer.get(asker.id, True):
             del self._of_peer[asker.id]
 
-    def left(self, peer: Peer) -> None:
+    def on_close(self, peer: Peer) -> None:
         """The peer is gone, with its subscriptions."""
         for shared in self._of_peer.pop(peer.id, {}):
             self._drop_subscriber(shared, peer.id)
@@ -158,7 +158,7 @@ class RequestCoalescer:
 
     # What the upstream says
 
-    def received(self, message: Message, now_s: float) -> None:
+    def on_answer(self, message: Message, now_s: float) -> None:
         self._forget_old(now_s)
         shared = self._by_correlation.get(message.correlation)
         if shared is None:
@@ -180,16 +180,16 @@ class RequestCoalescer:
             self._confirm(shared, message)
         self._send_next()
 
-    def ready(self) -> None:
+    def on_connected(self) -> None:
         """The upstream can be asked, perhaps again: its subscriptions are made anew."""
         for shared in list(self._by_correlation.values()):
             self._send(shared)
 
-    def drained(self) -> None:
+    def on_drain(self) -> None:
         """The upstream has taken in what it was sent."""
         self._send_next()
 
-    def lost(self) -> None:
+    def on_connection_lost(self) -> None:
         """The upstream went away, and whoever waited was told. Subscriptions stay, and wait for it."""
         self._clear()
         for shared in list(self._by_correlation.values()):
@@ -218,7 +218,7 @@ class RequestCoalescer:
             self._answer(call, answer)
         over = replace(answer, failure=Failure("" if answer.failure is None else answer.failure.text, FailureCode.GONE))
         for call in list(shared.subscribers.values()):
-            call.asker.say(replace(over, correlation=call.correlation))
+            call.asker.send(replace(over, correlation=call.correlation))
             self._drop_subscriber(shared, call.asker.id)
             self._of_peer.get(call.asker.id, {}).pop(shared, None)
 
@@ -294,14 +294,14 @@ class RequestCoalescer:
 
     def _push(self, shared: CoalescedRequest, call: Call, packet: Message) -> None:
         asker = call.asker
-        if asker.congested:
+        if asker.is_congested:
             self.cut += 1
-            self.left(asker)
-            asker.end(Closing("slow_consumer", "reads more slowly than its subscriptions bring"))
+            self.on_close(asker)
+            asker.close(Closing("slow_consumer", "reads more slowly than its subscriptions bring"))
             return
         topic = None if shared.interest is None else topic_of(shared.interest)
         target = None if registry.streams_answers(asker.protocol) else topic
-        self._telling.say(asker, replace(packet, correlation=call.correlation, target=target))
+        self._telling.send(asker, replace(packet, correlation=call.correlation, target=target))
 
     # Packets for those who come later
 

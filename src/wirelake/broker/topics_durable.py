@@ -112,7 +112,7 @@ class DurableTopics:
             return
         head = self._released_head(name)
         feed = Consumer(peer, name, head, head)
-        if not peer.fetches:
+        if not peer.pulls_backlog:
             missed = self.topics.backlog(peer.identity, [name], 1)
             if missed and missed[0].position <= head:
                 feed.position = missed[0].position - 1
@@ -123,7 +123,7 @@ class DurableTopics:
         self._of_peer[peer.id][name] = feed
         self._feeds.setdefault(name, {})[peer.id] = feed
 
-    def unsubscribed(self, identity: str, name: str) -> None:
+    def on_unsubscribe(self, identity: str, name: str) -> None:
         """None of its sessions is fed any longer."""
         if self._sessions[identity]:
             for feed in list(self._feeds.get(name, {}).values()):
@@ -201,7 +201,7 @@ class DurableTopics:
                 if monotonic() >= ends_s:
                     break
 
-    def drained(self, peer: Peer) -> None:
+    def on_drain(self, peer: Peer) -> None:
         """A slow reader can be written to again."""
         for feed in self._of_peer.get(peer.id, {}).values():
             if feed.behind:
@@ -234,28 +234,28 @@ class DurableTopics:
         subscription = self.topics.subscription(identity, name)
         if subscription is not None and subscription.cursor < position:
             self.topics.ack_through(identity, name, position)
-            self._notes.acked_through(identity, name, position)
+            self._notes.record_acks_through(identity, name, position)
 
-    def acked(self, identity: str, ids: Sequence[str]) -> Commit:
+    def on_ack(self, identity: str, ids: Sequence[str]) -> Commit:
         """By its own word."""
         commit = self.topics.ack(identity, ids)
-        self._notes.acked(identity, ids)
+        self._notes.record_ack(identity, ids)
         return commit
 
-    def listed(self, peer: Peer, backlog: Backlog) -> None:
+    def backlog(self, peer: Peer, backlog: Backlog) -> None:
         """The peer asked what waits for it, and this is the answer."""
         of_topic: dict[str, list[StoredNotification]] = {}
         for row in backlog.rows:
             of_topic.setdefault(row.topic, []).append(row)
         for name, waiting in of_topic.items():
             for run in in_a_row(waiting):
-                self._notes.delivered([peer], name, run[0].position, run[-1].position, 1)
+                self._notes.record_delivery([peer], name, run[0].position, run[-1].position, 1)
         feeds = self._of_peer.get(peer.id, {})
         for passed in backlog.oversized:
             feed = feeds.get(passed.topic)
             if feed is not None:
                 why = f"a content of {passed.content_bytes} bytes is too long for {peer.protocol}"
-                self._notes.unsayable(feed, passed.position, why)
+                self._notes.unencodable(feed, passed.position, why)
 
     def _detach(self, feed: Consumer) -> None:
         peer, name = feed.peer, feed.topic
@@ -294,10 +294,10 @@ class DurableTopics:
             peer = feed.peer
             if feed.behind or feed.position >= last:
                 continue
-            if feed.position != first - 1 or peer.congested:
+            if feed.position != first - 1 or peer.is_congested:
                 self._lag(feed)
                 continue
-            audience = peer.audience
+            audience = peer.encoding_key
             if audience is None:
                 refusals = self._say(peer, messages)
             else:
@@ -318,7 +318,7 @@ class DurableTopics:
 
     def _catch_up(self, feed: Consumer, now_s: float) -> None:
         peer = feed.peer
-        if peer.congested:
+        if peer.is_congested:
             self._behind.pop(feed, None)  # `drained` brings it back
             return
         head = self._released_head(feed.topic)
@@ -341,7 +341,7 @@ class DurableTopics:
     def _tell(self, peer: Peer, rows: Sequence[StoredNotification]) -> Refusals:
         """With one write, if there is anything to say. Answers what cannot be said."""
         messages = as_messages(rows)
-        if peer.audience is None:
+        if peer.encoding_key is None:
             return self._say(peer, messages)
         data, refusals = self._joined(peer, messages)
         if data:
@@ -351,12 +351,12 @@ class DurableTopics:
     def _say(self, peer: Peer, messages: list[Message]) -> Refusals:
         refusals: Refusals = {}
         for message in messages:
-            self._telling.say(peer, message, refusals)
+            self._telling.send(peer, message, refusals)
         return refusals
 
     def _joined(self, peer: Peer, messages: list[Message]) -> tuple[bytes, Refusals]:
         refusals: Refusals = {}
-        return b"".join([self._telling.encoded(peer, message, refusals) for message in messages]), refusals
+        return b"".join([self._telling.encode_notification(peer, message, refusals) for message in messages]), refusals
 
     def _told(self, feed: Consumer, rows: list[StoredNotification], refusals: Refusals, now_s: float) -> None:
         """These were written for the first time, but for those that cannot be said."""
@@ -364,16 +364,16 @@ class DurableTopics:
             self._delivered([feed], told[0].position, told[-1].position, now_s)
         for row in rows:
             if row.id in refusals:
-                self._notes.unsayable(feed, row.position, refusals[row.id])
+                self._notes.unencodable(feed, row.position, refusals[row.id])
         if rows:
             feed.position = max(feed.position, rows[-1].position)
-            if not feed.peer.acknowledges:  # what its protocol cannot carry is over for it like the rest
-                self.implicit_acks.wrote(feed, now_s)
+            if not feed.peer.sends_acks:  # what its protocol cannot carry is over for it like the rest
+                self.implicit_acks.on_write(feed, now_s)
 
     def _resend(self, feed: Consumer, now_s: float) -> None:
         """A slice of what is due; the rest of it at the next tick."""
         unacked = feed.unacked
-        if feed.peer.congested:
+        if feed.peer.is_congested:
             unacked.postpone(now_s, self.resend_s)
             return
         room = BROKER_CATCH_UP_ROWS
@@ -384,7 +384,7 @@ class DurableTopics:
         """Answers how many were read."""
         subscription = self.topics.subscription(feed.peer.identity, feed.topic)
         if subscription is None or subscription.cursor >= run.last:
-            feed.unacked.resent(run, run.last, None, now_s)
+            feed.unacked.on_resend(run, run.last, None, now_s)
             return 0
         first = max(run.first, subscription.cursor + 1)
         read = self.topics.read_after(feed.topic, first - 1, rows_max, BROKER_CATCH_UP_BYTES)
@@ -394,9 +394,9 @@ class DurableTopics:
         for told in in_a_row(rows):
             self.resent += len(told)
             first, last = told[0].position, told[-1].position
-            self._notes.delivered([feed.peer], feed.topic, first, last, run.attempts + 1)
+            self._notes.record_delivery([feed.peer], feed.topic, first, last, run.attempts + 1)
         bounds = (rows[0].position, rows[-1].position) if rows else None
-        feed.unacked.resent(run, read[-1].position if read else run.last, bounds, now_s)
+        feed.unacked.on_resend(run, read[-1].position if read else run.last, bounds, now_s)
         return len(read)
 
     @property
@@ -419,13 +419,13 @@ class DurableTopics:
         self.delivered += (last - first + 1) * len(feeds)
         for feed in feeds:
             feed.position = max(feed.position, last)
-            if feed.peer.acknowledges:
-                feed.unacked.written(first, last, now_s, self.resend_s)
+            if feed.peer.sends_acks:
+                feed.unacked.on_write(first, last, now_s, self.resend_s)
                 if not feed.timed:
                     self._watch(feed)
             else:
-                self.implicit_acks.wrote(feed, now_s)
-        self._notes.delivered([feed.peer for feed in feeds], feeds[0].topic, first, last, 1)
+                self.implicit_acks.on_write(feed, now_s)
+        self._notes.record_delivery([feed.peer for feed in feeds], feeds[0].topic, first, last, 1)
 
 
 class _Reading:
@@ -441,7 +441,7 @@ class _Reading:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> bool:
         if not isinstance(error, StorageError):
             return False
-        self._peer.end(Closing("storage", str(error)))
+        self._peer.close(Closing("storage", str(error)))
         return True
 
 

@@ -75,7 +75,7 @@ class LiveTopics:
         """What this peer is subscribed to, without its patterns."""
         return [channel.name for channel in self._joined.get(peer.id, {}) if channel.pattern is None]
 
-    def heard(self, name: str) -> bool:
+    def has_subscribers(self, name: str) -> bool:
         """Whether somebody may want to know what is published there."""
         return name in self._channels or bool(self._patterns)
 
@@ -112,7 +112,7 @@ class LiveTopics:
         reached = 0 if channel is None else self._gather(channel, [message], 1)
         return reached + self._match(name, [message]) if self._patterns else reached
 
-    def publish_bundle(self, bundle: PublishBatch) -> int:
+    def publish_batch(self, bundle: PublishBatch) -> int:
         """The same for many at once; each of them will reach so many."""
         channel = self._channels.get(bundle.topic)
         reached = 0 if channel is None else self._gather(channel, [bundle], len(bundle.frames))
@@ -123,10 +123,10 @@ class LiveTopics:
         while self._dirty:
             self._deliver(next(iter(self._dirty)))
 
-    def drained(self, peer: Peer) -> None:
+    def on_drain(self, peer: Peer) -> None:
         """A slow reader has caught up: it gets the newest of each name it missed."""
         for message in self._missed.pop(peer.id, {}).values():
-            self.delivered += self._telling.say(peer, message)
+            self.delivered += self._telling.send(peer, message)
 
     def _deliver(self, channel: Channel) -> None:
         """The audience is looked up now, not when a peer joined: it may have agreed on another form since."""
@@ -135,13 +135,13 @@ class LiveTopics:
         channel.gathered, channel.count = [], 0
         encoded: dict[Hashable, bytes] = {}
         for peer in list(channel.peers.values()):
-            if peer.congested:
+            if peer.is_congested:
                 self._spare(peer, channel, gathered)
                 continue
-            audience = peer.audience
+            audience = peer.encoding_key
             if audience is None:
                 for message in _messages(gathered):
-                    self._telling.say(peer, message)
+                    self._telling.send(peer, message)
             else:
                 data = encoded.get(audience)
                 if data is None:
@@ -157,14 +157,14 @@ class LiveTopics:
             if ready is not None:
                 parts.append(ready)
             else:
-                parts += [self._telling.encoded(peer, message) for message in _messages([each])]
+                parts += [self._telling.encode_notification(peer, message) for message in _messages([each])]
         return b"".join(parts)
 
     def _spare(self, peer: Peer, channel: Channel, gathered: list[Message | PublishBatch]) -> None:
         if not self.conflate:
             self.cut += 1
             self.leave(peer)
-            peer.end(Closing("slow_consumer", "reads more slowly than its subscriptions bring"))
+            peer.close(Closing("slow_consumer", "reads more slowly than its subscriptions bring"))
             return
         missed = self._missed.setdefault(peer.id, {})
         for message in _messages(gathered):

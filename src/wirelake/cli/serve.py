@@ -108,7 +108,7 @@ class Serving:
         gateway = self._gateway
         scheme = "http" if gateway.tls is None else "https"
         lines = [f"wirelake {version('wirelake')}, data in {gateway.folder}"]
-        for name, door in gateway.doors.items():
+        for name, door in gateway.listeners.items():
             address = f"{scheme}://{door.address}" if name == "http" else str(door.address)
             lines.append(f"  {name.ljust(10)} {address}")
         lines.append(f"The admin token is in {gateway.keys.admin_token_file}. Ctrl-C ends it.")

@@ -30,7 +30,7 @@ class SessionPump:
     ) -> None:
         self.session = session
         self.closing: Closing | None = None
-        self.deaf = False  # the owner does not read at present, so silence says nothing about the peer
+        self.is_reading_paused = False  # the owner does not read at present, so silence says nothing about the peer
         self._protocol = protocol
         self._carrier = carrier
         self._clock = clock
@@ -80,7 +80,7 @@ class SessionPump:
     def end(self, closing: Closing) -> None:
         """The session is over because we want that."""
         if self.closing is None:
-            self._take(self.session.goodbye(closing, self._clock()))
+            self._take(self.session.close(closing, self._clock()))
         self.stop()
 
     def stop(self) -> None:
@@ -112,7 +112,7 @@ class SessionPump:
     def _tick(self) -> None:
         self._timer, self._timer_due_s = None, float("inf")
         now_s = self._clock()
-        if self.deaf:
-            self.session.heard_s = now_s
+        if self.is_reading_paused:
+            self.session.last_received_s = now_s
         self._take(self.session.tick(now_s))
         self._watch()

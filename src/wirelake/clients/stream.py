@@ -342,8 +342,8 @@ class StreamClient:
             piece = bytes(self._unread[:CLIENT_READ_BYTES])
             del self._unread[:CLIENT_READ_BYTES]  # moves nothing, however much there is
             pump.receive(piece)
-        pump.deaf = not self._room
-        line.listen(not pump.deaf)
+        pump.is_reading_paused = not self._room
+        line.listen(not pump.is_reading_paused)
 
     @property
     def _room(self) -> bool:

@@ -7,7 +7,7 @@ from wirelake.gateway.http.request_context import RequestContext
 
 async def view(exchange: RequestContext) -> Context:
     gateway = exchange.gateway
-    doors = {name: str(door.address) for name, door in gateway.doors.items()}
+    doors = {name: str(door.address) for name, door in gateway.listeners.items()}
     return {"data": take(exchange.api), "doors": doors, "started_ms": gateway.started_ms, "folder": str(gateway.folder)}
 
 

@@ -69,7 +69,7 @@ def _hand_on(gateway: "Gateway") -> None:
     gateway.log.set_retention_limits(
         RetentionLimits(float(log.keep_days), log.keep_bytes or None, log.disk_bytes_max or None)
     )
-    gateway.builtin.apply()
+    gateway.builtin_services.apply()
     gateway.upstreams.apply(settings)
     gateway.fetcher.apply(settings.fetch)
 

@@ -131,15 +131,15 @@ class GuardedSession(Session):
     def fail(self, error: ProtocolError, now_s: float) -> Step:
         return self._step("fail", lambda session: session.fail(error, now_s))
 
-    def goodbye(self, closing: Closing, now_s: float) -> Step:
-        return self._step("goodbye", lambda session: session.goodbye(closing, now_s))
+    def close(self, closing: Closing, now_s: float) -> Step:
+        return self._step("goodbye", lambda session: session.close(closing, now_s))
 
     def tick(self, now_s: float) -> Step:
         return self._step("tick", lambda session: session.tick(now_s))
 
-    def encoded(self, message: Message) -> bytes:
+    def encode_notification(self, message: Message) -> bytes:
         try:
-            return self._whole.encoded(message)
+            return self._whole.encode_notification(message)
         except WirelakeError:
             raise
         except Exception as error:
@@ -149,25 +149,25 @@ class GuardedSession(Session):
     def may_resume(self, secret: bytes) -> bool:
         return self._ask("may_resume", lambda session: session.may_resume(secret), False)
 
-    def kept(self, raw: bytes, sender: Sender) -> bytes:
-        return self._ask("kept", lambda session: session.kept(raw, sender), b"")
+    def logged_frame(self, raw: bytes, sender: Sender) -> bytes:
+        return self._ask("kept", lambda session: session.logged_frame(raw, sender), b"")
 
-    def kept_unread(self, raw: bytes) -> bytes:
-        return self._ask("kept_unread", lambda session: session.kept_unread(raw), bytes(len(raw)))
+    def redact_unreadable(self, raw: bytes) -> bytes:
+        return self._ask("kept_unread", lambda session: session.redact_unreadable(raw), bytes(len(raw)))
 
     # What it is
 
     @property
-    def acknowledges(self) -> bool:  # type: ignore[override]
-        return self._ask("acknowledges", lambda session: session.acknowledges, False)
+    def sends_acks(self) -> bool:  # type: ignore[override]
+        return self._ask("acknowledges", lambda session: session.sends_acks, False)
 
     @property
-    def fetches(self) -> bool:  # type: ignore[override]
-        return self._ask("fetches", lambda session: session.fetches, False)
+    def pulls_backlog(self) -> bool:  # type: ignore[override]
+        return self._ask("fetches", lambda session: session.pulls_backlog, False)
 
     @property
-    def keeps_wire(self) -> bool:  # type: ignore[override]
-        return self._ask("keeps_wire", lambda session: session.keeps_wire, True)
+    def logs_wire_bytes(self) -> bool:  # type: ignore[override]
+        return self._ask("keeps_wire", lambda session: session.logs_wire_bytes, True)
 
     @property
     def state(self) -> Enum:  # type: ignore[override]
@@ -175,37 +175,37 @@ class GuardedSession(Session):
         return self._ask("state", lambda session: session.state, failed)
 
     @property
-    def heard_s(self) -> float:
-        return self._ask("heard_s", lambda session: session.heard_s, 0.0)
+    def last_received_s(self) -> float:
+        return self._ask("heard_s", lambda session: session.last_received_s, 0.0)
 
-    @heard_s.setter
-    def heard_s(self, now_s: float) -> None:
+    @last_received_s.setter
+    def last_received_s(self, now_s: float) -> None:
         if self._session is not None:
-            self._session.heard_s = now_s
+            self._session.last_received_s = now_s
 
     @property
     def deadlines(self) -> dict[str, float]:  # type: ignore[override]
         return self._ask("deadlines", lambda session: session.deadlines, {})
 
     @property
-    def paused(self) -> bool:
-        return self._ask("paused", lambda session: session.paused, False)
+    def is_paused(self) -> bool:
+        return self._ask("paused", lambda session: session.is_paused, False)
 
     @property
-    def leaving(self) -> bool:
-        return self._ask("leaving", lambda session: session.leaving, False)
+    def is_leaving(self) -> bool:
+        return self._ask("leaving", lambda session: session.is_leaving, False)
 
     @property
     def frame_bytes_max(self) -> int | None:
         return self._ask("frame_bytes_max", lambda session: session.frame_bytes_max, None)
 
     @property
-    def deciding(self) -> bool:
-        return self._ask("deciding", lambda session: session.deciding, False)
+    def is_deciding_login(self) -> bool:
+        return self._ask("deciding", lambda session: session.is_deciding_login, False)
 
     @property
-    def audience(self) -> Hashable | None:
-        return self._ask("audience", lambda session: session.audience, None)
+    def encoding_key(self) -> Hashable | None:
+        return self._ask("audience", lambda session: session.encoding_key, None)
 
     @property
     def begins_anonymous(self) -> bool:

@@ -64,7 +64,7 @@ def _session_fault(protocol: Protocol) -> str:
         if frame is not None:
             session.receive(frame, 0.0)
         else:
-            session.goodbye(Closing("shutdown"), 0.0)
+            session.close(Closing("shutdown"), 0.0)
         session.tick(_LATER_S)
         if isinstance(session, GuardedSession) and session.fault:
             return session.fault

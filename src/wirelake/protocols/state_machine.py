@@ -16,10 +16,10 @@ ANY_FRAME = "*"
 
 class Transition(Struct, frozen=True):
     state: Enum
-    on: str
-    do: str  # the session's method
-    then: tuple[Enum, ...]  # one state, or those among which the method chooses
-    says: str  # what happens, in words, for the docs
+    event: str
+    action: str  # the session's method
+    next_states: tuple[Enum, ...]  # one state, or those among which the method chooses
+    summary: str  # what happens, in words, for the docs
 
 
 class StateMachine:
@@ -28,7 +28,7 @@ class StateMachine:
     def __init__(self, rows: Iterable[Transition]) -> None:
         self.rows = tuple(rows)
         self.start = self.rows[0].state
-        self._found = {(row.state, row.on): row for row in self.rows}
+        self._found = {(row.state, row.event): row for row in self.rows}
         if len(self._found) != len(self.rows):
             raise ValueError("two rows for one state and event")
 
@@ -42,8 +42,8 @@ class StateMachine:
         """The diagram: one arrow for each pair of states, with the events that lead over it."""
         arrows: dict[tuple[Enum, Enum], list[str]] = {}
         for row in self.rows:
-            for state in row.then:
-                arrows.setdefault((row.state, state), []).append(_label(row.on))
+            for state in row.next_states:
+                arrows.setdefault((row.state, state), []).append(_label(row.event))
         lines = ["stateDiagram-v2", f"    [*] --> {self.start.name}"]
         for (state, then), events in arrows.items():
             lines.append(f"    {state.name} --> {then.name}: {', '.join(events)}")
@@ -53,8 +53,8 @@ class StateMachine:
         """The rows as a table of text."""
         lines = ["| state | on | then | what happens |", "| --- | --- | --- | --- |"]
         for row in self.rows:
-            then = " or ".join(state.name for state in row.then)
-            lines.append(f"| {row.state.name} | {_label(row.on)} | {then} | {row.says} |")
+            then = " or ".join(state.name for state in row.next_states)
+            lines.append(f"| {row.state.name} | {_label(row.event)} | {then} | {row.summary} |")
         return "\n".join(lines)
 
 

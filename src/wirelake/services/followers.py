@@ -83,19 +83,19 @@ class Followers:
                 chosen = rows(follower.selection)
             except InputError as error:  # it asked for a field that the table turned out not to have
                 self._forget(follower)
-                follower.peer.say(failed(follower.correlation, str(error), FailureCode.GONE))
+                follower.peer.send(failed(follower.correlation, str(error), FailureCode.GONE))
                 continue
-            if follower.peer.congested:
+            if follower.peer.is_congested:
                 self._spare(follower, name, chosen)
             else:
                 self._tell(follower, name, chosen)
 
-    def left(self, peer: Peer) -> None:
+    def on_close(self, peer: Peer) -> None:
         for follower in list(self._by_peer.get(peer.id, {}).values()):
             self._forget(follower)
         self._missed.pop(peer.id, None)
 
-    def drained(self, peer: Peer) -> None:
+    def on_drain(self, peer: Peer) -> None:
         for (follower, name), rows in self._missed.pop(peer.id, {}).items():
             self._tell(follower, name, rows)
 
@@ -105,15 +105,15 @@ class Followers:
             push = replace(push, payload=b"".join(rows))
         else:
             push = replace(push, fields={"msg": rows} if follower.selection.names.single else {name: rows})
-        self._broker.telling.say(follower.peer, push)
+        self._broker.notifier.send(follower.peer, push)
 
     def _spare(self, follower: Follower, name: str, rows: list[Any]) -> None:
         """As with live names, by the same setting."""
         peer, live = follower.peer, self._broker.live
         if not live.conflate:
             live.cut += 1
-            self.left(peer)
-            peer.end(Closing("slow_consumer", "reads more slowly than its subscriptions bring"))
+            self.on_close(peer)
+            peer.close(Closing("slow_consumer", "reads more slowly than its subscriptions bring"))
             return
         missed = self._missed.setdefault(peer.id, {})
         if missed.pop((follower, name), None) is not None:

@@ -35,10 +35,10 @@ class Sending:
         self._open[packets.peer.id] = deque([packets])
         self._next(packets.peer)
 
-    def left(self, peer: Peer) -> None:
+    def on_close(self, peer: Peer) -> None:
         self._open.pop(peer.id, None)
 
-    def drained(self, peer: Peer) -> None:
+    def on_drain(self, peer: Peer) -> None:
         self._soon(peer, 0.0)
 
     def _soon(self, peer: Peer, pause_s: float) -> None:
@@ -49,7 +49,7 @@ class Sending:
     def _next(self, peer: Peer) -> None:
         self._scheduled.discard(peer.id)
         waiting = self._open.get(peer.id)
-        if not waiting or peer.congested:  # then `drained` takes it up again
+        if not waiting or peer.is_congested:  # then `drained` takes it up again
             return
         pause_s = self._pause_s(peer)
         if not pause_s:

@@ -29,7 +29,7 @@ class Calling(Running):
 
     @property
     def api(self) -> HttpApi:
-        door = self.gateway.doors["http"]
+        door = self.gateway.listeners["http"]
         assert isinstance(door, HttpListener)
         return door.api
 
@@ -89,10 +89,10 @@ class Provider:
 
     protocol = "test"
     identity = "provider"
-    acknowledges = False
-    fetches = False
-    audience = None
-    congested = False
+    sends_acks = False
+    pulls_backlog = False
+    encoding_key = None
+    is_congested = False
     bytes_in = bytes_written = bytes_drained = 0
 
     def __init__(self, caller: Calling, service: str, answer: Callable[[Message], list[Message]]) -> None:
@@ -102,21 +102,21 @@ class Provider:
         self._answer = answer
         caller.gateway.broker.services.register(self, service)
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         self.asked.append(message)
         for answer in self._answer(message):
             self._gateway.later(0.0, partial(self._give, answer))
 
     def _give(self, answer: Message) -> None:
-        assert self._gateway.broker.services.answered(self, answer)
+        assert self._gateway.broker.services.on_answer(self, answer)
 
-    def encoded(self, message: Message) -> bytes:
+    def encode_notification(self, message: Message) -> bytes:
         raise NotImplementedError
 
     def write(self, data: bytes) -> None:
         raise NotImplementedError
 
-    def end(self, closing: Closing) -> None:
+    def close(self, closing: Closing) -> None:
         raise NotImplementedError
 
 

@@ -178,7 +178,7 @@ class Records:
     def serve(self, peer: Peer, message: Message, _now_s: float) -> None:
         assert isinstance(message.target, Operation)
         failure = Failure("no such table") if self._broken else None
-        peer.say(Message(kind=Kind.RESPONSE, correlation=message.correlation, failure=failure))
+        peer.send(Message(kind=Kind.RESPONSE, correlation=message.correlation, failure=failure))
         if message.target.op == "unsub":
             self.called_off.set()
         elif failure is None:
@@ -187,7 +187,7 @@ class Records:
 
     def push(self, rows: list[Any]) -> None:
         assert self.peer is not None
-        self.peer.say(Message(kind=Kind.NOTIFICATION, correlation=self.correlation, fields={"msg": rows}))
+        self.peer.send(Message(kind=Kind.NOTIFICATION, correlation=self.correlation, fields={"msg": rows}))
         self._gateway.flush_soon()
 
 

@@ -19,7 +19,7 @@ from wirelake.errors import InputError
 
 def test_port_0_is_a_port_of_its_own_and_is_told(tmp_path: Path) -> None:
     async def test(caller: Calling) -> None:
-        door = caller.gateway.doors["http"]
+        door = caller.gateway.listeners["http"]
         assert door.address.port > 0
         assert door.is_open
         response = await caller.call("GET", "/healthz")
@@ -74,7 +74,7 @@ def test_closing_waits_for_requests_under_way_and_no_longer(tmp_path: Path) -> N
         answers = await asyncio.gather(*calls, return_exceptions=True)
         kept = [answer for answer in answers if isinstance(answer, httpx.Response) and answer.status_code == 201]
         assert kept
-        assert not caller.gateway.doors["http"].is_open
+        assert not caller.gateway.listeners["http"].is_open
         idle.close()
         ids.extend(answer.json()["id"] for answer in kept)
 

@@ -31,8 +31,8 @@ def test_a_healthy_gateway(tmp_path: Path) -> None:
 def test_each_reason_not_to_be_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(caller: Calling) -> None:
         gateway = caller.gateway
-        gateway.doors["comet"].close()
-        gateway.doors["apostol"].close()
+        gateway.listeners["comet"].close()
+        gateway.listeners["apostol"].close()
         assert await reasons(caller) == ["the apostol door is closed", "the comet door is closed"]
         monkeypatch.setattr(type(gateway.log), "refusal", "the log cannot be written: full")
         monkeypatch.setattr(gateway.state.writer, "_error", StorageError("the state cannot be written: full"))

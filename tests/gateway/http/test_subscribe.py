@@ -204,7 +204,7 @@ def test_a_slow_reader_of_a_durable_topic_catches_up(tmp_path: Path) -> None:
         (listener,) = caller.api.subscribers.values()
         published = 0
         async with asyncio.timeout(WAIT_S):
-            while not listener.congested:
+            while not listener.is_congested:
                 await caller.publish("@a", f"{published:06} " + "x" * 500_000)
                 published += 1
                 await asyncio.sleep(0.02)  # what the network takes, it has taken
@@ -219,7 +219,7 @@ def test_a_slow_reader_of_a_durable_topic_catches_up(tmp_path: Path) -> None:
         async with asyncio.timeout(WAIT_S):
             while last not in seen:
                 seen = seen[-100:] + await reader.read(1 << 20)
-        await until(lambda: not listener.congested)
+        await until(lambda: not listener.is_congested)
         writer.close()
 
     run(tmp_path, test, identities=[BOB], limits={"pending_bytes": 100_000})

@@ -595,7 +595,7 @@ def test_goodbye_and_silence_end_every_state(state: ServerState) -> None:
         assert server.state is state
         return server
 
-    assert session().goodbye(Closing("shutdown"), 1.0).closing == Closing("shutdown")
+    assert session().close(Closing("shutdown"), 1.0).closing == Closing("shutdown")
     assert session().fail(ProtocolError("crc", "wrong", 1), 1.0).closing is not None
     silent = session()
     assert silent.tick(7.9).closing is None
@@ -606,7 +606,7 @@ def test_goodbye_and_silence_end_every_state(state: ServerState) -> None:
 def test_a_device_that_ends_says_which_reports_were_not_receipted() -> None:
     client = ClientSession(0.0, random, "1234", 6)
     client.send(REPORT, 0.0)
-    step = client.goodbye(Closing("done"), 1.0)
+    step = client.close(Closing("done"), 1.0)
     assert (step.closing, step.frames) == (Closing("done"), [])
     assert [(message.correlation, message.failure) for message in step.messages] == [
         ("r1", Failure("the session ended"))

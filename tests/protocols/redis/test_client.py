@@ -177,7 +177,7 @@ def test_a_client_gives_up() -> None:
     client.send(control(Op.LOGOUT), 0.0)
     assert client.tick(5.0).closing == Closing("quit")
     assert ClientSession(0.0, SessionSettings(idle_s=5.0)).tick(6.0).closing == Closing("idle", "nothing heard for 5 s")
-    assert ClientSession(0.0).goodbye(Closing("done"), 0.0).closing == Closing("done")
+    assert ClientSession(0.0).close(Closing("done"), 0.0).closing == Closing("done")
     assert closing_code(ClientSession(0.0).fail(ProtocolError("short", "…", 1), 0.0)) == "short"
 
 
@@ -194,7 +194,7 @@ def test_a_client_ends_in_every_state(name: str) -> None:
         assert state(client) == name
         return client
 
-    assert client().goodbye(Closing("done"), 0.0) == Step(closing=Closing("done"))
+    assert client().close(Closing("done"), 0.0) == Step(closing=Closing("done"))
     assert closing_code(client().fail(ProtocolError("short", "…", 1), 0.0)) == "short"
     assert closing_code(client().tick(3.0)) == "idle"
 

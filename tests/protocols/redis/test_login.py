@@ -124,7 +124,7 @@ def test_too_much_before_the_verdict_closes() -> None:
     ask(server, "AUTH anna t0ken")
     for _ in range(REDIS_HELD_FRAMES_MAX):
         assert server.receive(cmd("PING"), 0.0).closing is None
-    assert server.paused
+    assert server.is_paused
     assert closing_code(server.receive(cmd("PING"), 0.0)) == "too_many_requests"
     server = ServerSession(0.0)
     ask(server, "AUTH anna t0ken")

@@ -185,9 +185,9 @@ def test_pipelines_pause_the_reading_and_floods_close() -> None:
     server = ready()
     first = ask(server, "GET a")
     for _ in range(REDIS_REQUESTS_PAUSE_AT - 1):
-        assert not server.paused
+        assert not server.is_paused
         server.receive(cmd("PING"), 0.0)
-    assert server.paused
+    assert server.is_paused
     for _ in range(REDIS_REQUESTS_OPEN_MAX - REDIS_REQUESTS_PAUSE_AT):
         server.receive(cmd("PING"), 0.0)
     assert closing_code(server.receive(cmd("PING"), 0.0)) == "too_many_requests"
@@ -200,11 +200,11 @@ def test_answers_held_back_are_bounded_in_bytes() -> None:
     server = ready()
     first = ask(server, "GET a")
     big = Command((b"ECHO", bytes(REDIS_ANSWERS_PAUSE_BYTES)))
-    paused = [server.paused]
+    paused = [server.is_paused]
     server.receive(big, 0.0)
-    paused.append(server.paused)
+    paused.append(server.is_paused)
     assert len(answered(server, first)) > REDIS_ANSWERS_PAUSE_BYTES
-    assert [*paused, server.paused] == [False, True, False]
+    assert [*paused, server.is_paused] == [False, True, False]
     ask(server, "GET a")
     for _ in range(REDIS_ANSWERS_BYTES_MAX // REDIS_ANSWERS_PAUSE_BYTES):
         assert server.receive(big, 0.0).closing is None
@@ -281,12 +281,12 @@ def test_bytes_that_cannot_be_read_get_an_error_in_turn_and_close(data: bytes, t
 
 def test_goodbye_answers_what_is_open() -> None:
     server = ready()
-    assert server.goodbye(Closing("shutdown"), 0.0) == Step(closing=Closing("shutdown"))
+    assert server.close(Closing("shutdown"), 0.0) == Step(closing=Closing("shutdown"))
     server = ready()
     ask(server, "GET a")
     get = ask(server, "GET b")
     answered(server, get, payload=b"x")
-    step = server.goodbye(Closing("shutdown", "the gateway stops"), 0.0)
+    step = server.close(Closing("shutdown", "the gateway stops"), 0.0)
     assert wire(step) == b"-ERR the gateway stops\r\n$1\r\nx\r\n"
     assert step.closing == Closing("shutdown", "the gateway stops")
 
@@ -313,7 +313,7 @@ def in_state(line: str) -> tuple[ServerSession, list[Message]]:
 def test_the_end_comes_in_every_state(line: str, name: str) -> None:
     server, _ = in_state(line)
     assert state(server) == name
-    step = server.goodbye(Closing("shutdown"), 0.0)
+    step = server.close(Closing("shutdown"), 0.0)
     assert wire(step).startswith(b"-ERR shutdown\r\n-ERR shutdown\r\n")
     assert step.closing == Closing("shutdown")
 

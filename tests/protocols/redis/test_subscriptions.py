@@ -71,7 +71,7 @@ def test_notifications_in_both_versions() -> None:
         answered(server, ask(server, "PSUBSCRIBE n.*"))
         told = server.send(news("a", b"hi"), 0.0)
         assert wire(told) == sign + b"3\r\n$7\r\nmessage\r\n$1\r\na\r\n$2\r\nhi\r\n"
-        assert server.encoded(news("a", b"hi")) == wire(told)
+        assert server.encode_notification(news("a", b"hi")) == wire(told)
         matched = news("n.1", b"hi", headers={"pattern": "n.*"})
         assert wire(server.send(matched, 0.0)) == (
             sign + b"4\r\n$8\r\npmessage\r\n$3\r\nn.*\r\n$3\r\nn.1\r\n$2\r\nhi\r\n"
@@ -92,13 +92,13 @@ def test_in_resp_2_notifications_wait_behind_open_answers() -> None:
     server = ready()
     get = ask(server, "GET a")
     subscribe = ask(server, "SUBSCRIBE a")
-    assert server.audience is None
+    assert server.encoding_key is None
     assert answered(server, subscribe) == b""
     assert wire(server.send(news("a", b"hi"), 0.0)) == b""
     released = answered(server, get, payload=b"x")
     assert released.startswith(b"$1\r\nx\r\n*3\r\n$9\r\nsubscribe\r\n")
     assert released.endswith(b"$2\r\nhi\r\n")
-    assert server.audience == "resp 2"
+    assert server.encoding_key == "resp 2"
 
 
 def test_in_resp_2_notifications_that_cannot_wait_close() -> None:
@@ -110,14 +110,14 @@ def test_in_resp_2_notifications_that_cannot_wait_close() -> None:
 
 
 def test_who_is_told_in_the_same_bytes() -> None:
-    assert ServerSession(0.0).audience is None
-    assert ready(3).audience == "resp 3"
+    assert ServerSession(0.0).encoding_key is None
+    assert ready(3).encoding_key == "resp 3"
     server = ready()
-    audiences = [server.audience]
+    audiences = [server.encoding_key]
     subscribe = ask(server, "SUBSCRIBE a")
-    audiences.append(server.audience)
+    audiences.append(server.encoding_key)
     answered(server, subscribe)
-    assert [*audiences, server.audience] == [None, "resp 2", "resp 2"]
+    assert [*audiences, server.encoding_key] == [None, "resp 2", "resp 2"]
 
 
 def test_a_refused_subscription_is_none() -> None:

@@ -201,7 +201,7 @@ def test_pings_and_logouts(way: Way) -> None:
 
 def test_goodbye_is_heard() -> None:
     talking = logged_in()
-    step = talking.sessions[Sender.SERVER].goodbye(Closing("shutdown"), 0.0)
+    step = talking.sessions[Sender.SERVER].close(Closing("shutdown"), 0.0)
     (frame,) = step.frames
     talking.inject(Sender.SERVER, talking.splitters[Sender.SERVER].wrap(frame.encode()))
     assert talking.closings[Sender.CLIENT] == Closing("logout", "shutdown")
@@ -305,7 +305,7 @@ def test_a_client_subscribes_only_to_so_much() -> None:
 def test_a_client_ends_quietly_by_itself() -> None:
     client = ClientSession(0.0, SessionSettings(idle_s=5.0))
     assert client.tick(6.0).closing == Closing("idle", "nothing heard for 5 s")
-    assert ClientSession(0.0).goodbye(Closing("done"), 0.0).closing == Closing("done")
+    assert ClientSession(0.0).close(Closing("done"), 0.0).closing == Closing("done")
     unreadable = ClientSession(0.0).fail(ProtocolError("short", "…", 1), 0.0)
     assert unreadable.closing is not None
     assert unreadable.closing.code == "short"

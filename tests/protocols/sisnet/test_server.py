@@ -516,7 +516,7 @@ def test_bytes_that_cannot_be_read_are_answered_and_closed() -> None:
 
 @pytest.mark.parametrize("server", [ServerSession(0.0), ready_server()])
 def test_goodbye_says_why(server: ServerSession) -> None:
-    step = server.goodbye(Closing("shutdown", "back at nine"), 0.0)
+    step = server.close(Closing("shutdown", "back at nine"), 0.0)
     assert said(step) == [b':{"logout":"back at nine"}']
     assert step.closing == Closing("shutdown", "back at nine")
 

@@ -19,10 +19,10 @@ def open_session(connection: "Connection", door: Endpoint) -> Closing | None:
         connection.id = gateway.new_id()
     else:
         try:
-            gateway.opened(connection)
+            gateway.on_open(connection)
         except StorageError as error:
             closing = Closing("storage", str(error))
-            door.left(connection)
+            door.on_close(connection)
     if not closing.code:
         return None
     gateway.counters.refused[connection.protocol, closing.code] += 1
@@ -34,7 +34,7 @@ def account_for(connection: "Connection", size: int) -> None:
     slot = connection.slot
     if slot is None:
         return
-    slot.deciding_bytes = slot.deciding_bytes + size if connection.session.deciding else 0
+    slot.deciding_bytes = slot.deciding_bytes + size if connection.session.is_deciding_login else 0
     if not slot.hold(connection.held_bytes + slot.deciding_bytes):
         connection.give_up("unauthenticated_bytes", "peers that have not logged in hold too much memory")
 

@@ -74,7 +74,7 @@ class SessionResumption:
         gateway = self._gateway
         gateway.recorder.event(connection, "logout", {})  # first: if it is refused, nothing has changed
         self._forget(connection)
-        gateway.broker.left(connection)
+        gateway.broker.on_close(connection)
         connection.identity = ""
         if connection.slot is not None:
             connection.slot.revoke()
@@ -102,8 +102,8 @@ class SessionResumption:
             raise
         if live is not None:
             self._forget(live)
-            gateway.broker.left(live)
-            live.end(Closing("replaced", "the session was taken up by another connection"))
+            gateway.broker.on_close(live)
+            live.close(Closing("replaced", "the session was taken up by another connection"))
         used_up.add_done_callback(lambda commit: self._resumed(connection, message, kept, commit))
 
     def _resumed(self, connection: Connection, message: Message, kept: Kept, used_up: Commit) -> None:
@@ -115,7 +115,7 @@ class SessionResumption:
             connection.identity = ""
             self._refuse(connection, message)
             return
-        connection.say(Message(kind=Kind.RESPONSE, correlation=message.correlation))
+        connection.send(Message(kind=Kind.RESPONSE, correlation=message.correlation))
         self.logged_in(connection)
         for topic in kept.topics:
             gateway.broker.rejoin(connection, topic)
@@ -123,7 +123,7 @@ class SessionResumption:
 
     def _refuse(self, connection: Connection, message: Message) -> None:
         code = registry.get(connection.protocol).refusal_codes.get(Refusal.NO_SESSION, 0)
-        connection.say(failed(message.correlation, "no such session", code))
+        connection.send(failed(message.correlation, "no such session", code))
 
     def _find(self, sid: bytes, live: Connection | None, protocol: str) -> Kept | None:
         """What is known of the session; changes nothing."""

@@ -59,13 +59,13 @@ class Broadcasts:
     def __init__(self, gateway: "Gateway") -> None:
         self._gateway = gateway
         self._open: dict[_Broadcast, None] = {}
-        gateway.broker.watchers.append(self)
+        gateway.broker.observers.append(self)
 
     def start(self, peer: Peer, message: Message, command: NewCommand, now_s: float) -> None:
         """Send a command to all devices. The peer is answered when all have answered, or when the time is over."""
         if len(self._open) >= BROADCASTS_OPEN_MAX:
             text = f"{BROADCASTS_OPEN_MAX} broadcasts to devices are under way; try again"
-            peer.say(failed(message.correlation, text, FailureCode.BUSY))
+            peer.send(failed(message.correlation, text, FailureCode.BUSY))
             return
         count = len(self._gateway.broker.devices)
         if count > BROADCAST_DEVICES_MAX:
@@ -76,11 +76,11 @@ class Broadcasts:
         broadcast = _Broadcast(self._gateway, self._open, peer, message, command, now_s)
         self._gateway.jobs.start(peer, message, broadcast.send())
 
-    def left(self, peer: Peer) -> None:
+    def on_close(self, peer: Peer) -> None:
         for broadcast in [each for each in self._open if each.peer.id == peer.id]:
             del self._open[broadcast]
 
-    def drained(self, peer: Peer) -> None:
+    def on_drain(self, peer: Peer) -> None:
         """Nothing of a broadcast waits for a slow reader: its answer is one message."""
 
 
@@ -189,10 +189,10 @@ class _Broadcast:
             self._gateway.broker.services.hop(self.peer, message.correlation, ANSWERED, "")
         fields = msgspec.to_builtins(told)
         try:
-            self.peer.say(Message(kind=Kind.RESPONSE, correlation=message.correlation, fields=fields))
+            self.peer.send(Message(kind=Kind.RESPONSE, correlation=message.correlation, fields=fields))
         except (EncodeError, TranslationError) as error:
             text = f"the answer cannot be told: {error}"
-            self.peer.say(failed(message.correlation, text, FailureCode.UNENCODABLE))
+            self.peer.send(failed(message.correlation, text, FailureCode.UNENCODABLE))
 
 
 class _Member(CommandAsker):

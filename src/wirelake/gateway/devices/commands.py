@@ -84,7 +84,7 @@ class DeviceCommands:
         target = message.target
         if not isinstance(target, Operation) or target.op != COMMAND:
             operation = target if isinstance(target, Operation) else Operation("")
-            peer.say(failed(message.correlation, not_found(operation), FailureCode.NOT_FOUND))
+            peer.send(failed(message.correlation, not_found(operation), FailureCode.NOT_FOUND))
             return
         fields = dict(message.fields)
         serial = fields.pop("serial", "") or target.object
@@ -96,7 +96,7 @@ class DeviceCommands:
         broker = self._gateway.broker
         device = broker.devices.get(serial)
         if device is None:
-            peer.say(
+            peer.send(
                 failed(message.correlation, f"device {serial[:64]!r} has not been heard from", FailureCode.NOT_FOUND)
             )
             return
@@ -119,8 +119,8 @@ def _command(fields: dict[str, Any], payload: bytes) -> NewCommand:
 class CommandAsker:
     """The broker's `Peer` for one command: tells whoever asked in the form that all doors share."""
 
-    acknowledges: Final = False
-    fetches: Final = False
+    sends_acks: Final = False
+    pulls_backlog: Final = False
 
     def __init__(self, peer: Peer, serial: str) -> None:
         self.id = peer.id  # so that it leaves with the one who asked
@@ -129,20 +129,20 @@ class CommandAsker:
         self._peer = peer
         self._serial = serial
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         answer = device_answer(self._serial, message) if message.kind is Kind.RESPONSE else None
         if answer is not None:
             fields = msgspec.to_builtins(answer)
             message = Message(kind=Kind.RESPONSE, correlation=message.correlation, fields=fields)
-        self._peer.say(message)
+        self._peer.send(message)
 
     @property
-    def audience(self) -> Hashable | None:
-        return self._peer.audience
+    def encoding_key(self) -> Hashable | None:
+        return self._peer.encoding_key
 
     @property
-    def congested(self) -> bool:
-        return self._peer.congested
+    def is_congested(self) -> bool:
+        return self._peer.is_congested
 
     @property
     def bytes_in(self) -> int:
@@ -156,11 +156,11 @@ class CommandAsker:
     def bytes_drained(self) -> int:
         return self._peer.bytes_drained
 
-    def encoded(self, message: Message) -> bytes:
-        return self._peer.encoded(message)
+    def encode_notification(self, message: Message) -> bytes:
+        return self._peer.encode_notification(message)
 
     def write(self, data: bytes) -> None:
         self._peer.write(data)
 
-    def end(self, closing: Closing) -> None:
-        self._peer.end(closing)
+    def close(self, closing: Closing) -> None:
+        self._peer.close(closing)

@@ -114,7 +114,9 @@ class DeviceStream(asyncio.Protocol):
         self._devices = devices
         self._gateway = gateway
         self._splitter = ApostolSplitter()
-        self._outbox = Outbox(gateway.gate, self._send, self._storage_failed)  # of what is answered to many at once
+        self._outbox = Outbox(
+            gateway.commit_barrier, self._send, self._storage_failed
+        )  # of what is answered to many at once
         self._reach = DEVICE_BATCH_PACKETS_MIN
         self._slot = slot
         self._refusing = False
@@ -197,7 +199,7 @@ class DeviceStream(asyncio.Protocol):
         if slot is None:
             return
         self._heard_s = self._gateway.now_s()
-        self._turns.received(data)
+        self._turns.on_data(data)
         if not slot.authenticated and not slot.hold(self._held_bytes):
             self._end("unauthenticated_bytes")
 
@@ -239,7 +241,7 @@ class DeviceStream(asyncio.Protocol):
         if rest:
             self._turns.put_back(rest)
         size = len(data) - len(rest)
-        self._turns.took(size, len(frames), self._gateway.now_s())
+        self._turns.count_read(size, len(frames), self._gateway.now_s())
         self._frames, self._frames_done = frames, 0
         self._watch_half_packets(had_whole=bool(frames))
         self.read_on()
@@ -313,7 +315,7 @@ class DeviceStream(asyncio.Protocol):
         self._refusing = True
         self._turns.stop()
         quarantined = self._devices.quarantine(raw, error, self._address)
-        self._gateway.gate.wait(self._devices.publications.promise(quarantined, None), self)
+        self._gateway.commit_barrier.wait(self._devices.publications.promise(quarantined, None), self)
 
     def _storage_failed(self, error: StorageError) -> None:
         """No receipts: the devices send again."""
@@ -358,6 +360,6 @@ class DeviceListener:
             self._datagrams.close()
             self._datagrams = None
         for peer in list(self._gateway.devices.peers.values()):
-            peer.end(Closing("shutdown", "the gateway is shutting down"))
+            peer.close(Closing("shutdown", "the gateway is shutting down"))
         for stream in list(self._gateway.devices.streams):
             stream.close()

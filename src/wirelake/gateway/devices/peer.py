@@ -111,11 +111,11 @@ class DevicePeer:
         "address",
         "bytes_in",
         "bytes_out",
-        "congested",
         "frames_in",
         "frames_out",
         "id",
         "identity",
+        "is_congested",
         "opened_at_ms",
         "protocol",
     )
@@ -125,7 +125,7 @@ class DevicePeer:
         self.identity = serial
         self.id = gateway.new_id()
         self.address = origin.address
-        self.congested = False
+        self.is_congested = False
         self.frames_in = self.frames_out = self.bytes_in = self.bytes_out = 0
         self.opened_at_ms = gateway.now_ms()
         self._gateway = gateway
@@ -138,7 +138,7 @@ class DevicePeer:
         self._due_s = float("inf")
         self._packet: Packet | None = None  # the one that is being received
         self._unpublished: Unpublished | None = None
-        self._outbox = Outbox(gateway.gate, self._send, self._storage_failed, GATEWAY_DATAGRAM_BYTES)
+        self._outbox = Outbox(gateway.commit_barrier, self._send, self._storage_failed, GATEWAY_DATAGRAM_BYTES)
         self._receipts = self._receipts_to(origin)
         settings = SessionSettings(**asdict(gateway.devices.settings))
         self._session = ServerSession(gateway.now_s(), os.urandom, settings)
@@ -157,23 +157,23 @@ class DevicePeer:
         return self._session.device_type
 
     @property
-    def heard_s(self) -> float:
-        return self._session.heard_s
+    def last_received_s(self) -> float:
+        return self._session.last_received_s
 
     def under_way(self) -> list[Assembling]:
         """The commands of which packets are missing."""
         return self._session.assembler.under_way()
 
     @property
-    def acknowledges(self) -> bool:
+    def sends_acks(self) -> bool:
         return False
 
     @property
-    def fetches(self) -> bool:
+    def pulls_backlog(self) -> bool:
         return False
 
     @property
-    def audience(self) -> Hashable | None:
+    def encoding_key(self) -> Hashable | None:
         return None
 
     @property
@@ -192,13 +192,13 @@ class DevicePeer:
     def assembling_bytes(self) -> int:
         return self._session.assembling_bytes
 
-    def encoded(self, message: Message) -> bytes:
-        return self._session.encoded(message)
+    def encode_notification(self, message: Message) -> bytes:
+        return self._session.encode_notification(message)
 
     def write(self, data: bytes) -> None:
         self._outbox.write(data)
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         """Raises StateError for a request that cannot be made now: whoever asks has to hear of it."""
         if self._closing is None:
             if message.kind is Kind.REQUEST and self._commands_to is None:
@@ -211,10 +211,10 @@ class DevicePeer:
                 _log.debug("device %s: %s", self.identity, error)
             self._watch()  # for the receipt, and for the answer
 
-    def end(self, closing: Closing) -> None:
+    def close(self, closing: Closing) -> None:
         if self._closing is None:
             try:
-                self._take(self._session.goodbye(closing, self._gateway.now_s()))
+                self._take(self._session.close(closing, self._gateway.now_s()))
             except StorageError as error:
                 self._storage_failed(error)
             self._finish(closing)
@@ -272,7 +272,7 @@ class DevicePeer:
         self.frames_out += count
         self.bytes_in += bytes_in
         self.bytes_out += bytes_out
-        self._session.heard_s = now_s
+        self._session.last_received_s = now_s
 
     def reported(self, line: ReportStream, command_no: int, content: bytes, now_s: float) -> list[Message]:
         """What a skimmed report says."""
@@ -311,14 +311,14 @@ class DevicePeer:
         published: Commit | None = None
         for message in step.messages:
             if control_op(message) is Op.LOGIN:
-                self.say(Message(kind=Kind.RESPONSE, correlation=message.correlation, fields=self._known()))
+                self.send(Message(kind=Kind.RESPONSE, correlation=message.correlation, fields=self._known()))
             elif message.kind is Kind.TELEMETRY and self._packet is not None:
                 published = self._publish(self._packet, message)
             elif message.kind is Kind.CONTROL and message.name == Receipt.name:
                 note_receipt(gateway.broker.services, message.correlation)
             else:
                 self._count_failure(message)
-                gateway.heard_device(self, message)
+                gateway.on_device_message(self, message)
         receipts = [frame.encode() for frame in step.frames if isinstance(frame, Receipt)]
         commands = [frame.encode() for frame in step.frames if not isinstance(frame, Receipt)]
         if receipts:
@@ -380,7 +380,10 @@ class DevicePeer:
 
     def _receipts_to(self, origin: Origin) -> Outbox:
         return Outbox(
-            self._gateway.gate, partial(self._send_back, origin.link), self._storage_failed, GATEWAY_DATAGRAM_BYTES
+            self._gateway.commit_barrier,
+            partial(self._send_back, origin.link),
+            self._storage_failed,
+            GATEWAY_DATAGRAM_BYTES,
         )
 
     def _at(self, origin: Origin) -> "DevicePeer | _Elsewhere":
@@ -389,7 +392,7 @@ class DevicePeer:
     def _publish(self, packet: Packet, message: Message) -> Commit | None:
         """Publish the command that this packet completed; return what its receipt waits for."""
         try:
-            commit = self._gateway.heard_device(self, message)
+            commit = self._gateway.on_device_message(self, message)
         except StorageError as error:
             self._withdraw(packet, message)
             return Commit.resolved(error)

@@ -136,7 +136,7 @@ class DeviceSessions:
             for message in line.peer.reported(line, command_no, content, now_s)
         ]
         try:
-            published = gateway.heard_reports(said)
+            published = gateway.on_device_reports(said)
         except StorageError:
             run.forget(repeats)
             raise
@@ -180,7 +180,7 @@ class DeviceSessions:
             del self.peers[peer.identity]
         peer.forget_lines()
         self.assembling(-peer.assembling_bytes)
-        self._gateway.device_gone(peer, closing)
+        self._gateway.on_device_close(peer, closing)
 
     def _meet(self, raw: bytes, packet: Packet, origin: Origin) -> DevicePeer | None:
         gateway = self._gateway
@@ -200,6 +200,6 @@ class DeviceSessions:
                 gateway.recorder.drop("apostol", "refuse", len(raw))
             return None
         peer = DevicePeer(gateway, packet.serial, origin)
-        gateway.device_met(peer)
+        gateway.on_device_open(peer)
         self.peers[packet.serial] = peer
         return peer

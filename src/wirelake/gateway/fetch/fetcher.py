@@ -56,7 +56,7 @@ class Fetcher:
         asked = read_asked(message)  # what is wrong with it is the broker's to tell
         self._check(asked.url)
         if self._waiting >= FETCH_WAITING_MAX:
-            peer.say(failed(message.correlation, "too many fetches wait for their turn", FailureCode.BUSY))
+            peer.send(failed(message.correlation, "too many fetches wait for their turn", FailureCode.BUSY))
             return
         self._waiting += 1
         self._gateway.spawn(self._serve(peer, message, asked))
@@ -118,9 +118,9 @@ class Fetcher:
 def _say(peer: Peer, answer: Message) -> None:
     """Where the asker's protocol cannot carry it, that is the answer."""
     try:
-        peer.say(answer)
+        peer.send(answer)
     except (EncodeError, TranslationError) as error:
-        peer.say(failed(answer.correlation, f"the answer cannot be told: {error}", FailureCode.UNENCODABLE))
+        peer.send(failed(answer.correlation, f"the answer cannot be told: {error}", FailureCode.UNENCODABLE))
 
 
 def _read(reply: HttpResponse) -> Message:

@@ -63,9 +63,9 @@ class HttpApi:
         for check in list(self.checks):
             check.cancel()
         for peer in list(self.peers):
-            peer.end(_SHUTDOWN)
+            peer.close(_SHUTDOWN)
         for subscriber in list(self.subscribers.values()):
-            subscriber.end(_SHUTDOWN)
+            subscriber.close(_SHUTDOWN)
 
     @contextmanager
     def slot(self) -> Iterator[None]:

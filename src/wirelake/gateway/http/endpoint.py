@@ -101,7 +101,7 @@ class RouteEndpoint:
             response = self._refused(error)
         started_s = gateway.now_s()
         await self._record(route, exchange, "out", bytes(response.body), {"status": response.status_code})
-        gateway.gate.commit_s.observe(gateway.now_s() - started_s)
+        gateway.commit_barrier.commit_s.observe(gateway.now_s() - started_s)
         return response
 
     def _record(self, route: Route, exchange: RequestContext, direction: str, data: bytes, note: dict[str, Any]) -> Any:

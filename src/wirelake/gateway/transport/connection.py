@@ -33,8 +33,8 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_closing",
-        "_door",
         "_due_s",
+        "_endpoint",
         "_frames",
         "_frames_done",
         "_gone",
@@ -43,30 +43,30 @@ class Connection(asyncio.Protocol):
         "_lingers",
         "_messages",
         "_outbox",
+        "_read_limiter",
         "_session",
         "_splitter",
         "_transport",
-        "_turns",
         "address",
         "bytes_in",
         "bytes_out",
-        "congested",
         "frames_in",
         "frames_out",
         "id",
         "identity",
+        "is_congested",
         "opened_at_ms",
         "protocol",
         "slot",
     )
 
     def __init__(self, door: Endpoint, slot: Slot | None = None) -> None:
-        self._door = door
+        self._endpoint = door
         self.protocol = door.protocol.name
         self.id = ""
         self.identity = ""
         self.address = ""
-        self.congested = False
+        self.is_congested = False
         self.frames_in = self.frames_out = self.bytes_in = self.bytes_out = 0
         self.opened_at_ms = 0
         self._closing: Closing | None = None
@@ -92,16 +92,16 @@ class Connection(asyncio.Protocol):
         return self._closing
 
     @property
-    def acknowledges(self) -> bool:
-        return self._session.acknowledges
+    def sends_acks(self) -> bool:
+        return self._session.sends_acks
 
     @property
-    def fetches(self) -> bool:
-        return self._session.fetches
+    def pulls_backlog(self) -> bool:
+        return self._session.pulls_backlog
 
     @property
-    def audience(self) -> Hashable | None:
-        return self._session.audience
+    def encoding_key(self) -> Hashable | None:
+        return self._session.encoding_key
 
     @property
     def pending_bytes(self) -> int:
@@ -118,24 +118,24 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return 0
-        tls_buffer_bytes_max = GATEWAY_TLS_BUFFERS * self._door.gateway.settings.limits.pending_bytes
+        tls_buffer_bytes_max = GATEWAY_TLS_BUFFERS * self._endpoint.gateway.settings.limits.pending_bytes
         return self.bytes_out - undelivered_bytes(transport, tls_buffer_bytes_max)
 
-    def encoded(self, message: Message) -> bytes:
-        return self._splitter.wrap(self._session.encoded(message))
+    def encode_notification(self, message: Message) -> bytes:
+        return self._splitter.wrap(self._session.encode_notification(message))
 
     def write(self, data: bytes) -> None:
         self.frames_out += 1
         self._outbox.write(data)
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         """Raises TranslationError or EncodeError for what its protocol cannot carry, and StateError for a request that
         it cannot be asked now: whoever wanted it said has to know. An answer becomes one that says so.
         """
         if self._closing is not None:
             return
         try:
-            step = self._session.send(message, self._door.gateway.now_s())
+            step = self._session.send(message, self._endpoint.gateway.now_s())
         except StateError as error:
             if message.kind is Kind.REQUEST:
                 raise
@@ -144,13 +144,13 @@ class Connection(asyncio.Protocol):
         except TranslationError as error:
             if message.kind is not Kind.RESPONSE or message.failure is not None:
                 raise
-            self._door.gateway.counters.errors[self.protocol, "unsayable"] += 1
-            self.say(failed(message.correlation, str(error)))
+            self._endpoint.gateway.counters.errors[self.protocol, "unsayable"] += 1
+            self.send(failed(message.correlation, str(error)))
             return
         self._take(step, told=message.kind is _NOTIFICATION)
         self._watch()
-        if self._turns.stopped:
-            self._turns.wake()  # it may have waited for this
+        if self._read_limiter.stopped:
+            self._read_limiter.wake()  # it may have waited for this
 
     def begin_job(self) -> None:
         """Handle nothing more of this connection until a long request of its own is answered."""
@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
 
     def end_job(self) -> None:
         self._jobs -= 1
-        self._turns.wake()
+        self._read_limiter.wake()
 
     # The turns' view
 
@@ -173,18 +173,18 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_held(self) -> bool:
-        return self._jobs > 0 or self._session.paused
+        return self._jobs > 0 or self._session.is_paused
 
     def give_up(self, code: str, text: str) -> None:
         """There is no way to tell it why: it does not read."""
         if self._closing is None:
             self._closing = Closing(code, text)
-            self._door.gateway.counters.errors[self.protocol, code] += 1
+            self._endpoint.gateway.counters.errors[self.protocol, code] += 1
         self.abort()
 
-    def end(self, closing: Closing) -> None:
+    def close(self, closing: Closing) -> None:
         if self._closing is None:
-            self._take(self._session.goodbye(closing, self._door.gateway.now_s()))
+            self._take(self._session.close(closing, self._endpoint.gateway.now_s()))
             self._finish(closing)
 
     def abort(self) -> None:
@@ -195,37 +195,36 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = self._transport = cast(asyncio.Transport, transport)
-        door, gateway = self._door, self._door.gateway
+        door, gateway = self._endpoint, self._endpoint.gateway
         now_s = gateway.now_s()
         self.address = address_of(transport.get_extra_info("peername"))
-        self._outbox = Outbox(gateway.gate, self._send, self.storage_failed)
+        self._outbox = Outbox(gateway.commit_barrier, self._send, self.storage_failed)
         self._session = door.new_session(now_s)
         self._splitter = door.new_splitter()
         self._fit_splitter()
         self._host = "@" + host_of(self.address)  # no identity's name
-        self._turns = ReadLimiter(gateway, transport, self)
+        self._read_limiter = ReadLimiter(gateway, transport, self)
         self._closing = open_session(self, door)
         if self._closing is not None:
             self.abort()
             return
         self.opened_at_ms = gateway.now_ms()
-        self._begin()
+        self._on_connected()
         self._watch()
 
-    def _begin(self) -> None:
-        """The bytes of messages can follow at once."""
-        self._door.begun(self)
+    def _on_connected(self) -> None:
+        self._endpoint.on_open(self)  # the bytes of messages can follow at once
 
     def data_received(self, data: bytes) -> None:
         if self._closing is None:
-            self._turns.received(data)
+            self._read_limiter.on_data(data)
             if self.slot is not None and not self.slot.authenticated:
                 account_for(self, len(data))
 
     @property
     def held_bytes(self) -> int:
         """In memory because of this connection: what was not read, is not whole, or waits to be sent."""
-        return self.pending_bytes + self._splitter.held_bytes + self._turns.unread_bytes
+        return self.pending_bytes + self._splitter.held_bytes + self._read_limiter.unread_bytes
 
     def read(self, data: bytes) -> None:
         """Bytes of the stream, in their turn."""
@@ -233,21 +232,21 @@ class Connection(asyncio.Protocol):
             return
         frames, rest = cut_frames(self._splitter, data)
         if rest:
-            self._turns.put_back(rest)
+            self._read_limiter.put_back(rest)
         size = len(data) - len(rest)
         self.bytes_in += size
         self._consume(frames, size, len(frames))
 
     def _consume(self, frames: list[bytes], size: int, count: int) -> None:
         """Take frames that were cut out of so many bytes, and as `count` of the transport's own."""
-        now_s = self._door.gateway.now_s()
-        self._turns.took(size, count, now_s)
+        now_s = self._endpoint.gateway.now_s()
+        self._read_limiter.count_read(size, count, now_s)
         self._handle(frames, now_s)
         if self.slot is not None and not self.slot.authenticated:
-            self._turns.pause(charge(self, count, size))
+            self._read_limiter.pause(charge(self, count, size))
 
     def read_on(self) -> None:
-        self._handle([], self._door.gateway.now_s())
+        self._handle([], self._endpoint.gateway.now_s())
 
     def _handle(self, new: list[bytes], now_s: float) -> None:
         """What was taken and is not handled yet, until the turn is over."""
@@ -265,13 +264,13 @@ class Connection(asyncio.Protocol):
         self._watch()
 
     def pause_writing(self) -> None:
-        self.congested = True
-        self._turns.output_grew()
+        self.is_congested = True
+        self._read_limiter.output_grew()
 
     def resume_writing(self) -> None:
-        self.congested = False
-        self._door.gateway.drained(self)
-        self._turns.wake()
+        self.is_congested = False
+        self._endpoint.gateway.on_drain(self)
+        self._read_limiter.wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.opened_at_ms:
@@ -286,22 +285,22 @@ class Connection(asyncio.Protocol):
             f"session {self.id}",
             partial(self._keep_unfinished, unfinished),
             self._discard,
-            partial(self._door.gateway.closed, self, self._closing),
-            partial(self._door.left, self),
+            partial(self._endpoint.gateway.on_close, self, self._closing),
+            partial(self._endpoint.on_close, self),
         )
 
     def _keep_unfinished(self, size: int) -> None:
         """Quarantine the beginning of a frame whose end never came."""
         if size:
             error = ProtocolError("incomplete", f"ends inside a frame, of which {size} bytes came", 0)
-            unread = self._session.kept_unread(self._splitter.discard(QUARANTINE_BYTES_MAX))
-            self._door.gateway.quarantine(self, unread, error)
+            unread = self._session.redact_unreadable(self._splitter.discard(QUARANTINE_BYTES_MAX))
+            self._endpoint.gateway.quarantine(self, unread, error)
 
     def _discard(self) -> None:
         """Let go of everything that takes memory: a closed connection may be referred to for a while."""
         self._splitter.discard()
         self._outbox.discard()
-        self._turns.discard()
+        self._read_limiter.discard()
         self._frames, self._frames_done = [], 0
         self._messages.clear()
 
@@ -311,8 +310,8 @@ class Connection(asyncio.Protocol):
         """Its session's deadlines; called by the gateway's timers."""
         if self._closing is not None:
             return None
-        if self._turns.stopped:
-            self._session.heard_s = now_s  # it may well have spoken: it is not being listened to
+        if self._read_limiter.stopped:
+            self._session.last_received_s = now_s  # it may well have spoken: it is not being listened to
         self._take(self._session.tick(now_s))
         due_s = self._session.deadline_s
         self._due_s = float("inf") if due_s is None else due_s
@@ -322,7 +321,7 @@ class Connection(asyncio.Protocol):
         due_s = self._session.deadline_s
         if due_s is not None and due_s < self._due_s:
             self._due_s = due_s
-            self._door.gateway.timers.add(due_s, self)
+            self._endpoint.gateway.timers.add(due_s, self)
 
     # Frames
 
@@ -330,8 +329,8 @@ class Connection(asyncio.Protocol):
         """These are in the log, and wait to be handled."""
         if not frames:
             return
-        gateway = self._door.gateway
-        if self._session.keeps_wire:
+        gateway = self._endpoint.gateway
+        if self._session.logs_wire_bytes:
             kept = frames if self._splitter.plain else list(map(self._splitter.bare, frames))
             gateway.recorder.frames(self, "in", kept)
         self.frames_in += len(frames)
@@ -342,9 +341,9 @@ class Connection(asyncio.Protocol):
 
     def _receive(self, now_s: float) -> None:
         """Handle frames until there are no more, their answers have to be waited for, or the turn is over."""
-        gateway, session = self._door.gateway, self._session
+        gateway, session = self._endpoint.gateway, self._session
         frames, place, first = self._frames, self._frames_done, self._frames_done
-        ends_s, outbox_max = 0.0, self._turns.pending_max
+        ends_s, outbox_max = 0.0, self._read_limiter.pending_max
         if self._messages or len(frames) - place > 1:
             ends_s = monotonic() + GATEWAY_TURN_S
             outbox_max -= 0 if self._transport is None else self._transport.get_write_buffer_size()
@@ -352,11 +351,11 @@ class Connection(asyncio.Protocol):
             self._hand_up(ends_s)
             if self._messages or self._jobs:
                 return
-        bare, decode, other = self._splitter.bare, self._door.protocol.decode, self._door.other
+        bare, decode, other = self._splitter.bare, self._endpoint.protocol.decode, self._endpoint.other
         while place < len(frames):
-            if self._closing is not None or session.leaving:
+            if self._closing is not None or session.is_leaving:
                 break
-            if place > first and (self._jobs or self._messages or session.paused or monotonic() >= ends_s):
+            if place > first and (self._jobs or self._messages or session.is_paused or monotonic() >= ends_s):
                 return
             if self._outbox.bytes > outbox_max:
                 return
@@ -364,9 +363,9 @@ class Connection(asyncio.Protocol):
             if bundle is not None:
                 place += len(bundle.frames)
                 self._frames_done = place
-                session.heard_s = now_s
+                session.last_received_s = now_s
                 if bundle.durable:
-                    gateway.heard_bundle(self, session.ask(bundle), bundle)
+                    gateway.on_publish_batch(self, session.ask(bundle), bundle)
                 else:
                     self._pass_on(bundle)
                 continue
@@ -376,11 +375,11 @@ class Connection(asyncio.Protocol):
             try:
                 frame = decode(bare(raw), other)
             except ProtocolError as error:
-                self._unreadable(error, raw, now_s, recorded=session.keeps_wire)
+                self._unreadable(error, raw, now_s, recorded=session.logs_wire_bytes)
                 continue
             step = session.receive(frame, now_s)
-            if not session.keeps_wire:
-                gateway.recorder.frames(self, "in", [session.kept(raw, other)])
+            if not session.logs_wire_bytes:
+                gateway.recorder.frames(self, "in", [session.logged_frame(raw, other)])
             self._take(step)
         self._frames, self._frames_done = [], 0
 
@@ -391,14 +390,14 @@ class Connection(asyncio.Protocol):
             if self._closing is not None:
                 messages.clear()
                 return
-            self._door.heard(self, messages.popleft())
+            self._endpoint.on_message(self, messages.popleft())
         if messages:
-            self._turns.go_on_later()
+            self._read_limiter.go_on_later()
 
     def _pass_on(self, bundle: PublishBatch) -> None:
         """What needs no reading: to the subscribers, and the same answer to each frame."""
-        gateway, count = self._door.gateway, len(bundle.frames)
-        answer = self._session.skimmed(bundle, gateway.broker.live.publish_bundle(bundle))
+        gateway, count = self._endpoint.gateway, len(bundle.frames)
+        answer = self._session.skimmed(bundle, gateway.broker.live.publish_batch(bundle))
         self.frames_out += count
         self._outbox.hold(answer * count, gateway.recorder.frames(self, "out", [answer] * count))
         gateway.flush_soon()
@@ -410,7 +409,7 @@ class Connection(asyncio.Protocol):
         if step.messages:
             try:
                 if len(step.messages) == 1 and not self._messages:
-                    self._door.heard(self, step.messages[0])
+                    self._endpoint.on_message(self, step.messages[0])
                 else:
                     self._messages += step.messages
                     self._hand_up(monotonic() + GATEWAY_TURN_S)
@@ -428,7 +427,7 @@ class Connection(asyncio.Protocol):
             self._splitter.set_limit(frame_bytes_max)
 
     def _write_frames(self, frames: list[Frame], *, told: bool) -> None:
-        wrap, session, gateway = self._splitter.wrap, self._session, self._door.gateway
+        wrap, session, gateway = self._splitter.wrap, self._session, self._endpoint.gateway
         try:
             encoded = encode_all(frames)
         except EncodeError as error:
@@ -444,9 +443,10 @@ class Connection(asyncio.Protocol):
         if told:
             self._outbox.write(data)
             return
-        kept = encoded if session.keeps_wire else [session.kept(each, self._door.other.other) for each in encoded]
+        sender = self._endpoint.other.other
+        logged = encoded if session.logs_wire_bytes else [session.logged_frame(each, sender) for each in encoded]
         try:
-            commit = gateway.recorder.frames(self, "out", kept)
+            commit = gateway.recorder.frames(self, "out", logged)
         except StorageError as error:
             self.storage_failed(error)
             return
@@ -454,11 +454,11 @@ class Connection(asyncio.Protocol):
 
     def _unreadable(self, error: ProtocolError, raw: bytes, now_s: float, *, recorded: bool = False) -> None:
         """`recorded`: they were a whole frame, which is in the log as it came."""
-        unread = self._session.kept_unread(raw[:QUARANTINE_BYTES_MAX])
-        self._door.gateway.quarantine(self, unread, error, recorded=recorded)
+        unread = self._session.redact_unreadable(raw[:QUARANTINE_BYTES_MAX])
+        self._endpoint.gateway.quarantine(self, unread, error, recorded=recorded)
         self._lingers = True
         self._take(self._session.fail(error, now_s))
-        if not self._session.leaving:
+        if not self._session.is_leaving:
             self._finish(Closing(error.code, str(error)))
 
     def storage_failed(self, error: StorageError) -> None:
@@ -484,9 +484,9 @@ class Connection(asyncio.Protocol):
             transport.close()
         elif not self._gone:
             self._gone = True
-            self._door.gateway.broker.left(self)
+            self._endpoint.gateway.broker.on_close(self)
             transport.write_eof()
-            self._door.gateway.later(GATEWAY_LINGER_S, transport.close)
+            self._endpoint.gateway.later(GATEWAY_LINGER_S, transport.close)
 
     def _send(self, data: bytes) -> None:
         transport = self._transport
@@ -494,7 +494,7 @@ class Connection(asyncio.Protocol):
             return
         self.bytes_out += len(data)
         transport.write(data)
-        if self._turns.stopped:
-            self._turns.wake()  # it may have waited for the disk only
+        if self._read_limiter.stopped:
+            self._read_limiter.wake()  # it may have waited for the disk only
         if self._closing is not None and self._outbox.empty:
             self._hang_up()

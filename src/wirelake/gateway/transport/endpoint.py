@@ -26,14 +26,14 @@ class Endpoint(Protocol):
         """Give the connection a slot, or answer why it may have none."""
         ...
 
-    def begun(self, connection: "Connection") -> None:
+    def on_open(self, connection: "Connection") -> None:
         """Messages can be exchanged."""
         ...
 
-    def heard(self, connection: "Connection", message: Message) -> None:
+    def on_message(self, connection: "Connection", message: Message) -> None:
         """The connection's session handed this up."""
         ...
 
-    def left(self, connection: "Connection") -> None:
+    def on_close(self, connection: "Connection") -> None:
         """A connection that was admitted is over."""
         ...

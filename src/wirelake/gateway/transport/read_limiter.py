@@ -96,7 +96,7 @@ class ReadLimiter:
         self.stopped = False  # the socket is not read
         transport.set_write_buffer_limits(high=self.pending_max, low=self.pending_max // 2)
 
-    def received(self, data: bytes) -> None:
+    def on_data(self, data: bytes) -> None:
         if self.stopped:  # TLS may hand over a little more after reading stopped
             self._unread += data
             return
@@ -123,7 +123,7 @@ class ReadLimiter:
         """Read nothing for so long after this turn."""
         self._pause_s = max(self._pause_s, pause_s)
 
-    def took(self, size: int, frames: int, now_s: float) -> None:
+    def count_read(self, size: int, frames: int, now_s: float) -> None:
         """So many bytes were so many frames."""
         if frames:
             like_these = GATEWAY_TURN_FRAMES * size // frames

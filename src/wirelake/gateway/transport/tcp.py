@@ -71,15 +71,15 @@ class ProtocolListener:
             connection.slot = slot
         return ""
 
-    def begun(self, connection: Connection) -> None:
+    def on_open(self, connection: Connection) -> None:
         """Where everybody is let in, a session may begin without a login: nobody in particular, then."""
         if connection.session.begins_anonymous:
             connection.identity = ANONYMOUS
 
-    def heard(self, connection: Connection, message: Message) -> None:
-        self.gateway.heard(connection, message)
+    def on_message(self, connection: Connection, message: Message) -> None:
+        self.gateway.on_message(connection, message)
 
-    def left(self, connection: Connection) -> None:
+    def on_close(self, connection: Connection) -> None:
         if connection.slot is not None:
             connection.slot.release()
 

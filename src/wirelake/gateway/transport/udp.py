@@ -45,7 +45,7 @@ class UdpConnection(Connection):
         self._waiting_bytes = 0
 
     @property
-    def audience(self) -> None:
+    def encoding_key(self) -> None:
         """Bytes for many subscribers are joined without regard to a datagram's end."""
         return
 
@@ -54,15 +54,15 @@ class UdpConnection(Connection):
         return super().held_bytes + self._waiting_bytes + len(self._datagram)
 
     def _begin(self) -> None:
-        gate = self._door.gateway.gate
+        gate = self._endpoint.gateway.commit_barrier
         self._outbox = Outbox(gate, self._send, self.storage_failed, GATEWAY_DATAGRAM_BYTES)
-        super()._begin()
+        super()._on_connected()
 
     def data_received(self, data: bytes) -> None:
-        if not self._turns.stopped:
+        if not self._read_limiter.stopped:
             super().data_received(data)
         elif self._waiting_bytes + len(data) > UDP_WAITING_BYTES_MAX:
-            self._door.gateway.counters.errors[self.protocol, "datagram_dropped"] += 1
+            self._endpoint.gateway.counters.errors[self.protocol, "datagram_dropped"] += 1
         else:
             self._waiting.append(data)
             self._waiting_bytes += len(data)
@@ -71,7 +71,7 @@ class UdpConnection(Connection):
 
     def read_waiting(self) -> None:
         """Take the datagrams that came while the connection was not read."""
-        while self._waiting and not self._turns.stopped and self._closing is None:
+        while self._waiting and not self._read_limiter.stopped and self._closing is None:
             datagram = self._waiting.popleft()
             self._waiting_bytes -= len(datagram)
             super().data_received(datagram)
@@ -80,10 +80,10 @@ class UdpConnection(Connection):
         if self._closing is not None:
             return
         self._datagram += data
-        if self._turns.unread_bytes:
+        if self._read_limiter.unread_bytes:
             return
         datagram, self._datagram = self._datagram, b""
-        self._splitter = self._door.new_splitter()
+        self._splitter = self._endpoint.new_splitter()
         self._fit_splitter()
         frames = self._splitter.receive(datagram)
         self._splitter.finish()
@@ -92,8 +92,8 @@ class UdpConnection(Connection):
 
     def _unreadable(self, error: ProtocolError, raw: bytes, now_s: float, *, recorded: bool = False) -> None:
         """Quarantine this much of the datagram. Nothing is answered: who sent it may be somebody else."""
-        unread = self._session.kept_unread(raw[:QUARANTINE_BYTES_MAX])
-        self._door.gateway.quarantine(self, unread, error, recorded=recorded)
+        unread = self._session.redact_unreadable(raw[:QUARANTINE_BYTES_MAX])
+        self._endpoint.gateway.quarantine(self, unread, error, recorded=recorded)
         if not recorded:
             self._splitter.failure = None
 
@@ -203,7 +203,7 @@ class UdpListener(ProtocolListener, asyncio.DatagramProtocol):
         for connection in list(self._sources.values()):
             if connection.received_s + UDP_IDLE_S > now_s:
                 break
-            connection.end(Closing("idle", f"no datagram for {UDP_IDLE_S:g} s"))
+            connection.close(Closing("idle", f"no datagram for {UDP_IDLE_S:g} s"))
         return now_s + UDP_IDLE_CHECK_S
 
     # asyncio's view

@@ -109,7 +109,7 @@ class WebSocketConnection(Connection):
             if too_long and self._websocket.parser_exc is None:
                 self._too_long()
         if place < len(data):
-            self._turns.put_back(data[place:])
+            self._read_limiter.put_back(data[place:])
         if self._closing is None:
             self.bytes_in += size
             self._consume(frames, place, events)
@@ -257,8 +257,8 @@ class ServerWebSocket(WebSocketConnection):
         origins = request.headers.get_all("Origin")
         if not origins:
             return True  # no browser
-        gateway = self._door.gateway
-        http_door = gateway.doors.get("http")
+        gateway = self._endpoint.gateway
+        http_door = gateway.listeners.get("http")
         return len(origins) == 1 and origin_allowed(
             origins[0],
             request.headers.get("Host", ""),
@@ -288,4 +288,4 @@ class ClientWebSocket(WebSocketConnection):
 
     def _shaken(self, event: Event) -> None:
         if isinstance(event, Response) and self._calling.state is OPEN:
-            self._door.begun(self)
+            self._endpoint.on_open(self)

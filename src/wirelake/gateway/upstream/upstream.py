@@ -49,10 +49,10 @@ _ONE_HOP: Final = frozenset({"lnk", "timeout_ms"})  # headers that are between t
 class Upstream:
     """Also the broker's `Peer`: the provider of the upstream's services, under the id of the connection it has."""
 
-    acknowledges: Final = False
-    fetches: Final = False
-    audience: Final = None
-    congested: Final = False
+    sends_acks: Final = False
+    pulls_backlog: Final = False
+    encoding_key: Final = None
+    is_congested: Final = False
     bytes_in: Final = 0
     bytes_written: Final = 0
     bytes_drained: Final = 0
@@ -67,7 +67,7 @@ class Upstream:
         self.identity = settings.name
         self.id = ""
         keep_s = wire.upstream_keep_s(gateway.settings.section(wire))
-        self.sharing = RequestCoalescer(self._ask, self._answer, self._takes_no_more, gateway.broker.telling, keep_s)
+        self.coalescer = RequestCoalescer(self._ask, self._answer, self._takes_no_more, gateway.broker.notifier, keep_s)
         self.trouble = "it was not reached yet"
         self.calls = 0  # tries to connect
         self._gateway = gateway
@@ -90,25 +90,25 @@ class Upstream:
         self._tell_absent()
         self._task = self._gateway.spawn(self._run())
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """For good: its services are no longer offered here, and subscriptions to them end."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
         if self._connection is not None:
-            self._connection.end(Closing("shutdown", "the gateway needs this upstream no longer"))
+            self._connection.close(Closing("shutdown", "the gateway needs this upstream no longer"))
         for service in self.settings.services:
             self._gateway.broker.services.absent.pop(service, None)
-        self.sharing.close()
+        self.coalescer.close()
         self._gateway.broker.services.leave(self)
 
-    def drained(self, peer: Peer) -> None:
+    def on_drain(self, peer: Peer) -> None:
         if peer is self._connection:
-            self.sharing.drained()
+            self.coalescer.on_drain()
 
     # The broker's view
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         """A request of somebody's, or an event that nobody waits for an answer to."""
         if message.kind is Kind.EVENT:
             self._ask(message)
@@ -121,13 +121,13 @@ class Upstream:
             self._gateway.upstreams.unsubscribe(call.asker, interest)
             self._answer(call, Message(kind=Kind.RESPONSE))
             return
-        self.sharing.ask(call, _without_hop_headers(message), self._gateway.now_s())
+        self.coalescer.ask(call, _without_hop_headers(message), self._gateway.now_s())
 
-    def end(self, closing: Closing) -> None:
+    def close(self, closing: Closing) -> None:
         if self._connection is not None:
-            self._connection.end(closing)
+            self._connection.close(closing)
 
-    def encoded(self, message: Message) -> bytes:
+    def encode_notification(self, message: Message) -> bytes:
         raise StateError(f"an upstream subscribes to nothing here, and gets no {message.kind}")
 
     def write(self, data: bytes) -> None:
@@ -138,49 +138,49 @@ class Upstream:
     def _ask(self, request: Message) -> None:
         if self._connection is None:
             raise StateError("the upstream is away")
-        self._connection.say(request)
+        self._connection.send(request)
 
     def _takes_no_more(self) -> bool:
         """What waits for the disk counts too; nobody tells when that has gone, so it is looked at again."""
         connection, gateway = self._connection, self._gateway
         if connection is None or connection.pending_bytes <= gateway.settings.limits.pending_bytes:
             return False
-        if not connection.congested and not self._looking:
+        if not connection.is_congested and not self._looking:
             self._looking = True
             gateway.later(GATEWAY_BUSY_PAUSE_S, self._look)
         return True
 
     def _look(self) -> None:
         self._looking = False
-        self.sharing.drained()
+        self.coalescer.on_drain()
 
     def _answer(self, call: Call, answer: Message) -> bool:
         services = self._gateway.broker.services
-        return services.answered(self, replace(answer, correlation=str(call.number)), self._gateway.now_s())
+        return services.on_answer(self, replace(answer, correlation=str(call.number)), self._gateway.now_s())
 
     # The connection's view
 
-    def begun(self, connection: Connection) -> None:
+    def on_open(self, connection: Connection) -> None:
         self._connection = connection
         credentials = Credentials(self.settings.user, self.settings.password)
-        connection.say(control(Op.LOGIN, credentials=credentials, correlation=_LOGIN))
+        connection.send(control(Op.LOGIN, credentials=credentials, correlation=_LOGIN))
 
-    def heard(self, connection: Connection, message: Message) -> None:
+    def on_message(self, connection: Connection, message: Message) -> None:
         if not self.id:
             self._login_answered(connection, message)
         elif message.kind in {Kind.RESPONSE, Kind.NOTIFICATION}:
-            self.sharing.received(_without_hop_headers(message), self._gateway.now_s())
+            self.coalescer.on_answer(_without_hop_headers(message), self._gateway.now_s())
         elif control_op(message) is None and message.correlation:
-            connection.say(Message(kind=Kind.RESPONSE, correlation=message.correlation, failure=_NOT_SERVED))
+            connection.send(Message(kind=Kind.RESPONSE, correlation=message.correlation, failure=_NOT_SERVED))
 
-    def left(self, connection: Connection) -> None:
+    def on_close(self, connection: Connection) -> None:
         """Those who waited were told by the broker, which saw the provider go."""
         self._connection = None
         self.id = ""
         closing = connection.closing or Closing("lost")
         self.trouble = self._refusal or closing.text or f"the connection ended: {closing.code}"
         self._tell_absent()
-        self.sharing.lost()
+        self.coalescer.on_connection_lost()
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
 
@@ -196,7 +196,7 @@ class Upstream:
         if self._accepted is not None and not self._accepted.done():
             self._accepted.set_result(None)
         _log.info("upstream %s is there", self.settings.name, extra={"session": connection.id})
-        self.sharing.ready()
+        self.coalescer.on_connected()
 
     def _tell_absent(self) -> None:
         if self._closed:
@@ -296,14 +296,14 @@ class UpstreamEndpoint:
         connection.identity = self._upstream.identity
         return ""
 
-    def begun(self, connection: Connection) -> None:
-        self._upstream.begun(connection)
+    def on_open(self, connection: Connection) -> None:
+        self._upstream.on_open(connection)
 
-    def heard(self, connection: Connection, message: Message) -> None:
-        self._upstream.heard(connection, message)
+    def on_message(self, connection: Connection, message: Message) -> None:
+        self._upstream.on_message(connection, message)
 
-    def left(self, connection: Connection) -> None:
-        self._upstream.left(connection)
+    def on_close(self, connection: Connection) -> None:
+        self._upstream.on_close(connection)
 
 
 def _stream_port(protocol: WireProtocol) -> int:

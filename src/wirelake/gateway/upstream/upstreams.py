@@ -18,7 +18,7 @@ class Upstreams:
     def __init__(self, gateway: "Gateway") -> None:
         self.all: dict[str, Upstream] = {}
         self._gateway = gateway
-        gateway.broker.watchers.append(self)
+        gateway.broker.observers.append(self)
 
     def check(self, settings: Settings) -> None:
         """Raise InputError where one of the upstreams in the settings cannot be used."""
@@ -35,17 +35,17 @@ class Upstreams:
         ]
         for upstream in [each for each in self.all.values() if (each.wire, each.settings) not in wanted]:
             del self.all[upstream.settings.name]
-            upstream.close()
+            upstream.stop()
         for upstream in made:
             self.all[upstream.settings.name] = upstream
             upstream.open()
         for upstream in self.all.values():
-            upstream.sharing.keep_s = upstream.wire.upstream_keep_s(settings.section(upstream.wire))
+            upstream.coalescer.keep_s = upstream.wire.upstream_keep_s(settings.section(upstream.wire))
 
     def unsubscribe(self, asker: Peer, interest: Interest) -> None:
         """A service may have several upstreams: which of them the subscription went to does not matter."""
         for upstream in self.all.values():
-            upstream.sharing.unsubscribe(asker, interest)
+            upstream.coalescer.unsubscribe(asker, interest)
 
     def _now(self, name: str) -> UpstreamSettings | None:
         found = self.all.get(name)
@@ -53,14 +53,14 @@ class Upstreams:
 
     # The broker's view
 
-    def left(self, peer: Peer) -> None:
+    def on_close(self, peer: Peer) -> None:
         for upstream in self.all.values():
-            upstream.sharing.left(peer)
+            upstream.coalescer.on_close(peer)
 
-    def drained(self, peer: Peer) -> None:
+    def on_drain(self, peer: Peer) -> None:
         """Slow subscribers were cut off, and nothing waits for them; but an upstream may be slow itself."""
         for upstream in self.all.values():
-            upstream.drained(peer)
+            upstream.on_drain(peer)
 
 
 def _wanted(settings: Settings) -> list[tuple[Protocol, UpstreamSettings]]:

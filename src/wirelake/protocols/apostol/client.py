@@ -26,7 +26,7 @@ class ClientSession(Peer):
     waits while a report under its number is on its way.
     """
 
-    table = CLIENT_MACHINE
+    state_machine = CLIENT_MACHINE
     __slots__ = ("_requests", "_waiting")
 
     def __init__(

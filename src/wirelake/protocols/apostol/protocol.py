@@ -45,7 +45,7 @@ PROTOCOL = Protocol(
     settings=Settings,
     server_session=server_session,
     client_session=ClientSession,
-    state_machines={Sender.SERVER: ServerSession.table, Sender.CLIENT: ClientSession.table},
+    state_machines={Sender.SERVER: ServerSession.state_machine, Sender.CLIENT: ClientSession.state_machine},
     frames_name_devices=True,
     calls=CallRules(has_calls=False),  # commands are numbered for each device, not on sessions
     columns="wirelake.protocols.apostol.columns",

@@ -34,7 +34,7 @@ class ServerSession(Peer):
     where a seal is required, whether a sealed command never came before.
     """
 
-    table = SERVER_MACHINE
+    state_machine = SERVER_MACHINE
     __slots__ = ("_held", "_held_bytes", "_is_new", "_requests", "seals")
 
     def __init__(

@@ -110,7 +110,7 @@ SERVER_MACHINE = StateMachine(
             for state in (S.UNKNOWN, S.CHECKING, S.READY)
             for event, do, says in (
                 ("app fail", "_fail", "open requests fail; close"),
-                ("app goodbye", "_goodbye", "open requests fail; close"),
+                ("app close", "_goodbye", "open requests fail; close"),
                 ("clock silence", "_silent", "open requests fail; close"),
             )
         ),
@@ -133,6 +133,6 @@ CLIENT_MACHINE = StateMachine(
             C.READY, "clock assembly", "_expire", (C.READY,), "the command that is not complete is dropped, and told"
         ),
         Transition(C.READY, "app fail", "_fail", (C.CLOSED,), "what waits for receipts fails; close"),
-        Transition(C.READY, "app goodbye", "_goodbye", (C.CLOSED,), "what waits for receipts fails; close"),
+        Transition(C.READY, "app close", "_goodbye", (C.CLOSED,), "what waits for receipts fails; close"),
     ]
 )

@@ -21,7 +21,7 @@ _OWN_HEARTBEAT = None  # in the queue of open questions: nobody above waits for 
 class ClientSession(Session):
     """With `secret_bytes` set to 16 or 32, a secret is drawn from `random` and content is sealed with it."""
 
-    table = CLIENT_MACHINE
+    state_machine = CLIENT_MACHINE
     __slots__ = ("_login_correlation", "_open", "_random", "_secret", "_secret_bytes", "settings")
 
     def __init__(

@@ -78,7 +78,7 @@ SERVER_MACHINE = StateMachine(
             for state in (S.NEW, S.CHECKING, S.KEYLESS, S.READY)
             for event, do, says in (
                 ("app fail", "_fail", "error 4, close"),
-                ("app goodbye", "_goodbye", "error 2 when replaced, else 3; close"),
+                ("app close", "_goodbye", "error 2 when replaced, else 3; close"),
                 ("app flood", "_flood", "error 6, close: too many answers wait their turn"),
                 ("clock silence", "_silent", "close"),
             )
@@ -148,7 +148,7 @@ CLIENT_MACHINE = StateMachine(
             for state in (C.NEW, C.LOGGING_IN, C.EXCHANGING, C.READY)
             for event, do, says in (
                 ("app fail", "_fail", "close"),
-                ("app goodbye", "_goodbye", "close"),
+                ("app close", "_goodbye", "close"),
                 ("clock silence", "_silent", "close"),
             )
         ),

@@ -13,7 +13,7 @@ from wirelake.protocols.session import Closing, Step
 
 
 class ClientSession(Peer):
-    table = CLIENT_MACHINE
+    state_machine = CLIENT_MACHINE
     other = Sender.SERVER
     closed = ClientState.CLOSED
     __slots__ = ("_login_correlation", "_login_number")

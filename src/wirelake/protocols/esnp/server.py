@@ -28,7 +28,7 @@ _HOP_BY_HOP = (Flag.TRACE, Flag.ASYNC)  # meant for us, not for the service behi
 class ServerSession(Peer):
     """After each step, `frame_bytes_max` says how long a message may be from now on."""
 
-    table = SERVER_MACHINE
+    state_machine = SERVER_MACHINE
     other = Sender.CLIENT
     closed = ServerState.CLOSED
     __slots__ = ("_held", "_login_correlation")
@@ -40,7 +40,7 @@ class ServerSession(Peer):
         self._login_correlation = ""
 
     @property
-    def deciding(self) -> bool:
+    def is_deciding_login(self) -> bool:
         return self.state is ServerState.CHECKING
 
     @property
@@ -49,13 +49,13 @@ class ServerSession(Peer):
         return self.settings.frame_bytes_max if ready else self.settings.login_frame_bytes_max
 
     @property
-    def audience(self) -> str | None:
+    def encoding_key(self) -> str | None:
         """Nothing in a notification is particular to one client, but for how it writes counts."""
         if self.state is not ServerState.READY:
             return None
         return "esnp plain counts" if self._questions.plain_counts else "esnp"
 
-    def encoded(self, message: Common) -> bytes:
+    def encode_notification(self, message: Common) -> bytes:
         return from_message(message, Sender.SERVER, plain_counts=self._questions.plain_counts).encode()
 
     def _event_of(self, contents: Contents) -> str:

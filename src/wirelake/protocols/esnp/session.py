@@ -109,7 +109,7 @@ SERVER_MACHINE = StateMachine(
             for state in (S.NEW, S.CHECKING, S.READY)
             for event, do, says in (
                 ("app fail", "_fail", "an answer with ERROR, close"),
-                ("app goodbye", "_goodbye", "an event with ERROR, close"),
+                ("app close", "_goodbye", "an event with ERROR, close"),
                 ("clock silence", "_silent", "close"),
             )
         ),
@@ -176,7 +176,7 @@ CLIENT_MACHINE = StateMachine(
             for state in (C.NEW, C.LOGGING_IN, C.READY)
             for event, do, says in (
                 ("app fail", "_fail", "close"),
-                ("app goodbye", "_goodbye", "close"),
+                ("app close", "_goodbye", "close"),
                 ("clock silence", "_silent", "close"),
             )
         ),

@@ -35,7 +35,7 @@ class ClientSession(SealedSession):
     With `pinned`, the server's public key must be that one. Without, `server_public` says what to pin next time.
     """
 
-    table = CLIENT_MACHINE
+    state_machine = CLIENT_MACHINE
     sender = Sender.CLIENT
     closed = ClientState.CLOSED
     __slots__ = ("_begun", "_held", "_open", "_pings", "_pinned", "_random", "_syn", "server_public")

@@ -35,9 +35,9 @@ _ANONYMOUS = "anonymous"  # correlation of a login that is not the client's own:
 class ServerSession(SealedSession):
     """`private` is the key that clients may have pinned; `random` gives that many fresh random bytes."""
 
-    table = SERVER_MACHINE
-    acknowledges = True
-    keeps_wire = False  # its keys die with the connection, so the log has the data opened
+    state_machine = SERVER_MACHINE
+    sends_acks = True
+    logs_wire_bytes = False  # its keys die with the connection, so the log has the data opened
     sender = Sender.SERVER
     closed = ServerState.CLOSED
     __slots__ = ("_held", "_logged_in", "_open", "_private", "_random", "_syn_waiting")
@@ -69,7 +69,7 @@ class ServerSession(SealedSession):
         return Resumption(self.sid, self.resume_secret, self.settings.resume_s)
 
     @property
-    def deciding(self) -> bool:
+    def is_deciding_login(self) -> bool:
         return self.state is ServerState.CHECKING
 
     # Connecting

@@ -161,7 +161,7 @@ SERVER_MACHINE = StateMachine(
                 Transition(state, "FIN", "_ended", (S.CLOSED,), "close"),
                 Transition(state, ANY_FRAME, "_unexpected", (S.CLOSED,), "ERR 2, FIN 1, close"),
                 Transition(state, "app fail", "_fail", (S.CLOSED,), "ERR 1, 2, 3 or 9, FIN 1, close"),
-                Transition(state, "app goodbye", "_goodbye", (S.CLOSED,), "FIN with the reason, close"),
+                Transition(state, "app close", "_goodbye", (S.CLOSED,), "FIN with the reason, close"),
                 Transition(state, "clock silence", "_silent", (S.CLOSED,), "FIN 2, close"),
             )
         ),
@@ -230,7 +230,7 @@ CLIENT_MACHINE = StateMachine(
                 Transition(state, ANY_FRAME, "_unexpected", (C.CLOSED,), "ERR 2, FIN 1, close"),
                 Transition(state, "app logout", "_logout", (C.CLOSED,), "FIN 0, close"),
                 Transition(state, "app fail", "_fail", (C.CLOSED,), "ERR 1, 2, 3 or 9, FIN 1, close"),
-                Transition(state, "app goodbye", "_goodbye", (C.CLOSED,), "FIN with the reason, close"),
+                Transition(state, "app close", "_goodbye", (C.CLOSED,), "FIN with the reason, close"),
                 Transition(state, "clock silence", "_silent", (C.CLOSED,), "FIN 2, close"),
             )
         ),

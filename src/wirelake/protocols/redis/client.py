@@ -22,7 +22,7 @@ _PING = frames.Command((b"PING",))
 
 
 class ClientSession(Session):
-    table = CLIENT_MACHINE
+    state_machine = CLIENT_MACHINE
     __slots__ = ("_channels", "_login_correlation", "_open", "_patterns", "settings")
 
     def __init__(self, now_s: float, settings: SessionSettings = SessionSettings()) -> None:

@@ -43,7 +43,7 @@ _ARGUMENT_BYTES = 16  # about what an argument takes beside its own bytes
 class ServerSession(QueueingSession):
     """`connection_id` is what CLIENT ID answers."""
 
-    table = SERVER_MACHINE
+    state_machine = SERVER_MACHINE
     __slots__ = (
         "_answers",
         "_begun_s",
@@ -87,16 +87,16 @@ class ServerSession(QueueingSession):
         return self.settings.open
 
     @property
-    def paused(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether the socket is better not read until some answers are out."""
         return self._answers.many or len(self._held) >= REDIS_REQUESTS_PAUSE_AT
 
     @property
-    def leaving(self) -> bool:
+    def is_leaving(self) -> bool:
         return self.state is ServerState.LEAVING
 
     @property
-    def deciding(self) -> bool:
+    def is_deciding_login(self) -> bool:
         return self.state is ServerState.CHECKING
 
     @property
@@ -104,7 +104,7 @@ class ServerSession(QueueingSession):
         return self.settings.frame_bytes_max if self._logged_in else self.settings.login_frame_bytes_max
 
     @property
-    def audience(self) -> str | None:
+    def encoding_key(self) -> str | None:
         """In RESP 2 only while a push cannot be taken for an answer: all that is open confirms subscriptions."""
         if self.state in (ServerState.READY, ServerState.QUEUEING) and self.version == 3:
             return "resp 3"
@@ -112,7 +112,7 @@ class ServerSession(QueueingSession):
             return "resp 2"
         return None
 
-    def encoded(self, message: Message) -> bytes:
+    def encode_notification(self, message: Message) -> bytes:
         return _shaped(value_from_message(message), self.version).encode()
 
     def skim(self, frames: list[bytes], start: int) -> PublishBatch | None:
@@ -131,9 +131,9 @@ class ServerSession(QueueingSession):
     def receive(self, frame: Frame, now_s: float) -> Step:
         if self._answers.full:
             return self._signal("app flood", "too many answers wait their turn", now_s)
-        self.heard_s = now_s
+        self.last_received_s = now_s
         step = Step()
-        if self._blocking is not None and isinstance(frame, ClientFrame) and not self.leaving:
+        if self._blocking is not None and isinstance(frame, ClientFrame) and not self.is_leaving:
             self._hold(frame, now_s, step)
         else:
             self._dispatch(frame, now_s, step)
@@ -142,7 +142,7 @@ class ServerSession(QueueingSession):
     def _dispatch(self, frame: Frame, now_s: float, step: Step) -> None:
         if not isinstance(frame, ClientFrame):
             raise StateError(f"{frame.name} is nothing that a client sends")
-        row = self.table.find_frame(self.state, event_of(frame))
+        row = self.state_machine.find_frame(self.state, event_of(frame))
         if row is None:
             raise StateError(f"{type(self).__name__} is {self.state.name} and reads no more frames")
         self._apply(row, frame, now_s, step)
@@ -194,7 +194,7 @@ class ServerSession(QueueingSession):
         ended = (ServerState.CHECKING, ServerState.LEAVING, ServerState.CLOSED)
         while self._held and self._blocking is None and self.state not in ended:
             self._dispatch(self._held.popleft(), now_s, step)
-        if self.leaving:
+        if self.is_leaving:
             self._held.clear()
         if not self._held:
             self._held_bytes = 0
@@ -248,7 +248,7 @@ class ServerSession(QueueingSession):
 
     def _described(self) -> Peer:
         peer, transaction = self._peer, self._transaction
-        peer.version, peer.age_s = self.version, int(self.heard_s - self._begun_s)
+        peer.version, peer.age_s = self.version, int(self.last_received_s - self._begun_s)
         peer.channels, peer.patterns = len(self._channels), len(self._patterns)
         peer.queued = -1 if transaction is None else len(transaction)
         return peer

@@ -191,7 +191,7 @@ SERVER_MACHINE = StateMachine(
             Transition(state, event, do, then, says)
             for state in (S.NEW, S.CHECKING, S.READY, S.SUBSCRIBED, S.QUEUEING, S.LEAVING)
             for event, do, then, says in (
-                ("app goodbye", "_goodbye", (S.CLOSED,), "ERR to the open questions, close"),
+                ("app close", "_goodbye", (S.CLOSED,), "ERR to the open questions, close"),
                 ("app flood", "_flood", (S.CLOSED,), "close: too many answers wait their turn"),
                 ("clock silence", "_silent", (state, S.CLOSED), "close, unless there are subscriptions"),
             )
@@ -238,7 +238,7 @@ CLIENT_MACHINE = StateMachine(
             for state in (C.NEW, C.LOGGING_IN, C.READY, C.LEAVING)
             for event, do, says in (
                 ("app fail", "_fail", "close"),
-                ("app goodbye", "_goodbye", "close"),
+                ("app close", "_goodbye", "close"),
                 ("clock silence", "_silent", "close"),
             )
         ),

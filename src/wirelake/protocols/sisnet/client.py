@@ -42,7 +42,7 @@ class ClientSession(Peer):
     """
 
     side = Sender.CLIENT
-    table = CLIENT_MACHINE
+    state_machine = CLIENT_MACHINE
     __slots__ = ("_binary", "_login_correlation", "_relays", "_subscriptions", "_told_fields", "_wants_snappy")
 
     def __init__(

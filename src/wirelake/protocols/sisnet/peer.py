@@ -98,12 +98,12 @@ class Peer(Session):
         self._asked_count = 0
 
     def receive(self, frame: Frame, now_s: float) -> Step:
-        self.heard_s = now_s
+        self.last_received_s = now_s
         try:
             event, argument = self._listen(frame)
         except ProtocolError as error:
             return self.fail(error, now_s)
-        row = self.table.find_frame(self.state, event)
+        row = self.state_machine.find_frame(self.state, event)
         if row is None:
             raise StateError(f"{type(self).__name__} is {self.state.name} and reads no more frames")
         return self._run(row, argument, now_s)

@@ -49,7 +49,7 @@ class ServerSession(Peer):
     """
 
     side = Sender.SERVER
-    table = SERVER_MACHINE
+    state_machine = SERVER_MACHINE
     __slots__ = ("_held", "_login_question", "_provided", "_redis", "_subscriptions")
 
     def __init__(self, now_s: float, settings: SessionSettings = SessionSettings()) -> None:
@@ -68,7 +68,7 @@ class ServerSession(Peer):
         return settings.message_bytes_max if logged_in else settings.login_frame_bytes_max
 
     @property
-    def deciding(self) -> bool:
+    def is_deciding_login(self) -> bool:
         return self.state is ServerState.CHECKING
 
     def _listen(self, frame: Frame) -> tuple[str, Any]:
@@ -119,7 +119,7 @@ class ServerSession(Peer):
             event, argument = self._listen(frame)
         except ProtocolError as error:
             event, argument = "app fail", error
-        row = self.table.find_frame(self.state, event)
+        row = self.state_machine.find_frame(self.state, event)
         if row is not None:
             self._apply(row, argument, now_s, step)
 

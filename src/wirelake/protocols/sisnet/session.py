@@ -91,7 +91,7 @@ SERVER_MACHINE = StateMachine(
             for state in (S.NEW, S.CHECKING, S.READY)
             for event, do, says in (
                 ("app fail", "_fail", "ans -1 under an empty name, close"),
-                ("app goodbye", "_goodbye", "logout with the reason, close"),
+                ("app close", "_goodbye", "logout with the reason, close"),
                 ("clock silence", "_silent", "close"),
             )
         ),
@@ -147,7 +147,7 @@ CLIENT_MACHINE = StateMachine(
             for state in (C.NEW, C.LOGGING_IN, C.READY)
             for event, do, says in (
                 ("app fail", "_fail", "close"),
-                ("app goodbye", "_goodbye", "close"),
+                ("app close", "_goodbye", "close"),
                 ("clock silence", "_silent", "close"),
             )
         ),

@@ -77,7 +77,7 @@ class RedisService:
             **self._streams.operations,
         }
         self._of_sessions: dict[str, Callable[[RedisCall], Any]] = {"watch": self._watch, "unwatch": self._unwatch}
-        broker.watchers.append(self)
+        broker.observers.append(self)
 
     def __call__(self, peer: Peer, message: Message, _now_s: float) -> None:
         """Raises InputError in the words of redis."""
@@ -96,11 +96,11 @@ class RedisService:
         else:
             self._say(peer, message, answer, decided, len(answer.payload))
 
-    def left(self, peer: Peer) -> None:
+    def on_close(self, peer: Peer) -> None:
         self._watches.remove(peer)
         self._streams.left(peer)
 
-    def drained(self, peer: Peer) -> None:
+    def on_drain(self, peer: Peer) -> None:
         """Nothing is held back for a slow reader."""
 
     def _do(self, op: str, call: RedisCall) -> Any:

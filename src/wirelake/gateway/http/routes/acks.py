@@ -16,7 +16,7 @@ class AckRequest(Struct, forbid_unknown_fields=True):
 
 
 async def ack(exchange: RequestContext, acks: AckRequest) -> None:
-    await exchange.gateway.broker.durable.acked(exchange.identity, acks.ids)
+    await exchange.gateway.broker.durable.on_ack(exchange.identity, acks.ids)
 
 
 ROUTES = (

@@ -136,7 +136,7 @@ async def show(exchange: RequestContext, _: None) -> DeviceView:
 def _add_heard(row: DeviceRow, gateway: "Gateway", peer: DevicePeer | None) -> None:
     if peer is not None:
         row.heard, row.address, row.assembling = True, peer.address, peer.assembling
-        row.heard_at_ms = _at_ms(gateway, peer.heard_s)
+        row.heard_at_ms = _at_ms(gateway, peer.last_received_s)
 
 
 def _at_ms(gateway: "Gateway", moment_s: float) -> int:
@@ -155,7 +155,7 @@ async def remove(exchange: RequestContext, _: None) -> None:
         raise _unknown(serial)
     peer = exchange.gateway.devices.peers.get(serial)
     if peer is not None:
-        peer.end(Closing("device_removed", "this device was removed"))
+        peer.close(Closing("device_removed", "this device was removed"))
     await commit
 
 

@@ -36,7 +36,7 @@ async def ready(exchange: RequestContext, _: None) -> Ready | Response:
     if reasons:
         body = NotReady(ErrorDetail("not_ready", "; ".join(reasons)), reasons)
         return Response(write_json(body), 503, AGAIN, "application/json")
-    return Ready("ready", {name: str(door.address) for name, door in exchange.gateway.doors.items()})
+    return Ready("ready", {name: str(door.address) for name, door in exchange.gateway.listeners.items()})
 
 
 def reasons_against(gateway: "Gateway") -> list[str]:
@@ -47,7 +47,7 @@ def reasons_against(gateway: "Gateway") -> list[str]:
     trouble = gateway.state.error
     if trouble is not None:
         reasons.append(str(trouble))
-    reasons += [f"the {name} door is closed" for name, door in gateway.doors.items() if not door.is_open]
+    reasons += [f"the {name} door is closed" for name, door in gateway.listeners.items() if not door.is_open]
     return reasons
 
 

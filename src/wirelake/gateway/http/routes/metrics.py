@@ -92,7 +92,7 @@ class GatewayCollector(Collector):
         yield family
         yield _count("wirelake_subscribers_cut", "Slow subscribers of live names cut off.", broker.live.cut)
         yield _by_protocol(
-            "wirelake_unsayable", "Notifications that a subscriber's protocol cannot carry.", broker.telling.unsayable
+            "wirelake_unsayable", "Notifications that a subscriber's protocol cannot carry.", broker.notifier.unsayable
         )
         yield _count("wirelake_conflated", "Notifications that a slow subscriber never gets.", broker.live.conflated)
         gauge = GaugeMetricFamily("wirelake_topics", "Names.", labels=["kind"])
@@ -110,11 +110,11 @@ class GatewayCollector(Collector):
         )
         for name, upstream in self._api.gateway.upstreams.all.items():
             up.add_metric([name], int(upstream.ready))
-            joined.add_metric([name], upstream.sharing.joined)
+            joined.add_metric([name], upstream.coalescer.joined)
         yield from (up, joined)
 
     def _storage(self) -> Iterator[Metric]:
-        log, writer, gate = self._api.gateway.log, self._api.gateway.state.writer, self._api.gateway.gate
+        log, writer, gate = self._api.gateway.log, self._api.gateway.state.writer, self._api.gateway.commit_barrier
         yield _count("wirelake_log_records", "Records of the event log, also from before the start.", log.next_seq)
         yield _count("wirelake_log_blocks", "Blocks put on disk.", log.blocks)
         yield _count("wirelake_log_failures", "Blocks that could not be put on disk at a try.", log.failures)

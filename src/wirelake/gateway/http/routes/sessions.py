@@ -74,14 +74,14 @@ async def end_session(exchange: RequestContext, _: None) -> None:
     session = next((session for session in _all(exchange) if session.id == wanted), None)
     if session is None:
         raise ApiError(404, f"no session has the id {wanted[:64]!r}")
-    session.end(Closing("ended", "ended by the administrator"))
+    session.close(Closing("ended", "ended by the administrator"))
 
 
 def end_all_of(exchange: RequestContext, identity: str, closing: Closing) -> None:
     """End the sessions of an identity that is no more. A device's session has a serial for its identity, and stays."""
     for session in _of_identities(exchange):
         if session.identity == identity:
-            session.end(closing)
+            session.close(closing)
 
 
 def _all(exchange: RequestContext) -> Iterator[AnySession]:
@@ -106,7 +106,7 @@ def _row(gateway: "Gateway", session: AnySession) -> SessionRow:
         bytes_in=session.bytes_in,
         bytes_out=session.bytes_out,
         pending_bytes=session.pending_bytes,
-        slow=session.congested,
+        slow=session.is_congested,
         lag=sum(gateway.broker.durable.lag(session).values()),
     )
 
