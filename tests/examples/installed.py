@@ -14,8 +14,8 @@ def install(folder: Path, *names: str) -> dict[str, str]:
 
     pip finds what it needs to build in this very environment.
     """
-    command = [sys.executable, "-m", "pip", "install", "-qq", "--no-deps", "--no-build-isolation", "--target", folder]
-    subprocess.run([*command, *(EXAMPLES / name for name in names)], check=True)
+    command = [sys.executable, "-m", "pip", "install", "-qq", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*command, "--target", folder, *[EXAMPLES / name for name in names]], check=True)
     places = [str(folder), *filter(None, [os.environ.get("PYTHONPATH", "")])]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WIRELAKE_")}
     return {**clean, "PYTHONPATH": os.pathsep.join(places)}

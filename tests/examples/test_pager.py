@@ -149,7 +149,7 @@ def test_a_login_is_refused_in_the_protocols_own_code(served: Served) -> None:
 
 
 def test_publish_and_subscribe_across_protocols(served: Served) -> None:
-    other = redis.Redis(
+    other: Any = redis.Redis(
         HOST, served.ports["redis"], username="bob", password=served.tokens["bob"], ssl=True, ssl_ca_certs=served.cert
     )
     with other, other.pubsub(ignore_subscribe_messages=True) as listening, served.pager("ann") as ann:
