@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from wirelake.errors import ProtocolError, UnknownProtocolError
+from wirelake.errors import InputError, ProtocolError, TranslationError
 from wirelake.pipeline.decode.decoded import Fault, Part
 from wirelake.pipeline.decode.rows import Row, batch_of, row_of
 from wirelake.protocols import registry
@@ -26,6 +26,9 @@ def decode_frames(protocol: Protocol, frames: Any, from_server: Any) -> Part:
         except ProtocolError as error:
             faults.append(Fault(place, error.code, error.text, error.offset))
             continue
+        except TranslationError as error:  # a good frame that its protocol has no message for
+            faults.append(Fault(place, "no_message", str(error), 0))
+            continue
         rows.append(row)
         good.append(place)
     return Part(np.array(good, np.int64), batch_of(rows), faults)
@@ -46,8 +49,8 @@ def faults_in_words(protocol: Protocol, frames: Any, from_server: Any, places: A
 
 
 def protocol_of(name: str) -> Protocol | None:
-    """None if it was there when the log was written, and is not here now."""
+    """None if it was there when the log was written, and is not here now, or cannot be loaded."""
     try:
         return registry.get(name)
-    except UnknownProtocolError:
+    except InputError:
         return None
