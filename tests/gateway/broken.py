@@ -80,6 +80,7 @@ PROTOCOLS = {
 LEFT_OUT = {
     "bad_settings": (made("bad_settings", settings=BadSettings), "its settings raise TypeError"),
     "bad_key": (replace(made("bad_key"), transports=(Transport(Carrier.TCP, 1, "comet"),)), "listen.comet is comet"),
+    "pager_twin": (replace(pager.PROTOCOL, name="pager_twin"), "listen.pager is pager's"),
     "log": (made("log"), "'log' cannot be the name of a section"),
     "bad_kind": ({"name": "bad_kind"}, "is a dict, not a Protocol"),
 }
