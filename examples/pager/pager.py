@@ -3,13 +3,15 @@
     50 | u8 type | u32 number | u16 size | body[size]
 
 The body holds the frame's fields in order: a text as u8 size and UTF-8, a code as u16, a content to the end. The number
-ties a `reply` or a `refusal` to what it answers; either end counts its own.
+ties a `reply` or a `refused` to what it answers; either end counts its own.
 """
 
 import struct
 from collections.abc import Iterator
 from enum import Enum, IntEnum, auto
 from typing import Any, ClassVar, Literal
+
+from msgspec.structs import replace
 
 from wirelake.errors import EncodeError, ProtocolError, StateError, TranslationError
 from wirelake.message import (
@@ -336,7 +338,7 @@ class ServerSession(Session):
 
     def _respond(self, message: Message, _now_s: float, step: Step) -> None:
         self._requests.discard(message.correlation)
-        step.frames.append(_numbered(from_message(message, Sender.SERVER), int(message.correlation)))
+        step.frames.append(replace(from_message(message, Sender.SERVER), number=int(message.correlation)))
 
     def _page(self, message: Message, _now_s: float, step: Step) -> None:
         step.frames.append(from_message(message, Sender.SERVER))
@@ -345,16 +347,13 @@ class ServerSession(Session):
         if len(self._asked) >= self.settings.requests_max:
             raise StateError("this pager has too many requests to answer")
         self._number += 1
-        step.frames.append(_numbered(from_message(message, Sender.SERVER), self._number))
+        step.frames.append(replace(from_message(message, Sender.SERVER), number=self._number))
         self._asked[str(self._number)] = message.correlation
 
     def _answer(self, frame: PagerFrame, _now_s: float, step: Step) -> None:
         correlation = self._asked.pop(str(frame.number), None)
         if correlation is not None:
-            message = to_message(frame, Sender.CLIENT)
-            step.messages.append(
-                Message(kind=Kind.RESPONSE, correlation=correlation, payload=message.payload, failure=message.failure)
-            )
+            step.messages.append(replace(to_message(frame, Sender.CLIENT), correlation=correlation))
 
     # Endings
 
@@ -380,11 +379,6 @@ class ServerSession(Session):
     def _refuse(self, step: Step, code: Code, text: str, reason: str, number: int = 0) -> None:
         step.frames.append(Refused(number=number, code=code, content=text.encode()[:CONTENT_BYTES_MAX]))
         step.closing = Closing(reason, text)
-
-
-def _numbered(frame: PagerFrame, number: int) -> PagerFrame:
-    fields = {name: getattr(frame, name) for name in frame.__struct_fields__}
-    return type(frame)(**{**fields, "number": number})
 
 
 PROTOCOL = Protocol(

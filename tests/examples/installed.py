@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
-WAIT_S = 120.0  # only a failing test waits so long
+WAIT_S = 300.0  # only a failing test waits so long
 
 
 def install(folder: Path, *names: str) -> dict[str, str]:

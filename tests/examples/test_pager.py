@@ -149,7 +149,7 @@ def test_a_login_is_refused_in_the_protocols_own_code(served: Served) -> None:
 
 
 def test_publish_and_subscribe_across_protocols(served: Served) -> None:
-    other = redis.Redis(
+    other: Any = redis.Redis(
         HOST, served.ports["redis"], username="bob", password=served.tokens["bob"], ssl=True, ssl_ca_certs=served.cert
     )
     pubsub: Any = other.pubsub  # has no types
@@ -278,3 +278,33 @@ def _logged(served: Served, protocol: str, count: int) -> list[Any]:
         frames = [row for row in rows if row["event"] == "frame"]
         if len(frames) >= count or time.monotonic() > ends_s:
             return frames
+
+
+def test_history_is_decoded_again_by_a_newer_decoder(served: Served) -> None:
+    """Last: the installed package is changed."""
+    with served.pager("ann") as ann:
+        ann.ask(pager.Publish, topic="@again", content=b"x")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as station:
+        station.sendto(beacon.Reading("Oslo", 10).encode(), (HOST, served.ports["beacon"]))
+        _logged(served, "beacon", 1)
+    done = served.cli("pipeline", "run", "--once")
+    assert done.returncode == 0, done.stderr
+    found = _decoders(served)
+    assert set(found) == {("pager", "pager/1"), ("beacon", "beacon/1")}
+    source = served.packages / "pager.py"
+    source.write_text(source.read_text().replace("decoder_version=1", "decoder_version=2"))
+    done = served.cli("pipeline", "redecode", "--protocol", "pager", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["tables"]["silver.messages"]["relabelled"] == found["pager", "pager/1"]
+    counts = {"pager": found["pager", "pager/1"], "beacon": found["beacon", "beacon/1"]}
+    assert _decoders(served) == {("pager", "pager/2"): counts["pager"], ("beacon", "beacon/1"): counts["beacon"]}
+
+
+def _decoders(served: Served) -> dict[tuple[str, str], int]:
+    """Count the rows of silver by protocol and decoder."""
+    wanted = "protocol IN ('pager', 'beacon')"
+    query = f"SELECT protocol, decoder, count(*) AS n FROM silver.messages WHERE {wanted} GROUP BY ALL"
+    done = served.cli("query", "--format", "json", query)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    return {(row["protocol"], row["decoder"]): row["n"] for row in rows}

@@ -5,6 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gateway.added import example
+from wirelake.errors import TranslationError
 from wirelake.message import Message
 from wirelake.protocols.frame import Frame
 from wirelake.protocols.protocol import Carrier, Transport
@@ -14,6 +15,10 @@ from wirelake.protocols.splitter import Splitter
 
 pager = example("pager")
 PagerSession: Any = pager.ServerSession
+
+
+def speechless(*_: Any) -> Any:
+    raise TranslationError("there is no message for that")
 
 
 def fails(*_: Any, **__: Any) -> Any:
@@ -65,6 +70,7 @@ PROTOCOLS = {
     "bad_clues": made("bad_clues", clues=fails),
     "bad_split": made("bad_split", splitter=fails, server_splitter=None),
     "bad_ends": made("bad_ends", splitter=lambda *_: BadSplitter(1000), server_splitter=lambda *_: BadSplitter(1000)),
+    "bad_message": made("bad_message", to_message=speechless),
     "bad_made": made("bad_made", server_session=fails),
     "bad_receive": made("bad_receive", server_session=Receives),
     "bad_send": made("bad_send", server_session=Sends),
@@ -74,6 +80,7 @@ PROTOCOLS = {
 LEFT_OUT = {
     "bad_settings": (made("bad_settings", settings=BadSettings), "its settings raise TypeError"),
     "bad_key": (replace(made("bad_key"), transports=(Transport(Carrier.TCP, 1, "comet"),)), "listen.comet is comet"),
+    "pager_twin": (replace(pager.PROTOCOL, name="pager_twin"), "listen.pager is pager's"),
     "log": (made("log"), "'log' cannot be the name of a section"),
     "bad_kind": ({"name": "bad_kind"}, "is a dict, not a Protocol"),
 }

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
@@ -19,6 +20,8 @@ from gateway.wire import Phone
 from wirelake.cli.main import wirelake
 from wirelake.config import Settings
 from wirelake.errors import InputError
+from wirelake.log.interface import SCHEMA
+from wirelake.pipeline.ingest.decode import decode_batch
 from wirelake.protocols import registry
 from wirelake.protocols.comet import frames as comet
 from wirelake.protocols.frame import Sender
@@ -208,6 +211,23 @@ def test_a_subscriber_that_raises_keeps_nothing_from_the_others(tmp_path: Path, 
             assert await good.receive() == pager.Reply(number=4)
 
     asyncio.run(work())
+
+
+def test_the_pipeline_goes_on() -> None:
+    frame = LOGIN.encode()
+    protocols = ("bad_decode", "bad_import", "bad_message", "pager")
+    rows = [
+        {**dict.fromkeys(SCHEMA.names, ""), "seq": place, "at": 0, "protocol": name, "event": "frame"}
+        | {"direction": "in", "frame": frame}
+        for place, name in enumerate(protocols)
+    ]
+    decoded = decode_batch(pa.RecordBatch.from_pylist(rows, SCHEMA))
+    assert [row["protocol"] for row in decoded.messages.to_pylist()] == ["pager"]
+    assert {row["protocol"]: row["reason"] for row in decoded.quarantine.to_pylist()} == {
+        "bad_decode": "codec_fault",
+        "bad_import": "unknown_protocol",
+        "bad_message": "no_message",
+    }
 
 
 def test_names_and_failures_are_told_apart() -> None:

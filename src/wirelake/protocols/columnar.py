@@ -93,6 +93,9 @@ def decode_each(protocol: Protocol, frames: Any, from_server: Any) -> DecodedFra
         except ProtocolError as error:
             refused.append(RefusedFrame(index, error.code, error.text, error.offset))
             continue
+        except TranslationError as error:  # a good frame that its protocol has no message for
+            refused.append(RefusedFrame(index, "no_message", str(error), 0))
+            continue
         rows.append(row)
         good.append(index)
     return DecodedFrames(np.array(good, np.int64), message_columns(rows), refused)

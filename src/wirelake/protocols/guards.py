@@ -51,7 +51,7 @@ def _guarded(protocol: Protocol, call: Callable[_Arguments, _Result]) -> Callabl
     def guarded(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
         try:
             return call(*args, **kwargs)
-        except WirelakeError:
+        except (ProtocolError, TranslationError):
             raise
         except Exception as error:
             what = getattr(call, "__name__", "codec")

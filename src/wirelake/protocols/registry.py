@@ -70,9 +70,13 @@ def refresh() -> None:
 def failures() -> dict[str, str]:
     """Return why added protocols cannot be loaded, by name; where that is a built-in one's, by the entry point."""
     broken: dict[str, str] = {}
-    for name, point in _entry_points().items():
+    keys: dict[str, str] = {}  # under [listen] → the added protocol that has it
+    for name, point in sorted(_entry_points().items()):
         try:
-            _added(name)
+            for key in _added(name).listeners:
+                if key in keys:
+                    raise InputError(f"entry point {point.value}: listen.{key} is {keys[key]}'s")
+                keys[key] = name
         except InputError as error:
             broken[point.value if name in BUILT_IN else name] = str(error)
             _log.warning("protocol %s is left out: %s", name, error)
