@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
-from wirelake.errors import ProtocolError, StorageError, UnknownProtocolError
+from wirelake.errors import ProtocolError, StorageError, TranslationError, UnknownProtocolError
 from wirelake.message import Kind, Message, Operation, Topic
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
