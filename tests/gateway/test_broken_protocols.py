@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from gateway.added import added_protocols, example
 from gateway.broken import LEFT_OUT, POINTS, PROTOCOLS
-from gateway.http.calling import Calling, run
+from gateway.http.calling import calling
 from gateway.running import HOST, WAIT_S, Running, running_gateway, until
 from gateway.wire import Phone
 from wirelake.cli.main import wirelake
@@ -92,8 +92,8 @@ def test_the_command_line_goes_on() -> None:
     assert cli("config").exit_code == 0
 
 
-def test_pages_and_the_api_go_on(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_pages_and_the_api_go_on(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         for name in PROTOCOLS:
             answer = await caller.call("POST", "/api/decode", {"protocol": name, "hex": FRAME})
             assert answer.status_code == 200, (name, answer.text)
@@ -113,8 +113,6 @@ def test_pages_and_the_api_go_on(tmp_path: Path) -> None:
             answer = await caller.client.get(page, headers=cookie)
             assert answer.status_code == 200, (page, answer.text)
         assert "bad_decode" in (await caller.client.get("/inspector", headers=cookie)).text
-
-    run(tmp_path, test)
 
 
 class Socket:
@@ -152,65 +150,59 @@ class Socket:
 
 
 @pytest.mark.parametrize("name", ["bad_decode", "bad_split", "bad_ends", "bad_made", "bad_receive", "bad_tick"])
-def test_what_raises_for_a_frame_closes_its_own_connection(
+async def test_what_raises_for_a_frame_closes_its_own_connection(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def work() -> None:
-        settings: dict[str, Any] = {name: {"login_s": 0.05}} if name == "bad_tick" else {}
-        async with (
-            running_gateway(tmp_path, name, "comet", "pager", identities=[ANN, BOB], **settings) as running,
-            await Phone.call(running.port("comet"), *BOB) as phone,
-            Socket.open(running, name) as broken,
-        ):
-            if name != "bad_tick":
-                broken.send(LOGIN)
-            assert await broken.closed()
-            (row,) = await running.recorded("close", protocol=name)
-            session = name in {"bad_made", "bad_receive", "bad_tick"}
-            assert row["note"]["reason"] == ("session_fault" if session else "codec_fault")
-            assert RAISED in row["note"]["text"]
-            assert running.gateway.counters.closed[name, row["note"]["reason"]] == 1
-            assert running.gateway.admission.open == 1
-            assert isinstance(await phone.ask(comet.Heartbeat()), comet.Ok)
-            async with Socket.open(running, "pager") as good:
-                good.send(LOGIN)
-                assert await good.receive() == pager.Reply(number=1)
-            if session:
-                assert any(RAISED in record.message for record in caplog.records if record.levelno == logging.ERROR)
-
-    asyncio.run(work())
+    settings: dict[str, Any] = {name: {"login_s": 0.05}} if name == "bad_tick" else {}
+    async with (
+        running_gateway(tmp_path, name, "comet", "pager", identities=[ANN, BOB], **settings) as running,
+        await Phone.call(running.port("comet"), *BOB) as phone,
+        Socket.open(running, name) as broken,
+    ):
+        if name != "bad_tick":
+            broken.send(LOGIN)
+        assert await broken.closed()
+        (row,) = await running.recorded("close", protocol=name)
+        session = name in {"bad_made", "bad_receive", "bad_tick"}
+        assert row["note"]["reason"] == ("session_fault" if session else "codec_fault")
+        assert RAISED in row["note"]["text"]
+        assert running.gateway.counters.closed[name, row["note"]["reason"]] == 1
+        assert running.gateway.admission.open == 1
+        assert isinstance(await phone.ask(comet.Heartbeat()), comet.Ok)
+        async with Socket.open(running, "pager") as good:
+            good.send(LOGIN)
+            assert await good.receive() == pager.Reply(number=1)
+        if session:
+            assert any(RAISED in record.message for record in caplog.records if record.levelno == logging.ERROR)
 
 
 @pytest.mark.parametrize("name", ["bad_send", "bad_ask"])
 @pytest.mark.parametrize("topic", ["@news", "news"])
-def test_a_subscriber_that_raises_keeps_nothing_from_the_others(tmp_path: Path, name: str, topic: str) -> None:
-    async def work() -> None:
-        async with (
-            running_gateway(tmp_path, name, "pager", identities=[ANN, BOB]) as running,
-            Socket.open(running, name) as broken,
-            Socket.open(running, "pager") as good,
-        ):
-            broken.send(LOGIN)
-            await broken.receive()
-            good.send(pager.Login(number=1, identity=BOB[0], token=BOB[1]))
-            await good.receive()
-            for each in (broken, good):
-                each.send(pager.Subscribe(number=2, topic=topic))
-            assert await good.receive() == pager.Reply(number=2)
-            await until(lambda: running.gateway.counters.frames_in[name] == 2)
-            await running.publish(topic, b"one")
-            assert (await good.receive()).content == b"one"
-            broken.send(pager.Ping(number=3))
-            assert await broken.closed()
-            await running.publish(topic, b"two")
-            assert (await good.receive()).content == b"two"
-            (row,) = await running.recorded("close", protocol=name)
-            assert row["note"]["reason"] == "session_fault"
-            assert RAISED in row["note"]["text"]
-            good.send(pager.Ping(number=4))
-            assert await good.receive() == pager.Reply(number=4)
-
-    asyncio.run(work())
+async def test_a_subscriber_that_raises_keeps_nothing_from_the_others(tmp_path: Path, name: str, topic: str) -> None:
+    async with (
+        running_gateway(tmp_path, name, "pager", identities=[ANN, BOB]) as running,
+        Socket.open(running, name) as broken,
+        Socket.open(running, "pager") as good,
+    ):
+        broken.send(LOGIN)
+        await broken.receive()
+        good.send(pager.Login(number=1, identity=BOB[0], token=BOB[1]))
+        await good.receive()
+        for each in (broken, good):
+            each.send(pager.Subscribe(number=2, topic=topic))
+        assert await good.receive() == pager.Reply(number=2)
+        await until(lambda: running.gateway.counters.frames_in[name] == 2)
+        await running.publish(topic, b"one")
+        assert (await good.receive()).content == b"one"
+        broken.send(pager.Ping(number=3))
+        assert await broken.closed()
+        await running.publish(topic, b"two")
+        assert (await good.receive()).content == b"two"
+        (row,) = await running.recorded("close", protocol=name)
+        assert row["note"]["reason"] == "session_fault"
+        assert RAISED in row["note"]["text"]
+        good.send(pager.Ping(number=4))
+        assert await good.receive() == pager.Reply(number=4)
 
 
 def test_the_pipeline_goes_on() -> None:

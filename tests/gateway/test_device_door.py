@@ -216,67 +216,57 @@ def assert_same(run: Any) -> None:
     assert outcomes[0] == outcomes[1]
 
 
-def test_reports_are_skimmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reports_are_skimmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the tests above compare nothing: after the first one of a device, its reports are not read one by one."""
+    async with running_gateway(tmp_path, devices=DEVICES) as running:
+        read: list[bytes] = []
+        devices = running.gateway.devices
+        receive = devices.receive
 
-    async def story() -> None:
-        async with running_gateway(tmp_path, devices=DEVICES) as running:
-            read: list[bytes] = []
-            devices = running.gateway.devices
-            receive = devices.receive
+        def reading(raw: bytes, packet: Packet, origin: Origin) -> None:
+            read.append(raw)
+            receive(raw, packet, origin)
 
-            def reading(raw: bytes, packet: Packet, origin: Origin) -> None:
-                read.append(raw)
-                receive(raw, packet, origin)
-
-            monkeypatch.setattr(devices, "receive", reading)
-            wire, stream = Wire(), DeviceStream(devices, running.gateway)
-            stream.connection_made(wire)
-            sent = [report(serial, number, b"x")[0] for number in range(100) for serial in ("m1", "meter-2")]
-            stream.data_received(b"".join(sent))
-            await settled(running)
-            assert read == sent[:2]
-            assert len(packets_in(b"".join(wire.written))) == 200
-            # One write for each block of the log that held some of them: how many those are is the disk's affair.
-            assert len(wire.written) <= len(sent) // 10, "many receipts go together"
-
-    asyncio.run(story())
+        monkeypatch.setattr(devices, "receive", reading)
+        wire, stream = Wire(), DeviceStream(devices, running.gateway)
+        stream.connection_made(wire)
+        sent = [report(serial, number, b"x")[0] for number in range(100) for serial in ("m1", "meter-2")]
+        stream.data_received(b"".join(sent))
+        await settled(running)
+        assert read == sent[:2]
+        assert len(packets_in(b"".join(wire.written))) == 200
+        # One write for each block of the log that held some of them: how many those are is the disk's affair.
+        assert len(wire.written) <= len(sent) // 10, "many receipts go together"
 
 
-def test_a_stream_is_read_for_no_more_than_its_turn(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, devices=DEVICES, broker={"devices_topic": ""}) as running:
-            wire, stream = Wire(), DeviceStream(running.gateway.devices, running.gateway)
-            stream.connection_made(wire)
-            stream.data_received(b"".join([report("m1", number % 256, b"x")[0] for number in range(50_000)]))
-            heard = running.gateway.counters.frames_in["apostol"]
-            assert 0 < heard < 5_000
-            assert not wire.reading
-            await until(lambda: running.gateway.counters.frames_in["apostol"] == 50_000)
-            await settled(running)
-            assert len(packets_in(b"".join(wire.written))) == 50_000
-            assert wire.reading
-
-    asyncio.run(story())
+async def test_a_stream_is_read_for_no_more_than_its_turn(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, devices=DEVICES, broker={"devices_topic": ""}) as running:
+        wire, stream = Wire(), DeviceStream(running.gateway.devices, running.gateway)
+        stream.connection_made(wire)
+        stream.data_received(b"".join([report("m1", number % 256, b"x")[0] for number in range(50_000)]))
+        heard = running.gateway.counters.frames_in["apostol"]
+        assert 0 < heard < 5_000
+        assert not wire.reading
+        await until(lambda: running.gateway.counters.frames_in["apostol"] == 50_000)
+        await settled(running)
+        assert len(packets_in(b"".join(wire.written))) == 50_000
+        assert wire.reading
 
 
-def test_a_stream_that_is_too_fast_is_read_later(tmp_path: Path) -> None:
-    async def story() -> None:
-        limits = {"frames_per_second": 5}
-        async with running_gateway(tmp_path, devices=DEVICES, limits=limits) as running:
-            gateway = running.gateway
-            clock, now_s = gateway.now_s, gateway.now_s()
-            gateway.now_s = lambda: now_s  # the time between the two reads is none
-            wire, stream = Wire(), DeviceStream(gateway.devices, gateway)
-            stream.connection_made(wire)
-            sent = [report("m1", number, b"x")[0] for number in range(6)]
-            stream.data_received(b"".join(sent[:5]))
-            assert wire.is_reading(), "a second's worth at once"
-            stream.data_received(sent[5])
-            assert not wire.is_reading()
-            gateway.now_s = clock
-            await until(lambda: wire.reading)
-            await settled(running)
-            assert len(packets_in(b"".join(wire.written))) == 6
-
-    asyncio.run(story())
+async def test_a_stream_that_is_too_fast_is_read_later(tmp_path: Path) -> None:
+    limits = {"frames_per_second": 5}
+    async with running_gateway(tmp_path, devices=DEVICES, limits=limits) as running:
+        gateway = running.gateway
+        clock, now_s = gateway.now_s, gateway.now_s()
+        gateway.now_s = lambda: now_s  # the time between the two reads is none
+        wire, stream = Wire(), DeviceStream(gateway.devices, gateway)
+        stream.connection_made(wire)
+        sent = [report("m1", number, b"x")[0] for number in range(6)]
+        stream.data_received(b"".join(sent[:5]))
+        assert wire.is_reading(), "a second's worth at once"
+        stream.data_received(sent[5])
+        assert not wire.is_reading()
+        gateway.now_s = clock
+        await until(lambda: wire.reading)
+        await settled(running)
+        assert len(packets_in(b"".join(wire.written))) == 6

@@ -10,7 +10,6 @@ from typing import Any, Self
 import pytest
 
 from gateway.added import added_protocols, example
-from gateway.phones import run
 from gateway.running import HOST, WAIT_S, Running, running_gateway, until
 from wirelake.gateway.transport import udp
 from wirelake.gateway.transport.listeners import SharedPort
@@ -80,189 +79,159 @@ def listener_of(running: Running, setting: str) -> UdpListener:
     return found
 
 
-def test_a_session_for_each_source(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with (
-            running_gateway(tmp_path, "pager", identities=[ANN, ("bob", "t-bob")]) as running,
-            Datagrams.open(running.port("pager")) as ann,
-            Datagrams.open(running.port("pager")) as bob,
-        ):
-            await ann.log_in()
-            await bob.log_in("bob", "t-bob")
-            assert await ann.ask(pager.Subscribe(number=2, topic="@news")) == pager.Reply(number=2)
-            answer = await bob.ask(pager.Publish(number=3, topic="@news", content=b"hello"))
-            page = await ann.one()
-            assert (page.topic, page.content) == ("@news", b"hello")
-            assert json.loads(answer.content)["id"] == page.id
-            assert [note.id for note in running.waiting("ann")] == [page.id]
-            await ann.ask(pager.Ack(number=4, id=page.id))
-            assert running.waiting("ann") == []
-            sessions = {(each.identity, each.protocol) for each in running.gateway.connections.values()}
-            assert sessions == {("ann", "pager"), ("bob", "pager")}
-
-    run(work())
+async def test_a_session_for_each_source(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path, "pager", identities=[ANN, ("bob", "t-bob")]) as running,
+        Datagrams.open(running.port("pager")) as ann,
+        Datagrams.open(running.port("pager")) as bob,
+    ):
+        await ann.log_in()
+        await bob.log_in("bob", "t-bob")
+        assert await ann.ask(pager.Subscribe(number=2, topic="@news")) == pager.Reply(number=2)
+        answer = await bob.ask(pager.Publish(number=3, topic="@news", content=b"hello"))
+        page = await ann.one()
+        assert (page.topic, page.content) == ("@news", b"hello")
+        assert json.loads(answer.content)["id"] == page.id
+        assert [note.id for note in running.waiting("ann")] == [page.id]
+        await ann.ask(pager.Ack(number=4, id=page.id))
+        assert running.waiting("ann") == []
+        sessions = {(each.identity, each.protocol) for each in running.gateway.connections.values()}
+        assert sessions == {("ann", "pager"), ("bob", "pager")}
 
 
-def test_udp_and_tcp_share_a_port(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with (
-            running_gateway(tmp_path, "pager", identities=[ANN, ("bob", "t-bob")]) as running,
-            Datagrams.open(running.port("pager")) as ann,
-        ):
-            await ann.log_in()
-            reader, writer = await asyncio.open_connection(HOST, running.port("pager"))
-            writer.write(pager.Login(number=9, identity="bob", token="t-bob").encode())
-            async with asyncio.timeout(WAIT_S):
-                assert await reader.readexactly(8) == pager.Reply(number=9).encode()
-            writer.close()
-            assert running.gateway.counters.logins["pager", "accepted"] == 2
-
-    run(work())
+async def test_udp_and_tcp_share_a_port(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path, "pager", identities=[ANN, ("bob", "t-bob")]) as running,
+        Datagrams.open(running.port("pager")) as ann,
+    ):
+        await ann.log_in()
+        reader, writer = await asyncio.open_connection(HOST, running.port("pager"))
+        writer.write(pager.Login(number=9, identity="bob", token="t-bob").encode())
+        async with asyncio.timeout(WAIT_S):
+            assert await reader.readexactly(8) == pager.Reply(number=9).encode()
+        writer.close()
+        assert running.gateway.counters.logins["pager", "accepted"] == 2
 
 
-def test_a_datagram_may_hold_several_frames_and_bad_ones_close_nothing(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with (
-            running_gateway(tmp_path, "pager", identities=[ANN]) as running,
-            Datagrams.open(running.port("pager")) as ann,
-        ):
-            await ann.log_in()
-            ann.send(pager.Ping(number=2), pager.Ping(number=3))
-            numbers = [frame.number for frame in await ann.receive()]
-            if len(numbers) == 1:
-                numbers += [frame.number for frame in await ann.receive()]
-            assert numbers == [2, 3]
-            good, strange = pager.Ping(number=4).encode(), bytes.fromhex("5063000000050000")
-            ann.transport.sendto(good + strange + pager.Ping(number=6).encode() + b"\x50\x02")
-            heard: list[int] = []
-            while len(heard) < 2:
-                heard += [frame.number for frame in await ann.receive()]
-            assert heard == [4, 6]
-            unread = await running.unread(2)
-            assert {(row["event"], row["note"]["code"]) for row in unread} == {
-                ("fault", "type"),
-                ("quarantine", "incomplete"),
-            }
-            ann.transport.sendto(b"garbage that is no frame at all")
-            (row,) = [row for row in await running.unread(3) if row["note"]["code"] == "magic"]
-            assert row["frame"] == b"garbage that is no frame at all"
-            assert row["identity"] == "ann"
-            assert await ann.ask(pager.Ping(number=7)) == pager.Reply(number=7)
-            assert running.gateway.counters.quarantined["pager"] == 3
-            assert len(running.gateway.connections) == 1
-
-    run(work())
+async def test_a_datagram_may_hold_several_frames_and_bad_ones_close_nothing(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path, "pager", identities=[ANN]) as running,
+        Datagrams.open(running.port("pager")) as ann,
+    ):
+        await ann.log_in()
+        ann.send(pager.Ping(number=2), pager.Ping(number=3))
+        numbers = [frame.number for frame in await ann.receive()]
+        if len(numbers) == 1:
+            numbers += [frame.number for frame in await ann.receive()]
+        assert numbers == [2, 3]
+        good, strange = pager.Ping(number=4).encode(), bytes.fromhex("5063000000050000")
+        ann.transport.sendto(good + strange + pager.Ping(number=6).encode() + b"\x50\x02")
+        heard: list[int] = []
+        while len(heard) < 2:
+            heard += [frame.number for frame in await ann.receive()]
+        assert heard == [4, 6]
+        unread = await running.unread(2)
+        assert {(row["event"], row["note"]["code"]) for row in unread} == {
+            ("fault", "type"),
+            ("quarantine", "incomplete"),
+        }
+        ann.transport.sendto(b"garbage that is no frame at all")
+        (row,) = [row for row in await running.unread(3) if row["note"]["code"] == "magic"]
+        assert row["frame"] == b"garbage that is no frame at all"
+        assert row["identity"] == "ann"
+        assert await ann.ask(pager.Ping(number=7)) == pager.Reply(number=7)
+        assert running.gateway.counters.quarantined["pager"] == 3
+        assert len(running.gateway.connections) == 1
 
 
-def test_strangers_are_limited_as_on_tcp_and_refusals_counted(tmp_path: Path) -> None:
-    async def work() -> None:
-        limits = {"connections": 8, "unauthenticated_share": 0.5}
-        async with (
-            running_gateway(tmp_path, "pager", identities=[ANN], limits=limits) as running,
-            contextlib.AsyncExitStack() as opened,
-        ):
-            for _ in range(6):
-                source = await opened.enter_async_context(Datagrams.open(running.port("pager")))
-                source.transport.sendto(b"\x50")
-            counters = running.gateway.counters
-            await until(lambda: counters.refused["pager", "unauthenticated_per_address_max"] == 4)
-            assert listener_of(running, "pager").sources == 2
-            assert counters.accepted["pager"] == 2
-
-    run(work())
-
-
-def test_a_login_comes_in_time(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with (
-            running_gateway(tmp_path, "pager", identities=[ANN], pager={"login_s": 0.05}) as running,
-            Datagrams.open(running.port("pager")) as source,
-        ):
+async def test_strangers_are_limited_as_on_tcp_and_refusals_counted(tmp_path: Path) -> None:
+    limits = {"connections": 8, "unauthenticated_share": 0.5}
+    async with (
+        running_gateway(tmp_path, "pager", identities=[ANN], limits=limits) as running,
+        contextlib.AsyncExitStack() as opened,
+    ):
+        for _ in range(6):
+            source = await opened.enter_async_context(Datagrams.open(running.port("pager")))
             source.transport.sendto(b"\x50")
-            refused = await source.one()
-            assert (refused.code, refused.content) == (pager.Code.LOG_IN_FIRST, b"no login in time")
-            await until(lambda: listener_of(running, "pager").sources == 0)
-            assert running.gateway.admission.open == 0
-
-    run(work())
+        counters = running.gateway.counters
+        await until(lambda: counters.refused["pager", "unauthenticated_per_address_max"] == 4)
+        assert listener_of(running, "pager").sources == 2
+        assert counters.accepted["pager"] == 2
 
 
-def test_a_silent_source_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_login_comes_in_time(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path, "pager", identities=[ANN], pager={"login_s": 0.05}) as running,
+        Datagrams.open(running.port("pager")) as source,
+    ):
+        source.transport.sendto(b"\x50")
+        refused = await source.one()
+        assert (refused.code, refused.content) == (pager.Code.LOG_IN_FIRST, b"no login in time")
+        await until(lambda: listener_of(running, "pager").sources == 0)
+        assert running.gateway.admission.open == 0
+
+
+async def test_a_silent_source_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(udp, "UDP_IDLE_S", 0.05)
     monkeypatch.setattr(udp, "UDP_IDLE_CHECK_S", 0.01)
-
-    async def work() -> None:
-        async with (
-            running_gateway(tmp_path, "beacon", devices=[("Oslo", 0, None)]) as running,
-            Datagrams.open(running.port("beacon")) as source,
-        ):
-            source.send(OSLO)
-            (row,) = await running.recorded("close")
-            assert (row["identity"], row["note"]["reason"]) == ("Oslo", "idle")
-            assert listener_of(running, "beacon").sources == 0
-            assert running.gateway.admission.open == 0
-
-    run(work())
+    async with (
+        running_gateway(tmp_path, "beacon", devices=[("Oslo", 0, None)]) as running,
+        Datagrams.open(running.port("beacon")) as source,
+    ):
+        source.send(OSLO)
+        (row,) = await running.recorded("close")
+        assert (row["identity"], row["note"]["reason"]) == ("Oslo", "idle")
+        assert listener_of(running, "beacon").sources == 0
+        assert running.gateway.admission.open == 0
 
 
-def test_datagrams_that_come_too_fast_wait_and_then_are_dropped(
+async def test_datagrams_that_come_too_fast_wait_and_then_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(udp, "UDP_WAITING_BYTES_MAX", 24)
-
-    async def work() -> None:
-        async with (
-            running_gateway(tmp_path, "pager", identities=[ANN], limits={"frames_per_second": 1}) as running,
-            Datagrams.open(running.port("pager")) as ann,
-        ):
-            await ann.log_in()
-            for number in range(2, 12):
-                ann.send(pager.Ping(number=number))
-            await until(lambda: running.gateway.counters.errors["pager", "datagram_dropped"] >= 5)
-            assert (await ann.one()).number == 2, "those that wait are answered, in order"
-
-    run(work())
+    async with (
+        running_gateway(tmp_path, "pager", identities=[ANN], limits={"frames_per_second": 1}) as running,
+        Datagrams.open(running.port("pager")) as ann,
+    ):
+        await ann.log_in()
+        for number in range(2, 12):
+            ann.send(pager.Ping(number=number))
+        await until(lambda: running.gateway.counters.errors["pager", "datagram_dropped"] >= 5)
+        assert (await ann.one()).number == 2, "those that wait are answered, in order"
 
 
-def test_what_no_datagram_holds_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_no_datagram_holds_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A durable notification that cannot be sent must not keep those behind it waiting."""
     monkeypatch.setattr(udp, "UDP_DATAGRAM_BYTES_MAX", 1000)
-
-    async def work() -> None:
-        async with (
-            running_gateway(tmp_path, "pager", identities=[ANN]) as running,
-            Datagrams.open(running.port("pager")) as ann,
-        ):
-            await ann.log_in()
-            await ann.ask(pager.Subscribe(number=2, topic="@big"))
-            await running.publish("@big", b"x" * 1000)
-            await running.publish("@big", b"small")
-            assert (await ann.one()).content == b"small"
-            assert running.gateway.broker.notifier.unsayable["pager"] == 1
-
-    run(work())
+    async with (
+        running_gateway(tmp_path, "pager", identities=[ANN]) as running,
+        Datagrams.open(running.port("pager")) as ann,
+    ):
+        await ann.log_in()
+        await ann.ask(pager.Subscribe(number=2, topic="@big"))
+        await running.publish("@big", b"x" * 1000)
+        await running.publish("@big", b"small")
+        assert (await ann.one()).content == b"small"
+        assert running.gateway.broker.notifier.unsayable["pager"] == 1
 
 
-def test_a_beacon_reports_telemetry(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with (
-            running_gateway(tmp_path, "beacon", devices=[("Oslo", 0, None)]) as running,
-            Datagrams.open(running.port("beacon")) as oslo,
-            Datagrams.open(running.port("beacon")) as stranger,
-        ):
-            oslo.send(OSLO, beacon.Reading("Oslo", -70))
-            first, second = await running.recorded("publish", 2)
-            assert (first["note"]["topic"], first["note"]["by"]) == ("@devices/Oslo", "Oslo")
-            assert [json.loads(row["frame"]) for row in (first, second)] == [{"celsius": -7.5}, {"celsius": -7.0}]
-            assert [row["frame"] for row in running.records("frame", protocol="beacon")] == [
-                OSLO.encode(),
-                beacon.Reading("Oslo", -70).encode(),
-            ]
-            stranger.send(beacon.Reading("Rome", 300))
-            (refused,) = await running.recorded("refuse")
-            assert refused["note"] == {"reason": "unknown_device", "user": "Rome"}
-            oslo.send(beacon.Reading("Bergen", 1))
-            await until(lambda: running.gateway.counters.closed["beacon", "another_station"] == 1)
-            assert len(running.records("publish")) == 2
-
-    run(work())
+async def test_a_beacon_reports_telemetry(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path, "beacon", devices=[("Oslo", 0, None)]) as running,
+        Datagrams.open(running.port("beacon")) as oslo,
+        Datagrams.open(running.port("beacon")) as stranger,
+    ):
+        oslo.send(OSLO, beacon.Reading("Oslo", -70))
+        first, second = await running.recorded("publish", 2)
+        assert (first["note"]["topic"], first["note"]["by"]) == ("@devices/Oslo", "Oslo")
+        assert [json.loads(row["frame"]) for row in (first, second)] == [{"celsius": -7.5}, {"celsius": -7.0}]
+        assert [row["frame"] for row in running.records("frame", protocol="beacon")] == [
+            OSLO.encode(),
+            beacon.Reading("Oslo", -70).encode(),
+        ]
+        stranger.send(beacon.Reading("Rome", 300))
+        (refused,) = await running.recorded("refuse")
+        assert refused["note"] == {"reason": "unknown_device", "user": "Rome"}
+        oslo.send(beacon.Reading("Bergen", 1))
+        await until(lambda: running.gateway.counters.closed["beacon", "another_station"] == 1)
+        assert len(running.records("publish")) == 2

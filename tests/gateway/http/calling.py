@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -74,14 +74,6 @@ async def calling(
         url = f"{scheme}://{HOST}:{running.port('http')}"
         async with httpx.AsyncClient(base_url=url, verify=trust or True, timeout=WAIT_S, trust_env=False) as client:
             yield Calling(running, client)
-
-
-def run(folder: Path, test: Callable[[Calling], Awaitable[None]], *doors: str, **options: Any) -> None:
-    async def whole() -> None:
-        async with calling(folder, *doors, **options) as caller:
-            await test(caller)
-
-    asyncio.run(whole())
 
 
 class Provider:
