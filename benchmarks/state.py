@@ -101,7 +101,7 @@ async def backlog(folder: Path) -> None:
         await publish(store, 200_000, 4096)
         started = time.perf_counter()
         read = 0
-        while found := store.topics.after("@news", read):
+        while found := store.topics.read_after("@news", read):
             read = found[-1].position
         print(f"backlog read      {read / (time.perf_counter() - started):>14,.0f}/s")
         started = time.perf_counter()

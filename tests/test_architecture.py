@@ -127,7 +127,6 @@ STILL_NAMED = {
     "gateway/devices/publications.py",
     "gateway/devices/seals.py",
     "gateway/devices/sessions.py",
-    "gateway/gateway.py",
     "protocols/packed_records.py",
 }
 

@@ -156,7 +156,7 @@ class Gateway:
         self.builtin_services = BuiltinServices(self)
         self.broker.services.hop = self._tell_hop
         self.resumption = SessionResumption(self)
-        self.devices = DeviceSessions(self)
+        self.devices = DeviceSessions(self, registry.device_protocol())
         self.spawn(self.devices.seals.run())
         self.upstreams = Upstreams(self)
         self.fetcher = Fetcher(self)
@@ -449,15 +449,15 @@ class Gateway:
         """Begin a device's session. StorageError if that cannot be recorded: then there is none."""
         self.recorder.event(peer, "open", {})
         self.broker.devices[peer.identity] = peer
-        self.counters.connections["apostol"] += 1
-        self.counters.accepted["apostol"] += 1
+        self.counters.connections[peer.protocol] += 1
+        self.counters.accepted[peer.protocol] += 1
 
     def on_device_close(self, peer: DevicePeer, closing: Closing) -> None:
-        self.counters.connections["apostol"] -= 1
-        self.counters.closed["apostol", closing.code] += 1
-        self.counters.frames_out["apostol"] += peer.frames_out
-        self.counters.bytes_in["apostol"] += peer.bytes_in
-        self.counters.bytes_out["apostol"] += peer.bytes_out
+        self.counters.connections[peer.protocol] -= 1
+        self.counters.closed[peer.protocol, closing.code] += 1
+        self.counters.frames_out[peer.protocol] += peer.frames_out
+        self.counters.bytes_in[peer.protocol] += peer.bytes_in
+        self.counters.bytes_out[peer.protocol] += peer.bytes_out
         about = f"device {peer.identity}"
         clean_up(about, partial(self.broker.on_close, peer), partial(self._record_close, peer, closing))
 

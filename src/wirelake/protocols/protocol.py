@@ -111,7 +111,8 @@ class Protocol(Struct, frozen=True):
     upstream_keep_s: Callable[[Any], float] = lambda _settings: 0.0  # how long their answers are kept for late joiners
     data_sets: Callable[[Any], tuple[str, ...]] = lambda _settings: ()  # services that keep records, made by settings
     streams_answers: bool = False  # pushes go out under the name of the request; else as notifications of a topic
-    frames_name_devices: bool = False  # each frame says which device it is from: sessions are the devices'
+    # Each frame says which device it is from, and sessions are the devices'. Built-in protocols only, for now.
+    frames_name_devices: bool = False
     device_codes: DeviceCodes | None = None  # of a protocol that devices speak
     example: bytes = b""  # a frame from a client, for the documentation of the HTTP API
 

@@ -84,6 +84,12 @@ def failures() -> dict[str, str]:
 
 
 @cache
+def device_protocol() -> Protocol:
+    """Return the protocol whose frames name the devices that they are from."""
+    return next(protocol for protocol in map(_built_in, BUILT_IN) if protocol.frames_name_devices)
+
+
+@cache
 def streams_answers(name: str) -> bool:
     """Return whether sessions of this protocol take many answers to one request: see `Protocol.streams_answers`."""
     return name in names() and get(name).streams_answers
@@ -137,6 +143,8 @@ def _check(place: str, protocol: Protocol) -> None:
     taken = {key: name for name in BUILT_IN for key in _built_in(name).listeners} | {"http": "the HTTP API"}
     if protocol.name in SECTIONS or not _NAME.fullmatch(protocol.name):
         raise InputError(f"entry point {place}: '{protocol.name}' cannot be the name of a section of wirelake.toml")
+    if protocol.frames_name_devices:
+        raise InputError(f"entry point {place}: only built-in protocols may set frames_name_devices")
     for transport in protocol.transports:
         if transport.setting in taken or not _NAME.fullmatch(transport.setting):
             owner = taken.get(transport.setting, "no name of a setting")

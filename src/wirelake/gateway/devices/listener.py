@@ -134,7 +134,7 @@ class DeviceStream(asyncio.Protocol):
         if self._slot is None:
             admitted = self._gateway.admission.enter(self._address, authenticated=self._devices.settings.open)
             if isinstance(admitted, str):
-                self._gateway.counters.refused["apostol", admitted] += 1
+                self._gateway.counters.refused[self._devices.protocol.name, admitted] += 1
                 self._transport.abort()
                 return
             self._slot = admitted
@@ -168,7 +168,7 @@ class DeviceStream(asyncio.Protocol):
         return None
 
     def _end(self, why: str) -> None:
-        self._gateway.counters.closed["apostol", why] += 1
+        self._gateway.counters.closed[self._devices.protocol.name, why] += 1
         _log.info("stream closed", extra={"address": self._address, "reason": why})
         self._transport.abort()
 
@@ -229,7 +229,7 @@ class DeviceStream(asyncio.Protocol):
         return self._transport.get_write_buffer_size() + self._outbox.bytes
 
     def give_up(self, code: str, text: str) -> None:
-        self._gateway.counters.errors["apostol", code] += 1
+        self._gateway.counters.errors[self._devices.protocol.name, code] += 1
         _log.info("connection of devices closed", extra={"address": self._address, "reason": code, "text": text})
         self._transport.abort()
 
@@ -336,7 +336,9 @@ class DeviceListener:
         self.address = address
         self._gateway = gateway
         self._datagrams: asyncio.DatagramTransport | None = None
-        self._listener = Acceptor(gateway, "apostol", lambda slot: DeviceStream(gateway.devices, gateway, slot))
+        self._listener = Acceptor(
+            gateway, gateway.devices.protocol.name, lambda slot: DeviceStream(gateway.devices, gateway, slot)
+        )
 
     async def open(self, tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
@@ -347,7 +349,7 @@ class DeviceListener:
                 lambda: DeviceDatagrams(devices), local_addr=(host, port)
             )
         except OSError as error:
-            raise listen_error("apostol", self.address, error) from error
+            raise listen_error(self._gateway.devices.protocol.name, self.address, error) from error
         self.address = Address(host, port)
 
     @property

@@ -62,8 +62,8 @@ class Stranger:
 
     __slots__ = ("address", "id", "identity", "protocol")
 
-    def __init__(self, address: str, identity: str = "") -> None:
-        self.protocol = "apostol"
+    def __init__(self, protocol: str, address: str, identity: str = "") -> None:
+        self.protocol = protocol
         self.id = ""
         self.identity = identity
         self.address = address
@@ -121,9 +121,9 @@ class DevicePeer:
     )
 
     def __init__(self, gateway: "Gateway", serial: str, origin: Origin) -> None:
-        self.protocol = "apostol"
-        self.identity = serial
-        self.id = gateway.new_id()
+        self.protocol: str = gateway.devices.protocol.name
+        self.identity: str = serial
+        self.id: str = gateway.new_id()
         self.address = origin.address
         self.is_congested = False
         self.frames_in = self.frames_out = self.bytes_in = self.bytes_out = 0
@@ -351,7 +351,7 @@ class DevicePeer:
         if state in _FAILED:
             self._gateway.counters.device_commands[state, reason] += 1
         if reason in _FORGED:
-            self._gateway.counters.errors["apostol", reason] += 1
+            self._gateway.counters.errors[self.protocol, reason] += 1
             if reason == _REPLAYED:
                 note = {"reason": reason, "command_no": message.correlation}
                 self._gateway.recorder.event(self._at(self._heard_from), "refuse", note, "in")

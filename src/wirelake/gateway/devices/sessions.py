@@ -19,10 +19,10 @@ from wirelake.gateway.transport.outbox import Outbox
 from wirelake.limits import GATEWAY_DEVICES_MAX, QUARANTINE_BYTES_MAX
 from wirelake.log.interface import FixedSizeFrames
 from wirelake.message import EVERY_DEVICE, Topic
-from wirelake.protocols import registry
 from wirelake.protocols.apostol.fast_path import Run, skim
 from wirelake.protocols.apostol.frames import Packet
 from wirelake.protocols.apostol.session import Settings
+from wirelake.protocols.protocol import Protocol
 from wirelake.protocols.session import Closing
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class DeviceSessions:
     """All devices heard from, by serial."""
 
-    def __init__(self, gateway: "Gateway") -> None:
+    def __init__(self, gateway: "Gateway", protocol: Protocol) -> None:
         self.peers: dict[str, DevicePeer] = {}
         self.lines: dict[bytes, ReportStream] = {}  # by what their reports begin with: those that can be skimmed
         self.assembling_bytes = 0  # of all devices' packets that wait for others
@@ -42,7 +42,7 @@ class DeviceSessions:
         self.seals = Seals()
         self.publications = DevicePublications(gateway.state)
         self._gateway = gateway
-        self.protocol = registry.get("apostol")
+        self.protocol = protocol
 
     @property
     def settings(self) -> Settings:
@@ -62,14 +62,14 @@ class DeviceSessions:
         refusal = self.publications.refusal()
         if refusal is None:
             return False
-        self._gateway.counters.errors["apostol", "not_published"] += reports
+        self._gateway.counters.errors[self.protocol.name, "not_published"] += reports
         self.publications.log_refusal(refusal)
         return True
 
     def receive(self, raw: bytes, packet: Packet, origin: Origin) -> bool:
         """Hand a packet to its device's session; answers whether the device is known."""
         gateway = self._gateway
-        gateway.counters.frames_in["apostol"] += 1
+        gateway.counters.frames_in[self.protocol.name] += 1
         peer = self._by_origin.get(origin.key) if packet.broadcast else self.peers.get(packet.serial)
         if peer is None:
             peer = self._meet(raw, packet, origin)
@@ -95,8 +95,10 @@ class DeviceSessions:
         one = came_from.count(came_from[0]) == count  # a stream has one origin, datagrams each their own
         addresses = came_from[0].address if one else tuple([origin.address for origin in came_from])
         # Before anything is changed: what the log refuses has not come.
-        recorder.rows("apostol", "in", sessions, identities, addresses, FixedSizeFrames(run.joined, run.frame_bytes))
-        self._gateway.counters.frames_in["apostol"] += count
+        recorder.rows(
+            self.protocol.name, "in", sessions, identities, addresses, FixedSizeFrames(run.joined, run.frame_bytes)
+        )
+        self._gateway.counters.frames_in[self.protocol.name] += count
         if self.refuses(count):
             return count
         try:
@@ -108,7 +110,7 @@ class DeviceSessions:
                     line.peer.forget_lines()
             return count
         receipts = FixedSizeFrames(run.receipts(), run.receipt_bytes)
-        recorded = recorder.rows("apostol", "out", sessions, identities, addresses, receipts)
+        recorded = recorder.rows(self.protocol.name, "out", sessions, identities, addresses, receipts)
         commit = self.publications.promise(recorded, published)
         if together is not None:
             together.hold(receipts.joined, commit)
@@ -145,8 +147,8 @@ class DeviceSessions:
         return published
 
     def quarantine(self, data: bytes, error: ProtocolError, address: str) -> Commit:
-        self._gateway.counters.frames_in["apostol"] += 1
-        return self._gateway.quarantine(Stranger(address), data[:QUARANTINE_BYTES_MAX], error)
+        self._gateway.counters.frames_in[self.protocol.name] += 1
+        return self._gateway.quarantine(Stranger(self.protocol.name, address), data[:QUARANTINE_BYTES_MAX], error)
 
     def quarantine_datagram(self, data: bytes, error: ProtocolError, address: str) -> None:
         """The same for what anybody can send from any address: beyond the quota, no record is made of it."""
@@ -154,9 +156,9 @@ class DeviceSessions:
         if gateway.admission.droppable_quota.admits(host_of(address), len(kept), gateway.now_s()):
             self.quarantine(kept, error, address)
         else:
-            gateway.counters.frames_in["apostol"] += 1
-            gateway.counters.errors["apostol", error.code] += 1
-            gateway.recorder.drop("apostol", "quarantine", len(data))
+            gateway.counters.frames_in[self.protocol.name] += 1
+            gateway.counters.errors[self.protocol.name, error.code] += 1
+            gateway.recorder.drop(self.protocol.name, "quarantine", len(data))
 
     def locate(self, peer: DevicePeer, before: Origin | None, now: Origin) -> None:
         """Take broadcasts that come from there for this device's from now on, and none from where it was before."""
@@ -192,12 +194,12 @@ class DeviceSessions:
         elif len(self.peers) >= GATEWAY_DEVICES_MAX:
             reason = "devices_max"
         if reason:
-            gateway.counters.refused["apostol", reason] += 1
+            gateway.counters.refused[self.protocol.name, reason] += 1
             if gateway.admission.droppable_quota.admits(host_of(origin.address), len(raw), gateway.now_s()):
-                stranger = Stranger(origin.address, packet.serial)
+                stranger = Stranger(self.protocol.name, origin.address, packet.serial)
                 gateway.recorder.event(stranger, "refuse", {"reason": reason}, "in", raw)
             else:
-                gateway.recorder.drop("apostol", "refuse", len(raw))
+                gateway.recorder.drop(self.protocol.name, "refuse", len(raw))
             return None
         peer = DevicePeer(gateway, packet.serial, origin)
         gateway.on_device_open(peer)
