@@ -187,13 +187,7 @@ def test_the_core_names_no_protocol() -> None:
 
 # Names that are not unique yet. The list may only shrink.
 STILL_SHARED = {
-    "Connection",
     "Jobs",
-    "LogRecord",
-    "ReplayReport",
-    "_Cursor",
-    "_Known",
-    "_Reading",
 }
 
 

@@ -196,7 +196,7 @@ class DurableTopics:
             if feed in self._behind:  # or it went away meanwhile
                 del self._behind[feed]
                 self._behind[feed] = None  # behind those who still wait for a slice
-                with _Reading(feed.peer):
+                with _BacklogRead(feed.peer):
                     self._catch_up(feed, now_s)
                 if monotonic() >= ends_s:
                     break
@@ -220,7 +220,7 @@ class DurableTopics:
             feed = heapq.heappop(self._due)[2]
             feed.timed = False
             seen.append(feed)
-            with _Reading(feed.peer):
+            with _BacklogRead(feed.peer):
                 self._resend(feed, now_s)
         for feed in seen:
             self._watch(feed)
@@ -428,7 +428,7 @@ class DurableTopics:
         self._notes.record_delivery([feed.peer for feed in feeds], feeds[0].topic, first, last, 1)
 
 
-class _Reading:
+class _BacklogRead:
     """A peer whose notifications cannot be read back from disk is told so and let go; the others go on."""
 
     __slots__ = ("_peer",)

@@ -88,7 +88,7 @@ class _Opening:
             try:
                 database.check()
                 database.write_connection.execute("BEGIN IMMEDIATE")
-                known = _Known(database.write_connection, had_state, read_data_id(self._log_folder), checkpoint)
+                known = _KnownStores(database.write_connection, had_state, read_data_id(self._log_folder), checkpoint)
                 log = self._continue(log, known)
                 found = self._reconcile(database.write_connection, log, known)
                 database.write_connection.execute("COMMIT")
@@ -105,7 +105,7 @@ class _Opening:
             _log.warning("accepted: %s", loss)
         return Stores(log, state, *found, self._losses, database.meta("epoch"))
 
-    def _continue(self, log: SegmentLog, known: "_Known") -> SegmentLog:
+    def _continue(self, log: SegmentLog, known: "_KnownStores") -> SegmentLog:
         """A log that ends before what others have seen of it goes on behind that, if the loss is accepted."""
         end = log.next_seq
         positions = ConsumerOffsets(self._log_folder).all().values()
@@ -133,7 +133,7 @@ class _Opening:
         return SegmentLog(self._log_folder, self._settings, now_us=self._now_us)
 
     def _reconcile(
-        self, connection: sqlite3.Connection, log: SegmentLog, known: "_Known"
+        self, connection: sqlite3.Connection, log: SegmentLog, known: "_KnownStores"
     ) -> tuple[LogPosition, list[str]]:
         """Inside the transaction that the caller has begun."""
         epoch = known.meta("epoch")
@@ -158,7 +158,7 @@ class _Opening:
         position.write(connection)
         return position, unlogged
 
-    def _replay_from(self, log: SegmentLog, known: "_Known") -> int | None:
+    def _replay_from(self, log: SegmentLog, known: "_KnownStores") -> int | None:
         """The first record to look at; None where the state is none of this log's, or begins with it."""
         end, oldest = log.next_seq, log.oldest_seq
         if known.is_foreign or not end or (known.position is None and not known.log_id and known.had_state):
@@ -172,7 +172,9 @@ class _Opening:
             )
         return max(known.next_seq, oldest)
 
-    def _replay(self, restoring: LogReplay, log: SegmentLog, from_seq: int, known: "_Known") -> tuple[set[str], int]:
+    def _replay(
+        self, restoring: LogReplay, log: SegmentLog, from_seq: int, known: "_KnownStores"
+    ) -> tuple[set[str], int]:
         """Answers the tables that the state lost changes of, and how many records could not be read."""
         lost_tables: set[str] = set()
         reader = LogReader(self._log_folder)
@@ -209,7 +211,7 @@ class _Opening:
             )
 
 
-class _Known:
+class _KnownStores:
     """What the state and the checkpoint say of the log."""
 
     def __init__(

@@ -200,7 +200,7 @@ class _Tracer:
         return self._caveats
 
 
-class _Known(Struct, frozen=True):
+class _KnownMessage(Struct, frozen=True):
     topic: str
     type: int
     publisher: str
@@ -208,16 +208,16 @@ class _Known(Struct, frozen=True):
     at_us: int
 
 
-def _from_tables(rows: Rows) -> _Known | None:
+def _from_tables(rows: Rows) -> _KnownMessage | None:
     for row in rows.get("silver.notifications", ()):
         content = bytes.fromhex(row["content"] or "")
-        return _Known(row["topic"], row["type"], row["publisher"] or "", content, parse_time_us(row["at"]))
+        return _KnownMessage(row["topic"], row["type"], row["publisher"] or "", content, parse_time_us(row["at"]))
     return None
 
 
-def _from_record(published: LogRecord) -> _Known:
+def _from_record(published: LogRecord) -> _KnownMessage:
     note = published.note
-    return _Known(note["topic"], note["type"], note["by"], published.frame, published.at_us)
+    return _KnownMessage(note["topic"], note["type"], note["by"], published.frame, published.at_us)
 
 
 def _deliveries(events: Sequence[TraceEvent], rows: Rows, only: str) -> list[DeliveryState]:

@@ -56,16 +56,16 @@ class HttpListener:
         self.address = Address(name[0], name[1])  # with port 0 in the settings, the one that was given
         self.api = HttpApi(gateway, self.address)
 
-        class Connection(HttpConnection):
+        class AcceptedConnection(HttpConnection):
             pass
 
-        Connection.gateway = gateway
-        Connection.api = self.api
+        AcceptedConnection.gateway = gateway
+        AcceptedConnection.api = self.api
         app = build(self.api, gateway.pages)
-        Connection.health_app = HealthOnly(app)
+        AcceptedConnection.health_app = HealthOnly(app)
         config = uvicorn.Config(
             app,
-            http=Connection,
+            http=AcceptedConnection,
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -84,7 +84,7 @@ class HttpListener:
         await self._server.on_tick(0)
         await self._server.startup(sockets=[self._socket] if tls is None else [])
         if tls is not None:
-            await self._serve_tls(Connection, self._server, tls)
+            await self._serve_tls(AcceptedConnection, self._server, tls)
         self._ticking = asyncio.get_running_loop().create_task(self._tick(self._server))
 
     async def _serve_tls(self, kind: type[HttpConnection], server: uvicorn.Server, tls: ssl.SSLContext) -> None:

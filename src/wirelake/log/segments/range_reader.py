@@ -104,7 +104,7 @@ class RangeReader:
         self.cut_short.append(gap)
         return segment.read_batch(block)
 
-    def _open_cursor(self, seq: int, until_seq: int, hint: BlockHint | None) -> tuple["_Cursor | None", str]:
+    def _open_cursor(self, seq: int, until_seq: int, hint: BlockHint | None) -> tuple["_RangeCursor | None", str]:
         """Open the segment that contains this record, as it is now; or return the reason why there is none."""
         try:
             firsts = list_segments(self._folder)
@@ -119,7 +119,7 @@ class RangeReader:
         if self._salt is not None and segment.head is not None and segment.head.salt != self._salt:
             return None, f"{segment.path.name} belongs to another log"
         next_first = next((later for later in firsts if later > first), None)
-        return _Cursor(segment, next_first, seq, until_seq, hint), ""
+        return _RangeCursor(segment, next_first, seq, until_seq, hint), ""
 
     def _skip_damage(self, seq: int, seen_end_seq: int, until_seq: int) -> int:
         """Leave out what may be left out. Return the seq to go on with."""
@@ -149,7 +149,7 @@ class RangeReader:
         self._wait_s -= step_s
 
 
-class _Cursor:
+class _RangeCursor:
     """Iterate over the blocks of a segment. `problem` says why it stopped early."""
 
     def __init__(

@@ -33,8 +33,8 @@ from wirelake.pipeline.redecode.replay_task import (
     CompareReport,
     CompareTask,
     CompareUnit,
-    ReplayReport,
     ReplayTask,
+    ReplayTaskReport,
     replay_of,
 )
 from wirelake.pipeline.redecode.seq_ranges import RowGroup, files_of, in_ranges, row_groups, split_range
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _OPEN: Final = {"settled": "false"}
-_reports = json.Decoder(DecodeReport | ReplayReport | CompareReport)
+_reports = json.Decoder(DecodeReport | ReplayTaskReport | CompareReport)
 
 
 class RedecodeRequest(Struct, frozen=True, kw_only=True):
@@ -204,7 +204,7 @@ class _Redecode:
         for report in reports:
             if isinstance(report, DecodeReport):
                 self._add(report)
-            elif isinstance(report, ReplayReport):
+            elif isinstance(report, ReplayTaskReport):
                 self._checks.check_tables(self.scratch, report.files)
                 self._checks.check(self.scratch / report.state, report.state_bytes, report.worker)
                 self._reduced += report.files

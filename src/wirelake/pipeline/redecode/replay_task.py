@@ -56,7 +56,7 @@ def replay_of(name: str, rules: Rules) -> Replay | None:
     return None
 
 
-class ReplayReport(Struct, frozen=True, tag="replayed"):
+class ReplayTaskReport(Struct, frozen=True, tag="replayed"):
     """What became of a bucket."""
 
     bucket: int
@@ -93,7 +93,7 @@ class ReplayTask(Struct, frozen=True):
 
         return run
 
-    def reduce(self, bucket: int, events: Any) -> ReplayReport:
+    def reduce(self, bucket: int, events: Any) -> ReplayTaskReport:
         before = read_state(self.scratch, self.states.get(bucket))
         reduced = reduce_bucket(events, before, self.now_us, device_keys(self.database), self.rules)
         files = []
@@ -102,7 +102,7 @@ class ReplayTask(Struct, frozen=True):
                 whole = replace(TABLES[name], partition_by=())  # partitions would not help here
                 files += mark_worker(write_rows(whole, sort_by_seq(reduced.final[name]), self.scratch, fsync=False))
         name = write_state(self.scratch, bucket, reduced.state)
-        return ReplayReport(bucket, name, files, (self.scratch / name).stat().st_size, worker_name())
+        return ReplayTaskReport(bucket, name, files, (self.scratch / name).stat().st_size, worker_name())
 
 
 class CompareUnit(Struct, frozen=True):

@@ -51,7 +51,7 @@ class Timer(Protocol):
 Later = Callable[[float, Callable[[], object]], Timer]
 
 
-class _Reading(Struct):
+class _StreamRead(Struct):
     """What an XREAD asks for."""
 
     count: int = 0  # of each stream; 0: as many as there are
@@ -271,8 +271,8 @@ class _Entries:
         return EncodedArray(b"".join([b"*%d\r\n" % self.count, *self._encoded]))
 
 
-def _reading(args: Args) -> _Reading:
-    found = _Reading()
+def _reading(args: Args) -> _StreamRead:
+    found = _StreamRead()
     place = 0
     while place < len(args):
         option, rest = args[place].lower(), args[place + 1 :]

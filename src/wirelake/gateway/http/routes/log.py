@@ -14,7 +14,7 @@ from wirelake.limits import HTTP_LOG_FRAME_BYTES_MAX, HTTP_LOG_ROWS, HTTP_LOG_RO
 from wirelake.log.segments.reader import LogReader
 
 
-class LogRecord(Struct):
+class LogRow(Struct):
     """`hex` is the frame, cut where it is very long; `bytes` is how long it really is."""
 
     seq: int
@@ -30,21 +30,21 @@ class LogRecord(Struct):
     note: str
 
 
-class LogRecords(Struct):
-    records: list[LogRecord]
+class LogRows(Struct):
+    records: list[LogRow]
     next_seq: int  # of the log: the number that the next record gets
 
 
-async def list_records(exchange: RequestContext, _: None) -> LogRecords:
+async def list_records(exchange: RequestContext, _: None) -> LogRows:
     reader = LogReader(exchange.gateway.folder / "log")
     end = exchange.number("before", reader.next_seq)
     limit = exchange.number("limit", HTTP_LOG_ROWS)
     wanted = {name: exchange.query(name) for name in ("protocol", "event", "session") if exchange.query(name)}
     found = await asyncio.to_thread(lambda: list(_newest(reader, min(end, reader.next_seq), limit, wanted)))
-    return LogRecords([_record(row) for row in reversed(found)], reader.next_seq)
+    return LogRows([_record(row) for row in reversed(found)], reader.next_seq)
 
 
-async def one_record(exchange: RequestContext, _: None) -> LogRecord:
+async def one_record(exchange: RequestContext, _: None) -> LogRow:
     text = exchange.path("seq")
     reader = LogReader(exchange.gateway.folder / "log")
     is_there = text.isascii() and text.isdecimal() and reader.oldest_seq <= int(text[:19]) < reader.next_seq
@@ -74,9 +74,9 @@ def _newest(reader: LogReader, end: int, limit: int, wanted: dict[str, str]) -> 
         end = start
 
 
-def _record(row: dict[str, Any]) -> LogRecord:
+def _record(row: dict[str, Any]) -> LogRow:
     frame = row["frame"]
-    return LogRecord(
+    return LogRow(
         seq=row["seq"],
         at_ms=int(row["at"].timestamp() * 1000),
         protocol=row["protocol"],
@@ -112,7 +112,7 @@ ROUTES = (
         summary="The newest records of the event log, oldest of them first.",
         handle=list_records,
         access=Access.ADMIN,
-        gives=LogRecords,
+        gives=LogRows,
         parameters=(
             Parameter("protocol", "Only records of this protocol."),
             Parameter("event", "Only records of this event: frame, open, publish …"),
@@ -128,7 +128,7 @@ ROUTES = (
         summary="One record of the event log.",
         handle=one_record,
         access=Access.ADMIN,
-        gives=LogRecord,
+        gives=LogRow,
         parameters=(Parameter("seq", "Its number.", "integer", least=0),),
         example_answer=_EXAMPLE,
     ),
