@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from servers import pin_load, wirelake
 
-from wirelake.gateway.keys import Keys
+from wirelake.gateway.auth.keys import KeyFiles
 from wirelake.protocols.comet.frames import Auth
 from wirelake.state.identities import TokenHash, hash_token, new_token
 from wirelake.state.store import StateStore
@@ -38,7 +38,7 @@ def prepare(folder: Path, tokens: dict[str, str]) -> None:
     """Add the identities. One slow hash serves for all chosen tokens: they are alike."""
     chosen: TokenHash = hash_token(CHOSEN)
     store = StateStore(folder / "state.db")
-    key = Keys(folder / "keys").token_key(store.identities)
+    key = KeyFiles(folder / "keys").token_key(store.identities)
     for name, token in tokens.items():
         store.identities.add(name, chosen if token == CHOSEN else key.hash(token), time.time_ns() // 1_000_000)
     store.barrier().wait(60)

@@ -20,7 +20,7 @@ from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.jsontext import write_json
 from wirelake.protocols.protocol import Carrier, Protocol, Transport
-from wirelake.protocols.table import Table
+from wirelake.protocols.state_machine import StateMachine
 
 MANUAL = Path(__file__).resolve().parent.parent / "docs"
 DOCS = MANUAL / "protocols"
@@ -48,7 +48,7 @@ def crossing(page: str) -> str:
 def settings(page: str) -> str:
     """Every key, its default and its meaning, a table for each section."""
     own = remarks_on_fields(Path(config.__file__))
-    listeners = {("Listen", transport.setting): _about(transport) for transport in _transports()}
+    listeners = {("ListenSection", transport.setting): _about(transport) for transport in _transports()}
     lines = []
     for name, section in asdict(config.default_settings()).items():
         if not isinstance(section, Struct):
@@ -124,7 +124,7 @@ def pages() -> dict[Path, str]:
     return wanted
 
 
-def _states(table: Table) -> str:
+def _states(table: StateMachine) -> str:
     return f"```mermaid\n{table.mermaid()}\n```\n\n{table.markdown()}\n"
 
 

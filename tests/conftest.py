@@ -1,7 +1,9 @@
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
+import uvloop
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
@@ -15,6 +17,19 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("untimed")
+
+EVENT_LOOPS: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run a test on asyncio's event loop, or on those its `asyncio` mark names; `wirelake serve` uses uvloop."""
+    marker = item.get_closest_marker("asyncio")
+    if marker is not None and "loop_factories" in marker.kwargs:
+        return EVENT_LOOPS
+    return {"asyncio": EVENT_LOOPS["asyncio"]}
 
 
 @pytest.fixture(scope="session")

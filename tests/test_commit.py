@@ -8,21 +8,17 @@ from wirelake.commit import Commit
 from wirelake.errors import LogWriteError, StateError, StorageError
 
 
-def test_all_ways_to_wait_give_the_same_outcome() -> None:
+async def test_all_ways_to_wait_give_the_same_outcome() -> None:
     commit = Commit()
     seen: list[range] = []
-
-    async def run() -> None:
-        commit.add_done_callback(lambda done: seen.append(done.result()))
-        thread = Thread(target=commit.resolve, args=(None, range(3, 9)))
-        waiters = [asyncio.ensure_future(_await(commit)) for _ in range(5)]
-        await asyncio.sleep(0)
-        thread.start()
-        assert await asyncio.gather(*waiters) == [range(3, 9)] * 5
-        thread.join()
-        assert await commit == range(3, 9)
-
-    asyncio.run(run())
+    commit.add_done_callback(lambda done: seen.append(done.result()))
+    thread = Thread(target=commit.resolve, args=(None, range(3, 9)))
+    waiters = [asyncio.ensure_future(_await(commit)) for _ in range(5)]
+    await asyncio.sleep(0)
+    thread.start()
+    assert await asyncio.gather(*waiters) == [range(3, 9)] * 5
+    thread.join()
+    assert await commit == range(3, 9)
     assert seen == [range(3, 9)]
     assert commit.wait(0) == commit.result() == range(3, 9)
 
@@ -40,21 +36,18 @@ def test_an_error_reaches_every_waiter() -> None:
         asyncio.run(_await(commit))
 
 
-def test_everyone_who_waits_hears_of_a_failure_in_an_exception_of_its_own() -> None:
-    async def run() -> None:
-        commit = Commit()
-        waiting = [asyncio.ensure_future(_await(commit)) for _ in range(2)]
-        await asyncio.sleep(0)
-        commit.resolve(StorageError("disk full"))
-        first, second = await asyncio.gather(*waiting, return_exceptions=True)
-        assert isinstance(first, StorageError)
-        assert isinstance(second, StorageError)
-        assert first is not second
-        assert str(first) == "disk full"
-        assert commit.error is not None
-        assert not commit.is_durable
-
-    asyncio.run(run())
+async def test_everyone_who_waits_hears_of_a_failure_in_an_exception_of_its_own() -> None:
+    commit = Commit()
+    waiting = [asyncio.ensure_future(_await(commit)) for _ in range(2)]
+    await asyncio.sleep(0)
+    commit.resolve(StorageError("disk full"))
+    first, second = await asyncio.gather(*waiting, return_exceptions=True)
+    assert isinstance(first, StorageError)
+    assert isinstance(second, StorageError)
+    assert first is not second
+    assert str(first) == "disk full"
+    assert commit.error is not None
+    assert not commit.is_durable
 
 
 def test_callbacks_of_a_loop_run_on_its_thread_and_others_at_once() -> None:
@@ -80,7 +73,7 @@ def test_callbacks_of_a_loop_run_on_its_thread_and_others_at_once() -> None:
     assert threads[-1] == 0
 
 
-def test_one_loop_turn_serves_a_whole_block(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_loop_turn_serves_a_whole_block(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> int:
         loop = asyncio.get_running_loop()
         commit = Commit()
@@ -101,21 +94,18 @@ def test_one_loop_turn_serves_a_whole_block(monkeypatch: pytest.MonkeyPatch) -> 
         assert len(seen) == 1000
         return calls
 
-    assert asyncio.run(run()) == 1
+    assert await run() == 1
 
 
-def test_cancelling_one_waiter_leaves_the_others() -> None:
-    async def run() -> None:
-        commit = Commit()
-        first, second = (asyncio.ensure_future(_await(commit)) for _ in range(2))
-        await asyncio.sleep(0)
-        first.cancel()
-        await asyncio.sleep(0)
-        commit.resolve(None, range(2))
-        assert await second == range(2)
-        assert first.cancelled()
-
-    asyncio.run(run())
+async def test_cancelling_one_waiter_leaves_the_others() -> None:
+    commit = Commit()
+    first, second = (asyncio.ensure_future(_await(commit)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    commit.resolve(None, range(2))
+    assert await second == range(2)
+    assert first.cancelled()
 
 
 def test_a_callback_that_fails_is_logged_and_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:

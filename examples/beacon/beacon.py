@@ -1,13 +1,20 @@
-"""A sixth protocol in one file: weather beacons that send `BE | u8 n | station[n] | i16 tenths of a degree`."""
+"""A protocol of devices in one file: weather beacons that send `BE | u8 n | station[n] | i16 tenths of a degree`.
+
+A beacon only sends, by UDP. Served by a gateway, a reading of a registered station is published as its telemetry.
+"""
 
 import struct
 from collections.abc import Iterator
+from enum import Enum, auto
 
 from wirelake.errors import ProtocolError, TranslationError
-from wirelake.message import Device, Kind, Message
+from wirelake.message import Credentials, Device, Kind, Message, Op, control
+from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.protocol import Carrier, Clue, Protocol, Transport
+from wirelake.protocols.session import Closing, Session, Step
 from wirelake.protocols.splitter import Splitter
+from wirelake.protocols.state_machine import StateMachine, Transition
 from wirelake.protocols.tree import Dissector, Tree
 
 MAGIC = 0xBE
@@ -75,6 +82,61 @@ def clues(_frame: bytes, _sender: Sender) -> Iterator[Clue]:
     yield Clue(8, "the station's length fits")
 
 
+class State(Enum):
+    NEW = auto()
+    CHECKING = auto()  # whether the station is registered
+    READY = auto()
+    CLOSED = auto()
+
+
+S = State
+
+
+class ServerSession(Session):
+    """The session of one address, which speaks for one station."""
+
+    state_machine = StateMachine(
+        [
+            Transition(S.NEW, "reading", "_log_in", (S.CHECKING,), "the gateway decides whether it knows the station"),
+            Transition(
+                S.CHECKING, "app response", "_decide", (S.READY, S.CLOSED), "the reading is telemetry; or close"
+            ),
+            Transition(
+                S.READY, "reading", "_report", (S.READY, S.CLOSED), "telemetry; close if it names another station"
+            ),
+        ]
+    )
+
+    def __init__(self, context: SessionContext) -> None:
+        super().__init__(context.now_s)
+        self._first = Reading("", 0)
+
+    @property
+    def is_paused(self) -> bool:
+        return self.state is S.CHECKING
+
+    def _log_in(self, frame: Reading, _now_s: float, step: Step) -> None:
+        self._first = frame
+        step.messages.append(control(Op.LOGIN, credentials=Credentials(frame.station, "", is_device=True)))
+
+    def _decide(self, message: Message, now_s: float, step: Step) -> None:
+        self.state = S.READY
+        if message.failure is None:
+            self._report(self._first, now_s, step)
+        else:
+            self._close(step, "login_refused", message.failure.text)
+
+    def _report(self, frame: Reading, _now_s: float, step: Step) -> None:
+        if frame.station != self._first.station:
+            self._close(step, "another_station", f"{frame.station} sends from the address of {self._first.station}")
+        else:
+            step.messages.append(to_message(frame, Sender.CLIENT))
+
+    def _close(self, step: Step, code: str, text: str) -> None:
+        self.state = S.CLOSED
+        step.closing = Closing(code, text)
+
+
 PROTOCOL = Protocol(
     name="beacon",
     title="beacon: weather stations",
@@ -86,4 +148,6 @@ PROTOCOL = Protocol(
     clues=clues,
     to_message=to_message,
     from_message=from_message,
+    server_session=ServerSession,
+    state_machines={Sender.SERVER: ServerSession.state_machine},
 )

@@ -55,13 +55,13 @@ _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`")
 _Struct = TypeVar("_Struct", bound=Struct)
 
 
-class Listen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ListenSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where each listener is, as HOST:PORT, or "off". Every transport of every installed protocol has a key."""
 
     http: str = f"{_HOST}:7080"  # API and console
 
 
-class Tls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TlsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Files in PEM form. With `cert` and `key`, every TCP and WebSocket door speaks TLS."""
 
     cert: str = ""  # the certificate, and those between it and the authority
@@ -70,11 +70,11 @@ class Tls(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     client_ca: str = ""  # clients need a certificate of this authority
 
 
-class Auth(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AuthSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     open: bool = False  # True lets anybody in, with any name
 
 
-class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LogSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fsync: bool = True  # False confirms what the operating system has: a power failure may take it
     segment_mb: Count = 64  # a file of the log is sealed at this size
     keep_days: Count = 30  # older segments go, once every consumer has read them
@@ -82,7 +82,7 @@ class Log(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     disk_bytes_max: ByteCount = 0  # the same, and when that does not help, nothing is accepted until there is room
 
 
-class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LimitsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     connections: Count = GATEWAY_CONNECTIONS_MAX  # at all doors
     connections_per_address: Count = GATEWAY_CONNECTIONS_PER_ADDRESS_MAX  # of one peer's address
     unauthenticated_share: Annotated[float, Meta(gt=0, le=1)] = (
@@ -103,7 +103,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     failed_logins: Count = GATEWAY_FAILED_LOGINS_MAX  # of one name from one address; beyond, answers are delayed
 
 
-class Broker(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BrokerSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     slow: Literal["cut", "conflate"] = "cut"  # what happens to a slow subscriber of a live name
     resend_s: Seconds = BROKER_RESEND_S  # until an unacked notification is sent again
     implicit_ack_s: Seconds = BROKER_IMPLICIT_ACK_S  # until one counts as acked by a silent subscriber without acks
@@ -114,7 +114,7 @@ class Broker(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     )
 
 
-class Fetch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FetchSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What sisnet clients may have fetched for them by HTTP."""
 
     allow: tuple[str, ...] = ()  # base URLs: what lies below them; addresses of one's own only where written out
@@ -125,7 +125,7 @@ class Fetch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ca: str = ""  # who is trusted, as a file in PEM form; the system's authorities if empty
 
 
-class Http(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HttpSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The HTTP API and the console."""
 
     hosts: tuple[str, ...] = ()  # names of this gateway, for requests without a token, beside localhost
@@ -138,14 +138,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The gateway's own sections. What `load` and `default_settings` return also has one for each protocol."""
 
     data: str = "data"  # the data folder
-    listen: Listen = Listen()
-    tls: Tls = Tls()
-    auth: Auth = Auth()
-    log: Log = Log()
-    limits: Limits = Limits()
-    broker: Broker = Broker()
-    fetch: Fetch = Fetch()
-    http: Http = Http()
+    listen: ListenSection = ListenSection()
+    tls: TlsSection = TlsSection()
+    auth: AuthSection = AuthSection()
+    log: LogSection = LogSection()
+    limits: LimitsSection = LimitsSection()
+    broker: BrokerSection = BrokerSection()
+    fetch: FetchSection = FetchSection()
+    http: HttpSection = HttpSection()
 
     def section(self, protocol: Protocol) -> Any:
         """Return the settings of a protocol, an instance of its own `Settings`."""
@@ -166,7 +166,7 @@ def settings_type() -> type[Settings]:
         for transport in protocol.transports
         if protocol.server_session is not None
     }
-    listen = _extend(Listen, {key: (str, place) for key, place in places.items()})
+    listen = _extend(ListenSection, {key: (str, place) for key, place in places.items()})
     sections = {protocol.name: (protocol.settings, protocol.settings()) for protocol in installed}
     return _extend(Settings, {"listen": (listen, listen()), **sections})
 
@@ -205,7 +205,7 @@ def load(
     return settings
 
 
-def check_log(log: Log) -> None:
+def check_log(log: LogSection) -> None:
     """Raise InputError if the sizes do not go together."""
     least = LOG_SEGMENTS_MIN * log.segment_mb * MIB
     if 0 < log.disk_bytes_max < least:

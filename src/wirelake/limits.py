@@ -1,7 +1,8 @@
 """Every bound, by name, with its unit at the end. Settings may move those marked (setting).
 
-A bound that the wire format itself sets (a u8 count cannot pass 255) has no entry here. Those of the command line
-are in `cli/limits.py`, those of the simulator in `simulator/limits.py`, of broadcasts in `gateway/limits.py`.
+A bound that the wire format itself sets (a u8 count cannot pass 255) has no entry here. Each protocol has its own in
+`protocols/<name>/limits.py`; those of the command line are in `cli/limits.py`, of the simulator in
+`simulator/limits.py`, of broadcasts in `gateway/limits.py`.
 """
 
 from typing import Final
@@ -15,129 +16,15 @@ JSON_WEIGHT_MAX: Final = 4_000_000  # of one text: a value of a list is 1, an ob
 JSON_TEXTS_LOOKED_INTO_MAX: Final = 20_000  # quotes in a text whose strings are left out of that
 JSON_DEPTH_MAX: Final = 128  # what was read can be written again, however deep the caller stands in the stack
 
-# comet
-COMET_FRAME_BYTES_MAX: Final = 2 + 0xFFFF  # readers take the unsigned range
-COMET_WRITE_LENGTH_MAX: Final = 0x7FFF  # writers keep to the signed one: the authors' server reads it so
-COMET_WRITE_COUNT_MAX: Final = 0x7F
-COMET_MESSAGE_EXTRA_BYTES: Final = 125  # of a notification in a frame beside its content, at most: id, time, a seal
-COMET_CONTENT_BYTES_MAX: Final = COMET_WRITE_LENGTH_MAX - 2 - COMET_MESSAGE_EXTRA_BYTES
-COMET_TOPIC_CHARS_MAX: Final = 256
-COMET_REQUESTS_OPEN_MAX: Final = 256
-COMET_HELD_FRAMES_MAX: Final = 64  # frames that came while the login was being checked
-COMET_ANSWERS_WAITING_MAX: Final = 1024  # answers held back behind an unanswered question
-COMET_HEARTBEAT_S: Final = 40.0  # how often a client of ours says that it is there
-COMET_IDLE_S: Final = 120.0  # (setting)
-COMET_LOGIN_FRAME_BYTES_MAX: Final = 8 * KIB  # (setting) before the login: the longest name and token fit
-COMET_LOGIN_S: Final = 10.0  # (setting) from connecting to a decided login
-
-# magline
-MAGLINE_MESSAGE_BYTES_MAX: Final = MIB  # (setting) a frame's body
-MAGLINE_HEADER_BYTES_MAX: Final = 4 * KIB  # (setting) a frame's message header
-MAGLINE_LOGIN_FRAME_BYTES_MAX: Final = 16 * KIB  # (setting) before the login, head and message header included
-MAGLINE_SEQ_MAX: Final = 0xFFFF_0000  # from here on new keys are asked for: a seq never wraps under one key
-MAGLINE_REQUESTS_OPEN_MAX: Final = 256
-MAGLINE_HELD_FRAMES_MAX: Final = 64  # requests that wait for a login to be decided, or for new keys
-MAGLINE_HELD_BYTES_MAX: Final = MIB  # the data of those, together
-MAGLINE_PING_S: Final = 20.0  # how often a client of ours says that it is there
-MAGLINE_IDLE_S: Final = 60.0  # (setting)
-MAGLINE_LOGIN_S: Final = 10.0  # (setting) from connecting to a decided login
-MAGLINE_RESUME_S: Final = 120.0  # (setting) how long a lost session can be taken up again
-
-# sisnet
-SISNET_MESSAGE_BYTES_MAX: Final = 16 * MIB  # (setting)
-SISNET_LOGIN_FRAME_BYTES_MAX: Final = 16 * KIB  # (setting) before the login; of a WebSocket, its handshake too
-SISNET_INFLATED_BYTES_MAX: Final = 16 * MIB  # (setting) what one snappy content may grow to
-SISNET_NAME_BYTES_MAX: Final = 128
-SISNET_TABLES_MAX: Final = 256  # a dict's tables, for each direction
-SISNET_TABLE_VALUES_MAX: Final = 1024  # in one record, a field with a count being that many
-SISNET_RECORD_BYTES_MAX: Final = 64 * KIB
-SISNET_LINE_VALUES_MAX: Final = 1024 * 1024  # in the records of one data line
-SISNET_REQUESTS_OPEN_MAX: Final = 256  # for each direction
-SISNET_SUBSCRIPTIONS_MAX: Final = 1024  # on one connection, and the topics in them together
-SISNET_UNSUB_BYTES_MAX: Final = 4 * KIB  # of an unsub for a provider; in place of a longer one key and sdb are named
-SISNET_HELD_FRAMES_MAX: Final = 64  # frames that came while the login was being checked
-SISNET_PING_S: Final = 40.0  # how often a client of ours says that it is there
-SISNET_IDLE_S: Final = 120.0  # (setting)
-SISNET_LOGIN_S: Final = 10.0  # (setting) from connecting to a decided login
-SISNET_ANSWER_S: Final = 30.0  # how long a peer may take to answer what it was asked
-
 # sisdb, the service
+RECORDS_FIELDS_MAX: Final = 1024  # of one table
+RECORDS_SUBSCRIPTIONS_MAX: Final = 1024  # of one session
 SISDB_SERIES_PER_REQUEST_MAX: Final = 4096  # that one get, sub or set may name
 SISDB_RECORDS_PER_SET_MAX: Final = 10_000  # all or none: so many take 20 ms to hand to the disk
 SISDB_RECORDS_AT_ONCE: Final = 256  # made or read without being interrupted
 SISDB_PACKET_VALUES_MAX: Final = 50_000  # in one packet of an answer
 SISDB_NAMES_PER_ANSWER_MAX: Final = 100_000  # keys or tables in one list
 SISDB_RECORDS_PER_GET_MAX: Final = 200_000  # in the packets of one answer; of a table without a layout, one packet's
-
-# apostol
-APOSTOL_PACKET_BYTES_MAX: Final = 2 + 0x7FFF  # what a two-byte length can say
-APOSTOL_PACKET_DATA_BYTES: Final = 1024  # (setting) of a command, in each packet we send: a datagram that is not cut up
-APOSTOL_COMMAND_BYTES_MAX: Final = MIB  # (setting) the joined packets of one command
-APOSTOL_INFLATED_BYTES_MAX: Final = MIB  # (setting)
-APOSTOL_ASSEMBLY_S: Final = 30.0  # (setting) from a command's first packet to its last
-APOSTOL_ASSEMBLING_COMMANDS_MAX: Final = 4096
-APOSTOL_ASSEMBLING_PER_DEVICE_MAX: Final = 32  # (setting)
-APOSTOL_ASSEMBLING_BYTES_MAX: Final = 64 * MIB  # (setting) of all devices together
-APOSTOL_ASSEMBLING_PER_DEVICE_BYTES_MAX: Final = 4 * MIB
-APOSTOL_FINISHED_COMMANDS_MAX: Final = 65_536  # remembered, to know a repeat of one
-APOSTOL_FINISHED_PER_DEVICE_MAX: Final = 128  # half a turn of the command counter: a number used again is a new command
-APOSTOL_ALTERNATIVES_MAX: Final = 4  # packets of one number that differ, of a sealed command: one at most is genuine
-APOSTOL_SEAL_TRIES_MAX: Final = 64  # selections of such packets that are tried when one more comes
-APOSTOL_SEAL_TRIES_BYTES_MAX: Final = 16 * MIB  # tried for one command; from there on one selection for each packet
-APOSTOL_REPLAY_WINDOW_S: Final = 300.0  # (setting) how far behind a device's newest sealed command another may be
-APOSTOL_SEALS_PER_DEVICE_MAX: Final = 512  # sealed commands in that window that are known again
-APOSTOL_SEALS_UNORDERED_MAX: Final = 64  # the same, of those whose time says nothing
-APOSTOL_CLOCK_AHEAD_S: Final = 86_400.0  # a device's clock that is further ahead of ours says nothing
-APOSTOL_SEALS_SAVE_S: Final = 1.0  # what is known of sealed commands is stored so often: a crash forgets no more
-APOSTOL_SKIMMED_MIN: Final = 16  # packets looked at together, to be taken apart together
-APOSTOL_SKIMMED_MAX: Final = 1024  # the same, once all that were looked at could be
-APOSTOL_HELD_PACKETS_MAX: Final = 64  # packets that came while the device was being looked up
-APOSTOL_HELD_BYTES_MAX: Final = 64 * KIB
-APOSTOL_RECEIPT_S: Final = 5.0  # (setting) without a receipt for this long, a packet is sent again
-APOSTOL_RESENDS_MAX: Final = 3  # (setting)
-APOSTOL_UNRECEIPTED_PACKETS_MAX: Final = 1024  # sent and kept, to be sent again
-APOSTOL_REQUEST_S: Final = 30.0  # (setting) for the device's answer
-APOSTOL_CHECK_S: Final = 10.0  # from a device's first packet to a decision about it
-APOSTOL_LOGIN_S: Final = 10.0  # (setting) from a TCP connection to the first packet of a known device
-APOSTOL_HALF_PACKET_S: Final = 10.0  # (setting) from a packet's first byte to its last, over TCP
-APOSTOL_IDLE_S: Final = 3600.0  # (setting) a silent device is forgotten; its next packet begins anew
-
-# esnp
-ESNP_FRAME_BYTES_MAX: Final = 10 * MIB  # (setting)
-ESNP_LOGIN_FRAME_BYTES_MAX: Final = 4 * KIB  # (setting) before the login
-ESNP_LINES_MAX: Final = 16_384  # in one message: a line of four bytes becomes an object
-ESNP_DEPTH_MAX: Final = 32  # Maps and Lists inside each other
-ESNP_ITEMS_MAX: Final = 65_536  # values inside all Maps and Lists of one message: two bytes become an object
-ESNP_REQUESTS_OPEN_MAX: Final = 1024  # in each direction
-ESNP_HELD_FRAMES_MAX: Final = 64  # messages that came while the login was being checked
-ESNP_ANSWERS_WAITING_MAX: Final = 2048  # answers held back behind an unanswered request without a number
-ESNP_LOGIN_S: Final = 5.0  # (setting) from connecting to a decided login
-ESNP_REPLY_S: Final = 5.0  # for an answer, where the request names no time of its own
-ESNP_REPLY_S_MAX: Final = 600.0  # for an answer, whatever the request names
-
-# resp
-RESP_FRAME_BYTES_MAX: Final = 32 * MIB  # (setting) a command
-RESP_LOGIN_FRAME_BYTES_MAX: Final = 16 * KIB  # (setting) before the login
-RESP_BULK_BYTES_MAX: Final = 16 * MIB
-RESP_LINE_BYTES_MAX: Final = 64 * KIB  # an inline command, a simple string or an error
-RESP_ITEMS_MAX: Final = 1024 * 1024  # values in one aggregate, and in one frame altogether
-RESP_ARGUMENTS_MAX: Final = 65_536  # of one command
-RESP_DEPTH_MAX: Final = 32  # aggregates within each other
-RESP_NUMBER_CHARS_MAX: Final = 4096  # doubles and big numbers; Python refuses to read integers beyond 4300 digits
-RESP_REQUESTS_OPEN_MAX: Final = 65_536  # one read of a socket may bring thousands of commands
-RESP_REQUESTS_PAUSE_AT: Final = 1024  # with so many open, a session asks that its socket is not read
-RESP_ANSWERS_BYTES_MAX: Final = 32 * MIB  # answers held back behind an unanswered question
-RESP_ANSWERS_PAUSE_BYTES: Final = 1 * MIB  # with so much held back, likewise
-RESP_HELD_FRAMES_MAX: Final = 8192  # commands that came while the login was being checked
-RESP_HELD_BYTES_MAX: Final = 1 * MIB
-RESP_SKIMMED_BYTES_MAX: Final = MIB  # a longer command is read by itself
-RESP_SUBSCRIPTIONS_MAX: Final = 10_000  # channels and patterns of one connection
-RESP_QUEUED_COMMANDS_MAX: Final = 4096  # between MULTI and EXEC
-RESP_QUEUED_WORDS_MAX: Final = 65_536  # the same, with their arguments
-RESP_QUEUED_BYTES_MAX: Final = 32 * MIB
-RESP_LOGIN_S: Final = 10.0  # (setting) from connecting to a decided login
-RESP_LEAVE_S: Final = 5.0  # how long the last answers may take before the connection is closed
-RESP_PING_S: Final = 60.0  # how often a client of ours says that it is there
 
 # redis values, the service
 VALUES_ANSWER_BYTES_MAX: Final = 32 * MIB  # of keys, or of the values of one MGET
@@ -360,6 +247,8 @@ GATEWAY_COUNTERS_EVERY_S: Final = 10.0  # how often the counters go to the log
 QUARANTINE_BYTES_MAX: Final = 64 * KIB  # of one fault
 GATEWAY_DATAGRAM_BYTES: Final = 1200  # of several packets to a device in one datagram
 GATEWAY_DEVICES_MAX: Final = 200_000  # heard from within the last hour
+DEVICE_SEALS_SAVE_S: Final = 1.0  # between two saves of the sealed commands seen: a crash forgets no more
+DEVICE_BATCH_PACKETS_MIN: Final = 16  # of devices, decoded together
 
 # fetching by HTTP
 FETCH_S: Final = 10.0  # (setting) for one request, its turn and redirects included

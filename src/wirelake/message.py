@@ -15,7 +15,7 @@ from msgspec import Struct, field, json
 from wirelake.errors import TranslationError
 from wirelake.limits import BROKER_TOPIC_CHARS_MAX
 
-PRIVATE_HEADERS: Final = ("esnp.", "sisnet.", "relay.", "records.")  # begin the names of headers that are not written
+INTERNAL_HEADERS: Final = ("relay.", "records.")  # begin the names of headers that no frame carries
 FORWARDED: Final = "relay.frame"  # header: the frame that a message came in, for a relay to pass on as it is
 FORWARDED_BYTES: Final = "relay.bytes"  # header: about how many bytes that holds, beside fields and payload
 ROWS: Final = "records.rows"  # header: the answer is a list of rows, also where it is empty
@@ -120,6 +120,7 @@ class Credentials(Struct, frozen=True):
 
     user: str
     token: str
+    is_device: bool = False  # `user` is a device's serial: it has no token, and has to be registered
 
     def __repr__(self) -> str:
         return f"Credentials(user={self.user!r}, token=…)"

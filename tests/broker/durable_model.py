@@ -41,8 +41,8 @@ class Fed(Struct):
 class Session(Struct):
     id: str
     identity: str
-    acknowledges: bool
-    fetches: bool
+    sends_acks: bool
+    pulls_backlog: bool
     fed: dict[str, Fed] = field(default_factory=dict)
     slow: bool = False
     slow_s: float = -1e9  # when it last was
@@ -81,7 +81,7 @@ class DurableModel:
             return
         begun = self.flushed.get(topic, 0)
         missed: set[int] = set()
-        if not session.fetches:
+        if not session.pulls_backlog:
             missed = {position for position in self.pending(session.identity, topic) if position <= begun}
         session.fed[topic] = Fed(begun, missed)
 
@@ -99,7 +99,7 @@ class DurableModel:
     def acked_through(self, identity: str, topic: str, through: int) -> None:
         """The broker acked for a peer without acks: was that right?"""
         subscribed = self.subscribed[identity, topic]
-        of_identity = [each for each in self.sessions.values() if each.identity == identity and not each.acknowledges]
+        of_identity = [each for each in self.sessions.values() if each.identity == identity and not each.sends_acks]
         for position in self.sayable(identity, topic):
             if position <= through:
                 assert any(self._has(session, topic, position) for session in of_identity), (
@@ -125,7 +125,7 @@ class DurableModel:
         assert topic in session.fed, f"{session.id} is told of {topic}, to which it is not subscribed"
         fed, subscribed = session.fed[topic], self.subscribed[session.identity, topic]
         if position in fed.got:
-            assert session.acknowledges, f"{topic} {position} twice to {session.id}, which has no acks"
+            assert session.sends_acks, f"{topic} {position} twice to {session.id}, which has no acks"
             assert position not in subscribed.acked, f"{topic} {position} again to {session.id} after its ack"
             assert self.now_s - fed.got[position] >= RESEND_S - 1e-6, f"{topic} {position} again too early"
         else:
@@ -158,7 +158,7 @@ class DurableModel:
     def check_nothing_is_forgotten(self) -> None:
         """What was not acked is sent again, in time."""
         for session in self.sessions.values():
-            if not session.acknowledges or session.slow:
+            if not session.sends_acks or session.slow:
                 continue
             for topic, fed in session.fed.items():
                 waiting = set(self.pending(session.identity, topic))
@@ -170,7 +170,7 @@ class DurableModel:
         """For those without acks that are still there, when their time is over."""
         for session in self.sessions.values():
             for topic in session.fed:
-                if not session.acknowledges:
+                if not session.sends_acks:
                     waiting = self.sayable(session.identity, topic)
                     assert waiting == [], f"{topic} {waiting} is never acked for {session.id}"
 

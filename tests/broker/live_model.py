@@ -45,7 +45,7 @@ class LiveModel:
             peer = self.peers.get(peer_id)
             if peer is None:
                 continue
-            if not peer.congested:
+            if not peer.is_congested:
                 self._expect(peer_id, way, content)
             elif self.conflate:
                 self.missed.setdefault(peer_id, {})[way] = content

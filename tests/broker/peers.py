@@ -17,16 +17,16 @@ class Habits(Struct, frozen=True):
     """How a protocol's peers behave."""
 
     protocol: str
-    acknowledges: bool
-    fetches: bool
+    sends_acks: bool
+    pulls_backlog: bool
     shared: bool = True  # whether peers of the protocol get the same bytes
 
 
-COMET = Habits("comet", acknowledges=True, fetches=True)
-SEALED_COMET = Habits("comet", acknowledges=True, fetches=True, shared=False)
-MAGLINE = Habits("magline", acknowledges=True, fetches=False, shared=False)
-ESNP = Habits("esnp", acknowledges=False, fetches=False)
-REDIS = Habits("redis", acknowledges=False, fetches=False)
+COMET = Habits("comet", sends_acks=True, pulls_backlog=True)
+SEALED_COMET = Habits("comet", sends_acks=True, pulls_backlog=True, shared=False)
+MAGLINE = Habits("magline", sends_acks=True, pulls_backlog=False, shared=False)
+ESNP = Habits("esnp", sends_acks=False, pulls_backlog=False)
+REDIS = Habits("redis", sends_acks=False, pulls_backlog=False)
 
 
 class Told(Struct, frozen=True):
@@ -45,10 +45,10 @@ class FakePeer:
         self.id = id
         self.identity = identity
         self.protocol = habits.protocol
-        self.acknowledges = habits.acknowledges
-        self.fetches = habits.fetches
-        self.audience: Hashable | None = habits.protocol if habits.shared else None
-        self.congested = False
+        self.sends_acks = habits.sends_acks
+        self.pulls_backlog = habits.pulls_backlog
+        self.encoding_key: Hashable | None = habits.protocol if habits.shared else None
+        self.is_congested = False
         self.stalled = False  # what is written stays in the machine's buffers
         self.bytes_in = self.bytes_written = self.bytes_drained = 0
         self.told: list[Told] = []
@@ -56,7 +56,7 @@ class FakePeer:
         self.writes: list[bytes] = []
         self.ended: Closing | None = None
 
-    def encoded(self, message: Message) -> bytes:
+    def encode_notification(self, message: Message) -> bytes:
         if message.payload == UNSAYABLE:
             raise EncodeError("there is no room for this")
         assert isinstance(message.target, Topic)
@@ -64,7 +64,7 @@ class FakePeer:
         return msgspec.json.encode(told) + b"\n"
 
     def write(self, data: bytes) -> None:
-        assert not self.congested, "a slow reader is not written to"
+        assert not self.is_congested, "a slow reader is not written to"
         assert data, "one write, with something in it"
         self.writes.append(data)
         self.bytes_written += len(data)
@@ -73,15 +73,15 @@ class FakePeer:
         for line in data.splitlines():
             self.note(msgspec.json.decode(line, type=Told))
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         if message.kind is Kind.NOTIFICATION:
-            self.write(self.encoded(message))
+            self.write(self.encode_notification(message))
             return
         if message.payload == UNSAYABLE:
             raise EncodeError("there is no room for this")
         self.heard.append(message)
 
-    def end(self, closing: Closing) -> None:
+    def close(self, closing: Closing) -> None:
         self.ended = self.ended or closing
 
     def note(self, told: Told) -> None:

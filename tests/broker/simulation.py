@@ -43,7 +43,7 @@ WAIT_S = 30
 class SimulatedPeer(FakePeer):
     def __init__(self, id: str, habits: Habits, identity: str, world: "World") -> None:  # noqa: A002 the field's name
         super().__init__(id, habits, identity)
-        self.session = Session(id, identity, habits.acknowledges, habits.fetches)
+        self.session = Session(id, identity, habits.sends_acks, habits.pulls_backlog)
         self.gone = False
         self._world = world
 
@@ -53,9 +53,9 @@ class SimulatedPeer(FakePeer):
         if told.topic.startswith("@"):
             self._world.durable.told(self.session, told)
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         assert not (self.gone and message.correlation.startswith("q")), f"{self.id} asked, went, and is answered"
-        super().say(message)
+        super().send(message)
 
 
 class World:
@@ -108,8 +108,8 @@ class World:
         self.note(f"{peer.id} is {peer.identity} by {peer.protocol}")
         self.peers[peer.id] = self.live.peers[peer.id] = peer
         self.durable.sessions[peer.id] = peer.session
-        self.broker.joined(peer)
-        if peer.fetches:
+        self.broker.on_login(peer)
+        if peer.pulls_backlog:
             for identity, topic in self.durable.subscribed:
                 if identity == peer.identity:
                     self.durable.attach(peer.session, topic)
@@ -120,7 +120,7 @@ class World:
     def reap(self) -> None:
         """Those that the broker ended."""
         for peer in [peer for peer in self.peers.values() if peer.ended is not None]:
-            assert peer.congested
+            assert peer.is_congested
             self.live.flush()
             self.broker.live.flush()
             self._gone(peer)
@@ -129,7 +129,7 @@ class World:
         self.note(f"{peer.id} goes")
         del self.peers[peer.id]
         self.live.left(peer)
-        self.broker.left(peer)
+        self.broker.on_close(peer)
         del self.durable.sessions[peer.id]
         self.services.left(peer)
         peer.gone = True
@@ -161,23 +161,23 @@ class World:
 
     def slow_down(self) -> None:
         peer = self._peer()
-        peer.congested = peer.session.slow = True
+        peer.is_congested = peer.session.slow = True
 
     def drain(self) -> None:
         for peer in self.random.sample(list(self.peers.values()), self.random.randint(0, len(self.peers))):
-            if peer.congested:
+            if peer.is_congested:
                 self._drain(peer)
 
     def _drain(self, peer: SimulatedPeer) -> None:
         self.note(f"{peer.id} drains")
-        peer.congested = peer.session.slow = False
+        peer.is_congested = peer.session.slow = False
         peer.session.slow_s = self.now_s
-        self.broker.drained(peer)
+        self.broker.on_drain(peer)
         self.live.drained(peer)
 
     def change_form(self) -> None:
         """A peer agrees on a key: from now on its bytes are its own."""
-        self._peer().audience = None
+        self._peer().encoding_key = None
 
     # Durable topics
 
@@ -360,7 +360,7 @@ class World:
         self.flush()
         self.reap()
         for peer in list(self.peers.values()):
-            if peer.congested:
+            if peer.is_congested:
                 self._drain(peer)
         for _ in range(100):
             self.flush()

@@ -1,17 +1,17 @@
 import pytest
 
 from broker.peers import COMET, REDIS, SEALED_COMET, UNSAYABLE, FakePeer, Told, notification
-from wirelake.broker.live import LiveNames
+from wirelake.broker.topics_live import LiveTopics
 from wirelake.errors import FullError
 from wirelake.limits import BROKER_GATHERED_MAX, BROKER_MISSED_NAMES_MAX, BROKER_PATTERNS_PER_PEER_MAX
 
 
-def publish(live: LiveNames, name: str, content: bytes) -> int:
+def publish(live: LiveTopics, name: str, content: bytes) -> int:
     return live.publish(name, notification(name, content))
 
 
 def test_one_write_for_all_of_a_turn_and_the_same_bytes_for_an_audience() -> None:
-    live = LiveNames()
+    live = LiveTopics()
     one, other, sealed = FakePeer("1", REDIS), FakePeer("2", REDIS), FakePeer("3", SEALED_COMET)
     for peer in (one, other, sealed):
         live.subscribe(peer, "x")
@@ -26,7 +26,7 @@ def test_one_write_for_all_of_a_turn_and_the_same_bytes_for_an_audience() -> Non
 
 
 def test_only_those_subscribed_when_it_is_published_get_it() -> None:
-    live = LiveNames()
+    live = LiveTopics()
     early, late, gone = FakePeer("1", REDIS), FakePeer("2", REDIS), FakePeer("3", REDIS)
     live.subscribe(early, "x")
     live.subscribe(gone, "x")
@@ -55,7 +55,7 @@ def test_only_those_subscribed_when_it_is_published_get_it() -> None:
     ],
 )
 def test_patterns_are_those_of_redis(glob: str, name: str, matches: bool) -> None:
-    live, peer = LiveNames(), FakePeer("1", REDIS)
+    live, peer = LiveTopics(), FakePeer("1", REDIS)
     live.subscribe_pattern(peer, glob)
     assert publish(live, name, b"v") == matches
     live.flush()
@@ -65,7 +65,7 @@ def test_patterns_are_those_of_redis(glob: str, name: str, matches: bool) -> Non
 
 
 def test_a_name_and_a_pattern_each_bring_their_own() -> None:
-    live, peer = LiveNames(), FakePeer("1", REDIS)
+    live, peer = LiveTopics(), FakePeer("1", REDIS)
     live.subscribe(peer, "y.1")
     live.subscribe(peer, "y.1")
     live.subscribe_pattern(peer, "y.*")
@@ -75,9 +75,9 @@ def test_a_name_and_a_pattern_each_bring_their_own() -> None:
 
 
 def test_the_bytes_are_those_of_the_form_agreed_on_last() -> None:
-    live, peer = LiveNames(), FakePeer("1", COMET)
+    live, peer = LiveTopics(), FakePeer("1", COMET)
     live.subscribe(peer, "x")
-    peer.audience = None
+    peer.encoding_key = None
     publish(live, "x", b"a")
     publish(live, "x", b"b")
     live.flush()
@@ -85,12 +85,12 @@ def test_the_bytes_are_those_of_the_form_agreed_on_last() -> None:
 
 
 def test_a_slow_reader_is_cut_off_once_and_the_others_are_not_disturbed() -> None:
-    live = LiveNames()
+    live = LiveTopics()
     slow, fast = FakePeer("1", REDIS), FakePeer("2", REDIS)
     for name in ("x", "y"):
         live.subscribe(slow, name)
         live.subscribe(fast, name)
-    slow.congested = True
+    slow.is_congested = True
     publish(live, "x", b"a")
     publish(live, "y", b"b")
     live.flush()
@@ -102,38 +102,38 @@ def test_a_slow_reader_is_cut_off_once_and_the_others_are_not_disturbed() -> Non
 
 
 def test_a_slow_reader_gets_the_newest_of_each_name_later() -> None:
-    live, peer = LiveNames(conflate=True), FakePeer("1", REDIS)
+    live, peer = LiveTopics(conflate=True), FakePeer("1", REDIS)
     for name in ("x", "y", "z"):
         live.subscribe(peer, name)
-    peer.congested = True
+    peer.is_congested = True
     for name, content in (("x", b"1"), ("y", b"2"), ("z", b"3"), ("x", b"4")):
         publish(live, name, content)
         live.flush()
     live.unsubscribe(peer, "z")
     assert peer.told == []
-    peer.congested = False
-    live.drained(peer)
+    peer.is_congested = False
+    live.on_drain(peer)
     assert peer.contents() == [b"2", b"4"]
     assert live.conflated == 1
-    live.drained(peer)
+    live.on_drain(peer)
     assert len(peer.told) == 2
 
 
 def test_a_pattern_does_not_keep_any_number_of_names_for_a_slow_reader() -> None:
-    live, peer = LiveNames(conflate=True), FakePeer("1", REDIS)
+    live, peer = LiveTopics(conflate=True), FakePeer("1", REDIS)
     live.subscribe_pattern(peer, "*")
-    peer.congested = True
+    peer.is_congested = True
     for number in range(BROKER_MISSED_NAMES_MAX + 10):
         publish(live, f"n{number}", b"%d" % number)
     live.flush()
-    peer.congested = False
-    live.drained(peer)
+    peer.is_congested = False
+    live.on_drain(peer)
     assert len(peer.told) == BROKER_MISSED_NAMES_MAX
     assert peer.contents()[-1] == b"%d" % (BROKER_MISSED_NAMES_MAX + 9)
 
 
 def test_too_much_in_one_turn_is_written_before_its_end() -> None:
-    live, peer = LiveNames(), FakePeer("1", REDIS)
+    live, peer = LiveTopics(), FakePeer("1", REDIS)
     live.subscribe(peer, "x")
     for number in range(BROKER_GATHERED_MAX + 1):
         publish(live, "x", b"%d" % number)
@@ -144,8 +144,8 @@ def test_too_much_in_one_turn_is_written_before_its_end() -> None:
 
 @pytest.mark.parametrize("habits", [REDIS, SEALED_COMET])
 def test_what_a_protocol_cannot_carry_does_not_hold_up_the_rest(habits: object) -> None:
-    live, peer = LiveNames(), FakePeer("1", REDIS)
-    peer.audience = None if habits is SEALED_COMET else peer.audience
+    live, peer = LiveTopics(), FakePeer("1", REDIS)
+    peer.encoding_key = None if habits is SEALED_COMET else peer.encoding_key
     live.subscribe(peer, "x")
     for content in (b"a", UNSAYABLE, b"b"):
         publish(live, "x", content)
@@ -156,7 +156,7 @@ def test_what_a_protocol_cannot_carry_does_not_hold_up_the_rest(habits: object) 
 
 
 def test_names_without_subscribers_are_forgotten() -> None:
-    live, peer = LiveNames(), FakePeer("1", REDIS)
+    live, peer = LiveTopics(), FakePeer("1", REDIS)
     live.subscribe(peer, "x")
     live.subscribe_pattern(peer, "*")
     publish(live, "x", b"a")
@@ -170,7 +170,7 @@ def test_names_without_subscribers_are_forgotten() -> None:
 
 def test_a_session_has_so_many_patterns_and_no_more() -> None:
     """Each publish is held against all of them."""
-    live, peer = LiveNames(), FakePeer("1", REDIS)
+    live, peer = LiveTopics(), FakePeer("1", REDIS)
     for number in range(BROKER_PATTERNS_PER_PEER_MAX):
         live.subscribe_pattern(peer, f"{number}*")
     live.subscribe_pattern(peer, "0*")  # which it has

@@ -39,10 +39,10 @@ def test_an_answer_comes_back_under_the_askers_own_name(
     assert asked.fields == {"a": 1}
     assert asked.correlation != "mine"
     assert services.open == 1
-    assert services.answered(provider, response(asked, fields={"sum": 1}))
+    assert services.on_answer(provider, response(asked, fields={"sum": 1}))
     assert [answer.fields for answer in asker.answers("mine")] == [{"sum": 1}]
     assert services.open == 0
-    assert not services.answered(provider, response(asked)), "there is one final answer"
+    assert not services.on_answer(provider, response(asked)), "there is one final answer"
     assert len(asker.answers("mine")) == 1
 
 
@@ -81,8 +81,8 @@ def test_time_is_over_when_it_is(services: Services, asker: FakePeer, provider: 
     assert failure_code(asker, "short") == FailureCode.TIMEOUT
     assert services.due_s == 109.0
     short, long = provider.asked()
-    assert not services.answered(provider, response(short)), "too late"
-    services.answered(provider, response(long))
+    assert not services.on_answer(provider, response(short)), "too late"
+    services.on_answer(provider, response(long))
     assert services.open == 0
     services.tick(200.0)
     assert len(asker.heard) == 2
@@ -104,7 +104,7 @@ def test_an_asker_that_goes_away_is_not_answered(services: Services, asker: Fake
     services.request(asker, request("sums", "q"), 0.0)
     services.leave(asker)
     assert services.open == 0
-    assert not services.answered(provider, response(provider.asked()[0]))
+    assert not services.on_answer(provider, response(provider.asked()[0]))
     services.tick(100.0)
     assert not asker.heard
 
@@ -112,8 +112,8 @@ def test_an_asker_that_goes_away_is_not_answered(services: Services, asker: Fake
 def test_only_the_one_that_was_asked_may_answer(services: Services, asker: FakePeer, provider: FakePeer) -> None:
     services.request(asker, request("sums", "q"), 0.0)
     (asked,) = provider.asked()
-    assert not services.answered(asker, response(asked))
-    assert not services.answered(provider, Message(kind=asked.kind, correlation="²"))
+    assert not services.on_answer(asker, response(asked))
+    assert not services.on_answer(provider, Message(kind=asked.kind, correlation="²"))
     assert services.open == 1
 
 
@@ -121,7 +121,7 @@ def test_an_answer_in_parts_ends_with_the_last(services: Services, asker: FakePe
     services.request(asker, request("sums", "q"), 0.0)
     (asked,) = provider.asked()
     for left in (2, 1, 0):
-        assert services.answered(provider, response(asked, more=left))
+        assert services.on_answer(provider, response(asked, more=left))
     assert [answer.more for answer in asker.answers("q")] == [2, 1, 0]
     assert services.open == 0
 
@@ -131,7 +131,7 @@ def test_an_answer_that_the_asker_cannot_be_told_is_a_failure(
     services: Services, asker: FakePeer, provider: FakePeer, more: int
 ) -> None:
     services.request(asker, request("sums", "q"), 0.0)
-    assert services.answered(provider, response(provider.asked()[0], payload=UNSAYABLE, more=more))
+    assert services.on_answer(provider, response(provider.asked()[0], payload=UNSAYABLE, more=more))
     assert failure_code(asker, "q") == FailureCode.UNENCODABLE
     assert services.open == 0
 
@@ -147,7 +147,7 @@ def test_a_request_that_the_provider_cannot_be_told_is_a_failure(
 def test_answered_calls_do_not_gather(services: Services, asker: FakePeer, provider: FakePeer) -> None:
     for number in range(3 * BROKER_CALLS_OVER_MAX):
         services.request(asker, request("sums", str(number)), 0.0, 300.0)
-        services.answered(provider, response(provider.heard.pop()))
+        services.on_answer(provider, response(provider.heard.pop()))
     assert len(services._due) <= BROKER_CALLS_OVER_MAX + 2
 
 
@@ -171,7 +171,7 @@ def test_whoever_wants_a_trace_is_told_of_each_hop_before_the_answer(
     assert hops == [("asker", "mine", "routed to", "bob")]
     asked = provider.asked()[1]
     for more in (1, 0):
-        services.answered(provider, response(asked, more=more))
+        services.on_answer(provider, response(asked, more=more))
     assert hops[1:] == [("asker", "mine", "answered by", "bob")]
     services.request(asker, request("nothing", "lost", traced=True), 0.0)
     assert len(hops) == 2
@@ -180,14 +180,14 @@ def test_whoever_wants_a_trace_is_told_of_each_hop_before_the_answer(
 def test_what_wants_no_answer_is_told_to_providers_in_turn_and_opens_no_call(services: Services) -> None:
     providers = [FakePeer(str(number), ESNP) for number in range(2)]
     message = request("sums", "ignored", fields={"a": 1})
-    assert not services.tell(message), "nobody is there"
+    assert not services.send_one_way(message), "nobody is there"
     for peer in providers:
         services.register(peer, "sums")
-    assert [services.tell(message) for _ in range(4)] == [True] * 4
+    assert [services.send_one_way(message) for _ in range(4)] == [True] * 4
     for peer in providers:
         assert [(told.kind, told.correlation, told.fields) for told in peer.heard] == [(Kind.EVENT, "", {"a": 1})] * 2
     assert services.open == 0
-    assert not services.tell(request("sums", "", payload=UNSAYABLE))
+    assert not services.send_one_way(request("sums", "", payload=UNSAYABLE))
 
 
 def test_many_whose_time_is_over_are_answered_for_in_several_goes(
@@ -204,7 +204,7 @@ def test_many_whose_time_is_over_are_answered_for_in_several_goes(
 def test_each_packet_gives_the_next_one_time(services: Services, asker: FakePeer, provider: FakePeer) -> None:
     services.request(asker, request("sums", "mine"), 0.0, timeout_s=5.0)
     (asked,) = provider.asked()
-    assert services.answered(provider, response(asked, more=1), 4.0)
+    assert services.on_answer(provider, response(asked, more=1), 4.0)
     assert services.due_s == 9.0
     services.tick(5.0)
     assert services.open == 1
@@ -225,7 +225,7 @@ def subscribe(services: Services, asker: FakePeer, provider: FakePeer, correlati
     asked = Message(kind=Kind.REQUEST, target=Operation("sums", "sub"), correlation=correlation, fields={"key": "k"})
     services.request(asker, asked, 0.0)
     got = provider.asked()[-1]
-    assert services.answered(provider, response(got, continues=True))
+    assert services.on_answer(provider, response(got, continues=True))
     return got
 
 
@@ -233,16 +233,16 @@ def test_an_answer_that_continues_is_pushed_to_until_either_side_is_gone(
     services: Services, asker: FakePeer, provider: FakePeer
 ) -> None:
     got = subscribe(services, asker, provider, "mine")
-    assert services.answered(provider, response(got, payload=b"1"))
+    assert services.on_answer(provider, response(got, payload=b"1"))
     assert [(told.topic, told.content) for told in asker.told] == [("k", b"1")]
-    assert not services.answered(asker, response(got, payload=b"2")), "nobody else pushes to it"
+    assert not services.on_answer(asker, response(got, payload=b"2")), "nobody else pushes to it"
     assert len(services.subscriptions) == 1
     services.leave(provider)
     assert [answer.failure for answer in asker.answers("mine")] == [
         None,
         Failure("the provider went away", FailureCode.GONE),
     ]
-    assert not services.answered(provider, response(got, payload=b"3"))
+    assert not services.on_answer(provider, response(got, payload=b"3"))
     assert len(services.subscriptions) == 0
 
 
@@ -253,7 +253,7 @@ def test_an_answer_that_continues_for_nobody_is_stopped(
     services.request(asker, asked, 0.0, 1.0)
     services.tick(2.0)
     got = provider.asked()[-1]
-    assert not services.answered(provider, response(got, continues=True))
+    assert not services.on_answer(provider, response(got, continues=True))
     assert control_op(provider.heard[-1]) is Op.UNSUBSCRIBE
     assert provider.heard[-1].correlation == got.correlation
 

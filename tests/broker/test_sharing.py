@@ -6,17 +6,17 @@ import pytest
 from msgspec.structs import replace
 
 from broker.peers import FakePeer, Habits
-from wirelake.broker import sharing as module
+from wirelake.broker import request_coalescer as module
+from wirelake.broker.notifier import Notifier
+from wirelake.broker.request_coalescer import RequestCoalescer
 from wirelake.broker.services import Call, Services
-from wirelake.broker.sharing import Sharing
-from wirelake.broker.telling import Telling
 from wirelake.errors import StateError
 from wirelake.limits import UPSTREAM_KEPT_BYTES_MAX, UPSTREAM_REQUESTS_OPEN_MAX
 from wirelake.message import Failure, FailureCode, Kind, Message, Operation, Topic
 from wirelake.protocols.interest import Interest
 
-SISNET = Habits("sisnet", acknowledges=False, fetches=False, shared=False)
-ESNP = Habits("esnp", acknowledges=False, fetches=False)
+SISNET = Habits("sisnet", sends_acks=False, pulls_backlog=False, shared=False)
+ESNP = Habits("esnp", sends_acks=False, pulls_backlog=False)
 SERIES = {"key": "k", "sdb": "s"}
 INTEREST = Interest("quotes", "k", "s")
 
@@ -24,7 +24,7 @@ INTEREST = Interest("quotes", "k", "s")
 class Asker(FakePeer):
     """Hears pushes too, as they are."""
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         self.heard.append(message)
 
     def said(self, correlation: str) -> list[Any]:
@@ -40,8 +40,8 @@ class Desk:
         self.services.register(self.provider, "quotes")
         self.sent: list[Message] = []
         self.away = False
-        self.congested = False
-        self.sharing = Sharing(self._send, self._answer, lambda: self.congested, Telling(), keep_s)
+        self.is_congested = False
+        self.sharing = RequestCoalescer(self._send, self._answer, lambda: self.is_congested, Notifier(), keep_s)
 
     def _send(self, message: Message) -> None:
         if self.away:
@@ -49,7 +49,7 @@ class Desk:
         self.sent.append(message)
 
     def _answer(self, call: Call, answer: Message) -> bool:
-        return self.services.answered(self.provider, replace(answer, correlation=str(call.number)))
+        return self.services.on_answer(self.provider, replace(answer, correlation=str(call.number)))
 
     def ask(self, asker: FakePeer, correlation: str, op: str = "get", now_s: float = 0.0, **rest: Any) -> None:
         message = Message(kind=Kind.REQUEST, target=Operation("quotes", op), correlation=correlation, **rest)
@@ -64,11 +64,11 @@ class Desk:
 
     def answer(self, place: int = -1, now_s: float = 0.0, **rest: Any) -> None:
         answered = Message(kind=Kind.RESPONSE, correlation=self.sent[place].correlation, **rest)
-        self.sharing.received(answered, now_s)
+        self.sharing.on_answer(answered, now_s)
 
     def push(self, value: Any, place: int = 0, now_s: float = 0.0) -> None:
         told = Message(kind=Kind.NOTIFICATION, correlation=self.sent[place].correlation, fields={"msg": value})
-        self.sharing.received(told, now_s)
+        self.sharing.on_answer(told, now_s)
 
     def ops(self) -> list[str]:
         return [each.target.op for each in self.sent if isinstance(each.target, Operation)]
@@ -150,8 +150,8 @@ def test_no_more_is_kept_than_the_limit(desk: Desk, ann: Asker, bob: Asker) -> N
     desk.answer()
     for number in range(40):
         told = Message(kind=Kind.NOTIFICATION, correlation=desk.sent[0].correlation, payload=bytes(1024 * 1024))
-        desk.sharing.received(replace(told, fields={"msg": number}), 0.0)
-    assert desk.sharing.kept_bytes <= UPSTREAM_KEPT_BYTES_MAX
+        desk.sharing.on_answer(replace(told, fields={"msg": number}), 0.0)
+    assert desk.sharing.retained_bytes <= UPSTREAM_KEPT_BYTES_MAX
     desk.sub(bob, "b")
     given = [said["msg"] for said in bob.said("b")[1:]]
     assert given == list(range(40))[-len(given) :]
@@ -180,7 +180,7 @@ def test_the_last_subscriber_turns_off_the_light(desk: Desk, ann: Asker, bob: As
     desk.push(1)
     assert (ann.said("a"), bob.said("b")) == ([{}], [{}, {"msg": 1}])
     assert desk.ops() == ["sub"]
-    desk.sharing.left(bob)
+    desk.sharing.on_close(bob)
     assert desk.ops() == ["sub", "unsub"]
     assert desk.sent[1].fields == SERIES
     desk.push(2)
@@ -196,11 +196,11 @@ def test_subscriptions_to_one_series_end_together(desk: Desk, ann: Asker, bob: A
     desk.sub(bob, "b", fields=SERIES | {"fields": ["x"]})
     desk.answer(0)
     desk.answer(1)
-    desk.sharing.left(ann)
+    desk.sharing.on_close(ann)
     assert desk.ops() == ["sub", "sub"]
     desk.push(1, 1)
     assert bob.said("b") == [{}, {"msg": 1}]
-    desk.sharing.left(bob)
+    desk.sharing.on_close(bob)
     assert desk.ops() == ["sub", "sub", "unsub"]
     assert desk.sharing.subscriptions == 0
 
@@ -223,7 +223,7 @@ def test_a_failure_ends_a_subscription_for_all(desk: Desk, ann: Asker, bob: Aske
     desk.answer()
     desk.answer(0, failure=Failure("over", -100))
     assert ann.said("a") == bob.said("b") == [{}, Failure("over", FailureCode.GONE)]
-    desk.sharing.left(ann)
+    desk.sharing.on_close(ann)
     assert desk.ops() == ["sub"]
     assert desk.sharing.subscriptions == 0
 
@@ -234,12 +234,12 @@ def test_subscriptions_are_made_anew_and_requests_are_not(desk: Desk, ann: Asker
     desk.sub(bob, "b", fields={"key": "other", "sdb": "s"})
     desk.ask(bob, "c")
     desk.services.leave(desk.provider)
-    desk.sharing.lost()
+    desk.sharing.on_connection_lost()
     assert [failure.text for (failure,) in (bob.said("b"), bob.said("c"))] == ["the provider went away"] * 2
     assert ann.said("a") == [{}], "a subscriber is not told"
     desk.sent.clear()
     desk.services.register(desk.provider, "quotes")
-    desk.sharing.ready()
+    desk.sharing.on_connected()
     assert [(each.target, each.fields) for each in desk.sent] == [(Operation("quotes", "sub"), SERIES)]
     desk.push(1)
     desk.answer()
@@ -250,8 +250,8 @@ def test_subscriptions_are_made_anew_and_requests_are_not(desk: Desk, ann: Asker
 def test_a_subscription_that_cannot_be_made_anew_ends(desk: Desk, ann: Asker) -> None:
     desk.sub(ann, "a")
     desk.answer()
-    desk.sharing.lost()
-    desk.sharing.ready()
+    desk.sharing.on_connection_lost()
+    desk.sharing.on_connected()
     desk.answer(failure=Failure("not any more"))
     assert ann.said("a") == [{}, Failure("not any more", FailureCode.GONE)]
 
@@ -259,11 +259,11 @@ def test_a_subscription_that_cannot_be_made_anew_ends(desk: Desk, ann: Asker) ->
 def test_who_leaves_while_the_upstream_is_away_is_forgotten(desk: Desk, ann: Asker) -> None:
     desk.sub(ann, "a")
     desk.answer()
-    desk.sharing.lost()
+    desk.sharing.on_connection_lost()
     desk.away = True
-    desk.sharing.left(ann)
+    desk.sharing.on_close(ann)
     desk.away = False
-    desk.sharing.ready()
+    desk.sharing.on_connected()
     assert desk.ops() == ["sub"]
 
 
@@ -295,15 +295,15 @@ def test_what_waits_and_who_subscribes_is_bounded(desk: Desk, ann: Asker, monkey
 def test_an_upstream_that_takes_in_no_more_is_asked_later(
     desk: Desk, ann: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk.congested = True
+    desk.is_congested = True
     desk.ask(ann, "a")
     monkeypatch.setattr(module, "UPSTREAM_WAITING_BYTES_MAX", 1000)
     desk.ask(ann, "b", payload=bytes(1000))
     (refused,) = ann.said("b")
     assert "too many requests wait" in refused.text
     assert desk.sent == []
-    desk.congested = False
-    desk.sharing.drained()
+    desk.is_congested = False
+    desk.sharing.on_drain()
     assert len(desk.sent) == 1
     desk.ask(ann, "c", payload=bytes(900))
     assert len(desk.sent) == 2
@@ -321,7 +321,7 @@ def test_a_slow_subscriber_is_cut_off(desk: Desk, ann: Asker, bob: Asker) -> Non
     desk.sub(ann, "a")
     desk.sub(bob, "b")
     desk.answer()
-    ann.congested = True
+    ann.is_congested = True
     desk.push(1)
     desk.push(2)
     assert ann.ended is not None
@@ -340,8 +340,8 @@ def test_a_push_is_of_a_topic_where_that_is_all_a_protocol_has(desk: Desk) -> No
 
 
 def test_answers_to_nothing_are_nothing(desk: Desk, ann: Asker) -> None:
-    desk.sharing.received(Message(kind=Kind.RESPONSE, correlation="99"), 0.0)
-    desk.sharing.received(Message(kind=Kind.RESPONSE), 0.0)
+    desk.sharing.on_answer(Message(kind=Kind.RESPONSE, correlation="99"), 0.0)
+    desk.sharing.on_answer(Message(kind=Kind.RESPONSE), 0.0)
     assert ann.heard == []
 
 

@@ -1,6 +1,5 @@
 """Random operations on the broker with a clock of its own, beside simple models. The seed is in the test's name."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,8 @@ STEPS = 80
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_the_broker_does_as_the_models_say(seed: int, tmp_path: Path) -> None:
-    asyncio.run(simulate(seed, tmp_path))
+async def test_the_broker_does_as_the_models_say(seed: int, tmp_path: Path) -> None:
+    await simulate(seed, tmp_path)
 
 
 async def simulate(seed: int, folder: Path) -> None:

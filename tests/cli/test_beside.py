@@ -2,11 +2,11 @@ import time
 from pathlib import Path
 
 from cli.serving import WAIT_S, write_settings
-from wirelake.cli.beside import Beside
+from wirelake.cli.child_process import ChildProcess
 
 
 def test_it_runs_says_its_words_into_a_file_and_ends_when_told(tmp_path: Path) -> None:
-    beside = Beside("serve", "--config", str(write_settings(tmp_path, "comet")), output=tmp_path / "said.txt")
+    beside = ChildProcess("serve", "--config", str(write_settings(tmp_path, "comet")), output=tmp_path / "said.txt")
     assert (beside.is_running, beside.stop(WAIT_S)) == (False, 0), "it was not started"
     beside.start()
     until_s = time.monotonic() + WAIT_S
@@ -20,7 +20,7 @@ def test_it_runs_says_its_words_into_a_file_and_ends_when_told(tmp_path: Path) -
 
 
 def test_one_that_fails_or_does_not_end_in_time(tmp_path: Path) -> None:
-    wrong = Beside(
+    wrong = ChildProcess(
         "serve", "--config", str(write_settings(tmp_path, text="[nonsense]\n")), output=tmp_path / "wrong.txt"
     )
     wrong.start()
@@ -29,7 +29,7 @@ def test_one_that_fails_or_does_not_end_in_time(tmp_path: Path) -> None:
         time.sleep(0.02)
     assert wrong.stop(WAIT_S) == 1
     assert "nonsense" in wrong.tail()
-    slow = Beside("serve", "--config", str(write_settings(tmp_path, "comet")))
+    slow = ChildProcess("serve", "--config", str(write_settings(tmp_path, "comet")))
     slow.start()
     assert slow.stop(0.0) is None, "killed"
     assert not slow.is_running

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.serving import serving
-from wirelake.cli import doctor, needs
+from wirelake.cli import dependencies, doctor
 from wirelake.cli.main import wirelake
 from wirelake.errors import InputError
 
@@ -91,7 +91,7 @@ def test_what_the_pipeline_would_run_on(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(doctor, "find_java", no_java)
     assert not told().fine
     assert "Spark needs Java 17" in told().text
-    monkeypatch.setattr(needs, "find_spec", lambda name: None if name == "pyspark" else True)
+    monkeypatch.setattr(dependencies, "find_spec", lambda name: None if name == "pyspark" else True)
     assert told().fine  # a gateway needs none
     assert "pip install wirelake[pipeline]" in told().text
 

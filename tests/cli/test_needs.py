@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from wirelake.cli import needs
+from wirelake.cli import dependencies as needs
 from wirelake.cli.main import wirelake
 from wirelake.errors import InputError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.serving import serving, wirelake, write_settings
-from wirelake.gateway.keys import Keys
+from wirelake.gateway.auth.keys import KeyFiles
 from wirelake.state.store import StateStore
 
 
@@ -72,7 +72,9 @@ def test_what_was_made_without_a_gateway_is_there_for_one(tmp_path: Path) -> Non
     try:
         identity = store.identities.find("ann")
         assert identity is not None
-        assert Keys(tmp_path / "data" / "keys").token_key(store.identities).verify(identity.token_hash, token.strip())
+        assert (
+            KeyFiles(tmp_path / "data" / "keys").token_key(store.identities).verify(identity.token_hash, token.strip())
+        )
     finally:
         store.close()
 

@@ -7,7 +7,7 @@ import pytest
 
 from cli.serving import WAIT_S, serving, wirelake, write_settings
 from wirelake.cli import pidfile, reloads
-from wirelake.cli.reloads import Outcome
+from wirelake.cli.reloads import ReloadOutcome
 from wirelake.errors import InUseError
 
 
@@ -73,5 +73,5 @@ def test_the_pid_file_is_held_by_one(tmp_path: Path) -> None:
 
 
 def test_an_outcome_in_sentences() -> None:
-    assert Outcome(1, 1, tls=True).sentences() == ["applied: certificate and key were read again"]
-    assert Outcome(1, 1, applied=["a"], error="no").sentences() == ["Nothing was changed: no"]
+    assert ReloadOutcome(1, 1, tls=True).sentences() == ["applied: certificate and key were read again"]
+    assert ReloadOutcome(1, 1, applied=["a"], error="no").sentences() == ["Nothing was changed: no"]

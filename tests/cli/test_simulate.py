@@ -12,7 +12,7 @@ from rich.console import Console
 
 from cli.serving import WAIT_S, Serving, clean_environment, serving, wirelake
 from wirelake.cli.simulate import at_url, print_report
-from wirelake.config import Settings, Tls
+from wirelake.config import Settings, TlsSection
 from wirelake.errors import InputError
 from wirelake.simulator.report import Report
 
@@ -68,7 +68,7 @@ def test_the_summary_says_what_went_wrong() -> None:
 
 def test_urls() -> None:
     assert at_url(Settings(), "http://[::1]").listen.http == "[::1]:80"
-    assert at_url(Settings(tls=Tls(cert="c", key="k")), "https://h").listen.http == "h:443"
+    assert at_url(Settings(tls=TlsSection(cert="c", key="k")), "https://h").listen.http == "h:443"
     for url in ("ws://h", "http://", "https://h"):
         with pytest.raises(InputError):
             at_url(Settings(), url)

@@ -4,7 +4,8 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ class Provider(FakePeer):
         running.gateway.broker.services.register(self, service)
 
     def say(self, message: Message) -> None:
-        super().say(message)
+        super().send(message)
         if message.kind is Kind.REQUEST:
             wrong = message.fields.get("wrong")
             failure = None if wrong is None else Failure(wrong, 418)
@@ -37,18 +38,15 @@ class Provider(FakePeer):
             self._gateway.later(0.0, partial(self._give, answer))
 
     def _give(self, answer: Message) -> None:
-        assert self._gateway.broker.services.answered(self, answer)
+        assert self._gateway.broker.services.on_answer(self, answer)
 
 
-def beside(tmp_path: Path, story: Callable[[Running, Command], Awaitable[None]], *doors: str, **rest: Any) -> None:
+@asynccontextmanager
+async def gateway_and_command(tmp_path: Path, *doors: str, **rest: Any) -> AsyncIterator[tuple[Running, Command]]:
     """Runs the story with a gateway, and commands in processes of their own."""
-
-    async def run() -> None:
-        async with running_gateway(tmp_path, "http", *doors, **rest) as running:
-            settings = write_settings(tmp_path, ports={"http": running.port("http")})
-            await story(running, partial(_command, settings))
-
-    asyncio.run(run())
+    async with running_gateway(tmp_path, "http", *doors, **rest) as running:
+        settings = write_settings(tmp_path, ports={"http": running.port("http")})
+        yield running, partial(_command, settings)
 
 
 async def _command(settings: Path, *words: str, **rest: Any) -> "subprocess.CompletedProcess[str]":
@@ -71,8 +69,8 @@ async def ended(process: asyncio.subprocess.Process) -> tuple[int | None, str, s
     return process.returncode, output.decode(), errors.decode()
 
 
-def test_publish_prints_the_id_of_what_is_on_disk(tmp_path: Path) -> None:
-    async def story(running: Running, command: Command) -> None:
+async def test_publish_prints_the_id_of_what_is_on_disk(tmp_path: Path) -> None:
+    async with gateway_and_command(tmp_path) as (running, command):
         running.gateway.state.topics.subscribe("ann", "@a/b c")
         result = await command("publish", "@a/b c", "grüße", "--type", "7")
         (kept,) = running.waiting("ann")
@@ -86,11 +84,9 @@ def test_publish_prints_the_id_of_what_is_on_disk(tmp_path: Path) -> None:
         assert result.stderr.startswith("wirelake: ")
         assert result.stderr.count("\n") == 1
 
-    beside(tmp_path, story)
 
-
-def test_publish_as_an_identity(tmp_path: Path) -> None:
-    async def story(running: Running, command: Command) -> None:
+async def test_publish_as_an_identity(tmp_path: Path) -> None:
+    async with gateway_and_command(tmp_path, identities=[("erp", "secret")]) as (running, command):
         running.gateway.state.topics.subscribe("ann", "@a")
         (tmp_path / "token").write_text("erp:secret\n")
         result = await command("publish", "@a", "x", "--token-file", str(tmp_path / "token"))
@@ -102,11 +98,9 @@ def test_publish_as_an_identity(tmp_path: Path) -> None:
         assert "invalid token" in result.stderr
         assert "wrong" not in result.stderr
 
-    beside(tmp_path, story, identities=[("erp", "secret")])
 
-
-def test_subscribe_prints_what_comes(tmp_path: Path) -> None:
-    async def story(running: Running, command: Command) -> None:
+async def test_subscribe_prints_what_comes(tmp_path: Path) -> None:
+    async with gateway_and_command(tmp_path) as (running, _):
         process = await listener(tmp_path, "@news", "prices", "--count", "3")
         await until(lambda: running.gateway.broker.durable.connected("@news"))
         await running.publish("@news", "one")
@@ -117,11 +111,9 @@ def test_subscribe_prints_what_comes(tmp_path: Path) -> None:
         assert sorted(output.splitlines()) == sorted(["@news\tone", "prices\t/w==", "@news\ttwo", "lines"])
         await until(lambda: not running.gateway.state.topics.topics_of("admin"))
 
-    beside(tmp_path, story)
 
-
-def test_two_listeners_do_not_take_the_topic_from_each_other(tmp_path: Path) -> None:
-    async def story(running: Running, command: Command) -> None:
+async def test_two_listeners_do_not_take_the_topic_from_each_other(tmp_path: Path) -> None:
+    async with gateway_and_command(tmp_path) as (running, _):
         durable = running.gateway.broker.durable
         short = await listener(tmp_path, "@news", "--count", "1")
         await until(lambda: durable.connected("@news") == 1)
@@ -133,11 +125,9 @@ def test_two_listeners_do_not_take_the_topic_from_each_other(tmp_path: Path) -> 
         await running.publish("@news", "two")
         assert (await ended(long))[1] == "@news\tone\n@news\ttwo\n"
 
-    beside(tmp_path, story)
 
-
-def test_a_kept_subscription_brings_what_was_missed(tmp_path: Path) -> None:
-    async def story(running: Running, command: Command) -> None:
+async def test_a_kept_subscription_brings_what_was_missed(tmp_path: Path) -> None:
+    async with gateway_and_command(tmp_path) as (running, _):
         for number in (1, 2):
             process = await listener(tmp_path, "@news", "--keep", "--json", "--count", "1")
             if number == 1:
@@ -149,13 +139,10 @@ def test_a_kept_subscription_brings_what_was_missed(tmp_path: Path) -> None:
             await until(lambda: not running.gateway.broker.durable.connected("@news"))
             await running.publish("@news", "2")
 
-    beside(tmp_path, story)
 
-
-def test_the_end_of_the_gateway_ends_a_subscription_with_a_reason(tmp_path: Path) -> None:
+async def test_the_end_of_the_gateway_ends_a_subscription_with_a_reason(tmp_path: Path) -> None:
     processes = []
-
-    async def story(running: Running, command: Command) -> None:
+    async with gateway_and_command(tmp_path) as (running, _):
         processes.append(await listener(tmp_path, "@news"))
         await until(lambda: running.gateway.broker.durable.connected("@news"))
         await running.gateway.close()
@@ -163,21 +150,17 @@ def test_the_end_of_the_gateway_ends_a_subscription_with_a_reason(tmp_path: Path
         assert code == 1
         assert errors == "wirelake: the gateway ended the stream: the gateway is shutting down\n"
 
-    beside(tmp_path, story)
 
-
-def test_ctrl_c_is_the_way_to_end_it(tmp_path: Path) -> None:
-    async def story(running: Running, command: Command) -> None:
+async def test_ctrl_c_is_the_way_to_end_it(tmp_path: Path) -> None:
+    async with gateway_and_command(tmp_path) as (running, _):
         process = await listener(tmp_path, "@news")
         await until(lambda: running.gateway.broker.durable.connected("@news"))
         process.send_signal(2)
         assert await ended(process) == (0, "", "")
 
-    beside(tmp_path, story)
 
-
-def test_request_prints_the_answer(tmp_path: Path) -> None:
-    async def story(running: Running, command: Command) -> None:
+async def test_request_prints_the_answer(tmp_path: Path) -> None:
+    async with gateway_and_command(tmp_path) as (running, command):
         Provider(running, "magline/16")
         result = await command("request", "magline/16/call", '{"a": 2, "payload": "AAE="}')
         assert json.loads(result.stdout) == {"a": 2, "payload": "AAE="}
@@ -192,16 +175,14 @@ def test_request_prints_the_answer(tmp_path: Path) -> None:
             assert result.returncode == 1
             assert result.stderr.count("\n") == 1
 
-    beside(tmp_path, story)
 
-
-def test_send_prints_the_devices_answer(tmp_path: Path) -> None:
+async def test_send_prints_the_devices_answer(tmp_path: Path) -> None:
     async def answer(request: DeviceRequest) -> bytes:
         if request.command_type != 0x82:
             raise DeviceError
         return request.data[::-1]
 
-    async def story(running: Running, command: Command) -> None:
+    async with gateway_and_command(tmp_path, "apostol", devices=[("m1", 0, None)]) as (running, command):
         result = await command("send", "m1", "0x82", "01 02")
         assert result.returncode == 1
         assert "has not been heard from" in result.stderr
@@ -229,8 +210,6 @@ def test_send_prints_the_devices_answer(tmp_path: Path) -> None:
         assert result.returncode == 1, "devices without an answer"
         assert [each["serial"] for each in json.loads(result.stdout)["unanswered"]] == ["m1", "m2"]
 
-    beside(tmp_path, story, "apostol", devices=[("m1", 0, None)])
-
 
 @pytest.mark.parametrize(
     "words", [["publish", "@a", "x"], ["subscribe", "@a"], ["request", "a/b"], ["send", "m1", "130"]], ids=" ".join
@@ -251,8 +230,8 @@ def test_without_a_gateway_one_sentence_says_so(tmp_path: Path, words: list[str]
     assert result.stderr == expected
 
 
-def test_another_gateways_token_is_told(tmp_path: Path) -> None:
-    async def story(running: Running, command: Command) -> None:
+async def test_another_gateways_token_is_told(tmp_path: Path) -> None:
+    async with gateway_and_command(tmp_path) as (_, command):
         (tmp_path / "other" / "keys").mkdir(parents=True)
         (tmp_path / "other" / "keys" / "admin.token").write_text("t0ken-of-that-one\n")
         result = await command("publish", "@a", "x", "--data", str(tmp_path / "other"))
@@ -267,23 +246,18 @@ def test_another_gateways_token_is_told(tmp_path: Path) -> None:
         result = await command("publish", "@a", "x", "--token-file", str(file))
         assert result.stderr == f"wirelake: the token in {file} is empty\n"
 
-    beside(tmp_path, story)
 
+async def test_what_is_no_gateway_is_told(tmp_path: Path) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\n<oh>")
+        writer.close()
 
-def test_what_is_no_gateway_is_told(tmp_path: Path) -> None:
-    async def run() -> None:
-        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\n<oh>")
-            writer.close()
-
-        server = await asyncio.start_server(answer, HOST, 0)
-        async with server:
-            settings = write_settings(tmp_path, ports={"http": server.sockets[0].getsockname()[1]})
-            (tmp_path / "data" / "keys").mkdir(parents=True)
-            (tmp_path / "data" / "keys" / "admin.token").write_text("t\n")
-            result = await _command(settings, "publish", "@a", "x")
-        assert result.returncode == 1
-        assert "is not a gateway" in result.stderr
-
-    asyncio.run(run())
+    server = await asyncio.start_server(answer, HOST, 0)
+    async with server:
+        settings = write_settings(tmp_path, ports={"http": server.sockets[0].getsockname()[1]})
+        (tmp_path / "data" / "keys").mkdir(parents=True)
+        (tmp_path / "data" / "keys" / "admin.token").write_text("t\n")
+        result = await _command(settings, "publish", "@a", "x")
+    assert result.returncode == 1
+    assert "is not a gateway" in result.stderr

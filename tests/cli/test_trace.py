@@ -44,22 +44,19 @@ def test_what_is_not_known_is_an_error_in_one_sentence(tmp_path: Path) -> None:
     assert done.stderr.startswith("wirelake: nothing is known of a message 'a-1-1'")
 
 
-def test_through_a_running_gateway_and_after_it(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "http", identities=[("bob", "bobs-token")]) as running:
-            settings = write_settings(tmp_path, ports={"http": running.port("http")})
-            await running.gateway.state.topics.subscribe("bob", "@a")
-            id_ = await running.publish("@a", "hello")
-            words = ("trace", id_, "--json", "--config", str(settings))
-            asked = await asyncio.to_thread(wirelake_process, *words)
-            bobs = tmp_path / "bobs"
-            bobs.write_text("bob:bobs-token")
-            hers = await asyncio.to_thread(wirelake_process, *words, "--token-file", str(bobs))
-            unknown = await asyncio.to_thread(wirelake_process, "trace", "a-1-1", "--config", str(settings))
-        assert "nothing is known" in unknown.stderr
-        read = await asyncio.to_thread(wirelake_process, *words)
-        assert json.loads(read.stdout) == json.loads(asked.stdout), "the same, whoever puts it together"
-        assert [event["what"] for event in json.loads(hers.stdout)["timeline"]] == ["publish"]
-        assert json.loads(asked.stdout)["deliveries"] == [{"identity": "bob", "state": "pending"}]
-
-    asyncio.run(story())
+async def test_through_a_running_gateway_and_after_it(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "http", identities=[("bob", "bobs-token")]) as running:
+        settings = write_settings(tmp_path, ports={"http": running.port("http")})
+        await running.gateway.state.topics.subscribe("bob", "@a")
+        id_ = await running.publish("@a", "hello")
+        words = ("trace", id_, "--json", "--config", str(settings))
+        asked = await asyncio.to_thread(wirelake_process, *words)
+        bobs = tmp_path / "bobs"
+        bobs.write_text("bob:bobs-token")
+        hers = await asyncio.to_thread(wirelake_process, *words, "--token-file", str(bobs))
+        unknown = await asyncio.to_thread(wirelake_process, "trace", "a-1-1", "--config", str(settings))
+    assert "nothing is known" in unknown.stderr
+    read = await asyncio.to_thread(wirelake_process, *words)
+    assert json.loads(read.stdout) == json.loads(asked.stdout), "the same, whoever puts it together"
+    assert [event["what"] for event in json.loads(hers.stdout)["timeline"]] == ["publish"]
+    assert json.loads(asked.stdout)["deliveries"] == [{"identity": "bob", "state": "pending"}]

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from wirelake.backoff import Backoff
-from wirelake.clients.acks import Acks
+from wirelake.clients.acks import AckTracker
 from wirelake.clients.faults import Faults
 from wirelake.clients.inbox import Inbox
 from wirelake.clients.notification import Notification
@@ -22,44 +22,38 @@ def test_pauses_double_up_to_a_bound_with_full_jitter() -> None:
     assert backoff.next_s() == 0.5
 
 
-def test_an_inbox_keeps_order_and_each_key_once() -> None:
-    async def work() -> None:
-        inbox: Inbox[int] = Inbox(3)
-        assert [inbox.put(key, value) for key, value in (("a", 1), ("b", 2), ("a", 9), ("c", 3), ("d", 4))] == [
-            True,
-            True,
-            True,
-            True,
-            False,
-        ]
-        assert inbox.left_out == 1
-        inbox.discard("b")
-        inbox.discard("unknown")
-        inbox.nudge()
-        assert [await inbox.take() for _ in range(3)] == [None, 1, 3]
-        waiting = [asyncio.create_task(inbox.take()) for _ in range(2)]
-        await asyncio.sleep(0)
-        inbox.put("e", 5)
-        inbox.put("f", 6)
-        assert sorted([await task or 0 for task in waiting]) == [5, 6]
-
-    asyncio.run(work())
+async def test_an_inbox_keeps_order_and_each_key_once() -> None:
+    inbox: Inbox[int] = Inbox(3)
+    assert [inbox.put(key, value) for key, value in (("a", 1), ("b", 2), ("a", 9), ("c", 3), ("d", 4))] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert inbox.left_out == 1
+    inbox.discard("b")
+    inbox.discard("unknown")
+    inbox.nudge()
+    assert [await inbox.take() for _ in range(3)] == [None, 1, 3]
+    waiting = [asyncio.create_task(inbox.take()) for _ in range(2)]
+    await asyncio.sleep(0)
+    inbox.put("e", 5)
+    inbox.put("f", 6)
+    assert sorted([await task or 0 for task in waiting]) == [5, 6]
 
 
-def test_an_inbox_gives_out_what_it_has_before_it_is_over() -> None:
-    async def work() -> None:
-        inbox: Inbox[int] = Inbox(3)
-        inbox.put("a", 1)
-        inbox.finish(ValueError("why"))
-        inbox.finish()
-        assert len(inbox) == 1
-        assert await inbox.take() == 1
-        assert inbox.over
-        for _ in range(2):
-            with pytest.raises(ValueError, match="why"):
-                await inbox.take()
-
-    asyncio.run(work())
+async def test_an_inbox_gives_out_what_it_has_before_it_is_over() -> None:
+    inbox: Inbox[int] = Inbox(3)
+    inbox.put("a", 1)
+    inbox.finish(ValueError("why"))
+    inbox.finish()
+    assert len(inbox) == 1
+    assert await inbox.take() == 1
+    assert inbox.over
+    for _ in range(2):
+        with pytest.raises(ValueError, match="why"):
+            await inbox.take()
 
 
 def test_faults_make_nothing_up() -> None:
@@ -87,48 +81,42 @@ def test_content_that_is_no_text() -> None:
     assert Notification("1", b"\xff!").text == "\ufffd!"
 
 
-def test_acks_are_gathered_while_one_is_under_way_and_repeated_after_a_loss() -> None:
-    async def work() -> None:
-        sent: list[list[str]] = []
-        faults: list[Exception | None] = [None, LostError("gone"), LateError("slow"), None, AnswerError("no", 1), None]
-        go = asyncio.Event()
+async def test_acks_are_gathered_while_one_is_under_way_and_repeated_after_a_loss() -> None:
+    sent: list[list[str]] = []
+    faults: list[Exception | None] = [None, LostError("gone"), LateError("slow"), None, AnswerError("no", 1), None]
+    go = asyncio.Event()
 
-        async def send(ids: list[str]) -> None:
-            sent.append(ids)
-            await go.wait()
-            fault = faults.pop(0)
-            if fault is not None:
-                raise fault
-            acks.forget(ids)
+    async def send(ids: list[str]) -> None:
+        sent.append(ids)
+        await go.wait()
+        fault = faults.pop(0)
+        if fault is not None:
+            raise fault
+        acks.forget(ids)
 
-        acks = Acks(send, 3)
-        for number in range(6):
-            acks.soon(str(number))
-            await asyncio.sleep(0)
-        assert sent == [["0"]]
-        assert "5" in acks
-        with pytest.raises(LateError):
-            await acks.durable(0.01)
-        go.set()
-        await acks.durable(5)
-        assert sent == [["0"], ["1", "2", "3"], ["1", "2", "3"], ["1", "2", "3"], ["4", "5"]]
-        assert "5" not in acks, "refused: it comes again by itself"
-        acks.soon("6")
-        await acks.finish()
-        assert sent[-1] == ["6"]
-
-    asyncio.run(work())
+    acks = AckTracker(send, 3)
+    for number in range(6):
+        acks.soon(str(number))
+        await asyncio.sleep(0)
+    assert sent == [["0"]]
+    assert "5" in acks
+    with pytest.raises(LateError):
+        await acks.durable(0.01)
+    go.set()
+    await acks.durable(5)
+    assert sent == [["0"], ["1", "2", "3"], ["1", "2", "3"], ["1", "2", "3"], ["4", "5"]]
+    assert "5" not in acks, "refused: it comes again by itself"
+    acks.soon("6")
+    await acks.finish()
+    assert sent[-1] == ["6"]
 
 
-def test_acks_end_with_the_client() -> None:
-    async def work() -> None:
-        async def send(_: list[str]) -> None:
-            raise StateError("closed")
+async def test_acks_end_with_the_client() -> None:
+    async def send(_: list[str]) -> None:
+        raise StateError("closed")
 
-        acks = Acks(send, 3)
-        await acks.finish()
-        acks.soon("1")
-        await acks.finish()
-        assert "1" in acks
-
-    asyncio.run(work())
+    acks = AckTracker(send, 3)
+    await acks.finish()
+    acks.soon("1")
+    await acks.finish()
+    assert "1" in acks

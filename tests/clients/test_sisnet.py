@@ -1,7 +1,7 @@
 """A terminal's client against a real gateway, by WebSocket and by TCP."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ from gateway.running import HOST, WAIT_S, Running, running_gateway, until
 
 from wirelake.backoff import Backoff
 from wirelake.broker.peer import Peer
-from wirelake.clients.feed import Feed
-from wirelake.clients.serving import Packets, ServiceError, ServiceRequest
+from wirelake.clients.feed import NotificationQueue
+from wirelake.clients.serving import AnswerPackets, ServiceError, ServiceRequest
 from wirelake.clients.sisnet import SisnetClient
 from wirelake.errors import AnswerError, InputError, LateError, LostError, RefusedError, StateError, TranslationError
 from wirelake.limits import CLIENT_ANSWER_PACKETS_MAX, CLIENT_SERVED_MAX
@@ -23,10 +23,6 @@ from wirelake.protocols.sisnet.session import SessionSettings
 TERMINAL = ("terminal", "secret")
 DOORS = {"ws": "sisnet", "tcp": "sisnet_tcp"}
 both = pytest.mark.parametrize("scheme", DOORS)
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(work)
 
 
 def terminal(running: Running, scheme: str = "ws", **options: Any) -> SisnetClient:
@@ -40,7 +36,7 @@ async def gateway(folder: Path, **options: Any) -> AsyncIterator[Running]:
         yield running
 
 
-async def next_of(feed: Feed) -> Any:
+async def next_of(feed: NotificationQueue) -> Any:
     async with asyncio.timeout(WAIT_S):
         return await anext(feed)
 
@@ -50,46 +46,39 @@ async def echo(request: ServiceRequest) -> Any:
 
 
 @both
-def test_publish_and_be_told(tmp_path: Path, scheme: str) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running, terminal(running, scheme) as client:
-            await client.subscribe("@news", "live")
-            published = await client.publish("@news", b"\xff\x00 no text", type=7)
-            notification = await client.next_notification(WAIT_S)
-            assert (notification.topic, notification.content) == ("@news", b"\xff\x00 no text")
-            assert (notification.id, notification.type) == (published, 7)
-            assert await client.publish("live", "only now") == ""
-            assert (await client.next_notification(WAIT_S)).text == "only now"
-            await client.unsubscribe("@news")
-            await client.publish("@news", "unheard")
-            await client.publish("live", "heard")
-            assert (await client.next_notification(WAIT_S)).text == "heard"
-            await client.ping()
-
-    run(work())
+async def test_publish_and_be_told(tmp_path: Path, scheme: str) -> None:
+    async with gateway(tmp_path) as running, terminal(running, scheme) as client:
+        await client.subscribe("@news", "live")
+        published = await client.publish("@news", b"\xff\x00 no text", type=7)
+        notification = await client.next_notification(WAIT_S)
+        assert (notification.topic, notification.content) == ("@news", b"\xff\x00 no text")
+        assert (notification.id, notification.type) == (published, 7)
+        assert await client.publish("live", "only now") == ""
+        assert (await client.next_notification(WAIT_S)).text == "only now"
+        await client.unsubscribe("@news")
+        await client.publish("@news", "unheard")
+        await client.publish("live", "heard")
+        assert (await client.next_notification(WAIT_S)).text == "heard"
+        await client.ping()
 
 
 @both
 @pytest.mark.parametrize(("binary", "compress"), [(False, False), (True, False), (True, True)])
-def test_every_kind_of_value_crosses(tmp_path: Path, scheme: str, binary: bool, compress: bool) -> None:
+async def test_every_kind_of_value_crosses(tmp_path: Path, scheme: str, binary: bool, compress: bool) -> None:
     values = [None, 7, "text", [1, "a"], [[1, 2], [3, 4]], {"a": {"b": [None, True]}}, b"\x00\xff", {"n": 1}]
-
-    async def work() -> None:
-        async with (
-            gateway(tmp_path) as running,
-            terminal(running, scheme) as provider,
-            terminal(running, scheme, binary=binary, compress=compress) as asker,
-        ):
-            await provider.register("echo", echo)
-            for value in values:
-                assert await asker.ask("echo", "say", value) == value
-            with_bytes = await asker.ask("echo", "say", {"n": 1, "payload": b"\x00"})
-            assert with_bytes["n"] == 1
-
-    run(work())
+    async with (
+        gateway(tmp_path) as running,
+        terminal(running, scheme) as provider,
+        terminal(running, scheme, binary=binary, compress=compress) as asker,
+    ):
+        await provider.register("echo", echo)
+        for value in values:
+            assert await asker.ask("echo", "say", value) == value
+        with_bytes = await asker.ask("echo", "say", {"n": 1, "payload": b"\x00"})
+        assert with_bytes["n"] == 1
 
 
-def test_a_service_sees_what_is_asked_and_may_refuse(tmp_path: Path) -> None:
+async def test_a_service_sees_what_is_asked_and_may_refuse(tmp_path: Path) -> None:
     seen: list[ServiceRequest] = []
 
     async def handler(request: ServiceRequest) -> Any:
@@ -100,89 +89,76 @@ def test_a_service_sees_what_is_asked_and_may_refuse(tmp_path: Path) -> None:
             return {"value": object()}
         raise ValueError("a fault of the service")
 
-    async def work() -> None:
-        async with gateway(tmp_path) as running, terminal(running) as provider, terminal(running, "tcp") as asker:
+    async with gateway(tmp_path) as running, terminal(running) as provider, terminal(running, "tcp") as asker:
+        await provider.register("moody", handler)
+        with pytest.raises(AnswerError, match="not today"):
+            await asker.ask("moody", "refuse", {"a": 1})
+        assert seen == [ServiceRequest("moody", "refuse", {"a": 1})]
+        with pytest.raises(AnswerError, match="the service failed"):
+            await asker.ask("moody", "fail")
+        with pytest.raises(AnswerError, match="JSON cannot hold"):
+            await asker.ask("moody", "unsayable")
+        with pytest.raises(AnswerError, match="not found ServiceHandler"):
+            await asker.ask("nobody", "op")
+        with pytest.raises(InputError, match="already"):
             await provider.register("moody", handler)
-            with pytest.raises(AnswerError, match="not today"):
-                await asker.ask("moody", "refuse", {"a": 1})
-            assert seen == [ServiceRequest("moody", "refuse", {"a": 1})]
-            with pytest.raises(AnswerError, match="the service failed"):
-                await asker.ask("moody", "fail")
-            with pytest.raises(AnswerError, match="JSON cannot hold"):
-                await asker.ask("moody", "unsayable")
-            with pytest.raises(AnswerError, match="not found ServiceHandler"):
-                await asker.ask("nobody", "op")
-            with pytest.raises(InputError, match="already"):
-                await provider.register("moody", handler)
-            await provider.unregister("moody")
-            with pytest.raises(AnswerError, match="not found ServiceHandler"):
-                await asker.ask("moody", "refuse")
-            with pytest.raises(TranslationError):
-                await asker.ask("moody", "op", {"value": object()})
-
-    run(work())
+        await provider.unregister("moody")
+        with pytest.raises(AnswerError, match="not found ServiceHandler"):
+            await asker.ask("moody", "refuse")
+        with pytest.raises(TranslationError):
+            await asker.ask("moody", "op", {"value": object()})
 
 
-def test_who_subscribes_can_be_asked_too(tmp_path: Path) -> None:
+async def test_who_subscribes_can_be_asked_too(tmp_path: Path) -> None:
     """Both ends name their questions from 1 on, so the gateway asks under the names of this end's subscriptions."""
-
-    async def work() -> None:
-        async with gateway(tmp_path) as running, terminal(running) as provider, terminal(running) as asker:
-            await provider.subscribe("@a")
-            await provider.subscribe("b")
-            await provider.register("echo", echo)
-            assert [await asker.ask("echo", "say", number) for number in range(5)] == list(range(5))
-
-    run(work())
+    async with gateway(tmp_path) as running, terminal(running) as provider, terminal(running) as asker:
+        await provider.subscribe("@a")
+        await provider.subscribe("b")
+        await provider.register("echo", echo)
+        assert [await asker.ask("echo", "say", number) for number in range(5)] == list(range(5))
 
 
 @both
-def test_answers_in_several_packets(tmp_path: Path, scheme: str) -> None:
-    answers: dict[str, Packets] = {
-        "lists": Packets([[[1, 2]], [[3, 4]], [[5, 6]]]),
-        "texts": Packets(["a", "b"]),
-        "bytes": Packets([b"a", b"b"]),
-        "mixed": Packets([1, {"a": 2}]),
-        "none": Packets([]),
-        "many": Packets([0] * (CLIENT_ANSWER_PACKETS_MAX + 1)),
+async def test_answers_in_several_packets(tmp_path: Path, scheme: str) -> None:
+    answers: dict[str, AnswerPackets] = {
+        "lists": AnswerPackets([[[1, 2]], [[3, 4]], [[5, 6]]]),
+        "texts": AnswerPackets(["a", "b"]),
+        "bytes": AnswerPackets([b"a", b"b"]),
+        "mixed": AnswerPackets([1, {"a": 2}]),
+        "none": AnswerPackets([]),
+        "many": AnswerPackets([0] * (CLIENT_ANSWER_PACKETS_MAX + 1)),
     }
 
     async def handler(request: ServiceRequest) -> Any:
         return answers[request.op]
 
-    async def work() -> None:
-        async with gateway(tmp_path) as running, terminal(running, scheme) as client:
-            await client.register("slices", handler)
-            assert await client.ask("slices", "lists") == [[1, 2], [3, 4], [5, 6]]
-            assert await client.ask_packets("slices", "lists") == [[[1, 2]], [[3, 4]], [[5, 6]]]
-            assert await client.ask("slices", "texts") == "ab"
-            assert await client.ask("slices", "bytes") == b"ab"
-            assert await client.ask("slices", "mixed") == [1, {"a": 2}]
-            assert await client.ask("slices", "none") is None
-            with pytest.raises(Exception, match="packets"):
-                await client.ask("slices", "many")
-            assert await client.ask("slices", "texts") == "ab", "the connection lives on"
-
-    run(work())
+    async with gateway(tmp_path) as running, terminal(running, scheme) as client:
+        await client.register("slices", handler)
+        assert await client.ask("slices", "lists") == [[1, 2], [3, 4], [5, 6]]
+        assert await client.ask_packets("slices", "lists") == [[[1, 2]], [[3, 4]], [[5, 6]]]
+        assert await client.ask("slices", "texts") == "ab"
+        assert await client.ask("slices", "bytes") == b"ab"
+        assert await client.ask("slices", "mixed") == [1, {"a": 2}]
+        assert await client.ask("slices", "none") is None
+        with pytest.raises(Exception, match="packets"):
+            await client.ask("slices", "many")
+        assert await client.ask("slices", "texts") == "ab", "the connection lives on"
 
 
-def test_more_requests_than_a_service_works_on_are_refused(tmp_path: Path) -> None:
+async def test_more_requests_than_a_service_works_on_are_refused(tmp_path: Path) -> None:
     go = asyncio.Event()
 
     async def handler(_: ServiceRequest) -> Any:
         await go.wait()
 
-    async def work() -> None:
-        async with gateway(tmp_path) as running, terminal(running) as provider, terminal(running) as asker:
-            await provider.register("slow", handler)
-            asked = [asyncio.create_task(asker.ask("slow", "op")) for _ in range(CLIENT_SERVED_MAX)]
-            await running.recorded("frame", CLIENT_SERVED_MAX + 1, protocol="sisnet", direction="out")
-            with pytest.raises(AnswerError, match="worked on already"):
-                await asker.ask("slow", "op")
-            go.set()
-            assert await asyncio.gather(*asked) == [None] * CLIENT_SERVED_MAX
-
-    run(work())
+    async with gateway(tmp_path) as running, terminal(running) as provider, terminal(running) as asker:
+        await provider.register("slow", handler)
+        asked = [asyncio.create_task(asker.ask("slow", "op")) for _ in range(CLIENT_SERVED_MAX)]
+        await running.recorded("frame", CLIENT_SERVED_MAX + 1, protocol="sisnet", direction="out")
+        with pytest.raises(AnswerError, match="worked on already"):
+            await asker.ask("slow", "op")
+        go.set()
+        assert await asyncio.gather(*asked) == [None] * CLIENT_SERVED_MAX
 
 
 class Records:
@@ -203,186 +179,155 @@ class Records:
             failure = Failure("no such table")
         else:
             self.subscribers[key] = peer, message.correlation
-        peer.say(Message(kind=Kind.RESPONSE, correlation=message.correlation, failure=failure))
+        peer.send(Message(kind=Kind.RESPONSE, correlation=message.correlation, failure=failure))
         if failure is None and message.target.op == "sub":
             self.push(key, [[0, "first"]])  # in the same turn as the answer
 
     def push(self, key: str, rows: list[Any]) -> None:
         peer, correlation = self.subscribers[key]
-        peer.say(Message(kind=Kind.NOTIFICATION, correlation=correlation, fields={"msg": rows}))
+        peer.send(Message(kind=Kind.NOTIFICATION, correlation=correlation, fields={"msg": rows}))
         self.gateway.flush_soon()
 
     def end(self, key: str, why: str) -> None:
         peer, correlation = self.subscribers.pop(key)
-        peer.say(Message(kind=Kind.RESPONSE, correlation=correlation, failure=Failure(why)))
+        peer.send(Message(kind=Kind.RESPONSE, correlation=correlation, failure=Failure(why)))
         self.gateway.flush_soon()
 
 
 @both
-def test_records_come_under_the_name_of_the_request(tmp_path: Path, scheme: str) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running, terminal(running, scheme) as client:
-            records = Records(running)
-            with pytest.raises(AnswerError, match="no such table"):
-                await client.sub("bad", "price")
-            feed = await client.sub("sh600000", "price")
-            assert await next_of(feed) == [[0, "first"]]
-            with pytest.raises(StateError, match="already"):
-                await client.sub("sh600000", "price")
-            async with await client.sub("sh600001", "price") as other:
-                records.push("sh600001.price", [[2]])
-                records.push("sh600000.price", [[1]])
-                assert await next_of(feed) == [[1]]
-                assert [await next_of(other), await next_of(other)] == [[[0, "first"]], [[2]]]
-            assert list(records.subscribers) == ["sh600000.price"], "the other was called off"
-            records.end("sh600000.price", "the table was dropped")
-            with pytest.raises(AnswerError, match="dropped"):
-                await next_of(feed)
-
-    run(work())
-
-
-@both
-def test_a_full_feed_holds_the_gateway_back_and_loses_nothing(tmp_path: Path, scheme: str) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running, terminal(running, scheme, inbox_max=2) as client:
-            records = Records(running)
-            feed = await client.sub("k", "t")
-            for number in range(3000):
-                records.push("k.t", [[number, "x" * 50]])
-            assert await next_of(feed) == [[0, "first"]]
-            found = [(await next_of(feed))[0][0] for _ in range(3000)]
-            assert found == list(range(3000))
-
-    run(work())
-
-
-@both
-def test_a_gateway_that_comes_back(tmp_path: Path, scheme: str) -> None:
-    """Subscriptions, feeds and services are there again; what was asked meanwhile waits."""
-
-    async def work() -> None:
-        async with gateway(tmp_path) as running:
-            port = running.port(DOORS[scheme])
-            Records(running)
-            client = terminal(running, scheme)
-            await client.open()
-            await client.subscribe("@news", "live")
-            await client.register("echo", echo)
-            feed = await client.sub("k", "t")
-            assert await next_of(feed) == [[0, "first"]]
-        await until(lambda: not client.connected)
-        asked = asyncio.create_task(client.ask("echo", "say", "hello"))
-        async with running_gateway(tmp_path, identities=[TERMINAL]) as running:
-            records = Records(running)
-            await running.publish("@news", "missed")
-            await running.open_door(DOORS[scheme], port)
-            assert await asyncio.wait_for(asked, WAIT_S) == "hello"
-            assert client.connections == 2
-            await running.publish("live", "again")
-            assert {(await client.next_notification(WAIT_S)).text for _ in range(2)} == {"missed", "again"}
-            assert await next_of(feed) == [[0, "first"]]
-            records.push("k.t", [[1]])
+async def test_records_come_under_the_name_of_the_request(tmp_path: Path, scheme: str) -> None:
+    async with gateway(tmp_path) as running, terminal(running, scheme) as client:
+        records = Records(running)
+        with pytest.raises(AnswerError, match="no such table"):
+            await client.sub("bad", "price")
+        feed = await client.sub("sh600000", "price")
+        assert await next_of(feed) == [[0, "first"]]
+        with pytest.raises(StateError, match="already"):
+            await client.sub("sh600000", "price")
+        async with await client.sub("sh600001", "price") as other:
+            records.push("sh600001.price", [[2]])
+            records.push("sh600000.price", [[1]])
             assert await next_of(feed) == [[1]]
-            await client.close()
-            with pytest.raises(StopAsyncIteration):
-                await next_of(feed)
-
-    run(work())
-
-
-def test_a_feed_that_cannot_be_had_again_ends_with_the_reason(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running:
-            port = running.port("sisnet")
-            Records(running)
-            client = terminal(running)
-            await client.open()
-            feed = await client.sub("k", "t")
+            assert [await next_of(other), await next_of(other)] == [[[0, "first"]], [[2]]]
+        assert list(records.subscribers) == ["sh600000.price"], "the other was called off"
+        records.end("sh600000.price", "the table was dropped")
+        with pytest.raises(AnswerError, match="dropped"):
             await next_of(feed)
-        async with running_gateway(tmp_path, identities=[TERMINAL]) as running:
-            running.gateway.broker.builtin.pop("sisdb", None)
-            await running.open_door("sisnet", port)
-            with pytest.raises(AnswerError, match="ServiceHandler"):
-                await next_of(feed)
-            await client.ping()
-            await client.close()
-
-    run(work())
 
 
 @both
-def test_wrong_credentials_end_it(tmp_path: Path, scheme: str) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running:
-            url = f"{scheme}://{HOST}:{running.port(DOORS[scheme])}"
-            for user, token, why in (("terminal", "wrong", "invalid token"), ("nobody", "x", "invalid token")):
-                with pytest.raises(RefusedError, match=why):
-                    await SisnetClient(url, user, token).open()
-
-    run(work())
-
-
-def test_nobody_there_and_no_websocket_there(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running:
-            port = running.port("sisnet_tcp")
-            client = SisnetClient(f"ws://{HOST}:{port}", *TERMINAL, connect_s=0.3, backoff=Backoff(first_s=0.01))
-            with pytest.raises(LateError, match="no WebSocket"):
-                await client.open()
-        with pytest.raises(LateError, match="not connected"):
-            await SisnetClient(f"tcp://{HOST}:{port}", *TERMINAL, connect_s=0.2).open()
-        with pytest.raises(InputError, match="ws://HOST:PORT"):
-            SisnetClient("http://localhost", *TERMINAL)
-
-    run(work())
+async def test_a_full_feed_holds_the_gateway_back_and_loses_nothing(tmp_path: Path, scheme: str) -> None:
+    async with gateway(tmp_path) as running, terminal(running, scheme, inbox_max=2) as client:
+        records = Records(running)
+        feed = await client.sub("k", "t")
+        for number in range(3000):
+            records.push("k.t", [[number, "x" * 50]])
+        assert await next_of(feed) == [[0, "first"]]
+        found = [(await next_of(feed))[0][0] for _ in range(3000)]
+        assert found == list(range(3000))
 
 
 @both
-def test_a_lost_connection_fails_what_was_asked(tmp_path: Path, scheme: str) -> None:
+async def test_a_gateway_that_comes_back(tmp_path: Path, scheme: str) -> None:
+    """Subscriptions, feeds and services are there again; what was asked meanwhile waits."""
+    async with gateway(tmp_path) as running:
+        port = running.port(DOORS[scheme])
+        Records(running)
+        client = terminal(running, scheme)
+        await client.open()
+        await client.subscribe("@news", "live")
+        await client.register("echo", echo)
+        feed = await client.sub("k", "t")
+        assert await next_of(feed) == [[0, "first"]]
+    await until(lambda: not client.connected)
+    asked = asyncio.create_task(client.ask("echo", "say", "hello"))
+    async with running_gateway(tmp_path, identities=[TERMINAL]) as running:
+        records = Records(running)
+        await running.publish("@news", "missed")
+        await running.open_door(DOORS[scheme], port)
+        assert await asyncio.wait_for(asked, WAIT_S) == "hello"
+        assert client.connections == 2
+        await running.publish("live", "again")
+        assert {(await client.next_notification(WAIT_S)).text for _ in range(2)} == {"missed", "again"}
+        assert await next_of(feed) == [[0, "first"]]
+        records.push("k.t", [[1]])
+        assert await next_of(feed) == [[1]]
+        await client.close()
+        with pytest.raises(StopAsyncIteration):
+            await next_of(feed)
+
+
+async def test_a_feed_that_cannot_be_had_again_ends_with_the_reason(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        port = running.port("sisnet")
+        Records(running)
+        client = terminal(running)
+        await client.open()
+        feed = await client.sub("k", "t")
+        await next_of(feed)
+    async with running_gateway(tmp_path, identities=[TERMINAL]) as running:
+        running.gateway.broker.builtin.pop("sisdb", None)
+        await running.open_door("sisnet", port)
+        with pytest.raises(AnswerError, match="ServiceHandler"):
+            await next_of(feed)
+        await client.ping()
+        await client.close()
+
+
+@both
+async def test_wrong_credentials_end_it(tmp_path: Path, scheme: str) -> None:
+    async with gateway(tmp_path) as running:
+        url = f"{scheme}://{HOST}:{running.port(DOORS[scheme])}"
+        for user, token, why in (("terminal", "wrong", "invalid token"), ("nobody", "x", "invalid token")):
+            with pytest.raises(RefusedError, match=why):
+                await SisnetClient(url, user, token).open()
+
+
+async def test_nobody_there_and_no_websocket_there(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        port = running.port("sisnet_tcp")
+        client = SisnetClient(f"ws://{HOST}:{port}", *TERMINAL, connect_s=0.3, backoff=Backoff(first_s=0.01))
+        with pytest.raises(LateError, match="no WebSocket"):
+            await client.open()
+    with pytest.raises(LateError, match="not connected"):
+        await SisnetClient(f"tcp://{HOST}:{port}", *TERMINAL, connect_s=0.2).open()
+    with pytest.raises(InputError, match="ws://HOST:PORT"):
+        SisnetClient("http://localhost", *TERMINAL)
+
+
+@both
+async def test_a_lost_connection_fails_what_was_asked(tmp_path: Path, scheme: str) -> None:
     async def never(_: ServiceRequest) -> Any:
         await asyncio.Event().wait()
 
-    async def work() -> None:
-        async with gateway(tmp_path) as running, terminal(running, scheme) as client:
-            await client.register("never", never)
-            asked = asyncio.create_task(client.ask("never", "op"))
-            await until(lambda: running.gateway.broker.services.open == 1)
-            (connection,) = running.gateway.connections.values()
-            connection.abort()
-            with pytest.raises(LostError):
-                await asyncio.wait_for(asked, WAIT_S)
-            await client.ping()
-
-    run(work())
+    async with gateway(tmp_path) as running, terminal(running, scheme) as client:
+        await client.register("never", never)
+        asked = asyncio.create_task(client.ask("never", "op"))
+        await until(lambda: running.gateway.broker.services.open == 1)
+        (connection,) = running.gateway.connections.values()
+        connection.abort()
+        with pytest.raises(LostError):
+            await asyncio.wait_for(asked, WAIT_S)
+        await client.ping()
 
 
 @both
-def test_a_connection_that_is_cut_is_made_anew(tmp_path: Path, scheme: str) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running, terminal(running, scheme) as client:
-            client.drop()
-            await client.ping()
-            assert client.connections == 2
-
-    run(work())
+async def test_a_connection_that_is_cut_is_made_anew(tmp_path: Path, scheme: str) -> None:
+    async with gateway(tmp_path) as running, terminal(running, scheme) as client:
+        client.drop()
+        await client.ping()
+        assert client.connections == 2
 
 
 @both
-def test_a_message_of_megabytes(tmp_path: Path, scheme: str) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running, terminal(running, scheme) as client:
-            await client.register("echo", echo)
-            content = bytes(range(256)) * 16384
-            assert await client.ask("echo", "say", content) == content
-
-    run(work())
+async def test_a_message_of_megabytes(tmp_path: Path, scheme: str) -> None:
+    async with gateway(tmp_path) as running, terminal(running, scheme) as client:
+        await client.register("echo", echo)
+        content = bytes(range(256)) * 16384
+        assert await client.ask("echo", "say", content) == content
 
 
-def test_the_settings_of_the_session_are_kept(tmp_path: Path) -> None:
-    async def work() -> None:
-        settings = msgspec.structs.replace(SessionSettings(), ping_s=0.05)
-        async with gateway(tmp_path) as running, terminal(running, settings=settings):
-            await running.recorded("frame", 4, protocol="sisnet", direction="in")  # the login and three pings
-
-    run(work())
+async def test_the_settings_of_the_session_are_kept(tmp_path: Path) -> None:
+    settings = msgspec.structs.replace(SessionSettings(), ping_s=0.05)
+    async with gateway(tmp_path) as running, terminal(running, settings=settings):
+        await running.recorded("frame", 4, protocol="sisnet", direction="in")  # the login and three pings

@@ -1,6 +1,5 @@
 """The clients over TLS, with a certificate of the test's own."""
 
-import asyncio
 import ssl
 from pathlib import Path
 
@@ -22,43 +21,40 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return make_certificate(tmp_path_factory.mktemp("tls"), HOST)
 
 
-def test_they_speak_tls(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
-    async def work() -> None:
-        cert, key = map(str, certificate)
-        trusting = ssl.create_default_context(cafile=cert)
-        async with running_gateway(
-            tmp_path,
-            "comet",
-            "apostol",
-            "sisnet",
-            "sisnet_tcp",
-            "magline",
-            "esnp",
-            identities=[("phone", "secret")],
-            devices=[("m1", 0, None)],
-            tls={"cert": cert, "key": key},
-        ) as running:
-            ports = running.port("comet"), running.port("apostol")
-            phone = CometClient(HOST, ports[0], "phone", "secret", tls=trusting)
-            meter = ApostolDevice(HOST, ports[1], "m1", transport="tcp", tls=trusting)
-            async with phone, meter:
-                await phone.subscribe("@devices/m1")
-                await meter.status(1)
-                assert b'"state":1' in (await phone.next_notification(10)).content
-            for scheme, door in (("wss", "sisnet"), ("tls", "sisnet_tcp")):
-                url = f"{scheme}://{HOST}:{running.port(door)}"
-                async with SisnetClient(url, "phone", "secret", tls=trusting) as terminal:
-                    await terminal.ping()
-            box = MaglineClient(HOST, running.port("magline"), "phone", "secret", tls=trusting)
-            station = EsnpClient(HOST, running.port("esnp"), "phone", "secret", tls=trusting)
-            async with box, station:
-                await box.ping()
-                await station.ping()
-            for tls, trouble in ((ssl.create_default_context(), "certificate verify failed"), (None, "closed")):
-                wrong = CometClient(
-                    HOST, ports[0], "phone", "secret", tls=tls, connect_s=0.3, backoff=Backoff(first_s=0.01)
-                )
-                with pytest.raises(LateError, match=trouble):
-                    await wrong.open()
-
-    asyncio.run(work())
+async def test_they_speak_tls(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+    cert, key = map(str, certificate)
+    trusting = ssl.create_default_context(cafile=cert)
+    async with running_gateway(
+        tmp_path,
+        "comet",
+        "apostol",
+        "sisnet",
+        "sisnet_tcp",
+        "magline",
+        "esnp",
+        identities=[("phone", "secret")],
+        devices=[("m1", 0, None)],
+        tls={"cert": cert, "key": key},
+    ) as running:
+        ports = running.port("comet"), running.port("apostol")
+        phone = CometClient(HOST, ports[0], "phone", "secret", tls=trusting)
+        meter = ApostolDevice(HOST, ports[1], "m1", transport="tcp", tls=trusting)
+        async with phone, meter:
+            await phone.subscribe("@devices/m1")
+            await meter.status(1)
+            assert b'"state":1' in (await phone.next_notification(10)).content
+        for scheme, door in (("wss", "sisnet"), ("tls", "sisnet_tcp")):
+            url = f"{scheme}://{HOST}:{running.port(door)}"
+            async with SisnetClient(url, "phone", "secret", tls=trusting) as terminal:
+                await terminal.ping()
+        box = MaglineClient(HOST, running.port("magline"), "phone", "secret", tls=trusting)
+        station = EsnpClient(HOST, running.port("esnp"), "phone", "secret", tls=trusting)
+        async with box, station:
+            await box.ping()
+            await station.ping()
+        for tls, trouble in ((ssl.create_default_context(), "certificate verify failed"), (None, "closed")):
+            wrong = CometClient(
+                HOST, ports[0], "phone", "secret", tls=tls, connect_s=0.3, backoff=Backoff(first_s=0.01)
+            )
+            with pytest.raises(LateError, match=trouble):
+                await wrong.open()

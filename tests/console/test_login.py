@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from browsing import Browser
-from gateway.http.calling import BOB, Calling, run
+from gateway.http.calling import BOB, calling
 from gateway.running import Running
 from playwright.async_api import Page, expect
 
@@ -35,8 +35,8 @@ def test_an_identity_sees_less(browser: Browser, tmp_path: Path) -> None:
     visit(browser, tmp_path, story, token=":".join(BOB), identities=[BOB], forgiving=("403",))
 
 
-def test_the_cookie_is_for_the_consoles_own_pages(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_the_cookie_is_for_the_consoles_own_pages(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         form = f"token={caller.admin_token}&to=//elsewhere"
         foreign = await caller.call(
             "POST", "/login", content=form, headers=FORM | {"sec-fetch-site": "same-site"}, bearer=None
@@ -58,24 +58,18 @@ def test_the_cookie_is_for_the_consoles_own_pages(tmp_path: Path) -> None:
         await caller.call("POST", "/logout", headers=cookie | {"sec-fetch-site": "same-origin"}, bearer=None)
         assert (await caller.call("GET", "/api/sessions", headers=cookie, bearer=None)).status_code == 401
 
-    run(tmp_path, test)
 
-
-def test_a_removed_identity_is_out(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_removed_identity_is_out(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller:
         entered = await caller.call("POST", "/login", content="token=" + ":".join(BOB), headers=FORM, bearer=None)
         cookie = {"cookie": entered.headers["set-cookie"].partition(";")[0]}
         assert (await caller.call("GET", "/api/topics", headers=cookie, bearer=None)).status_code == 200
         await caller.call("DELETE", "/api/identities/bob")
         assert (await caller.call("GET", "/api/topics", headers=cookie, bearer=None)).status_code == 401
 
-    run(tmp_path, test, identities=[BOB])
 
-
-def test_forms_that_are_none(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_forms_that_are_none(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         for body, status in (("", 401), ("token=", 401), ("x" * 9000, 413), ("&".join(["a=1"] * 9), 400)):
             answer = await caller.call("POST", "/login", content=body, headers=FORM, bearer=None)
             assert answer.status_code == status
-
-    run(tmp_path, test)

@@ -74,9 +74,9 @@ def test_by_protocol_from_the_overview_and_a_slow_one_says_why(browser: Browser,
             assert "protocol=comet" in page.url
             # A peer that does not read: nothing is sent here, its outbox only says so.
             (connection,) = [each for each in running.gateway.connections.values() if each.identity == "ann"]
-            connection.congested = True
+            connection.is_congested = True
             await expect(row).to_contain_text("slow: does not read")
-            connection.congested = False
+            connection.is_congested = False
             await expect(row).to_contain_text("keeps up")
         await client.aclose()
 

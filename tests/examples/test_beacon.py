@@ -1,29 +1,17 @@
-"""The worked example of a sixth protocol, installed as a user would, and decoded through the command line."""
+"""The worked example of a protocol of devices, installed as a user would, and decoded through the command line."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "beacon"
+from examples.installed import install, wirelake
+
 READING = "be044f736c6fffb5"
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The example as an installed package; pip finds what it needs to build in this very environment."""
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "pip", "install", "-qq", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*command, "--target", folder, EXAMPLE], check=True)
-    return {**os.environ, "PYTHONPATH": str(folder)}
-
-
-def wirelake(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    program = Path(sys.executable).parent / "wirelake"
-    return subprocess.run([program, *words], env=environment, capture_output=True, text=True, check=False)
+    return install(tmp_path_factory.mktemp("site"), "beacon")
 
 
 def test_it_decodes(environment: dict[str, str]) -> None:

@@ -1,7 +1,6 @@
 """A gateway with a magline door, and a box that is logged in there."""
 
-import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,6 @@ LOGIN = control(Op.LOGIN, credentials=Credentials(*BOX), correlation="in")
 def resume(sid: bytes, secret: bytes) -> Message:
     """What a client session is told to resume the session of this sid and resume secret."""
     return Message(kind=Kind.CONTROL, name="resume", fields={"sid": sid.hex(), "secret": secret.hex()})
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(work)
 
 
 @asynccontextmanager

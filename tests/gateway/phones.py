@@ -1,7 +1,6 @@
 """A gateway with a comet door, and what a phone hears there."""
 
-import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,6 @@ from gateway.wire import Phone
 from wirelake.protocols.comet import frames
 
 OPEN = {"auth": {"open": True}}
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(work)
 
 
 @asynccontextmanager

@@ -22,22 +22,22 @@ class Quotes:
         assert isinstance(target, Operation)
         match target.op:
             case "get":
-                peer.say(_answer(message, fields={"key": message.fields.get("key"), "price": 7}))
+                peer.send(_answer(message, fields={"key": message.fields.get("key"), "price": 7}))
             case "fail":
-                peer.say(_answer(message, failure=Failure("no such key", -1)))
+                peer.send(_answer(message, failure=Failure("no such key", -1)))
             case "bytes":
-                peer.say(_answer(message, payload=b"\x00\xff\x80"))
+                peer.send(_answer(message, payload=b"\x00\xff\x80"))
             case "parts":
                 for more in (2, 1, 0):
-                    peer.say(_answer(message, fields={"part": 3 - more}, more=more))
+                    peer.send(_answer(message, fields={"part": 3 - more}, more=more))
             case "sub":
                 self.subscribed.append((peer, message))
-                peer.say(_answer(message))
+                peer.send(_answer(message))
             case "unsub":
                 self.subscribed = [
                     each for each in self.subscribed if (each[0].id, each[1].fields) != (peer.id, message.fields)
                 ]
-                peer.say(_answer(message))
+                peer.send(_answer(message))
             case _:
                 self._held.append((peer, message))
 
@@ -51,13 +51,13 @@ class Quotes:
     def answer(self, *, more: int = 0, **fields: object) -> None:
         """To all that is held."""
         for peer, message in self._held:
-            peer.say(_answer(message, fields=fields, more=more))
+            peer.send(_answer(message, fields=fields, more=more))
         if not more:
             self._held.clear()
 
     def push(self, *row: object) -> None:
         for peer, message in self.subscribed:
-            peer.say(Message(kind=Kind.NOTIFICATION, correlation=message.correlation, fields={"msg": [list(row)]}))
+            peer.send(Message(kind=Kind.NOTIFICATION, correlation=message.correlation, fields={"msg": [list(row)]}))
 
 
 def _answer(message: Message, **rest: object) -> Message:

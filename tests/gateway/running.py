@@ -12,8 +12,8 @@ import msgspec
 from wirelake.address import Address
 from wirelake.config import default_settings, settings_type
 from wirelake.console.pages import PAGES
-from wirelake.gateway.door import Door
 from wirelake.gateway.gateway import Gateway
+from wirelake.gateway.transport.tcp import TcpListener
 from wirelake.message import COMMAND, DEVICES_SERVICE, EVERY_DEVICE, Device, Kind, Message, Operation
 from wirelake.protocols import registry
 from wirelake.protocols.jsontext import read_json
@@ -31,10 +31,10 @@ class Asker:
 
     protocol = "test"
     identity = "asker"
-    acknowledges = False
-    fetches = False
-    audience = None
-    congested = False
+    sends_acks = False
+    pulls_backlog = False
+    encoding_key = None
+    is_congested = False
     bytes_in = bytes_written = bytes_drained = 0
 
     def __init__(self, gateway: Gateway) -> None:
@@ -42,16 +42,16 @@ class Asker:
         self._gateway = gateway
         self._answers: dict[str, asyncio.Future[Message]] = {}
 
-    def encoded(self, message: Message) -> bytes:
+    def encode_notification(self, message: Message) -> bytes:
         raise NotImplementedError
 
     def write(self, data: bytes) -> None:
         raise NotImplementedError
 
-    def end(self, closing: object) -> None:
+    def close(self, closing: object) -> None:
         raise NotImplementedError
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         self._answers[message.correlation].set_result(message)
 
     async def ask(self, message: Message) -> Message:
@@ -72,7 +72,7 @@ class Running:
         self._asker = Asker(gateway)
 
     def port(self, door: str) -> int:
-        return self.gateway.doors[door].address.port
+        return self.gateway.listeners[door].address.port
 
     async def open_door(self, setting: str, port: int) -> None:
         """One more, when everything behind it is there."""
@@ -81,9 +81,9 @@ class Running:
             for protocol in registry.all_protocols()
             if setting in protocol.listeners
         ]
-        door = Door(self.gateway, protocol, setting, Address(HOST, port), carriers[0])
+        door = TcpListener(self.gateway, protocol, setting, Address(HOST, port), carriers[0])
         await door.open(None)
-        self.gateway.doors[setting] = door
+        self.gateway.listeners[setting] = door
 
     async def add_identity(self, name: str, token: str, *, at_once: bool = True) -> None:
         """`at_once`: the first login need not wait for the slow check of the token."""

@@ -1,7 +1,6 @@
 """A gateway with an esnp door, and stations that speak to it."""
 
-import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,6 @@ from gateway.wire import Station
 
 OPEN = {"auth": {"open": True}}
 ANN = ("ann", "t0ken")
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(work)
 
 
 @asynccontextmanager

@@ -53,38 +53,35 @@ async def published(running: Running, count: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM], ids=["udp", "tcp"])
-def test_a_conversation_as_the_authors_software_conducts_it(tmp_path: Path, kind: socket.SocketKind) -> None:
-    async def work() -> None:
-        async with running_gateway(tmp_path, "apostol", devices=[METER]) as running:
-            device = Device(kind, running.port("apostol"))
-            # The sample of the document: a device type that its list does not have.
-            assert await device.ask(bytes.fromhex(SAMPLE)) == with_crc(bytes.fromhex("0c014406 04 31323334 f000"))
+async def test_a_conversation_as_the_authors_software_conducts_it(tmp_path: Path, kind: socket.SocketKind) -> None:
+    async with running_gateway(tmp_path, "apostol", devices=[METER]) as running:
+        device = Device(kind, running.port("apostol"))
+        # The sample of the document: a device type that its list does not have.
+        assert await device.ask(bytes.fromhex(SAMPLE)) == with_crc(bytes.fromhex("0c014406 04 31323334 f000"))
 
-            # Readings of 3, 6 and 8 bytes.
-            readings = "03 01 03 010203 02 06 010203040506 03 08 000000000000f83f"
-            body = bytes.fromhex(f"01030604 31323334 f100 a6530c5e 04 00 {readings}")
-            receipt = await device.ask(with_crc(bytes([len(body) + 2]) + body))
-            assert receipt == with_crc(bytes.fromhex("0c014406 04 31323334 f100"))
+        # Readings of 3, 6 and 8 bytes.
+        readings = "03 01 03 010203 02 06 010203040506 03 08 000000000000f83f"
+        body = bytes.fromhex(f"01030604 31323334 f100 a6530c5e 04 00 {readings}")
+        receipt = await device.ask(with_crc(bytes([len(body) + 2]) + body))
+        assert receipt == with_crc(bytes.fromhex("0c014406 04 31323334 f100"))
 
-            # 148 bytes behind the length: 0x80 | 0x14, then 1.
-            long = bytes.fromhex("9401 01030604 31323334 f200 a6530c5e 02 00") + DATA
-            receipt = await device.ask(with_crc(long))
-            assert receipt == with_crc(bytes.fromhex("0c014406 04 31323334 f200"))
+        # 148 bytes behind the length: 0x80 | 0x14, then 1.
+        long = bytes.fromhex("9401 01030604 31323334 f200 a6530c5e 02 00") + DATA
+        receipt = await device.ask(with_crc(long))
+        assert receipt == with_crc(bytes.fromhex("0c014406 04 31323334 f200"))
 
-            _, measured, transparent = await published(running, 3)
-            values = [(each["type"], each["size"], each["value"]) for each in measured["readings"]]
-            assert values == [(1, 3, 0x030201), (2, 6, 0x060504030201), (3, 8, 1.5)]
-            assert b64decode(transparent["data"]) == DATA
+        _, measured, transparent = await published(running, 3)
+        values = [(each["type"], each["size"], each["value"]) for each in measured["readings"]]
+        assert values == [(1, 3, 0x030201), (2, 6, 0x060504030201), (3, 8, 1.5)]
+        assert b64decode(transparent["data"]) == DATA
 
-            # To the device: 143 bytes behind the length, in the same form.
-            answered = asyncio.create_task(running.command("1234", 0x82, DATA))
-            asked = await device.receive()
-            number = asked[10:11]
-            assert asked == with_crc(bytes.fromhex("8f01 01070604 31323334") + number + b"\0\x82" + DATA)
-            await device.send(with_crc(bytes.fromhex("0c014006 04 31323334") + number + b"\0"))
-            body = bytes.fromhex("010b0604 31323334") + number + bytes.fromhex("00 a6530c5e 02 00 0c0d")
-            await device.send(with_crc(bytes([len(body) + 2]) + body))
-            assert (await answered).payload == b"\x0c\x0d"
-            device.close()
-
-    asyncio.run(work())
+        # To the device: 143 bytes behind the length, in the same form.
+        answered = asyncio.create_task(running.command("1234", 0x82, DATA))
+        asked = await device.receive()
+        number = asked[10:11]
+        assert asked == with_crc(bytes.fromhex("8f01 01070604 31323334") + number + b"\0\x82" + DATA)
+        await device.send(with_crc(bytes.fromhex("0c014006 04 31323334") + number + b"\0"))
+        body = bytes.fromhex("010b0604 31323334") + number + bytes.fromhex("00 a6530c5e 02 00 0c0d")
+        await device.send(with_crc(bytes([len(body) + 2]) + body))
+        assert (await answered).payload == b"\x0c\x0d"
+        device.close()

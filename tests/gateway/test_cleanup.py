@@ -3,7 +3,6 @@
 import asyncio
 import ctypes
 import gc
-from collections.abc import Coroutine
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -26,10 +25,6 @@ from wirelake.state.subscriptions import ExpiredRange, SweepResult
 
 ANN = ("ann", "t0ken")
 STATUS = bytes.fromhex("a6530c5e010000000400000000029c530c5e")
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(work)
 
 
 async def call(running: Running, door: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -56,7 +51,7 @@ async def read_until(reader: asyncio.StreamReader, last: bytes) -> bytes:
 
 @pytest.mark.parametrize("full", [False, True], ids=["writable", "full"])
 @pytest.mark.parametrize("logged_in", [False, True], ids=["stranger", "logged_in"])
-def test_memory_of_unfinished_frames_is_given_back(
+async def test_memory_of_unfinished_frames_is_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, logged_in: bool, full: bool
 ) -> None:
     """Peers promise a long frame, send most of it, and go."""
@@ -76,196 +71,166 @@ def test_memory_of_unfinished_frames_is_given_back(
             writers.append(writer)
         return writers
 
-    async def work() -> None:
-        async with running_gateway(tmp_path, "sisnet_tcp", identities=[ANN]) as running:
-            gateway, before = running.gateway, used_bytes()
-            with nothing_escapes():
-                writers = await send_most(running)
-                if logged_in:
-                    await until(lambda: sum(each.bytes_in for each in gateway.connections.values()) >= peers * size)
-                async with disk.refusing(running) if full else nullcontext():
-                    for writer in writers:
-                        writer.transport.abort()
-                    writers.clear()
-                    await until(lambda: not gateway.connections)
-                assert gateway.admission.open == 0
-                if not full:
-                    kept = await running.unread(peers)
-                    assert max(len(row["frame"]) for row in kept) <= QUARANTINE_BYTES_MAX
-            await asyncio.sleep(0)
-            assert used_bytes() - before < peers * size // 4
-
-    run(work())
+    async with running_gateway(tmp_path, "sisnet_tcp", identities=[ANN]) as running:
+        gateway, before = running.gateway, used_bytes()
+        with nothing_escapes():
+            writers = await send_most(running)
+            if logged_in:
+                await until(lambda: sum(each.bytes_in for each in gateway.connections.values()) >= peers * size)
+            async with disk.refusing(running) if full else nullcontext():
+                for writer in writers:
+                    writer.transport.abort()
+                writers.clear()
+                await until(lambda: not gateway.connections)
+            assert gateway.admission.open == 0
+            if not full:
+                kept = await running.unread(peers)
+                assert max(len(row["frame"]) for row in kept) <= QUARANTINE_BYTES_MAX
+        await asyncio.sleep(0)
+        assert used_bytes() - before < peers * size // 4
 
 
-def test_a_dead_subscriber_acks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_dead_subscriber_acks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It disconnects inside a command while the log refuses; what is published later waits for it."""
     disk = FullDisk(monkeypatch)
-
-    async def work() -> None:
-        async with running_gateway(tmp_path, "redis", identities=[ANN]) as running:
-            gateway = running.gateway
+    async with running_gateway(tmp_path, "redis", identities=[ANN]) as running:
+        gateway = running.gateway
+        reader, writer = await redis_subscriber(running, "@kept")
+        await read_until(reader, b":1\r\n")
+        with nothing_escapes():
+            async with disk.refusing(running):
+                writer.write(b"*2\r\n$4\r\nECHO\r\n$5\r\nhal")
+                await until(lambda: any(each.bytes_in > 50 for each in gateway.connections.values()))
+                writer.close()
+                await until(lambda: not gateway.connections)
+                assert gateway.broker.durable.connected("@kept") == 0
+                assert gateway.admission.open == 0
+                assert gateway.counters.connections["redis"] == 0
+                assert gateway.recorder.unrecorded["redis", "quarantine"] == 1
+                assert gateway.recorder.unrecorded["redis", "close"] == 1
+            for number in range(5):
+                await running.publish("@kept", f"later {number}")
+            assert [each.content for each in running.waiting("ann")] == [b"later %d" % n for n in range(5)]
             reader, writer = await redis_subscriber(running, "@kept")
-            await read_until(reader, b":1\r\n")
-            with nothing_escapes():
-                async with disk.refusing(running):
-                    writer.write(b"*2\r\n$4\r\nECHO\r\n$5\r\nhal")
-                    await until(lambda: any(each.bytes_in > 50 for each in gateway.connections.values()))
-                    writer.close()
-                    await until(lambda: not gateway.connections)
-                    assert gateway.broker.durable.connected("@kept") == 0
-                    assert gateway.admission.open == 0
-                    assert gateway.counters.connections["redis"] == 0
-                    assert gateway.recorder.unrecorded["redis", "quarantine"] == 1
-                    assert gateway.recorder.unrecorded["redis", "close"] == 1
-                for number in range(5):
-                    await running.publish("@kept", f"later {number}")
-                assert [each.content for each in running.waiting("ann")] == [b"later %d" % n for n in range(5)]
-                reader, writer = await redis_subscriber(running, "@kept")
-                told = await read_until(reader, b"later 4\r\n")
-                assert all(b"later %d" % number in told for number in range(5))
-            writer.close()
-
-    run(work())
+            told = await read_until(reader, b"later 4\r\n")
+            assert all(b"later %d" % number in told for number in range(5))
+        writer.close()
 
 
 @pytest.mark.parametrize("door", ["comet", "magline", "esnp", "sisnet", "sisnet_tcp", "redis"])
-def test_a_connection_that_cannot_be_recorded_is_closed_at_once(
+async def test_a_connection_that_cannot_be_recorded_is_closed_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, door: str
 ) -> None:
     disk = FullDisk(monkeypatch)
     protocol = {"sisnet_tcp": "sisnet", "redis": "redis"}.get(door, door)
-
-    async def work() -> None:
-        async with running_gateway(tmp_path, door, identities=[ANN]) as running:
-            gateway = running.gateway
-            with nothing_escapes():
-                async with disk.refusing(running):
-                    peers = [await call(running, door) for _ in range(10)]
-                    for reader, writer in peers:
-                        assert await closed(reader) == b""
-                        writer.close()
-                    assert gateway.counters.refused[protocol, "storage"] == 10
-                    assert gateway.counters.connections[protocol] == 0
-                    assert (gateway.connections, gateway.admission.open) == ({}, 0)
-                    assert gateway.recorder.unrecorded[protocol, "open"] == 10
-                reader, writer = await call(running, door)
-                await until(lambda: len(gateway.connections) == 1)
-            writer.close()
-
-    run(work())
+    async with running_gateway(tmp_path, door, identities=[ANN]) as running:
+        gateway = running.gateway
+        with nothing_escapes():
+            async with disk.refusing(running):
+                peers = [await call(running, door) for _ in range(10)]
+                for reader, writer in peers:
+                    assert await closed(reader) == b""
+                    writer.close()
+                assert gateway.counters.refused[protocol, "storage"] == 10
+                assert gateway.counters.connections[protocol] == 0
+                assert (gateway.connections, gateway.admission.open) == ({}, 0)
+                assert gateway.recorder.unrecorded[protocol, "open"] == 10
+            reader, writer = await call(running, door)
+            await until(lambda: len(gateway.connections) == 1)
+        writer.close()
 
 
-def test_a_login_that_cannot_be_recorded_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_login_that_cannot_be_recorded_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second connection of a phone fails to log in: the first one stays as it was."""
     disk = FullDisk(monkeypatch)
-
-    async def work() -> None:
-        async with running_gateway(tmp_path, "comet", identities=[ANN]) as running:
-            gateway = running.gateway
-            first = await Phone.call(running.port("comet"), *ANN)
-            second = await Phone.call(running.port("comet"))
-            await until(lambda: len(gateway.connections) == 2)
-            held = next(each for each in gateway.connections.values() if not each.identity)
-            accepted = gateway.counters.logins["comet", "accepted"]
-            with nothing_escapes():
-                async with disk.refusing(running):
-                    for message in held.session.receive(frames.Auth(*ANN), gateway.now_s()).messages:
-                        gateway.heard(held, message)  # its frame was recorded while the log took records
-                    assert await second.hear() is None
-                    await until(lambda: len(gateway.connections) == 1)
-                assert gateway.counters.logins["comet", "accepted"] == accepted
-                assert await first.ask(frames.Heartbeat()) == frames.Ok()
-            async with first, second:
-                pass
-
-    run(work())
+    async with running_gateway(tmp_path, "comet", identities=[ANN]) as running:
+        gateway = running.gateway
+        first = await Phone.call(running.port("comet"), *ANN)
+        second = await Phone.call(running.port("comet"))
+        await until(lambda: len(gateway.connections) == 2)
+        held = next(each for each in gateway.connections.values() if not each.identity)
+        accepted = gateway.counters.logins["comet", "accepted"]
+        with nothing_escapes():
+            async with disk.refusing(running):
+                for message in held.session.receive(frames.Auth(*ANN), gateway.now_s()).messages:
+                    gateway.on_message(held, message)  # its frame was recorded while the log took records
+                assert await second.hear() is None
+                await until(lambda: len(gateway.connections) == 1)
+            assert gateway.counters.logins["comet", "accepted"] == accepted
+            assert await first.ask(frames.Heartbeat()) == frames.Ok()
+        async with first, second:
+            pass
 
 
-def test_a_session_that_begins_anew_is_nobody_also_when_the_log_refuses(
+async def test_a_session_that_begins_anew_is_nobody_also_when_the_log_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = FullDisk(monkeypatch)
-
-    async def work() -> None:
-        async with running_gateway(tmp_path, "magline", identities=[ANN]) as running:
-            gateway = running.gateway
-            async with await Box.call(running, *ANN) as box:
-                assert await box.ask(2, topics=["@kept"]) == {"ok": True}
-                with nothing_escapes():
-                    async with disk.refusing(running):
-                        box.say(magline_frames.Syn(bytes(32), bytes(range(32)), b"", seq=box.next_seq()))
-                        await until(lambda: not gateway.connections)
-                        assert gateway.broker.durable.connected("@kept") == 0
-
-    run(work())
+    async with running_gateway(tmp_path, "magline", identities=[ANN]) as running:
+        gateway = running.gateway
+        async with await Box.call(running, *ANN) as box:
+            assert await box.ask(2, topics=["@kept"]) == {"ok": True}
+            with nothing_escapes():
+                async with disk.refusing(running):
+                    box.say(magline_frames.Syn(bytes(32), bytes(range(32)), b"", seq=box.next_seq()))
+                    await until(lambda: not gateway.connections)
+                    assert gateway.broker.durable.connected("@kept") == 0
 
 
-def test_devices_begin_and_end_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_devices_begin_and_end_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that cannot be recorded is not there; one that goes while the log refuses is gone."""
     disk = FullDisk(monkeypatch)
     first, second = (Packet(1, FIRST | LAST, 6, serial, 1, 0, STATUS).encode() for serial in ("1", "2"))
-
-    async def work() -> None:
-        devices = [("1", 6, None), ("2", 6, None)]
-        async with running_gateway(tmp_path, "apostol", devices=devices, apostol={"idle_s": 0.5}) as running:
-            gateway = running.gateway
-            transport, heard = await device_socket(running)
-            transport.sendto(first)
-            await receipts(heard, 1)
-            with nothing_escapes():
-                async with disk.refusing(running):
-                    transport.sendto(second)
-                    await until(lambda: gateway.recorder.unrecorded["apostol", "open"])
-                    await until(lambda: not gateway.devices.peers)
-                    assert gateway.broker.devices == {}
-                    assert gateway.counters.connections["apostol"] == 0
-                    assert gateway.recorder.unrecorded["apostol", "close"] == 1
+    devices = [("1", 6, None), ("2", 6, None)]
+    async with running_gateway(tmp_path, "apostol", devices=devices, apostol={"idle_s": 0.5}) as running:
+        gateway = running.gateway
+        transport, heard = await device_socket(running)
+        transport.sendto(first)
+        await receipts(heard, 1)
+        with nothing_escapes():
+            async with disk.refusing(running):
                 transport.sendto(second)
-                await receipts(heard, 2)
-            assert list(gateway.devices.peers) == ["2"]
-            transport.close()
-            await asyncio.sleep(0)
+                await until(lambda: gateway.recorder.unrecorded["apostol", "open"])
+                await until(lambda: not gateway.devices.peers)
+                assert gateway.broker.devices == {}
+                assert gateway.counters.connections["apostol"] == 0
+                assert gateway.recorder.unrecorded["apostol", "close"] == 1
+            transport.sendto(second)
+            await receipts(heard, 2)
+        assert list(gateway.devices.peers) == ["2"]
+        transport.close()
+        await asyncio.sleep(0)
 
-    run(work())
 
-
-def test_a_stream_of_packets_gives_its_place_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_of_packets_gives_its_place_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = FullDisk(monkeypatch)
-
-    async def work() -> None:
-        async with running_gateway(tmp_path, "apostol") as running:
-            gateway = running.gateway
-            _, writer = await call(running, "apostol")
-            await until(lambda: gateway.admission.open == 1)
-            with nothing_escapes():
-                async with disk.refusing(running):
-                    writer.write(b"\x40half a packet")
-                    await asyncio.sleep(0.05)
-                    writer.close()
-                    await until(lambda: gateway.admission.open == 0)
-            assert gateway.devices.streams == set()
-            assert gateway.recorder.unrecorded["apostol", "quarantine"] == 1
-
-    run(work())
+    async with running_gateway(tmp_path, "apostol") as running:
+        gateway = running.gateway
+        _, writer = await call(running, "apostol")
+        await until(lambda: gateway.admission.open == 1)
+        with nothing_escapes():
+            async with disk.refusing(running):
+                writer.write(b"\x40half a packet")
+                await asyncio.sleep(0.05)
+                writer.close()
+                await until(lambda: gateway.admission.open == 0)
+        assert gateway.devices.streams == set()
+        assert gateway.recorder.unrecorded["apostol", "quarantine"] == 1
 
 
-def test_a_record_of_the_sweep_that_is_refused_stops_none_of_the_others(
+async def test_a_record_of_the_sweep_that_is_refused_stops_none_of_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work() -> None:
-        async with running_gateway(tmp_path) as running:
-            gateway = running.gateway
-            topic = gateway.recorder.topic
+    async with running_gateway(tmp_path) as running:
+        gateway = running.gateway
+        topic = gateway.recorder.topic
 
-            def refuse_one(event: str, name: str, data: bytes, note: dict[str, Any]) -> None:
-                if name == "@a":
-                    raise StorageError("the log is behind")
-                topic(event, name, data, note)
+        def refuse_one(event: str, name: str, data: bytes, note: dict[str, Any]) -> None:
+            if name == "@a":
+                raise StorageError("the log is behind")
+            topic(event, name, data, note)
 
-            monkeypatch.setattr(gateway.recorder, "topic", refuse_one)
-            gateway._swept(SweepResult(2, expired=[ExpiredRange("@a", 1, 2), ExpiredRange("@b", 1, 2)]))
-            (row,) = await running.recorded("expire")
-            assert row["note"]["topic"] == "@b"
-
-    run(work())
+        monkeypatch.setattr(gateway.recorder, "topic", refuse_one)
+        gateway._swept(SweepResult(2, expired=[ExpiredRange("@a", 1, 2), ExpiredRange("@b", 1, 2)]))
+        (row,) = await running.recorded("expire")
+        assert row["note"]["topic"] == "@b"

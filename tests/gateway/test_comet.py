@@ -7,276 +7,232 @@ from pathlib import Path
 import pytest
 
 import wirelake.state.store
-from gateway.phones import backlog, caller, gateway, run, told
+from gateway.phones import backlog, caller, gateway, told
 from gateway.running import until
 from gateway.wire import Phone
 from wirelake.protocols.comet import crypto, frames
 
 
-def test_every_command(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running, await Phone.call(caller(running)) as phone:
-            assert await phone.ask(frames.Heartbeat()) == frames.Ok(), "also before the login"
-            success = await phone.ask(frames.Auth("phone", ""))
-            assert isinstance(success, frames.AuthSuccess)
-            assert await phone.ask(frames.Heartbeat()) == frames.Ok()
-            assert await phone.ask(frames.Subscribe(("@a", "@b"))) == frames.Ok()
-            assert await phone.ask(frames.GetTopicList()) == frames.TopicList(("@a", "@b"))
-            assert await phone.ask(frames.Unsubscribe(("@a", "@never"))) == frames.Ok()
-            assert await phone.ask(frames.GetTopicList()) == frames.TopicList(("@b",))
-            assert await phone.ask(frames.ReportEnviron(1, 2, "X1", ("a", "b"))) == frames.Ok()
-            await running.publish("@a", "not for us")
-            published = await running.publish("@b", "for us", type=9)
-            message = await told(phone)
-            assert (message.msg_id, message.content, message.msg_type) == (published, b"for us", 9)
-            assert await backlog(phone) == (message,)
-            assert await phone.ask(frames.MessageAck((published, "unknown", published))) == frames.Ok()
-            assert await backlog(phone) == ()
-            secret = os.urandom(32)
-            wrapped = crypto.wrap_secret(secret, success.encrypt_key)
-            assert await phone.ask(frames.ExchangeKey(wrapped)) == frames.Ok()
-            sealed_id = await running.publish("@b", "sealed")
-            message = await told(phone)
-            assert crypto.open_content(message.content, sealed_id, secret) == b"sealed"
-
-    run(work())
+async def test_every_command(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running, await Phone.call(caller(running)) as phone:
+        assert await phone.ask(frames.Heartbeat()) == frames.Ok(), "also before the login"
+        success = await phone.ask(frames.Auth("phone", ""))
+        assert isinstance(success, frames.AuthSuccess)
+        assert await phone.ask(frames.Heartbeat()) == frames.Ok()
+        assert await phone.ask(frames.Subscribe(("@a", "@b"))) == frames.Ok()
+        assert await phone.ask(frames.GetTopicList()) == frames.TopicList(("@a", "@b"))
+        assert await phone.ask(frames.Unsubscribe(("@a", "@never"))) == frames.Ok()
+        assert await phone.ask(frames.GetTopicList()) == frames.TopicList(("@b",))
+        assert await phone.ask(frames.ReportEnviron(1, 2, "X1", ("a", "b"))) == frames.Ok()
+        await running.publish("@a", "not for us")
+        published = await running.publish("@b", "for us", type=9)
+        message = await told(phone)
+        assert (message.msg_id, message.content, message.msg_type) == (published, b"for us", 9)
+        assert await backlog(phone) == (message,)
+        assert await phone.ask(frames.MessageAck((published, "unknown", published))) == frames.Ok()
+        assert await backlog(phone) == ()
+        secret = os.urandom(32)
+        wrapped = crypto.wrap_secret(secret, success.encrypt_key)
+        assert await phone.ask(frames.ExchangeKey(wrapped)) == frames.Ok()
+        sealed_id = await running.publish("@b", "sealed")
+        message = await told(phone)
+        assert crypto.open_content(message.content, sealed_id, secret) == b"sealed"
 
 
-def test_answers_keep_the_order_of_the_questions(tmp_path: Path) -> None:
+async def test_answers_keep_the_order_of_the_questions(tmp_path: Path) -> None:
     """Slow ones (durable) before quick ones."""
-
-    async def work() -> None:
-        async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:
-            phone.say(frames.Subscribe(("@a",)), frames.GetTopicList(), frames.Subscribe(("bad",)), frames.Heartbeat())
-            phone.say(frames.Unsubscribe(("@a",)), frames.GetTopicList())
-            heard = [await phone.hear() for _ in range(6)]
-            names = [frame.name if frame else None for frame in heard]
-            assert names == ["ok", "topic_list", "error", "ok", "ok", "topic_list"]
-            assert heard[1] == frames.TopicList(("@a",))
-            assert heard[5] == frames.TopicList(())
-
-    run(work())
+    async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:
+        phone.say(frames.Subscribe(("@a",)), frames.GetTopicList(), frames.Subscribe(("bad",)), frames.Heartbeat())
+        phone.say(frames.Unsubscribe(("@a",)), frames.GetTopicList())
+        heard = [await phone.hear() for _ in range(6)]
+        names = [frame.name if frame else None for frame in heard]
+        assert names == ["ok", "topic_list", "error", "ok", "ok", "topic_list"]
+        assert heard[1] == frames.TopicList(("@a",))
+        assert heard[5] == frames.TopicList(())
 
 
-def test_content_is_sealed_from_the_ok_of_the_exchange_on(tmp_path: Path) -> None:
+async def test_content_is_sealed_from_the_ok_of_the_exchange_on(tmp_path: Path) -> None:
     """Also where the exchange waits its turn behind requests that wait for the disk."""
+    async with gateway(tmp_path) as running, await Phone.call(caller(running)) as phone:
+        success = await phone.ask(frames.Auth("phone", ""))
+        assert isinstance(success, frames.AuthSuccess)
+        assert await phone.ask(frames.Subscribe(("@a",))) == frames.Ok()
+        secret = os.urandom(32)
+        wrapped = crypto.wrap_secret(secret, success.encrypt_key)
+        phone.say(frames.Subscribe(("@b",)), frames.ExchangeKey(wrapped), frames.GetTopicList())
+        ids = [await running.publish("@a", f"{number}") for number in range(5)]
+        heard = [await phone.hear() for _ in range(3 + len(ids))]
+        assert [frame for frame in heard if not isinstance(frame, frames.Message)] == [
+            frames.Ok(),
+            frames.Ok(),
+            frames.TopicList(("@a", "@b")),
+        ]
+        exchanged = [place for place, frame in enumerate(heard) if frame == frames.Ok()][1]
+        for place, frame in enumerate(heard):
+            if isinstance(frame, frames.Message):
+                content = frame.content
+                if place > exchanged:
+                    content = crypto.open_content(content, frame.msg_id, secret)
+                assert content == b"%d" % ids.index(frame.msg_id)
 
-    async def work() -> None:
-        async with gateway(tmp_path) as running, await Phone.call(caller(running)) as phone:
-            success = await phone.ask(frames.Auth("phone", ""))
-            assert isinstance(success, frames.AuthSuccess)
+
+async def test_silence_ends_a_connection(tmp_path: Path) -> None:
+    async with gateway(tmp_path, comet={"idle_s": 2.0}) as running:
+        async with await Phone.call(caller(running), "phone") as phone:
+            for _ in range(6):
+                await asyncio.sleep(0.4)
+                assert await phone.ask(frames.Heartbeat()) == frames.Ok()
+            assert await phone.hear() is None
+        (row,) = await running.recorded("close")
+        assert row["note"]["reason"] == "idle"
+
+
+async def test_what_is_not_acked_is_sent_again(tmp_path: Path) -> None:
+    async with gateway(tmp_path, broker={"resend_s": 1.0}) as running:
+        async with await Phone.call(caller(running), "phone") as phone:
             assert await phone.ask(frames.Subscribe(("@a",))) == frames.Ok()
-            secret = os.urandom(32)
-            wrapped = crypto.wrap_secret(secret, success.encrypt_key)
-            phone.say(frames.Subscribe(("@b",)), frames.ExchangeKey(wrapped), frames.GetTopicList())
-            ids = [await running.publish("@a", f"{number}") for number in range(5)]
-            heard = [await phone.hear() for _ in range(3 + len(ids))]
-            assert [frame for frame in heard if not isinstance(frame, frames.Message)] == [
-                frames.Ok(),
-                frames.Ok(),
-                frames.TopicList(("@a", "@b")),
-            ]
-            exchanged = [place for place, frame in enumerate(heard) if frame == frames.Ok()][1]
-            for place, frame in enumerate(heard):
-                if isinstance(frame, frames.Message):
-                    content = frame.content
-                    if place > exchanged:
-                        content = crypto.open_content(content, frame.msg_id, secret)
-                    assert content == b"%d" % ids.index(frame.msg_id)
-
-    run(work())
-
-
-def test_silence_ends_a_connection(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path, comet={"idle_s": 2.0}) as running:
-            async with await Phone.call(caller(running), "phone") as phone:
-                for _ in range(6):
-                    await asyncio.sleep(0.4)
-                    assert await phone.ask(frames.Heartbeat()) == frames.Ok()
-                assert await phone.hear() is None
-            (row,) = await running.recorded("close")
-            assert row["note"]["reason"] == "idle"
-
-    run(work())
-
-
-def test_what_is_not_acked_is_sent_again(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path, broker={"resend_s": 1.0}) as running:
-            async with await Phone.call(caller(running), "phone") as phone:
-                assert await phone.ask(frames.Subscribe(("@a",))) == frames.Ok()
-                for content in ("one", "two"):
-                    await running.publish("@a", content)
-                one, two = await told(phone), await told(phone)
-                phone.say(frames.MessageAck((one.msg_id,)))
-                heard = [await phone.hear() for _ in range(3)]
-                assert frames.Ok() in heard
-                heard.remove(frames.Ok())
-                assert heard == [two, two], "again and again, the acked one never"
-                phone.say(frames.MessageAck((two.msg_id,)))
-                while await phone.hear() != frames.Ok():
-                    pass
-            attempts = [row["note"]["attempt"] for row in await running.recorded("deliver", 3)]
-            assert attempts[0] == 1
-            assert max(attempts) > 1
-
-    run(work())
-
-
-def test_what_is_not_acked_is_offered_after_a_reconnect(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running:
-            async with await Phone.call(caller(running), "phone") as phone:
-                assert await phone.ask(frames.Subscribe(("@a",))) == frames.Ok()
-                acked = await running.publish("@a", "acked")
-                pushed = await running.publish("@a", "pushed")
-                assert [(await told(phone)).msg_id for _ in range(2)] == [acked, pushed]
-                assert await phone.ask(frames.MessageAck((acked,))) == frames.Ok()
-            await until(lambda: not running.gateway.connections)
-            missed = await running.publish("@a", "missed")
-        async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:
-            assert await phone.ask(frames.GetTopicList()) == frames.TopicList(("@a",))
-            assert [each.msg_id for each in await backlog(phone)] == [pushed, missed]
-            live = await running.publish("@a", "live")
-            assert (await told(phone)).msg_id == live, "pushes go on without a new subscription"
-
-    run(work())
-
-
-def test_what_nobody_acks_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wirelake.state.store, "STATE_SWEEP_IDLE_S", 0.02)
-
-    async def work() -> None:
-        async with (
-            gateway(tmp_path, broker={"expire_s": 3.0}) as running,
-            await Phone.call(caller(running), "phone") as phone,
-        ):
-            assert await phone.ask(frames.Subscribe(("@a",))) == frames.Ok()
-            await running.publish("@a", "old")
-            await told(phone)
-            assert len(await backlog(phone)) == 1
-            (row,) = await running.recorded("expire")
-            assert (row["note"]["topic"], row["note"]["first"], row["note"]["last"]) == ("@a", 1, 1)
-            assert await backlog(phone) == ()
-
-    run(work())
-
-
-def test_a_backlog_comes_in_lists_that_fit_a_frame(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running:
-            await running.gateway.state.topics.subscribe("phone", "@a")
-            contents = [bytes([number]) * 9000 for number in range(10)]
-            for content in contents:
+            for content in ("one", "two"):
                 await running.publish("@a", content)
-            async with await Phone.call(caller(running), "phone") as phone:
-                fetched: list[bytes] = []
-                while waiting := await backlog(phone):
-                    assert len(waiting) <= 3
-                    fetched += [message.content for message in waiting]
-                    assert await phone.ask(frames.MessageAck(tuple(each.msg_id for each in waiting))) == frames.Ok()
-                assert fetched == contents
-
-    run(work())
-
-
-def test_what_is_too_long_does_not_hide_what_waits_behind_it(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running:
-            topics = running.gateway.state.topics
-            for topic in ("@a", "@b"):
-                await topics.subscribe("phone", topic)
-            long = [await running.publish("@a", bytes(100_000)) for _ in range(3)]
-            fits = await running.publish("@b", "fits")
-            async with await Phone.call(caller(running), "phone") as phone:
-                assert [each.msg_id for each in await backlog(phone)] == [fits]
-                assert await phone.ask(frames.MessageAck((fits,))) == frames.Ok()
-                assert await backlog(phone) == ()
-                long.append(await running.publish("@a", bytes(100_000)))
-                pushed = await running.publish("@a", "pushed")
-                assert (await told(phone)).msg_id == pushed
-            untold = await running.recorded("unsayable", 4)
-            assert [f"{row['note']['ids']}{row['note']['first']:x}" for row in untold] == long, "each once"
-            assert {row["note"]["reason"].split(" bytes")[0] for row in untold} == {"a content of 100000"}
-            assert {row["frame"].split(b",", 1)[1] for row in untold} == {b'"phone","comet"]]'}
-            delivered = [
-                f"{row['note']['ids']}{row['note']['first']:x}" for row in await running.recorded("deliver", 2)
-            ]
-            assert delivered == [fits, pushed]
-            assert [each.id for each in running.waiting("phone")] == [*long, pushed]
-
-    run(work())
+            one, two = await told(phone), await told(phone)
+            phone.say(frames.MessageAck((one.msg_id,)))
+            heard = [await phone.hear() for _ in range(3)]
+            assert frames.Ok() in heard
+            heard.remove(frames.Ok())
+            assert heard == [two, two], "again and again, the acked one never"
+            phone.say(frames.MessageAck((two.msg_id,)))
+            while await phone.hear() != frames.Ok():
+                pass
+        attempts = [row["note"]["attempt"] for row in await running.recorded("deliver", 3)]
+        assert attempts[0] == 1
+        assert max(attempts) > 1
 
 
-def test_only_what_a_list_holds_is_delivered(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running:
-            await running.gateway.state.topics.subscribe("phone", "@a")
-            for _ in range(10):
-                await running.publish("@a", bytes(9000))
-            async with await Phone.call(caller(running), "phone") as phone:
-                assert len(await backlog(phone)) == 3
-            (deliver,) = await running.recorded("deliver")
-            assert (deliver["note"]["first"], deliver["note"]["last"]) == (1, 3)
-
-    run(work())
-
-
-def test_more_topics_than_a_list_holds(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:
-            for part in range(2):
-                names = tuple(f"@{part}/{number}" for number in range(100))
-                assert await phone.ask(frames.Subscribe(names)) == frames.Ok()
-            phone.say(frames.GetTopicList())
-            assert await phone.error() == 3
-            assert await phone.ask(frames.Heartbeat()) == frames.Ok()
-
-    run(work())
-
-
-def test_one_too_long_for_comet_does_not_stop_the_others(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:
+async def test_what_is_not_acked_is_offered_after_a_reconnect(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        async with await Phone.call(caller(running), "phone") as phone:
             assert await phone.ask(frames.Subscribe(("@a",))) == frames.Ok()
-            await running.publish("@a", bytes(40_000))
-            fits = await running.publish("@a", "fits")
-            assert (await told(phone)).msg_id == fits
+            acked = await running.publish("@a", "acked")
+            pushed = await running.publish("@a", "pushed")
+            assert [(await told(phone)).msg_id for _ in range(2)] == [acked, pushed]
+            assert await phone.ask(frames.MessageAck((acked,))) == frames.Ok()
+        await until(lambda: not running.gateway.connections)
+        missed = await running.publish("@a", "missed")
+    async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:
+        assert await phone.ask(frames.GetTopicList()) == frames.TopicList(("@a",))
+        assert [each.msg_id for each in await backlog(phone)] == [pushed, missed]
+        live = await running.publish("@a", "live")
+        assert (await told(phone)).msg_id == live, "pushes go on without a new subscription"
+
+
+async def test_what_nobody_acks_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wirelake.state.store, "STATE_SWEEP_IDLE_S", 0.02)
+    async with (
+        gateway(tmp_path, broker={"expire_s": 3.0}) as running,
+        await Phone.call(caller(running), "phone") as phone,
+    ):
+        assert await phone.ask(frames.Subscribe(("@a",))) == frames.Ok()
+        await running.publish("@a", "old")
+        await told(phone)
+        assert len(await backlog(phone)) == 1
+        (row,) = await running.recorded("expire")
+        assert (row["note"]["topic"], row["note"]["first"], row["note"]["last"]) == ("@a", 1, 1)
+        assert await backlog(phone) == ()
+
+
+async def test_a_backlog_comes_in_lists_that_fit_a_frame(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        await running.gateway.state.topics.subscribe("phone", "@a")
+        contents = [bytes([number]) * 9000 for number in range(10)]
+        for content in contents:
+            await running.publish("@a", content)
+        async with await Phone.call(caller(running), "phone") as phone:
+            fetched: list[bytes] = []
+            while waiting := await backlog(phone):
+                assert len(waiting) <= 3
+                fetched += [message.content for message in waiting]
+                assert await phone.ask(frames.MessageAck(tuple(each.msg_id for each in waiting))) == frames.Ok()
+            assert fetched == contents
+
+
+async def test_what_is_too_long_does_not_hide_what_waits_behind_it(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        topics = running.gateway.state.topics
+        for topic in ("@a", "@b"):
+            await topics.subscribe("phone", topic)
+        long = [await running.publish("@a", bytes(100_000)) for _ in range(3)]
+        fits = await running.publish("@b", "fits")
+        async with await Phone.call(caller(running), "phone") as phone:
             assert [each.msg_id for each in await backlog(phone)] == [fits]
             assert await phone.ask(frames.MessageAck((fits,))) == frames.Ok()
             assert await backlog(phone) == ()
+            long.append(await running.publish("@a", bytes(100_000)))
+            pushed = await running.publish("@a", "pushed")
+            assert (await told(phone)).msg_id == pushed
+        untold = await running.recorded("unsayable", 4)
+        assert [f"{row['note']['ids']}{row['note']['first']:x}" for row in untold] == long, "each once"
+        assert {row["note"]["reason"].split(" bytes")[0] for row in untold} == {"a content of 100000"}
+        assert {row["frame"].split(b",", 1)[1] for row in untold} == {b'"phone","comet"]]'}
+        delivered = [f"{row['note']['ids']}{row['note']['first']:x}" for row in await running.recorded("deliver", 2)]
+        assert delivered == [fits, pushed]
+        assert [each.id for each in running.waiting("phone")] == [*long, pushed]
 
-    run(work())
+
+async def test_only_what_a_list_holds_is_delivered(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        await running.gateway.state.topics.subscribe("phone", "@a")
+        for _ in range(10):
+            await running.publish("@a", bytes(9000))
+        async with await Phone.call(caller(running), "phone") as phone:
+            assert len(await backlog(phone)) == 3
+        (deliver,) = await running.recorded("deliver")
+        assert (deliver["note"]["first"], deliver["note"]["last"]) == (1, 3)
 
 
-def test_everything_is_in_the_log_in_order(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running:
-            async with await Phone.call(caller(running), "phone") as phone:
-                assert await phone.ask(frames.Subscribe(("@a",))) == frames.Ok()
-                published = await running.publish("@a", "hi")
-                await told(phone)
-                assert await phone.ask(frames.MessageAck((published,))) == frames.Ok()
-            await running.recorded("close")
-            (session,) = {row["session"] for row in running.records("open")}
-            own = [(row["event"], row["direction"]) for row in running.records(session=session)]
-            frame_in, frame_out = ("frame", "in"), ("frame", "out")
-            assert own == [
-                ("open", ""),
-                frame_in,
-                ("login", ""),
-                frame_out,
-                frame_in,
-                frame_out,
-                frame_in,
-                frame_out,
-                ("close", ""),
-            ]
-            (publish,) = running.records("publish")
-            assert (publish["frame"], publish["note"]["id"]) == (b"hi", published)
-            (deliver,) = running.records("deliver")
-            assert deliver["frame"] == f'[["{session}","phone","comet"]]'.encode()
-            assert published == f"{deliver['note']['ids']}{deliver['note']['first']:x}"
+async def test_more_topics_than_a_list_holds(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:
+        for part in range(2):
+            names = tuple(f"@{part}/{number}" for number in range(100))
+            assert await phone.ask(frames.Subscribe(names)) == frames.Ok()
+        phone.say(frames.GetTopicList())
+        assert await phone.error() == 3
+        assert await phone.ask(frames.Heartbeat()) == frames.Ok()
 
-    run(work())
+
+async def test_one_too_long_for_comet_does_not_stop_the_others(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:
+        assert await phone.ask(frames.Subscribe(("@a",))) == frames.Ok()
+        await running.publish("@a", bytes(40_000))
+        fits = await running.publish("@a", "fits")
+        assert (await told(phone)).msg_id == fits
+        assert [each.msg_id for each in await backlog(phone)] == [fits]
+        assert await phone.ask(frames.MessageAck((fits,))) == frames.Ok()
+        assert await backlog(phone) == ()
+
+
+async def test_everything_is_in_the_log_in_order(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        async with await Phone.call(caller(running), "phone") as phone:
+            assert await phone.ask(frames.Subscribe(("@a",))) == frames.Ok()
+            published = await running.publish("@a", "hi")
+            await told(phone)
+            assert await phone.ask(frames.MessageAck((published,))) == frames.Ok()
+        await running.recorded("close")
+        (session,) = {row["session"] for row in running.records("open")}
+        own = [(row["event"], row["direction"]) for row in running.records(session=session)]
+        frame_in, frame_out = ("frame", "in"), ("frame", "out")
+        assert own == [
+            ("open", ""),
+            frame_in,
+            ("login", ""),
+            frame_out,
+            frame_in,
+            frame_out,
+            frame_in,
+            frame_out,
+            ("close", ""),
+        ]
+        (publish,) = running.records("publish")
+        assert (publish["frame"], publish["note"]["id"]) == (b"hi", published)
+        (deliver,) = running.records("deliver")
+        assert deliver["frame"] == f'[["{session}","phone","comet"]]'.encode()
+        assert published == f"{deliver['note']['ids']}{deliver['note']['first']:x}"

@@ -7,90 +7,75 @@ from pathlib import Path
 
 import pytest
 
-from gateway.phones import backlog, caller, gateway, run, told
+from gateway.phones import backlog, caller, gateway, told
 from gateway.running import running_gateway, until
 from gateway.wire import Phone
-from wirelake.limits import COMET_HELD_FRAMES_MAX, COMET_REQUESTS_OPEN_MAX
 from wirelake.protocols.comet import crypto, frames
+from wirelake.protocols.comet.limits import COMET_HELD_FRAMES_MAX, COMET_REQUESTS_OPEN_MAX
 
 
-def test_error_0_for_a_wrong_token_and_an_unknown_name_alike(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path, identities=[("phone", "right")]) as running:
-            for name, token, code in (("phone", "wrong", 0), ("phone", "", 0), ("nobody", "right", 0)):
-                async with await Phone.call(caller(running)) as phone:
-                    phone.say(frames.Auth(name, token))
-                    assert await phone.error() == code
-                    assert await phone.hear() is None
-            reasons = [row["note"]["reason"] for row in await running.recorded("refuse", 3)]
-            assert reasons == ["wrong_token", "wrong_token", "unknown"]
-            logged = b"".join(row["frame"] for row in running.records() if row["event"] != "frame")
-            assert b"wrong" not in logged
-            async with await Phone.call(caller(running), "phone", "right"):
-                pass
-
-    run(work())
+async def test_error_0_for_a_wrong_token_and_an_unknown_name_alike(tmp_path: Path) -> None:
+    async with gateway(tmp_path, identities=[("phone", "right")]) as running:
+        for name, token, code in (("phone", "wrong", 0), ("phone", "", 0), ("nobody", "right", 0)):
+            async with await Phone.call(caller(running)) as phone:
+                phone.say(frames.Auth(name, token))
+                assert await phone.error() == code
+                assert await phone.hear() is None
+        reasons = [row["note"]["reason"] for row in await running.recorded("refuse", 3)]
+        assert reasons == ["wrong_token", "wrong_token", "unknown"]
+        logged = b"".join(row["frame"] for row in running.records() if row["event"] != "frame")
+        assert b"wrong" not in logged
+        async with await Phone.call(caller(running), "phone", "right"):
+            pass
 
 
-def test_error_2_for_the_older_one(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running:
-            async with await Phone.call(caller(running), "phone") as older:
-                assert await older.ask(frames.Subscribe(("@a",))) == frames.Ok()
-                async with await Phone.call(caller(running), "phone") as newer:
-                    assert await older.error() == 2
-                    assert await older.hear() is None
-                    await running.publish("@a", "hi")
-                    assert (await told(newer)).content == b"hi"
-            closed = [row["note"]["reason"] for row in await running.recorded("close", 2)]
-            assert closed == ["replaced", "peer_closed"]
-
-    run(work())
+async def test_error_2_for_the_older_one(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        async with await Phone.call(caller(running), "phone") as older:
+            assert await older.ask(frames.Subscribe(("@a",))) == frames.Ok()
+            async with await Phone.call(caller(running), "phone") as newer:
+                assert await older.error() == 2
+                assert await older.hear() is None
+                await running.publish("@a", "hi")
+                assert (await told(newer)).content == b"hi"
+        closed = [row["note"]["reason"] for row in await running.recorded("close", 2)]
+        assert closed == ["replaced", "peer_closed"]
 
 
-def test_error_2_for_the_newer_one(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path, comet={"second": "refuse"}) as running:
-            async with await Phone.call(caller(running), "phone") as older:
-                async with await Phone.call(caller(running)) as newer:
-                    newer.say(frames.Auth("phone", ""))
-                    assert await newer.error() == 2
-                    assert await newer.hear() is None
-                assert await older.ask(frames.Heartbeat()) == frames.Ok()
-            await until(lambda: not running.gateway.connections)
-            async with await Phone.call(caller(running), "phone"):
-                pass
-
-    run(work())
+async def test_error_2_for_the_newer_one(tmp_path: Path) -> None:
+    async with gateway(tmp_path, comet={"second": "refuse"}) as running:
+        async with await Phone.call(caller(running), "phone") as older:
+            async with await Phone.call(caller(running)) as newer:
+                newer.say(frames.Auth("phone", ""))
+                assert await newer.error() == 2
+                assert await newer.hear() is None
+            assert await older.ask(frames.Heartbeat()) == frames.Ok()
+        await until(lambda: not running.gateway.connections)
+        async with await Phone.call(caller(running), "phone"):
+            pass
 
 
-def test_error_3_when_the_gateway_stops(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running:
-            phone = await Phone.call(caller(running), "phone")
-        async with phone:
-            assert await phone.error() == 3
-            assert await phone.hear() is None
-
-    run(work())
+async def test_error_3_when_the_gateway_stops(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        phone = await Phone.call(caller(running), "phone")
+    async with phone:
+        assert await phone.error() == 3
+        assert await phone.hear() is None
 
 
-def test_error_3_when_the_disk_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_error_3_when_the_disk_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from wirelake.errors import StorageError
 
-    async def work() -> None:
-        async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:
+    async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:
 
-            def refuse(*_: object) -> None:
-                raise StorageError("the disk is full")
+        def refuse(*_: object) -> None:
+            raise StorageError("the disk is full")
 
-            with monkeypatch.context() as patch:
-                patch.setattr(running.gateway.state.topics, "subscribe", refuse)
-                phone.say(frames.Subscribe(("@a",)))
-                assert await phone.error() == 3
-            assert await phone.ask(frames.Subscribe(("@a",))) == frames.Ok(), "and goes on"
-
-    run(work())
+        with monkeypatch.context() as patch:
+            patch.setattr(running.gateway.state.topics, "subscribe", refuse)
+            phone.say(frames.Subscribe(("@a",)))
+            assert await phone.error() == 3
+        assert await phone.ask(frames.Subscribe(("@a",))) == frames.Ok(), "and goes on"
 
 
 @pytest.mark.parametrize(
@@ -103,161 +88,131 @@ def test_error_3_when_the_disk_refuses(tmp_path: Path, monkeypatch: pytest.Monke
         ("0006 03 01 0002 ff fe", "bad_utf8"),
     ],
 )
-def test_error_4_for_bytes_that_are_no_frame(tmp_path: Path, wire: str, code: str) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:
-            phone.write(frames.Heartbeat().encode() + bytes.fromhex(wire) + frames.Heartbeat().encode())
-            assert await phone.hear() == frames.Ok()
-            assert await phone.error() == 4
-            assert await phone.hear() is None
-            (row,) = await running.recorded("fault")
-            assert row["frame"] == bytes.fromhex(wire)
-            assert len(running.records("frame", direction="in")) == 4, "it is there once, as the frame that it was"
-            assert row["note"]["code"]
-            assert running.gateway.counters.quarantined["comet"] == 1
-
-    run(work())
+async def test_error_4_for_bytes_that_are_no_frame(tmp_path: Path, wire: str, code: str) -> None:
+    async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:
+        phone.write(frames.Heartbeat().encode() + bytes.fromhex(wire) + frames.Heartbeat().encode())
+        assert await phone.hear() == frames.Ok()
+        assert await phone.error() == 4
+        assert await phone.hear() is None
+        (row,) = await running.recorded("fault")
+        assert row["frame"] == bytes.fromhex(wire)
+        assert len(running.records("frame", direction="in")) == 4, "it is there once, as the frame that it was"
+        assert row["note"]["code"]
+        assert running.gateway.counters.quarantined["comet"] == 1
 
 
-def test_error_4_also_for_a_client_that_goes_on_sending(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running:
-            for _ in range(20):  # a connection closed with bytes on it that nobody read is reset, now and then
-                async with await Phone.call(caller(running)) as phone:
-                    phone.write(b"\x00\x01\xff" + bytes(2_000_000))
-                    assert await phone.error() == 4
-                    assert await phone.hear() is None
-
-    run(work())
-
-
-def test_error_4_for_topics_and_a_second_login(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:
-            for bad in ("news", "", "@a b", "@a👍", "@" + "x" * 256):
-                phone.say(frames.Subscribe(("@good", bad)))
+async def test_error_4_also_for_a_client_that_goes_on_sending(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        for _ in range(20):  # a connection closed with bytes on it that nobody read is reset, now and then
+            async with await Phone.call(caller(running)) as phone:
+                phone.write(b"\x00\x01\xff" + bytes(2_000_000))
                 assert await phone.error() == 4
-                phone.say(frames.Unsubscribe((bad,)))
-                assert await phone.error() == 4
-            assert await phone.ask(frames.GetTopicList()) == frames.TopicList(()), "all or nothing"
-            assert await phone.ask(frames.Subscribe(("@" + "x" * 255, "@a/b_c-d@e$f.g", "@新闻"))) == frames.Ok()
-            phone.say(frames.Auth("phone", ""))
+                assert await phone.hear() is None
+
+
+async def test_error_4_for_topics_and_a_second_login(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:
+        for bad in ("news", "", "@a b", "@a👍", "@" + "x" * 256):
+            phone.say(frames.Subscribe(("@good", bad)))
             assert await phone.error() == 4
-            assert await phone.hear() is None
-
-    run(work())
-
-
-def test_error_4_for_a_secret_that_is_none(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:
-            phone.say(frames.ExchangeKey(bytes(256)))
+            phone.say(frames.Unsubscribe((bad,)))
             assert await phone.error() == 4
-            assert await phone.hear() is None
+        assert await phone.ask(frames.GetTopicList()) == frames.TopicList(()), "all or nothing"
+        assert await phone.ask(frames.Subscribe(("@" + "x" * 255, "@a/b_c-d@e$f.g", "@新闻"))) == frames.Ok()
+        phone.say(frames.Auth("phone", ""))
+        assert await phone.error() == 4
+        assert await phone.hear() is None
 
-    run(work())
+
+async def test_error_4_for_a_secret_that_is_none(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:
+        phone.say(frames.ExchangeKey(bytes(256)))
+        assert await phone.error() == 4
+        assert await phone.hear() is None
 
 
-def test_error_5_before_the_login(tmp_path: Path) -> None:
-    async def work() -> None:
-        early = (
-            frames.ExchangeKey(b"x"),
-            frames.GetTopicList(),
-            frames.Subscribe(("@a",)),
-            frames.Unsubscribe(("@a",)),
-            frames.GetMessageList(),
-            frames.MessageAck(("1",)),
-            frames.ReportEnviron(0, 0, "", ()),
-        )
-        async with gateway(tmp_path) as running, await Phone.call(caller(running)) as phone:
-            for frame in early:
-                phone.say(frame)
-                assert await phone.error() == 5
-            assert isinstance(await phone.ask(frames.Auth("phone", "")), frames.AuthSuccess)
-
-    run(work())
+async def test_error_5_before_the_login(tmp_path: Path) -> None:
+    early = (
+        frames.ExchangeKey(b"x"),
+        frames.GetTopicList(),
+        frames.Subscribe(("@a",)),
+        frames.Unsubscribe(("@a",)),
+        frames.GetMessageList(),
+        frames.MessageAck(("1",)),
+        frames.ReportEnviron(0, 0, "", ()),
+    )
+    async with gateway(tmp_path) as running, await Phone.call(caller(running)) as phone:
+        for frame in early:
+            phone.say(frame)
+            assert await phone.error() == 5
+        assert isinstance(await phone.ask(frames.Auth("phone", "")), frames.AuthSuccess)
 
 
 @pytest.mark.parametrize("secret_bytes", [16, 32])
-def test_error_5_without_a_key_where_one_is_required(tmp_path: Path, secret_bytes: int) -> None:
-    async def work() -> None:
-        async with (
-            gateway(tmp_path, comet={"require_key": True}) as running,
-            await Phone.call(caller(running)) as phone,
-        ):
-            success = await phone.ask(frames.Auth("phone", ""))
-            assert isinstance(success, frames.AuthSuccess)
-            phone.say(frames.Subscribe(("@a",)), frames.GetMessageList())
-            assert [await phone.error(), await phone.error()] == [5, 5]
+async def test_error_5_without_a_key_where_one_is_required(tmp_path: Path, secret_bytes: int) -> None:
+    async with (
+        gateway(tmp_path, comet={"require_key": True}) as running,
+        await Phone.call(caller(running)) as phone,
+    ):
+        success = await phone.ask(frames.Auth("phone", ""))
+        assert isinstance(success, frames.AuthSuccess)
+        phone.say(frames.Subscribe(("@a",)), frames.GetMessageList())
+        assert [await phone.error(), await phone.error()] == [5, 5]
+        assert await phone.ask(frames.Heartbeat()) == frames.Ok()
+        secret = os.urandom(secret_bytes)
+        wrapped = crypto.wrap_secret(secret, success.encrypt_key)
+        assert await phone.ask(frames.ExchangeKey(wrapped)) == frames.Ok()
+        assert await phone.ask(frames.Subscribe(("@a",))) == frames.Ok()
+        await running.publish("@a", "pushed")
+        message = await told(phone)
+        (listed,) = await backlog(phone)
+        assert message.content != listed.content, "sealed anew each time"
+        for sealed in (message, listed):
+            assert b"pushed" not in sealed.content
+            assert crypto.open_content(sealed.content, sealed.msg_id, secret) == b"pushed"
+
+
+async def test_no_push_in_clear_where_a_key_is_required(tmp_path: Path) -> None:
+    async with gateway(tmp_path, comet={"require_key": True}) as running:
+        await running.gateway.state.topics.subscribe("phone", "@a")
+        async with await Phone.call(caller(running), "phone") as phone:
+            await running.publish("@a", "secret")
             assert await phone.ask(frames.Heartbeat()) == frames.Ok()
-            secret = os.urandom(secret_bytes)
-            wrapped = crypto.wrap_secret(secret, success.encrypt_key)
-            assert await phone.ask(frames.ExchangeKey(wrapped)) == frames.Ok()
-            assert await phone.ask(frames.Subscribe(("@a",))) == frames.Ok()
-            await running.publish("@a", "pushed")
-            message = await told(phone)
-            (listed,) = await backlog(phone)
-            assert message.content != listed.content, "sealed anew each time"
-            for sealed in (message, listed):
-                assert b"pushed" not in sealed.content
-                assert crypto.open_content(sealed.content, sealed.msg_id, secret) == b"pushed"
-
-    run(work())
+            assert [each.content for each in running.waiting("phone")] == [b"secret"], "it waits"
 
 
-def test_no_push_in_clear_where_a_key_is_required(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path, comet={"require_key": True}) as running:
-            await running.gateway.state.topics.subscribe("phone", "@a")
-            async with await Phone.call(caller(running), "phone") as phone:
-                await running.publish("@a", "secret")
-                assert await phone.ask(frames.Heartbeat()) == frames.Ok()
-                assert [each.content for each in running.waiting("phone")] == [b"secret"], "it waits"
-
-    run(work())
+async def test_error_5_when_no_login_comes(tmp_path: Path) -> None:
+    async with gateway(tmp_path, comet={"login_s": 0.05}) as running:
+        async with await Phone.call(caller(running)) as phone:
+            assert await phone.error() == 5
+            assert await phone.hear() is None
+        (row,) = await running.recorded("close")
+        assert row["note"]["reason"] == "login_timeout"
 
 
-def test_error_5_when_no_login_comes(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path, comet={"login_s": 0.05}) as running:
-            async with await Phone.call(caller(running)) as phone:
-                assert await phone.error() == 5
-                assert await phone.hear() is None
-            (row,) = await running.recorded("close")
-            assert row["note"]["reason"] == "login_timeout"
-
-    run(work())
-
-
-def test_error_6_for_too_many_open_requests(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:
-            asked = COMET_REQUESTS_OPEN_MAX + 3
-            (connection,) = running.gateway.connections.values()
-            with closing(sqlite3.connect(tmp_path / "data" / "state.db")) as other:
-                other.execute("BEGIN IMMEDIATE")  # nothing is durable, so nothing is answered
-                phone.say(*[frames.Subscribe((f"@{number}",)) for number in range(asked)])
-                await until(lambda: connection.frames_in > asked and not connection.has_more)
-            heard = [await phone.hear() for _ in range(asked)]
-            assert heard[:COMET_REQUESTS_OPEN_MAX] == [frames.Ok()] * COMET_REQUESTS_OPEN_MAX
-            assert [getattr(frame, "code", None) for frame in heard[COMET_REQUESTS_OPEN_MAX:]] == [6] * 3
-            assert await phone.ask(frames.Subscribe(("@later",))) == frames.Ok()
-
-    run(work())
+async def test_error_6_for_too_many_open_requests(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running, await Phone.call(caller(running), "phone") as phone:
+        asked = COMET_REQUESTS_OPEN_MAX + 3
+        (connection,) = running.gateway.connections.values()
+        with closing(sqlite3.connect(tmp_path / "data" / "state.db")) as other:
+            other.execute("BEGIN IMMEDIATE")  # nothing is durable, so nothing is answered
+            phone.say(*[frames.Subscribe((f"@{number}",)) for number in range(asked)])
+            await until(lambda: connection.frames_in > asked and not connection.has_more)
+        heard = [await phone.hear() for _ in range(asked)]
+        assert heard[:COMET_REQUESTS_OPEN_MAX] == [frames.Ok()] * COMET_REQUESTS_OPEN_MAX
+        assert [getattr(frame, "code", None) for frame in heard[COMET_REQUESTS_OPEN_MAX:]] == [6] * 3
+        assert await phone.ask(frames.Subscribe(("@later",))) == frames.Ok()
 
 
-def test_error_6_for_too_much_before_the_login_is_decided(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_gateway(tmp_path, "comet") as running:
-            await running.add_identity("phone", "right", at_once=False)
-            async with await Phone.call(caller(running)) as phone:
-                phone.say(frames.Auth("phone", "right"), *[frames.Heartbeat()] * (COMET_HELD_FRAMES_MAX + 1))
-                assert await phone.error() == 6
-                assert await phone.hear() is None
-            async with await Phone.call(caller(running)) as phone:
-                phone.say(frames.Auth("phone", "right"), frames.Subscribe(("@a",)), frames.GetTopicList())
-                assert isinstance(await phone.hear(), frames.AuthSuccess)
-                assert await phone.hear() == frames.Ok(), "what came while the login was checked is served after it"
-                assert await phone.hear() == frames.TopicList(("@a",))
-
-    run(work())
+async def test_error_6_for_too_much_before_the_login_is_decided(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "comet") as running:
+        await running.add_identity("phone", "right", at_once=False)
+        async with await Phone.call(caller(running)) as phone:
+            phone.say(frames.Auth("phone", "right"), *[frames.Heartbeat()] * (COMET_HELD_FRAMES_MAX + 1))
+            assert await phone.error() == 6
+            assert await phone.hear() is None
+        async with await Phone.call(caller(running)) as phone:
+            phone.say(frames.Auth("phone", "right"), frames.Subscribe(("@a",)), frames.GetTopicList())
+            assert isinstance(await phone.hear(), frames.AuthSuccess)
+            assert await phone.hear() == frames.Ok(), "what came while the login was checked is served after it"
+            assert await phone.hear() == frames.TopicList(("@a",))

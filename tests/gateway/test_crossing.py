@@ -9,7 +9,6 @@ import base64
 import json
 import os
 import re
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from wirelake.clients.apostol import ApostolDevice, DeviceError, DeviceRequest
 from wirelake.clients.comet import CometClient
 from wirelake.clients.esnp import EsnpClient
 from wirelake.clients.service import ServiceClient
-from wirelake.clients.serving import Packets, ServiceError, ServiceRequest
+from wirelake.clients.serving import AnswerPackets, ServiceError, ServiceRequest
 from wirelake.clients.sisnet import SisnetClient
 from wirelake.errors import TranslationError
 from wirelake.message import Kind, Message, Op, Operation, Topic, control
@@ -40,14 +39,6 @@ CONTENTS = {
 END = b"that was all"
 SERVICE = "magline/17"  # a name that magline can ask for too
 TITLES = {"http": "HTTP"}
-
-
-def run(folder: Path, test: Callable[[Calling], Awaitable[None]], **options: Any) -> None:
-    async def whole() -> None:
-        async with calling(folder, *DOORS, identities=IDENTITIES, **options) as caller:
-            await test(caller)
-
-    asyncio.run(whole())
 
 
 # The page
@@ -100,8 +91,8 @@ async def crossed(peers: Peers, publisher: str, topic: str) -> dict[str, str]:
     return found
 
 
-def test_every_publisher_reaches_every_subscriber(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_every_publisher_reaches_every_subscriber(tmp_path: Path) -> None:
+    async with calling(tmp_path, *DOORS, identities=IDENTITIES, devices=[("m1", 0, None)]) as caller:
         rows: dict[str, list[str]] = {}
         async with connected(caller) as peers:
             for kind, prefix in (("durable", "@"), ("live", "")):
@@ -122,8 +113,6 @@ def test_every_publisher_reaches_every_subscriber(tmp_path: Path) -> None:
             f"- comet publishes nothing: {said}.\n"
         )
         publish_on_page("topics", table("published by", list(NAMES), rows) + notes)
-
-    run(tmp_path, test, devices=[("m1", 0, None)])
 
 
 async def by_device(caller: Calling, peers: Peers) -> list[str]:
@@ -146,20 +135,18 @@ async def by_device(caller: Calling, peers: Peers) -> list[str]:
     return found
 
 
-def test_a_phone_follows_a_meter(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
-        async with (
-            CometClient(HOST, caller.port("comet"), "comet", TOKEN, secret_bytes=32) as phone,
-            ApostolDevice(HOST, caller.port("apostol"), "m1", 0, bytes(16)) as meter,
-        ):
-            await phone.subscribe("@devices/m1")
-            await meter.status(1, tariff=2)
-            await meter.readings({1: 230.5, 2: 4711})
-            told = [json.loads((await phone.next_notification(WAIT_S)).content) for _ in range(2)]
-            assert told[0]["status"]["tariff"] == 2
-            assert [each["value"] for each in told[1]["readings"]] == [230.5, 4711]
-
-    run(tmp_path, test, devices=[("m1", 0, bytes(16))])
+async def test_a_phone_follows_a_meter(tmp_path: Path) -> None:
+    async with (
+        calling(tmp_path, *DOORS, identities=IDENTITIES, devices=[("m1", 0, bytes(16))]) as caller,
+        CometClient(HOST, caller.port("comet"), "comet", TOKEN, secret_bytes=32) as phone,
+        ApostolDevice(HOST, caller.port("apostol"), "m1", 0, bytes(16)) as meter,
+    ):
+        await phone.subscribe("@devices/m1")
+        await meter.status(1, tariff=2)
+        await meter.readings({1: 230.5, 2: 4711})
+        told = [json.loads((await phone.next_notification(WAIT_S)).content) for _ in range(2)]
+        assert told[0]["status"]["tariff"] == 2
+        assert [each["value"] for each in told[1]["readings"]] == [230.5, 4711]
 
 
 # Services
@@ -177,7 +164,7 @@ async def answer(request: ServiceRequest) -> Any:
         case b"nothing":
             return None
         case b"parts":
-            return Packets([b"one", b"two"])
+            return AnswerPackets([b"one", b"two"])
         case b"error":
             raise ServiceError("no luck")
         case b"silence" | b"leave":
@@ -220,14 +207,14 @@ async def answers(caller: Calling, provider: ServiceClient) -> dict[str, list[st
     return rows
 
 
-def test_every_asker_and_every_provider(tmp_path: Path) -> None:
+async def test_every_asker_and_every_provider(tmp_path: Path) -> None:
     seen: list[ServiceRequest] = []
 
     async def handler(request: ServiceRequest) -> Any:
         seen.append(request)
         return await answer(request)
 
-    async def test(caller: Calling) -> None:
+    async with calling(tmp_path, *DOORS, identities=IDENTITIES) as caller:
         await caller.add_identity("provider", TOKEN)
         async with askers(caller) as ask:
             columns = list(ask)
@@ -270,34 +257,30 @@ def test_every_asker_and_every_provider(tmp_path: Path) -> None:
         refusals.append(f"- HTTP provides none: {wrong.status_code}, {wrong.json()['error']['message']}.")
         publish_on_page("services", table("provider", columns, rows) + "\n" + "\n".join(refusals) + "\n")
 
-    run(tmp_path, test)
 
-
-def test_what_wants_no_answer_crosses_too(tmp_path: Path) -> None:
+async def test_what_wants_no_answer_crosses_too(tmp_path: Path) -> None:
     seen: asyncio.Queue[ServiceRequest] = asyncio.Queue()
 
     async def handler(request: ServiceRequest) -> Any:
         seen.put_nowait(request)
         return "nobody waits for this"
 
-    async def test(caller: Calling) -> None:
-        async with (
-            SisnetClient(f"ws://{HOST}:{caller.port('sisnet')}", "sisnet", TOKEN) as provider,
-            EsnpClient(HOST, caller.port("esnp"), "esnp", TOKEN) as teller,
-        ):
-            await provider.register("notes", handler)
-            await teller.tell("notes/add", {"a": 1})
-            async with asyncio.timeout(WAIT_S):
-                assert await seen.get() == ServiceRequest("notes", "add", {"a": 1})
-            assert await teller.ask("notes/add") == "nobody waits for this", "and both connections go on"
-
-    run(tmp_path, test)
+    async with (
+        calling(tmp_path, *DOORS, identities=IDENTITIES) as caller,
+        SisnetClient(f"ws://{HOST}:{caller.port('sisnet')}", "sisnet", TOKEN) as provider,
+        EsnpClient(HOST, caller.port("esnp"), "esnp", TOKEN) as teller,
+    ):
+        await provider.register("notes", handler)
+        await teller.tell("notes/add", {"a": 1})
+        async with asyncio.timeout(WAIT_S):
+            assert await seen.get() == ServiceRequest("notes", "add", {"a": 1})
+        assert await teller.ask("notes/add") == "nobody waits for this", "and both connections go on"
 
 
 # Devices
 
 
-def test_a_device_is_asked_by_every_door(tmp_path: Path) -> None:
+async def test_a_device_is_asked_by_every_door(tmp_path: Path) -> None:
     async def handle(request: DeviceRequest) -> Any:
         if request.data == b"\x01":
             raise DeviceError(4)
@@ -305,7 +288,7 @@ def test_a_device_is_asked_by_every_door(tmp_path: Path) -> None:
             await asyncio.Event().wait()
         return request.data[::-1]
 
-    async def test(caller: Calling) -> None:
+    async with calling(tmp_path, *DOORS, identities=IDENTITIES, devices=[("m1", 0, None), ("m2", 0, None)]) as caller:
         rows: dict[str, list[str]] = {}
         async with (
             ApostolDevice(HOST, caller.port("apostol"), "m1", handler=handle, transport="tcp") as device,
@@ -327,8 +310,6 @@ def test_a_device_is_asked_by_every_door(tmp_path: Path) -> None:
         assert [cell.split()[0] for cell in rows["it does not answer in time"]] == ["ERROR", "ans", "ERR", "504"]
         assert rows["it does not answer in time"][2] == "ERR 8"
         publish_on_page("devices", table("device", columns, rows))
-
-    run(tmp_path, test, devices=[("m1", 0, None), ("m2", 0, None)])
 
 
 def _timeless(said: str) -> str:

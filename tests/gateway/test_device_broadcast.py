@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from gateway.http.calling import BOB, Calling, run
+from gateway.http.calling import BOB, calling
 from gateway.running import HOST, Running, running_gateway, until
 from gateway.wire import Meter, StreamMeter, report
 from wirelake.clients.esnp import EsnpClient
 from wirelake.errors import AnswerError
-from wirelake.gateway import device_broadcast
+from wirelake.gateway.devices import broadcast as device_broadcast
 from wirelake.protocols.apostol.opcodes import SEALED
 
 BOTH = pytest.mark.parametrize("kind", [Meter, StreamMeter])
@@ -51,100 +51,88 @@ def published(running: Running) -> list[tuple[str, dict[str, Any]]]:
 
 
 @BOTH
-def test_a_device_broadcasts(tmp_path: Path, kind: type[Meter]) -> None:
-    async def work() -> None:
-        async with (
-            gateway(tmp_path, "esnp", identities=[BOB]) as running,
-            await kind.call(running.port("apostol")) as meter,
-            EsnpClient(HOST, running.port("esnp"), *BOB) as follower,
-        ):
-            await follower.subscribe("@devices/*")
-            assert await sent(meter, STATUS) == STATUS_RECEIPT
-            assert await sent(meter, TO_ALL) == TO_ALL_RECEIPT
-            assert await sent(meter, TO_ALL) == TO_ALL_RECEIPT, "the receipt may have been lost"
-            assert await sent(meter, LAST_PART) == LAST_RECEIPT
-            assert await sent(meter, FIRST_PART) == FIRST_RECEIPT
-            status = {"state": 0, "tariff": 4, "configured_at": 0, "time_sync": 2, "synced_at": 1577866140}
-            told = {"command_type": 1, "error": 0, "device_time": 1577866150, "status": status}
-            to_all = {**told, "serial": "1234", "broadcast": True}
-            notes = [await follower.next_notification(10) for _ in range(2)]
-            assert json.loads(notes[0].content) == to_all
-            assert [note.topic for note in notes] == ["@devices/*"] * 2
-            assert [(topic, said.get("broadcast")) for topic, said in published(running)] == [
-                ("@devices/1234", None),
-                ("@devices/1234", True),
-                ("@devices/*", True),
-                ("@devices/1234", True),
-                ("@devices/*", True),
-            ]
-            assert published(running)[1][1] == to_all
-            rows = running.records("frame", direction="in", protocol="apostol")
-            assert [row["identity"] for row in rows] == ["1234"] * 5, "every packet is in the log, with its device"
-            assert rows[1]["frame"] == bytes.fromhex(TO_ALL)
-
-    asyncio.run(work())
+async def test_a_device_broadcasts(tmp_path: Path, kind: type[Meter]) -> None:
+    async with (
+        gateway(tmp_path, "esnp", identities=[BOB]) as running,
+        await kind.call(running.port("apostol")) as meter,
+        EsnpClient(HOST, running.port("esnp"), *BOB) as follower,
+    ):
+        await follower.subscribe("@devices/*")
+        assert await sent(meter, STATUS) == STATUS_RECEIPT
+        assert await sent(meter, TO_ALL) == TO_ALL_RECEIPT
+        assert await sent(meter, TO_ALL) == TO_ALL_RECEIPT, "the receipt may have been lost"
+        assert await sent(meter, LAST_PART) == LAST_RECEIPT
+        assert await sent(meter, FIRST_PART) == FIRST_RECEIPT
+        status = {"state": 0, "tariff": 4, "configured_at": 0, "time_sync": 2, "synced_at": 1577866140}
+        told = {"command_type": 1, "error": 0, "device_time": 1577866150, "status": status}
+        to_all = {**told, "serial": "1234", "broadcast": True}
+        notes = [await follower.next_notification(10) for _ in range(2)]
+        assert json.loads(notes[0].content) == to_all
+        assert [note.topic for note in notes] == ["@devices/*"] * 2
+        assert [(topic, said.get("broadcast")) for topic, said in published(running)] == [
+            ("@devices/1234", None),
+            ("@devices/1234", True),
+            ("@devices/*", True),
+            ("@devices/1234", True),
+            ("@devices/*", True),
+        ]
+        assert published(running)[1][1] == to_all
+        rows = running.records("frame", direction="in", protocol="apostol")
+        assert [row["identity"] for row in rows] == ["1234"] * 5, "every packet is in the log, with its device"
+        assert rows[1]["frame"] == bytes.fromhex(TO_ALL)
 
 
 @pytest.mark.parametrize("is_open", [False, True])
 @BOTH
-def test_a_broadcast_from_where_no_device_was_heard_is_refused(
+async def test_a_broadcast_from_where_no_device_was_heard_is_refused(
     tmp_path: Path, kind: type[Meter], is_open: bool
 ) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path, apostol={"open": is_open}) as running:
-            port = running.port("apostol")
-            async with await Meter.call(port) as known, await kind.call(port) as stranger:
-                await sent(known, STATUS)
-                stranger.send(bytes.fromhex(TO_ALL))
-                assert await stranger.silent()
-                assert await sent(known, TO_ALL) == TO_ALL_RECEIPT
-            assert running.gateway.counters.refused["apostol", "unknown_device"] == 1
-            (refused,) = running.records("refuse")
-            assert (refused["note"], refused["frame"]) == ({"reason": "unknown_device"}, bytes.fromhex(TO_ALL))
-            assert [topic for topic, _ in published(running)] == ["@devices/1234"] * 2 + ["@devices/*"]
-
-    asyncio.run(work())
+    async with gateway(tmp_path, apostol={"open": is_open}) as running:
+        port = running.port("apostol")
+        async with await Meter.call(port) as known, await kind.call(port) as stranger:
+            await sent(known, STATUS)
+            stranger.send(bytes.fromhex(TO_ALL))
+            assert await stranger.silent()
+            assert await sent(known, TO_ALL) == TO_ALL_RECEIPT
+        assert running.gateway.counters.refused["apostol", "unknown_device"] == 1
+        (refused,) = running.records("refuse")
+        assert (refused["note"], refused["frame"]) == ({"reason": "unknown_device"}, bytes.fromhex(TO_ALL))
+        assert [topic for topic, _ in published(running)] == ["@devices/1234"] * 2 + ["@devices/*"]
 
 
-def test_a_broadcast_is_that_of_the_device_last_heard_there(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path, devices=[METER, ("m2", 0, None)]) as running:
-            port = running.port("apostol")
-            async with await StreamMeter.call(port) as both, await Meter.call(port) as elsewhere:
-                await sent(both, STATUS)
-                await sent(both, report("m2", 1, b"x")[0].hex())
-                await sent(both, TO_ALL)
-                assert [said["serial"] for topic, said in published(running) if topic == "@devices/*"] == ["m2"]
-                await sent(elsewhere, report("m2", 2, b"y")[0].hex())
-                both.send(bytes.fromhex(FIRST_PART))
-                assert await both.silent(), "m2 went away from there"
-                assert await sent(both, STATUS) == STATUS_RECEIPT
-                assert await sent(both, FIRST_PART) == FIRST_RECEIPT
-            await until(lambda: not running.gateway.devices.streams)
-            assert [key for key in running.gateway.devices._by_origin if key[1]] == []
-            for peer in list(running.gateway.devices.peers.values()):
-                peer.tick(peer.heard_s + 4000)
-            assert running.gateway.devices._by_origin == {}
-
-    asyncio.run(work())
+async def test_a_broadcast_is_that_of_the_device_last_heard_there(tmp_path: Path) -> None:
+    async with gateway(tmp_path, devices=[METER, ("m2", 0, None)]) as running:
+        port = running.port("apostol")
+        async with await StreamMeter.call(port) as both, await Meter.call(port) as elsewhere:
+            await sent(both, STATUS)
+            await sent(both, report("m2", 1, b"x")[0].hex())
+            await sent(both, TO_ALL)
+            assert [said["serial"] for topic, said in published(running) if topic == "@devices/*"] == ["m2"]
+            await sent(elsewhere, report("m2", 2, b"y")[0].hex())
+            both.send(bytes.fromhex(FIRST_PART))
+            assert await both.silent(), "m2 went away from there"
+            assert await sent(both, STATUS) == STATUS_RECEIPT
+            assert await sent(both, FIRST_PART) == FIRST_RECEIPT
+        await until(lambda: not running.gateway.devices.streams)
+        assert [key for key in running.gateway.devices._by_origin if key[1]] == []
+        for peer in list(running.gateway.devices.peers.values()):
+            peer.tick(peer.last_received_s + 4000)
+        assert running.gateway.devices._by_origin == {}
 
 
-def test_where_a_seal_is_required_a_broadcast_needs_one(tmp_path: Path) -> None:
-    async def work() -> None:
-        settings = {"devices": [("safe", 6, KEY)], "apostol": {"require_seal": True}}
-        async with gateway(tmp_path, **settings) as running, await Meter.call(running.port("apostol")) as meter:
-            (hello,) = report("safe", 1, b"x", params=SEALED, seal_with=(KEY, bytes(12)))
-            await sent(meter, hello.hex())
-            assert await sent(meter, TO_ALL) == TO_ALL_RECEIPT
-            sealed = {"params": SEALED, "device_type": 0xFF}
-            for nonce, key in ((1, bytes(16)), (2, KEY)):
-                (packet,) = report("", nonce, b"secret", seal_with=(key, bytes([nonce] * 12)), **sealed)
-                assert (await sent(meter, packet.hex()))[:14] == "08 01 44 ff 00"
-            assert [topic for topic, _ in published(running)] == ["@devices/safe"] * 2 + ["@devices/*"]
-            counts = running.gateway.counters.device_commands
-            assert counts == {("refused", "unsealed"): 1, ("refused", "bad_seal"): 1}
-
-    asyncio.run(work())
+async def test_where_a_seal_is_required_a_broadcast_needs_one(tmp_path: Path) -> None:
+    settings = {"devices": [("safe", 6, KEY)], "apostol": {"require_seal": True}}
+    async with gateway(tmp_path, **settings) as running, await Meter.call(running.port("apostol")) as meter:
+        (hello,) = report("safe", 1, b"x", params=SEALED, seal_with=(KEY, bytes(12)))
+        await sent(meter, hello.hex())
+        assert await sent(meter, TO_ALL) == TO_ALL_RECEIPT
+        sealed = {"params": SEALED, "device_type": 0xFF}
+        for nonce, key in ((1, bytes(16)), (2, KEY)):
+            (packet,) = report("", nonce, b"secret", seal_with=(key, bytes([nonce] * 12)), **sealed)
+            assert (await sent(meter, packet.hex()))[:14] == "08 01 44 ff 00"
+        assert [topic for topic, _ in published(running)] == ["@devices/safe"] * 2 + ["@devices/*"]
+        counts = running.gateway.counters.device_commands
+        assert counts == {("refused", "unsealed"): 1, ("refused", "bad_seal"): 1}
 
 
 # To all devices
@@ -175,8 +163,9 @@ async def asked(meter: Meter) -> str:
     return number
 
 
-def test_every_device_is_asked_and_all_answers_come_together(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_every_device_is_asked_and_all_answers_come_together(tmp_path: Path) -> None:
+    devices = [(serial, 0, None) for serial in ("d1", "d2", "d3", "d4", "away")]
+    async with calling(tmp_path, "apostol", identities=[BOB], devices=devices) as caller:
         port = caller.port("apostol")
         async with (
             await Meter.call(port) as udp,
@@ -223,12 +212,11 @@ def test_every_device_is_asked_and_all_answers_come_together(tmp_path: Path) -> 
             ],
         }
 
-    devices = [(serial, 0, None) for serial in ("d1", "d2", "d3", "d4", "away")]
-    run(tmp_path, test, "apostol", identities=[BOB], devices=devices)
 
-
-def test_a_broadcast_is_sent_again_until_its_receipt_or_its_end(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_broadcast_is_sent_again_until_its_receipt_or_its_end(tmp_path: Path) -> None:
+    settings = {"receipt_s": 0.1, "resends_max": 2}
+    devices = [("deaf", 0, None), ("good", 0, None)]
+    async with calling(tmp_path, "apostol", devices=devices, apostol=settings) as caller:
         port = caller.port("apostol")
         async with await Meter.call(port) as deaf, await Meter.call(port) as good:
             await known(deaf, "deaf")
@@ -246,71 +234,65 @@ def test_a_broadcast_is_sent_again_until_its_receipt_or_its_end(tmp_path: Path) 
         assert [each["serial"] for each in said["answers"]] == ["good"]
         assert said["unanswered"] == [{"serial": "deaf", "receipt": False, "reason": "no receipt after 2 repeats"}]
 
-    settings = {"receipt_s": 0.1, "resends_max": 2}
-    devices = [("deaf", 0, None), ("good", 0, None)]
-    run(tmp_path, test, "apostol", devices=devices, apostol=settings)
+
+async def test_the_service_broadcasts_for_every_protocol(tmp_path: Path) -> None:
+    async with (
+        gateway(tmp_path, "esnp", identities=[BOB], devices=[("d1", 0, None)]) as running,
+        await Meter.call(running.port("apostol")) as meter,
+        EsnpClient(HOST, running.port("esnp"), *BOB) as client,
+    ):
+        nobody = await client.ask("devices/command?o=*", {"type": 130})
+        assert (nobody["devices"], nobody["answered"]) == (1, 0)
+        assert nobody["unanswered"] == [{"serial": "d1", "receipt": False, "reason": "not heard from"}]
+        await known(meter, "d1")
+        commands: list[tuple[str, dict[str, Any]]] = [
+            ("devices/command?o=*", {"type": 130, "data": b"\x0a\x0b"}),
+            ("devices/command", {"serial": "*", "type": 130, "data": "0a0b"}),
+        ]
+        for address, value in commands:
+            answered = asyncio.create_task(client.ask(address, value))
+            number = await asked(meter)
+            meter.send(packet(f"01 0b 00 02 64 31 {number} 00 01 00 00 00 02 00 0c"))
+            assert (await meter.hear()).receipt
+            said = await answered
+            assert [(each["serial"], each["data"]) for each in said["answers"]] == [("d1", "0c")]
+            assert (said["devices"], said["receipts"], said["unanswered"]) == (1, 1, [])
+        bad: list[dict[str, Any]] = [{"type": 2}, {"type": 130, "data": "no hex"}, {"type": 130, "colour": 1}]
+        for value in bad:
+            with pytest.raises(AnswerError):
+                await client.ask("devices/command?o=*", value)
+        _, hops = await client.trace("devices/command?o=*", {"type": 130, "wait_ms": 1})
+        assert [hop.hop for hop in hops] == ["received", "routed to", "answered by"]
 
 
-def test_the_service_broadcasts_for_every_protocol(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with (
-            gateway(tmp_path, "esnp", identities=[BOB], devices=[("d1", 0, None)]) as running,
-            await Meter.call(running.port("apostol")) as meter,
-            EsnpClient(HOST, running.port("esnp"), *BOB) as client,
-        ):
-            nobody = await client.ask("devices/command?o=*", {"type": 130})
-            assert (nobody["devices"], nobody["answered"]) == (1, 0)
-            assert nobody["unanswered"] == [{"serial": "d1", "receipt": False, "reason": "not heard from"}]
-            await known(meter, "d1")
-            commands: list[tuple[str, dict[str, Any]]] = [
-                ("devices/command?o=*", {"type": 130, "data": b"\x0a\x0b"}),
-                ("devices/command", {"serial": "*", "type": 130, "data": "0a0b"}),
-            ]
-            for address, value in commands:
-                answered = asyncio.create_task(client.ask(address, value))
-                number = await asked(meter)
-                meter.send(packet(f"01 0b 00 02 64 31 {number} 00 01 00 00 00 02 00 0c"))
-                assert (await meter.hear()).receipt
-                said = await answered
-                assert [(each["serial"], each["data"]) for each in said["answers"]] == [("d1", "0c")]
-                assert (said["devices"], said["receipts"], said["unanswered"]) == (1, 1, [])
-            bad: list[dict[str, Any]] = [{"type": 2}, {"type": 130, "data": "no hex"}, {"type": 130, "colour": 1}]
-            for value in bad:
-                with pytest.raises(AnswerError):
-                    await client.ask("devices/command?o=*", value)
-            _, hops = await client.trace("devices/command?o=*", {"type": 130, "wait_ms": 1})
-            assert [hop.hop for hop in hops] == ["received", "routed to", "answered by"]
-
-    asyncio.run(work())
+async def test_a_device_that_goes_away_is_listed(tmp_path: Path) -> None:
+    async with (
+        calling(tmp_path, "apostol", devices=[("d1", 0, None)]) as caller,
+        await Meter.call(caller.port("apostol")) as meter,
+    ):
+        await known(meter, "d1")
+        body = {"type": 130, "data": "0a0b", "wait_ms": 20_000}
+        response = asyncio.create_task(caller.call("POST", ALL, body))
+        await asked(meter)
+        assert (await caller.call("DELETE", "/api/devices/d1")).status_code == 204
+        (lost,) = (await response).json()["unanswered"]
+        assert (lost["serial"], lost["receipt"]) == ("d1", False)
 
 
-def test_a_device_that_goes_away_is_listed(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
-        async with await Meter.call(caller.port("apostol")) as meter:
-            await known(meter, "d1")
-            body = {"type": 130, "data": "0a0b", "wait_ms": 20_000}
-            response = asyncio.create_task(caller.call("POST", ALL, body))
-            await asked(meter)
-            assert (await caller.call("DELETE", "/api/devices/d1")).status_code == 204
-            (lost,) = (await response).json()["unanswered"]
-            assert (lost["serial"], lost["receipt"]) == ("d1", False)
-
-    run(tmp_path, test, "apostol", devices=[("d1", 0, None)])
+async def test_a_device_that_was_not_heard_sealed_is_listed(tmp_path: Path) -> None:
+    async with (
+        calling(tmp_path, "apostol", devices=[("safe", 0, KEY)], apostol={"require_seal": True}) as caller,
+        await Meter.call(caller.port("apostol")) as meter,
+    ):
+        await known(meter, "safe")
+        (lost,) = (await caller.call("POST", ALL, {"type": 130})).json()["unanswered"]
+        assert (lost["serial"], lost["receipt"]) == ("safe", False)
+        assert "nothing sealed came" in lost["reason"]
 
 
-def test_a_device_that_was_not_heard_sealed_is_listed(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
-        async with await Meter.call(caller.port("apostol")) as meter:
-            await known(meter, "safe")
-            (lost,) = (await caller.call("POST", ALL, {"type": 130})).json()["unanswered"]
-            assert (lost["serial"], lost["receipt"]) == ("safe", False)
-            assert "nothing sealed came" in lost["reason"]
-
-    run(tmp_path, test, "apostol", devices=[("safe", 0, KEY)], apostol={"require_seal": True})
-
-
-def test_what_is_collected_has_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(caller: Calling) -> None:
+async def test_what_is_collected_has_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = [(f"{prefix}{number}", 0, None) for prefix, count in (("h", 3), ("a", 9)) for number in range(count)]
+    async with calling(tmp_path, "apostol", devices=devices) as caller:
         monkeypatch.setattr(device_broadcast, "BROADCAST_ANSWERS_BYTES_MAX", 150)
         monkeypatch.setattr(device_broadcast, "BROADCAST_UNANSWERED_BYTES_MAX", 150)
         async with await StreamMeter.call(caller.port("apostol")) as meter:
@@ -328,36 +310,29 @@ def test_what_is_collected_has_limits(tmp_path: Path, monkeypatch: pytest.Monkey
             monkeypatch.setattr(device_broadcast, "BROADCAST_DEVICES_MAX", 2)
             assert "3 were heard from" in await caller.refused(400, "bad_request", "POST", ALL, body)
 
-    devices = [(f"{prefix}{number}", 0, None) for prefix, count in (("h", 3), ("a", 9)) for number in range(count)]
-    run(tmp_path, test, "apostol", devices=devices)
+
+async def test_only_so_many_broadcasts_at_once_and_whoever_leaves_makes_room(tmp_path: Path) -> None:
+    async with (
+        calling(tmp_path, "apostol", "esnp", identities=[BOB], devices=[("d1", 0, None)]) as caller,
+        await Meter.call(caller.port("apostol")) as meter,
+        EsnpClient(HOST, caller.port("esnp"), *BOB) as client,
+    ):
+        await known(meter, "d1")
+        command = {"type": 130, "data": "0a0b", "wait_ms": 30_000}
+        waiting = [asyncio.create_task(client.ask("devices/command?o=*", command)) for _ in range(2)]
+        for _ in waiting:
+            await asked(meter)
+        await caller.refused(429, "busy", "POST", ALL, {"type": 130})
+        await client.close()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await until(lambda: caller.gateway.broker.services.open == 0)
+        assert (await caller.call("POST", ALL, {"type": 131, "wait_ms": 1})).status_code == 200
 
 
-def test_only_so_many_broadcasts_at_once_and_whoever_leaves_makes_room(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
-        async with (
-            await Meter.call(caller.port("apostol")) as meter,
-            EsnpClient(HOST, caller.port("esnp"), *BOB) as client,
-        ):
-            await known(meter, "d1")
-            command = {"type": 130, "data": "0a0b", "wait_ms": 30_000}
-            waiting = [asyncio.create_task(client.ask("devices/command?o=*", command)) for _ in range(2)]
-            for _ in waiting:
-                await asked(meter)
-            await caller.refused(429, "busy", "POST", ALL, {"type": 130})
-            await client.close()
-            await asyncio.gather(*waiting, return_exceptions=True)
-            await until(lambda: caller.gateway.broker.services.open == 0)
-            assert (await caller.call("POST", ALL, {"type": 131, "wait_ms": 1})).status_code == 200
-
-    run(tmp_path, test, "apostol", "esnp", identities=[BOB], devices=[("d1", 0, None)])
-
-
-def test_no_device_is_called_star(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_no_device_is_called_star(tmp_path: Path) -> None:
+    async with calling(tmp_path, "apostol", apostol={"open": True}) as caller:
         assert "'*'" in await caller.refused(400, "bad_request", "POST", "/api/devices", {"serial": "*"})
         async with await Meter.call(caller.port("apostol")) as meter:
             meter.send(report("*", 1, b"x")[0])
             assert await meter.silent()
         assert caller.gateway.counters.refused["apostol", "unknown_device"] == 1
-
-    run(tmp_path, test, "apostol", apostol={"open": True})

@@ -36,36 +36,30 @@ async def meter_and_asker(folder: Path) -> AsyncIterator[tuple[Running, EsnpClie
         yield running, client
 
 
-def test_the_serial_and_the_data_may_stand_in_several_places(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with meter_and_asker(tmp_path) as (_, client):
-            for address, value in (
-                ("devices/command?o=m1", {"type": 130, "data": "0a0b"}),
-                ("devices/command?o=m1", {"type": 130, "data": b"\x0a\x0b"}),
-                ("devices/command", {"serial": "m1", "type": 130, "payload": b"\x0a\x0b"}),
-            ):
-                said = await client.ask(address, value)
-                assert (said["serial"], said["type"], said["error"], said["data"]) == ("m1", 2, 0, "0b0a")
-            said = await client.ask("devices/command?o=m1", {"type": 0x84})
-            assert [(each["type"], each["value"]) for each in said["readings"]] == [(1, 230.5)]
-            assert "data" not in said
-
-    asyncio.run(work())
+async def test_the_serial_and_the_data_may_stand_in_several_places(tmp_path: Path) -> None:
+    async with meter_and_asker(tmp_path) as (_, client):
+        for address, value in (
+            ("devices/command?o=m1", {"type": 130, "data": "0a0b"}),
+            ("devices/command?o=m1", {"type": 130, "data": b"\x0a\x0b"}),
+            ("devices/command", {"serial": "m1", "type": 130, "payload": b"\x0a\x0b"}),
+        ):
+            said = await client.ask(address, value)
+            assert (said["serial"], said["type"], said["error"], said["data"]) == ("m1", 2, 0, "0b0a")
+        said = await client.ask("devices/command?o=m1", {"type": 0x84})
+        assert [(each["type"], each["value"]) for each in said["readings"]] == [(1, 230.5)]
+        assert "data" not in said
 
 
-def test_its_hops(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with meter_and_asker(tmp_path) as (_, client):
-            said, hops = await client.trace("devices/command?o=m1", {"type": 130})
-            assert said["data"] == ""
-            assert [(hop.hop, hop.node) for hop in hops] == [
-                ("received", "local"),
-                ("routed to", "local"),
-                ("routed to", "m1"),
-                ("answered by", "m1"),
-            ]
-
-    asyncio.run(work())
+async def test_its_hops(tmp_path: Path) -> None:
+    async with meter_and_asker(tmp_path) as (_, client):
+        said, hops = await client.trace("devices/command?o=m1", {"type": 130})
+        assert said["data"] == ""
+        assert [(hop.hop, hop.node) for hop in hops] == [
+            ("received", "local"),
+            ("routed to", "local"),
+            ("routed to", "m1"),
+            ("answered by", "m1"),
+        ]
 
 
 @pytest.mark.parametrize(
@@ -81,26 +75,20 @@ def test_its_hops(tmp_path: Path) -> None:
         ("devices/command?o=m1", {"type": 130, "data": b"wait", "wait_ms": 50}, "timeout"),
     ],
 )
-def test_what_goes_wrong_is_said(tmp_path: Path, address: str, value: dict[str, Any], words: str) -> None:
-    async def work() -> None:
-        async with meter_and_asker(tmp_path) as (_, client):
-            with pytest.raises(AnswerError, match=words):
-                await client.ask(address, value)
-            assert (await client.ask("devices/command?o=m1", {"type": 130}))["error"] == 0
-
-    asyncio.run(work())
+async def test_what_goes_wrong_is_said(tmp_path: Path, address: str, value: dict[str, Any], words: str) -> None:
+    async with meter_and_asker(tmp_path) as (_, client):
+        with pytest.raises(AnswerError, match=words):
+            await client.ask(address, value)
+        assert (await client.ask("devices/command?o=m1", {"type": 130}))["error"] == 0
 
 
-def test_who_asked_and_left_leaves_nothing_behind(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with meter_and_asker(tmp_path) as (running, client):
-            asked = asyncio.create_task(client.ask("devices/command?o=m1", {"type": 130, "data": b"wait"}))
-            await until(lambda: running.gateway.broker.services.open == 1)
-            for connection in list(running.gateway.connections.values()):
-                if connection.protocol == "esnp":
-                    connection.abort()
-            with pytest.raises(LostError):
-                await asked
-            await until(lambda: running.gateway.broker.services.open == 0)
-
-    asyncio.run(work())
+async def test_who_asked_and_left_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with meter_and_asker(tmp_path) as (running, client):
+        asked = asyncio.create_task(client.ask("devices/command?o=m1", {"type": 130, "data": b"wait"}))
+        await until(lambda: running.gateway.broker.services.open == 1)
+        for connection in list(running.gateway.connections.values()):
+            if connection.protocol == "esnp":
+                connection.abort()
+        with pytest.raises(LostError):
+            await asked
+        await until(lambda: running.gateway.broker.services.open == 0)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from gateway.running import HOST, Running, running_gateway, until
 from gateway.wire import packets_in, report
-from wirelake.gateway.device_door import Datagrams, Stream
-from wirelake.gateway.device_peer import Origin
-from wirelake.gateway.devices import Devices
+from wirelake.gateway.devices.listener import DeviceDatagrams, DeviceStream
+from wirelake.gateway.devices.peer import Origin
+from wirelake.gateway.devices.sessions import DeviceSessions
 from wirelake.protocols.apostol.frames import Packet
 from wirelake.protocols.apostol.opcodes import ANSWER, SEALED, ZIPPED
 
@@ -142,7 +142,7 @@ def outcome(running: Running, wire: Wire) -> dict[str, Any]:
 
 async def streamed(folder: Path, data: bytes, cuts: list[int]) -> dict[str, Any]:
     async with running_gateway(folder, devices=DEVICES) as running:
-        wire, stream = Wire(), Stream(running.gateway.devices, running.gateway)
+        wire, stream = Wire(), DeviceStream(running.gateway.devices, running.gateway)
         stream.connection_made(wire)
         for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
             if not wire.closed:
@@ -172,7 +172,7 @@ def test_a_stream_skimmed_or_read_one_by_one_has_the_same_outcome(
 
 async def sent_as_datagrams(folder: Path, turns: list[list[bytes]]) -> dict[str, Any]:
     async with running_gateway(folder, devices=DEVICES) as running:
-        wire, datagrams = Wire(), Datagrams(running.gateway.devices)
+        wire, datagrams = Wire(), DeviceDatagrams(running.gateway.devices)
         datagrams.connection_made(wire)
         for turn in turns:
             for number, data in enumerate(turn):
@@ -211,72 +211,62 @@ def assert_same(run: Any) -> None:
     for one_by_one in (True, False):
         with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
             if one_by_one:
-                patch.setattr(Devices, "skim", lambda *_args: 0)
+                patch.setattr(DeviceSessions, "skim", lambda *_args: 0)
             outcomes.append(asyncio.run(run(Path(folder))))
     assert outcomes[0] == outcomes[1]
 
 
-def test_reports_are_skimmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reports_are_skimmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the tests above compare nothing: after the first one of a device, its reports are not read one by one."""
+    async with running_gateway(tmp_path, devices=DEVICES) as running:
+        read: list[bytes] = []
+        devices = running.gateway.devices
+        receive = devices.receive
 
-    async def story() -> None:
-        async with running_gateway(tmp_path, devices=DEVICES) as running:
-            read: list[bytes] = []
-            devices = running.gateway.devices
-            receive = devices.receive
+        def reading(raw: bytes, packet: Packet, origin: Origin) -> None:
+            read.append(raw)
+            receive(raw, packet, origin)
 
-            def reading(raw: bytes, packet: Packet, origin: Origin) -> None:
-                read.append(raw)
-                receive(raw, packet, origin)
-
-            monkeypatch.setattr(devices, "receive", reading)
-            wire, stream = Wire(), Stream(devices, running.gateway)
-            stream.connection_made(wire)
-            sent = [report(serial, number, b"x")[0] for number in range(100) for serial in ("m1", "meter-2")]
-            stream.data_received(b"".join(sent))
-            await settled(running)
-            assert read == sent[:2]
-            assert len(packets_in(b"".join(wire.written))) == 200
-            # One write for each block of the log that held some of them: how many those are is the disk's affair.
-            assert len(wire.written) <= len(sent) // 10, "many receipts go together"
-
-    asyncio.run(story())
+        monkeypatch.setattr(devices, "receive", reading)
+        wire, stream = Wire(), DeviceStream(devices, running.gateway)
+        stream.connection_made(wire)
+        sent = [report(serial, number, b"x")[0] for number in range(100) for serial in ("m1", "meter-2")]
+        stream.data_received(b"".join(sent))
+        await settled(running)
+        assert read == sent[:2]
+        assert len(packets_in(b"".join(wire.written))) == 200
+        # One write for each block of the log that held some of them: how many those are is the disk's affair.
+        assert len(wire.written) <= len(sent) // 10, "many receipts go together"
 
 
-def test_a_stream_is_read_for_no_more_than_its_turn(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, devices=DEVICES, broker={"devices_topic": ""}) as running:
-            wire, stream = Wire(), Stream(running.gateway.devices, running.gateway)
-            stream.connection_made(wire)
-            stream.data_received(b"".join([report("m1", number % 256, b"x")[0] for number in range(50_000)]))
-            heard = running.gateway.counters.frames_in["apostol"]
-            assert 0 < heard < 5_000
-            assert not wire.reading
-            await until(lambda: running.gateway.counters.frames_in["apostol"] == 50_000)
-            await settled(running)
-            assert len(packets_in(b"".join(wire.written))) == 50_000
-            assert wire.reading
-
-    asyncio.run(story())
+async def test_a_stream_is_read_for_no_more_than_its_turn(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, devices=DEVICES, broker={"devices_topic": ""}) as running:
+        wire, stream = Wire(), DeviceStream(running.gateway.devices, running.gateway)
+        stream.connection_made(wire)
+        stream.data_received(b"".join([report("m1", number % 256, b"x")[0] for number in range(50_000)]))
+        heard = running.gateway.counters.frames_in["apostol"]
+        assert 0 < heard < 5_000
+        assert not wire.reading
+        await until(lambda: running.gateway.counters.frames_in["apostol"] == 50_000)
+        await settled(running)
+        assert len(packets_in(b"".join(wire.written))) == 50_000
+        assert wire.reading
 
 
-def test_a_stream_that_is_too_fast_is_read_later(tmp_path: Path) -> None:
-    async def story() -> None:
-        limits = {"frames_per_second": 5}
-        async with running_gateway(tmp_path, devices=DEVICES, limits=limits) as running:
-            gateway = running.gateway
-            clock, now_s = gateway.now_s, gateway.now_s()
-            gateway.now_s = lambda: now_s  # the time between the two reads is none
-            wire, stream = Wire(), Stream(gateway.devices, gateway)
-            stream.connection_made(wire)
-            sent = [report("m1", number, b"x")[0] for number in range(6)]
-            stream.data_received(b"".join(sent[:5]))
-            assert wire.is_reading(), "a second's worth at once"
-            stream.data_received(sent[5])
-            assert not wire.is_reading()
-            gateway.now_s = clock
-            await until(lambda: wire.reading)
-            await settled(running)
-            assert len(packets_in(b"".join(wire.written))) == 6
-
-    asyncio.run(story())
+async def test_a_stream_that_is_too_fast_is_read_later(tmp_path: Path) -> None:
+    limits = {"frames_per_second": 5}
+    async with running_gateway(tmp_path, devices=DEVICES, limits=limits) as running:
+        gateway = running.gateway
+        clock, now_s = gateway.now_s, gateway.now_s()
+        gateway.now_s = lambda: now_s  # the time between the two reads is none
+        wire, stream = Wire(), DeviceStream(gateway.devices, gateway)
+        stream.connection_made(wire)
+        sent = [report("m1", number, b"x")[0] for number in range(6)]
+        stream.data_received(b"".join(sent[:5]))
+        assert wire.is_reading(), "a second's worth at once"
+        stream.data_received(sent[5])
+        assert not wire.is_reading()
+        gateway.now_s = clock
+        await until(lambda: wire.reading)
+        await settled(running)
+        assert len(packets_in(b"".join(wire.written))) == 6

@@ -112,82 +112,75 @@ async def devices_are_known(running: Running, fleet: Fleet) -> None:
 
 @every_way
 @every_shape
-def test_nothing_that_got_a_receipt_is_missing_when_the_state_was_full(
+async def test_nothing_that_got_a_receipt_is_missing_when_the_state_was_full(
     tmp_path: Path, carrier: type[Meter], shape: str
 ) -> None:
-    async def story() -> None:
-        devices = [(serial, 0, None) for serial in SERIALS]
-        async with (
-            running_gateway(tmp_path, "apostol", devices=devices) as running,
-            await carrier.call(running.port("apostol")) as meter,
-        ):
-            fleet = Fleet(meter)
-            hearing = asyncio.create_task(fleet.hear())
-            await devices_are_known(running, fleet)
-            await running.gateway.state.barrier()
-            fill(running)
-            sent = commands(shape, range(1, REPORTS + 1))
-            await fleet.send([raw for wires in sent.values() for raw in wires])
-            errors = running.gateway.counters.errors
-            await until(lambda: running.gateway.state.writer.error is not None)
-            before = errors["apostol", "not_published"]
-            await fleet.repeat()
-            await until(lambda: errors["apostol", "not_published"] > before)
-            await asyncio.sleep(0.3)  # for receipts that should not come
-            packets = {command: len(wires) for command, wires in sent.items()}
-            early = fleet.answered(packets)
-            assert early <= published(running).keys(), "a receipt for what is not published"
-            assert len(early) < len(sent)
-            make_room(running)
-            async with asyncio.timeout(60):
-                while len(fleet.answered(packets)) < len(sent):
-                    await fleet.repeat()
-                    await asyncio.sleep(0.3)
-            assert all(count == 1 for count in published(running).values()), "published once"
-            assert published(running).keys() == sent.keys() | {(serial, 0) for serial in SERIALS}
-            hearing.cancel()
-
-    asyncio.run(story())
+    devices = [(serial, 0, None) for serial in SERIALS]
+    async with (
+        running_gateway(tmp_path, "apostol", devices=devices) as running,
+        await carrier.call(running.port("apostol")) as meter,
+    ):
+        fleet = Fleet(meter)
+        hearing = asyncio.create_task(fleet.hear())
+        await devices_are_known(running, fleet)
+        await running.gateway.state.barrier()
+        fill(running)
+        sent = commands(shape, range(1, REPORTS + 1))
+        await fleet.send([raw for wires in sent.values() for raw in wires])
+        errors = running.gateway.counters.errors
+        await until(lambda: running.gateway.state.writer.error is not None)
+        before = errors["apostol", "not_published"]
+        await fleet.repeat()
+        await until(lambda: errors["apostol", "not_published"] > before)
+        await asyncio.sleep(0.3)  # for receipts that should not come
+        packets = {command: len(wires) for command, wires in sent.items()}
+        early = fleet.answered(packets)
+        assert early <= published(running).keys(), "a receipt for what is not published"
+        assert len(early) < len(sent)
+        make_room(running)
+        async with asyncio.timeout(60):
+            while len(fleet.answered(packets)) < len(sent):
+                await fleet.repeat()
+                await asyncio.sleep(0.3)
+        assert all(count == 1 for count in published(running).values()), "published once"
+        assert published(running).keys() == sent.keys() | {(serial, 0) for serial in SERIALS}
+        hearing.cancel()
 
 
 @every_way
 @every_shape
-def test_a_repeat_gets_no_receipt_before_the_first_is_published(
+async def test_a_repeat_gets_no_receipt_before_the_first_is_published(
     tmp_path: Path, carrier: type[Meter], shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The state takes its time, and then fails: neither the first nor its repeat may be answered."""
-
-    async def story() -> None:
-        devices = [(serial, 0, None) for serial in SERIALS]
-        async with (
-            running_gateway(tmp_path, "apostol", devices=devices) as running,
-            await carrier.call(running.port("apostol")) as meter,
-        ):
-            fleet = Fleet(meter)
-            hearing = asyncio.create_task(fleet.hear())
-            await devices_are_known(running, fleet)
-            fail = block_writer(running, monkeypatch)
-            sent = commands(shape, range(1, 4))
-            packets = {command: len(wires) for command, wires in sent.items()}
-            await fleet.send([raw for wires in sent.values() for raw in wires])
-            await frames_recorded(running, len(SERIALS) + sum(packets.values()))
-            await fleet.repeat()
-            await asyncio.sleep(0.3)
-            assert not fleet.answered(packets)
-            fail()
-            await until(lambda: running.gateway.state.writer.error is None)
-            await asyncio.sleep(0.1)
-            assert not fleet.answered(packets)
-            assert len(published(running)) == len(SERIALS)
-            async with asyncio.timeout(60):
-                while len(fleet.answered(packets)) < len(sent):
-                    await fleet.repeat()
-                    await asyncio.sleep(0.3)
-            assert all(count == 1 for count in published(running).values()), "published once"
-            assert published(running).keys() >= sent.keys()
-            hearing.cancel()
-
-    asyncio.run(story())
+    devices = [(serial, 0, None) for serial in SERIALS]
+    async with (
+        running_gateway(tmp_path, "apostol", devices=devices) as running,
+        await carrier.call(running.port("apostol")) as meter,
+    ):
+        fleet = Fleet(meter)
+        hearing = asyncio.create_task(fleet.hear())
+        await devices_are_known(running, fleet)
+        fail = block_writer(running, monkeypatch)
+        sent = commands(shape, range(1, 4))
+        packets = {command: len(wires) for command, wires in sent.items()}
+        await fleet.send([raw for wires in sent.values() for raw in wires])
+        await frames_recorded(running, len(SERIALS) + sum(packets.values()))
+        await fleet.repeat()
+        await asyncio.sleep(0.3)
+        assert not fleet.answered(packets)
+        fail()
+        await until(lambda: running.gateway.state.writer.error is None)
+        await asyncio.sleep(0.1)
+        assert not fleet.answered(packets)
+        assert len(published(running)) == len(SERIALS)
+        async with asyncio.timeout(60):
+            while len(fleet.answered(packets)) < len(sent):
+                await fleet.repeat()
+                await asyncio.sleep(0.3)
+        assert all(count == 1 for count in published(running).values()), "published once"
+        assert published(running).keys() >= sent.keys()
+        hearing.cancel()
 
 
 def block_writer(running: Running, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:

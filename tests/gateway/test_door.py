@@ -30,26 +30,26 @@ async def closed(folder: Path, door: str, said: bytes, **settings: Any) -> tuple
 
 
 @pytest.mark.parametrize("door", SECTIONS)
-def test_no_login_in_time(tmp_path: Path, door: str) -> None:
-    why, _ = asyncio.run(closed(tmp_path, door, b"", **{SECTIONS[door]: {"login_s": 0.05}}))
+async def test_no_login_in_time(tmp_path: Path, door: str) -> None:
+    why, _ = await closed(tmp_path, door, b"", **{SECTIONS[door]: {"login_s": 0.05}})
     assert why == "login_timeout"
 
 
 @pytest.mark.parametrize("door", SECTIONS)
-def test_silence(tmp_path: Path, door: str) -> None:
-    why, _ = asyncio.run(closed(tmp_path, door, b"", **OPEN, **{SECTIONS[door]: {"idle_s": 0.05}}))
+async def test_silence(tmp_path: Path, door: str) -> None:
+    why, _ = await closed(tmp_path, door, b"", **OPEN, **{SECTIONS[door]: {"idle_s": 0.05}})
     assert why == "idle"
 
 
-def test_the_longest_redis_command(tmp_path: Path) -> None:
+async def test_the_longest_redis_command(tmp_path: Path) -> None:
     said = Command((b"SET", b"k", bytes(2000))).encode()
-    why, codes = asyncio.run(closed(tmp_path, "redis", said, **OPEN, redis={"frame_bytes_max": 1000}))
+    why, codes = await closed(tmp_path, "redis", said, **OPEN, redis={"frame_bytes_max": 1000})
     assert (why, codes) == ("resp_frame_bytes_max", ["resp_frame_bytes_max"])
 
 
-def test_the_longest_sisnet_message(tmp_path: Path) -> None:
+async def test_the_longest_sisnet_message(tmp_path: Path) -> None:
     settings: dict[str, Any] = {**OPEN, "sisnet": {"message_bytes_max": 1000}}
-    why, codes = asyncio.run(closed(tmp_path, "sisnet_tcp", sized(bytes(2000)), **settings))
+    why, codes = await closed(tmp_path, "sisnet_tcp", sized(bytes(2000)), **settings)
     assert (why, codes) == ("sisnet_message_bytes_max", ["sisnet_message_bytes_max"])
 
     async def over_websocket() -> None:
@@ -62,4 +62,4 @@ def test_the_longest_sisnet_message(tmp_path: Path) -> None:
             assert raised.value.rcvd is not None
             assert raised.value.rcvd.code == 1009
 
-    asyncio.run(over_websocket())
+    await over_websocket()

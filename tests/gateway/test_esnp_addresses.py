@@ -8,7 +8,7 @@ import pytest
 from clients.test_esnp import echo
 
 from gateway.running import WAIT_S, Running, running_gateway
-from gateway.stations import gateway, providing, run, station
+from gateway.stations import gateway, providing, station
 from gateway.wire import Station, data_lines, to, values
 from wirelake.clients.esnp import EsnpClient
 from wirelake.clients.sisnet import SisnetClient
@@ -42,171 +42,138 @@ async def registered(running: Running, user: str, group: str) -> Station:
     return provider
 
 
-def test_a_group_that_nobody_registered_for_is_named_in_the_error(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running, providing(running, "sums"), await station(running) as asker:
-            told = await exchange(asker, TO_GROUP_RED)
-            assert told == error("Address[20=add,30=sums,50=red] not found ServiceHandler")
-
-    run(work())
+async def test_a_group_that_nobody_registered_for_is_named_in_the_error(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running, providing(running, "sums"), await station(running) as asker:
+        told = await exchange(asker, TO_GROUP_RED)
+        assert told == error("Address[20=add,30=sums,50=red] not found ServiceHandler")
 
 
-def test_a_group_is_served_by_those_who_registered_for_it(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with (
-            gateway(tmp_path) as running,
-            await registered(running, "r1", "red") as first,
-            await registered(running, "b", "blue") as other,
-            await registered(running, "r2", "red") as second,
-            await station(running) as asker,
-        ):
-            for provider in (first, second, first):
-                asker.write(bytes.fromhex(TO_GROUP_RED))
-                asked = await provider.message()
-                assert asked.addresses == ((20, "add"), (30, "sums"), (GROUP, "red")), "the group goes on as it came"
-                provider.answer(asked)
-                assert (await asker.message()).encode() == bytes.fromhex(ANSWER + "00000000")
-            for provider in (first, other, second):  # without a group, any provider of the service
-                asker.say(*to("sums", "add", number=1), lines.address_line(GROUP, "_"))
-                provider.answer(await provider.message())
-                assert (await asker.message()).error is None
-
-    run(work())
-
-
-def test_groups_are_left_one_by_one_or_all_at_once(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with (
-            gateway(tmp_path) as running,
-            await registered(running, "p", "red") as provider,
-            await station(running) as asker,
-        ):
-            assert (await provider.ask_gateway("register", service="sums", group="blue")).error is None
-            assert (await provider.ask_gateway("unregister", service="sums", group="red")).error is None
-            assert await exchange(asker, TO_GROUP_RED) == error(
-                "Address[20=add,30=sums,50=red] not found ServiceHandler"
-            )
-            asker.say(*to("sums", "add"), lines.address_line(GROUP, "blue"))
+async def test_a_group_is_served_by_those_who_registered_for_it(tmp_path: Path) -> None:
+    async with (
+        gateway(tmp_path) as running,
+        await registered(running, "r1", "red") as first,
+        await registered(running, "b", "blue") as other,
+        await registered(running, "r2", "red") as second,
+        await station(running) as asker,
+    ):
+        for provider in (first, second, first):
+            asker.write(bytes.fromhex(TO_GROUP_RED))
+            asked = await provider.message()
+            assert asked.addresses == ((20, "add"), (30, "sums"), (GROUP, "red")), "the group goes on as it came"
+            provider.answer(asked)
+            assert (await asker.message()).encode() == bytes.fromhex(ANSWER + "00000000")
+        for provider in (first, other, second):  # without a group, any provider of the service
+            asker.say(*to("sums", "add", number=1), lines.address_line(GROUP, "_"))
             provider.answer(await provider.message())
             assert (await asker.message()).error is None
-            assert (await provider.ask_gateway("unregister", service="sums")).error is None
-            for group in ("blue", "_"):
-                told = await asker.ask(*to("sums", "add"), lines.address_line(GROUP, group))
-                assert told.error is not None
-                assert told.error.endswith("not found ServiceHandler")
-            assert running.gateway.broker.services.names() == {}
-
-    run(work())
 
 
-def test_a_session_provides_a_service_in_a_limited_number_of_groups(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running, await station(running) as provider:
-            for number in range(BROKER_GROUPS_PER_SERVICE_MAX):
-                assert (await provider.ask_gateway("register", service="sums", group=f"g{number}")).error is None
-            told = await provider.ask_gateway("register", service="sums", group="one more")
-            assert told.error == f"a session provides a service in at most {BROKER_GROUPS_PER_SERVICE_MAX} groups"
+async def test_groups_are_left_one_by_one_or_all_at_once(tmp_path: Path) -> None:
+    async with (
+        gateway(tmp_path) as running,
+        await registered(running, "p", "red") as provider,
+        await station(running) as asker,
+    ):
+        assert (await provider.ask_gateway("register", service="sums", group="blue")).error is None
+        assert (await provider.ask_gateway("unregister", service="sums", group="red")).error is None
+        assert await exchange(asker, TO_GROUP_RED) == error("Address[20=add,30=sums,50=red] not found ServiceHandler")
+        asker.say(*to("sums", "add"), lines.address_line(GROUP, "blue"))
+        provider.answer(await provider.message())
+        assert (await asker.message()).error is None
+        assert (await provider.ask_gateway("unregister", service="sums")).error is None
+        for group in ("blue", "_"):
+            told = await asker.ask(*to("sums", "add"), lines.address_line(GROUP, group))
+            assert told.error is not None
+            assert told.error.endswith("not found ServiceHandler")
+        assert running.gateway.broker.services.names() == {}
 
-    run(work())
+
+async def test_a_session_provides_a_service_in_a_limited_number_of_groups(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running, await station(running) as provider:
+        for number in range(BROKER_GROUPS_PER_SERVICE_MAX):
+            assert (await provider.ask_gateway("register", service="sums", group=f"g{number}")).error is None
+        told = await provider.ask_gateway("register", service="sums", group="one more")
+        assert told.error == f"a session provides a service in at most {BROKER_GROUPS_PER_SERVICE_MAX} groups"
 
 
 @pytest.mark.parametrize("group", [7, ["red"], "x" * 257])
-def test_a_group_is_a_text(tmp_path: Path, group: object) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running, await station(running) as provider:
-            told = await provider.ask_gateway("register", service="sums", group=group)
-            assert told.error is not None
-            assert "group is" in told.error
-
-    run(work())
+async def test_a_group_is_a_text(tmp_path: Path, group: object) -> None:
+    async with gateway(tmp_path) as running, await station(running) as provider:
+        told = await provider.ask_gateway("register", service="sums", group=group)
+        assert told.error is not None
+        assert "group is" in told.error
 
 
-def test_another_host_is_named_in_the_error(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running, providing(running, "sums") as provider:
-            text = "Address[20=add,30=sums,40=far] not found: host 'far' is not this node"
-            async with await station(running) as asker:
-                assert await exchange(asker, TO_HOST_FAR) == error(text)
-                for service, op in (("wirelake", "ping"), ("wirelake", "publish"), ("sisdb", "keys")):
-                    told = await asker.ask(*to(service, op), lines.address_line(HOST, "far"))
-                    assert told.error == f"Address[20={op},30={service},40=far] not found: host 'far' is not this node"
-                asker.say(*to("sums", "note", flag=6), lines.address_line(HOST, "far"))
-                assert (await asker.ask_gateway("ping")).error is None, "a one-way message is not answered"
-            async with await Station.call(running.port("esnp")) as stranger:
-                assert await exchange(stranger, TO_HOST_FAR) == error(text)
-            assert (await provider.ask_gateway("ping")).error is None, "none of it reached the provider"
-
-    run(work())
+async def test_another_host_is_named_in_the_error(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running, providing(running, "sums") as provider:
+        text = "Address[20=add,30=sums,40=far] not found: host 'far' is not this node"
+        async with await station(running) as asker:
+            assert await exchange(asker, TO_HOST_FAR) == error(text)
+            for service, op in (("wirelake", "ping"), ("wirelake", "publish"), ("sisdb", "keys")):
+                told = await asker.ask(*to(service, op), lines.address_line(HOST, "far"))
+                assert told.error == f"Address[20={op},30={service},40=far] not found: host 'far' is not this node"
+            asker.say(*to("sums", "note", flag=6), lines.address_line(HOST, "far"))
+            assert (await asker.ask_gateway("ping")).error is None, "a one-way message is not answered"
+        async with await Station.call(running.port("esnp")) as stranger:
+            assert await exchange(stranger, TO_HOST_FAR) == error(text)
+        assert (await provider.ask_gateway("ping")).error is None, "none of it reached the provider"
 
 
 @pytest.mark.parametrize("host", ["_", "local", "localhost", "LOCALHOST", "127.0.0.1", "edge-7", socket.gethostname()])
-def test_names_of_this_node_are_served_here(tmp_path: Path, host: str) -> None:
-    async def work() -> None:
-        async with (
-            gateway(tmp_path, esnp={"hosts": ["Edge-7"]}) as running,
-            providing(running, "sums") as provider,
-            await station(running) as asker,
-        ):
-            asker.say(*to("sums", "add", number=1), lines.address_line(HOST, host), *data_lines(a=1))
-            asked = await provider.message()
-            assert values(asked) == {"a": 1}
-            provider.answer(asked)
-            assert (await asker.message()).error is None
-            told = await asker.ask(*to("wirelake", "ping"), lines.address_line(HOST, host))
-            assert told.error is None
-
-    run(work())
+async def test_names_of_this_node_are_served_here(tmp_path: Path, host: str) -> None:
+    async with (
+        gateway(tmp_path, esnp={"hosts": ["Edge-7"]}) as running,
+        providing(running, "sums") as provider,
+        await station(running) as asker,
+    ):
+        asker.say(*to("sums", "add", number=1), lines.address_line(HOST, host), *data_lines(a=1))
+        asked = await provider.message()
+        assert values(asked) == {"a": 1}
+        provider.answer(asked)
+        assert (await asker.message()).error is None
+        told = await asker.ask(*to("wirelake", "ping"), lines.address_line(HOST, host))
+        assert told.error is None
 
 
-def test_the_gateway_itself_is_in_no_group(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running, await station(running) as asker:
-            for service, op in (("wirelake", "ping"), ("sisdb", "tables")):
-                told = await asker.ask(*to(service, op), lines.address_line(GROUP, "red"))
-                assert told.error == f"Address[20={op},30={service},50=red] not found ServiceHandler"
-            assert (await asker.ask(*to("sisdb", "tables"))).error is None
-
-    run(work())
+async def test_the_gateway_itself_is_in_no_group(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running, await station(running) as asker:
+        for service, op in (("wirelake", "ping"), ("sisdb", "tables")):
+            told = await asker.ask(*to(service, op), lines.address_line(GROUP, "red"))
+            assert told.error == f"Address[20={op},30={service},50=red] not found ServiceHandler"
+        assert (await asker.ask(*to("sisdb", "tables"))).error is None
 
 
-def test_urls_name_hosts_and_groups_and_a_provider_keeps_its_group(tmp_path: Path) -> None:
+async def test_urls_name_hosts_and_groups_and_a_provider_keeps_its_group(tmp_path: Path) -> None:
     """Also after its connection is lost."""
-
-    async def work() -> None:
-        async with gateway(tmp_path) as running:
-            port = running.port("esnp")
-            async with (
-                EsnpClient("127.0.0.1", port, "p", "") as provider,
-                EsnpClient("127.0.0.1", port, "a", "") as asker,
-            ):
-                await provider.register("echo", echo, group="red")
-                assert await asker.ask("esnp://_/echo/say?g=red", {"a": 1}) == {"a": 1}
-                assert await asker.ask("esnp://localhost/echo/say", {"a": 2}) == {"a": 2}
-                with pytest.raises(AnswerError, match="50=blue"):
-                    await asker.ask("esnp://_/echo/say?g=blue")
-                with pytest.raises(AnswerError, match="host 'far' is not this node"):
-                    await asker.ask("esnp://far/echo/say?g=red")
-                (lost,) = [each for each in running.gateway.connections.values() if each.identity == "p"]
-                lost.abort()
-                async with asyncio.timeout(WAIT_S):
-                    while True:
-                        try:
-                            assert await asker.ask("esnp://_/echo/say?g=red", {"a": 3}) == {"a": 3}
-                            break
-                        except AnswerError:
-                            await asyncio.sleep(0.01)
-
-    run(work())
+    async with gateway(tmp_path) as running:
+        port = running.port("esnp")
+        async with (
+            EsnpClient("127.0.0.1", port, "p", "") as provider,
+            EsnpClient("127.0.0.1", port, "a", "") as asker,
+        ):
+            await provider.register("echo", echo, group="red")
+            assert await asker.ask("esnp://_/echo/say?g=red", {"a": 1}) == {"a": 1}
+            assert await asker.ask("esnp://localhost/echo/say", {"a": 2}) == {"a": 2}
+            with pytest.raises(AnswerError, match="50=blue"):
+                await asker.ask("esnp://_/echo/say?g=blue")
+            with pytest.raises(AnswerError, match="host 'far' is not this node"):
+                await asker.ask("esnp://far/echo/say?g=red")
+            (lost,) = [each for each in running.gateway.connections.values() if each.identity == "p"]
+            lost.abort()
+            async with asyncio.timeout(WAIT_S):
+                while True:
+                    try:
+                        assert await asker.ask("esnp://_/echo/say?g=red", {"a": 3}) == {"a": 3}
+                        break
+                    except AnswerError:
+                        await asyncio.sleep(0.01)
 
 
-def test_a_sisnet_provider_registers_for_a_group_too(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_gateway(tmp_path, "esnp", "sisnet_tcp", auth={"open": True}) as running:
-            desk = SisnetClient(f"tcp://127.0.0.1:{running.port('sisnet_tcp')}", "desk", "")
-            async with desk, EsnpClient("127.0.0.1", running.port("esnp"), "a", "") as asker:
-                await desk.register("echo", echo, group="red")
-                assert await asker.ask("esnp://_/echo/say?g=red", {"a": 1}) == {"a": 1}
-                with pytest.raises(AnswerError, match="50=blue"):
-                    await asker.ask("esnp://_/echo/say?g=blue")
-
-    run(work())
+async def test_a_sisnet_provider_registers_for_a_group_too(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "esnp", "sisnet_tcp", auth={"open": True}) as running:
+        desk = SisnetClient(f"tcp://127.0.0.1:{running.port('sisnet_tcp')}", "desk", "")
+        async with desk, EsnpClient("127.0.0.1", running.port("esnp"), "a", "") as asker:
+            await desk.register("echo", echo, group="red")
+            assert await asker.ask("esnp://_/echo/say?g=red", {"a": 1}) == {"a": 1}
+            with pytest.raises(AnswerError, match="50=blue"):
+                await asker.ask("esnp://_/echo/say?g=blue")

@@ -6,7 +6,7 @@ from time import monotonic
 
 import pytest
 
-from wirelake.gateway.fair_queue import FairQueue
+from wirelake.gateway.transport.fair_queue import FairQueue
 from wirelake.limits import GATEWAY_SHARE_S, GATEWAY_SHARE_WINDOW_S, GATEWAY_TURN_S
 
 

@@ -124,140 +124,117 @@ def unacked(running: Running) -> Callable[[], int]:
 
 
 @every_protocol
-def test_who_read_nothing_and_went_away_gets_all_of_it(tmp_path: Path, tongue: Tongue) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, tongue.door, **OPEN) as running:
-            async with Subscriber(running, tongue):
-                await publish(running)
-            assert unacked(running)() == COUNT
-            async with Subscriber(running, tongue) as again:
-                assert await again.contents(COUNT) == NUMBERS
-
-    asyncio.run(story())
-
-
-@every_protocol
-def test_who_read_nothing_when_the_gateway_stopped_gets_all_of_it(tmp_path: Path, tongue: Tongue) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, tongue.door, **OPEN) as running:
-            subscriber = await Subscriber(running, tongue).__aenter__()
+async def test_who_read_nothing_and_went_away_gets_all_of_it(tmp_path: Path, tongue: Tongue) -> None:
+    async with running_gateway(tmp_path, tongue.door, **OPEN) as running:
+        async with Subscriber(running, tongue):
             await publish(running)
-        subscriber.close()
-        async with running_gateway(tmp_path, tongue.door, **OPEN) as running, Subscriber(running, tongue) as again:
+        assert unacked(running)() == COUNT
+        async with Subscriber(running, tongue) as again:
             assert await again.contents(COUNT) == NUMBERS
 
-    asyncio.run(story())
+
+@every_protocol
+async def test_who_read_nothing_when_the_gateway_stopped_gets_all_of_it(tmp_path: Path, tongue: Tongue) -> None:
+    async with running_gateway(tmp_path, tongue.door, **OPEN) as running:
+        subscriber = await Subscriber(running, tongue).__aenter__()
+        await publish(running)
+    subscriber.close()
+    async with running_gateway(tmp_path, tongue.door, **OPEN) as running, Subscriber(running, tongue) as again:
+        assert await again.contents(COUNT) == NUMBERS
 
 
 @every_protocol
-def test_who_read_and_sent_a_ping_has_them(tmp_path: Path, tongue: Tongue) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, tongue.door, **OPEN) as running:
-            async with Subscriber(running, tongue) as subscriber:
-                await publish(running)
-                assert await subscriber.contents(COUNT) == NUMBERS
-                waiting = unacked(running)
-                async with asyncio.timeout(WAIT_S):
-                    while waiting():
-                        await subscriber.ping()
-                        await asyncio.sleep(0.05)
-            await publish(running, ["n9999;"])
-            async with Subscriber(running, tongue) as again:
-                assert await again.contents(1) == ["n9999;"]
-
-    asyncio.run(story())
-
-
-@every_protocol
-def test_who_stays_without_a_word_has_them_in_the_end(tmp_path: Path, tongue: Tongue) -> None:
-    async def story() -> None:
-        settings = {**OPEN, "broker": {"implicit_ack_s": 0.5}}
-        async with (
-            running_gateway(tmp_path, tongue.door, **settings) as running,
-            Subscriber(running, tongue) as subscriber,
-        ):
+async def test_who_read_and_sent_a_ping_has_them(tmp_path: Path, tongue: Tongue) -> None:
+    async with running_gateway(tmp_path, tongue.door, **OPEN) as running:
+        async with Subscriber(running, tongue) as subscriber:
             await publish(running)
             assert await subscriber.contents(COUNT) == NUMBERS
-            await until(lambda: not unacked(running)())
-
-    asyncio.run(story())
+            waiting = unacked(running)
+            async with asyncio.timeout(WAIT_S):
+                while waiting():
+                    await subscriber.ping()
+                    await asyncio.sleep(0.05)
+        await publish(running, ["n9999;"])
+        async with Subscriber(running, tongue) as again:
+            assert await again.contents(1) == ["n9999;"]
 
 
 @every_protocol
-def test_what_does_not_fit_into_the_network_is_not_acked(tmp_path: Path, tongue: Tongue) -> None:
+async def test_who_stays_without_a_word_has_them_in_the_end(tmp_path: Path, tongue: Tongue) -> None:
+    settings = {**OPEN, "broker": {"implicit_ack_s": 0.5}}
+    async with (
+        running_gateway(tmp_path, tongue.door, **settings) as running,
+        Subscriber(running, tongue) as subscriber,
+    ):
+        await publish(running)
+        assert await subscriber.contents(COUNT) == NUMBERS
+        await until(lambda: not unacked(running)())
+
+
+@every_protocol
+async def test_what_does_not_fit_into_the_network_is_not_acked(tmp_path: Path, tongue: Tongue) -> None:
     """A peer that reads nothing takes as much as the kernels' buffers hold, however long it stays."""
     long = [number(index) + "x" * 200_000 for index in range(60)]
-
-    async def story() -> None:
-        settings = {**OPEN, "broker": {"implicit_ack_s": 0.1}}
-        async with running_gateway(tmp_path, tongue.door, **settings) as running:
-            durable = running.gateway.broker.durable
-            async with Subscriber(running, tongue) as stuck:
-                for content in long:
-                    await running.publish(TOPIC, content)
-                await asyncio.sleep(1.5)  # many times the setting
-                left = unacked(running)()
-                assert left > 10
-                assert durable.implicit_acks.due_s is not None
-                await stuck.ping()
-                await asyncio.sleep(0.5)
-                assert unacked(running)() == left, "nothing more has drained"
-            async with Subscriber(running, tongue) as again:
-                assert await again.contents(left) == [number(index) for index in range(60)][-left:]
-
-    asyncio.run(story())
+    settings = {**OPEN, "broker": {"implicit_ack_s": 0.1}}
+    async with running_gateway(tmp_path, tongue.door, **settings) as running:
+        durable = running.gateway.broker.durable
+        async with Subscriber(running, tongue) as stuck:
+            for content in long:
+                await running.publish(TOPIC, content)
+            await asyncio.sleep(1.5)  # many times the setting
+            left = unacked(running)()
+            assert left > 10
+            assert durable.implicit_acks.due_s is not None
+            await stuck.ping()
+            await asyncio.sleep(0.5)
+            assert unacked(running)() == left, "nothing more has drained"
+        async with Subscriber(running, tongue) as again:
+            assert await again.contents(left) == [number(index) for index in range(60)][-left:]
 
 
-def test_with_tls_too(tmp_path: Path) -> None:
+async def test_with_tls_too(tmp_path: Path) -> None:
     """What a TLS transport holds back cannot be seen; so nothing may be counted while anything is under way."""
     cert, key = make_certificate(tmp_path / "tls", HOST)
     long = [number(index) + "x" * 200_000 for index in range(60)]
-
-    async def story() -> None:
-        settings = {**OPEN, "broker": {"implicit_ack_s": 0.1}, "tls": {"cert": str(cert), "key": str(key)}}
-        async with running_gateway(tmp_path, "redis", **settings) as running:
-            reader, writer = await asyncio.open_connection(
-                HOST, running.port("redis"), ssl=ssl.create_default_context(cafile=cert), limit=1024
-            )
-            writer.write(REDIS.login + REDIS.subscribe)
-            await until(lambda: running.gateway.broker.durable.sessions("ann", TOPIC))
-            for content in long:
-                await running.publish(TOPIC, content)
-            await asyncio.sleep(1.5)
-            left = unacked(running)()
-            assert left > 10
-            seen = b""
-            async with asyncio.timeout(WAIT_S):
-                while len(re.findall(rb"n\d{4};", seen)) < len(long):
-                    seen += await reader.read(MIB)
-            await until(lambda: not unacked(running)())
-            writer.transport.abort()
-
-    asyncio.run(story())
+    settings = {**OPEN, "broker": {"implicit_ack_s": 0.1}, "tls": {"cert": str(cert), "key": str(key)}}
+    async with running_gateway(tmp_path, "redis", **settings) as running:
+        reader, writer = await asyncio.open_connection(
+            HOST, running.port("redis"), ssl=ssl.create_default_context(cafile=cert), limit=1024
+        )
+        writer.write(REDIS.login + REDIS.subscribe)
+        await until(lambda: running.gateway.broker.durable.sessions("ann", TOPIC))
+        for content in long:
+            await running.publish(TOPIC, content)
+        await asyncio.sleep(1.5)
+        left = unacked(running)()
+        assert left > 10
+        seen = b""
+        async with asyncio.timeout(WAIT_S):
+            while len(re.findall(rb"n\d{4};", seen)) < len(long):
+                seen += await reader.read(MIB)
+        await until(lambda: not unacked(running)())
+        writer.transport.abort()
 
 
-def test_a_websockets_own_ping_is_a_word_too(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "sisnet", **OPEN) as running:
+async def test_a_websockets_own_ping_is_a_word_too(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "sisnet", **OPEN) as running:
 
-            def converse() -> None:
-                with connect(f"ws://{HOST}:{running.port('sisnet')}") as websocket:
-                    for message in (SISNET.login, SISNET.subscribe):
-                        websocket.send(message[1:].decode())
-                        websocket.recv(WAIT_S)
-                    subscribed.set()
-                    while "n0000;" not in websocket.recv(WAIT_S):
-                        pass
-                    while not over.is_set():
-                        websocket.ping()
-                        over.wait(0.05)
+        def converse() -> None:
+            with connect(f"ws://{HOST}:{running.port('sisnet')}") as websocket:
+                for message in (SISNET.login, SISNET.subscribe):
+                    websocket.send(message[1:].decode())
+                    websocket.recv(WAIT_S)
+                subscribed.set()
+                while "n0000;" not in websocket.recv(WAIT_S):
+                    pass
+                while not over.is_set():
+                    websocket.ping()
+                    over.wait(0.05)
 
-            subscribed, over = threading.Event(), threading.Event()
-            conversation = asyncio.create_task(asyncio.to_thread(converse))
-            await until(subscribed.is_set)
-            await publish(running, [number(0)])
-            await until(lambda: not unacked(running)())
-            over.set()
-            await conversation
-
-    asyncio.run(story())
+        subscribed, over = threading.Event(), threading.Event()
+        conversation = asyncio.create_task(asyncio.to_thread(converse))
+        await until(subscribed.is_set)
+        await publish(running, [number(0)])
+        await until(lambda: not unacked(running)())
+        over.set()
+        await conversation

@@ -12,10 +12,10 @@ from gateway.http.calling import Calling, calling
 from gateway.running import Running, hashed, running_gateway, until
 from gateway.wire import Phone
 from wirelake.errors import BusyError, InputError
-from wirelake.gateway import logins as logins_module
-from wirelake.gateway.login_failures import LoginFailures
-from wirelake.gateway.logins import Verdict
-from wirelake.gateway.slow_checks import SlowChecks
+from wirelake.gateway.auth import logins as logins_module
+from wirelake.gateway.auth.login_failures import LoginFailures
+from wirelake.gateway.auth.logins import Verdict
+from wirelake.gateway.auth.slow_checks import SlowChecks
 from wirelake.limits import (
     GATEWAY_LOGIN_FORGET_S,
     GATEWAY_LOGINS_PER_NAME_MAX,
@@ -61,83 +61,70 @@ class Gate:
         self._open.set()
 
 
-def test_a_generated_token_needs_no_slow_check_also_after_a_restart(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_gateway(tmp_path, "comet") as running:
-            await running.gateway.state.identities.add("ann", running.gateway.logins.token_key.hash(TOKEN), 1)
-            assert await logs_in(running, "ann", TOKEN)
-        key = tmp_path / "data" / "keys" / "tokens.key"
-        assert key.stat().st_mode & 0o777 == 0o600
-        async with running_gateway(tmp_path, "comet") as running:
-            assert await logs_in(running, "ann", TOKEN)
-            assert running.gateway.logins.slow.computed == 0
-            assert not await logs_in(running, "ann", new_token())
-            assert running.gateway.logins.slow.computed == 1, "a refusal takes as long as that of a chosen token"
-
-    asyncio.run(work())
+async def test_a_generated_token_needs_no_slow_check_also_after_a_restart(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "comet") as running:
+        await running.gateway.state.identities.add("ann", running.gateway.logins.token_key.hash(TOKEN), 1)
+        assert await logs_in(running, "ann", TOKEN)
+    key = tmp_path / "data" / "keys" / "tokens.key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    async with running_gateway(tmp_path, "comet") as running:
+        assert await logs_in(running, "ann", TOKEN)
+        assert running.gateway.logins.slow.computed == 0
+        assert not await logs_in(running, "ann", new_token())
+        assert running.gateway.logins.slow.computed == 1, "a refusal takes as long as that of a chosen token"
 
 
-def test_a_generated_token_with_a_slow_hash_gets_a_fast_one_when_it_is_used(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_gateway(tmp_path, "comet") as running:
-            await running.add_identity("ann", TOKEN, at_once=False)
-            await running.add_identity("bob", "chosen by bob", at_once=False)
-            assert not await logs_in(running, "ann", new_token())
-            assert kind_of(running, "ann") == SCRYPT
-            for name, token in (("ann", TOKEN), ("bob", "chosen by bob")):
-                assert await logs_in(running, name, token)
-            assert [kind_of(running, name) for name in ("ann", "bob")] == [KEYED, SCRYPT]
-        async with running_gateway(tmp_path, "comet") as running:
-            assert [kind_of(running, name) for name in ("ann", "bob")] == [KEYED, SCRYPT]
-            assert await logs_in(running, "ann", TOKEN)
-            assert running.gateway.logins.slow.computed == 0
-            assert await logs_in(running, "bob", "chosen by bob")
-            assert running.gateway.logins.slow.computed == 1
-
-    asyncio.run(work())
+async def test_a_generated_token_with_a_slow_hash_gets_a_fast_one_when_it_is_used(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "comet") as running:
+        await running.add_identity("ann", TOKEN, at_once=False)
+        await running.add_identity("bob", "chosen by bob", at_once=False)
+        assert not await logs_in(running, "ann", new_token())
+        assert kind_of(running, "ann") == SCRYPT
+        for name, token in (("ann", TOKEN), ("bob", "chosen by bob")):
+            assert await logs_in(running, name, token)
+        assert [kind_of(running, name) for name in ("ann", "bob")] == [KEYED, SCRYPT]
+    async with running_gateway(tmp_path, "comet") as running:
+        assert [kind_of(running, name) for name in ("ann", "bob")] == [KEYED, SCRYPT]
+        assert await logs_in(running, "ann", TOKEN)
+        assert running.gateway.logins.slow.computed == 0
+        assert await logs_in(running, "bob", "chosen by bob")
+        assert running.gateway.logins.slow.computed == 1
 
 
-def test_a_lost_key_is_told_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def work() -> None:
-        async with running_gateway(tmp_path, "comet") as running:
-            await running.gateway.state.identities.add("ann", running.gateway.logins.token_key.hash(TOKEN), 1)
-        key = tmp_path / "data" / "keys" / "tokens.key"
-        saved = key.read_bytes()
-        key.unlink()
-        with pytest.raises(InputError, match=r"tokens\.key is missing, and the tokens of 1 identities.*backup"):
-            async with running_gateway(tmp_path, "comet"):
-                pass
-        assert not key.exists(), "a new one would hide it"
-        key.touch()
-        async with running_gateway(tmp_path, "comet") as running:
-            assert "1 identities cannot log in" in caplog.text
-            assert not await logs_in(running, "ann", TOKEN)
-            assert running.gateway.counters.logins["comet", "key_lost"] == 1
-        key.write_bytes(saved)
-        async with running_gateway(tmp_path, "comet") as running:
-            assert await logs_in(running, "ann", TOKEN)
-
-    asyncio.run(work())
+async def test_a_lost_key_is_told_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with running_gateway(tmp_path, "comet") as running:
+        await running.gateway.state.identities.add("ann", running.gateway.logins.token_key.hash(TOKEN), 1)
+    key = tmp_path / "data" / "keys" / "tokens.key"
+    saved = key.read_bytes()
+    key.unlink()
+    with pytest.raises(InputError, match=r"tokens\.key is missing, and the tokens of 1 identities.*backup"):
+        async with running_gateway(tmp_path, "comet"):
+            pass
+    assert not key.exists(), "a new one would hide it"
+    key.touch()
+    async with running_gateway(tmp_path, "comet") as running:
+        assert "1 identities cannot log in" in caplog.text
+        assert not await logs_in(running, "ann", TOKEN)
+        assert running.gateway.counters.logins["comet", "key_lost"] == 1
+    key.write_bytes(saved)
+    async with running_gateway(tmp_path, "comet") as running:
+        assert await logs_in(running, "ann", TOKEN)
 
 
-def test_identical_checks_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_identical_checks_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate()
     monkeypatch.setattr(logins_module, "verify_token", lambda _secret, token: gate.check(token)())
-
-    async def work() -> None:
-        async with running_gateway(tmp_path, "comet") as running:
-            await running.add_identity("ann", "chosen", at_once=False)
-            logins = running.gateway.logins
-            checks = [asyncio.create_task(logins.check(Credentials("ann", "chosen"), HERE, LOGIN_S)) for _ in range(50)]
-            await until(lambda: bool(gate.begun))
-            gate.open()
-            assert await asyncio.gather(*checks) == [Verdict("ann")] * 50
-            assert gate.begun == ["chosen"]
-
-    asyncio.run(work())
+    async with running_gateway(tmp_path, "comet") as running:
+        await running.add_identity("ann", "chosen", at_once=False)
+        logins = running.gateway.logins
+        checks = [asyncio.create_task(logins.check(Credentials("ann", "chosen"), HERE, LOGIN_S)) for _ in range(50)]
+        await until(lambda: bool(gate.begun))
+        gate.open()
+        assert await asyncio.gather(*checks) == [Verdict("ann")] * 50
+        assert gate.begun == ["chosen"]
 
 
-def test_a_check_is_dropped_when_its_connection_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_check_is_dropped_when_its_connection_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate()
     monkeypatch.setattr(logins_module, "verify_token", lambda _secret, token: gate.check(token)())
 
@@ -163,34 +150,27 @@ def test_a_check_is_dropped_when_its_connection_is_gone(tmp_path: Path, monkeypa
         assert reader is not None
         await until(lambda: not caller.api.open)
 
-    async def whole() -> None:
-        async with calling(tmp_path, "comet") as caller:
-            await work(caller, caller)
-
-    asyncio.run(whole())
+    async with calling(tmp_path, "comet") as caller:
+        await work(caller, caller)
 
 
-def test_addresses_take_turns_and_have_a_bound_of_their_own() -> None:
-    async def work() -> None:
-        gate, slow = Gate(), SlowChecks()
-        busy = [asyncio.create_task(slow.run(THERE, gate.check("busy"))) for _ in range(2)]
-        await until(lambda: len(gate.begun) == 2)
-        many = [
-            asyncio.create_task(slow.run(HERE, gate.check("flood")))
-            for _ in range(GATEWAY_LOGINS_WAITING_PER_ADDRESS_MAX)
-        ]
-        await asyncio.sleep(0)
-        with pytest.raises(BusyError):
-            await slow.run(HERE, gate.check("one too many"))
-        other = asyncio.create_task(slow.run(THERE, gate.check("other")))
-        await asyncio.sleep(0)
-        gate.open()
-        await asyncio.gather(*busy, *many, other)
-        assert gate.begun.index("other") <= 4, "it waits for no more than those that had begun and one turn"
-        assert "one too many" not in gate.begun
-        assert slow.waiting == 0
-
-    asyncio.run(work())
+async def test_addresses_take_turns_and_have_a_bound_of_their_own() -> None:
+    gate, slow = Gate(), SlowChecks()
+    busy = [asyncio.create_task(slow.run(THERE, gate.check("busy"))) for _ in range(2)]
+    await until(lambda: len(gate.begun) == 2)
+    many = [
+        asyncio.create_task(slow.run(HERE, gate.check("flood"))) for _ in range(GATEWAY_LOGINS_WAITING_PER_ADDRESS_MAX)
+    ]
+    await asyncio.sleep(0)
+    with pytest.raises(BusyError):
+        await slow.run(HERE, gate.check("one too many"))
+    other = asyncio.create_task(slow.run(THERE, gate.check("other")))
+    await asyncio.sleep(0)
+    gate.open()
+    await asyncio.gather(*busy, *many, other)
+    assert gate.begun.index("other") <= 4, "it waits for no more than those that had begun and one turn"
+    assert "one too many" not in gate.begun
+    assert slow.waiting == 0
 
 
 def test_failures_delay_one_name_from_one_address() -> None:
@@ -213,7 +193,7 @@ def test_failures_delay_one_name_from_one_address() -> None:
 
 
 def test_failures_are_bounded_however_long_names_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wirelake.gateway.login_failures.GATEWAY_FAILED_LOGINS_KEPT_MAX", 100)
+    monkeypatch.setattr("wirelake.gateway.auth.login_failures.GATEWAY_FAILED_LOGINS_KEPT_MAX", 100)
     failures = LoginFailures(lambda: 0.0)
     for number in range(1000):
         key = failures.key(HERE, f"{number}" * 10_000)
@@ -222,41 +202,35 @@ def test_failures_are_bounded_however_long_names_are(monkeypatch: pytest.MonkeyP
     assert len(failures) == 100
 
 
-def test_a_delayed_answer_comes_before_the_login_times_out(tmp_path: Path) -> None:
-    async def work() -> None:
-        comet, limits = {"login_s": 2.0}, {"failed_logins": 1}
-        async with running_gateway(tmp_path, "comet", comet=comet, limits=limits) as running:
-            failures = running.gateway.logins.failures
-            for _ in range(20):
-                failures.add(failures.key("127.0.0.1", "nobody"))
-            async with await Phone.call(running.port("comet")) as phone:
-                phone.say(frames.Auth("nobody", "x"))
-                assert await phone.error() == 0, "and not 5, which says that the time is up"
-            (row,) = await running.recorded("refuse")
-            assert row["note"]["reason"] == "unknown"
-
-    asyncio.run(work())
+async def test_a_delayed_answer_comes_before_the_login_times_out(tmp_path: Path) -> None:
+    comet, limits = {"login_s": 2.0}, {"failed_logins": 1}
+    async with running_gateway(tmp_path, "comet", comet=comet, limits=limits) as running:
+        failures = running.gateway.logins.failures
+        for _ in range(20):
+            failures.add(failures.key("127.0.0.1", "nobody"))
+        async with await Phone.call(running.port("comet")) as phone:
+            phone.say(frames.Auth("nobody", "x"))
+            assert await phone.error() == 0, "and not 5, which says that the time is up"
+        (row,) = await running.recorded("refuse")
+        assert row["note"]["reason"] == "unknown"
 
 
-def test_one_bad_client_does_not_lock_out_others_of_its_address(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_gateway(tmp_path, "comet") as running:
-            for name in ("ann", "bob"):
-                await running.add_identity(name, f"{name}s own", at_once=False)
-            bad = [await Phone.call(running.port("comet")) for _ in range(100)]
-            async with contextlib.AsyncExitStack() as stack:
-                for number, phone in enumerate(bad):
-                    await stack.enter_async_context(phone)
-                    phone.say(frames.Auth("ann", f"guess {number}"))
-                logins = running.gateway.logins
-                await until(lambda: running.gateway.counters.logins["comet", "busy"] > 0)
-                assert logins.slow.waiting <= GATEWAY_LOGINS_PER_NAME_MAX
-                assert await logs_in(running, "bob", "bobs own")
-
-    asyncio.run(work())
+async def test_one_bad_client_does_not_lock_out_others_of_its_address(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "comet") as running:
+        for name in ("ann", "bob"):
+            await running.add_identity(name, f"{name}s own", at_once=False)
+        bad = [await Phone.call(running.port("comet")) for _ in range(100)]
+        async with contextlib.AsyncExitStack() as stack:
+            for number, phone in enumerate(bad):
+                await stack.enter_async_context(phone)
+                phone.say(frames.Auth("ann", f"guess {number}"))
+            logins = running.gateway.logins
+            await until(lambda: running.gateway.counters.logins["comet", "busy"] > 0)
+            assert logins.slow.waiting <= GATEWAY_LOGINS_PER_NAME_MAX
+            assert await logs_in(running, "bob", "bobs own")
 
 
-def test_every_refusal_takes_one_slow_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_refusal_takes_one_slow_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the time tells nobody which names there are."""
     asked: list[TokenHash] = []
 
@@ -265,35 +239,28 @@ def test_every_refusal_takes_one_slow_check(tmp_path: Path, monkeypatch: pytest.
         return verify_token(secret, token)
 
     monkeypatch.setattr(logins_module, "verify_token", counted)
-
-    async def work() -> None:
-        async with running_gateway(tmp_path, "comet") as running:
-            logins = running.gateway.logins
-            await running.add_identity("chosen", "chosen", at_once=False)
-            await running.gateway.state.identities.add("made", logins.token_key.hash(TOKEN), 1)
-            for name in ("chosen", "made", "nobody", ""):
-                for token in ("wrong", new_token(), ""):
-                    asked.clear()
-                    verdict = await logins.check(Credentials(name, token), name, LOGIN_S)
-                    assert not verdict.identity
-                    assert [(secret.cost, secret.block) for secret in asked] == [(2**14, 8)], (name, token)
-
-    asyncio.run(work())
+    async with running_gateway(tmp_path, "comet") as running:
+        logins = running.gateway.logins
+        await running.add_identity("chosen", "chosen", at_once=False)
+        await running.gateway.state.identities.add("made", logins.token_key.hash(TOKEN), 1)
+        for name in ("chosen", "made", "nobody", ""):
+            for token in ("wrong", new_token(), ""):
+                asked.clear()
+                verdict = await logins.check(Credentials(name, token), name, LOGIN_S)
+                assert not verdict.identity
+                assert [(secret.cost, secret.block) for secret in asked] == [(2**14, 8)], (name, token)
 
 
-def test_a_bare_token_is_looked_up(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with calling(tmp_path) as caller:
-            identities, logins = caller.gateway.state.identities, caller.gateway.logins
-            for number in range(200):
-                await identities.add(f"other {number}", hashed("other"), number)
-            await identities.add("ann", logins.token_key.hash(TOKEN), 0)
-            assert (await caller.call("GET", "/api/topics", bearer=TOKEN)).status_code == 200
-            assert logins.slow.computed == 0
-            made = (await caller.call("POST", "/api/identities", {"name": "new"})).json()
-            assert (await caller.call("GET", "/api/topics", bearer=made["token"])).status_code == 200
-            await caller.call("DELETE", "/api/identities/new")
-            assert (await caller.call("GET", "/api/topics", bearer=f"new:{made['token']}")).status_code == 401
-            assert logins.known_bare(made["token"]) is None
-
-    asyncio.run(work())
+async def test_a_bare_token_is_looked_up(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
+        identities, logins = caller.gateway.state.identities, caller.gateway.logins
+        for number in range(200):
+            await identities.add(f"other {number}", hashed("other"), number)
+        await identities.add("ann", logins.token_key.hash(TOKEN), 0)
+        assert (await caller.call("GET", "/api/topics", bearer=TOKEN)).status_code == 200
+        assert logins.slow.computed == 0
+        made = (await caller.call("POST", "/api/identities", {"name": "new"})).json()
+        assert (await caller.call("GET", "/api/topics", bearer=made["token"])).status_code == 200
+        await caller.call("DELETE", "/api/identities/new")
+        assert (await caller.call("GET", "/api/topics", bearer=f"new:{made['token']}")).status_code == 401
+        assert logins.known_bare(made["token"]) is None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.box import Box
-from gateway.boxes import BOX, LOGIN, gateway, logged_in, resume, run
+from gateway.boxes import BOX, LOGIN, gateway, logged_in, resume
 from gateway.running import HOST, WAIT_S, Running, running_gateway, until
 from gateway.wire import Station, data_lines, values
 from wirelake.message import Kind, Message, Op, control
@@ -63,221 +63,190 @@ class Line:
         return asyncio.get_running_loop().time()
 
 
-def test_a_box_logs_in_and_is_pushed_to_and_acks(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "magline", identities=[BOX]) as running:
-            line = await Line.call(running)
-            assert (await line.ask(LOGIN)).failure is None
-            answer = await line.ask(control(Op.SUBSCRIBE, fields={"topics": ["@boxes"]}, correlation="s"))
-            assert answer.failure is None
-            published = await running.publish("@boxes", "open up")
-            pushed = await line.hear()
-            assert (pushed.kind, pushed.id, pushed.payload) == (Kind.NOTIFICATION, published, b"open up")
-            assert [each.id for each in running.waiting("box")] == [published]
-            await line.ask(control(Op.ACK, fields={"ids": [published]}, correlation="a"))
-            assert running.waiting("box") == []
-            line.hang_up()
-            frames = await running.recorded("frame", 3, protocol="magline", direction="in")
-            assert any(b'"topics":["@boxes"]' in row["frame"] for row in frames), "the log has the data opened"
-
-    asyncio.run(story())
+async def test_a_box_logs_in_and_is_pushed_to_and_acks(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "magline", identities=[BOX]) as running:
+        line = await Line.call(running)
+        assert (await line.ask(LOGIN)).failure is None
+        answer = await line.ask(control(Op.SUBSCRIBE, fields={"topics": ["@boxes"]}, correlation="s"))
+        assert answer.failure is None
+        published = await running.publish("@boxes", "open up")
+        pushed = await line.hear()
+        assert (pushed.kind, pushed.id, pushed.payload) == (Kind.NOTIFICATION, published, b"open up")
+        assert [each.id for each in running.waiting("box")] == [published]
+        await line.ask(control(Op.ACK, fields={"ids": [published]}, correlation="a"))
+        assert running.waiting("box") == []
+        line.hang_up()
+        frames = await running.recorded("frame", 3, protocol="magline", direction="in")
+        assert any(b'"topics":["@boxes"]' in row["frame"] for row in frames), "the log has the data opened"
 
 
-def test_a_lost_line_is_resumed_with_what_waited(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "magline", identities=[BOX]) as running:
-            line = await Line.call(running)
-            await line.ask(LOGIN)
-            await line.ask(control(Op.SUBSCRIBE, fields={"topics": ["@boxes"]}, correlation="s"))
-            old = line.session
-            line.hang_up()
-            await running.recorded("close", 1, protocol="magline")
-            await running.publish("@boxes", "while away")
-            again = await Line.call(running)
-            resumed = await again.ask(resume(old.sid, old.resume_secret))
-            assert resumed.failure is None
-            assert again.session.sid != old.sid, "each sid serves once"
-            assert (await again.hear()).payload == b"while away"
-            again.hang_up()
-            stranger = await Line.call(running)
-            refused = await stranger.ask(resume(os.urandom(16), os.urandom(32)))
-            assert refused.failure is not None
-            assert refused.failure.code == 5
-            stranger.hang_up()
-
-    asyncio.run(story())
+async def test_a_lost_line_is_resumed_with_what_waited(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "magline", identities=[BOX]) as running:
+        line = await Line.call(running)
+        await line.ask(LOGIN)
+        await line.ask(control(Op.SUBSCRIBE, fields={"topics": ["@boxes"]}, correlation="s"))
+        old = line.session
+        line.hang_up()
+        await running.recorded("close", 1, protocol="magline")
+        await running.publish("@boxes", "while away")
+        again = await Line.call(running)
+        resumed = await again.ask(resume(old.sid, old.resume_secret))
+        assert resumed.failure is None
+        assert again.session.sid != old.sid, "each sid serves once"
+        assert (await again.hear()).payload == b"while away"
+        again.hang_up()
+        stranger = await Line.call(running)
+        refused = await stranger.ask(resume(os.urandom(16), os.urandom(32)))
+        assert refused.failure is not None
+        assert refused.failure.code == 5
+        stranger.hang_up()
 
 
 @pytest.mark.parametrize("little", [False, True])
-def test_every_command_in_both_byte_orders(tmp_path: Path, little: bool) -> None:
-    async def work() -> None:
-        async with gateway(tmp_path) as running, await Box.call(running, little=little) as box:
-            box.say(frames.Pin(7, seq=box.next_seq(), little=little))
-            assert await box.hear() == frames.Pon(7, seq=1, little=little), "also before the SYN"
-            await box.connect()
-            assert await box.ask(1, user=BOX[0], token=BOX[1]) == {"ok": True}
-            assert await box.ask(2, topics=["@a", "live"]) == {"ok": True}
-            for topic, content in (("@a", "grüße"), ("live", "")):
-                box.say(box.req(4, b'{"topic":"%b","content":"%b"}' % (topic.encode(), content.encode())))
-                heard = [await box.hear(), await box.hear()]
-                (push,) = [frame for frame in heard if isinstance(frame, frames.Psh)]
-                (answer,) = [frame for frame in heard if isinstance(frame, frames.Rep)]
-                said = PROTOCOL.to_message(push, Sender.SERVER)
-                assert (said.payload.decode(), getattr(said.target, "name", None)) == (content, topic)
-                assert answer.data.startswith(b'{"ok":true')
-            (waiting,) = running.waiting("box")
-            assert await box.ask(6, ids=[waiting.id]) == {"ok": True}
-            assert running.waiting("box") == []
-            assert await box.ask(3, topics=["@a", "live"]) == {"ok": True}
-            box.say(frames.Pin(2**32 - 1, seq=box.next_seq(), little=little))
-            assert isinstance(await box.hear(), frames.Pon)
-            box.say(frames.Fin(0, seq=box.next_seq(), little=little))
-            assert await box.hear() is None
-            (row,) = await running.recorded("close", protocol="magline")
-            assert row["note"]["reason"] == "fin_normal"
-
-    run(work())
-
-
-def test_content_that_is_not_text_is_base64(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with logged_in(tmp_path) as (running, box):
-            await box.ask(2, topics=["@a"])
-            await running.publish("@a", b"\xff\x00")
-            push = await box.push()
-            assert (b64decode(push["content"]), push["encoding"]) == (b"\xff\x00", "base64")
-            box.say(box.req(4, b'{"topic":"@a","content":"%b","encoding":"base64"}' % b64encode(b"\xfe")))
+async def test_every_command_in_both_byte_orders(tmp_path: Path, little: bool) -> None:
+    async with gateway(tmp_path) as running, await Box.call(running, little=little) as box:
+        box.say(frames.Pin(7, seq=box.next_seq(), little=little))
+        assert await box.hear() == frames.Pon(7, seq=1, little=little), "also before the SYN"
+        await box.connect()
+        assert await box.ask(1, user=BOX[0], token=BOX[1]) == {"ok": True}
+        assert await box.ask(2, topics=["@a", "live"]) == {"ok": True}
+        for topic, content in (("@a", "grüße"), ("live", "")):
+            box.say(box.req(4, b'{"topic":"%b","content":"%b"}' % (topic.encode(), content.encode())))
             heard = [await box.hear(), await box.hear()]
-            assert sorted(type(each).__name__ for each in heard) == ["Psh", "Rep"]
-            assert running.waiting("box")[-1].content == b"\xfe"
+            (push,) = [frame for frame in heard if isinstance(frame, frames.Psh)]
+            (answer,) = [frame for frame in heard if isinstance(frame, frames.Rep)]
+            said = PROTOCOL.to_message(push, Sender.SERVER)
+            assert (said.payload.decode(), getattr(said.target, "name", None)) == (content, topic)
+            assert answer.data.startswith(b'{"ok":true')
+        (waiting,) = running.waiting("box")
+        assert await box.ask(6, ids=[waiting.id]) == {"ok": True}
+        assert running.waiting("box") == []
+        assert await box.ask(3, topics=["@a", "live"]) == {"ok": True}
+        box.say(frames.Pin(2**32 - 1, seq=box.next_seq(), little=little))
+        assert isinstance(await box.hear(), frames.Pon)
+        box.say(frames.Fin(0, seq=box.next_seq(), little=little))
+        assert await box.hear() is None
+        (row,) = await running.recorded("close", protocol="magline")
+        assert row["note"]["reason"] == "fin_normal"
 
-    run(work())
+
+async def test_content_that_is_not_text_is_base64(tmp_path: Path) -> None:
+    async with logged_in(tmp_path) as (running, box):
+        await box.ask(2, topics=["@a"])
+        await running.publish("@a", b"\xff\x00")
+        push = await box.push()
+        assert (b64decode(push["content"]), push["encoding"]) == (b"\xff\x00", "base64")
+        box.say(box.req(4, b'{"topic":"@a","content":"%b","encoding":"base64"}' % b64encode(b"\xfe")))
+        heard = [await box.hear(), await box.hear()]
+        assert sorted(type(each).__name__ for each in heard) == ["Psh", "Rep"]
+        assert running.waiting("box")[-1].content == b"\xfe"
 
 
-def test_users_commands_are_services_of_any_protocol(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with (
-            gateway(tmp_path, "esnp") as running,
-            await Box.call(running, *BOX) as box,
-            await Station.call(running.port("esnp"), *BOX) as provider,
-        ):
-            for service in ("magline/16", "magline/4294967295"):
-                assert (await provider.ask_gateway("register", service=service)).error is None
-            for business, data in ((16, b"\x00raw"), (2**32 - 1, b"")):
-                box.say(box.req(business, data))
-                asked = await provider.message()
-                assert asked.addresses == ((20, "call"), (30, f"magline/{business}"))
-                assert (asked.payload, values(asked)) == (data, {})
-                provider.answer(asked, lines.payload_line(b"\xff" + data))
-                assert (await box.rep()).data == b"\xff" + data
-            box.say(box.req(16))
+async def test_users_commands_are_services_of_any_protocol(tmp_path: Path) -> None:
+    async with (
+        gateway(tmp_path, "esnp") as running,
+        await Box.call(running, *BOX) as box,
+        await Station.call(running.port("esnp"), *BOX) as provider,
+    ):
+        for service in ("magline/16", "magline/4294967295"):
+            assert (await provider.ask_gateway("register", service=service)).error is None
+        for business, data in ((16, b"\x00raw"), (2**32 - 1, b"")):
+            box.say(box.req(business, data))
             asked = await provider.message()
-            provider.answer(asked, *data_lines(sum=3))
-            assert (await box.rep()).data == b'{"sum":3}', "fields only become their JSON"
-            box.say(box.req(16))
-            asked = await provider.message()
-            provider.answer(asked, *data_lines(sum=3), lines.payload_line(b"x"))
-            assert (await box.err()).error_number == 0, "there is room for one of both"
-
-    run(work())
-
-
-def test_the_servers_key_is_kept_and_can_be_pinned(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with logged_in(tmp_path) as (_, box):
-            pinned = box.server_public
-        async with gateway(tmp_path) as running:
-            line = await Line.call(running, pinned)
-            assert (await line.ask(LOGIN)).failure is None
-            assert line.session.server_public == pinned, "it outlives the process"
-            line.hang_up()
-            stranger = await Line.call(running, os.urandom(32))
-            stranger.say(LOGIN)
-            with pytest.raises(AssertionError, match="closed the line"):
-                await stranger.hear()
-            reasons = {row["note"]["reason"] for row in await running.recorded("close", 3, protocol="magline")}
-            assert "fin_error" in reasons
-            stranger.hang_up()
-            assert (tmp_path / "data" / "keys" / "magline.pem").stat().st_mode & 0o777 == 0o600
-
-    run(work())
+            assert asked.addresses == ((20, "call"), (30, f"magline/{business}"))
+            assert (asked.payload, values(asked)) == (data, {})
+            provider.answer(asked, lines.payload_line(b"\xff" + data))
+            assert (await box.rep()).data == b"\xff" + data
+        box.say(box.req(16))
+        asked = await provider.message()
+        provider.answer(asked, *data_lines(sum=3))
+        assert (await box.rep()).data == b'{"sum":3}', "fields only become their JSON"
+        box.say(box.req(16))
+        asked = await provider.message()
+        provider.answer(asked, *data_lines(sum=3), lines.payload_line(b"x"))
+        assert (await box.err()).error_number == 0, "there is room for one of both"
 
 
-def test_new_keys_on_a_live_connection(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with logged_in(tmp_path) as (running, box):
-            await box.ask(2, topics=["@a"])
-            sid, old = box.sid, box.keys
-            await box.connect(sid, box.secret)
-            assert (box.sid != sid, box.keys != old) == (True, True)
-            await running.publish("@a", "sealed with the new keys")
-            assert (await box.push())["content"] == "sealed with the new keys"
-            assert await box.ask(2, topics=["@b"]) == {"ok": True}, "and still logged in"
-            box.keys = old
-            box.say(box.req(2, b'{"topics":["@c"]}'))
-            assert await box.refused() == 3
-
-    run(work())
-
-
-def test_a_syn_without_a_sid_on_a_live_connection_is_somebody_else(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with logged_in(tmp_path) as (running, box):
-            await box.ask(2, topics=["@a"])
-            sid, secret = box.sid, box.secret
-            await box.connect()
-            assert box.sid != sid
-            await running.publish("@a", "for whoever logs in")
-            assert await box.error(2, b'{"topics":["@b"]}') == 6
-            assert await box.ask(1, user=BOX[0], token=BOX[1]) == {"ok": True}
-            box.say(box.req(2, b'{"topics":["@a"]}'))
-            heard = [await box.hear(), await box.hear()]
-            assert sorted(type(each).__name__ for each in heard) == ["Psh", "Rep"], "what waited comes to the identity"
-            async with await Box.call(running) as other:
-                other.say(other.syn(sid, secret))
-                assert await other.refused() == 5, "the session before it is over"
-
-    run(work())
+async def test_the_servers_key_is_kept_and_can_be_pinned(tmp_path: Path) -> None:
+    async with logged_in(tmp_path) as (_, box):
+        pinned = box.server_public
+    async with gateway(tmp_path) as running:
+        line = await Line.call(running, pinned)
+        assert (await line.ask(LOGIN)).failure is None
+        assert line.session.server_public == pinned, "it outlives the process"
+        line.hang_up()
+        stranger = await Line.call(running, os.urandom(32))
+        stranger.say(LOGIN)
+        with pytest.raises(AssertionError, match="closed the line"):
+            await stranger.hear()
+        reasons = {row["note"]["reason"] for row in await running.recorded("close", 3, protocol="magline")}
+        assert "fin_error" in reasons
+        stranger.hang_up()
+        assert (tmp_path / "data" / "keys" / "magline.pem").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_session_moves_to_the_newer_connection(tmp_path: Path) -> None:
+async def test_new_keys_on_a_live_connection(tmp_path: Path) -> None:
+    async with logged_in(tmp_path) as (running, box):
+        await box.ask(2, topics=["@a"])
+        sid, old = box.sid, box.keys
+        await box.connect(sid, box.secret)
+        assert (box.sid != sid, box.keys != old) == (True, True)
+        await running.publish("@a", "sealed with the new keys")
+        assert (await box.push())["content"] == "sealed with the new keys"
+        assert await box.ask(2, topics=["@b"]) == {"ok": True}, "and still logged in"
+        box.keys = old
+        box.say(box.req(2, b'{"topics":["@c"]}'))
+        assert await box.refused() == 3
+
+
+async def test_a_syn_without_a_sid_on_a_live_connection_is_somebody_else(tmp_path: Path) -> None:
+    async with logged_in(tmp_path) as (running, box):
+        await box.ask(2, topics=["@a"])
+        sid, secret = box.sid, box.secret
+        await box.connect()
+        assert box.sid != sid
+        await running.publish("@a", "for whoever logs in")
+        assert await box.error(2, b'{"topics":["@b"]}') == 6
+        assert await box.ask(1, user=BOX[0], token=BOX[1]) == {"ok": True}
+        box.say(box.req(2, b'{"topics":["@a"]}'))
+        heard = [await box.hear(), await box.hear()]
+        assert sorted(type(each).__name__ for each in heard) == ["Psh", "Rep"], "what waited comes to the identity"
+        async with await Box.call(running) as other:
+            other.say(other.syn(sid, secret))
+            assert await other.refused() == 5, "the session before it is over"
+
+
+async def test_a_session_moves_to_the_newer_connection(tmp_path: Path) -> None:
     """As when the old line is dead and nobody noticed yet: FIN 5."""
-
-    async def work() -> None:
-        async with logged_in(tmp_path) as (running, old):
-            await old.ask(2, topics=["@a", "live"])
-            await running.publish("@a", "not acked")
-            await old.push()
-            async with await Box.call(running) as new:
-                await new.connect(old.sid, old.secret)
-                assert new.sid != old.sid
-                assert await old.ended() == 5
-                assert (await new.push())["content"] == "not acked", "it comes again"
-                for topic in ("@a", "live"):
-                    await running.publish(topic, topic)
-                    assert (await new.push())["content"] == topic
-                assert await new.ask(2, topics=["@b"]) == {"ok": True}
-
-    run(work())
+    async with logged_in(tmp_path) as (running, old):
+        await old.ask(2, topics=["@a", "live"])
+        await running.publish("@a", "not acked")
+        await old.push()
+        async with await Box.call(running) as new:
+            await new.connect(old.sid, old.secret)
+            assert new.sid != old.sid
+            assert await old.ended() == 5
+            assert (await new.push())["content"] == "not acked", "it comes again"
+            for topic in ("@a", "live"):
+                await running.publish(topic, topic)
+                assert (await new.push())["content"] == topic
+            assert await new.ask(2, topics=["@b"]) == {"ok": True}
 
 
-def test_a_session_that_ended_in_peace_or_long_ago_is_not_resumed(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with logged_in(tmp_path, magline={"resume_s": 0.001}) as (running, box):
-            sid = box.sid
-            in_peace = sid, box.secret
-            box.say(frames.Fin(0, seq=box.next_seq()))
-            assert await box.hear() is None
-            await running.recorded("close", protocol="magline")
-            assert running.gateway.state.sessions.find(sid, running.gateway.now_ms() - 10_000) is None
-            async with await Box.call(running, *BOX) as again:
-                late = again.sid, again.secret
-            await running.recorded("close", 2, protocol="magline")
-            now_ms = running.gateway.now_ms()
-            await until(lambda: running.gateway.now_ms() > now_ms + 1)
-            for gone in (in_peace, late):
-                async with await Box.call(running) as stranger:
-                    stranger.say(stranger.syn(*gone))
-                    assert await stranger.refused() == 5
-
-    run(work())
+async def test_a_session_that_ended_in_peace_or_long_ago_is_not_resumed(tmp_path: Path) -> None:
+    async with logged_in(tmp_path, magline={"resume_s": 0.001}) as (running, box):
+        sid = box.sid
+        in_peace = sid, box.secret
+        box.say(frames.Fin(0, seq=box.next_seq()))
+        assert await box.hear() is None
+        await running.recorded("close", protocol="magline")
+        assert running.gateway.state.sessions.find(sid, running.gateway.now_ms() - 10_000) is None
+        async with await Box.call(running, *BOX) as again:
+            late = again.sid, again.secret
+        await running.recorded("close", 2, protocol="magline")
+        now_ms = running.gateway.now_ms()
+        await until(lambda: running.gateway.now_ms() > now_ms + 1)
+        for gone in (in_peace, late):
+            async with await Box.call(running) as stranger:
+                stranger.say(stranger.syn(*gone))
+                assert await stranger.refused() == 5

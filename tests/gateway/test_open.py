@@ -16,85 +16,67 @@ def identities(running: Running) -> list[str]:
     return sorted(connection.identity for connection in running.gateway.connections.values())
 
 
-def test_esnp(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_gateway(tmp_path, "esnp", **OPEN) as running:
-            port = running.port("esnp")
-            async with await Station.call(port) as nobody, await Station.call(port, "ann", "x") as ann:
-                assert (await nobody.ask_gateway("subscribe", topic="@a")).error is None
-                long = "x" * 100_000  # more than is taken before a login elsewhere
-                assert (await ann.ask_gateway("publish", topic="@a", content=long)).error is None
-                assert (await nobody.message()).payload == long.encode()
-                assert identities(running) == ["ann", "anonymous"]
-                assert (await nobody.ask_gateway("login", user="bob", token="x")).error == "already logged in"
-
-    asyncio.run(work())
-
-
-def test_sisnet(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with (
-            running_gateway(tmp_path, "sisnet_tcp", **OPEN) as running,
-            await Terminal.call(running) as nobody,
-            await Terminal.call(running, "ann", "x") as ann,
-        ):
-            asked = {"service": "wirelake", "command": "subscribe", "ask": {"topic": "@a"}}
-            assert await nobody.ask("s", **asked) == {"ans": 0}
-            said = {"topic": "@a", "content": "hi"}
-            assert (await ann.ask("p", service="wirelake", command="publish", ask=said))["ans"] >= 0
-            assert (await nobody.hear_json("s"))["msg"]["content"] == "hi"
+async def test_esnp(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "esnp", **OPEN) as running:
+        port = running.port("esnp")
+        async with await Station.call(port) as nobody, await Station.call(port, "ann", "x") as ann:
+            assert (await nobody.ask_gateway("subscribe", topic="@a")).error is None
+            long = "x" * 100_000  # more than is taken before a login elsewhere
+            assert (await ann.ask_gateway("publish", topic="@a", content=long)).error is None
+            assert (await nobody.message()).payload == long.encode()
             assert identities(running) == ["ann", "anonymous"]
-
-    asyncio.run(work())
-
-
-def test_sisnets_older_words(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_gateway(tmp_path, "sisnet_tcp", **OPEN) as running, await Terminal.call(running) as nobody:
-            named = {"key": "k", "sdb": "t"}
-            assert await nobody.ask("1", cmd="sisdb.set", **named, argv=[{"time": 1, "newp": 2}]) == {"ans": 0}
-            assert await nobody.ask("2", cmd="sisdb.get", **named) == [[1, 2]]
-            assert identities(running) == ["anonymous"]
-
-    asyncio.run(work())
+            assert (await nobody.ask_gateway("login", user="bob", token="x")).error == "already logged in"
 
 
-def test_magline(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with (
-            running_gateway(tmp_path, "magline", **OPEN) as running,
-            await Box.call(running) as nobody,
-            await Box.call(running, "ann", "x") as ann,
-        ):
-            await nobody.connect()
-            assert await nobody.ask(2, topics=["@a"]) == {"ok": True}
-            assert (await ann.ask(4, topic="@a", content="hi"))["ok"]
-            assert (await nobody.push())["content"] == "hi"
-            assert identities(running) == ["ann", "anonymous"]
-
-    asyncio.run(work())
+async def test_sisnet(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path, "sisnet_tcp", **OPEN) as running,
+        await Terminal.call(running) as nobody,
+        await Terminal.call(running, "ann", "x") as ann,
+    ):
+        asked = {"service": "wirelake", "command": "subscribe", "ask": {"topic": "@a"}}
+        assert await nobody.ask("s", **asked) == {"ans": 0}
+        said = {"topic": "@a", "content": "hi"}
+        assert (await ann.ask("p", service="wirelake", command="publish", ask=said))["ans"] >= 0
+        assert (await nobody.hear_json("s"))["msg"]["content"] == "hi"
+        assert identities(running) == ["ann", "anonymous"]
 
 
-def test_redis(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_gateway(tmp_path, "redis", **OPEN) as running:
-            reader, writer = await asyncio.open_connection(HOST, running.port("redis"))
-            writer.write(b"SUBSCRIBE @a\r\n")
-            async with asyncio.timeout(WAIT_S):
-                assert await reader.readuntil(b":1\r\n") == b"*3\r\n$9\r\nsubscribe\r\n$2\r\n@a\r\n:1\r\n"
-                await running.publish("@a", "hi")
-                assert await reader.readuntil(b"hi\r\n") == b"*3\r\n$7\r\nmessage\r\n$2\r\n@a\r\n$2\r\nhi\r\n"
-            assert identities(running) == ["anonymous"]
-            writer.close()
-            await until(lambda: not running.gateway.connections)
-
-    asyncio.run(work())
+async def test_sisnets_older_words(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "sisnet_tcp", **OPEN) as running, await Terminal.call(running) as nobody:
+        named = {"key": "k", "sdb": "t"}
+        assert await nobody.ask("1", cmd="sisdb.set", **named, argv=[{"time": 1, "newp": 2}]) == {"ans": 0}
+        assert await nobody.ask("2", cmd="sisdb.get", **named) == [[1, 2]]
+        assert identities(running) == ["anonymous"]
 
 
-def test_nobody_gets_in_otherwise(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running_gateway(tmp_path, "esnp") as running, await Station.call(running.port("esnp")) as nobody:
-            answer = await nobody.ask_gateway("subscribe", topic="@a")
-            assert (answer.error, values(answer)) == ("not logged in", {})
+async def test_magline(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path, "magline", **OPEN) as running,
+        await Box.call(running) as nobody,
+        await Box.call(running, "ann", "x") as ann,
+    ):
+        await nobody.connect()
+        assert await nobody.ask(2, topics=["@a"]) == {"ok": True}
+        assert (await ann.ask(4, topic="@a", content="hi"))["ok"]
+        assert (await nobody.push())["content"] == "hi"
+        assert identities(running) == ["ann", "anonymous"]
 
-    asyncio.run(work())
+
+async def test_redis(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "redis", **OPEN) as running:
+        reader, writer = await asyncio.open_connection(HOST, running.port("redis"))
+        writer.write(b"SUBSCRIBE @a\r\n")
+        async with asyncio.timeout(WAIT_S):
+            assert await reader.readuntil(b":1\r\n") == b"*3\r\n$9\r\nsubscribe\r\n$2\r\n@a\r\n:1\r\n"
+            await running.publish("@a", "hi")
+            assert await reader.readuntil(b"hi\r\n") == b"*3\r\n$7\r\nmessage\r\n$2\r\n@a\r\n$2\r\nhi\r\n"
+        assert identities(running) == ["anonymous"]
+        writer.close()
+        await until(lambda: not running.gateway.connections)
+
+
+async def test_nobody_gets_in_otherwise(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "esnp") as running, await Station.call(running.port("esnp")) as nobody:
+        answer = await nobody.ask_gateway("subscribe", topic="@a")
+        assert (answer.error, values(answer)) == ("not logged in", {})

@@ -1,4 +1,3 @@
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -7,7 +6,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Origin
 
 from gateway.running import HOST, running_gateway
-from wirelake.gateway.origins import origin_allowed
+from wirelake.gateway.transport.origins import origin_allowed
 
 WEBSOCKET = "127.0.0.1:7329"
 
@@ -58,17 +57,14 @@ def test_where_nobody_needs_a_token_a_name_proves_nothing() -> None:
         assert origin_allowed(f"http://{host}:7080", f"{host}:7329", 7080, secure=False, open_to_all=True) is allowed
 
 
-def test_the_gateway_asks_for_it(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "sisnet", "http", sisnet={"origins": ["https://desk.example"]}) as running:
-            url = f"ws://{HOST}:{running.port('sisnet')}"
-            own = f"http://{HOST}:{running.port('http')}"
-            for origin in (None, Origin(own), Origin("https://desk.example")):
-                async with connect(url, origin=origin):
-                    pass
-            with pytest.raises(InvalidStatus) as caught:
-                await connect(url, origin=Origin("https://evil.example"))
-            assert caught.value.response.status_code == 403
-            assert b"sisnet.origins" in (caught.value.response.body or b"")
-
-    asyncio.run(story())
+async def test_the_gateway_asks_for_it(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "sisnet", "http", sisnet={"origins": ["https://desk.example"]}) as running:
+        url = f"ws://{HOST}:{running.port('sisnet')}"
+        own = f"http://{HOST}:{running.port('http')}"
+        for origin in (None, Origin(own), Origin("https://desk.example")):
+            async with connect(url, origin=origin):
+                pass
+        with pytest.raises(InvalidStatus) as caught:
+            await connect(url, origin=Origin("https://evil.example"))
+        assert caught.value.response.status_code == 403
+        assert b"sisnet.origins" in (caught.value.response.body or b"")

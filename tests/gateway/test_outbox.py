@@ -1,23 +1,20 @@
 """What waits for the disk goes out in order, and what failed does not go out."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from wirelake.commit import Commit
 from wirelake.errors import StorageError
-from wirelake.gateway.gate import Gate
-from wirelake.gateway.outbox import Outbox
-
-Story = Callable[[Outbox, list[bytes], list[StorageError]], Awaitable[None]]
+from wirelake.gateway.transport.commit_barrier import CommitBarrier
+from wirelake.gateway.transport.outbox import Outbox
 
 
-def tell(story: Story) -> None:
-    async def run() -> None:
-        sent: list[bytes] = []
-        refused: list[StorageError] = []
-        await story(Outbox(Gate(), sent.append, refused.append), sent, refused)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def recording_outbox() -> AsyncIterator[tuple[Outbox, list[bytes], list[StorageError]]]:
+    sent: list[bytes] = []
+    refused: list[StorageError] = []
+    yield Outbox(CommitBarrier(), sent.append, refused.append), sent, refused
 
 
 async def heard() -> None:
@@ -25,8 +22,8 @@ async def heard() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_later_commit_does_not_overtake_an_earlier_one() -> None:
-    async def story(outbox: Outbox, sent: list[bytes], _: list[StorageError]) -> None:
+async def test_a_later_commit_does_not_overtake_an_earlier_one() -> None:
+    async with recording_outbox() as (outbox, sent, _):
         first, second = Commit(), Commit()
         outbox.hold(b"1", first)
         outbox.hold(b"2", second)
@@ -40,11 +37,9 @@ def test_a_later_commit_does_not_overtake_an_earlier_one() -> None:
         assert sent == [b"123"]
         assert (outbox.bytes, outbox.empty) == (0, True)
 
-    tell(story)
 
-
-def test_what_failed_is_left_out_and_the_rest_goes_on() -> None:
-    async def story(outbox: Outbox, sent: list[bytes], refused: list[StorageError]) -> None:
+async def test_what_failed_is_left_out_and_the_rest_goes_on() -> None:
+    async with recording_outbox() as (outbox, sent, refused):
         first, second, third = Commit(), Commit(), Commit()
         for data, commit in ((b"1", first), (b"2", second), (b"3", third)):
             outbox.hold(data, commit)
@@ -57,11 +52,9 @@ def test_what_failed_is_left_out_and_the_rest_goes_on() -> None:
         assert sent == [b"13"]
         assert (outbox.bytes, outbox.empty) == (0, True)
 
-    tell(story)
 
-
-def test_what_was_discarded_does_not_come_back() -> None:
-    async def story(outbox: Outbox, sent: list[bytes], _: list[StorageError]) -> None:
+async def test_what_was_discarded_does_not_come_back() -> None:
+    async with recording_outbox() as (outbox, sent, _):
         old, new = Commit(), Commit()
         outbox.hold(b"old", old)
         outbox.discard()
@@ -73,5 +66,3 @@ def test_what_was_discarded_does_not_come_back() -> None:
         await heard()
         assert sent == [b"new"]
         assert outbox.bytes == 0
-
-    tell(story)

@@ -62,36 +62,27 @@ async def run_suite(running: Running, folder: Path, suite: str, *words: str) -> 
 
 
 @pytest.mark.parametrize("version", ["2", "3"])
-def test_node_redis(tmp_path: Path, node_folder: Path, version: str) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", identities=[APP]) as running:
-            await run_suite(running, node_folder, "node_redis.mjs", version)
-
-    asyncio.run(story())
+async def test_node_redis(tmp_path: Path, node_folder: Path, version: str) -> None:
+    async with running_gateway(tmp_path, "redis", identities=[APP]) as running:
+        await run_suite(running, node_folder, "node_redis.mjs", version)
 
 
-def test_ioredis(tmp_path: Path, node_folder: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", identities=[APP]) as running:
-            await run_suite(running, node_folder, "ioredis.mjs")
-
-    asyncio.run(story())
+async def test_ioredis(tmp_path: Path, node_folder: Path) -> None:
+    async with running_gateway(tmp_path, "redis", identities=[APP]) as running:
+        await run_suite(running, node_folder, "ioredis.mjs")
 
 
 @pytest.mark.filterwarnings("ignore:Call to deprecated:DeprecationWarning")  # SETEX and others, which are used still
 @pytest.mark.parametrize("version", [2, 3])
-def test_redis_py(tmp_path: Path, version: int) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", identities=[APP]) as running:
-            connect: dict[str, Any] = {"username": APP[0], "password": APP[1], "protocol": version}
-            client: Any = redis.asyncio.Redis(host=HOST, port=running.port("redis"), decode_responses=True, **connect)
-            async with client:
-                await strings_and_keys(client)
-                await hashes_and_transactions(client)
-                await streams(client, version)
-                await about_the_connection(client)
-
-    asyncio.run(story())
+async def test_redis_py(tmp_path: Path, version: int) -> None:
+    async with running_gateway(tmp_path, "redis", identities=[APP]) as running:
+        connect: dict[str, Any] = {"username": APP[0], "password": APP[1], "protocol": version}
+        client: Any = redis.asyncio.Redis(host=HOST, port=running.port("redis"), decode_responses=True, **connect)
+        async with client:
+            await strings_and_keys(client)
+            await hashes_and_transactions(client)
+            await streams(client, version)
+            await about_the_connection(client)
 
 
 async def strings_and_keys(client: Any) -> None:

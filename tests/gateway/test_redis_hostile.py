@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from gateway.running import HOST, WAIT_S, Running, running_gateway
-from wirelake.limits import RESP_HELD_FRAMES_MAX, RESP_LINE_BYTES_MAX, RESP_LOGIN_FRAME_BYTES_MAX
 from wirelake.protocols.redis.frames import Command
+from wirelake.protocols.redis.limits import REDIS_HELD_FRAMES_MAX, REDIS_LINE_BYTES_MAX, REDIS_LOGIN_FRAME_BYTES_MAX
 
 APP = ("app", "t0ken")
 AUTH = Command((b"AUTH", b"app", b"t0ken")).encode()
@@ -61,25 +61,22 @@ SMUGGLED = {
 
 @pytest.mark.parametrize("smuggled", SMUGGLED.values(), ids=SMUGGLED.keys())
 @pytest.mark.parametrize("is_open", [False, True], ids=["with logins", "open to all"])
-def test_an_http_request_closes_the_connection_and_nothing_of_it_is_done(
+async def test_an_http_request_closes_the_connection_and_nothing_of_it_is_done(
     tmp_path: Path, smuggled: bytes, *, is_open: bool
 ) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", identities=[APP], auth={"open": is_open}) as running:
-            said = await told(running, smuggled)
-            assert b"stolen" not in said
-            assert said.count(b"+OK\r\n") <= 1, "the login's at most"
-            assert values_kept(running) == 0
-            pieces = [smuggled[place : place + 7] for place in range(0, len(smuggled), 7)]
-            assert (await told(running, *pieces)).count(b"+OK\r\n") <= 1
-            assert values_kept(running) == 0
-            assert running.gateway.counters.closed["redis", "http"] == 2
-
-    asyncio.run(story())
+    async with running_gateway(tmp_path, "redis", identities=[APP], auth={"open": is_open}) as running:
+        said = await told(running, smuggled)
+        assert b"stolen" not in said
+        assert said.count(b"+OK\r\n") <= 1, "the login's at most"
+        assert values_kept(running) == 0
+        pieces = [smuggled[place : place + 7] for place in range(0, len(smuggled), 7)]
+        assert (await told(running, *pieces)).count(b"+OK\r\n") <= 1
+        assert values_kept(running) == 0
+        assert running.gateway.counters.closed["redis", "http"] == 2
 
 
 BROKEN = {
-    "an endless line": (b"A" * (RESP_LINE_BYTES_MAX + 1), b"ERR Protocol error: "),
+    "an endless line": (b"A" * (REDIS_LINE_BYTES_MAX + 1), b"ERR Protocol error: "),
     "a negative count": (b"*-5\r\n", b"ERR Protocol error: invalid multibulk length"),
     "a negative length": (b"*1\r\n$-1\r\n", b"ERR Protocol error: invalid bulk length"),
     "a huge length": (b"*1\r\n$99999999999999999999\r\n", b"ERR Protocol error: invalid bulk length"),
@@ -93,60 +90,47 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("sent", "wanted"), BROKEN.values(), ids=BROKEN.keys())
-def test_bytes_that_are_no_command_are_answered_once_and_the_connection_is_closed(
+async def test_bytes_that_are_no_command_are_answered_once_and_the_connection_is_closed(
     tmp_path: Path, sent: bytes, wanted: bytes
 ) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", auth={"open": True}) as running:
-            said = await told(running, sent + b"\r\n" + SET)
-            assert said.startswith(b"-" + wanted), said
-            assert said.count(b"\r\n") == 1, "one error, and no word of what came behind it"
-            assert values_kept(running) == 0
-            assert len(await running.unread()) == 1
-
-    asyncio.run(story())
+    async with running_gateway(tmp_path, "redis", auth={"open": True}) as running:
+        said = await told(running, sent + b"\r\n" + SET)
+        assert said.startswith(b"-" + wanted), said
+        assert said.count(b"\r\n") == 1, "one error, and no word of what came behind it"
+        assert values_kept(running) == 0
+        assert len(await running.unread()) == 1
 
 
-def test_what_was_sent_before_a_refused_login_is_not_done(tmp_path: Path) -> None:
+async def test_what_was_sent_before_a_refused_login_is_not_done(tmp_path: Path) -> None:
     publish = Command((b"PUBLISH", b"@news", b"x")).encode()
     subscribe = Command((b"SUBSCRIBE", b"@news")).encode()
     hello = Command((b"HELLO", b"3", b"AUTH", b"app", b"guess")).encode()
-
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", identities=[APP]) as running:
-            said = await answers(running, SET + publish + subscribe + WRONG + SET + publish + hello + SET, 8)
-            kinds = [line.split(b" ")[0] for line in said]
-            assert kinds == [b"-NOAUTH"] * 3 + [b"-WRONGPASS"] + [b"-NOAUTH"] * 2 + [b"-WRONGPASS", b"-NOAUTH"]
-            assert values_kept(running) == 0
-            assert running.gateway.state.topics.topics_of("app") == []
-            assert running.records("publish") == []
-            said = await answers(running, SET + AUTH + SET, 3)
-            assert [line[:3] for line in said] == [b"-NO", b"+OK", b"+OK"], "behind the right one it is"
-            assert values_kept(running) == 1
-
-    asyncio.run(story())
+    async with running_gateway(tmp_path, "redis", identities=[APP]) as running:
+        said = await answers(running, SET + publish + subscribe + WRONG + SET + publish + hello + SET, 8)
+        kinds = [line.split(b" ")[0] for line in said]
+        assert kinds == [b"-NOAUTH"] * 3 + [b"-WRONGPASS"] + [b"-NOAUTH"] * 2 + [b"-WRONGPASS", b"-NOAUTH"]
+        assert values_kept(running) == 0
+        assert running.gateway.state.topics.topics_of("app") == []
+        assert running.records("publish") == []
+        said = await answers(running, SET + AUTH + SET, 3)
+        assert [line[:3] for line in said] == [b"-NO", b"+OK", b"+OK"], "behind the right one it is"
+        assert values_kept(running) == 1
 
 
-def test_before_the_login_little_is_held(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", identities=[APP]) as running:
-            await running.add_identity("slow", "t0ken", at_once=False)
-            long = Command((b"SET", b"k", b"x" * RESP_LOGIN_FRAME_BYTES_MAX)).encode()
-            assert (await told(running, long)).startswith(b"-ERR Protocol error")
-            flood = Command((b"AUTH", b"slow", b"guess")).encode() + SET * RESP_HELD_FRAMES_MAX
-            said = await answers(running, flood, RESP_HELD_FRAMES_MAX + 1)
-            assert said[0].startswith(b"-WRONGPASS")
-            assert all(line.startswith(b"-NOAUTH") for line in said[1:])
-            assert values_kept(running) == 0
-
-    asyncio.run(story())
+async def test_before_the_login_little_is_held(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "redis", identities=[APP]) as running:
+        await running.add_identity("slow", "t0ken", at_once=False)
+        long = Command((b"SET", b"k", b"x" * REDIS_LOGIN_FRAME_BYTES_MAX)).encode()
+        assert (await told(running, long)).startswith(b"-ERR Protocol error")
+        flood = Command((b"AUTH", b"slow", b"guess")).encode() + SET * REDIS_HELD_FRAMES_MAX
+        said = await answers(running, flood, REDIS_HELD_FRAMES_MAX + 1)
+        assert said[0].startswith(b"-WRONGPASS")
+        assert all(line.startswith(b"-NOAUTH") for line in said[1:])
+        assert values_kept(running) == 0
 
 
-def test_reset_takes_the_login_back(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", identities=[APP]) as running:
-            said = await answers(running, AUTH + b"RESET\r\n" + SET, 3)
-            assert [line[:4] for line in said] == [b"+OK\r", b"+RES", b"-NOA"]
-            assert values_kept(running) == 0
-
-    asyncio.run(story())
+async def test_reset_takes_the_login_back(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "redis", identities=[APP]) as running:
+        said = await answers(running, AUTH + b"RESET\r\n" + SET, 3)
+        assert [line[:4] for line in said] == [b"+OK\r", b"+RES", b"-NOA"]
+        assert values_kept(running) == 0

@@ -1,6 +1,5 @@
 """RESP commands inside sisnet messages: the redis door's commands, answered in RESP under the message's name."""
 
-import asyncio
 from pathlib import Path
 
 from gateway.running import running_gateway
@@ -53,50 +52,44 @@ async def ask(line: Terminal, name: bytes, command: bytes) -> bytes:
     return answer.removeprefix(name + b":R")
 
 
-def test_every_command_and_refusal(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with (
-            running_gateway(tmp_path, "sisnet_tcp", identities=[("x", "y")]) as running,
-            await Terminal.call(running) as stranger,
-            await Terminal.call(running, "x", "y") as line,
-        ):
-            assert await ask(stranger, b"n", b"SET k v") == b"-ERR log in first\r\n"
-            for command, wanted in STORY:
-                assert (await ask(line, b"n", command)).startswith(wanted), command
-            binary = Command((b"SET", b"\xff\x00", b"\r\n")).encode()
-            assert await ask(line, b"", binary) == b"+OK\r\n", "under an empty name too"
-            assert await ask(line, b"n", Command((b"GET", b"\xff\x00")).encode()) == b"$2\r\n\r\n\r\n"
-            assert await ask(line, b"n", b"DBSIZE") == b":1\r\n", "what a stranger asked was not done"
-
-    asyncio.run(story())
+async def test_every_command_and_refusal(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path, "sisnet_tcp", identities=[("x", "y")]) as running,
+        await Terminal.call(running) as stranger,
+        await Terminal.call(running, "x", "y") as line,
+    ):
+        assert await ask(stranger, b"n", b"SET k v") == b"-ERR log in first\r\n"
+        for command, wanted in STORY:
+            assert (await ask(line, b"n", command)).startswith(wanted), command
+        binary = Command((b"SET", b"\xff\x00", b"\r\n")).encode()
+        assert await ask(line, b"", binary) == b"+OK\r\n", "under an empty name too"
+        assert await ask(line, b"n", Command((b"GET", b"\xff\x00")).encode()) == b"$2\r\n\r\n\r\n"
+        assert await ask(line, b"n", b"DBSIZE") == b":1\r\n", "what a stranger asked was not done"
 
 
-def test_subscriptions_are_pushed_in_resp_under_their_own_names(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with (
-            running_gateway(tmp_path, "sisnet_tcp", auth={"open": True}) as running,
-            await Terminal.call(running, "x", "y") as line,
-            await Terminal.call(running, "x", "y") as other,
-        ):
-            assert await ask(line, b"s", b"SUBSCRIBE a b") == (
-                b"*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n"
-            )
-            assert await ask(line, b"p", b"PSUBSCRIBE pr*") == b"*3\r\n$10\r\npsubscribe\r\n$3\r\npr*\r\n:3\r\n"
-            assert await ask(other, b"n", b"PUBLISH b 1") == b":1\r\n"
-            assert await line.hear() == b"s:R*3\r\n$7\r\nmessage\r\n$1\r\nb\r\n$1\r\n1\r\n"
-            assert await ask(other, b"n", b"PUBLISH price 2") == b":1\r\n"
-            assert await line.hear() == b"p:R*4\r\n$8\r\npmessage\r\n$3\r\npr*\r\n$5\r\nprice\r\n$1\r\n2\r\n"
-            assert (await ask(line, b"h", b"HELLO 3")).startswith(b"%7")
-            await running.publish("a", b"3")
-            assert await line.hear() == b"s:R>3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\n3\r\n"
-            assert await ask(line, b"u", b"UNSUBSCRIBE a") == b">3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:2\r\n"
-            assert await ask(line, b"u", b"PUNSUBSCRIBE") == b">3\r\n$12\r\npunsubscribe\r\n$3\r\npr*\r\n:1\r\n"
-            assert await ask(line, b"u", b"PUNSUBSCRIBE") == b">3\r\n$12\r\npunsubscribe\r\n_\r\n:1\r\n"
-            for topic, reached in ((b"a", 0), (b"price", 0), (b"b", 1)):
-                assert await ask(other, b"n", b"PUBLISH " + topic + b" 4") == b":%d\r\n" % reached
-            assert await line.hear() == b"s:R>3\r\n$7\r\nmessage\r\n$1\r\nb\r\n$1\r\n4\r\n"
-            assert await ask(line, b"d", b"SUBSCRIBE @kept") == b">3\r\n$9\r\nsubscribe\r\n$5\r\n@kept\r\n:2\r\n"
-            await running.publish("@kept", b"5")
-            assert await line.hear() == b"d:R>3\r\n$7\r\nmessage\r\n$5\r\n@kept\r\n$1\r\n5\r\n"
-
-    asyncio.run(story())
+async def test_subscriptions_are_pushed_in_resp_under_their_own_names(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path, "sisnet_tcp", auth={"open": True}) as running,
+        await Terminal.call(running, "x", "y") as line,
+        await Terminal.call(running, "x", "y") as other,
+    ):
+        assert await ask(line, b"s", b"SUBSCRIBE a b") == (
+            b"*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n"
+        )
+        assert await ask(line, b"p", b"PSUBSCRIBE pr*") == b"*3\r\n$10\r\npsubscribe\r\n$3\r\npr*\r\n:3\r\n"
+        assert await ask(other, b"n", b"PUBLISH b 1") == b":1\r\n"
+        assert await line.hear() == b"s:R*3\r\n$7\r\nmessage\r\n$1\r\nb\r\n$1\r\n1\r\n"
+        assert await ask(other, b"n", b"PUBLISH price 2") == b":1\r\n"
+        assert await line.hear() == b"p:R*4\r\n$8\r\npmessage\r\n$3\r\npr*\r\n$5\r\nprice\r\n$1\r\n2\r\n"
+        assert (await ask(line, b"h", b"HELLO 3")).startswith(b"%7")
+        await running.publish("a", b"3")
+        assert await line.hear() == b"s:R>3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\n3\r\n"
+        assert await ask(line, b"u", b"UNSUBSCRIBE a") == b">3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:2\r\n"
+        assert await ask(line, b"u", b"PUNSUBSCRIBE") == b">3\r\n$12\r\npunsubscribe\r\n$3\r\npr*\r\n:1\r\n"
+        assert await ask(line, b"u", b"PUNSUBSCRIBE") == b">3\r\n$12\r\npunsubscribe\r\n_\r\n:1\r\n"
+        for topic, reached in ((b"a", 0), (b"price", 0), (b"b", 1)):
+            assert await ask(other, b"n", b"PUBLISH " + topic + b" 4") == b":%d\r\n" % reached
+        assert await line.hear() == b"s:R>3\r\n$7\r\nmessage\r\n$1\r\nb\r\n$1\r\n4\r\n"
+        assert await ask(line, b"d", b"SUBSCRIBE @kept") == b">3\r\n$9\r\nsubscribe\r\n$5\r\n@kept\r\n:2\r\n"
+        await running.publish("@kept", b"5")
+        assert await line.hear() == b"d:R>3\r\n$7\r\nmessage\r\n$5\r\n@kept\r\n$1\r\n5\r\n"

@@ -153,28 +153,24 @@ async def compare(ours: Line, theirs: Line, asked: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_answers_are_those_of_redis(tmp_path: Path, seed: int) -> None:
+async def test_answers_are_those_of_redis(tmp_path: Path, seed: int) -> None:
     """In both versions of the protocol."""
-
-    async def story() -> None:
-        dice = random.Random(seed)
-        async with (
-            running_gateway(tmp_path, "redis", auth={"open": True}) as running,
-            await Line.call(running) as ours,
-            redis_server(tmp_path) as theirs,
-        ):
-            if seed:
-                for line in (ours, theirs):
-                    assert (await line.ask("HELLO 3")).startswith(b"%7")
-            is_queueing = False
-            for _ in range(COMMANDS):
-                asked = command(dice)
-                if is_queueing and (asked[0] in REFUSED_IN_TRANSACTIONS or len(asked) > {b"PING": 2}.get(asked[0], 99)):
-                    continue
-                await compare(ours, theirs, asked)
-                is_queueing = asked == [b"MULTI"] or (is_queueing and asked not in ([b"EXEC"], [b"DISCARD"]))
-
-    asyncio.run(story())
+    dice = random.Random(seed)
+    async with (
+        running_gateway(tmp_path, "redis", auth={"open": True}) as running,
+        await Line.call(running) as ours,
+        redis_server(tmp_path) as theirs,
+    ):
+        if seed:
+            for line in (ours, theirs):
+                assert (await line.ask("HELLO 3")).startswith(b"%7")
+        is_queueing = False
+        for _ in range(COMMANDS):
+            asked = command(dice)
+            if is_queueing and (asked[0] in REFUSED_IN_TRANSACTIONS or len(asked) > {b"PING": 2}.get(asked[0], 99)):
+                continue
+            await compare(ours, theirs, asked)
+            is_queueing = asked == [b"MULTI"] or (is_queueing and asked not in ([b"EXEC"], [b"DISCARD"]))
 
 
 TRANSACTIONS = """
@@ -264,19 +260,16 @@ EXEC
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_transactions_are_those_of_redis(tmp_path: Path, version: int) -> None:
-    async def story() -> None:
-        async with (
-            running_gateway(tmp_path, "redis", auth={"open": True}) as running,
-            await Line.call(running) as ours,
-            redis_server(tmp_path) as theirs,
-        ):
-            for line in (ours, theirs):
-                assert (await line.ask(f"HELLO {version}"))[:1] in b"*%"
-            for asked in TRANSACTIONS.strip().split("\n"):
-                await compare(ours, theirs, asked.encode().split(b" "))
-
-    asyncio.run(story())
+async def test_transactions_are_those_of_redis(tmp_path: Path, version: int) -> None:
+    async with (
+        running_gateway(tmp_path, "redis", auth={"open": True}) as running,
+        await Line.call(running) as ours,
+        redis_server(tmp_path) as theirs,
+    ):
+        for line in (ours, theirs):
+            assert (await line.ask(f"HELLO {version}"))[:1] in b"*%"
+        for asked in TRANSACTIONS.strip().split("\n"):
+            await compare(ours, theirs, asked.encode().split(b" "))
 
 
 STREAM = """
@@ -357,27 +350,23 @@ XADD hash * f v
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_streams_are_those_of_redis(tmp_path: Path, version: int) -> None:
+async def test_streams_are_those_of_redis(tmp_path: Path, version: int) -> None:
     """With ids of its own for redis, which counts by the time."""
-
-    async def story() -> None:
-        given = 0
-        async with (
-            running_gateway(tmp_path, "redis", auth={"open": True}) as running,
-            await Line.call(running) as ours,
-            redis_server(tmp_path) as theirs,
-        ):
-            for line in (ours, theirs):
-                assert (await line.ask(f"HELLO {version}"))[:1] in b"*%"
-            for text in STREAM.strip().split("\n"):
-                asked = text.encode("latin-1").decode("unicode_escape").encode("latin-1").split(b" ")
-                if asked[0] != b"XADD" or b"*" not in asked:
-                    await compare(ours, theirs, asked)
-                    continue
-                ours.say(*asked)
-                theirs.say(*(b"%d-0" % (given + 1) if word == b"*" else word for word in asked))
-                answer, wanted = await ours.hear(), await theirs.hear()
-                assert answer == wanted, asked
-                given += answer == b"+QUEUED\r\n" or answer.endswith(b"-0\r\n")
-
-    asyncio.run(story())
+    given = 0
+    async with (
+        running_gateway(tmp_path, "redis", auth={"open": True}) as running,
+        await Line.call(running) as ours,
+        redis_server(tmp_path) as theirs,
+    ):
+        for line in (ours, theirs):
+            assert (await line.ask(f"HELLO {version}"))[:1] in b"*%"
+        for text in STREAM.strip().split("\n"):
+            asked = text.encode("latin-1").decode("unicode_escape").encode("latin-1").split(b" ")
+            if asked[0] != b"XADD" or b"*" not in asked:
+                await compare(ours, theirs, asked)
+                continue
+            ours.say(*asked)
+            theirs.say(*(b"%d-0" % (given + 1) if word == b"*" else word for word in asked))
+            answer, wanted = await ours.hear(), await theirs.hear()
+            assert answer == wanted, asked
+            given += answer == b"+QUEUED\r\n" or answer.endswith(b"-0\r\n")

@@ -1,6 +1,5 @@
 """Durable topics as redis streams: who publishes and who reads, in whatever protocol, and what XREAD waits for."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -17,47 +16,41 @@ def waiting(running: Running) -> int:
     return len(running.gateway.broker.durable.readers)
 
 
-def test_entries_and_notifications_are_the_same_things(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with (
-            running_gateway(tmp_path, "redis", **OPEN) as running,
-            await Line.call(running) as line,
-            await Line.call(running) as subscriber,
-        ):
-            assert (await subscriber.ask("SUBSCRIBE @news")).startswith(b"*3")
-            assert await line.ask("XADD @news * title hello by ann") == b"$3\r\n1-0\r\n"
-            assert await line.ask("XADD @news * content plain") == b"$3\r\n2-0\r\n"
-            told = [await subscriber.hear() for _ in range(2)]
-            assert told[0].endswith(b'$28\r\n{"title":"hello","by":"ann"}\r\n')
-            assert told[1].endswith(b"$5\r\nplain\r\n")
-            await running.publish("@news", b"\xff from elsewhere")
-            await running.publish("@news", b'{"a":"1","b":"2"}')
-            await running.publish("@news", b'{"a":1}')
-            wanted = [
-                [b"1-0", [b"title", b"hello", b"by", b"ann"]],
-                [b"2-0", [b"content", b"plain"]],
-                [b"3-0", [b"content", b"\xff from elsewhere"]],
-                [b"4-0", [b"a", b"1", b"b", b"2"]],
-                [b"5-0", [b"content", b'{"a":1}']],
-            ]
-            assert await line.plain("XRANGE @news - +") == wanted
-            assert await line.plain("XREAD STREAMS @news 0") == [[b"@news", wanted]]
-
-    asyncio.run(story())
+async def test_entries_and_notifications_are_the_same_things(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path, "redis", **OPEN) as running,
+        await Line.call(running) as line,
+        await Line.call(running) as subscriber,
+    ):
+        assert (await subscriber.ask("SUBSCRIBE @news")).startswith(b"*3")
+        assert await line.ask("XADD @news * title hello by ann") == b"$3\r\n1-0\r\n"
+        assert await line.ask("XADD @news * content plain") == b"$3\r\n2-0\r\n"
+        told = [await subscriber.hear() for _ in range(2)]
+        assert told[0].endswith(b'$28\r\n{"title":"hello","by":"ann"}\r\n')
+        assert told[1].endswith(b"$5\r\nplain\r\n")
+        await running.publish("@news", b"\xff from elsewhere")
+        await running.publish("@news", b'{"a":"1","b":"2"}')
+        await running.publish("@news", b'{"a":1}')
+        wanted = [
+            [b"1-0", [b"title", b"hello", b"by", b"ann"]],
+            [b"2-0", [b"content", b"plain"]],
+            [b"3-0", [b"content", b"\xff from elsewhere"]],
+            [b"4-0", [b"a", b"1", b"b", b"2"]],
+            [b"5-0", [b"content", b'{"a":1}']],
+        ]
+        assert await line.plain("XRANGE @news - +") == wanted
+        assert await line.plain("XREAD STREAMS @news 0") == [[b"@news", wanted]]
 
 
 @pytest.mark.parametrize("content", [b"{" * 5000, b'{"a":' * 5000, b"{}", b'{"a":"b"', b"[]", b"", b'{"a":["b"]}'])
-def test_a_content_that_holds_no_fields_is_one(tmp_path: Path, content: bytes) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
-            line.say(b"XADD", b"@s", b"*", b"content", content)
-            assert await line.hear() == b"$3\r\n1-0\r\n"
-            assert await line.plain("XRANGE @s - +") == [[b"1-0", [b"content", content]]]
-
-    asyncio.run(story())
+async def test_a_content_that_holds_no_fields_is_one(tmp_path: Path, content: bytes) -> None:
+    async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
+        line.say(b"XADD", b"@s", b"*", b"content", content)
+        assert await line.hear() == b"$3\r\n1-0\r\n"
+        assert await line.plain("XRANGE @s - +") == [[b"1-0", [b"content", content]]]
 
 
-def test_a_stream_is_kept_over_sweeps_and_restarts(tmp_path: Path) -> None:
+async def test_a_stream_is_kept_over_sweeps_and_restarts(tmp_path: Path) -> None:
     async def before() -> None:
         async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
             for number in range(20):
@@ -77,83 +70,69 @@ def test_a_stream_is_kept_over_sweeps_and_restarts(tmp_path: Path) -> None:
             assert await line.plain("XRANGE @s 19 +") == [[b"19-0", [b"n", b"18"]], [b"20-0", [b"n", b"19"]]]
             assert await line.ask("XADD @s * n 20") == b"$4\r\n21-0\r\n"
 
-    asyncio.run(before())
-    asyncio.run(after())
+    await before()
+    await after()
 
 
-def test_xread_waits_for_what_is_published(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with (
-            running_gateway(tmp_path, "redis", **OPEN) as running,
-            await Line.call(running) as reader,
-            await Line.call(running) as other,
-        ):
-            reader.say(b"XREAD", b"BLOCK", b"0", b"STREAMS", b"@a", b"@b", b"$", b"$")
-            reader.say(b"SET", b"k", b"v")
-            await until(lambda: waiting(running) == 2)
-            assert await other.ask("GET k") == b"$-1\r\n", "what is sent behind it waits, as with redis"
-            assert await other.ask("XADD @c * n 0") == b"$3\r\n1-0\r\n"
-            assert await other.ask("XADD @b * n 1") == b"$3\r\n1-0\r\n"
-            assert await reader.hear() == (
-                b"*1\r\n*2\r\n$2\r\n@b\r\n*1\r\n*2\r\n$3\r\n1-0\r\n*2\r\n$1\r\nn\r\n$1\r\n1\r\n"
-            )
-            assert await reader.hear() == b"+OK\r\n"
-            assert waiting(running) == 0
-            reader.say(b"XREAD", b"BLOCK", b"600000", b"STREAMS", b"@a", b"0")
-            await until(lambda: waiting(running) == 1)
-            await running.publish("@a", b"from elsewhere")
-            assert b"from elsewhere" in await reader.hear()
-
-    asyncio.run(story())
+async def test_xread_waits_for_what_is_published(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path, "redis", **OPEN) as running,
+        await Line.call(running) as reader,
+        await Line.call(running) as other,
+    ):
+        reader.say(b"XREAD", b"BLOCK", b"0", b"STREAMS", b"@a", b"@b", b"$", b"$")
+        reader.say(b"SET", b"k", b"v")
+        await until(lambda: waiting(running) == 2)
+        assert await other.ask("GET k") == b"$-1\r\n", "what is sent behind it waits, as with redis"
+        assert await other.ask("XADD @c * n 0") == b"$3\r\n1-0\r\n"
+        assert await other.ask("XADD @b * n 1") == b"$3\r\n1-0\r\n"
+        assert await reader.hear() == (b"*1\r\n*2\r\n$2\r\n@b\r\n*1\r\n*2\r\n$3\r\n1-0\r\n*2\r\n$1\r\nn\r\n$1\r\n1\r\n")
+        assert await reader.hear() == b"+OK\r\n"
+        assert waiting(running) == 0
+        reader.say(b"XREAD", b"BLOCK", b"600000", b"STREAMS", b"@a", b"0")
+        await until(lambda: waiting(running) == 1)
+        await running.publish("@a", b"from elsewhere")
+        assert b"from elsewhere" in await reader.hear()
 
 
-def test_xread_waits_no_longer_than_asked_nor_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_xread_waits_no_longer_than_asked_nor_than_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(streams, "VALUES_BLOCK_S_MAX", 0.2)
-
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
-            for asked in ("10", "0", "999999999"):
-                assert await line.ask(f"XREAD BLOCK {asked} STREAMS @s $") == b"*-1\r\n"
-                assert waiting(running) == 0
-
-    asyncio.run(story())
+    async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
+        for asked in ("10", "0", "999999999"):
+            assert await line.ask(f"XREAD BLOCK {asked} STREAMS @s $") == b"*-1\r\n"
+            assert waiting(running) == 0
 
 
-def test_nobody_waits_for_who_went_away(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", **OPEN) as running:
-            async with await Line.call(running) as line:
-                line.say(b"XREAD", b"BLOCK", b"0", b"STREAMS", b"@a", b"@b", b"$", b"$")
-                await until(lambda: waiting(running) == 2)
-            await until(lambda: waiting(running) == 0)
-            await until(lambda: len(running.gateway.jobs) == 0)
-
-    asyncio.run(story())
+async def test_nobody_waits_for_who_went_away(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "redis", **OPEN) as running:
+        async with await Line.call(running) as line:
+            line.say(b"XREAD", b"BLOCK", b"0", b"STREAMS", b"@a", b"@b", b"$", b"$")
+            await until(lambda: waiting(running) == 2)
+        await until(lambda: waiting(running) == 0)
+        await until(lambda: len(running.gateway.jobs) == 0)
 
 
-def test_one_xread_gives_a_bounded_number_of_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_xread_gives_a_bounded_number_of_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "STATE_READ_ROWS_MAX", 300)
-
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
-            for number in range(700):
-                line.say(b"XADD", b"@s", b"*", b"n", b"%d" % number)
-            for _ in range(700):
-                await line.hear()
-            seen: list[Any] = []
-            sizes = []
-            while answer := await line.plain(f"XREAD STREAMS @s {len(seen)}"):
-                assert isinstance(answer, list)
-                sizes.append(len(answer[0][1]))
-                seen += answer[0][1]
-            assert sizes == [300, 300, 100]
-            assert seen == [[b"%d-0" % (number + 1), [b"n", b"%d" % number]] for number in range(700)]
-            everything = await line.plain("XRANGE @s - +")
-            assert everything == seen, "a range is whole"
-            many = " ".join(["@s"] * 65), " ".join(["0"] * 65)
-            assert (await line.ask(f"XREAD STREAMS {many[0]} {many[1]}")).startswith(b"-ERR 65 streams at once")
-
-    asyncio.run(story())
+    async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
+        for number in range(700):
+            line.say(b"XADD", b"@s", b"*", b"n", b"%d" % number)
+        for _ in range(700):
+            await line.hear()
+        seen: list[Any] = []
+        sizes = []
+        while answer := await line.plain(f"XREAD STREAMS @s {len(seen)}"):
+            assert isinstance(answer, list)
+            sizes.append(len(answer[0][1]))
+            seen += answer[0][1]
+        assert sizes == [300, 300, 100]
+        assert seen == [[b"%d-0" % (number + 1), [b"n", b"%d" % number]] for number in range(700)]
+        everything = await line.plain("XRANGE @s - +")
+        assert everything == seen, "a range is whole"
+        many = " ".join(["@s"] * 65), " ".join(["0"] * 65)
+        assert (await line.ask(f"XREAD STREAMS {many[0]} {many[1]}")).startswith(b"-ERR 65 streams at once")
 
 
 @pytest.mark.parametrize(
@@ -172,10 +151,7 @@ def test_one_xread_gives_a_bounded_number_of_entries(tmp_path: Path, monkeypatch
         ),
     ],
 )
-def test_what_a_durable_topic_cannot_do_is_refused(tmp_path: Path, asked: str, refusal: bytes) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
-            assert await line.ask(asked) == refusal
-            assert not running.gateway.state.topics.names()
-
-    asyncio.run(story())
+async def test_what_a_durable_topic_cannot_do_is_refused(tmp_path: Path, asked: str, refusal: bytes) -> None:
+    async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
+        assert await line.ask(asked) == refusal
+        assert not running.gateway.state.topics.names()

@@ -45,45 +45,39 @@ async def cli(running: Running, *words: str, said: bytes = b"") -> str:
 
 
 @pytest.mark.parametrize("version", ["-2", "-3"])
-def test_redis_cli(tmp_path: Path, version: str) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", identities=[APP]) as running:
-            assert await cli(running, version, "PING") == "PONG\n"
-            assert await cli(running, version, "SET", "greeting", "hello world", "EX", "100") == "OK\n"
-            assert await cli(running, version, "GET", "greeting") == "hello world\n"
-            assert await cli(running, version, "TTL", "greeting") in {"100\n", "99\n"}
-            assert await cli(running, version, "GET", "none") == "\n"
-            assert await cli(running, version, "SELECT", "1") == "ERR DB index is out of range\n\n"
-            many = b"".join(b"SET key:%d %d\r\n" % (number, number) for number in range(300))
-            assert await cli(running, version, said=many) == "OK\n" * 300
-            scanned = (await cli(running, version, "--scan", "--pattern", "key:*")).split()
-            assert sorted(scanned) == sorted(f"key:{number}" for number in range(300))
-            assert "# Server" in await cli(running, version, "INFO")
-            piped = await cli(running, version, "--pipe", said=b"SET piped 1\r\nSET piped 2\r\n")
-            assert "errors: 0, replies: 2" in piped
-            assert await cli(running, version, "GET", "piped") == "2\n"
-
-    asyncio.run(story())
+async def test_redis_cli(tmp_path: Path, version: str) -> None:
+    async with running_gateway(tmp_path, "redis", identities=[APP]) as running:
+        assert await cli(running, version, "PING") == "PONG\n"
+        assert await cli(running, version, "SET", "greeting", "hello world", "EX", "100") == "OK\n"
+        assert await cli(running, version, "GET", "greeting") == "hello world\n"
+        assert await cli(running, version, "TTL", "greeting") in {"100\n", "99\n"}
+        assert await cli(running, version, "GET", "none") == "\n"
+        assert await cli(running, version, "SELECT", "1") == "ERR DB index is out of range\n\n"
+        many = b"".join(b"SET key:%d %d\r\n" % (number, number) for number in range(300))
+        assert await cli(running, version, said=many) == "OK\n" * 300
+        scanned = (await cli(running, version, "--scan", "--pattern", "key:*")).split()
+        assert sorted(scanned) == sorted(f"key:{number}" for number in range(300))
+        assert "# Server" in await cli(running, version, "INFO")
+        piped = await cli(running, version, "--pipe", said=b"SET piped 1\r\nSET piped 2\r\n")
+        assert "errors: 0, replies: 2" in piped
+        assert await cli(running, version, "GET", "piped") == "2\n"
 
 
 @pytest.mark.parametrize("version", ["-2", "-3"])
-def test_redis_cli_subscribes(tmp_path: Path, version: str) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", identities=[APP]) as running:
-            command = [program("redis-cli"), "-h", HOST, "-p", str(running.port("redis")), version]
-            command += ["--user", APP[0], "-a", APP[1], "--no-auth-warning", "SUBSCRIBE", "news"]
-            listener = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-            assert listener.stdout is not None
-            try:
-                async with asyncio.timeout(TOOL_S):
-                    assert [await listener.stdout.readline() for _ in range(3)] == [b"subscribe\n", b"news\n", b"1\n"]
-                    assert await cli(running, "PUBLISH", "news", "one") == "1\n"
-                    assert [await listener.stdout.readline() for _ in range(3)] == [b"message\n", b"news\n", b"one\n"]
-            finally:
-                listener.terminate()
-                await listener.wait()
-
-    asyncio.run(story())
+async def test_redis_cli_subscribes(tmp_path: Path, version: str) -> None:
+    async with running_gateway(tmp_path, "redis", identities=[APP]) as running:
+        command = [program("redis-cli"), "-h", HOST, "-p", str(running.port("redis")), version]
+        command += ["--user", APP[0], "-a", APP[1], "--no-auth-warning", "SUBSCRIBE", "news"]
+        listener = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        assert listener.stdout is not None
+        try:
+            async with asyncio.timeout(TOOL_S):
+                assert [await listener.stdout.readline() for _ in range(3)] == [b"subscribe\n", b"news\n", b"1\n"]
+                assert await cli(running, "PUBLISH", "news", "one") == "1\n"
+                assert [await listener.stdout.readline() for _ in range(3)] == [b"message\n", b"news\n", b"one\n"]
+        finally:
+            listener.terminate()
+            await listener.wait()
 
 
 async def benchmark(running: Running, *words: str) -> dict[str, float]:
@@ -93,37 +87,31 @@ async def benchmark(running: Running, *words: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("pipelined", [["-P", "8"], []], ids=["pipelined", "one by one"])
-def test_redis_benchmark(tmp_path: Path, pipelined: list[str]) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", identities=[APP]) as running:
-            rates = await benchmark(running, "-t", "ping,set,get", "-n", "2000", "-c", "20", *pipelined)
-            assert set(rates) == {"PING_INLINE", "PING_MBULK", "SET", "GET"}
-            assert all(rate > 0 for rate in rates.values())
-            assert await cli(running, "GET", "key:__rand_int__") == "VXK\n"
-            rates = await benchmark(
-                running, "-r", "100", "-n", "1000", "-c", "20", *pipelined, "SET", "k:__rand_int__", "v"
-            )
-            assert len(rates) == 1
-            keys = int(await cli(running, "DBSIZE"))
-            assert 50 < keys <= 101
-
-    asyncio.run(story())
+async def test_redis_benchmark(tmp_path: Path, pipelined: list[str]) -> None:
+    async with running_gateway(tmp_path, "redis", identities=[APP]) as running:
+        rates = await benchmark(running, "-t", "ping,set,get", "-n", "2000", "-c", "20", *pipelined)
+        assert set(rates) == {"PING_INLINE", "PING_MBULK", "SET", "GET"}
+        assert all(rate > 0 for rate in rates.values())
+        assert await cli(running, "GET", "key:__rand_int__") == "VXK\n"
+        rates = await benchmark(
+            running, "-r", "100", "-n", "1000", "-c", "20", *pipelined, "SET", "k:__rand_int__", "v"
+        )
+        assert len(rates) == 1
+        keys = int(await cli(running, "DBSIZE"))
+        assert 50 < keys <= 101
 
 
-def test_redis_benchmark_publishes(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with (
-            running_gateway(tmp_path, "redis", identities=[APP]) as running,
-            library(running, 3) as app,
-            app.pubsub() as pubsub,
-        ):
-            await pubsub.subscribe("live")
-            await heard(pubsub, ignore=False)
-            await benchmark(running, "-n", "1000", "-c", "5", "-P", "8", "PUBLISH", "live", "x")
-            contents = [(await heard(pubsub))["data"] for _ in range(1000)]
-            assert contents == [b"x"] * 1000
-
-    asyncio.run(story())
+async def test_redis_benchmark_publishes(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path, "redis", identities=[APP]) as running,
+        library(running, 3) as app,
+        app.pubsub() as pubsub,
+    ):
+        await pubsub.subscribe("live")
+        await heard(pubsub, ignore=False)
+        await benchmark(running, "-n", "1000", "-c", "5", "-P", "8", "PUBLISH", "live", "x")
+        contents = [(await heard(pubsub))["data"] for _ in range(1000)]
+        assert contents == [b"x"] * 1000
 
 
 def library(running: Running, version: Version) -> redis.asyncio.Redis:
@@ -141,31 +129,28 @@ async def heard(pubsub: redis.asyncio.client.PubSub, *, ignore: bool = True) -> 
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_redis_py_with_asyncio(tmp_path: Path, version: Version) -> None:
-    async def story() -> None:
-        async with (
-            running_gateway(tmp_path, "redis", identities=[APP]) as running,
-            library(running, version) as app,
-            app.pubsub() as pubsub,
-        ):
-            await values(app)
-            await pubsub.subscribe("live")
-            await pubsub.psubscribe("pr*")
-            assert [(await heard(pubsub, ignore=False))["type"] for _ in range(2)] == ["subscribe", "psubscribe"]
-            assert await app.publish("live", b"\x00\xff") == 1
-            assert (await heard(pubsub))["data"] == b"\x00\xff"
-            assert await app.publish("prices", "1") == 1
-            message = await heard(pubsub)
-            assert (message["type"], message["pattern"], message["channel"]) == ("pmessage", b"pr*", b"prices")
-            await pubsub.unsubscribe("live")
-            assert (await heard(pubsub, ignore=False))["type"] == "unsubscribe"
-            assert await app.publish("live", "nobody") == 0
-
-    asyncio.run(story())
+async def test_redis_py_with_asyncio(tmp_path: Path, version: Version) -> None:
+    async with (
+        running_gateway(tmp_path, "redis", identities=[APP]) as running,
+        library(running, version) as app,
+        app.pubsub() as pubsub,
+    ):
+        await values(app)
+        await pubsub.subscribe("live")
+        await pubsub.psubscribe("pr*")
+        assert [(await heard(pubsub, ignore=False))["type"] for _ in range(2)] == ["subscribe", "psubscribe"]
+        assert await app.publish("live", b"\x00\xff") == 1
+        assert (await heard(pubsub))["data"] == b"\x00\xff"
+        assert await app.publish("prices", "1") == 1
+        message = await heard(pubsub)
+        assert (message["type"], message["pattern"], message["channel"]) == ("pmessage", b"pr*", b"prices")
+        await pubsub.unsubscribe("live")
+        assert (await heard(pubsub, ignore=False))["type"] == "unsubscribe"
+        assert await app.publish("live", "nobody") == 0
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_redis_py_without_asyncio(tmp_path: Path, version: Version) -> None:
+async def test_redis_py_without_asyncio(tmp_path: Path, version: Version) -> None:
     """From a thread, as such programs are; the gateway's event loop goes on beside it."""
 
     def program(port: int) -> None:
@@ -179,11 +164,8 @@ def test_redis_py_without_asyncio(tmp_path: Path, version: Version) -> None:
                 assert message is not None
                 assert message["data"] == b"hi"
 
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", identities=[APP]) as running:
-            await asyncio.to_thread(program, running.port("redis"))
-
-    asyncio.run(story())
+    async with running_gateway(tmp_path, "redis", identities=[APP]) as running:
+        await asyncio.to_thread(program, running.port("redis"))
 
 
 class Waited:

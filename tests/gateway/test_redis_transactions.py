@@ -8,13 +8,14 @@ import pytest
 
 from gateway.running import running_gateway, until
 from gateway.test_redis_values import Line
-from wirelake.limits import RESP_QUEUED_COMMANDS_MAX, VALUES_PAIRS_MAX, VALUES_TRANSACTION_KEYS_MAX
+from wirelake.limits import VALUES_PAIRS_MAX, VALUES_TRANSACTION_KEYS_MAX
+from wirelake.protocols.redis.limits import REDIS_QUEUED_COMMANDS_MAX
 from wirelake.services.redis import service
 
 OPEN: dict[str, Any] = {"auth": {"open": True}}
 
 
-def test_a_transaction_is_on_disk_as_one_or_not_at_all(tmp_path: Path) -> None:
+async def test_a_transaction_is_on_disk_as_one_or_not_at_all(tmp_path: Path) -> None:
     """The second of its writes fails: nothing of it is there, also not after a restart."""
 
     async def before() -> None:
@@ -39,11 +40,11 @@ def test_a_transaction_is_on_disk_as_one_or_not_at_all(tmp_path: Path) -> None:
             assert await line.ask("MGET a b") == b"*2\r\n$3\r\nold\r\n$3\r\nold\r\n"
             assert await line.ask("HGETALL h") == b"*0\r\n"
 
-    asyncio.run(before())
-    asyncio.run(after())
+    await before()
+    await after()
 
 
-def test_a_transaction_is_one_commit_and_outlives_the_gateway(tmp_path: Path) -> None:
+async def test_a_transaction_is_one_commit_and_outlives_the_gateway(tmp_path: Path) -> None:
     async def before() -> None:
         async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
             assert await line.ask("PING") == b"+PONG\r\n"
@@ -63,177 +64,148 @@ def test_a_transaction_is_one_commit_and_outlives_the_gateway(tmp_path: Path) ->
             answer = await line.ask("HGETALL h")
             assert answer.startswith(b"*1000\r\n$2\r\nf0\r\n$1\r\nv\r\n")
 
-    asyncio.run(before())
-    asyncio.run(after())
+    await before()
+    await after()
 
 
-def test_a_watched_key_that_another_changes_stops_the_transaction(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with (
-            running_gateway(tmp_path, "redis", **OPEN) as running,
-            await Line.call(running) as one,
-            await Line.call(running) as other,
+async def test_a_watched_key_that_another_changes_stops_the_transaction(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path, "redis", **OPEN) as running,
+        await Line.call(running) as one,
+        await Line.call(running) as other,
+    ):
+        for change in (
+            "SET k 1",
+            "APPEND k 1",
+            "DEL k",
+            "HSET k f v",
+            "HDEL k f",
+            "MSET j 0 k 1",
+            "PEXPIRE k 99999",
         ):
-            for change in (
-                "SET k 1",
-                "APPEND k 1",
-                "DEL k",
-                "HSET k f v",
-                "HDEL k f",
-                "MSET j 0 k 1",
-                "PEXPIRE k 99999",
-            ):
-                assert await one.ask("WATCH k none") == b"+OK\r\n"
-                assert not (await other.ask(change)).startswith(b"-"), change
-                assert await one.ask("MULTI") == b"+OK\r\n"
-                assert await one.ask("SET mine 1") == b"+QUEUED\r\n"
-                assert await one.ask("EXEC") == b"*-1\r\n", change
-                assert await one.ask("EXISTS mine") == b":0\r\n"
-            assert await one.ask("WATCH k") == b"+OK\r\n"
-            assert await other.ask("SET j 1") == b"+OK\r\n"
+            assert await one.ask("WATCH k none") == b"+OK\r\n"
+            assert not (await other.ask(change)).startswith(b"-"), change
             assert await one.ask("MULTI") == b"+OK\r\n"
-            assert await one.ask("EXEC") == b"*0\r\n"
-
-    asyncio.run(story())
-
-
-def test_a_watched_key_that_ends_meanwhile_stops_the_transaction(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with (
-            running_gateway(tmp_path, "redis", **OPEN) as running,
-            await Line.call(running) as line,
-            await Line.call(running) as other,
-        ):
-            is_watched = False
-            while not is_watched:  # or this machine was too slow: it ended before
-                assert await line.ask("UNWATCH") == b"+OK\r\n"
-                assert await line.ask("SET k 1 PX 300") == b"+OK\r\n"
-                assert await line.ask("WATCH k") == b"+OK\r\n"
-                is_watched = await line.ask("EXISTS k") == b":1\r\n"
-            while await other.ask("EXISTS k") == b":1\r\n":
-                await asyncio.sleep(0.01)
-            assert await line.ask("MULTI") == b"+OK\r\n"
-            assert await line.ask("EXEC") == b"*-1\r\n"
-
-    asyncio.run(story())
+            assert await one.ask("SET mine 1") == b"+QUEUED\r\n"
+            assert await one.ask("EXEC") == b"*-1\r\n", change
+            assert await one.ask("EXISTS mine") == b":0\r\n"
+        assert await one.ask("WATCH k") == b"+OK\r\n"
+        assert await other.ask("SET j 1") == b"+OK\r\n"
+        assert await one.ask("MULTI") == b"+OK\r\n"
+        assert await one.ask("EXEC") == b"*0\r\n"
 
 
-def test_nothing_is_left_of_who_watched_and_went_away(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", **OPEN) as running:
-            values = running.gateway.state.values
-            async with await Line.call(running) as line:
-                assert await line.ask("WATCH a b c") == b"+OK\r\n"
-                assert values.on_change is not None
-                assert await line.ask("RESET") == b"+RESET\r\n"
-                await until(lambda: values.on_change is None)
-                assert await line.ask("WATCH a b c") == b"+OK\r\n"
-                assert values.on_change is not None
+async def test_a_watched_key_that_ends_meanwhile_stops_the_transaction(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path, "redis", **OPEN) as running,
+        await Line.call(running) as line,
+        await Line.call(running) as other,
+    ):
+        is_watched = False
+        while not is_watched:  # or this machine was too slow: it ended before
+            assert await line.ask("UNWATCH") == b"+OK\r\n"
+            assert await line.ask("SET k 1 PX 300") == b"+OK\r\n"
+            assert await line.ask("WATCH k") == b"+OK\r\n"
+            is_watched = await line.ask("EXISTS k") == b":1\r\n"
+        while await other.ask("EXISTS k") == b":1\r\n":
+            await asyncio.sleep(0.01)
+        assert await line.ask("MULTI") == b"+OK\r\n"
+        assert await line.ask("EXEC") == b"*-1\r\n"
+
+
+async def test_nothing_is_left_of_who_watched_and_went_away(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "redis", **OPEN) as running:
+        values = running.gateway.state.values
+        async with await Line.call(running) as line:
+            assert await line.ask("WATCH a b c") == b"+OK\r\n"
+            assert values.on_change is not None
+            assert await line.ask("RESET") == b"+RESET\r\n"
             await until(lambda: values.on_change is None)
-
-    asyncio.run(story())
-
-
-def test_what_is_queued_and_watched_is_bounded(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
-            line.say(b"MULTI")
-            for _ in range(RESP_QUEUED_COMMANDS_MAX + 1):
-                line.say(b"INCR", b"n")
-            line.say(b"EXEC")
-            answers = [await line.hear() for _ in range(RESP_QUEUED_COMMANDS_MAX + 3)]
-            assert answers[-2].startswith(b"-ERR a transaction has at most"), answers[-2]
-            assert answers[-1].startswith(b"-EXECABORT")
-            assert await line.ask("EXISTS n") == b":0\r\n"
-            line.say(b"WATCH", *(b"%d" % number for number in range(VALUES_TRANSACTION_KEYS_MAX + 1)))
-            assert (await line.hear()).startswith(b"-ERR a connection watches at most")
-            for command in (b"MSET", b"HSET"):
-                line.say(command, *([b"key"] if command == b"HSET" else []), *[b"x"] * 2 * (VALUES_PAIRS_MAX + 1))
-                assert (await line.hear()).startswith(b"-ERR"), command
-            assert await line.ask("DBSIZE") == b":0\r\n"
-
-    asyncio.run(story())
+            assert await line.ask("WATCH a b c") == b"+OK\r\n"
+            assert values.on_change is not None
+        await until(lambda: values.on_change is None)
 
 
-def test_a_hash_has_a_bounded_number_of_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_queued_and_watched_is_bounded(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
+        line.say(b"MULTI")
+        for _ in range(REDIS_QUEUED_COMMANDS_MAX + 1):
+            line.say(b"INCR", b"n")
+        line.say(b"EXEC")
+        answers = [await line.hear() for _ in range(REDIS_QUEUED_COMMANDS_MAX + 3)]
+        assert answers[-2].startswith(b"-ERR a transaction has at most"), answers[-2]
+        assert answers[-1].startswith(b"-EXECABORT")
+        assert await line.ask("EXISTS n") == b":0\r\n"
+        line.say(b"WATCH", *(b"%d" % number for number in range(VALUES_TRANSACTION_KEYS_MAX + 1)))
+        assert (await line.hear()).startswith(b"-ERR a connection watches at most")
+        for command in (b"MSET", b"HSET"):
+            line.say(command, *([b"key"] if command == b"HSET" else []), *[b"x"] * 2 * (VALUES_PAIRS_MAX + 1))
+            assert (await line.hear()).startswith(b"-ERR"), command
+        assert await line.ask("DBSIZE") == b":0\r\n"
+
+
+async def test_a_hash_has_a_bounded_number_of_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wirelake.state.values.STATE_HASH_FIELDS_MAX", 3)
-
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
-            assert await line.ask("HSET h a 1 b 2 c 3") == b":3\r\n"
-            assert await line.ask("HSET h a 2") == b":0\r\n"
-            assert (await line.ask("HSET h a 3 d 4")) == b"-ERR a hash has at most 3 fields\r\n"
-            assert await line.ask("HGET h a") == b"$1\r\n2\r\n"
-
-    asyncio.run(story())
+    async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
+        assert await line.ask("HSET h a 1 b 2 c 3") == b":3\r\n"
+        assert await line.ask("HSET h a 2") == b":0\r\n"
+        assert (await line.ask("HSET h a 3 d 4")) == b"-ERR a hash has at most 3 fields\r\n"
+        assert await line.ask("HGET h a") == b"$1\r\n2\r\n"
 
 
-def test_an_answer_to_exec_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_to_exec_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "VALUES_ANSWER_BYTES_MAX", 1000)
-
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
-            assert await line.ask("SET k " + 600 * "x") == b"+OK\r\n"
-            for words in ("MULTI", "GET k", "GET k", "SET k 1", "EXEC"):
-                line.say(*words.encode().split())
-            answer = [await line.hear() for _ in range(5)][-1]
-            assert answer.startswith(b"*3\r\n$600\r\n")
-            assert b"-ERR the answer is over the limit of 1000 bytes" in answer
-            assert await line.ask("GET k") == b"$1\r\n1\r\n", "redis does all commands, whatever becomes of the others"
-
-    asyncio.run(story())
+    async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
+        assert await line.ask("SET k " + 600 * "x") == b"+OK\r\n"
+        for words in ("MULTI", "GET k", "GET k", "SET k 1", "EXEC"):
+            line.say(*words.encode().split())
+        answer = [await line.hear() for _ in range(5)][-1]
+        assert answer.startswith(b"*3\r\n$600\r\n")
+        assert b"-ERR the answer is over the limit of 1000 bytes" in answer
+        assert await line.ask("GET k") == b"$1\r\n1\r\n", "redis does all commands, whatever becomes of the others"
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_large_hashes_are_whole(tmp_path: Path, version: int) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
-            assert (await line.ask(f"HELLO {version}"))[:1] in b"*%"
-            pairs = [b"f%d" % number for number in range(4000)]
-            line.say(b"HSET", b"h", *pairs)
-            assert await line.hear() == b":2000\r\n"
-            answer = await line.ask("HGETALL h")
-            head = b"*4000\r\n" if version == 2 else b"%2000\r\n"
-            assert answer == head + b"".join(b"$%d\r\n%b\r\n" % (len(each), each) for each in pairs)
-            line.say(b"HDEL", b"h", *pairs)
-            assert await line.hear() == b":2000\r\n"
-            assert await line.ask("EXISTS h") == b":0\r\n"
-            assert running.gateway.state.values.size_bytes == 0
-
-    asyncio.run(story())
+async def test_large_hashes_are_whole(tmp_path: Path, version: int) -> None:
+    async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
+        assert (await line.ask(f"HELLO {version}"))[:1] in b"*%"
+        pairs = [b"f%d" % number for number in range(4000)]
+        line.say(b"HSET", b"h", *pairs)
+        assert await line.hear() == b":2000\r\n"
+        answer = await line.ask("HGETALL h")
+        head = b"*4000\r\n" if version == 2 else b"%2000\r\n"
+        assert answer == head + b"".join(b"$%d\r\n%b\r\n" % (len(each), each) for each in pairs)
+        line.say(b"HDEL", b"h", *pairs)
+        assert await line.hear() == b":2000\r\n"
+        assert await line.ask("EXISTS h") == b":0\r\n"
+        assert running.gateway.state.values.size_bytes == 0
 
 
-def test_only_the_administrator_removes_all_values(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with (
-            running_gateway(tmp_path, "redis", "http", identities=[("app", "t0ken")]) as running,
-            await Line.call(running) as line,
-        ):
-            assert await line.ask("AUTH app t0ken") == b"+OK\r\n"
-            assert await line.ask("MSET a 1 b 2") == b"+OK\r\n"
-            assert await line.ask("HSET h f v") == b":1\r\n"
-            assert await line.ask("XADD @s * f v") == b"$3\r\n1-0\r\n"
-            refusal = b"-NOPERM User app has no permissions to run the 'flushdb' command\r\n"
-            assert await line.ask("FLUSHDB") == refusal
-            assert await line.ask("DBSIZE") == b":3\r\n"
-            token = running.gateway.keys.admin_token()
-            assert await post(running.port("http"), token, "/api/services/redis/flushdb") == 200
-            assert await line.ask("DBSIZE") == b":0\r\n"
-            assert await line.ask("KEYS *") == b"*0\r\n"
-            assert await line.ask("TYPE @s") == b"+stream\r\n", "topics are no values"
-            assert await line.ask("HSET h g w") == b":1\r\n"
-            assert await line.ask("HGETALL h") == b"*2\r\n$1\r\ng\r\n$1\r\nw\r\n"
-
-    asyncio.run(story())
+async def test_only_the_administrator_removes_all_values(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path, "redis", "http", identities=[("app", "t0ken")]) as running,
+        await Line.call(running) as line,
+    ):
+        assert await line.ask("AUTH app t0ken") == b"+OK\r\n"
+        assert await line.ask("MSET a 1 b 2") == b"+OK\r\n"
+        assert await line.ask("HSET h f v") == b":1\r\n"
+        assert await line.ask("XADD @s * f v") == b"$3\r\n1-0\r\n"
+        refusal = b"-NOPERM User app has no permissions to run the 'flushdb' command\r\n"
+        assert await line.ask("FLUSHDB") == refusal
+        assert await line.ask("DBSIZE") == b":3\r\n"
+        token = running.gateway.keys.admin_token()
+        assert await post(running.port("http"), token, "/api/services/redis/flushdb") == 200
+        assert await line.ask("DBSIZE") == b":0\r\n"
+        assert await line.ask("KEYS *") == b"*0\r\n"
+        assert await line.ask("TYPE @s") == b"+stream\r\n", "topics are no values"
+        assert await line.ask("HSET h g w") == b":1\r\n"
+        assert await line.ask("HGETALL h") == b"*2\r\n$1\r\ng\r\n$1\r\nw\r\n"
 
 
-def test_the_name_of_the_administrator_is_not_enough(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
-            assert await line.ask("AUTH admin anything") == b"+OK\r\n"
-            assert (await line.ask("FLUSHDB")).startswith(b"-NOPERM User admin has no permissions")
-
-    asyncio.run(story())
+async def test_the_name_of_the_administrator_is_not_enough(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "redis", **OPEN) as running, await Line.call(running) as line:
+        assert await line.ask("AUTH admin anything") == b"+OK\r\n"
+        assert (await line.ask("FLUSHDB")).startswith(b"-NOPERM User admin has no permissions")
 
 
 async def post(port: int, token: str, path: str) -> int:

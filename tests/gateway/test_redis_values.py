@@ -133,36 +133,30 @@ STORY: list[tuple[str, bytes]] = [
 ]
 
 
-def test_every_command_and_refusal(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", auth={"open": True}) as running, await Line.call(running) as line:
-            for asked, wanted in STORY:
-                assert await line.ask(asked) == wanted, asked
-            assert (await line.ask(b"SET " + b"k" * 1025 + b" 1")).startswith(b"-ERR a key has 1025 bytes")
-            assert await line.ask(b"SET \x00\xff \xff\x00\r\n") == b"+OK\r\n"
-            assert await line.ask(b"GET \x00\xff") == b"$4\r\n\xff\x00\r\n\r\n"
-
-    asyncio.run(story())
+async def test_every_command_and_refusal(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "redis", auth={"open": True}) as running, await Line.call(running) as line:
+        for asked, wanted in STORY:
+            assert await line.ask(asked) == wanted, asked
+        assert (await line.ask(b"SET " + b"k" * 1025 + b" 1")).startswith(b"-ERR a key has 1025 bytes")
+        assert await line.ask(b"SET \x00\xff \xff\x00\r\n") == b"+OK\r\n"
+        assert await line.ask(b"GET \x00\xff") == b"$4\r\n\xff\x00\r\n\r\n"
 
 
-def test_in_resp_3_there_are_nulls_and_maps(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", auth={"open": True}) as running, await Line.call(running) as line:
-            assert (await line.ask("HELLO 3")).startswith(b"%7\r\n")
-            assert await line.ask("GET none") == b"_\r\n"
-            assert await line.ask("MGET none") == b"*1\r\n_\r\n"
-            assert await line.plain("CONFIG GET save") == {"save": b""}
-            info = await line.plain("INFO server")
-            assert isinstance(info, bytes)
-            assert b"redis_mode:standalone\r\n" in info
-            assert b"redis_version:7." in info
-            assert (await line.ask("HELLO 2")).startswith(b"*14\r\n")
-            assert await line.ask("GET none") == b"$-1\r\n"
-
-    asyncio.run(story())
+async def test_in_resp_3_there_are_nulls_and_maps(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "redis", auth={"open": True}) as running, await Line.call(running) as line:
+        assert (await line.ask("HELLO 3")).startswith(b"%7\r\n")
+        assert await line.ask("GET none") == b"_\r\n"
+        assert await line.ask("MGET none") == b"*1\r\n_\r\n"
+        assert await line.plain("CONFIG GET save") == {"save": b""}
+        info = await line.plain("INFO server")
+        assert isinstance(info, bytes)
+        assert b"redis_mode:standalone\r\n" in info
+        assert b"redis_version:7." in info
+        assert (await line.ask("HELLO 2")).startswith(b"*14\r\n")
+        assert await line.ask("GET none") == b"$-1\r\n"
 
 
-def test_values_outlive_the_gateway_and_their_ends_too(tmp_path: Path) -> None:
+async def test_values_outlive_the_gateway_and_their_ends_too(tmp_path: Path) -> None:
     async def before() -> None:
         async with running_gateway(tmp_path, "redis", auth={"open": True}) as running, await Line.call(running) as line:
             for number in range(100):
@@ -179,79 +173,66 @@ def test_values_outlive_the_gateway_and_their_ends_too(tmp_path: Path) -> None:
             assert isinstance(left, int)
             assert 0 < left <= 1000
 
-    asyncio.run(before())
-    asyncio.run(after())
+    await before()
+    await after()
 
 
-def test_a_scan_gives_every_key_once(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", auth={"open": True}) as running, await Line.call(running) as line:
-            for number in range(250):
-                line.say(b"SET", b"k%d" % number, b"v")
-            for _ in range(250):
-                await line.hear()
-            cursor, seen, calls = b"0", list[bytes](), 0
-            while calls == 0 or cursor != b"0":
-                answer = await line.plain(f"SCAN {cursor.decode()} COUNT 7")
-                assert isinstance(answer, list)
-                cursor, keys = answer
-                seen += keys
-                calls += 1
-            assert sorted(seen) == sorted(b"k%d" % number for number in range(250))
-            assert calls > 30
-
-    asyncio.run(story())
+async def test_a_scan_gives_every_key_once(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "redis", auth={"open": True}) as running, await Line.call(running) as line:
+        for number in range(250):
+            line.say(b"SET", b"k%d" % number, b"v")
+        for _ in range(250):
+            await line.hear()
+        cursor, seen, calls = b"0", list[bytes](), 0
+        while calls == 0 or cursor != b"0":
+            answer = await line.plain(f"SCAN {cursor.decode()} COUNT 7")
+            assert isinstance(answer, list)
+            cursor, keys = answer
+            seen += keys
+            calls += 1
+        assert sorted(seen) == sorted(b"k%d" % number for number in range(250))
+        assert calls > 30
 
 
-def test_a_question_behind_a_write_is_answered_behind_it(tmp_path: Path) -> None:
+async def test_a_question_behind_a_write_is_answered_behind_it(tmp_path: Path) -> None:
     """And so is one of somebody else, who would otherwise be told what may not survive."""
-
-    async def story() -> None:
-        async with (
-            running_gateway(tmp_path, "redis", auth={"open": True}) as running,
-            await Line.call(running) as one,
-            await Line.call(running) as other,
-        ):
-            for number in range(200):
-                one.say(b"SET", b"k", b"%d" % number)
-                one.say(b"GET", b"k")
-                other.say(b"GET", b"k")
-            answers = [await one.hear() for _ in range(400)]
-            assert answers[0::2] == [b"+OK\r\n"] * 200
-            assert answers[1::2] == [b"$%d\r\n%d\r\n" % (len(str(n)), n) for n in range(200)]
-            seen = [await other.hear() for _ in range(200)]
-            numbers = [-1 if answer == b"$-1\r\n" else int(answer.split(b"\r\n")[1]) for answer in seen]
-            assert numbers == sorted(numbers)
-
-    asyncio.run(story())
+    async with (
+        running_gateway(tmp_path, "redis", auth={"open": True}) as running,
+        await Line.call(running) as one,
+        await Line.call(running) as other,
+    ):
+        for number in range(200):
+            one.say(b"SET", b"k", b"%d" % number)
+            one.say(b"GET", b"k")
+            other.say(b"GET", b"k")
+        answers = [await one.hear() for _ in range(400)]
+        assert answers[0::2] == [b"+OK\r\n"] * 200
+        assert answers[1::2] == [b"$%d\r\n%d\r\n" % (len(str(n)), n) for n in range(200)]
+        seen = [await other.hear() for _ in range(200)]
+        numbers = [-1 if answer == b"$-1\r\n" else int(answer.split(b"\r\n")[1]) for answer in seen]
+        assert numbers == sorted(numbers)
 
 
-def test_when_the_disk_fails_the_write_is_refused_and_the_old_value_stands(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", auth={"open": True}) as running, await Line.call(running) as line:
-            assert await line.ask("SET k old") == b"+OK\r\n"
-            database = running.gateway.state.database.write_connection
-            database.execute("CREATE TRIGGER full BEFORE INSERT ON redis_values BEGIN SELECT RAISE(FAIL, 'full'); END")
-            line.say(b"SET", b"k", b"new")
-            line.say(b"GET", b"k")
-            answers = [await line.hear(), await line.hear()]
-            assert all(answer.startswith(b"-ERR") for answer in answers), answers
-            assert await line.ask("GET k") == b"$3\r\nold\r\n"
-
-    asyncio.run(story())
+async def test_when_the_disk_fails_the_write_is_refused_and_the_old_value_stands(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "redis", auth={"open": True}) as running, await Line.call(running) as line:
+        assert await line.ask("SET k old") == b"+OK\r\n"
+        database = running.gateway.state.database.write_connection
+        database.execute("CREATE TRIGGER full BEFORE INSERT ON redis_values BEGIN SELECT RAISE(FAIL, 'full'); END")
+        line.say(b"SET", b"k", b"new")
+        line.say(b"GET", b"k")
+        answers = [await line.hear(), await line.hear()]
+        assert all(answer.startswith(b"-ERR") for answer in answers), answers
+        assert await line.ask("GET k") == b"$3\r\nold\r\n"
 
 
 @pytest.mark.parametrize("service", ["redis", "sisdb"])
-def test_the_gateways_own_services_cannot_be_taken_over(tmp_path: Path, service: str) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "sisnet_tcp", auth={"open": True}) as running:
-            reader, writer = await asyncio.open_connection(HOST, running.port("sisnet_tcp"))
-            login = b'in:{"command":"login","ask":{"name":"x","password":"y"}}'
-            register = b'r:{"service":"wirelake","command":"register","ask":{"service":"%b"}}' % service.encode()
-            writer.write(bytes([len(login)]) + login + bytes([len(register)]) + register)
-            async with asyncio.timeout(WAIT_S):
-                assert b"r:" in (told := await reader.readuntil(b"own"))
-            assert b'"ans":-1' in told
-            writer.close()
-
-    asyncio.run(story())
+async def test_the_gateways_own_services_cannot_be_taken_over(tmp_path: Path, service: str) -> None:
+    async with running_gateway(tmp_path, "sisnet_tcp", auth={"open": True}) as running:
+        reader, writer = await asyncio.open_connection(HOST, running.port("sisnet_tcp"))
+        login = b'in:{"command":"login","ask":{"name":"x","password":"y"}}'
+        register = b'r:{"service":"wirelake","command":"register","ask":{"service":"%b"}}' % service.encode()
+        writer.write(bytes([len(login)]) + login + bytes([len(register)]) + register)
+        async with asyncio.timeout(WAIT_S):
+            assert b"r:" in (told := await reader.readuntil(b"own"))
+        assert b'"ans":-1' in told
+        writer.close()

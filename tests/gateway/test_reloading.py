@@ -14,7 +14,7 @@ from gateway.running import HOST, Running, running_gateway, until
 from gateway.wire import Meter, Phone, report
 from wirelake.config import Settings, settings_type
 from wirelake.errors import InputError
-from wirelake.gateway.reloading import Reloaded, reload
+from wirelake.gateway.reload import Reloaded, reload
 from wirelake.log.segments.settings import RetentionLimits
 from wirelake.protocols.apostol.opcodes import SEALED
 from wirelake.protocols.comet import frames
@@ -42,161 +42,128 @@ async def certificate_name(port: int) -> str:
     return str(name.value)
 
 
-def test_without_a_change_nothing_is_said(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "comet") as running:
-            assert reload(running.gateway, running.gateway.settings) == Reloaded()
-
-    asyncio.run(story())
+async def test_without_a_change_nothing_is_said(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "comet") as running:
+        assert reload(running.gateway, running.gateway.settings) == Reloaded()
 
 
-def test_limits_hold_at_once(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "comet") as running, await Phone.call(running.port("comet")) as phone:
-            assert await phone.ask(frames.Heartbeat()) == frames.Ok()
-            new = changed(running, limits={"connections": 1, "failed_logins": 2, "pending_bytes": 4096})
-            told = reload(running.gateway, new)
-            assert told.kept == []
-            assert told.applied == [
-                "limits.connections: 20000 → 1",
-                "limits.pending_bytes: 1048576 → 4096",
-                "limits.failed_logins: 10 → 2",
-            ]
-            async with await Phone.call(running.port("comet")):
-                await until(lambda: running.gateway.counters.refused["comet", "connections_max"])
-            assert running.gateway.logins.failures.failed_max == 2
-            assert await phone.ask(frames.Heartbeat()) == frames.Ok(), "who was there stays"
-
-    asyncio.run(story())
+async def test_limits_hold_at_once(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "comet") as running, await Phone.call(running.port("comet")) as phone:
+        assert await phone.ask(frames.Heartbeat()) == frames.Ok()
+        new = changed(running, limits={"connections": 1, "failed_logins": 2, "pending_bytes": 4096})
+        told = reload(running.gateway, new)
+        assert told.kept == []
+        assert told.applied == [
+            "limits.connections: 20000 → 1",
+            "limits.pending_bytes: 1048576 → 4096",
+            "limits.failed_logins: 10 → 2",
+        ]
+        async with await Phone.call(running.port("comet")):
+            await until(lambda: running.gateway.counters.refused["comet", "connections_max"])
+        assert running.gateway.logins.failures.failed_max == 2
+        assert await phone.ask(frames.Heartbeat()) == frames.Ok(), "who was there stays"
 
 
-def test_new_sessions_are_made_with_the_new_settings(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "comet", identities=[("ann", "t")]) as running:
-            port = running.port("comet")
-            reload(running.gateway, changed(running, comet={"require_key": True}))
-            async with await Phone.call(port, "ann", "t") as phone:
-                phone.say(frames.GetTopicList())
-                assert await phone.error() == 5
-            reload(running.gateway, changed(running, comet={"require_key": False}, auth={"open": True}))
-            async with await Phone.call(port, "anybody", "at all") as phone:
-                assert await phone.ask(frames.GetTopicList()) == frames.TopicList(())
-
-    asyncio.run(story())
+async def test_new_sessions_are_made_with_the_new_settings(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "comet", identities=[("ann", "t")]) as running:
+        port = running.port("comet")
+        reload(running.gateway, changed(running, comet={"require_key": True}))
+        async with await Phone.call(port, "ann", "t") as phone:
+            phone.say(frames.GetTopicList())
+            assert await phone.error() == 5
+        reload(running.gateway, changed(running, comet={"require_key": False}, auth={"open": True}))
+        async with await Phone.call(port, "anybody", "at all") as phone:
+            assert await phone.ask(frames.GetTopicList()) == frames.TopicList(())
 
 
-def test_devices_heard_from_then_on_are_met_with_the_new_settings(tmp_path: Path) -> None:
+async def test_devices_heard_from_then_on_are_met_with_the_new_settings(tmp_path: Path) -> None:
     key = bytes(range(16))
-
-    async def story() -> None:
-        async with (
-            running_gateway(tmp_path, "apostol", devices=[("1234", 0, key)]) as running,
-            await Meter.call(running.port("apostol")) as meter,
-        ):
-            assert reload(running.gateway, changed(running, apostol={"require_seal": True})).applied
-            (packet,) = report("1234", 1, b"in clear")
-            meter.send(packet)
-            await meter.hear()
-            await running.recorded("frame", 2, protocol="apostol")
-            assert not running.records("publish"), "a command in clear is refused now"
-            (sealed,) = report("1234", 2, b"sealed", params=SEALED, seal_with=(key, bytes(12)))
-            meter.send(sealed)
-            await running.recorded("publish")
-
-    asyncio.run(story())
+    async with (
+        running_gateway(tmp_path, "apostol", devices=[("1234", 0, key)]) as running,
+        await Meter.call(running.port("apostol")) as meter,
+    ):
+        assert reload(running.gateway, changed(running, apostol={"require_seal": True})).applied
+        (packet,) = report("1234", 1, b"in clear")
+        meter.send(packet)
+        await meter.hear()
+        await running.recorded("frame", 2, protocol="apostol")
+        assert not running.records("publish"), "a command in clear is refused now"
+        (sealed,) = report("1234", 2, b"sealed", params=SEALED, seal_with=(key, bytes(12)))
+        meter.send(sealed)
+        await running.recorded("publish")
 
 
-def test_the_broker_and_the_sweep_hear_of_it(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path) as running:
-            gateway = running.gateway
-            new = {"slow": "conflate", "resend_s": 7, "expire_s": 9, "devices_topic": "@meters"}
-            assert len(reload(gateway, changed(running, broker=new)).applied) == 4
-            assert gateway.broker.live.conflate
-            assert gateway.broker.durable.resend_s == 7
-            assert gateway.broker.devices_topic == "@meters"
-            assert gateway.sweep.keep_ms == 9000
-
-    asyncio.run(story())
+async def test_the_broker_and_the_sweep_hear_of_it(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as running:
+        gateway = running.gateway
+        new = {"slow": "conflate", "resend_s": 7, "expire_s": 9, "devices_topic": "@meters"}
+        assert len(reload(gateway, changed(running, broker=new)).applied) == 4
+        assert gateway.broker.live.conflate
+        assert gateway.broker.durable.resend_s == 7
+        assert gateway.broker.devices_topic == "@meters"
+        assert gateway.sweep.keep_ms == 9000
 
 
-def test_what_takes_a_restart_is_named_and_left_as_it_is(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "comet") as running:
-            before = running.gateway.settings
-            new = changed(
-                running, data="elsewhere", listen={"comet": "off"}, log={"segment_mb": 1}, auth={"open": True}
-            )
-            told = reload(running.gateway, new)
-            assert [change.partition(":")[0] for change in told.kept] == ["data", "listen.comet", "log.segment_mb"]
-            assert told.applied == ["auth.open: False → True"]
-            after = running.gateway.settings
-            assert (after.data, after.listen, after.log) == (before.data, before.listen, before.log)
-            assert after.auth.open
-            assert reload(running.gateway, new).kept == told.kept, "it is said again until it is done"
-
-    asyncio.run(story())
+async def test_what_takes_a_restart_is_named_and_left_as_it_is(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "comet") as running:
+        before = running.gateway.settings
+        new = changed(running, data="elsewhere", listen={"comet": "off"}, log={"segment_mb": 1}, auth={"open": True})
+        told = reload(running.gateway, new)
+        assert [change.partition(":")[0] for change in told.kept] == ["data", "listen.comet", "log.segment_mb"]
+        assert told.applied == ["auth.open: False → True"]
+        after = running.gateway.settings
+        assert (after.data, after.listen, after.log) == (before.data, before.listen, before.log)
+        assert after.auth.open
+        assert reload(running.gateway, new).kept == told.kept, "it is said again until it is done"
 
 
-def test_tls_files_are_read_again(tmp_path: Path) -> None:
-    async def story() -> None:
-        tls = tls_files(tmp_path / "tls", "first")
-        async with running_gateway(tmp_path, "comet", "http", tls=tls) as running:
-            assert await certificate_name(running.port("comet")) == "first"
-            tls_files(tmp_path / "tls", "second")
-            told = reload(running.gateway, running.gateway.settings)
-            assert (told.tls, told.applied, told.kept) == (True, [], [])
-            for door in ("comet", "http"):
-                assert await certificate_name(running.port(door)) == "second"
-            elsewhere = tls_files(tmp_path / "other", "third")
-            assert len(reload(running.gateway, changed(running, tls=elsewhere)).applied) == 2
-            assert await certificate_name(running.port("comet")) == "third"
-
-    asyncio.run(story())
+async def test_tls_files_are_read_again(tmp_path: Path) -> None:
+    tls = tls_files(tmp_path / "tls", "first")
+    async with running_gateway(tmp_path, "comet", "http", tls=tls) as running:
+        assert await certificate_name(running.port("comet")) == "first"
+        tls_files(tmp_path / "tls", "second")
+        told = reload(running.gateway, running.gateway.settings)
+        assert (told.tls, told.applied, told.kept) == (True, [], [])
+        for door in ("comet", "http"):
+            assert await certificate_name(running.port(door)) == "second"
+        elsewhere = tls_files(tmp_path / "other", "third")
+        assert len(reload(running.gateway, changed(running, tls=elsewhere)).applied) == 2
+        assert await certificate_name(running.port("comet")) == "third"
 
 
-def test_files_that_cannot_be_used_change_nothing(tmp_path: Path) -> None:
-    async def story() -> None:
-        tls = tls_files(tmp_path / "tls", "first")
-        async with running_gateway(tmp_path, "comet", tls=tls) as running:
-            other = tls_files(tmp_path / "other", "second")
-            mixed = {"cert": tls["cert"], "key": other["key"]}
-            with pytest.raises(InputError, match=r"\[tls\] cannot be used"):
-                reload(running.gateway, changed(running, tls=mixed, limits={"connections": 1}))
-            assert running.gateway.admission.connections_max > 1
-            assert await certificate_name(running.port("comet")) == "first"
-
-    asyncio.run(story())
+async def test_files_that_cannot_be_used_change_nothing(tmp_path: Path) -> None:
+    tls = tls_files(tmp_path / "tls", "first")
+    async with running_gateway(tmp_path, "comet", tls=tls) as running:
+        other = tls_files(tmp_path / "other", "second")
+        mixed = {"cert": tls["cert"], "key": other["key"]}
+        with pytest.raises(InputError, match=r"\[tls\] cannot be used"):
+            reload(running.gateway, changed(running, tls=mixed, limits={"connections": 1}))
+        assert running.gateway.admission.connections_max > 1
+        assert await certificate_name(running.port("comet")) == "first"
 
 
-def test_tls_is_neither_begun_nor_ended_by_a_reload(tmp_path: Path) -> None:
-    async def story() -> None:
-        tls = tls_files(tmp_path / "tls", "first")
-        async with running_gateway(tmp_path, "comet") as running:
-            told = reload(running.gateway, changed(running, tls=tls))
-            assert [change.partition(":")[0] for change in told.kept] == ["tls.cert", "tls.key"]
-            assert running.gateway.settings.tls.cert == ""
-
-    asyncio.run(story())
+async def test_tls_is_neither_begun_nor_ended_by_a_reload(tmp_path: Path) -> None:
+    tls = tls_files(tmp_path / "tls", "first")
+    async with running_gateway(tmp_path, "comet") as running:
+        told = reload(running.gateway, changed(running, tls=tls))
+        assert [change.partition(":")[0] for change in told.kept] == ["tls.cert", "tls.key"]
+        assert running.gateway.settings.tls.cert == ""
 
 
-def test_limits_of_the_log_hold_at_once(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path) as running:
-            log = {"keep_days": 1, "keep_bytes": 10**9, "disk_bytes_max": 2 * 10**9, "fsync": False}
-            told = reload(running.gateway, changed(running, log=log))
-            assert told.applied == [
-                "log.keep_days: 30 → 1",
-                "log.keep_bytes: 0 → 1000000000",
-                "log.disk_bytes_max: 0 → 2000000000",
-            ]
-            assert told.kept == ["log.fsync: True → False"]
-            assert running.gateway.log.retention_limits == RetentionLimits(1.0, 10**9, 2 * 10**9)
-            assert running.gateway.settings.log.fsync
-            before = running.gateway.settings
-            small = changed(running, log={"segment_mb": 1, "keep_bytes": 0, "disk_bytes_max": 4 * 1024 * 1024})
-            with pytest.raises(InputError, match=r"below 3 segments of log\.segment_mb = 64"):
-                reload(running.gateway, small)  # the size of segments takes a restart
-            assert running.gateway.settings == before
-
-    asyncio.run(story())
+async def test_limits_of_the_log_hold_at_once(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as running:
+        log = {"keep_days": 1, "keep_bytes": 10**9, "disk_bytes_max": 2 * 10**9, "fsync": False}
+        told = reload(running.gateway, changed(running, log=log))
+        assert told.applied == [
+            "log.keep_days: 30 → 1",
+            "log.keep_bytes: 0 → 1000000000",
+            "log.disk_bytes_max: 0 → 2000000000",
+        ]
+        assert told.kept == ["log.fsync: True → False"]
+        assert running.gateway.log.retention_limits == RetentionLimits(1.0, 10**9, 2 * 10**9)
+        assert running.gateway.settings.log.fsync
+        before = running.gateway.settings
+        small = changed(running, log={"segment_mb": 1, "keep_bytes": 0, "disk_bytes_max": 4 * 1024 * 1024})
+        with pytest.raises(InputError, match=r"below 3 segments of log\.segment_mb = 64"):
+            reload(running.gateway, small)  # the size of segments takes a restart
+        assert running.gateway.settings == before

@@ -1,6 +1,5 @@
 """Answers that repeat stored content do not fill the log."""
 
-import asyncio
 from pathlib import Path
 from random import Random
 
@@ -25,7 +24,7 @@ def answers_in(folder: Path) -> list[bytes]:
     return [row["frame"] for row in rows if row["event"] == "frame" and row["direction"] == "out"]
 
 
-def test_a_hundred_answers_of_a_megabyte_are_logged_once(tmp_path: Path) -> None:
+async def test_a_hundred_answers_of_a_megabyte_are_logged_once(tmp_path: Path) -> None:
     async def story(count: int) -> None:
         async with running_gateway(tmp_path, "redis", auth={"open": True}) as running:
             async with await Line.call(running) as line:
@@ -41,14 +40,14 @@ def test_a_hundred_answers_of_a_megabyte_are_logged_once(tmp_path: Path) -> None
                 for line in (one, other):
                     assert [await line.hear() for _ in range(count and 5)] == [ANSWER] * (count and 5)
 
-    asyncio.run(story(0))
+    await story(0)
     before = log_bytes(tmp_path)
-    asyncio.run(story(ASKED))  # after a restart
+    await story(ASKED)  # after a restart
     assert log_bytes(tmp_path) - before < 2 * MIB
     assert answers_in(tmp_path) == [b"+OK\r\n", *[ANSWER] * (ASKED + 10)]
 
 
-def test_what_is_shown_of_such_a_record_is_all_of_it(tmp_path: Path) -> None:
+async def test_what_is_shown_of_such_a_record_is_all_of_it(tmp_path: Path) -> None:
     async def story(running: Running) -> None:
         async with await Line.call(running) as line:
             line.say(b"SET", b"key", VALUE)
@@ -59,9 +58,6 @@ def test_what_is_shown_of_such_a_record_is_all_of_it(tmp_path: Path) -> None:
         assert len(found) == 3
         assert all(row["note"] == {} for row in found)
 
-    async def whole() -> None:
-        async with running_gateway(tmp_path, "redis", auth={"open": True}) as running:
-            assert running.gateway.doors["redis"].address.host == HOST
-            await story(running)
-
-    asyncio.run(whole())
+    async with running_gateway(tmp_path, "redis", auth={"open": True}) as running:
+        assert running.gateway.listeners["redis"].address.host == HOST
+        await story(running)

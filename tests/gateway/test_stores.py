@@ -1,12 +1,9 @@
 """The log, the state and the checkpoint of a data folder belong together: what is missing is restored, or refused."""
 
-import asyncio
-import functools
 import random
 import shutil
 import sqlite3
 import tarfile
-from collections.abc import Callable, Coroutine
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,22 +19,12 @@ from wirelake.log.segments.high_watermark import read_data_id, write_data_id
 from wirelake.log.segments.reader import LogReader
 from wirelake.log.segments.settings import LogSettings
 from wirelake.message import GATEWAY_SERVICE, Kind, Message, Op, Operation
-from wirelake.protocols.bundle import Bundle
+from wirelake.protocols.publish_batch import PublishBatch
 from wirelake.state.store import StateStore
 
 BEFORE_IDS = Path(__file__).parent / "folders" / "folder-without-id.tar.xz"
 SMALL: dict[str, Any] = {"log": {"segment_mb": 1}}
 CUTS = 12
-
-
-def in_loop(test: Callable[..., Coroutine[None, None, None]]) -> Callable[..., None]:
-    """A test that is a coroutine, in an event loop of its own."""
-
-    @functools.wraps(test)
-    def run(*args: Any, **rest: Any) -> None:
-        asyncio.run(test(*args, **rest))
-
-    return run
 
 
 async def on_disk(running: Running) -> None:
@@ -94,10 +81,10 @@ class Subscriber:
     """A peer of the broker's own that asks, and hears nothing but answers: it fetches what it missed."""
 
     protocol = "test"
-    acknowledges = True
-    fetches = True
-    audience = None
-    congested = False
+    sends_acks = True
+    pulls_backlog = True
+    encoding_key = None
+    is_congested = False
     bytes_in = bytes_written = bytes_drained = 0
 
     def __init__(self, running: Running, identity: str) -> None:
@@ -105,16 +92,16 @@ class Subscriber:
         self.id = running.gateway.new_id()
         self._gateway = running.gateway
 
-    def encoded(self, message: Message) -> bytes:
+    def encode_notification(self, message: Message) -> bytes:
         raise NotImplementedError
 
     def write(self, data: bytes) -> None:
         raise NotImplementedError
 
-    def end(self, closing: object) -> None:
+    def close(self, closing: object) -> None:
         raise NotImplementedError
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         assert message.kind is not Kind.RESPONSE or message.failure is None, message
 
     def ask(self, op: Op, **fields: Any) -> None:
@@ -122,7 +109,7 @@ class Subscriber:
         self._gateway.broker.handle(self, message, self._gateway.now_s(), self._gateway.now_ms())
 
 
-class Several(Bundle):
+class Several(PublishBatch):
     def contents(self) -> list[bytes]:
         return self.frames
 
@@ -147,9 +134,7 @@ async def mixed(running: Running, chance: random.Random, steps: int) -> None:
                 waiting = [row.id for row in gateway.state.topics.backlog(who.identity)]
                 who.ask(Op.ACK, ids=sorted(chance.sample(waiting, len(waiting) // 2)))
             case 4:
-                gateway.broker.publish_bundle(
-                    who, "1", Several(topic, [b"a%d" % step, b"b%d" % step]), gateway.now_ms()
-                )
+                gateway.broker.publish_batch(who, "1", Several(topic, [b"a%d" % step, b"b%d" % step]), gateway.now_ms())
             case 5:
                 if chance.random() < 0.2:
                     swept = gateway.sweep.step(gateway.now_ms() + 10**10)
@@ -164,7 +149,6 @@ async def mixed(running: Running, chance: random.Random, steps: int) -> None:
         await on_disk(running)
 
 
-@in_loop
 async def test_whatever_the_state_lost_of_its_topics_is_replayed(tmp_path: Path) -> None:
     """The write-ahead log is cut anywhere: afterwards everything is as if it had not been."""
     chance = random.Random(5)
@@ -184,7 +168,6 @@ async def test_whatever_the_state_lost_of_its_topics_is_replayed(tmp_path: Path)
     assert behind > CUTS / 2
 
 
-@in_loop
 async def test_a_state_that_lost_half_of_its_write_ahead_log_owes_everything_again(tmp_path: Path) -> None:
     async with running_gateway(tmp_path / "live", **SMALL) as running:
         ann = Subscriber(running, "ann")
@@ -203,7 +186,6 @@ async def test_a_state_that_lost_half_of_its_write_ahead_log_owes_everything_aga
         assert await running.publish("@news", "next") == f"{ids[0].rpartition('-')[0]}-{121:x}"
 
 
-@in_loop
 async def test_a_publication_that_only_the_log_has_keeps_its_position(tmp_path: Path) -> None:
     """As after a crash between the two syncs: nobody was told that it is there, but its record is."""
     async with running_gateway(tmp_path / "live", **SMALL) as running:
@@ -223,7 +205,6 @@ async def test_a_publication_that_only_the_log_has_keeps_its_position(tmp_path: 
         assert [each.content for each in running.waiting("ann")][3:] == [b"number 0", b"number 1", b"next"]
 
 
-@in_loop
 async def test_what_the_log_cannot_restore_is_refused_and_named(tmp_path: Path) -> None:
     async with running_gateway(tmp_path / "live", **SMALL) as running:
         Subscriber(running, "ann").ask(Op.SUBSCRIBE, topics=["@news"])
@@ -251,7 +232,6 @@ async def test_what_the_log_cannot_restore_is_refused_and_named(tmp_path: Path) 
     reopened(older)  # said once, that is enough
 
 
-@in_loop
 async def test_what_was_changed_while_no_gateway_ran_is_missed_too(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, **SMALL) as running:
         await publish_many(running, "@news", 1)
@@ -266,7 +246,6 @@ async def test_what_was_changed_while_no_gateway_ran_is_missed_too(tmp_path: Pat
         reopened(tmp_path)
 
 
-@in_loop
 async def test_sessions_and_a_clean_start_need_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     async with running_gateway(tmp_path, **SMALL) as running:
@@ -276,7 +255,6 @@ async def test_sessions_and_a_clean_start_need_nothing(tmp_path: Path, caplog: p
     assert "replayed" not in caplog.text
 
 
-@in_loop
 async def test_an_older_copy_of_the_state_is_brought_up_to_the_log(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, **SMALL) as running:
         Subscriber(running, "ann").ask(Op.SUBSCRIBE, topics=["@news"])
@@ -292,7 +270,6 @@ async def test_an_older_copy_of_the_state_is_brought_up_to_the_log(tmp_path: Pat
     assert reopened(tmp_path) == whole
 
 
-@in_loop
 async def test_an_older_copy_than_the_log_goes_back_to_is_refused(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, **SMALL) as running:
         await publish_many(running, "@news", 3)
@@ -309,7 +286,6 @@ async def test_an_older_copy_than_the_log_goes_back_to_is_refused(tmp_path: Path
     assert reopened(tmp_path, accept_loss=True)["@news"]["head"] == 12
 
 
-@in_loop
 async def test_a_deleted_log_is_refused_and_never_begins_again(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, **SMALL) as running:
         Subscriber(running, "ann").ask(Op.SUBSCRIBE, topics=["@news"])
@@ -330,7 +306,6 @@ async def test_a_deleted_log_is_refused_and_never_begins_again(tmp_path: Path) -
     reopened(tmp_path)
 
 
-@in_loop
 async def test_a_log_that_was_cut_goes_on_behind_a_hole(tmp_path: Path) -> None:
     """Two runs, the second one's segment is lost: its records are told as lost, and no seq is given twice."""
     async with running_gateway(tmp_path, **SMALL) as running:
@@ -353,7 +328,6 @@ async def test_a_log_that_was_cut_goes_on_behind_a_hole(tmp_path: Path) -> None:
         assert running.gateway.log.recovery.clean
 
 
-@in_loop
 async def test_a_log_behind_a_consumer_is_refused(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, **SMALL):
         pass
@@ -363,7 +337,6 @@ async def test_a_log_behind_a_consumer_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["deleted", "emptied"])
-@in_loop
 async def test_a_missing_state_is_refused_and_replayed_if_accepted(tmp_path: Path, how: str) -> None:
     async with running_gateway(tmp_path, identities=[("ann", "secret")], **SMALL) as running:
         ann = Subscriber(running, "ann")
@@ -384,7 +357,6 @@ async def test_a_missing_state_is_refused_and_replayed_if_accepted(tmp_path: Pat
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
-@in_loop
 async def test_a_truncated_state_is_refused_with_the_reason(tmp_path: Path, share: float) -> None:
     async with running_gateway(tmp_path, **SMALL) as running:
         await publish_many(running, "@news", 50)
@@ -397,7 +369,6 @@ async def test_a_truncated_state_is_refused_with_the_reason(tmp_path: Path, shar
     assert reopened(tmp_path, accept_loss=True)["@news"]["head"] == 50
 
 
-@in_loop
 async def test_a_state_of_another_folder_is_refused(tmp_path: Path) -> None:
     for name in ("one", "other"):
         async with running_gateway(tmp_path / name, **SMALL) as running:
@@ -410,7 +381,6 @@ async def test_a_state_of_another_folder_is_refused(tmp_path: Path) -> None:
     assert set(reopened(tmp_path / "one")) == {"@other"}
 
 
-@in_loop
 async def test_a_state_from_before_ids_beside_a_log_with_one_is_refused(tmp_path: Path) -> None:
     with tarfile.open(BEFORE_IDS) as archive:
         archive.extractall(tmp_path, filter="data")
@@ -423,7 +393,6 @@ async def test_a_state_from_before_ids_beside_a_log_with_one_is_refused(tmp_path
     assert reopened(tmp_path, accept_loss=True)["@news"]["head"] == 8
 
 
-@in_loop
 async def test_a_folder_from_before_ids_is_adopted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with tarfile.open(BEFORE_IDS) as archive:
         archive.extractall(tmp_path, filter="data")
@@ -438,7 +407,6 @@ async def test_a_folder_from_before_ids_is_adopted(tmp_path: Path, caplog: pytes
     reopened(tmp_path)
 
 
-@in_loop
 async def test_an_adopted_folder_without_its_log_is_refused(tmp_path: Path) -> None:
     with tarfile.open(BEFORE_IDS) as archive:
         archive.extractall(tmp_path, filter="data")
@@ -447,7 +415,6 @@ async def test_an_adopted_folder_without_its_log_is_refused(tmp_path: Path) -> N
         reopened(tmp_path)
 
 
-@in_loop
 async def test_a_crash_while_the_id_is_given_does_no_harm(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, **SMALL):
         pass
@@ -468,7 +435,6 @@ def damage(file: Path, share: float) -> None:
     file.write_bytes(raw)
 
 
-@in_loop
 async def test_a_damaged_page_is_found_at_the_start(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, **SMALL) as running:
         await publish_many(running, "@news", 300)
@@ -478,7 +444,6 @@ async def test_a_damaged_page_is_found_at_the_start(tmp_path: Path) -> None:
             raise AssertionError("it was opened")
 
 
-@in_loop
 async def test_a_damaged_page_found_at_run_time_makes_it_not_ready(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, "http", **SMALL) as running:
         Subscriber(running, "ann").ask(Op.SUBSCRIBE, topics=["@news"])

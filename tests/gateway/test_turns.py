@@ -17,40 +17,33 @@ OPEN = {"open": True}  # a stranger's flood is read more slowly still: see test_
 
 
 @pytest.mark.parametrize("secure", [False, True])
-def test_every_frame_of_a_flood_is_answered(tmp_path: Path, secure: bool) -> None:
+async def test_every_frame_of_a_flood_is_answered(tmp_path: Path, secure: bool) -> None:
     """What comes faster than the log can take is read more slowly, not dropped."""
-
-    async def story() -> None:
-        tls = {}
-        if secure:
-            cert, key = make_certificate(tmp_path / "tls", "gateway")
-            tls = {"cert": str(cert), "key": str(key)}
-        async with running_gateway(tmp_path, "comet", tls=tls, comet=PATIENT, auth=OPEN) as running:
-            context = trusting() if secure else None
-            reader, writer = await asyncio.open_connection(HOST, running.port("comet"), ssl=context)
-            writer.write(frames.Heartbeat().encode() * BEATS)
-            async with asyncio.timeout(4 * WAIT_S):
-                assert await reader.readexactly(3 * BEATS) == frames.Ok().encode() * BEATS
-            writer.close()
-
-    asyncio.run(story())
+    tls = {}
+    if secure:
+        cert, key = make_certificate(tmp_path / "tls", "gateway")
+        tls = {"cert": str(cert), "key": str(key)}
+    async with running_gateway(tmp_path, "comet", tls=tls, comet=PATIENT, auth=OPEN) as running:
+        context = trusting() if secure else None
+        reader, writer = await asyncio.open_connection(HOST, running.port("comet"), ssl=context)
+        writer.write(frames.Heartbeat().encode() * BEATS)
+        async with asyncio.timeout(4 * WAIT_S):
+            assert await reader.readexactly(3 * BEATS) == frames.Ok().encode() * BEATS
+        writer.close()
 
 
-def test_others_have_their_turn_during_a_flood(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with (
-            running_gateway(tmp_path, "comet", comet=PATIENT, auth=OPEN) as running,
-            await Phone.call(running.port("comet")) as other,
-        ):
-            reader, writer = await asyncio.open_connection(HOST, running.port("comet"))
-            writer.write(frames.Heartbeat().encode() * BEATS)
-            await reader.readexactly(3)
-            assert await other.ask(frames.Heartbeat()) == frames.Ok()
-            heard = running.gateway.counters.frames_in["comet"]
-            assert heard < BEATS, "it did not have to wait until the flood was over"
-            writer.close()
-
-    asyncio.run(story())
+async def test_others_have_their_turn_during_a_flood(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path, "comet", comet=PATIENT, auth=OPEN) as running,
+        await Phone.call(running.port("comet")) as other,
+    ):
+        reader, writer = await asyncio.open_connection(HOST, running.port("comet"))
+        writer.write(frames.Heartbeat().encode() * BEATS)
+        await reader.readexactly(3)
+        assert await other.ask(frames.Heartbeat()) == frames.Ok()
+        heard = running.gateway.counters.frames_in["comet"]
+        assert heard < BEATS, "it did not have to wait until the flood was over"
+        writer.close()
 
 
 def trusting() -> ssl.SSLContext:

@@ -13,7 +13,7 @@ from websockets.utils import accept_key
 
 from gateway import authors
 from gateway.running import HOST, WAIT_S, running_gateway
-from wirelake.gateway.unmasked import Masking
+from wirelake.gateway.transport.websocket_masks import Masking
 
 LOGIN = b'in:{"command":"login","ask":{"name":"terminal","password":"t0ken"}}'
 HANDSHAKE = (
@@ -33,58 +33,48 @@ async def until(reader: asyncio.StreamReader, end: bytes) -> bytes:
         return await reader.readuntil(end)
 
 
-def test_such_a_client_is_served_where_the_setting_says_so(tmp_path: Path) -> None:
+async def test_such_a_client_is_served_where_the_setting_says_so(tmp_path: Path) -> None:
     long = b'p:{"service":"wirelake","command":"ping","lnk":"%s"}' % (b"x" * 70_000)
-
-    async def story() -> None:
-        async with running_gateway(
-            tmp_path, "sisnet", identities=[("terminal", "t0ken")], sisnet={"lenient": True}
-        ) as running:
-            reader, writer = await asyncio.open_connection(HOST, running.port("sisnet"), limit=2**20)
-            writer.write(NO_HOST + frame(LOGIN))
-            assert (await until(reader, b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
-            assert (await until(reader, b"}")).endswith(b'in:{"ans":0}')
-            for data in (frame(LOGIN.replace(b"in:", b"i2:")), frame(long), frame(b'm:{"command":"ping"}', mask=True)):
-                writer.write(data)
-            assert (await until(reader, b"}")).endswith(b'"already logged in"}')
-            assert b'p:{"ans":0' in await until(reader, b"}")
-            assert (await until(reader, b"}")).endswith(b'm:{"ans":0}')
-            writer.close()
-
-    asyncio.run(story())
+    async with running_gateway(
+        tmp_path, "sisnet", identities=[("terminal", "t0ken")], sisnet={"lenient": True}
+    ) as running:
+        reader, writer = await asyncio.open_connection(HOST, running.port("sisnet"), limit=2**20)
+        writer.write(NO_HOST + frame(LOGIN))
+        assert (await until(reader, b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+        assert (await until(reader, b"}")).endswith(b'in:{"ans":0}')
+        for data in (frame(LOGIN.replace(b"in:", b"i2:")), frame(long), frame(b'm:{"command":"ping"}', mask=True)):
+            writer.write(data)
+        assert (await until(reader, b"}")).endswith(b'"already logged in"}')
+        assert b'p:{"ans":0' in await until(reader, b"}")
+        assert (await until(reader, b"}")).endswith(b'm:{"ans":0}')
+        writer.close()
 
 
 @pytest.mark.parametrize("hosts", [b"", b"Host: a\r\nHost: b\r\n"])
-def test_without_the_setting_no_host_is_refused(tmp_path: Path, hosts: bytes) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "sisnet") as running:
-            reader, writer = await asyncio.open_connection(HOST, running.port("sisnet"))
-            writer.write(HANDSHAKE % hosts)
-            async with asyncio.timeout(WAIT_S):
-                assert (await reader.read(-1)).startswith(b"HTTP/1.1 400 ")
-            writer.close()
-
-    asyncio.run(story())
+async def test_without_the_setting_no_host_is_refused(tmp_path: Path, hosts: bytes) -> None:
+    async with running_gateway(tmp_path, "sisnet") as running:
+        reader, writer = await asyncio.open_connection(HOST, running.port("sisnet"))
+        writer.write(HANDSHAKE % hosts)
+        async with asyncio.timeout(WAIT_S):
+            assert (await reader.read(-1)).startswith(b"HTTP/1.1 400 ")
+        writer.close()
 
 
-def test_without_the_setting_unmasked_frames_are_refused(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "sisnet", identities=[("terminal", "t0ken")]) as running:
-            reader, writer = await asyncio.open_connection(HOST, running.port("sisnet"))
-            writer.write(WITH_HOST)
-            assert (await until(reader, b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
-            writer.write(frame(LOGIN))
-            async with asyncio.timeout(WAIT_S):
-                heard = await reader.read(-1)
-            writer.close()
-            assert heard[0] == 0x88, "a close frame"
-            assert int.from_bytes(heard[2:4]) == 1002
-            assert running.gateway.counters.frames_in["sisnet"] == 0
-
-    asyncio.run(story())
+async def test_without_the_setting_unmasked_frames_are_refused(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "sisnet", identities=[("terminal", "t0ken")]) as running:
+        reader, writer = await asyncio.open_connection(HOST, running.port("sisnet"))
+        writer.write(WITH_HOST)
+        assert (await until(reader, b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+        writer.write(frame(LOGIN))
+        async with asyncio.timeout(WAIT_S):
+            heard = await reader.read(-1)
+        writer.close()
+        assert heard[0] == 0x88, "a close frame"
+        assert int.from_bytes(heard[2:4]) == 1002
+        assert running.gateway.counters.frames_in["sisnet"] == 0
 
 
-def test_the_authors_clients_conversation(tmp_path: Path) -> None:
+async def test_the_authors_clients_conversation(tmp_path: Path) -> None:
     """No Host, a key of 24 letters and digits, nothing masked, long messages in pieces, service with cmd and ask."""
     long = b'5:{"service":"sisdb","cmd":"set","ask":{"key":"k","sdb":"t","data":{"time":2,"s":"%s"}}}' % (b"x" * 40_000)
     pieces = [long[at : at + 16_000] for at in range(0, len(long), 16_000)]
@@ -96,45 +86,36 @@ def test_the_authors_clients_conversation(tmp_path: Path) -> None:
         b'3:{"service":"sisdb","cmd":"set","ask":{"key":"k","sdb":"t","data":{"time":1,"s":"a"}}}': b'3:{"ans":0}',
         b'4:{"service":"sisdb","cmd":"get","ask":{"key":"k","sdb":"t"}}': b'4:{"ans":4,"msg":[[1,"a"]]}',
     }
-
-    async def story() -> None:
-        async with running_gateway(
-            tmp_path, "sisnet", identities=[("terminal", "t0ken")], sisnet={"lenient": True}
-        ) as running:
-            reader, writer = await asyncio.open_connection(HOST, running.port("sisnet"))
-            writer.write(authors.HANDSHAKE)
-            accepted = await until(reader, b"\r\n\r\n")
-            assert accepted.startswith(b"HTTP/1.1 101 ")
-            assert b"\r\nSec-WebSocket-Accept: " + accept_key(authors.KEY.decode()).encode() + b"\r\n" in accepted
-            for request, answer in asked.items():
-                writer.write(frame(request))
-                assert await until(reader, answer) == frame(answer)
-            for place, piece in enumerate(pieces):
-                opcode = Opcode.CONT if place else Opcode.TEXT
-                writer.write(Frame(opcode, piece, fin=place == len(pieces) - 1).serialize(mask=False))
-            assert await until(reader, b"}") == frame(b'5:{"ans":0}')
-            writer.close()
-
-    asyncio.run(story())
+    async with running_gateway(
+        tmp_path, "sisnet", identities=[("terminal", "t0ken")], sisnet={"lenient": True}
+    ) as running:
+        reader, writer = await asyncio.open_connection(HOST, running.port("sisnet"))
+        writer.write(authors.HANDSHAKE)
+        accepted = await until(reader, b"\r\n\r\n")
+        assert accepted.startswith(b"HTTP/1.1 101 ")
+        assert b"\r\nSec-WebSocket-Accept: " + accept_key(authors.KEY.decode()).encode() + b"\r\n" in accepted
+        for request, answer in asked.items():
+            writer.write(frame(request))
+            assert await until(reader, answer) == frame(answer)
+        for place, piece in enumerate(pieces):
+            opcode = Opcode.CONT if place else Opcode.TEXT
+            writer.write(Frame(opcode, piece, fin=place == len(pieces) - 1).serialize(mask=False))
+        assert await until(reader, b"}") == frame(b'5:{"ans":0}')
+        writer.close()
 
 
 @pytest.mark.parametrize(
     ("lenient", "key"), [(False, authors.KEY), (True, authors.KEY[1:]), (True, authors.KEY + b"x"), (True, b"")]
 )
-def test_other_keys_are_refused(tmp_path: Path, lenient: bool, key: bytes) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "sisnet", sisnet={"lenient": lenient}) as running:
-            reader, writer = await asyncio.open_connection(HOST, running.port("sisnet"))
-            writer.write(
-                authors.HANDSHAKE.replace(b"Upgrade: w", b"Host: gateway\r\nUpgrade: w").replace(authors.KEY, key)
-            )
-            async with asyncio.timeout(WAIT_S):
-                refused = await reader.read(-1)
-            assert refused.startswith(b"HTTP/1.1 400 ")
-            assert b"Sec-WebSocket-Key" in refused
-            writer.close()
-
-    asyncio.run(story())
+async def test_other_keys_are_refused(tmp_path: Path, lenient: bool, key: bytes) -> None:
+    async with running_gateway(tmp_path, "sisnet", sisnet={"lenient": lenient}) as running:
+        reader, writer = await asyncio.open_connection(HOST, running.port("sisnet"))
+        writer.write(authors.HANDSHAKE.replace(b"Upgrade: w", b"Host: gateway\r\nUpgrade: w").replace(authors.KEY, key))
+        async with asyncio.timeout(WAIT_S):
+            refused = await reader.read(-1)
+        assert refused.startswith(b"HTTP/1.1 400 ")
+        assert b"Sec-WebSocket-Key" in refused
+        writer.close()
 
 
 @given(

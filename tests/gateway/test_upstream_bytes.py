@@ -1,6 +1,5 @@
 """What goes to an upstream and comes back, byte for byte, with a server that says what the test tells it to."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -50,28 +49,25 @@ async def relaying(folder: Path, script: Script, *doors: str) -> AsyncIterator[t
             yield front, authors
 
 
-def test_a_binary_answer_behind_two_names_reaches_its_asker(tmp_path: Path) -> None:
+async def test_a_binary_answer_behind_two_names_reaches_its_asker(tmp_path: Path) -> None:
     def script(rest: bytes) -> bytes:
         name, _, request = rest.partition(b":")
         return name + (B_ANSWER[4:] if b"bytes" in request else b':{"ans":0}')
 
-    async def story() -> None:
-        async with (
-            relaying(tmp_path, script) as (front, authors),
-            await WebTerminal.call(front.port("sisnet")) as terminal,
-            await WebTerminal.call(front.port("sisnet")) as other,
-        ):
-            for number in range(5):
-                assert await terminal.ask("n1", service="quotes", command="x", ask=number) == {"ans": 0}
-            asked = '{"service":"quotes","command":"get","ask":{},"fmt":"bytes"}'
-            await terminal.send(f"n1:{asked}")
-            assert await terminal.next() == b"n1:" + B_ANSWER[5:]
-            assert authors.heard[5] == f"6:n1:{asked}".encode(), "the bytes of the answer are those of a real one"
-            await other.send('n2:{"service":"quotes","command":"get","ask":{"as":"bytes"}}')
-            assert await other.next() == 'n2:{"ans":6,"msg":"AQL/"}', "where JSON was asked for"
-            assert authors.closed == 0
-
-    asyncio.run(story())
+    async with (
+        relaying(tmp_path, script) as (front, authors),
+        await WebTerminal.call(front.port("sisnet")) as terminal,
+        await WebTerminal.call(front.port("sisnet")) as other,
+    ):
+        for number in range(5):
+            assert await terminal.ask("n1", service="quotes", command="x", ask=number) == {"ans": 0}
+        asked = '{"service":"quotes","command":"get","ask":{},"fmt":"bytes"}'
+        await terminal.send(f"n1:{asked}")
+        assert await terminal.next() == b"n1:" + B_ANSWER[5:]
+        assert authors.heard[5] == f"6:n1:{asked}".encode(), "the bytes of the answer are those of a real one"
+        await other.send('n2:{"service":"quotes","command":"get","ask":{"as":"bytes"}}')
+        assert await other.next() == 'n2:{"ans":6,"msg":"AQL/"}', "where JSON was asked for"
+        assert authors.closed == 0
 
 
 @pytest.mark.parametrize(
@@ -104,117 +100,98 @@ def test_a_binary_answer_behind_two_names_reaches_its_asker(tmp_path: Path) -> N
         ),
     ],
 )
-def test_requests_go_on_behind_the_added_name(tmp_path: Path, sent: bytes, answer: bytes, back: bytes) -> None:
-    async def story() -> None:
-        async with (
-            relaying(tmp_path, lambda _rest: answer, "sisnet_tcp") as (front, authors),
-            await Terminal.call(front, *IDENTITY) as terminal,
-        ):
-            terminal.write(sent)
-            assert await terminal.hear() == back
-            assert authors.heard == [b"1:" + sent]
-
-    asyncio.run(story())
+async def test_requests_go_on_behind_the_added_name(tmp_path: Path, sent: bytes, answer: bytes, back: bytes) -> None:
+    async with (
+        relaying(tmp_path, lambda _rest: answer, "sisnet_tcp") as (front, authors),
+        await Terminal.call(front, *IDENTITY) as terminal,
+    ):
+        terminal.write(sent)
+        assert await terminal.hear() == back
+        assert authors.heard == [b"1:" + sent]
 
 
-def test_requests_in_both_dialects_share_one_and_each_is_answered_in_its_own(tmp_path: Path) -> None:
+async def test_requests_in_both_dialects_share_one_and_each_is_answered_in_its_own(tmp_path: Path) -> None:
     newer = '{"service":"quotes","command":"hold","ask":{"key":"a"}, "lnk":"l"}'
     older = '{"cmd":"quotes.hold","argv":{"key":"a"}}'
-
-    async def story() -> None:
-        async with (
-            two_gateways(tmp_path) as (front, back, quotes),
-            await WebTerminal.call(front.port("sisnet")) as first,
-            await WebTerminal.call(front.port("sisnet")) as second,
-        ):
-            await first.send(f"f:{newer}")
-            await quotes.wait_for("hold", 1)
-            await second.send(f"s:{older}")
-            await second.send('t:{"service":"quotes","cmd":"hold","ask":{"key":"a"}}')
-            assert await second.ask("p", command="ping") == {"ans": 0}
-            quotes.answer(price=7)
-            assert await first.next() == 'f:{"ans":5,"msg":{"price":7},"lnk":"l"}'
-            assert {await second.next(), await second.next()} == {
-                's:{"price":7}',
-                't:{"ans":5,"msg":{"price":7}}',
-            }
-            assert len(quotes.asked) == 1
-            (asked,) = await back.recorded("frame", 1, direction="in", identity=GATEWAY[0])
-            assert asked["frame"] == f"1:f:{newer}".encode()
-
-    asyncio.run(story())
+    async with (
+        two_gateways(tmp_path) as (front, back, quotes),
+        await WebTerminal.call(front.port("sisnet")) as first,
+        await WebTerminal.call(front.port("sisnet")) as second,
+    ):
+        await first.send(f"f:{newer}")
+        await quotes.wait_for("hold", 1)
+        await second.send(f"s:{older}")
+        await second.send('t:{"service":"quotes","cmd":"hold","ask":{"key":"a"}}')
+        assert await second.ask("p", command="ping") == {"ans": 0}
+        quotes.answer(price=7)
+        assert await first.next() == 'f:{"ans":5,"msg":{"price":7},"lnk":"l"}'
+        assert {await second.next(), await second.next()} == {
+            's:{"price":7}',
+            't:{"ans":5,"msg":{"price":7}}',
+        }
+        assert len(quotes.asked) == 1
+        (asked,) = await back.recorded("frame", 1, direction="in", identity=GATEWAY[0])
+        assert asked["frame"] == f"1:f:{newer}".encode()
 
 
-def test_an_older_sub_goes_on_as_it_came_and_pushes_come_back(tmp_path: Path) -> None:
+async def test_an_older_sub_goes_on_as_it_came_and_pushes_come_back(tmp_path: Path) -> None:
     sub = '{"cmd":"quotes.sub","key":"k","sdb":"s","argv":{}}'
-
-    async def story() -> None:
-        async with (
-            two_gateways(tmp_path) as (front, back, quotes),
-            await WebTerminal.call(front.port("sisnet")) as terminal,
-        ):
-            await terminal.send(f"s:{sub}")
-            assert await terminal.next() == 's:{"ans":0}'
-            quotes.push(1, 2)
-            assert await terminal.next() == "s:[[1,2]]"
-            await terminal.send('u:{"cmd":"quotes.unsub","key":"k","sdb":"s"}')
-            assert await terminal.next() == 'u:{"ans":0}'
-            await quotes.wait_for("unsub", 1)
-            asked = await back.recorded("frame", 2, direction="in", identity=GATEWAY[0])
-            assert [row["frame"] for row in asked] == [
-                f"1:s:{sub}".encode(),
-                b'2:{"service":"quotes","command":"unsub","ask":{"key":"k","sdb":"s"}}',
-            ]
-
-    asyncio.run(story())
+    async with (
+        two_gateways(tmp_path) as (front, back, quotes),
+        await WebTerminal.call(front.port("sisnet")) as terminal,
+    ):
+        await terminal.send(f"s:{sub}")
+        assert await terminal.next() == 's:{"ans":0}'
+        quotes.push(1, 2)
+        assert await terminal.next() == "s:[[1,2]]"
+        await terminal.send('u:{"cmd":"quotes.unsub","key":"k","sdb":"s"}')
+        assert await terminal.next() == 'u:{"ans":0}'
+        await quotes.wait_for("unsub", 1)
+        asked = await back.recorded("frame", 2, direction="in", identity=GATEWAY[0])
+        assert [row["frame"] for row in asked] == [
+            f"1:s:{sub}".encode(),
+            b'2:{"service":"quotes","command":"unsub","ask":{"key":"k","sdb":"s"}}',
+        ]
 
 
-def test_a_data_line_is_pushed_behind_two_names_or_one(tmp_path: Path) -> None:
+async def test_a_data_line_is_pushed_behind_two_names_or_one(tmp_path: Path) -> None:
     pushed = BEHIND.join([b's:{"ans":0}', b"s:set:k:gt:\x01\x02", b"set:k:gt:\x03"])
-
-    async def story() -> None:
-        async with (
-            relaying(tmp_path, lambda _rest: pushed) as (front, _),
-            await WebTerminal.call(front.port("sisnet")) as terminal,
-        ):
-            asked = {"service": "quotes", "command": "sub", "ask": {"key": "k", "sdb": "gt"}}
-            assert await terminal.ask("s", **asked) == {"ans": 0}
-            for packed in ("AQI=", "Aw=="):
-                assert await terminal.hear("s") == {"ans": 5, "msg": {"key": "k", "sdb": "gt", "payload": packed}}
-
-    asyncio.run(story())
+    async with (
+        relaying(tmp_path, lambda _rest: pushed) as (front, _),
+        await WebTerminal.call(front.port("sisnet")) as terminal,
+    ):
+        asked = {"service": "quotes", "command": "sub", "ask": {"key": "k", "sdb": "gt"}}
+        assert await terminal.ask("s", **asked) == {"ans": 0}
+        for packed in ("AQI=", "Aw=="):
+            assert await terminal.hear("s") == {"ans": 5, "msg": {"key": "k", "sdb": "gt", "payload": packed}}
 
 
-def test_packed_records_go_on_as_they_are_once_the_upstream_knows_their_layout(tmp_path: Path) -> None:
+async def test_packed_records_go_on_as_they_are_once_the_upstream_knows_their_layout(tmp_path: Path) -> None:
     record = (1).to_bytes(8, "little") + bytes.fromhex("c6d6b7a2d2f8d0d0")
     layout = b'{"gt":{"fields":[["time","I",8,1],["nm","C",8,1]]}}'
-
-    async def story() -> None:
-        async with running_gateway(tmp_path / "back", "sisnet_tcp", identities=[GATEWAY, IDENTITY]) as back:
-            settings = {"upstreams": [upstream(back.port("sisnet_tcp"), "tcp", services=["sisdb"])]}
-            async with (
-                running_gateway(tmp_path / "front", "sisnet_tcp", identities=[IDENTITY], sisnet=settings) as front,
-                await Terminal.call(front, *IDENTITY) as terminal,
-                await Terminal.call(back, *IDENTITY) as there,
-            ):
-                await connected(front)
-                terminal.write(b'2:{"cmd":"dict","argv":{"gt":{"fields":[["time","I",8],["nm","C",8]]}}}')
-                await terminal.hear()
-                for name in (b"3", b"4"):
-                    terminal.write(name + b":set:k:gt:" + record)
-                    assert await terminal.hear() == name + b':{"ans":0}'
-                got = {"service": "sisdb", "command": "get", "ask": {"key": "k", "sdb": "gt", "format": "bytes"}}
-                there.say("g", **got, fmt="bytes")
+    async with running_gateway(tmp_path / "back", "sisnet_tcp", identities=[GATEWAY, IDENTITY]) as back:
+        settings = {"upstreams": [upstream(back.port("sisnet_tcp"), "tcp", services=["sisdb"])]}
+        async with (
+            running_gateway(tmp_path / "front", "sisnet_tcp", identities=[IDENTITY], sisnet=settings) as front,
+            await Terminal.call(front, *IDENTITY) as terminal,
+            await Terminal.call(back, *IDENTITY) as there,
+        ):
+            await connected(front)
+            terminal.write(b'2:{"cmd":"dict","argv":{"gt":{"fields":[["time","I",8],["nm","C",8]]}}}')
+            await terminal.hear()
+            for name in (b"3", b"4"):
+                terminal.write(name + b":set:k:gt:" + record)
+                assert await terminal.hear() == name + b':{"ans":0}'
+            got = {"service": "sisdb", "command": "get", "ask": {"key": "k", "sdb": "gt", "format": "bytes"}}
+            there.say("g", **got, fmt="bytes")
+            packed = await there.hear()
+            if b'"dict"' in packed:  # the layout comes before the first packed records
+                there.write(packed.partition(b":")[0] + b':{"ans":0}')
                 packed = await there.hear()
-                if b'"dict"' in packed:  # the layout comes before the first packed records
-                    there.write(packed.partition(b":")[0] + b':{"ans":0}')
-                    packed = await there.hear()
-                assert packed.endswith(record + record)
-                asked = await back.recorded("frame", 3, direction="in", identity=GATEWAY[0])
-                assert [row["frame"] for row in asked] == [
-                    b':{"command":"dict","ask":' + layout + b"}",
-                    b"1:set:k:gt:" + record,
-                    b"2:set:k:gt:" + record,
-                ]
-
-    asyncio.run(story())
+            assert packed.endswith(record + record)
+            asked = await back.recorded("frame", 3, direction="in", identity=GATEWAY[0])
+            assert [row["frame"] for row in asked] == [
+                b':{"command":"dict","ask":' + layout + b"}",
+                b"1:set:k:gt:" + record,
+                b"2:set:k:gt:" + record,
+            ]

@@ -16,146 +16,132 @@ from gateway.upstreams import GATEWAY, SUB, UNSUB, connected, upstream
 from gateway.web_terminal import IDENTITY, WebTerminal
 from wirelake.errors import InputError
 from wirelake.gateway import upstream as module
-from wirelake.gateway.reloading import reload
+from wirelake.gateway.reload import reload
 from wirelake.protocols.session import Closing
 from wirelake.protocols.sisnet.settings import Settings
 from wirelake.protocols.sisnet.sizes import sized
 from wirelake.protocols.upstream import UpstreamSettings
 
 
-def test_an_upstream_that_went_away_answers_and_comes_back(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with AsyncExitStack() as stack:
-            first = running_gateway(tmp_path / "back", "sisnet", identities=[GATEWAY])
-            back = await first.__aenter__()
-            port = back.port("sisnet")
-            quotes = Quotes(back)
-            front = await stack.enter_async_context(
-                running_gateway(
-                    tmp_path / "front", "sisnet", identities=[IDENTITY], sisnet={"upstreams": [upstream(port)]}
-                )
-            )
-            await connected(front)
-            terminal = await stack.enter_async_context(await WebTerminal.call(front.port("sisnet")))
-            assert await terminal.ask("s", **SUB) == {"ans": 0}
-            await terminal.say("w", service="quotes", command="hold")
-            await quotes.wait_for("hold", 1)
-            await first.__aexit__(None, None, None)
-            assert await terminal.hear("w") == {"ans": -1, "msg": "the provider went away"}
-            away = await terminal.ask("x", service="quotes", command="get")
-            assert away["ans"] == -1
-            assert away["msg"].startswith("upstream back is away: ")
-            back = await stack.enter_async_context(
-                running_gateway(tmp_path / "back", "sisnet", ports={"sisnet": port}, identities=[GATEWAY])
-            )
-            quotes = Quotes(back)
-            await quotes.wait_for("sub", 1)
-            quotes.push(5, 6)
-            assert await terminal.hear("s") == {"ans": 4, "msg": [[5, 6]]}
-            assert await terminal.ask("y", service="quotes", command="get") == {
-                "ans": 5,
-                "msg": {"key": None, "price": 7},
-            }
-
-    asyncio.run(story())
+async def test_an_upstream_that_went_away_answers_and_comes_back(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        first = running_gateway(tmp_path / "back", "sisnet", identities=[GATEWAY])
+        back = await first.__aenter__()
+        port = back.port("sisnet")
+        quotes = Quotes(back)
+        front = await stack.enter_async_context(
+            running_gateway(tmp_path / "front", "sisnet", identities=[IDENTITY], sisnet={"upstreams": [upstream(port)]})
+        )
+        await connected(front)
+        terminal = await stack.enter_async_context(await WebTerminal.call(front.port("sisnet")))
+        assert await terminal.ask("s", **SUB) == {"ans": 0}
+        await terminal.say("w", service="quotes", command="hold")
+        await quotes.wait_for("hold", 1)
+        await first.__aexit__(None, None, None)
+        assert await terminal.hear("w") == {"ans": -1, "msg": "the provider went away"}
+        away = await terminal.ask("x", service="quotes", command="get")
+        assert away["ans"] == -1
+        assert away["msg"].startswith("upstream back is away: ")
+        back = await stack.enter_async_context(
+            running_gateway(tmp_path / "back", "sisnet", ports={"sisnet": port}, identities=[GATEWAY])
+        )
+        quotes = Quotes(back)
+        await quotes.wait_for("sub", 1)
+        quotes.push(5, 6)
+        assert await terminal.hear("s") == {"ans": 4, "msg": [[5, 6]]}
+        assert await terminal.ask("y", service="quotes", command="get") == {
+            "ans": 5,
+            "msg": {"key": None, "price": 7},
+        }
 
 
-def test_a_service_with_two_upstreams_survives_one(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with AsyncExitStack() as stack:
-            left, right = (running_gateway(tmp_path / name, "sisnet", identities=[GATEWAY]) for name in ("l", "r"))
-            ports, served = [], []
-            for each in (left, right):
-                running = await each.__aenter__()
-                if each is right:
-                    stack.push_async_exit(each)
-                ports.append(running.port("sisnet"))
-                served.append(Quotes(running))
-            settings = {"upstreams": [upstream(port, name=str(place)) for place, port in enumerate(ports)]}
-            front = await stack.enter_async_context(
-                running_gateway(tmp_path / "front", "sisnet", identities=[IDENTITY], sisnet=settings)
-            )
-            await connected(front, "0")
-            await connected(front, "1")
-            terminal = await stack.enter_async_context(await WebTerminal.call(front.port("sisnet")))
-            for number in range(4):
-                await terminal.ask("c", service="quotes", command="get", ask={"key": number})
-            assert [len(quotes.asked) for quotes in served] == [2, 2]
-            for name in "st":
-                assert await terminal.ask(name, **(SUB | {"ask": {"key": name, "sdb": "info"}})) == {"ans": 0}
-            for name in "st":
-                assert await terminal.ask("u", **(UNSUB | {"ask": {"key": name, "sdb": "info"}})) == {"ans": 0}
-            await until(lambda: not any(quotes.subscribed for quotes in served))
-            await left.__aexit__(None, None, None)
-            await until(lambda: not front.gateway.upstreams.all["0"].ready)
-            for number in range(4):
-                answer = await terminal.ask("c", service="quotes", command="get", ask={"key": number})
-                assert answer["ans"] == 5
-
-    asyncio.run(story())
+async def test_a_service_with_two_upstreams_survives_one(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        left, right = (running_gateway(tmp_path / name, "sisnet", identities=[GATEWAY]) for name in ("l", "r"))
+        ports, served = [], []
+        for each in (left, right):
+            running = await each.__aenter__()
+            if each is right:
+                stack.push_async_exit(each)
+            ports.append(running.port("sisnet"))
+            served.append(Quotes(running))
+        settings = {"upstreams": [upstream(port, name=str(place)) for place, port in enumerate(ports)]}
+        front = await stack.enter_async_context(
+            running_gateway(tmp_path / "front", "sisnet", identities=[IDENTITY], sisnet=settings)
+        )
+        await connected(front, "0")
+        await connected(front, "1")
+        terminal = await stack.enter_async_context(await WebTerminal.call(front.port("sisnet")))
+        for number in range(4):
+            await terminal.ask("c", service="quotes", command="get", ask={"key": number})
+        assert [len(quotes.asked) for quotes in served] == [2, 2]
+        for name in "st":
+            assert await terminal.ask(name, **(SUB | {"ask": {"key": name, "sdb": "info"}})) == {"ans": 0}
+        for name in "st":
+            assert await terminal.ask("u", **(UNSUB | {"ask": {"key": name, "sdb": "info"}})) == {"ans": 0}
+        await until(lambda: not any(quotes.subscribed for quotes in served))
+        await left.__aexit__(None, None, None)
+        await until(lambda: not front.gateway.upstreams.all["0"].ready)
+        for number in range(4):
+            answer = await terminal.ask("c", service="quotes", command="get", ask={"key": number})
+            assert answer["ans"] == 5
 
 
-def test_upstreams_come_and_go_with_a_reload(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with (
-            running_gateway(tmp_path / "back", "sisnet", identities=[GATEWAY]) as back,
-            running_gateway(tmp_path / "front", "sisnet", identities=[IDENTITY]) as front,
-            await WebTerminal.call(front.port("sisnet")) as terminal,
-        ):
-            quotes = Quotes(back)
-            gateway = front.gateway
-            bare = gateway.settings
-            secret = msgspec.convert(upstream(back.port("sisnet")), UpstreamSettings)
-            reloaded = reload(gateway, replace(bare, sisnet=Settings(upstreams=(secret,))))
-            assert reloaded.applied == ["sisnet.upstreams: [] → ['back']"], "and no password"
-            await connected(front)
-            assert await terminal.ask("s", **SUB) == {"ans": 0}
-            session = gateway.upstreams.all["back"].id
-            reload(gateway, replace(bare, sisnet=Settings(upstreams=(secret,), keep_s=3.0)))
-            assert gateway.upstreams.all["back"].id == session, "what stays the same stays connected"
-            assert gateway.upstreams.all["back"].sharing.keep_s == 3.0
-            own = replace(secret, services=("redis",))
-            with pytest.raises(InputError, match="redis is a service of the gateway's own"):
-                reload(gateway, replace(bare, sisnet=Settings(upstreams=(own,))))
-            assert gateway.upstreams.all["back"].id == session
-            reload(gateway, bare)
-            assert await terminal.hear("s") == {"ans": -100, "msg": "this upstream is no longer used"}
-            await until(lambda: session not in gateway.connections)
-            answer = await terminal.ask("x", service="quotes", command="get")
-            assert "not found ServiceHandler" in answer["msg"]
-            assert quotes.ops("sub") == 1
-
-    asyncio.run(story())
+async def test_upstreams_come_and_go_with_a_reload(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path / "back", "sisnet", identities=[GATEWAY]) as back,
+        running_gateway(tmp_path / "front", "sisnet", identities=[IDENTITY]) as front,
+        await WebTerminal.call(front.port("sisnet")) as terminal,
+    ):
+        quotes = Quotes(back)
+        gateway = front.gateway
+        bare = gateway.settings
+        secret = msgspec.convert(upstream(back.port("sisnet")), UpstreamSettings)
+        reloaded = reload(gateway, replace(bare, sisnet=Settings(upstreams=(secret,))))
+        assert reloaded.applied == ["sisnet.upstreams: [] → ['back']"], "and no password"
+        await connected(front)
+        assert await terminal.ask("s", **SUB) == {"ans": 0}
+        session = gateway.upstreams.all["back"].id
+        reload(gateway, replace(bare, sisnet=Settings(upstreams=(secret,), keep_s=3.0)))
+        assert gateway.upstreams.all["back"].id == session, "what stays the same stays connected"
+        assert gateway.upstreams.all["back"].coalescer.keep_s == 3.0
+        own = replace(secret, services=("redis",))
+        with pytest.raises(InputError, match="redis is a service of the gateway's own"):
+            reload(gateway, replace(bare, sisnet=Settings(upstreams=(own,))))
+        assert gateway.upstreams.all["back"].id == session
+        reload(gateway, bare)
+        assert await terminal.hear("s") == {"ans": -100, "msg": "this upstream is no longer used"}
+        await until(lambda: session not in gateway.connections)
+        answer = await terminal.ask("x", service="quotes", command="get")
+        assert "not found ServiceHandler" in answer["msg"]
+        assert quotes.ops("sub") == 1
 
 
-def test_an_upstream_that_is_none_is_called_again(tmp_path: Path) -> None:
+async def test_an_upstream_that_is_none_is_called_again(tmp_path: Path) -> None:
     """One that speaks no WebSocket, and one that sends what cannot be read."""
 
     async def babble(socket: ServerConnection) -> None:
         await socket.send(b"no colon at all")
         await socket.wait_closed()
 
-    async def story() -> None:
-        async with serve(babble, HOST, 0) as server, running_gateway(tmp_path / "web", "http") as web:
-            port = next(iter(server.sockets)).getsockname()[1]
-            upstreams = [upstream(web.port("http"), name="web"), upstream(port, name="babble", services=["b"])]
-            settings = {"upstreams": upstreams}
-            async with (
-                running_gateway(tmp_path / "front", "sisnet", identities=[IDENTITY], sisnet=settings) as front,
-                await WebTerminal.call(front.port("sisnet")) as terminal,
-            ):
-                there = front.gateway.upstreams.all
-                await until(lambda: there["web"].calls > 1 and there["babble"].calls > 1)
-                assert "server rejected WebSocket connection" in there["web"].trouble
-                kept = await front.recorded("fault", 1, identity="babble")
-                assert kept[0]["frame"] == b"no colon at all"
-                answer = await terminal.ask("x", service="b", command="get")
-                assert answer["msg"].startswith("upstream babble is away: ")
-
-    asyncio.run(story())
+    async with serve(babble, HOST, 0) as server, running_gateway(tmp_path / "web", "http") as web:
+        port = next(iter(server.sockets)).getsockname()[1]
+        upstreams = [upstream(web.port("http"), name="web"), upstream(port, name="babble", services=["b"])]
+        settings = {"upstreams": upstreams}
+        async with (
+            running_gateway(tmp_path / "front", "sisnet", identities=[IDENTITY], sisnet=settings) as front,
+            await WebTerminal.call(front.port("sisnet")) as terminal,
+        ):
+            there = front.gateway.upstreams.all
+            await until(lambda: there["web"].calls > 1 and there["babble"].calls > 1)
+            assert "server rejected WebSocket connection" in there["web"].trouble
+            kept = await front.recorded("fault", 1, identity="babble")
+            assert kept[0]["frame"] == b"no colon at all"
+            answer = await terminal.ask("x", service="b", command="get")
+            assert answer["msg"].startswith("upstream babble is away: ")
 
 
-def test_an_upstream_that_stops_reading_is_left_and_called_again(
+async def test_an_upstream_that_stops_reading_is_left_and_called_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "UPSTREAM_CLOSE_S", 0.1)
@@ -168,31 +154,28 @@ def test_an_upstream_that_stops_reading_is_left_and_called_again(
         writer.write(sized(b'login:{"ans":0}'))
         writer.transport.pause_reading()  # type: ignore[attr-defined]
 
-    async def story() -> None:
-        server = await asyncio.start_server(deaf, HOST, 0)
-        port = server.sockets[0].getsockname()[1]
-        settings: dict[str, Any] = {
-            "sisnet": {"upstreams": [upstream(port, "tcp")]},
-            "limits": {"pending_bytes": 100_000},
-        }
-        async with (
-            server,
-            running_gateway(tmp_path, "sisnet", identities=[IDENTITY], **settings) as front,
-            await WebTerminal.call(front.port("sisnet")) as terminal,
-        ):
-            await connected(front)
-            there = front.gateway.upstreams.all["back"]
-            for number in range(100):
-                await terminal.say("n", service="quotes", command="x", ask={"n": number, "long": "x" * 200_000})
-            await until(lambda: front.gateway.broker.services.open == 100)
-            connection = front.gateway.connections[there.id]
-            await until(lambda: connection.congested)
-            assert connection.pending_bytes < 1_000_000, "the rest waits where it is bounded"
-            there.end(Closing("ended"))
-            for _ in range(100):
-                assert await terminal.hear("n") == {"ans": -1, "msg": "the provider went away"}
-            await until(lambda: there.ready and there.calls == 2)
-            for writer in writers:
-                writer.transport.abort()
-
-    asyncio.run(story())
+    server = await asyncio.start_server(deaf, HOST, 0)
+    port = server.sockets[0].getsockname()[1]
+    settings: dict[str, Any] = {
+        "sisnet": {"upstreams": [upstream(port, "tcp")]},
+        "limits": {"pending_bytes": 100_000},
+    }
+    async with (
+        server,
+        running_gateway(tmp_path, "sisnet", identities=[IDENTITY], **settings) as front,
+        await WebTerminal.call(front.port("sisnet")) as terminal,
+    ):
+        await connected(front)
+        there = front.gateway.upstreams.all["back"]
+        for number in range(100):
+            await terminal.say("n", service="quotes", command="x", ask={"n": number, "long": "x" * 200_000})
+        await until(lambda: front.gateway.broker.services.open == 100)
+        connection = front.gateway.connections[there.id]
+        await until(lambda: connection.is_congested)
+        assert connection.pending_bytes < 1_000_000, "the rest waits where it is bounded"
+        there.close(Closing("ended"))
+        for _ in range(100):
+            assert await terminal.hear("n") == {"ans": -1, "msg": "the provider went away"}
+        await until(lambda: there.ready and there.calls == 2)
+        for writer in writers:
+            writer.transport.abort()

@@ -47,137 +47,111 @@ async def logged_in(socket: ClientConnection) -> None:
     assert answer["ans"] == 0
 
 
-def test_a_browser_and_a_phone_on_one_topic(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with (
-            running_gateway(tmp_path, "sisnet", "comet", identities=[TERMINAL, PHONE]) as running,
-            connect(address(running)) as socket,
-            CometClient(HOST, running.port("comet"), *PHONE) as phone,
-        ):
-            await logged_in(socket)
-            await phone.subscribe("@news")
-            assert (await ask(socket, "s1", service="wirelake", command="subscribe", ask={"topic": "@news"}))[
-                "ans"
-            ] == 0
-            asked = {"topic": "@news", "content": "from the browser"}
-            await socket.send(f"p1:{json.dumps({'service': 'wirelake', 'command': 'publish', 'ask': asked})}")
-            async with asyncio.timeout(WAIT_S):
-                heard = [str(await socket.recv()), str(await socket.recv())]
-                notification = await phone.next_notification()
-            assert notification.content == b"from the browser"
-            assert any(message.startswith("s1:") and "from the browser" in message for message in heard)
-            assert any(message.startswith("p1:") for message in heard)
-            frames = await running.recorded("frame", 3, protocol="sisnet", direction="in")
-            assert frames[0]["frame"].startswith(b"in:{"), "the log has the message, not its WebSocket frame"
-
-    asyncio.run(story())
+async def test_a_browser_and_a_phone_on_one_topic(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path, "sisnet", "comet", identities=[TERMINAL, PHONE]) as running,
+        connect(address(running)) as socket,
+        CometClient(HOST, running.port("comet"), *PHONE) as phone,
+    ):
+        await logged_in(socket)
+        await phone.subscribe("@news")
+        assert (await ask(socket, "s1", service="wirelake", command="subscribe", ask={"topic": "@news"}))["ans"] == 0
+        asked = {"topic": "@news", "content": "from the browser"}
+        await socket.send(f"p1:{json.dumps({'service': 'wirelake', 'command': 'publish', 'ask': asked})}")
+        async with asyncio.timeout(WAIT_S):
+            heard = [str(await socket.recv()), str(await socket.recv())]
+            notification = await phone.next_notification()
+        assert notification.content == b"from the browser"
+        assert any(message.startswith("s1:") and "from the browser" in message for message in heard)
+        assert any(message.startswith("p1:") for message in heard)
+        frames = await running.recorded("frame", 3, protocol="sisnet", direction="in")
+        assert frames[0]["frame"].startswith(b"in:{"), "the log has the message, not its WebSocket frame"
 
 
-def test_a_topics_last_value_greets_whoever_subscribes_later(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with (
-            running_gateway(tmp_path, "sisnet", "comet", "http", identities=[TERMINAL, PHONE]) as running,
-            connect(address(running)) as socket,
-            CometClient(HOST, running.port("comet"), *PHONE) as phone,
-            httpx.AsyncClient(timeout=WAIT_S) as web,
-        ):
-            headers = {"Authorization": f"Bearer {running.gateway.keys.admin_token()}"}
-            url = f"http://{HOST}:{running.port('http')}/api/topics/%40price/notifications"
-            for content, retain in (("1", True), ("2", True), ("3", False)):
-                answer = await web.post(url, json={"content": content, "retain": retain}, headers=headers)
-                assert answer.status_code == 201
-            await logged_in(socket)
-            assert (await ask(socket, "s1", service="wirelake", command="subscribe", ask={"topic": "@price"}))[
-                "ans"
-            ] == 0
-            assert (await hear(socket, "s1"))["msg"]["content"] == "2"
-            await phone.subscribe("@price")
-            async with asyncio.timeout(WAIT_S):
-                assert (await phone.next_notification()).content == b"2"
-            await web.post(url, json={"content": "4"}, headers=headers)
-            assert (await hear(socket, "s1"))["msg"]["content"] == "4"
-
-    asyncio.run(story())
+async def test_a_topics_last_value_greets_whoever_subscribes_later(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path, "sisnet", "comet", "http", identities=[TERMINAL, PHONE]) as running,
+        connect(address(running)) as socket,
+        CometClient(HOST, running.port("comet"), *PHONE) as phone,
+        httpx.AsyncClient(timeout=WAIT_S) as web,
+    ):
+        headers = {"Authorization": f"Bearer {running.gateway.keys.admin_token()}"}
+        url = f"http://{HOST}:{running.port('http')}/api/topics/%40price/notifications"
+        for content, retain in (("1", True), ("2", True), ("3", False)):
+            answer = await web.post(url, json={"content": content, "retain": retain}, headers=headers)
+            assert answer.status_code == 201
+        await logged_in(socket)
+        assert (await ask(socket, "s1", service="wirelake", command="subscribe", ask={"topic": "@price"}))["ans"] == 0
+        assert (await hear(socket, "s1"))["msg"]["content"] == "2"
+        await phone.subscribe("@price")
+        async with asyncio.timeout(WAIT_S):
+            assert (await phone.next_notification()).content == b"2"
+        await web.post(url, json={"content": "4"}, headers=headers)
+        assert (await hear(socket, "s1"))["msg"]["content"] == "4"
 
 
-def test_messages_in_pieces_pings_and_binary_ones(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with (
-            running_gateway(tmp_path, "sisnet", identities=[TERMINAL]) as running,
-            connect(address(running)) as socket,
-        ):
-            await socket.send(
-                ["in:{", '"command":"login",', f'"ask":{json.dumps({"name": "terminal", "password": "t0ken"})}}}']
-            )
-            assert (await hear(socket, "in"))["ans"] == 0
-            async with asyncio.timeout(WAIT_S):
-                await (await socket.ping())
-            await socket.send(b'b1:{"service":"wirelake","command":"ping"}')
-            assert (await hear(socket, "b1"))["ans"] == 0
-
-    asyncio.run(story())
+async def test_messages_in_pieces_pings_and_binary_ones(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path, "sisnet", identities=[TERMINAL]) as running,
+        connect(address(running)) as socket,
+    ):
+        await socket.send(
+            ["in:{", '"command":"login",', f'"ask":{json.dumps({"name": "terminal", "password": "t0ken"})}}}']
+        )
+        assert (await hear(socket, "in"))["ans"] == 0
+        async with asyncio.timeout(WAIT_S):
+            await (await socket.ping())
+        await socket.send(b'b1:{"service":"wirelake","command":"ping"}')
+        assert (await hear(socket, "b1"))["ans"] == 0
 
 
-def test_goodbye_is_1001_and_a_wrong_login_is_told(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "sisnet", identities=[TERMINAL]) as running:
-            async with connect(address(running)) as wrong:
-                answer = await ask(wrong, "in", command="login", ask={"name": "terminal", "password": "no"})
-                assert answer["ans"] == -1
-            socket = await connect(address(running))
-            await logged_in(socket)
-        with pytest.raises(ConnectionClosed) as caught:
+async def test_goodbye_is_1001_and_a_wrong_login_is_told(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "sisnet", identities=[TERMINAL]) as running:
+        async with connect(address(running)) as wrong:
+            answer = await ask(wrong, "in", command="login", ask={"name": "terminal", "password": "no"})
+            assert answer["ans"] == -1
+        socket = await connect(address(running))
+        await logged_in(socket)
+    with pytest.raises(ConnectionClosed) as caught:
+        await until_closed(socket)
+    assert caught.value.rcvd is not None
+    assert caught.value.rcvd.code == 1001
+
+
+async def test_what_is_no_websocket_is_refused(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "sisnet") as running:
+        async with httpx.AsyncClient() as client:
+            answer = await client.get(f"http://{HOST}:{running.port('sisnet')}/", timeout=WAIT_S)
+        assert answer.status_code == 426
+        reader, writer = await asyncio.open_connection(HOST, running.port("sisnet"))
+        writer.write(b"\x00\x01\x02 nonsense\r\n\r\n")
+        async with asyncio.timeout(WAIT_S):
+            await reader.read(-1)
+        writer.close()
+        assert running.gateway.counters.connections["sisnet"] == 0
+
+
+async def test_bytes_that_are_no_message_are_kept_in_quarantine(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path, "sisnet", identities=[TERMINAL]) as running,
+        connect(address(running)) as socket,
+    ):
+        await socket.send(b"no colon at all")
+        with pytest.raises(ConnectionClosed):
             await until_closed(socket)
-        assert caught.value.rcvd is not None
-        assert caught.value.rcvd.code == 1001
-
-    asyncio.run(story())
+        (kept,) = await running.recorded("fault", 1)
+        assert kept["frame"] == b"no colon at all"
 
 
-def test_what_is_no_websocket_is_refused(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "sisnet") as running:
-            async with httpx.AsyncClient() as client:
-                answer = await client.get(f"http://{HOST}:{running.port('sisnet')}/", timeout=WAIT_S)
-            assert answer.status_code == 426
-            reader, writer = await asyncio.open_connection(HOST, running.port("sisnet"))
-            writer.write(b"\x00\x01\x02 nonsense\r\n\r\n")
-            async with asyncio.timeout(WAIT_S):
-                await reader.read(-1)
-            writer.close()
-            assert running.gateway.counters.connections["sisnet"] == 0
-
-    asyncio.run(story())
-
-
-def test_bytes_that_are_no_message_are_kept_in_quarantine(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with (
-            running_gateway(tmp_path, "sisnet", identities=[TERMINAL]) as running,
-            connect(address(running)) as socket,
-        ):
-            await socket.send(b"no colon at all")
-            with pytest.raises(ConnectionClosed):
-                await until_closed(socket)
-            (kept,) = await running.recorded("fault", 1)
-            assert kept["frame"] == b"no colon at all"
-
-    asyncio.run(story())
-
-
-def test_more_than_one_turns_worth_at_once_is_answered_in_order(tmp_path: Path) -> None:
+async def test_more_than_one_turns_worth_at_once_is_answered_in_order(tmp_path: Path) -> None:
     count = 3000
-
-    async def story() -> None:
-        async with (
-            running_gateway(tmp_path, "sisnet", identities=[TERMINAL]) as running,
-            connect(address(running), max_queue=None) as socket,
-        ):
-            await logged_in(socket)
-            for number in range(count):
-                await socket.send(f'n{number}:{{"service":"wirelake","command":"ping","lnk":"{"x" * 80}"}}')
-            async with asyncio.timeout(WAIT_S):
-                answers = [str(await socket.recv()) for _ in range(count)]
-            assert [answer.partition(":")[0] for answer in answers] == [f"n{number}" for number in range(count)]
-
-    asyncio.run(story())
+    async with (
+        running_gateway(tmp_path, "sisnet", identities=[TERMINAL]) as running,
+        connect(address(running), max_queue=None) as socket,
+    ):
+        await logged_in(socket)
+        for number in range(count):
+            await socket.send(f'n{number}:{{"service":"wirelake","command":"ping","lnk":"{"x" * 80}"}}')
+        async with asyncio.timeout(WAIT_S):
+            answers = [str(await socket.recv()) for _ in range(count)]
+        assert [answer.partition(":")[0] for answer in answers] == [f"n{number}" for number in range(count)]

@@ -1,6 +1,5 @@
 """What any event log must do, whatever is behind the interface. A second kind of log is added to `LOGS`."""
 
-import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -59,15 +58,12 @@ def test_seqs_are_given_in_order_without_gaps(log: EventLog) -> None:
     assert check(log.read()) == list(range(log.next_seq))
 
 
-def test_a_commit_covers_the_record_it_was_given_for(log: EventLog) -> None:
-    async def run() -> None:
-        for _ in range(200):
-            seq = log.next_seq
-            commit = append(log)
-            assert (await commit).stop > seq
-            assert seq in check(log.read(from_seq=seq))
-
-    asyncio.run(run())
+async def test_a_commit_covers_the_record_it_was_given_for(log: EventLog) -> None:
+    for _ in range(200):
+        seq = log.next_seq
+        commit = append(log)
+        assert (await commit).stop > seq
+        assert seq in check(log.read(from_seq=seq))
 
 
 def test_many_frames_keep_their_order_and_their_bounds(log: EventLog) -> None:

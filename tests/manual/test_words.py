@@ -13,7 +13,7 @@ from cli.serving import clean_environment
 
 from manual.blocks import PAGES, ROOT, prose
 from wirelake.cli.main import wirelake
-from wirelake.gateway.http import metrics
+from wirelake.gateway.http.routes import metrics
 
 TASKS: Final = {"test", "check", "bench", "chaos", "docs", "lock", "--help", "COMMAND"}  # of ./dev alone
 SPOKEN: Final = re.compile(r"`(?:wirelake|\./dev) ([^`]+)`")

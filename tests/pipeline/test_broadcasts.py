@@ -6,9 +6,9 @@ from pathlib import Path
 import polars
 from gateway.running import running_gateway
 from gateway.wire import Meter, StreamMeter, report
-from pipeline.checking import check_tables, rows_of
 from pyspark.sql import SparkSession
 
+from pipeline.checking import check_tables, rows_of
 from wirelake.pipeline.gold.refresh import GOLD
 from wirelake.pipeline.job import Job, JobSettings
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import polars
 from deltalake import DeltaTable
 from gateway.running import running_gateway
-from pipeline.checking import check_tables, rows_of
 from pyspark.sql import SparkSession
 from simulator.test_simulation import ALL_DOORS, BAD_WEATHER, Watched, of, world_of
 
+from pipeline.checking import check_tables, rows_of
 from wirelake.lake.query import query
 from wirelake.lake.tables import TABLES
 from wirelake.pipeline.gold.refresh import GOLD, refresh_ledger

@@ -7,9 +7,9 @@ from random import Random
 
 from gateway.running import running_gateway
 from gateway.test_redis_values import Line
-from pipeline.checking import check_tables, rows_of
 from pyspark.sql import SparkSession
 
+from pipeline.checking import check_tables, rows_of
 from wirelake.limits import KIB
 from wirelake.log.segments.format import HEADER_BYTES, MISSING_TAIL_BYTES, segment_path
 from wirelake.log.segments.log import SegmentLog

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wirelake.errors import EncodeError, LimitError, ProtocolError
-from wirelake.limits import SISNET_LINE_VALUES_MAX, SISNET_TABLE_VALUES_MAX, SISNET_TABLES_MAX
 from wirelake.protocols.packed_records import read_tables, write_tables
+from wirelake.protocols.sisnet.limits import SISNET_LINE_VALUES_MAX, SISNET_TABLE_VALUES_MAX, SISNET_TABLES_MAX
 
 FIELDS = [
     ["time", "U", 8, 1],

@@ -54,3 +54,11 @@ def test_an_entry_point_must_be_a_protocol_of_that_name(monkeypatch: pytest.Monk
     added(monkeypatch, "morse", "wirelake.protocols.comet.protocol:PROTOCOL")
     with pytest.raises(InputError, match="registered as 'morse' but is called 'comet'"):
         registry.get("morse")
+
+
+@pytest.mark.parametrize(
+    ("name", "private"),
+    [("esnp.flags", True), ("sisnet.ans", True), ("lang", False), ("my.lang", False), ("esnp", False)],
+)
+def test_a_header_that_begins_with_a_protocols_name_is_private(name: str, private: bool) -> None:
+    assert registry.is_private_header(name) is private

@@ -7,7 +7,7 @@ import pytest
 from pipeline.ingest.inputs import frame_records, log_batch
 
 from wirelake.gateway.http.endpoint import blanked
-from wirelake.gateway.http.routes import ROUTES
+from wirelake.gateway.http.routing import ROUTES
 from wirelake.message import Credentials, Op, control
 from wirelake.pipeline.ingest.decode import decode_batch
 from wirelake.protocols import registry

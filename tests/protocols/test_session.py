@@ -8,7 +8,7 @@ from wirelake.errors import ProtocolError, StateError
 from wirelake.message import Kind, Message
 from wirelake.protocols.frame import Frame
 from wirelake.protocols.session import Closing, Session, Step
-from wirelake.protocols.table import ANY_FRAME, Row, Table
+from wirelake.protocols.state_machine import ANY_FRAME, StateMachine, Transition
 
 
 class Lamp(Enum):
@@ -26,15 +26,15 @@ class Kick(Frame, frozen=True):
 
 
 class LampSession(Session):
-    table = Table(
+    state_machine = StateMachine(
         [
-            Row(Lamp.DARK, "switch", "_switch", (Lamp.LIT,), "it lights"),
-            Row(Lamp.DARK, "app event", "_switch", (Lamp.LIT,), "it lights"),
-            Row(Lamp.LIT, "switch", "_switch", (Lamp.DARK, Lamp.BROKEN), "it goes out"),
-            Row(Lamp.LIT, ANY_FRAME, "_break", (Lamp.BROKEN,), "it breaks"),
-            Row(Lamp.LIT, "clock burn", "_break", (Lamp.BROKEN,), "it burns through"),
-            Row(Lamp.LIT, "clock silence", "_break", (Lamp.BROKEN,), "forgotten"),
-            Row(Lamp.LIT, "app goodbye", "_break", (Lamp.BROKEN,), "unscrewed"),
+            Transition(Lamp.DARK, "switch", "_switch", (Lamp.LIT,), "it lights"),
+            Transition(Lamp.DARK, "app event", "_switch", (Lamp.LIT,), "it lights"),
+            Transition(Lamp.LIT, "switch", "_switch", (Lamp.DARK, Lamp.BROKEN), "it goes out"),
+            Transition(Lamp.LIT, ANY_FRAME, "_break", (Lamp.BROKEN,), "it breaks"),
+            Transition(Lamp.LIT, "clock burn", "_break", (Lamp.BROKEN,), "it burns through"),
+            Transition(Lamp.LIT, "clock silence", "_break", (Lamp.BROKEN,), "forgotten"),
+            Transition(Lamp.LIT, "app close", "_break", (Lamp.BROKEN,), "unscrewed"),
         ]
     )
 
@@ -51,7 +51,7 @@ def test_a_row_leads_to_its_state_and_does_what_it_says() -> None:
     assert lamp.state.name == "DARK"
     assert lamp.receive(Switch(), 1.0).frames == [Switch()]
     assert lamp.state.name == "LIT"
-    assert lamp.heard_s == 1.0
+    assert lamp.last_received_s == 1.0
 
 
 def test_any_other_frame_has_a_row_of_its_own() -> None:
@@ -78,7 +78,7 @@ def test_a_method_must_keep_to_the_states_of_its_row() -> None:
 def test_signals_without_a_row_do_nothing() -> None:
     lamp = LampSession(0.0)
     assert lamp.fail(ProtocolError("x", "y", 0), 0.0) == Step()
-    assert lamp.goodbye(Closing("done"), 0.0) == Step()
+    assert lamp.close(Closing("done"), 0.0) == Step()
 
 
 def test_deadlines_run_once_in_order_when_due() -> None:

@@ -2,7 +2,7 @@ from enum import Enum, auto
 
 import pytest
 
-from wirelake.protocols.table import ANY_FRAME, Row, Table
+from wirelake.protocols.state_machine import ANY_FRAME, StateMachine, Transition
 
 
 class Door(Enum):
@@ -11,14 +11,14 @@ class Door(Enum):
 
 
 ROWS = [
-    Row(Door.OPEN, "push", "_shut", (Door.SHUT,), "it falls shut"),
-    Row(Door.SHUT, ANY_FRAME, "_knock", (Door.SHUT, Door.OPEN), "somebody may come"),
-    Row(Door.SHUT, "clock morning", "_open", (Door.OPEN,), "it opens"),
+    Transition(Door.OPEN, "push", "_shut", (Door.SHUT,), "it falls shut"),
+    Transition(Door.SHUT, ANY_FRAME, "_knock", (Door.SHUT, Door.OPEN), "somebody may come"),
+    Transition(Door.SHUT, "clock morning", "_open", (Door.OPEN,), "it opens"),
 ]
 
 
 def test_rows_are_found_by_state_and_event() -> None:
-    table = Table(ROWS)
+    table = StateMachine(ROWS)
     assert table.start is Door.OPEN
     assert table.find(Door.SHUT, "clock morning") is ROWS[2]
     assert table.find(Door.OPEN, "clock morning") is None
@@ -28,11 +28,11 @@ def test_rows_are_found_by_state_and_event() -> None:
 
 def test_two_rows_for_one_event_are_refused() -> None:
     with pytest.raises(ValueError, match="two rows"):
-        Table([*ROWS, ROWS[0]])
+        StateMachine([*ROWS, ROWS[0]])
 
 
 def test_the_diagram() -> None:
-    assert Table(ROWS).mermaid() == (
+    assert StateMachine(ROWS).mermaid() == (
         "stateDiagram-v2\n"
         "    [*] --> OPEN\n"
         "    OPEN --> SHUT: push\n"
@@ -42,4 +42,6 @@ def test_the_diagram() -> None:
 
 
 def test_the_table_in_words() -> None:
-    assert Table(ROWS).markdown().splitlines()[3] == "| SHUT | any other frame | SHUT or OPEN | somebody may come |"
+    assert (
+        StateMachine(ROWS).markdown().splitlines()[3] == "| SHUT | any other frame | SHUT or OPEN | somebody may come |"
+    )

@@ -1,6 +1,5 @@
 """The sequence fuzzer, for as long as a normal test run can wait. `fuzz/sequences.py` runs it for longer."""
 
-import asyncio
 import random
 from pathlib import Path
 
@@ -11,12 +10,12 @@ from resilience.speakers import SPEAKERS
 SECONDS = 20.0
 
 
-def test_any_sequence_of_frames_and_failures_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_any_sequence_of_frames_and_failures_leaves_nothing_behind(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     gateway = GatewayProcess(tmp_path / "data", SETTINGS)
     gateway.start()
     try:
-        outcome, problems = asyncio.run(fuzz(gateway, SECONDS, seed))
+        outcome, problems = await fuzz(gateway, SECONDS, seed)
         assert not problems, f"seed {seed}: " + "\n".join(problems)
     finally:
         code = gateway.stop()

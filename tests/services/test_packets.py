@@ -3,7 +3,7 @@ from collections.abc import Callable
 from broker.peers import ESNP, FakePeer
 
 from wirelake.broker.peer import Peer
-from wirelake.services.packets import Packets, Sending
+from wirelake.services.packets import PacketQueue, Sending
 
 
 class Clock:
@@ -22,8 +22,8 @@ class Clock:
         return [delay_s for delay_s, _ in due]
 
 
-def asked(peer: FakePeer, count: int, sent: list[str], name: str) -> Packets:
-    return Packets(peer, count, lambda following: sent.append(f"{name}{following}"))
+def asked(peer: FakePeer, count: int, sent: list[str], name: str) -> PacketQueue:
+    return PacketQueue(peer, count, lambda following: sent.append(f"{name}{following}"))
 
 
 def test_one_packet_a_turn_and_one_answer_after_the_other() -> None:
@@ -50,14 +50,14 @@ def test_a_slow_reader_is_waited_for_and_one_that_left_forgotten() -> None:
     slow, gone = FakePeer("1", ESNP), FakePeer("2", ESNP)
     sending.start(asked(slow, 3, sent, "a"))
     sending.start(asked(gone, 3, sent, "x"))
-    slow.congested = True
-    sending.left(gone)
+    slow.is_congested = True
+    sending.on_close(gone)
     clock.turn()
     assert sent == ["a2", "x2"]
     assert clock.waiting == []
-    slow.congested = False
-    sending.drained(slow)
-    sending.drained(slow)
+    slow.is_congested = False
+    sending.on_drain(slow)
+    sending.on_drain(slow)
     assert len(clock.waiting) == 1, "however often that is heard"
     while clock.waiting:
         clock.turn()

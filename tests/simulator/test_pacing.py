@@ -1,5 +1,3 @@
-import asyncio
-
 from wirelake.simulator.habits import Act
 from wirelake.simulator.limits import SIMULATOR_GRAIN_S, SIMULATOR_TURN_ACTS
 from wirelake.simulator.pacing import Pacer
@@ -25,34 +23,34 @@ def plan(count: int, every_s: float) -> list[Act]:
     return [Act(number, number * every_s, 0, "status", "") for number in range(count)]
 
 
-def walk(time: Time, acts: list[Act]) -> tuple[Pacer, list[float]]:
+async def walk(time: Time, acts: list[Act]) -> tuple[Pacer, list[float]]:
     pacer = Pacer(time.clock, time.sleep)
 
     async def work() -> list[float]:
         return [time.now_s - 100.0 async for _ in pacer.run(acts)]
 
-    return pacer, asyncio.run(work())
+    return pacer, await work()
 
 
-def test_lateness_does_not_add_up() -> None:
+async def test_lateness_does_not_add_up() -> None:
     time = Time(late_s=0.004)
-    pacer, at_s = walk(time, plan(1000, 0.01))
+    pacer, at_s = await walk(time, plan(1000, 0.01))
     assert all(0 <= now_s - number * 0.01 < 0.0041 for number, now_s in enumerate(at_s))
     assert pacer.behind_s == 0.0
 
 
-def test_acts_near_to_each_other_go_together() -> None:
+async def test_acts_near_to_each_other_go_together() -> None:
     time = Time()
-    _, at_s = walk(time, plan(1000, SIMULATOR_GRAIN_S / 10))
+    _, at_s = await walk(time, plan(1000, SIMULATOR_GRAIN_S / 10))
     assert len(time.sleeps) < 110
     assert all(now_s <= number * SIMULATOR_GRAIN_S / 10 + 1e-9 for number, now_s in enumerate(at_s))
 
 
-def test_who_is_behind_still_lets_others_have_their_turn() -> None:
+async def test_who_is_behind_still_lets_others_have_their_turn() -> None:
     time = Time()
     acts = plan(3 * SIMULATOR_TURN_ACTS, 0.0)
-    pacer, _ = walk(time, acts)
+    pacer, _ = await walk(time, acts)
     assert time.sleeps == [0.0] * 3
     time = Time(late_s=5.0)
-    pacer, _ = walk(time, [*plan(2, 0.1), Act(2, 0.2, 0, "status", "")])
+    pacer, _ = await walk(time, [*plan(2, 0.1), Act(2, 0.2, 0, "status", "")])
     assert 4.8 < pacer.behind_s < 5.0

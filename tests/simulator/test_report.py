@@ -1,5 +1,5 @@
 from wirelake.simulator.limits import SIMULATOR_REASONS_MAX
-from wirelake.simulator.report import Counts, Report
+from wirelake.simulator.report import Report, SimulationCounts
 
 
 def test_the_sum_of_all() -> None:
@@ -7,8 +7,8 @@ def test_the_sum_of_all() -> None:
     report.of("apostol", "status").sent += 3
     report.of("apostol", "status").acknowledged += 2
     report.of("comet", "notification").received += 5
-    assert report.of("apostol", "status") == Counts(3, 2)
-    assert report.total() == Counts(3, 2, 5, 0)
+    assert report.of("apostol", "status") == SimulationCounts(3, 2)
+    assert report.total() == SimulationCounts(3, 2, 5, 0)
 
 
 def test_reasons_are_told_apart_by_their_words() -> None:

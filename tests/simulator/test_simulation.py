@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from gateway.running import HOST, Running, running_gateway, until
 
-from wirelake.cli.api import Api
+from wirelake.cli.api import ApiClient
 from wirelake.errors import AnswerError, InputError
 from wirelake.simulator.fleet import fleet
 from wirelake.simulator.habits import acts
 from wirelake.simulator.limits import SIMULATOR_TOPICS
-from wirelake.simulator.report import Counts, Report
+from wirelake.simulator.report import Report, SimulationCounts
 from wirelake.simulator.simulation import DOORS, MEMBERS, Plan, simulate
 from wirelake.simulator.topics import topic
 from wirelake.simulator.world import NetworkFaults, World
@@ -48,8 +48,8 @@ class Watched:
 def world_of(running: Running, **rest: Any) -> World:
     settings = running.gateway.settings
     listen = msgspec.structs.replace(settings.listen, http=f"{HOST}:{running.port('http')}")
-    api = Api(msgspec.structs.replace(settings, listen=listen))
-    return World(http=api.ask, doors={name: (HOST, running.port(name)) for name in running.gateway.doors}, **rest)
+    api = ApiClient(msgspec.structs.replace(settings, listen=listen))
+    return World(http=api.ask, doors={name: (HOST, running.port(name)) for name in running.gateway.listeners}, **rest)
 
 
 def planned(plan: Plan) -> Counter[tuple[str, str]]:
@@ -57,10 +57,12 @@ def planned(plan: Plan) -> Counter[tuple[str, str]]:
     return Counter((places[act.member].protocol, act.kind) for act in acts(places, plan.rate, plan.seconds, plan.seed))
 
 
-def of(report: Report, kind: str) -> Counts:
+def of(report: Report, kind: str) -> SimulationCounts:
     """Of all protocols together."""
     every = [kinds[kind] for kinds in report.counts.values() if kind in kinds]
-    return Counts(*(sum(getattr(each, name) for each in every) for name in Counts.__struct_fields__))
+    return SimulationCounts(
+        *(sum(getattr(each, name) for each in every) for name in SimulationCounts.__struct_fields__)
+    )
 
 
 def check_against_the_log(running: Running, report: Report, plan: Plan) -> None:
@@ -89,116 +91,93 @@ def check_against_the_log(running: Running, report: Report, plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("faults", [NetworkFaults(), BAD_WEATHER], ids=["fair", "bad"])
-def test_a_fleet_of_every_protocol(tmp_path: Path, faults: NetworkFaults) -> None:
+async def test_a_fleet_of_every_protocol(tmp_path: Path, faults: NetworkFaults) -> None:
     plan = Plan(devices=16, rate=60, seconds=2, seed=5, keep=True)
-
-    async def story() -> None:
-        async with running_gateway(tmp_path, *ALL_DOORS, apostol={"receipt_s": 0.4, "resends_max": 12}) as running:
-            progress = Watched()
-            report = await simulate(world_of(running, seed=5, faults=faults), plan, progress)
-            assert progress.phases == [
-                "making identities and devices",
-                "connecting",
-                "at work",
-                "waiting for the last answers",
-                "saying goodbye",
-            ]
-            assert progress.left == 0
-            assert report.members.keys() == MEMBERS.keys()
-            assert report.total().failed == 0, report.reasons
-            assert not report.reasons
-            assert report.skipped == 0
-            for (protocol, kind), count in planned(plan).items():
-                if kind != "away":
-                    first = report.members["apostol"] if (protocol, kind) == ("apostol", "status") else 0
-                    assert report.of(protocol, kind).sent == count + first, (protocol, kind)
-            assert report.of("comet", "subscribe").acknowledged == report.connections["comet"]
-            assert report.of("magline", "resume").acknowledged > 0
-            assert of(report, "ask").acknowledged == of(report, "served").received
-            assert all(bool(count) == bool(faults.loss) for count in report.faults.values())
-            check_against_the_log(running, report, plan)
-
-    asyncio.run(story())
+    async with running_gateway(tmp_path, *ALL_DOORS, apostol={"receipt_s": 0.4, "resends_max": 12}) as running:
+        progress = Watched()
+        report = await simulate(world_of(running, seed=5, faults=faults), plan, progress)
+        assert progress.phases == [
+            "making identities and devices",
+            "connecting",
+            "at work",
+            "waiting for the last answers",
+            "saying goodbye",
+        ]
+        assert progress.left == 0
+        assert report.members.keys() == MEMBERS.keys()
+        assert report.total().failed == 0, report.reasons
+        assert not report.reasons
+        assert report.skipped == 0
+        for (protocol, kind), count in planned(plan).items():
+            if kind != "away":
+                first = report.members["apostol"] if (protocol, kind) == ("apostol", "status") else 0
+                assert report.of(protocol, kind).sent == count + first, (protocol, kind)
+        assert report.of("comet", "subscribe").acknowledged == report.connections["comet"]
+        assert report.of("magline", "resume").acknowledged > 0
+        assert of(report, "ask").acknowledged == of(report, "served").received
+        assert all(bool(count) == bool(faults.loss) for count in report.faults.values())
+        check_against_the_log(running, report, plan)
 
 
-def test_what_it_made_is_taken_away_and_made_anew(tmp_path: Path) -> None:
+async def test_what_it_made_is_taken_away_and_made_anew(tmp_path: Path) -> None:
     plan = Plan(devices=4, rate=20, seconds=0.5, protocols=("apostol", "comet"), seed=1)
-
-    async def story() -> None:
-        async with running_gateway(tmp_path, "apostol", "comet", "http") as running:
-            state = running.gateway.state
-            await running.add_identity("somebody", "secret")
-            for keep in (True, True, False):
-                report = await simulate(world_of(running), msgspec.structs.replace(plan, keep=keep), Watched())
-                assert report.total().failed == 0, report.reasons
-                names = {identity.name for identity in state.identities.list()}
-                assert names == {"somebody"} | ({"sim-phone-0000"} if keep else set())
-                assert len(state.devices.list()) == (3 if keep else 0)
-
-    asyncio.run(story())
+    async with running_gateway(tmp_path, "apostol", "comet", "http") as running:
+        state = running.gateway.state
+        await running.add_identity("somebody", "secret")
+        for keep in (True, True, False):
+            report = await simulate(world_of(running), msgspec.structs.replace(plan, keep=keep), Watched())
+            assert report.total().failed == 0, report.reasons
+            names = {identity.name for identity in state.identities.list()}
+            assert names == {"somebody"} | ({"sim-phone-0000"} if keep else set())
+            assert len(state.devices.list()) == (3 if keep else 0)
 
 
-def test_two_fleets_at_once_need_two_names(tmp_path: Path) -> None:
+async def test_two_fleets_at_once_need_two_names(tmp_path: Path) -> None:
     plan = Plan(devices=4, rate=20, seconds=600, protocols=("apostol", "redis"), seed=1)
     short = msgspec.structs.replace(plan, seconds=0.5)
-
-    async def story() -> None:
-        async with running_gateway(tmp_path, "apostol", "redis", "http") as running:
-            first = asyncio.create_task(simulate(world_of(running), plan, Unwatched()))
-            try:
-                await until(lambda: any(each.identity == "sim-redis" for each in running.gateway.connections.values()))
-                with pytest.raises(InputError, match="sim-redis is connected: a fleet of this name is at work already"):
-                    await simulate(world_of(running), short, Watched())
-                other = await simulate(world_of(running), msgspec.structs.replace(short, name="other"), Watched())
-                assert other.total().failed == 0, other.reasons
-                names = {identity.name for identity in running.gateway.state.identities.list()}
-                assert names == {"sim-redis"}, "it is as it was"
-                assert not first.done()
-            finally:
-                first.cancel()
-                await asyncio.gather(first, return_exceptions=True)
-
-    asyncio.run(story())
+    async with running_gateway(tmp_path, "apostol", "redis", "http") as running:
+        first = asyncio.create_task(simulate(world_of(running), plan, Unwatched()))
+        try:
+            await until(lambda: any(each.identity == "sim-redis" for each in running.gateway.connections.values()))
+            with pytest.raises(InputError, match="sim-redis is connected: a fleet of this name is at work already"):
+                await simulate(world_of(running), short, Watched())
+            other = await simulate(world_of(running), msgspec.structs.replace(short, name="other"), Watched())
+            assert other.total().failed == 0, other.reasons
+            names = {identity.name for identity in running.gateway.state.identities.list()}
+            assert names == {"sim-redis"}, "it is as it was"
+            assert not first.done()
+        finally:
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
 
 
-def test_a_fleet_that_is_refused_says_why(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "comet", "http") as running:
-            with pytest.raises(InputError, match="no apostol door"):
-                await simulate(world_of(running), Plan(protocols=("apostol",)), Watched())
-            with pytest.raises(InputError, match="rate"):
-                await simulate(world_of(running), Plan(rate=0, protocols=("comet",)), Watched())
-            world = world_of(running)
-            world.http = lambda *_: refuse()
-            with pytest.raises(AnswerError, match="not today"):
-                await simulate(world, Plan(protocols=("comet",), devices=1, keep=True), Watched())
-
+async def test_a_fleet_that_is_refused_says_why(tmp_path: Path) -> None:
     def refuse() -> None:
         raise AnswerError("not today", 403)
 
-    asyncio.run(story())
+    async with running_gateway(tmp_path, "comet", "http") as running:
+        with pytest.raises(InputError, match="no apostol door"):
+            await simulate(world_of(running), Plan(protocols=("apostol",)), Watched())
+        with pytest.raises(InputError, match="rate"):
+            await simulate(world_of(running), Plan(rate=0, protocols=("comet",)), Watched())
+        world = world_of(running)
+        world.http = lambda *_: refuse()
+        with pytest.raises(AnswerError, match="not today"):
+            await simulate(world, Plan(protocols=("comet",), devices=1, keep=True), Watched())
 
 
-def test_members_that_cannot_keep_up_are_counted(tmp_path: Path) -> None:
+async def test_members_that_cannot_keep_up_are_counted(tmp_path: Path) -> None:
     plan = Plan(devices=1, rate=50_000, seconds=0.1, protocols=("redis",), seed=1)
-
-    async def story() -> None:
-        async with running_gateway(tmp_path, "redis", "http") as running:
-            report = await simulate(world_of(running), plan, Watched())
-            assert report.skipped > 0
-            assert report.total().sent + report.skipped == 5000
-            assert report.total().failed == 0
-
-    asyncio.run(story())
+    async with running_gateway(tmp_path, "redis", "http") as running:
+        report = await simulate(world_of(running), plan, Watched())
+        assert report.skipped > 0
+        assert report.total().sent + report.skipped == 5000
+        assert report.total().failed == 0
 
 
-def test_slow_readers_get_everything_in_the_end(tmp_path: Path) -> None:
+async def test_slow_readers_get_everything_in_the_end(tmp_path: Path) -> None:
     plan = Plan(devices=6, rate=60, seconds=1, protocols=("comet", "sisnet"), slow_readers=1.0, seed=2)
-
-    async def story() -> None:
-        async with running_gateway(tmp_path, "comet", "sisnet", "sisnet_tcp", "http") as running:
-            report = await simulate(world_of(running), plan, Watched())
-            assert report.total().failed == 0, report.reasons
-            check_against_the_log(running, report, plan)
-
-    asyncio.run(story())
+    async with running_gateway(tmp_path, "comet", "sisnet", "sisnet_tcp", "http") as running:
+        report = await simulate(world_of(running), plan, Watched())
+        assert report.total().failed == 0, report.reasons
+        check_against_the_log(running, report, plan)

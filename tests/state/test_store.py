@@ -1,4 +1,3 @@
-import asyncio
 import sqlite3
 import stat
 import subprocess
@@ -190,18 +189,14 @@ def test_a_full_disk_fails_the_waiting_and_memory_falls_back_to_what_is_durable(
     assert reopen().topics.backlog("ann") == [kept, after]
 
 
-def test_on_a_loop_those_who_hear_of_the_failure_find_memory_in_step(store: StateStore) -> None:
+async def test_on_a_loop_those_who_hear_of_the_failure_find_memory_in_step(store: StateStore) -> None:
     heads: list[int] = []
-
-    async def run() -> None:
-        await store.topics.publish("@news", b"kept", 1)[1]
-        fill_disk(store)
-        _, lost = store.topics.publish("@news", bytes(100_000), 1)
-        lost.add_done_callback(lambda _: heads.append(store.topics._by_name["@news"].head))
-        with pytest.raises(StorageError):
-            await lost
-
-    asyncio.run(run())
+    await store.topics.publish("@news", b"kept", 1)[1]
+    fill_disk(store)
+    _, lost = store.topics.publish("@news", bytes(100_000), 1)
+    lost.add_done_callback(lambda _: heads.append(store.topics._by_name["@news"].head))
+    with pytest.raises(StorageError):
+        await lost
     assert heads == [1]
 
 

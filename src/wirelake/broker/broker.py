@@ -13,14 +13,14 @@ from typing import Final
 from msgspec import ValidationError, convert
 from msgspec.structs import replace
 
-from wirelake.broker.delivery_notes import Record
-from wirelake.broker.durable import DurableTopics
-from wirelake.broker.feed import as_message
+from wirelake.broker.consumer import as_message
+from wirelake.broker.delivery_log import Record
 from wirelake.broker.jobs import AtOnce, Job, Jobs
-from wirelake.broker.live import LiveNames
-from wirelake.broker.peer import Peer, Watcher
+from wirelake.broker.notifier import Notifier
+from wirelake.broker.peer import Peer, PeerObserver
 from wirelake.broker.services import ANSWERED, ROUTED, Services, failed
-from wirelake.broker.telling import Telling
+from wirelake.broker.topics_durable import DurableTopics
+from wirelake.broker.topics_live import LiveTopics
 from wirelake.cleanup import clean_up
 from wirelake.commit import Commit
 from wirelake.errors import EncodeError, InputError, StateError, StorageError, TranslationError
@@ -49,7 +49,7 @@ from wirelake.message import (
     content_of,
     control_op,
 )
-from wirelake.protocols.bundle import Bundle
+from wirelake.protocols.publish_batch import PublishBatch
 from wirelake.protocols.session import Closing
 from wirelake.state.notifications import BacklogLimits, StoredNotification
 from wirelake.state.store import StateStore
@@ -78,14 +78,14 @@ class Broker:
         call_s: float = BROKER_CALL_S,
         record_published: RecordPublished | None = None,
     ) -> None:
-        self.telling = Telling()
-        self.live = LiveNames(self.telling, conflate=conflate)
-        self.durable = DurableTopics(state.topics, record, self.telling, resend_s, implicit_ack_s)
-        self.services = Services(self.telling)
+        self.notifier = Notifier()
+        self.live = LiveTopics(self.notifier, conflate=conflate)
+        self.durable = DurableTopics(state.topics, record, self.notifier, resend_s, implicit_ack_s)
+        self.services = Services(self.notifier)
         self.builtin: dict[str, Builtin] = {}
         self.jobs: Jobs = AtOnce()
         self.fetch: Builtin | None = None  # serves what is to be fetched by HTTP, whatever its service
-        self.watchers: list[Watcher] = []  # services of the gateway's own that remember peers
+        self.observers: list[PeerObserver] = []  # services of the gateway's own that remember peers
         self.devices: dict[str, Peer] = {}  # serial → its session
         self._state = state
         self._record = record
@@ -94,9 +94,9 @@ class Broker:
         self.devices_topic = devices_topic  # telemetry of a device is published on this and its serial; empty: not
         self._answers: dict[Commit, list[tuple[Peer, Message]]] = {}
 
-    def joined(self, peer: Peer) -> None:
+    def on_login(self, peer: Peer) -> None:
         """The peer's login was accepted: its durable subscriptions are its identity's."""
-        if peer.fetches:
+        if peer.pulls_backlog:
             for name in self._state.topics.topics_of(peer.identity):
                 self.durable.attach(peer, name)
 
@@ -111,7 +111,7 @@ class Broker:
         else:
             self.live.subscribe(peer, topic)
 
-    def left(self, peer: Peer) -> None:
+    def on_close(self, peer: Peer) -> None:
         """The peer is gone: forget it everywhere, whatever fails on the way."""
         if self.devices.get(peer.identity) is peer:
             del self.devices[peer.identity]
@@ -120,7 +120,7 @@ class Broker:
             partial(self.live.leave, peer),
             partial(self.durable.leave, peer),
             partial(self.services.leave, peer),
-            *[partial(watcher.left, peer) for watcher in self.watchers],
+            *[partial(watcher.on_close, peer) for watcher in self.observers],
         )
 
     def handle(self, peer: Peer, message: Message, now_s: float, now_ms: int) -> None:
@@ -130,9 +130,9 @@ class Broker:
         try:
             self._handle(peer, message, now_s, now_ms)
         except (InputError, EncodeError, TranslationError, StateError) as error:
-            peer.say(failed(message.correlation, str(error), FailureCode.BAD_REQUEST))
+            peer.send(failed(message.correlation, str(error), FailureCode.BAD_REQUEST))
         except StorageError as error:
-            peer.say(failed(message.correlation, str(error), FailureCode.STORAGE))
+            peer.send(failed(message.correlation, str(error), FailureCode.STORAGE))
 
     @property
     def waiting(self) -> bool:
@@ -145,11 +145,11 @@ class Broker:
         if self.durable.waiting:
             self.durable.flush(now_s)
 
-    def drained(self, peer: Peer) -> None:
-        self.live.drained(peer)
-        self.durable.drained(peer)
-        for watcher in self.watchers:
-            watcher.drained(peer)
+    def on_drain(self, peer: Peer) -> None:
+        self.live.on_drain(peer)
+        self.durable.on_drain(peer)
+        for watcher in self.observers:
+            watcher.on_drain(peer)
 
     @property
     def due_s(self) -> float | None:
@@ -183,15 +183,15 @@ class Broker:
         self._record_published([kept], retain)
         return as_message(kept), commit
 
-    def publish_bundle(self, peer: Peer, correlation: str, bundle: Bundle, now_ms: int) -> None:
+    def publish_batch(self, peer: Peer, correlation: str, bundle: PublishBatch, now_ms: int) -> None:
         """Many on one durable topic; the answer is for each of them."""
         try:
             kept, commit = self.durable.publish_many([(bundle.topic, bundle.contents(), peer.identity)], now_ms)
             self._record_published(kept, False)
         except InputError as error:
-            peer.say(failed(correlation, str(error), FailureCode.BAD_REQUEST))
+            peer.send(failed(correlation, str(error), FailureCode.BAD_REQUEST))
         except StorageError as error:
-            peer.say(failed(correlation, str(error), FailureCode.STORAGE))
+            peer.send(failed(correlation, str(error), FailureCode.STORAGE))
         else:
             receivers = len(self._state.topics.subscribers(bundle.topic))
             self.after(
@@ -221,9 +221,9 @@ class Broker:
         for peer, answer in self._answers.pop(commit):
             if answer.kind is Kind.NOTIFICATION:
                 if commit.error is None:
-                    self.telling.say(peer, answer)
+                    self.notifier.send(peer, answer)
             elif commit.error is not None:
-                peer.say(failed(answer.correlation, str(commit.error), FailureCode.STORAGE))
+                peer.send(failed(answer.correlation, str(commit.error), FailureCode.STORAGE))
             else:
                 self._answer(peer, answer)
 
@@ -231,12 +231,12 @@ class Broker:
         """Of the gateway itself."""
         if answer.traced:
             self.services.hop(peer, answer.correlation, ANSWERED, "")
-        peer.say(answer)
+        peer.send(answer)
 
     def _handle(self, peer: Peer, message: Message, now_s: float, now_ms: int) -> None:
         kind = message.kind
         if kind is Kind.RESPONSE:
-            self.services.answered(peer, message, now_s)
+            self.services.on_answer(peer, message, now_s)
         elif kind is Kind.NOTIFICATION:
             self._publish(peer, message, now_ms)
         elif kind is Kind.TELEMETRY:
@@ -315,7 +315,7 @@ class Broker:
             case Op.UNSUBSCRIBE:
                 self._unsubscribe(peer, message)
             case Op.ACK:
-                commit = self.durable.acked(peer.identity, _texts(message, "ids"))
+                commit = self.durable.on_ack(peer.identity, _texts(message, "ids"))
                 self.after(commit, peer, answered(message))
             case Op.TOPICS:
                 self._answer(peer, answered(message, fields={"topics": self._state.topics.topics_of(peer.identity)}))
@@ -328,8 +328,8 @@ class Broker:
                 self.services.unregister(peer, _service(message), _group(message))
                 self._answer(peer, answered(message))
             case Op.LOGOUT:
-                peer.say(answered(message))
-                peer.end(Closing("logout"))
+                peer.send(answered(message))
+                peer.close(Closing("logout"))
             case _:
                 self._answer(peer, answered(message))
 
@@ -338,7 +338,7 @@ class Broker:
         waiting = yield from self._state.topics.read_backlog_in_steps(peer.identity, room)
         parts = tuple(as_message(notification) for notification in waiting.rows)
         self._answer(peer, answered(message, name="message_list", parts=parts))
-        self.durable.listed(peer, waiting)
+        self.durable.backlog(peer, waiting)
 
     def _subscribe(self, peer: Peer, message: Message) -> None:
         topics, patterns = _names(message, "topics"), _names(message, "patterns")
@@ -372,7 +372,7 @@ class Broker:
                 commit = self._state.topics.unsubscribe(peer.identity, name)
                 if subscribed:
                     self._record("unsubscribe", name, b"", {"identity": peer.identity})
-                self.durable.unsubscribed(peer.identity, name)
+                self.durable.on_unsubscribe(peer.identity, name)
             else:
                 self.live.unsubscribe(peer, name)
         for glob in _names(message, "patterns"):
@@ -390,7 +390,7 @@ class Broker:
             device = self.devices.get(message.target.serial)
             if device is None:
                 text = f"device {message.target.serial} was not heard yet"
-                peer.say(failed(message.correlation, text, FailureCode.NOT_FOUND))
+                peer.send(failed(message.correlation, text, FailureCode.NOT_FOUND))
                 return
             self.services.call(peer, message, device, now_s, timeout_s)
             return
@@ -403,7 +403,7 @@ class Broker:
                 self.services.hop(peer, message.correlation, ROUTED, "")
             builtin(peer, message, now_s)
         elif message.kind is Kind.EVENT:
-            self.services.tell(message)
+            self.services.send_one_way(message)
         else:
             self.services.request(peer, message, now_s, timeout_s)
 

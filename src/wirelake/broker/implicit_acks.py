@@ -13,15 +13,15 @@ from collections.abc import Callable
 
 from msgspec import Struct, field
 
-from wirelake.broker.feed import Feed
+from wirelake.broker.consumer import Consumer
 from wirelake.broker.peer import Peer
 from wirelake.errors import StorageError
 from wirelake.limits import BROKER_IMPLICIT_ACK_S, BROKER_SENT_RUNS, BROKER_SETTLE_PEERS, BROKER_SETTLE_S
 
 _log = logging.getLogger(__name__)
 
-Positions = dict[Feed, int]
-Ack = Callable[[Feed, int], None]
+Positions = dict[Consumer, int]
+Ack = Callable[[Consumer, int], None]
 
 
 class _Drained(Struct):
@@ -56,7 +56,7 @@ class ImplicitAcks:
         """Return when `tick` next has something to do."""
         return self._due_s if self._open else None
 
-    def wrote(self, feed: Feed, now_s: float) -> None:
+    def on_write(self, feed: Consumer, now_s: float) -> None:
         """Note that the feed's peer was written to, up to the feed's position."""
         of_peer = self._open.get(feed.peer.id)
         if of_peer is None:

@@ -15,7 +15,7 @@ class Peer(Protocol):
     identity: str  # empty before the login
 
     @property
-    def acknowledges(self) -> bool:
+    def sends_acks(self) -> bool:
         """Whether its protocol has acks; otherwise notifications are acked for it: see `implicit_acks`."""
         ...
 
@@ -35,21 +35,21 @@ class Peer(Protocol):
         ...
 
     @property
-    def fetches(self) -> bool:
+    def pulls_backlog(self) -> bool:
         """Whether it asks for what it missed (comet); otherwise that is pushed when it subscribes."""
         ...
 
     @property
-    def audience(self) -> Hashable | None:
+    def encoding_key(self) -> Hashable | None:
         """Peers of one audience get the same bytes for a notification; None: it has to be sealed for this one."""
         ...
 
     @property
-    def congested(self) -> bool:
+    def is_congested(self) -> bool:
         """Whether it reads more slowly than it is written to, by more than the limit."""
         ...
 
-    def encoded(self, message: Message) -> bytes:
+    def encode_notification(self, message: Message) -> bytes:
         """A notification as this peer's audience is told of it."""
         ...
 
@@ -57,22 +57,22 @@ class Peer(Protocol):
         """Bytes for its audience, as they are."""
         ...
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         """An answer, a request or a notification, through its own session."""
         ...
 
-    def end(self, closing: Closing) -> None:
+    def close(self, closing: Closing) -> None:
         """Close the connection and tell it why."""
         ...
 
 
-class Watcher(Protocol):
+class PeerObserver(Protocol):
     """Somebody who remembers peers, and has to know what becomes of them."""
 
-    def left(self, peer: Peer) -> None:
+    def on_close(self, peer: Peer) -> None:
         """The peer is gone."""
         ...
 
-    def drained(self, peer: Peer) -> None:
+    def on_drain(self, peer: Peer) -> None:
         """A slow reader has caught up."""
         ...

@@ -9,8 +9,8 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
+from wirelake.broker.notifier import Notifier
 from wirelake.broker.peer import Peer
-from wirelake.broker.telling import Telling
 from wirelake.cleanup import clean_up
 from wirelake.errors import FullError
 from wirelake.limits import BROKER_SUBSCRIPTIONS_MAX, BROKER_SUBSCRIPTIONS_PER_PEER_MAX
@@ -31,7 +31,7 @@ class ServiceSubscription(Struct, eq=False, frozen=True):
 
 
 class ServiceSubscriptions:
-    def __init__(self, telling: Telling) -> None:
+    def __init__(self, telling: Notifier) -> None:
         self.cut = 0  # slow subscribers cut off
         self._telling = telling
         self._by_correlation: dict[str, ServiceSubscription] = {}  # the provider's
@@ -63,14 +63,14 @@ class ServiceSubscriptions:
         message = replace(message, correlation=subscription.correlation)
         if message.failure is not None:
             self._drop(subscription)
-            subscriber.say(message)
-        elif subscriber.congested:
+            subscriber.send(message)
+        elif subscriber.is_congested:
             self.cut += 1
-            subscriber.end(Closing("slow_consumer", "reads more slowly than its subscriptions bring"))
+            subscriber.close(Closing("slow_consumer", "reads more slowly than its subscriptions bring"))
             self.leave(subscriber)
         else:
             target = None if registry.streams_answers(subscriber.protocol) else topic_of(subscription.interest)
-            self._telling.say(subscriber, replace(message, kind=Kind.NOTIFICATION, target=target))
+            self._telling.send(subscriber, replace(message, kind=Kind.NOTIFICATION, target=target))
         return True
 
     def unsubscribe(self, subscriber: Peer, interest: Interest) -> bool:
@@ -91,7 +91,7 @@ class ServiceSubscriptions:
     def _tell_over(self, subscription: ServiceSubscription, why: str) -> None:
         failure = Failure(why, FailureCode.GONE)
         over = Message(kind=Kind.RESPONSE, correlation=subscription.correlation, failure=failure)
-        subscription.subscriber.say(over)
+        subscription.subscriber.send(over)
 
     def _stop(self, subscription: ServiceSubscription) -> None:
         self._drop(subscription)
@@ -111,4 +111,4 @@ class ServiceSubscriptions:
 
 def stop_pushes(provider: Peer, correlation: str) -> None:
     """Tell a provider that nobody wants what it was asked for any more."""
-    provider.say(control(Op.UNSUBSCRIBE, correlation=correlation))
+    provider.send(control(Op.UNSUBSCRIBE, correlation=correlation))

@@ -15,9 +15,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from wirelake.broker.notifier import Notifier
 from wirelake.broker.peer import Peer
 from wirelake.broker.service_subscriptions import ServiceSubscription, ServiceSubscriptions, stop_pushes
-from wirelake.broker.telling import Telling
 from wirelake.cleanup import clean_up
 from wirelake.errors import EncodeError, FullError, StateError, StorageError, TranslationError
 from wirelake.limits import (
@@ -54,8 +54,8 @@ class Call(Struct, eq=False):
 
 
 class Services:
-    def __init__(self, telling: Telling | None = None) -> None:
-        self.subscriptions = ServiceSubscriptions(telling or Telling())
+    def __init__(self, telling: Notifier | None = None) -> None:
+        self.subscriptions = ServiceSubscriptions(telling or Notifier())
         self.timeouts = 0
         self.hop: Hop = _untold
         self.absent: dict[str, str] = {}  # service → why it has no provider, where that is known
@@ -133,23 +133,23 @@ class Services:
         target = _operation(message)
         interest = unsubscribed_by(message)
         if interest is not None and self.subscriptions.unsubscribe(asker, interest):
-            asker.say(Message(kind=Kind.RESPONSE, correlation=message.correlation))
+            asker.send(Message(kind=Kind.RESPONSE, correlation=message.correlation))
             return
         provider = self._whose_turn(target)
         if provider is None:
             why = "" if target.group else self.absent.get(target.service)
             told = failed(message.correlation, why, FailureCode.PROVIDER_LOST) if why else None
-            asker.say(told or failed(message.correlation, not_found(target), FailureCode.NOT_FOUND))
+            asker.send(told or failed(message.correlation, not_found(target), FailureCode.NOT_FOUND))
         else:
             self.call(asker, message, provider, now_s, timeout_s)
 
-    def tell(self, message: Message) -> bool:
+    def send_one_way(self, message: Message) -> bool:
         """Pass on what nobody waits for an answer to; False if it reached nobody."""
         provider = self._whose_turn(_operation(message))
         if provider is None:
             return False
         try:
-            provider.say(replace(message, correlation="", kind=Kind.EVENT))
+            provider.send(replace(message, correlation="", kind=Kind.EVENT))
         except (EncodeError, StateError, TranslationError) as error:
             _log.debug("session %s cannot be told this: %s", provider.id, error)
             return False
@@ -177,7 +177,7 @@ class Services:
         self._calls[call.number] = call
         heapq.heappush(self._due, (call.due_s, call.number))
         try:
-            provider.say(replace(message, correlation=str(call.number), kind=Kind.REQUEST))
+            provider.send(replace(message, correlation=str(call.number), kind=Kind.REQUEST))
         except (EncodeError, StateError, TranslationError) as error:
             self._finish(call, failed("", f"the provider cannot be asked this: {error}", FailureCode.UNENCODABLE))
             return
@@ -191,7 +191,7 @@ class Services:
         """The call that a provider was asked with this correlation for, while it is open."""
         return self._calls.get(int(correlation)) if correlation.isdecimal() else None
 
-    def answered(self, provider: Peer, message: Message, now_s: float = 0.0) -> bool:
+    def on_answer(self, provider: Peer, message: Message, now_s: float = 0.0) -> bool:
         """A provider answered; False if nobody waits for it, as after a time-out.
 
         With each packet of an answer in several, the time for the next one begins.
@@ -207,7 +207,7 @@ class Services:
         if message.more:
             call.due_s = max(call.due_s, now_s + call.timeout_s)
             try:
-                call.asker.say(replace(message, correlation=call.correlation))
+                call.asker.send(replace(message, correlation=call.correlation))
             except (EncodeError, TranslationError) as error:
                 self._finish(call, failed("", f"the answer cannot be told: {error}", FailureCode.UNENCODABLE))
         else:
@@ -248,10 +248,10 @@ class Services:
             self._due = [due for due in self._due if due[1] in self._calls]
             heapq.heapify(self._due)
         try:
-            call.asker.say(replace(answer, correlation=call.correlation))
+            call.asker.send(replace(answer, correlation=call.correlation))
         except (EncodeError, TranslationError) as error:
             text = f"the answer cannot be told: {error}"
-            call.asker.say(failed(call.correlation, text, FailureCode.UNENCODABLE))
+            call.asker.send(failed(call.correlation, text, FailureCode.UNENCODABLE))
 
 
 def _operation(message: Message) -> Operation:

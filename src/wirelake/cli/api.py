@@ -18,7 +18,7 @@ _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what a
 Query = list[tuple[str, str]]
 
 
-class Api:
+class ApiClient:
     def __init__(self, settings: Settings, token_file: Path | None = None, token: str = "") -> None:
         """`token_file` holds NAME:TOKEN of an identity; without it, the admin token of the data folder is used."""
         address = parse_address(settings.listen.http, "listen.http")

@@ -14,10 +14,10 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from wirelake.cli.api import Api
-from wirelake.cli.beside import Beside
+from wirelake.cli.api import ApiClient
+from wirelake.cli.child_process import ChildProcess
+from wirelake.cli.dependencies import need_pipeline
 from wirelake.cli.limits import CLI_DEMO_LOOK_S, CLI_DEMO_PIPELINE_S, CLI_DEMO_START_S
-from wirelake.cli.needs import need_pipeline
 from wirelake.cli.options import settings_options
 from wirelake.cli.simulate import shown_progress, world_at
 from wirelake.config import Settings, default_settings, load
@@ -102,8 +102,8 @@ class Tour:
         self._console = Console(highlight=False, markup=False, soft_wrap=True)
         self._wide = Console(highlight=False, markup=False, soft_wrap=True, width=_WIDE)
         words = ["--config", str(settings_file), "--data", settings.data]
-        self._gateway = Beside("serve", *words, output=folder / "gateway.txt")
-        self._pipeline = Beside("pipeline", "run", "--beside", *words, output=folder / "pipeline.txt")
+        self._gateway = ChildProcess("serve", *words, output=folder / "gateway.txt")
+        self._pipeline = ChildProcess("pipeline", "run", "--beside", *words, output=folder / "pipeline.txt")
 
     def run(self, plan: Plan) -> bool:
         """Answers whether the ledger balances."""
@@ -136,11 +136,11 @@ class Tour:
     def say(self, text: str) -> None:
         self._console.print(f"\n{text}")
 
-    def _opened(self) -> Api:
-        def is_ready() -> Api | None:
+    def _opened(self) -> ApiClient:
+        def is_ready() -> ApiClient | None:
             _check(self._gateway)
             with contextlib.suppress(WirelakeError):  # its token file, its door: it is not there yet
-                api = Api(self._settings)
+                api = ApiClient(self._settings)
                 api.ask("GET", "/readyz")
                 return api
             return None
@@ -196,12 +196,12 @@ class Tour:
         return balanced
 
 
-def _check(beside: Beside) -> None:
+def _check(beside: ChildProcess) -> None:
     if not beside.is_running:
         raise InputError(f"`{beside.words}` has ended:\n{beside.tail()}")
 
 
-def _end(beside: Beside, timeout_s: float) -> None:
+def _end(beside: ChildProcess, timeout_s: float) -> None:
     """In time and without a fault."""
     code = beside.stop(timeout_s)
     if code is None:

@@ -1,4 +1,4 @@
-"""`wirelake device`: apostol devices that the gateway knows."""
+"""`wirelake device`: devices that the gateway knows."""
 
 import time
 from pathlib import Path
@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from wirelake.cli.api import Api, quoted
+from wirelake.cli.api import ApiClient, quoted
 from wirelake.cli.options import pass_on, settings_options
 from wirelake.cli.registry import registry
 from wirelake.cli.times import shown
@@ -50,7 +50,7 @@ def add(serial: str, device_type: int, key_hex: str | None, config_file: Path | 
     """Let the device SERIAL in."""
     key = None if key_hex is None else parse_hex(key_hex)
     with registry(load(config_file, data_folder), make=True) as place:
-        if isinstance(place, Api):
+        if isinstance(place, ApiClient):
             given = {"serial": serial, "type": device_type} | ({} if key is None else {"key": key.hex()})
             place.ask("POST", "/api/devices", given)
         else:
@@ -69,7 +69,7 @@ Example:
 def list_(as_json: bool, config_file: Path | None, data_folder: Path | None) -> None:
     """The known devices, by serial. Never their keys."""
     with registry(load(config_file, data_folder)) as place:
-        rows = list(place.pages("/api/devices", "devices")) if isinstance(place, Api) else _rows(place)
+        rows = list(place.pages("/api/devices", "devices")) if isinstance(place, ApiClient) else _rows(place)
     if as_json:
         click.echo(write_json(rows))
         return
@@ -90,7 +90,7 @@ Example:
 def remove(serial: str, config_file: Path | None, data_folder: Path | None) -> None:
     """The device SERIAL is no longer let in."""
     with registry(load(config_file, data_folder)) as place:
-        if isinstance(place, Api):
+        if isinstance(place, ApiClient):
             place.ask("DELETE", quoted("api", "devices", serial))
         else:
             commit = place.devices.remove(serial)

@@ -1,5 +1,6 @@
 """`wirelake doctor`: what is missing or wrong on this machine, in sentences."""
 
+import logging
 import platform
 import resource
 import shutil
@@ -15,23 +16,20 @@ from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
 
-from wirelake.cli.needs import missing, missing_for_pipeline
+from wirelake.cli.dependencies import missing, missing_for_pipeline
 from wirelake.cli.options import settings_options
 from wirelake.cli.pidfile import running
 from wirelake.config import Settings, load
-from wirelake.errors import ProtocolError, TranslationError, WirelakeError
-from wirelake.gateway.examining import examine_stores
+from wirelake.errors import WirelakeError
+from wirelake.gateway.store_check import examine_stores
 from wirelake.limits import MIB
 from wirelake.pipeline.spark.java import find_java
 from wirelake.protocols import registry
-from wirelake.protocols.frame import Sender
-from wirelake.protocols.protocol import Protocol
-from wirelake.protocols.splitter import CODEC_FAULT
+from wirelake.protocols.self_test import first_fault
 
 _PYTHON_MIN = (3, 11)
 _FREE_BYTES_MIN = 1024 * MIB
 _OPEN_FILES_MIN = 4096
-_SAMPLES = (b"", b"\0", b"\xff" * 64, bytes(range(64)), b"hello, world\r\n")  # what an added codec is tried with
 
 
 class Finding(Struct, frozen=True):
@@ -104,24 +102,14 @@ def _protocols() -> Iterator[Finding]:
     yield Finding(True, f"Protocols: {', '.join(protocol.name for protocol in protocols)}.")
     for name, reason in registry.failures().items():
         yield Finding(False, f"The protocol {name} is left out: {reason}. Fix or uninstall its package.")
-    for protocol in protocols:
-        if protocol.name not in registry.BUILT_IN and (fault := _codec_fault(protocol)):
-            yield Finding(False, f"The protocol {protocol.name} cannot be relied on: {fault}. Fix its package.")
-
-
-def _codec_fault(protocol: Protocol) -> str:
-    """Return what an added codec raises, beside ProtocolError, for bytes that it might meet."""
-    for sender in Sender:
-        for data in _SAMPLES:
-            try:
-                protocol.dissect(data, sender)
-                protocol.to_message(protocol.decode(data, sender), sender)
-            except ProtocolError as error:
-                if error.code == CODEC_FAULT:
-                    return error.text
-            except TranslationError:
-                continue
-    return ""
+    logging.disable(logging.ERROR)  # what an added protocol raises is told in a sentence here
+    try:
+        faults = {each.name: first_fault(each) for each in protocols if each.name not in registry.BUILT_IN}
+    finally:
+        logging.disable(logging.NOTSET)
+    for name, fault in faults.items():
+        if fault:
+            yield Finding(False, f"The protocol {name} cannot be relied on: {fault}. Fix its package.")
 
 
 def _folder(folder: Path) -> Finding:

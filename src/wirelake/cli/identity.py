@@ -8,13 +8,13 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from wirelake.cli.api import Api, quoted
+from wirelake.cli.api import ApiClient, quoted
 from wirelake.cli.options import pass_on, settings_options
 from wirelake.cli.registry import registry
 from wirelake.cli.times import shown
 from wirelake.config import load
 from wirelake.errors import ConflictError, InputError
-from wirelake.gateway.keys import Keys
+from wirelake.gateway.auth.keys import KeyFiles
 from wirelake.limits import STATE_CLOSE_S
 from wirelake.protocols.jsontext import write_json
 from wirelake.state.identities import new_token
@@ -52,11 +52,11 @@ def add(name: str, token: str | None, config_file: Path | None, data_folder: Pat
     """Let NAME log in. The token is printed, as the last line, this once."""
     settings = load(config_file, data_folder)
     with registry(settings, make=True) as place:
-        if isinstance(place, Api):
+        if isinstance(place, ApiClient):
             made = place.ask("POST", "/api/identities", {"name": name} | ({} if token is None else {"token": token}))
             token = made["token"]
         else:
-            token = _add(place, Keys(Path(settings.data) / "keys"), name, token)
+            token = _add(place, KeyFiles(Path(settings.data) / "keys"), name, token)
     click.echo(f"{name} may log in with this token, which is not kept and not shown again:", err=True)
     click.echo(token)
 
@@ -72,7 +72,7 @@ Example:
 def list_(as_json: bool, config_file: Path | None, data_folder: Path | None) -> None:
     """Those who may log in, by name. Never their tokens."""
     with registry(load(config_file, data_folder)) as place:
-        rows = list(place.pages("/api/identities", "identities")) if isinstance(place, Api) else _rows(place)
+        rows = list(place.pages("/api/identities", "identities")) if isinstance(place, ApiClient) else _rows(place)
     if as_json:
         click.echo(write_json(rows))
         return
@@ -92,7 +92,7 @@ Example:
 def remove(name: str, config_file: Path | None, data_folder: Path | None) -> None:
     """NAME may no longer log in. Its sessions are ended, its subscriptions forgotten."""
     with registry(load(config_file, data_folder)) as place:
-        if isinstance(place, Api):
+        if isinstance(place, ApiClient):
             place.ask("DELETE", quoted("api", "identities", name))
         else:
             commit = place.remove_identity(name)
@@ -102,7 +102,7 @@ def remove(name: str, config_file: Path | None, data_folder: Path | None) -> Non
     click.echo(f"{name} may no longer log in.", err=True)
 
 
-def _add(store: StateStore, keys: Keys, name: str, token: str | None) -> str:
+def _add(store: StateStore, keys: KeyFiles, name: str, token: str | None) -> str:
     if name == _ADMIN:
         raise ConflictError(f"{_ADMIN!r} is the name under which the admin token acts")
     token = new_token() if token is None else token

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from wirelake.cli import redecode
+from wirelake.cli.dependencies import need_pipeline
 from wirelake.cli.logformat import start_logging
-from wirelake.cli.needs import need_pipeline
 from wirelake.cli.options import pass_on, settings_options
 from wirelake.cli.rules import rules_of
 from wirelake.config import load
@@ -104,7 +104,7 @@ def run(
 
     StreamLock(DataPaths.of(data)).release()  # Spark takes its time to start: refuse before, not after
     check_log(DataPaths.of(data))
-    with Shown(sys.stdout.isatty(), once=beside) as shown:
+    with ProgressDisplay(sys.stdout.isatty(), once=beside) as shown:
         started_s = time.monotonic()
         shown.say("starting Spark …")
         master = master or LOCAL
@@ -132,7 +132,7 @@ def _end_with_input(job: "Job") -> None:
     job.stop()
 
 
-def _again(shown: "Shown", error: Exception) -> None:
+def _again(shown: "ProgressDisplay", error: Exception) -> None:
     """The JVM is gone, and with it this process's Spark: become a new one, which finishes what this one began."""
     shown.say(f"{error}; starting anew")
     sys.stdout.flush()
@@ -201,7 +201,7 @@ def compact(config_file: Path | None, data_folder: Path | None) -> None:
     Console(highlight=False).print(table)
 
 
-class Shown:
+class ProgressDisplay:
     """What is said while the job runs: one line that moves on a terminal, a line now and then elsewhere.
 
     With `once`, of the first batch only: the terminal is shared with the gateway, whose lines would run into ours.
@@ -214,7 +214,7 @@ class Shown:
         self._live = Live(console=self._console, auto_refresh=False, transient=True) if live else None
         self._said_s = 0.0
 
-    def __enter__(self) -> "Shown":
+    def __enter__(self) -> "ProgressDisplay":
         if self._live is not None:
             self._live.start()
         return self

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from wirelake.cli.api import Api, quoted
+from wirelake.cli.api import ApiClient, quoted
 from wirelake.cli.hextext import read_input
 from wirelake.cli.options import settings_options, token_option
 from wirelake.config import load
@@ -42,7 +42,7 @@ def command(
     reaches those who listen now.
     """
     data = read_input(("-",), raw=True) if content == "-" else content.encode("utf-8", "surrogateescape")
-    api = Api(load(config_file, data_folder), token_file)
+    api = ApiClient(load(config_file, data_folder), token_file)
     asked = {**_as_json(data), "type": type_, "retain": retain}
     answer = api.ask("POST", quoted("api", "topics", topic, "notifications"), asked)
     click.echo(write_json(answer) if as_json else answer["id"])

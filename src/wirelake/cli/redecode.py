@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
@@ -10,16 +10,19 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from wirelake.cli.dependencies import need_pipeline
 from wirelake.cli.log import moment
 from wirelake.cli.logformat import start_logging
-from wirelake.cli.needs import need_pipeline
 from wirelake.cli.options import settings_options
 from wirelake.cli.rules import rules_of
 from wirelake.config import load
 from wirelake.lake.damage import explained
+from wirelake.protocols import registry
 
 if TYPE_CHECKING:
     from wirelake.pipeline.redecode.redecode import RedecodeResult
+
+_NAMES: Final = ", ".join((*registry.names(), "http"))
 
 
 @click.command(
@@ -28,7 +31,7 @@ Examples:
   wirelake pipeline redecode --protocol apostol --dry-run
   wirelake pipeline redecode --protocol comet --since 2026-01-31"""
 )
-@click.option("--protocol", required=True, metavar="NAME", help="Whose frames: comet, apostol, http, …")
+@click.option("--protocol", required=True, metavar="NAME", help=f"Whose frames: {_NAMES}.")
 @click.option("--since", type=moment, metavar="TIME", help="Frames from this time on: 2026-01-31T12:30, or 2h, 3d ago.")
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from wirelake.cli.api import Api
+from wirelake.cli.api import ApiClient
 from wirelake.cli.pidfile import FOLDER_MODE
 from wirelake.config import Settings
 from wirelake.errors import InputError, InUseError
@@ -12,7 +12,7 @@ from wirelake.state.store import StateStore
 
 
 @contextmanager
-def registry(settings: Settings, *, make: bool = False) -> Iterator[StateStore | Api]:
+def registry(settings: Settings, *, make: bool = False) -> Iterator[StateStore | ApiClient]:
     """The data folder itself where nobody has it open; otherwise the API of the gateway that has.
 
     One that is not there is made only where something is added: elsewhere its name is a mistake.
@@ -25,7 +25,7 @@ def registry(settings: Settings, *, make: bool = False) -> Iterator[StateStore |
     try:
         store = StateStore(folder / "state.db")
     except InUseError:
-        yield Api(settings)
+        yield ApiClient(settings)
         return
     try:
         yield store

@@ -40,7 +40,7 @@ def command(config_file: Path | None, data_folder: Path | None) -> None:
         sys.exit(EXIT_BAD_INPUT)
 
 
-def ask(folder: Path, pid: int) -> reloads.Outcome:
+def ask(folder: Path, pid: int) -> reloads.ReloadOutcome:
     before = reloads.read(folder, pid).count
     os.kill(pid, signal.SIGHUP)
     until_s = time.monotonic() + CLI_RELOAD_S

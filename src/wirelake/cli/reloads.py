@@ -11,7 +11,7 @@ from wirelake.files import replace_file
 NAME: Final = "gateway.reloaded"
 
 
-class Outcome(Struct):
+class ReloadOutcome(Struct):
     """`count` grows with every reload of one run of the gateway."""
 
     pid: int
@@ -30,14 +30,14 @@ class Outcome(Struct):
         return told or ["No setting has changed."]
 
 
-def write(folder: Path, outcome: Outcome) -> None:
+def write(folder: Path, outcome: ReloadOutcome) -> None:
     replace_file(folder / NAME, msgspec.json.encode(outcome), sync=False)
 
 
-def read(folder: Path, pid: int) -> Outcome:
+def read(folder: Path, pid: int) -> ReloadOutcome:
     """The last one of this process; one without a count before the first."""
     try:
-        outcome = msgspec.json.decode((folder / NAME).read_bytes(), type=Outcome)
+        outcome = msgspec.json.decode((folder / NAME).read_bytes(), type=ReloadOutcome)
     except (FileNotFoundError, msgspec.MsgspecError):  # never written, or by another version
-        return Outcome(pid, 0)
-    return outcome if outcome.pid == pid else Outcome(pid, 0)
+        return ReloadOutcome(pid, 0)
+    return outcome if outcome.pid == pid else ReloadOutcome(pid, 0)

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from wirelake.cli.api import Api, quoted
+from wirelake.cli.api import ApiClient, quoted
 from wirelake.cli.limits import CLI_ANSWER_S
 from wirelake.cli.options import settings_options, token_option
 from wirelake.config import load
@@ -46,6 +46,6 @@ def command(
     if not isinstance(body, dict):
         raise InputError("the fields are a JSON object, as in '{\"a\": 1}'")
     query = [("timeout_ms", str(wait_ms))] + ([("object", object_)] if object_ else [])
-    api = Api(load(config_file, data_folder), token_file)
+    api = ApiClient(load(config_file, data_folder), token_file)
     answer = api.ask("POST", quoted("api", "services", service, op), body, query, wait_ms / 1000 + CLI_ANSWER_S)
     click.echo(msgspec.json.format(write_json(answer), indent=2))

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from wirelake.cli.api import Api, quoted
+from wirelake.cli.api import ApiClient, quoted
 from wirelake.cli.limits import CLI_ANSWER_S
 from wirelake.cli.main import EXIT_BAD_INPUT
 from wirelake.cli.options import settings_options, token_option
@@ -54,7 +54,7 @@ def command(
     if number not in _TYPES:
         raise InputError(f"a command's type is from {_TYPES[0]} to {_TYPES[-1]}, not {number}")
     body = {"type": number, "data": parse_hex(data_hex).hex(), "wait_ms": wait_ms}
-    api = Api(load(config_file, data_folder), token_file)
+    api = ApiClient(load(config_file, data_folder), token_file)
     answer = api.ask("POST", quoted("api", "devices", serial, "commands"), body, wait_s=wait_ms / 1000 + CLI_ANSWER_S)
     click.echo(msgspec.json.format(write_json(answer), indent=2))
     if answer.get("error") or answer.get("unanswered") or any(each["error"] for each in answer.get("answers", [])):

@@ -21,7 +21,7 @@ from wirelake.config import Settings, load
 from wirelake.console.pages import PAGES
 from wirelake.errors import WirelakeError
 from wirelake.gateway.gateway import Gateway
-from wirelake.gateway.reloading import reload
+from wirelake.gateway.reload import reload
 from wirelake.limits import GATEWAY_STOP_S, GATEWAY_THREAD_SWITCH_S
 
 _log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class Serving:
         gateway = self._gateway
         scheme = "http" if gateway.tls is None else "https"
         lines = [f"wirelake {version('wirelake')}, data in {gateway.folder}"]
-        for name, door in gateway.doors.items():
+        for name, door in gateway.listeners.items():
             address = f"{scheme}://{door.address}" if name == "http" else str(door.address)
             lines.append(f"  {name.ljust(10)} {address}")
         lines.append(f"The admin token is in {gateway.keys.admin_token_file}. Ctrl-C ends it.")
@@ -120,7 +120,7 @@ class Serving:
 
     def _reload(self) -> None:
         self._reloads += 1
-        outcome = reloads.Outcome(os.getpid(), self._reloads)
+        outcome = reloads.ReloadOutcome(os.getpid(), self._reloads)
         try:
             reloaded = reload(self._gateway, self._load_again())
         except WirelakeError as error:

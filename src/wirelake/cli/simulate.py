@@ -17,7 +17,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from wirelake.address import parse_address
-from wirelake.cli.api import Api, reachable, tls_context
+from wirelake.cli.api import ApiClient, reachable, tls_context
 from wirelake.cli.options import settings_options
 from wirelake.config import Settings, load
 from wirelake.errors import InputError
@@ -94,7 +94,7 @@ def command(
     settings = load(config_file, data_folder)
     if url:
         settings = at_url(settings, url)
-    world = world_at(settings, Api(settings, token=token), NetworkFaults(loss, reorder, duplicate, corrupt), seed)
+    world = world_at(settings, ApiClient(settings, token=token), NetworkFaults(loss, reorder, duplicate, corrupt), seed)
     chosen = tuple(protocols) or PROTOCOLS
     plan = Plan(
         devices=devices,
@@ -133,7 +133,7 @@ def at_url(settings: Settings, url: str) -> Settings:
     return replace(settings, listen=replace(settings.listen, http=f"{host}:{port}"))
 
 
-def world_at(settings: Settings, api: Api, faults: NetworkFaults, seed: int) -> World:
+def world_at(settings: Settings, api: ApiClient, faults: NetworkFaults, seed: int) -> World:
     """The gateway itself says where its doors are."""
     doors = {}
     for name, text in api.ask("GET", "/readyz")["doors"].items():

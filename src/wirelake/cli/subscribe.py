@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from wirelake.cli.api import Api
+from wirelake.cli.api import ApiClient
 from wirelake.cli.options import settings_options, token_option
 from wirelake.config import load
 from wirelake.limits import HTTP_ACKS_MAX
@@ -37,7 +37,7 @@ def command(
 
     Content that is not text is printed in base64. With --keep, what was printed does not come again.
     """
-    api = Api(load(config_file, data_folder), token_file)
+    api = ApiClient(load(config_file, data_folder), token_file)
     query = [("topic", topic) for topic in topics] + [("keep", "true" if keep else "false")]
     printed: list[str] = []
     try:

@@ -10,7 +10,7 @@ from msgspec import to_builtins
 from rich.console import Console
 from rich.text import Text
 
-from wirelake.cli.api import Api, quoted
+from wirelake.cli.api import ApiClient, quoted
 from wirelake.cli.options import settings_options, token_option
 from wirelake.config import Settings, load
 from wirelake.errors import InputError, InUseError
@@ -44,7 +44,7 @@ def command(
     Asks the gateway that runs on the data folder; where none runs, the data folder itself is read.
     """
     settings = load(config_file, data_folder)
-    found = _traced(settings, wanted) if token_file is None else _asked(Api(settings, token_file), wanted)
+    found = _traced(settings, wanted) if token_file is None else _asked(ApiClient(settings, token_file), wanted)
     if as_json:
         click.echo(write_json(found))
     else:
@@ -53,7 +53,7 @@ def command(
             console.print(part)
 
 
-def _asked(api: Api, wanted: str) -> Any:
+def _asked(api: ApiClient, wanted: str) -> Any:
     return api.ask("GET", quoted("api", "messages", wanted))
 
 
@@ -64,7 +64,7 @@ def _traced(settings: Settings, wanted: str) -> Any:
         try:
             store = StateStore(folder / "state.db")
         except InUseError:
-            return _asked(Api(settings), wanted)
+            return _asked(ApiClient(settings), wanted)
         try:
             kept = find_notification(store.topics, wanted)
         finally:

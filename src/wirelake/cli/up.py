@@ -6,10 +6,10 @@ from pathlib import Path
 import click
 
 from wirelake.cli import serve
-from wirelake.cli.beside import Beside
+from wirelake.cli.child_process import ChildProcess
+from wirelake.cli.dependencies import missing_for_pipeline
 from wirelake.cli.limits import CLI_PIPELINE_STOP_S
 from wirelake.cli.logformat import start_logging
-from wirelake.cli.needs import missing_for_pipeline
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ def up(log_format: str, log_level: str, accept_loss: bool, config_file: Path | N
     # The job starts itself anew after a failure; should it end all the same, the gateway goes on.
     words = ["--config", str(config_file)] if config_file is not None else []
     words += ["--data", str(data_folder)] if data_folder is not None else []
-    pipeline = Beside("pipeline", "run", "--beside", *words)
+    pipeline = ChildProcess("pipeline", "run", "--beside", *words)
     try:
         # Started once there is a log to read.
         in_time = serve.serve(config_file, data_folder, pipeline.start, accept_loss=accept_loss)

@@ -11,7 +11,7 @@ from wirelake.limits import CLIENT_ACKS_WAITING_MAX, CLIENT_CLOSE_S
 _log = logging.getLogger(__name__)
 
 
-class Acks:
+class AckTracker:
     """`send` has up to `at_once_max` of them made durable, and calls `forget` for those that are."""
 
     def __init__(self, send: Callable[[list[str]], Awaitable[None]], at_once_max: int) -> None:

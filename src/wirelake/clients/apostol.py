@@ -15,8 +15,8 @@ from msgspec.structs import asdict
 from wirelake.backoff import Backoff
 from wirelake.clients.caller import Caller
 from wirelake.clients.faults import Mangle
-from wirelake.clients.line import DatagramLine, Line, StreamLine
-from wirelake.clients.pump import Pump
+from wirelake.clients.session_pump import SessionPump
+from wirelake.clients.transport import ClientTransport, DatagramTransport, StreamTransport
 from wirelake.errors import AnswerError, InputError, LateError, ProtocolError, StateError, TranslationError
 from wirelake.limits import CLIENT_ANSWERS_WAITING_MAX, CLIENT_CLOSE_S, CLIENT_CONNECT_S, CLIENT_SERVED_MAX
 from wirelake.message import BROADCAST, Failure, Kind, Message
@@ -100,8 +100,8 @@ class ApostolDevice:
         self._mangle = mangle
         self._caller = Caller(host, port, tls, backoff or Backoff(), clock)
         self._session = ClientSession(clock(), random, serial, device_type, key, settings)
-        self._pump: Pump | None = None
-        self._line: Line | None = None
+        self._pump: SessionPump | None = None
+        self._line: ClientTransport | None = None
         self._task: asyncio.Task[None] | None = None
         self._connected = asyncio.Event()
         self._receipts: dict[str, asyncio.Future[None]] = {}
@@ -119,7 +119,7 @@ class ApostolDevice:
         """UDP needs nobody at the other end. TCP: LateError if no connection comes about in time."""
         if self._pump is not None:
             raise StateError("a device is opened once")
-        self._pump = Pump(
+        self._pump = SessionPump(
             PROTOCOL,
             self._carrier,
             self._session,
@@ -131,7 +131,7 @@ class ApostolDevice:
         )
         if self._carrier is Carrier.UDP:
             loop = asyncio.get_running_loop()
-            _, line = await loop.create_datagram_endpoint(DatagramLine, remote_addr=(self._host, self._port))
+            _, line = await loop.create_datagram_endpoint(DatagramTransport, remote_addr=(self._host, self._port))
             self._use(line)
             return
         self._task = asyncio.create_task(self._caller.run(self._serve))
@@ -157,7 +157,7 @@ class ApostolDevice:
         line, self._line = self._line, None
         if line is not None:
             line.close()
-        if isinstance(line, StreamLine):
+        if isinstance(line, StreamTransport):
             await asyncio.wait([line.ended], timeout=CLIENT_CLOSE_S)
         if self._task is not None:
             self._task.cancel()
@@ -236,7 +236,7 @@ class ApostolDevice:
 
     # Inside
 
-    async def _serve(self, line: StreamLine) -> None:
+    async def _serve(self, line: StreamTransport) -> None:
         if self._pump is not None:
             self._pump.restart()
         self._use(line)
@@ -245,7 +245,7 @@ class ApostolDevice:
         finally:
             self._line = None
 
-    def _use(self, line: DatagramLine | StreamLine) -> None:
+    def _use(self, line: DatagramTransport | StreamTransport) -> None:
         line.receive = self._received
         self._line = line
         self._connected.set()
@@ -268,7 +268,7 @@ class ApostolDevice:
     def _bad(self, error: ProtocolError) -> None:
         """UDP: the rest of the datagram is dropped. TCP: this connection is over, the session is not."""
         self.unreadable += 1
-        if isinstance(self._line, StreamLine):
+        if isinstance(self._line, StreamTransport):
             self._line.close(str(error))
 
     def _ended(self, closing: Closing) -> None:

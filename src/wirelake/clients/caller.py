@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 
 from wirelake.backoff import Backoff
-from wirelake.clients.line import StreamLine
+from wirelake.clients.transport import StreamTransport
 from wirelake.errors import ClientError, LateError, RefusedError
 from wirelake.limits import CLIENT_CONNECT_S, CLIENT_STEADY_S
 
@@ -21,7 +21,7 @@ class Caller:
         tls: ssl.SSLContext | None,
         backoff: Backoff,
         clock: Callable[[], float],
-        new_line: Callable[[], StreamLine] = StreamLine,
+        new_line: Callable[[], StreamTransport] = StreamTransport,
     ) -> None:
         self.calls = 0  # tries to connect
         self.trouble = ""  # why the last connection ended, or did not begin
@@ -32,7 +32,7 @@ class Caller:
         self._clock = clock
         self._new_line = new_line
 
-    async def run(self, serve: Callable[[StreamLine], Awaitable[None]]) -> None:
+    async def run(self, serve: Callable[[StreamTransport], Awaitable[None]]) -> None:
         """Until cancelled, or until `serve` raises RefusedError, which calling again would not mend.
 
         `serve` has the connection to itself and returns when that is over.
@@ -48,7 +48,7 @@ class Caller:
             _log.info("%s:%d: %s; calling again in %.1f s", self._host, self._port, self.trouble, pause_s)
             await asyncio.sleep(pause_s)
 
-    async def _once(self, serve: Callable[[StreamLine], Awaitable[None]]) -> None:
+    async def _once(self, serve: Callable[[StreamTransport], Awaitable[None]]) -> None:
         self.calls += 1
         loop = asyncio.get_running_loop()
         try:

@@ -9,18 +9,14 @@ from contextlib import aclosing
 from itertools import islice
 
 from wirelake.backoff import Backoff
-from wirelake.clients.acks import Acks
+from wirelake.clients.acks import AckTracker
 from wirelake.clients.notification import Notification, notification_of
 from wirelake.clients.stream import StreamClient
 from wirelake.errors import InputError, LateError, LostError, StateError
-from wirelake.limits import (
-    CLIENT_ANSWER_S,
-    CLIENT_CONNECT_S,
-    CLIENT_INBOX_MAX,
-    COMET_WRITE_COUNT_MAX,
-)
+from wirelake.limits import CLIENT_ANSWER_S, CLIENT_CONNECT_S, CLIENT_INBOX_MAX
 from wirelake.message import Credentials, Failure, Kind, Message, Op, control
 from wirelake.protocols.comet.client import ClientSession
+from wirelake.protocols.comet.limits import COMET_WRITE_COUNT_MAX
 from wirelake.protocols.comet.opcodes import ErrorCode
 from wirelake.protocols.comet.protocol import PROTOCOL
 from wirelake.protocols.comet.server import topic_allowed
@@ -73,7 +69,7 @@ class CometClient(StreamClient):
         self._settings = settings
         self._random = random
         self._missed = False  # something may wait for get_message_list
-        self._acks = Acks(self._ack, COMET_WRITE_COUNT_MAX)
+        self._acks = AckTracker(self._ack, COMET_WRITE_COUNT_MAX)
 
     # For users
 

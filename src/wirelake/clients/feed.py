@@ -7,7 +7,7 @@ from typing import Any, Self
 from wirelake.clients.inbox import Inbox
 
 
-class Feed:
+class NotificationQueue:
     """Iterate over it with `async for`; leave it with `close`, or use it with `async with`.
 
     It outlives a lost connection: the subscription is made again. What was pushed meanwhile is not in it.
@@ -20,7 +20,7 @@ class Feed:
         sdb: str,
         pushes_max: int,
         taken: Callable[[], None],
-        leave: Callable[["Feed"], Awaitable[None]],
+        leave: Callable[["NotificationQueue"], Awaitable[None]],
     ) -> None:
         self.service = service
         self.key = key

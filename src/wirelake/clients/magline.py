@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any, Final
 
 from wirelake.backoff import Backoff
-from wirelake.clients.acks import Acks
+from wirelake.clients.acks import AckTracker
 from wirelake.clients.notification import Notification
 from wirelake.clients.topics import TopicClient
 from wirelake.errors import InputError, RefusedError
@@ -85,7 +85,7 @@ class MaglineClient(TopicClient):
         self._session_to_resume: tuple[bytes, bytes] | None = None  # its sid and its resume secret
         self._resuming = False
         self._logging_in = False
-        self._acks = Acks(self._ack, _IDS_PER_ACK_MAX)
+        self._acks = AckTracker(self._ack, _IDS_PER_ACK_MAX)
 
     # For users
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from wirelake.backoff import Backoff
 from wirelake.clients.inbox import Inbox
 from wirelake.clients.notification import Notification
-from wirelake.clients.serving import Handler, Services
+from wirelake.clients.serving import Handler, ProvidedServices
 from wirelake.clients.topics import TopicClient
 from wirelake.clients.values import value_of
 from wirelake.errors import ClientError, StateError
@@ -64,7 +64,7 @@ class ServiceClient(TopicClient):
         self._inbox: Inbox[Notification] = Inbox(self._pushes_max)
         self._credentials = Credentials(user, token)
         self._logging_in = False
-        self._services = Services(self._say)
+        self._services = ProvidedServices(self._say)
         self._packets: dict[str, list[Message]] = {}
 
     # For users

@@ -32,7 +32,7 @@ class ServiceError(AnswerError):
         super().__init__(text, code)
 
 
-class Packets(Struct, frozen=True):
+class AnswerPackets(Struct, frozen=True):
     """An answer in several packets, each a value of its own."""
 
     values: Sequence[Any]
@@ -42,7 +42,7 @@ Handler = Callable[[ServiceRequest], Awaitable[Any]]
 Say = Callable[[Message], None]
 
 
-class Services:
+class ProvidedServices:
     """By name, each with its handler. `say` may raise StateError where the connection is gone: then nobody waits."""
 
     def __init__(self, say: Say) -> None:
@@ -88,7 +88,7 @@ class Services:
     async def _work(self, message: Message, request: ServiceRequest, handler: Handler) -> None:
         try:
             found = await handler(request)
-            values = found.values if isinstance(found, Packets) else [found]
+            values = found.values if isinstance(found, AnswerPackets) else [found]
             answers = [contents_of(value) for value in values] or [contents_of(None)]
         except AnswerError as refused:
             answers = [_failed(refused.text, refused.code)]

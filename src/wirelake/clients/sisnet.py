@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from wirelake.backoff import Backoff
-from wirelake.clients.feed import Feed
-from wirelake.clients.line import StreamLine
+from wirelake.clients.feed import NotificationQueue
 from wirelake.clients.service import ServiceClient
+from wirelake.clients.transport import StreamTransport
 from wirelake.clients.values import contents_of, joined, value_of
-from wirelake.clients.websocket import WebSocketLine
+from wirelake.clients.websocket import WebSocketTransport
 from wirelake.errors import AnswerError, InputError, LostError, StateError
 from wirelake.limits import (
     CLIENT_ANSWER_S,
@@ -82,7 +82,7 @@ class SisnetClient(ServiceClient):
         self._settings = replace(settings, answer_s=answer_s + CLIENT_CLOSE_S)  # ours is over first, and says more
         self._binary = binary
         self._compress = compress
-        self._feeds: dict[str, Feed] = {}  # by correlation
+        self._feeds: dict[str, NotificationQueue] = {}  # by correlation
 
     # For users
 
@@ -98,13 +98,13 @@ class SisnetClient(ServiceClient):
         message = Message(kind=Kind.REQUEST, target=Operation(service, command), **contents_of(ask))
         return await self._ask_packets(message)
 
-    async def sub(self, key: str, sdb: str, *, service: str = SISDB) -> Feed:
+    async def sub(self, key: str, sdb: str, *, service: str = SISDB) -> NotificationQueue:
         """New records of these keys and tables, as the service pushes them: `async for records in await …`."""
         if len(self._feeds) >= CLIENT_FEEDS_MAX:
             raise StateError(f"{CLIENT_FEEDS_MAX} feeds are open already")
         if any((feed.service, feed.key, feed.sdb) == (service, key, sdb) for feed in self._feeds.values()):
             raise StateError(f"there is a feed of {key}.{sdb} already")
-        feed = Feed(service, key, sdb, self._pushes_max, self._fit_reading, self._leave)
+        feed = NotificationQueue(service, key, sdb, self._pushes_max, self._fit_reading, self._leave)
         try:
             await self.request(self._sub_request(feed))
         except BaseException:
@@ -114,8 +114,8 @@ class SisnetClient(ServiceClient):
 
     # For StreamClient
 
-    def _new_line(self) -> StreamLine:
-        return WebSocketLine(self._url) if self._url else StreamLine()
+    def _new_line(self) -> StreamTransport:
+        return WebSocketTransport(self._url) if self._url else StreamTransport()
 
     def _new_session(self, now_s: float) -> Session:
         return ClientSession(now_s, self._settings, binary=self._binary, compress=self._compress)
@@ -149,7 +149,7 @@ class SisnetClient(ServiceClient):
 
     # Inside
 
-    def _sub_request(self, feed: Feed) -> Message:
+    def _sub_request(self, feed: NotificationQueue) -> Message:
         """Its pushes may come in the same read as its answer, so the feed is known before it is asked for."""
         self._feeds.pop(feed.correlation, None)
         feed.correlation = self._new_correlation()
@@ -158,7 +158,7 @@ class SisnetClient(ServiceClient):
         fields = {"key": feed.key, "sdb": feed.sdb}
         return Message(kind=Kind.REQUEST, target=target, correlation=feed.correlation, fields=fields)
 
-    async def _leave(self, feed: Feed) -> None:
+    async def _leave(self, feed: NotificationQueue) -> None:
         if self._feeds.get(feed.correlation) is not feed:
             return
         self._end_feed(feed, None)
@@ -169,6 +169,6 @@ class SisnetClient(ServiceClient):
             except (LostError, StateError) as gone:
                 _log.debug("the feed ended with its connection: %s", gone)
 
-    def _end_feed(self, feed: Feed, error: Exception | None) -> None:
+    def _end_feed(self, feed: NotificationQueue, error: Exception | None) -> None:
         self._feeds.pop(feed.correlation, None)
         feed.finish(error)

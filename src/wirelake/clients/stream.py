@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from wirelake.backoff import Backoff
 from wirelake.clients.caller import Caller
 from wirelake.clients.inbox import Inbox
-from wirelake.clients.line import StreamLine
 from wirelake.clients.notification import Notification, notification_of
-from wirelake.clients.pump import Pump
+from wirelake.clients.session_pump import SessionPump
+from wirelake.clients.transport import StreamTransport
 from wirelake.errors import AnswerError, LateError, LostError, ProtocolError, RefusedError, StateError
 from wirelake.limits import (
     CLIENT_ANSWER_S,
@@ -77,16 +77,16 @@ class StreamClient:
         self._error: Exception | None = None
         self._refusal: RefusedError | None = None
         self._unread = bytearray()
-        self._line: StreamLine | None = None
-        self._pump: Pump | None = None
+        self._line: StreamTransport | None = None
+        self._pump: SessionPump | None = None
 
     # What a protocol's client says
 
     def _new_session(self, now_s: float) -> Session:
         raise NotImplementedError
 
-    def _new_line(self) -> StreamLine:
-        return StreamLine()
+    def _new_line(self) -> StreamTransport:
+        return StreamTransport()
 
     def _login(self) -> Message | None:
         """The first request of each connection."""
@@ -253,9 +253,9 @@ class StreamClient:
         finally:
             self._end(error)
 
-    async def _serve(self, line: StreamLine) -> None:
+    async def _serve(self, line: StreamTransport) -> None:
         """One connection, from its login to its end."""
-        pump = Pump(
+        pump = SessionPump(
             self.protocol,
             Carrier.TCP,
             self._new_session(self._clock()),
@@ -342,8 +342,8 @@ class StreamClient:
             piece = bytes(self._unread[:CLIENT_READ_BYTES])
             del self._unread[:CLIENT_READ_BYTES]  # moves nothing, however much there is
             pump.receive(piece)
-        pump.deaf = not self._room
-        line.listen(not pump.deaf)
+        pump.is_reading_paused = not self._room
+        line.listen(not pump.is_reading_paused)
 
     @property
     def _room(self) -> bool:

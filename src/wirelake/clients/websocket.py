@@ -14,15 +14,15 @@ from websockets.http11 import Response
 from websockets.protocol import OPEN
 from websockets.uri import parse_uri
 
-from wirelake.clients.line import StreamLine
-from wirelake.limits import SISNET_MESSAGE_BYTES_MAX
+from wirelake.clients.transport import StreamTransport
+from wirelake.protocols.sisnet.limits import SISNET_MESSAGE_BYTES_MAX
 from wirelake.protocols.sisnet.sizes import size_width, sized
 
 _quiet: Final = logging.getLogger("websockets.client")
 _JSON: Final = (b"{", b"[")
 
 
-class WebSocketLine(StreamLine):
+class WebSocketTransport(StreamTransport):
     def __init__(self, url: str) -> None:
         super().__init__()
         self._websocket = ClientProtocol(parse_uri(url), max_size=SISNET_MESSAGE_BYTES_MAX, logger=_quiet)

@@ -5,37 +5,55 @@ What it reported in the past is in the tables, which are the admin's to see.
 
 from wirelake.console.page import Context, page
 from wirelake.gateway.http.errors import ApiError
-from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.request_context import RequestContext
 from wirelake.lake.query import is_written
 from wirelake.lake.tables import DEVICE_COMMANDS, DEVICE_LATEST, READINGS
 from wirelake.limits import HTTP_COMMAND_MS, HTTP_COMMAND_MS_MAX
-from wirelake.protocols.apostol.opcodes import COMMAND_NAMES, DEVICE_TYPE_NAMES, REQUEST_BIT
+from wirelake.protocols import registry
+from wirelake.protocols.protocol import DeviceCodes
 
 
-async def view(exchange: Exchange) -> Context:
+async def view(exchange: RequestContext) -> Context:
     return {"data": _data(exchange), "after": exchange.query("after")}
 
 
-async def view_one(exchange: Exchange) -> Context:
+async def view_one(exchange: RequestContext) -> Context:
     gateway, serial = exchange.gateway, exchange.path("serial")
     if gateway.state.devices.find(serial) is None and serial not in gateway.devices.peers:
         raise ApiError(404, f"there is no device {serial[:64]!r}")
     return {
         "data": _data(exchange) | {"serial": serial},
         "serial": serial,
-        "requests": {kind | REQUEST_BIT: name for kind, name in COMMAND_NAMES.items()},
+        "requests": {
+            kind | codes.request_bit: name for codes in device_codes() for kind, name in codes.commands.items()
+        },
         "wait_ms": HTTP_COMMAND_MS,
         "wait_ms_max": HTTP_COMMAND_MS_MAX,
     }
 
 
-def _data(exchange: Exchange) -> Context:
+def device_codes() -> list[DeviceCodes]:
+    """Return the numbers of all protocols that devices speak."""
+    return [protocol.device_codes for protocol in registry.all_protocols() if protocol.device_codes is not None]
+
+
+def device_protocols() -> list[str]:
+    """Return the names of the protocols whose identities are devices' serials, earlier names included."""
+    return [
+        name
+        for protocol in registry.all_protocols()
+        if protocol.frames_name_devices
+        for name in (protocol.name, *protocol.aliases)
+    ]
+
+
+def _data(exchange: RequestContext) -> Context:
     lake = exchange.gateway.folder / "lake"
     tables = [table.name for table in (DEVICE_LATEST, READINGS, DEVICE_COMMANDS) if is_written(lake, table)]
     return {
         "tables": tables if exchange.admin else [],
-        "type_names": DEVICE_TYPE_NAMES,
-        "command_names": COMMAND_NAMES,
+        "type_names": {kind: name for codes in device_codes() for kind, name in codes.types.items()},
+        "command_names": {kind: name for codes in device_codes() for kind, name in codes.commands.items()},
     }
 
 

@@ -6,23 +6,23 @@ from typing import Final
 from starlette.responses import Response
 
 from wirelake.gateway.http.errors import ApiError
-from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import Access, Route
-from wirelake.gateway.http.static import JAVASCRIPT, static_response
+from wirelake.gateway.http.routes.static import JAVASCRIPT, static_response
 
 FOLDER: Final = Path(__file__).parent / "static"
 _TYPES: Final = {".css": "text/css; charset=utf-8", ".js": JAVASCRIPT, ".svg": "image/svg+xml"}
 _FILES: Final = {path.name: path for path in FOLDER.iterdir() if path.suffix in _TYPES}  # nothing else can be had
 
 
-async def file(exchange: Exchange, _: None) -> Response:
+async def file(exchange: RequestContext, _: None) -> Response:
     path = _FILES.get(exchange.path("name"))
     if path is None:
         raise ApiError(404, "the console has no such file")
     return static_response(exchange, path, _TYPES[path.suffix])
 
 
-async def icon(exchange: Exchange, _: None) -> Response:
+async def icon(exchange: RequestContext, _: None) -> Response:
     return static_response(exchange, FOLDER / "icon.svg", _TYPES[".svg"])
 
 

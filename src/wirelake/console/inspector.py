@@ -1,12 +1,12 @@
 """Bytes as a tree whose fields light up where they lie. What is shown is in the page's address, so it can be shared."""
 
 from wirelake.console.page import Context, page
-from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.request_context import RequestContext
 from wirelake.limits import HTTP_DECODE_BYTES_MAX
 from wirelake.protocols import registry
 
 
-async def view(_: Exchange) -> Context:
+async def view(_: RequestContext) -> Context:
     protocols = {
         protocol.name: {
             "title": protocol.title,

@@ -7,10 +7,10 @@ from weakref import WeakKeyDictionary
 
 from starlette.responses import Response, StreamingResponse
 
-from wirelake.console.snapshot import Snapshot, take
-from wirelake.gateway.http.api import Api
+from wirelake.console.snapshot import OverviewSnapshot, take
+from wirelake.gateway.http.api import HttpApi
 from wirelake.gateway.http.errors import AGAIN, ApiError
-from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import Access, Route
 from wirelake.limits import CONSOLE_LIVE_S, CONSOLE_WATCHERS_MAX
 from wirelake.protocols.jsontext import write_json
@@ -19,7 +19,7 @@ _HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
 class Watch:
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: HttpApi) -> None:
         self.watchers = 0
         self._api = api
         self._taken_s = float("-inf")
@@ -42,10 +42,10 @@ class Watch:
         return self._event
 
 
-_WATCHES: Final[WeakKeyDictionary[Api, Watch]] = WeakKeyDictionary()
+_WATCHES: Final[WeakKeyDictionary[HttpApi, Watch]] = WeakKeyDictionary()
 
 
-async def live(exchange: Exchange, _: None) -> Response:
+async def live(exchange: RequestContext, _: None) -> Response:
     api = exchange.api
     watch = _WATCHES.get(api) or _WATCHES.setdefault(api, Watch(api))
     if watch.watchers >= CONSOLE_WATCHERS_MAX:
@@ -60,7 +60,7 @@ ROUTES = (
         summary="What goes on, once a second.",
         handle=live,
         access=Access.ADMIN,
-        gives=Snapshot,
+        gives=OverviewSnapshot,
         media_type="text/event-stream",
     ),
 )

@@ -6,20 +6,20 @@ from urllib.parse import parse_qs
 from starlette.responses import RedirectResponse, Response
 
 from wirelake.console.page import HEADERS, rendered
+from wirelake.gateway.http.cookie_sessions import COOKIE, is_own_page
 from wirelake.gateway.http.errors import ApiError
-from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import Access, Route
-from wirelake.gateway.http.visits import COOKIE, is_own_page
 from wirelake.limits import CONSOLE_FORM_BYTES_MAX, HTTP_VISIT_S
 
 _FIELDS_MAX: Final = 8
 
 
-async def show(exchange: Exchange, _: None) -> Response:
+async def show(exchange: RequestContext, _: None) -> Response:
     return rendered("login.html", exchange, to=_place(exchange.query("to")), failed="")
 
 
-async def enter(exchange: Exchange, _: None) -> Response:
+async def enter(exchange: RequestContext, _: None) -> Response:
     if not is_own_page(exchange):
         raise ApiError(403, "this form is sent from the console's own page")
     form = await _form(exchange)
@@ -38,7 +38,7 @@ async def enter(exchange: Exchange, _: None) -> Response:
     return answer
 
 
-async def leave(exchange: Exchange, _: None) -> Response:
+async def leave(exchange: RequestContext, _: None) -> Response:
     if not is_own_page(exchange):
         raise ApiError(403, "this form is sent from the console's own page")
     exchange.api.doorkeeper.visits.end(exchange.request.cookies.get(COOKIE, ""))
@@ -52,7 +52,7 @@ def _place(to: str) -> str:
     return to if to.startswith("/") and not to.startswith(("//", "/\\")) and to.isprintable() else "/"
 
 
-async def _form(exchange: Exchange) -> dict[str, str]:
+async def _form(exchange: RequestContext) -> dict[str, str]:
     raw = await exchange.api.read(exchange.request, CONSOLE_FORM_BYTES_MAX)
     try:
         fields = parse_qs(raw.decode(), keep_blank_values=True, max_num_fields=_FIELDS_MAX)

@@ -13,9 +13,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from msgspec import json, to_builtins
 from starlette.responses import RedirectResponse, Response
 
-from wirelake.console.words import FILTERS
+from wirelake.console.filters import FILTERS
 from wirelake.gateway.http.errors import ApiError
-from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import Access, Handler, Route
 
 TITLES: Final = {
@@ -49,7 +49,7 @@ HEADERS: Final = {
 }
 
 Context = dict[str, Any]
-View = Callable[[Exchange], Awaitable[Context]]
+View = Callable[[RequestContext], Awaitable[Context]]
 
 
 def _as_json(value: Any) -> str:
@@ -68,7 +68,7 @@ _TEMPLATES: Final = Environment(
 _TEMPLATES.filters.update(FILTERS)
 
 
-def rendered(template: str, exchange: Exchange, status: int = 200, **context: Any) -> Response:
+def rendered(template: str, exchange: RequestContext, status: int = 200, **context: Any) -> Response:
     data = context.get("data")
     html = _TEMPLATES.get_template(template).render(
         titles={path: title for path, title in TITLES.items() if exchange.admin or path not in ADMINS},
@@ -92,7 +92,7 @@ def page(path: str, template: str, view: View) -> Route:
 
 
 def _shown(template: str, view: View, admin: bool) -> Handler:
-    async def handle(exchange: Exchange, _: None) -> Response:
+    async def handle(exchange: RequestContext, _: None) -> Response:
         try:
             await exchange.api.doorkeeper.admit(exchange, Access.ADMIN if admin else Access.IDENTITY)
             with exchange.api.slot():

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from wirelake.console.page import Context, page
 from wirelake.errors import DamagedTableError, InputError
 from wirelake.gateway.http.errors import AGAIN, ApiError
-from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.request_context import RequestContext
 from wirelake.lake.progress import read_progress
 from wirelake.lake.query import is_written, run_queries
 from wirelake.lake.tables import QUARANTINE
@@ -35,7 +35,7 @@ _NEWEST: Final = (
 _LINKED_BYTES_MAX: Final = 2048  # that an address can hold
 
 
-class Bad(Struct):
+class QuarantinedFrame(Struct):
     """One piece of bytes. `link` opens it in the inspector."""
 
     seq: int
@@ -54,7 +54,7 @@ class Group(Struct):
     reason: str
     count: int = 0
     last_us: int = 0
-    newest: list[Bad] = field(default_factory=list)
+    newest: list[QuarantinedFrame] = field(default_factory=list)
 
 
 class Groups:
@@ -73,12 +73,12 @@ class Groups:
         return found[:CONSOLE_QUARANTINE_GROUPS_MAX]
 
 
-class Quarantine(Struct):
+class QuarantinePage(Struct):
     groups: list[Group]
     caveats: list[str]
 
 
-async def view(exchange: Exchange) -> Context:
+async def view(exchange: RequestContext) -> Context:
     api = exchange.api
     if api.queries >= HTTP_QUERIES_MAX:
         raise ApiError(429, f"{api.queries} queries are under way already (HTTP_QUERIES_MAX)", headers=AGAIN)
@@ -90,7 +90,7 @@ async def view(exchange: Exchange) -> Context:
     return {"found": found}
 
 
-def look(folder: Path) -> Quarantine:
+def look(folder: Path) -> QuarantinePage:
     groups, caveats = Groups(), list[str]()
     search = Search(folder / "log")
     known_seq = 0
@@ -104,7 +104,7 @@ def look(folder: Path) -> Quarantine:
     _from_log(records, groups)
     if len(records) == CONSOLE_QUARANTINE_RECORDS_MAX or not search.complete:
         caveats.append("of what the tables do not have yet, only the newest are counted")
-    return Quarantine(groups.sorted(), caveats)
+    return QuarantinePage(groups.sorted(), caveats)
 
 
 def _from_tables(lake: Path, groups: Groups, oldest_seq: int) -> int:
@@ -120,7 +120,7 @@ def _from_tables(lake: Path, groups: Groups, oldest_seq: int) -> int:
     known_seq = 0
     for protocol, reason, seq, at, session, identity, text, offset, direction, frame in newest.rows:
         link = _link(protocol, direction, seq if seq >= oldest_seq else None, frame)
-        bad = Bad(
+        bad = QuarantinedFrame(
             seq, parse_time_us(at), session or "", identity or "", text, offset or 0, len(frame) // 2, frame, link
         )
         groups.of(protocol, reason).newest.append(bad)
@@ -138,7 +138,9 @@ def _from_log(records: Iterable[LogRecord], groups: Groups) -> None:
         link = _link(record.protocol, record.direction, record.seq, frame)
         text, offset = str(note.get("text", "")), int(note.get("offset") or 0)
         size = len(record.frame)
-        bad = Bad(record.seq, record.at_us, record.session, record.identity, text, offset, size, frame, link)
+        bad = QuarantinedFrame(
+            record.seq, record.at_us, record.session, record.identity, text, offset, size, frame, link
+        )
         group.newest.append(bad)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from wirelake.gateway.http.api import Api
+from wirelake.gateway.http.api import HttpApi
 from wirelake.gateway.http.counts import ProtocolCounts, counts_by_protocol
 from wirelake.gateway.http.traffic import Traffic
 from wirelake.lake.progress import read_progress
@@ -20,7 +20,7 @@ class PipelineNow(Struct):
     last_error: str
 
 
-class Snapshot(Struct):
+class OverviewSnapshot(Struct):
     at_ms: int
     protocols: dict[str, ProtocolCounts]
     delivered: int  # notifications times subscribers
@@ -34,10 +34,10 @@ class Snapshot(Struct):
     pipeline: PipelineNow | None  # None while none has run on this data folder
 
 
-def take(api: Api) -> Snapshot:
+def take(api: HttpApi) -> OverviewSnapshot:
     gateway, traffic = api.gateway, Traffic(api)
     broker = gateway.broker
-    return Snapshot(
+    return OverviewSnapshot(
         at_ms=gateway.now_ms(),
         protocols=counts_by_protocol(api, traffic),
         delivered=broker.live.delivered + broker.durable.delivered,

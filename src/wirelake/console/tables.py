@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 from wirelake.console.page import Context, page
-from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.request_context import RequestContext
 from wirelake.lake.listing import tables
 
 EXAMPLES: Final = {
@@ -20,7 +20,7 @@ EXAMPLES: Final = {
 }
 
 
-async def view(exchange: Exchange) -> Context:
+async def view(exchange: RequestContext) -> Context:
     listed = await asyncio.to_thread(tables, exchange.gateway.folder / "lake")
     return {"tables": listed, "examples": EXAMPLES, "sql": exchange.query("sql")}
 

@@ -4,17 +4,17 @@ from wirelake.broker.broker import check_topic
 from wirelake.console.page import Context, page
 from wirelake.errors import InputError
 from wirelake.gateway.http.errors import ApiError
-from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.request_context import RequestContext
 from wirelake.lake.query import is_written
 from wirelake.lake.tables import NOTIFICATIONS
 from wirelake.message import Topic
 
 
-async def view(exchange: Exchange) -> Context:
+async def view(exchange: RequestContext) -> Context:
     return {"prefix": exchange.query("prefix")}
 
 
-async def view_one(exchange: Exchange) -> Context:
+async def view_one(exchange: RequestContext) -> Context:
     name = exchange.path("topic")
     try:
         check_topic(name)

@@ -2,10 +2,11 @@
 
 from typing import Final
 
+from wirelake.console.devices import device_protocols
 from wirelake.console.page import Context, page
 from wirelake.gateway.http.errors import ApiError
-from wirelake.gateway.http.exchange import Exchange
-from wirelake.gateway.http.messages import traced
+from wirelake.gateway.http.request_context import RequestContext
+from wirelake.gateway.http.routes.messages import traced
 from wirelake.protocols import registry
 from wirelake.tracing.timeline import TraceEvent
 
@@ -26,10 +27,17 @@ ICONS: Final = {
 _OTHER: Final = "·"
 
 
-async def view(exchange: Exchange) -> Context:
+async def view(exchange: RequestContext) -> Context:
     wanted = exchange.query("id").strip()
     protocols = {protocol.name for protocol in registry.all_protocols()}
-    context: Context = {"wanted": wanted, "found": None, "failed": "", "icon": _icon, "protocols": protocols}
+    context: Context = {
+        "wanted": wanted,
+        "found": None,
+        "failed": "",
+        "icon": _icon,
+        "protocols": protocols,
+        "device_protocols": device_protocols(),
+    }
     if wanted:
         try:
             context["found"] = await traced(exchange, wanted)

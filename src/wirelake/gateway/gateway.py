@@ -20,29 +20,28 @@ from wirelake.clock import SteadyClock
 from wirelake.commit import Commit
 from wirelake.config import Settings
 from wirelake.errors import ProtocolError, StorageError
-from wirelake.gateway.admission import Admission, host_of
-from wirelake.gateway.builtin import Builtin
-from wirelake.gateway.connection import Connection
+from wirelake.gateway.auth.admission import Admission, host_of
+from wirelake.gateway.auth.keys import KeyFiles
+from wirelake.gateway.auth.logins import Logins
+from wirelake.gateway.auth.resumption import SessionResumption
+from wirelake.gateway.builtin_services import BuiltinServices
 from wirelake.gateway.counters import Counters
-from wirelake.gateway.device_door import DeviceDoor
-from wirelake.gateway.device_peer import DevicePeer
-from wirelake.gateway.devices import Devices
-from wirelake.gateway.door import Door, new_door
-from wirelake.gateway.fair_queue import FairQueue
+from wirelake.gateway.devices.peer import DevicePeer
+from wirelake.gateway.devices.sessions import DeviceSessions
 from wirelake.gateway.fetch.fetcher import Fetcher
-from wirelake.gateway.gate import Gate
-from wirelake.gateway.http.door import HttpDoor
+from wirelake.gateway.http.listener import HttpListener
 from wirelake.gateway.http.route import Route
 from wirelake.gateway.jobs import Jobs
-from wirelake.gateway.keys import Keys
-from wirelake.gateway.logins import Logins
 from wirelake.gateway.recorder import Recorded, Recorder
-from wirelake.gateway.resuming import Resuming
-from wirelake.gateway.stalls import Stalls
 from wirelake.gateway.stores import Stores, open_stores
 from wirelake.gateway.timers import Timers
-from wirelake.gateway.tls import tls_context
-from wirelake.gateway.upstreams import Upstreams
+from wirelake.gateway.transport.commit_barrier import CommitBarrier
+from wirelake.gateway.transport.connection import Connection
+from wirelake.gateway.transport.fair_queue import FairQueue
+from wirelake.gateway.transport.listeners import AnyListener, new_listener
+from wirelake.gateway.transport.stalls import Stalls
+from wirelake.gateway.transport.tls import tls_context
+from wirelake.gateway.upstream.upstreams import Upstreams
 from wirelake.limits import (
     GATEWAY_COUNTERS_EVERY_S,
     GATEWAY_LOG_BEHIND,
@@ -55,8 +54,8 @@ from wirelake.limits import (
 from wirelake.log.segments.settings import LogSettings
 from wirelake.message import TRACE, FailureCode, Kind, Message, Op, Topic, control_op
 from wirelake.protocols import registry
-from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.protocol import Refusal, SecondSession
+from wirelake.protocols.publish_batch import PublishBatch
 from wirelake.protocols.session import LOGIN, Closing
 from wirelake.state.store import Sweeper
 from wirelake.state.subscriptions import SweepResult
@@ -68,6 +67,7 @@ REFUSALS: Final = {
     "unknown": (Refusal.INVALID, "invalid token"),
     "wrong_token": (Refusal.INVALID, "invalid token"),
     "key_lost": (Refusal.INVALID, "invalid token"),
+    "unknown_device": (Refusal.INVALID, "unknown device"),
     "busy": (Refusal.BUSY, "too many logins at once; try again"),
     "connected": (Refusal.CONNECTED, "this client is connected already"),
 }
@@ -85,7 +85,7 @@ class Gateway:
         self.folder = Path(settings.data)
         self.counters = Counters()
         self.connections: dict[str, Connection] = {}
-        self.doors: dict[str, Door | DeviceDoor | HttpDoor] = {}
+        self.listeners: dict[str, AnyListener | HttpListener] = {}
         self.clock = SteadyClock()
         self.started_ms = self.now_ms()
         self._prefix = os.urandom(3).hex()  # of this run: session ids are never used twice
@@ -100,7 +100,7 @@ class Gateway:
     async def open(self) -> None:
         self._loop = loop = asyncio.get_running_loop()
         self.now_s = loop.time
-        self.keys = Keys(self.folder / "keys")
+        self.keys = KeyFiles(self.folder / "keys")
         chosen = self.settings.log
         self.log_settings = LogSettings(
             fsync=chosen.fsync,
@@ -123,7 +123,7 @@ class Gateway:
 
     async def _open_rest(self) -> None:
         settings = self.settings
-        self.gate = Gate()
+        self.commit_barrier = CommitBarrier()
         self.queue = FairQueue(self._loop.call_soon)
         limits = settings.limits
         self.stalls = Stalls(self.later, self.now_s, limits.stall_s, limits.unread_bytes)
@@ -131,7 +131,13 @@ class Gateway:
         self.admission = Admission(settings.limits, self.now_s)
         identities = self.state.identities
         token_key = self.keys.token_key(identities)
-        self.logins = Logins(identities, token_key, self.now_s, open_to_all=settings.auth.open)
+        self.logins = Logins(
+            identities,
+            token_key,
+            self.now_s,
+            open_to_all=settings.auth.open,
+            is_device=lambda serial: self.state.devices.find(serial) is not None,
+        )
         self.logins.failures.failed_max = settings.limits.failed_logins
         self.broker = Broker(
             self.state,
@@ -145,12 +151,12 @@ class Gateway:
         )
         self.broker.durable.wake = self.flush_soon
         self.jobs = Jobs(self)
-        self.broker.watchers.append(self.jobs)
+        self.broker.observers.append(self.jobs)
         self.broker.jobs = self.jobs
-        self.builtin = Builtin(self)
+        self.builtin_services = BuiltinServices(self)
         self.broker.services.hop = self._tell_hop
-        self.resuming = Resuming(self)
-        self.devices = Devices(self)
+        self.resumption = SessionResumption(self)
+        self.devices = DeviceSessions(self)
         self.spawn(self.devices.seals.run())
         self.upstreams = Upstreams(self)
         self.fetcher = Fetcher(self)
@@ -165,14 +171,14 @@ class Gateway:
             for setting, carriers in protocol.listeners.items():
                 address = settings.address(setting)
                 if address is not None:
-                    door = new_door(self, protocol, setting, address, carriers)
+                    door = new_listener(self, protocol, setting, address, carriers)
                     await door.open(tls)
-                    self.doors[setting] = door
+                    self.listeners[setting] = door
         address = settings.address("http")
         if address is not None:
-            http_door = HttpDoor(self, address)
+            http_door = HttpListener(self, address)
             await http_door.open(tls)
-            self.doors["http"] = http_door
+            self.listeners["http"] = http_door
         self.upstreams.apply(settings)
 
     def _follow(self, stores: Stores) -> None:
@@ -188,10 +194,10 @@ class Gateway:
     async def close(self) -> None:
         """Say goodbye to everybody, write what waits, end. Within `GATEWAY_STOP_S`, whatever the peers do."""
         self.stopping = True
-        for door in self.doors.values():
+        for door in self.listeners.values():
             door.close()
         for connection in list(self.connections.values()):
-            goodbye = partial(connection.end, Closing("shutdown", "the gateway is shutting down"))
+            goodbye = partial(connection.close, Closing("shutdown", "the gateway is shutting down"))
             clean_up(f"session {connection.id}", goodbye)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GATEWAY_STOP_S / 2):
@@ -199,8 +205,8 @@ class Gateway:
                     await asyncio.sleep(0.01)
         for connection in list(self.connections.values()):
             connection.abort()
-        http_door = self.doors.get("http")
-        if isinstance(http_door, HttpDoor):
+        http_door = self.listeners.get("http")
+        if isinstance(http_door, HttpListener):
             await http_door.finish()
         for task in self._tasks:
             task.cancel()
@@ -259,7 +265,7 @@ class Gateway:
 
     # What connections tell
 
-    def opened(self, connection: Connection) -> None:
+    def on_open(self, connection: Connection) -> None:
         """Begin a session for a connection that was let in. StorageError if that cannot be recorded: then there is
         none.
         """
@@ -269,7 +275,7 @@ class Gateway:
         self.counters.accepted[connection.protocol] += 1
         self.counters.connections[connection.protocol] += 1
 
-    def closed(self, connection: Connection, closing: Closing) -> None:
+    def on_close(self, connection: Connection, closing: Closing) -> None:
         """End a session. Every step runs, whatever the log or the state refuse meanwhile."""
         self.connections.pop(connection.id, None)
         for check in self._login_checks.pop(connection.id, ()):
@@ -287,8 +293,8 @@ class Gateway:
         _log.log(logging.DEBUG if quiet else logging.INFO, "session closed", extra=about)
         clean_up(
             f"session {connection.id}",
-            partial(self.resuming.closed, connection, closing),
-            partial(self.broker.left, connection),
+            partial(self.resumption.closed, connection, closing),
+            partial(self.broker.on_close, connection),
             partial(self._record_close, connection, closing),
             self.flush_soon,
         )
@@ -312,28 +318,28 @@ class Gateway:
         note = {"code": error.code, "offset": error.offset, "text": error.text}
         return self.recorder.event(of, "fault" if recorded else "quarantine", note, "in", data)
 
-    def heard(self, peer: Connection, message: Message) -> None:
+    def on_message(self, peer: Connection, message: Message) -> None:
         """A session handed this up."""
         op = control_op(message)
         if op is Op.LOGIN and message.credentials is not None:
             self._login(peer, message)
             return
-        if message.kind is Kind.CONTROL and self.resuming.handle(peer, message):
+        if message.kind is Kind.CONTROL and self.resumption.handle(peer, message):
             return
         self.broker.handle(peer, message, self.now_s(), self.now_ms())
         self.flush_soon()
 
     def _tell_hop(self, asker: Peer, correlation: str, hop: str, who: str) -> None:
         fields = {"hop": hop, "at_ms": self.now_ms(), "node": who or self.log_settings.node}
-        asker.say(Message(kind=Kind.EVENT, name=TRACE, correlation=correlation, fields=fields))
+        asker.send(Message(kind=Kind.EVENT, name=TRACE, correlation=correlation, fields=fields))
 
-    def heard_bundle(self, peer: Connection, correlation: str, bundle: Bundle) -> None:
+    def on_publish_batch(self, peer: Connection, correlation: str, bundle: PublishBatch) -> None:
         """The same, of many publishes on one durable topic."""
-        self.broker.publish_bundle(peer, correlation, bundle, self.now_ms())
+        self.broker.publish_batch(peer, correlation, bundle, self.now_ms())
         self.flush_soon()
 
-    def drained(self, peer: Peer) -> None:
-        self.broker.drained(peer)
+    def on_drain(self, peer: Peer) -> None:
+        self.broker.on_drain(peer)
         self.flush_soon()
 
     def flush_soon(self) -> None:
@@ -410,14 +416,14 @@ class Gateway:
             refusal, text = REFUSALS[reason]
             codes = registry.get(peer.protocol).refusal_codes
             fault = FailureCode.BUSY if refusal is Refusal.BUSY else 0
-            peer.say(failed(message.correlation, text, codes.get(refusal, fault)))
+            peer.send(failed(message.correlation, text, codes.get(refusal, fault)))
             return
         self.counters.logins[peer.protocol, "accepted"] += 1
         if second != "allow":
             self._replace(peer, identity)
-        self.resuming.logged_in(peer)
-        peer.say(Message(kind=Kind.RESPONSE, correlation=message.correlation))
-        self.broker.joined(peer)
+        self.resumption.logged_in(peer)
+        peer.send(Message(kind=Kind.RESPONSE, correlation=message.correlation))
+        self.broker.on_login(peer)
         self.flush_soon()
 
     def _second_session(self, peer: Connection) -> SecondSession:
@@ -434,28 +440,28 @@ class Gateway:
         other = self._single.get((peer.protocol, identity))
         self._single[peer.protocol, identity] = peer
         if other is not None and other.id in self.connections:
-            self.broker.left(other)
-            other.end(Closing("replaced", "this client connected elsewhere"))
+            self.broker.on_close(other)
+            other.close(Closing("replaced", "this client connected elsewhere"))
 
     # Devices
 
-    def device_met(self, peer: DevicePeer) -> None:
+    def on_device_open(self, peer: DevicePeer) -> None:
         """Begin a device's session. StorageError if that cannot be recorded: then there is none."""
         self.recorder.event(peer, "open", {})
         self.broker.devices[peer.identity] = peer
         self.counters.connections["apostol"] += 1
         self.counters.accepted["apostol"] += 1
 
-    def device_gone(self, peer: DevicePeer, closing: Closing) -> None:
+    def on_device_close(self, peer: DevicePeer, closing: Closing) -> None:
         self.counters.connections["apostol"] -= 1
         self.counters.closed["apostol", closing.code] += 1
         self.counters.frames_out["apostol"] += peer.frames_out
         self.counters.bytes_in["apostol"] += peer.bytes_in
         self.counters.bytes_out["apostol"] += peer.bytes_out
         about = f"device {peer.identity}"
-        clean_up(about, partial(self.broker.left, peer), partial(self._record_close, peer, closing))
+        clean_up(about, partial(self.broker.on_close, peer), partial(self._record_close, peer, closing))
 
-    def heard_reports(self, messages: Sequence[tuple[DevicePeer, Message]]) -> Commit | None:
+    def on_device_reports(self, messages: Sequence[tuple[DevicePeer, Message]]) -> Commit | None:
         """What devices said that were not read one by one; mostly telemetry. Return when that is published."""
         broker = self.broker
         together = Topic(broker.devices_topic).is_durable
@@ -467,7 +473,7 @@ class Gateway:
         reports = [(peer.identity, message) for peer, message in compress(messages, telemetry)]
         return broker.publish_reports(reports, self.now_ms())
 
-    def heard_device(self, peer: DevicePeer, message: Message) -> Commit | None:
+    def on_device_message(self, peer: DevicePeer, message: Message) -> Commit | None:
         """Return when what it reports is published, if that has to be durable. StorageError if that is refused."""
         self.flush_soon()
         if message.kind is Kind.TELEMETRY:

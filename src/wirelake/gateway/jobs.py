@@ -54,7 +54,7 @@ class Jobs:
         connection = self._gateway.connections.get(peer.id)
         share = self._gateway.share_of(peer)
         if not self._has_room(share):
-            peer.say(failed(message.correlation, "too many long requests are under way; try again", FailureCode.BUSY))
+            peer.send(failed(message.correlation, "too many long requests are under way; try again", FailureCode.BUSY))
             return
         on_end = _nothing if connection is None else connection.end_job
         entry = _Entry(_guarded(peer, message, job), share, peer.id, on_end)
@@ -79,11 +79,11 @@ class Jobs:
         finally:
             self._end(entry)
 
-    def left(self, peer: Peer) -> None:
+    def on_close(self, peer: Peer) -> None:
         for entry in list(self._of_peer.get(peer.id, ())):
             self._end(entry)
 
-    def drained(self, peer: Peer) -> None:
+    def on_drain(self, peer: Peer) -> None:
         """A job says its answer in one piece."""
 
     def _is_short(self, entry: _Entry) -> bool:
@@ -151,9 +151,9 @@ def _guarded(peer: Peer, message: Message, job: Job) -> Generator[Commit | None,
     try:
         yield from job
     except (InputError, EncodeError, TranslationError, StateError) as error:
-        peer.say(failed(message.correlation, str(error), FailureCode.BAD_REQUEST))
+        peer.send(failed(message.correlation, str(error), FailureCode.BAD_REQUEST))
     except StorageError as error:
-        peer.say(failed(message.correlation, str(error), FailureCode.STORAGE))
+        peer.send(failed(message.correlation, str(error), FailureCode.STORAGE))
 
 
 def _resolving(job: Generator[None, None, T], done: "asyncio.Future[T]") -> Generator[None, None, None]:

@@ -3,7 +3,7 @@
 | event | direction | bytes | note |
 | --- | --- | --- | --- |
 | open, close | | | the reason of a close |
-| frame | in, out | as on the wire (magline: opened, sids zero; HTTP: JSON, no secrets) | HTTP: method, path, status |
+| frame | in, out | as on the wire, opened if sealed, secrets blanked; HTTP: JSON | HTTP: method, path, status |
 | quarantine | in | what could not even be cut into a frame | code, offset, text |
 | fault | in | the frame before it, which could not be read | code, offset, text |
 | refuse | in | | who was not let in, and why |

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
-from wirelake.errors import ProtocolError, StorageError, UnknownProtocolError
+from wirelake.errors import ProtocolError, StorageError, TranslationError, UnknownProtocolError
 from wirelake.message import Kind, Message, Operation, Topic
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
@@ -92,6 +92,9 @@ def decode_each(protocol: Protocol, frames: Any, from_server: Any) -> DecodedFra
             row = row_of(to_message(decode(frame or b"", sender), sender))
         except ProtocolError as error:
             refused.append(RefusedFrame(index, error.code, error.text, error.offset))
+            continue
+        except TranslationError as error:  # a good frame that its protocol has no message for
+            refused.append(RefusedFrame(index, "no_message", str(error), 0))
             continue
         rows.append(row)
         good.append(index)

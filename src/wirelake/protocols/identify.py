@@ -43,10 +43,10 @@ def _read(data: bytes, protocol: Protocol, carrier: Carrier, sender: Sender) -> 
     for frame in map(splitter.bare, frames):
         try:
             protocol.decode(frame, sender)
+            clues.extend(protocol.clues(frame, sender))
         except ProtocolError as error:
             failure, whole = error, False
             break
-        clues.extend(protocol.clues(frame, sender))
         read += 1
     if failure is not None:
         clues.append(Clue(UNREADABLE_BITS, f"but: {failure.text}"))

@@ -27,7 +27,7 @@ class Inspection(Struct):
 
 
 def inspect(data: bytes, protocol: Protocol, sender: Sender, carrier: Carrier | None = None) -> Inspection:
-    carrier = carrier or protocol.transports[0].carrier
+    carrier = carrier or next((transport.carrier for transport in protocol.transports), Carrier.TCP)
     splitter = protocol.splitter(sender, carrier)
     frames = splitter.receive(data)
     splitter.finish()
@@ -36,7 +36,7 @@ def inspect(data: bytes, protocol: Protocol, sender: Sender, carrier: Carrier | 
     for frame in frames:
         bare = splitter.bare(frame)
         prefix = len(frame) - len(bare)
-        tree = protocol.dissect(bare, sender)
+        tree = _dissected(protocol, bare, sender)
         _move(tree.root, start + prefix)
         if prefix:
             tree.root.children.insert(0, Field("size", start, prefix, len(bare), "of the message that follows"))
@@ -48,6 +48,14 @@ def inspect(data: bytes, protocol: Protocol, sender: Sender, carrier: Carrier | 
     faults = [fault for tree in trees for fault in _faults(tree)]
     failure = faults[0] if faults else splitter.failure
     return Inspection(protocol.name, sender, carrier, trees, failure, splitter.rest)
+
+
+def _dissected(protocol: Protocol, frame: bytes, sender: Sender) -> Tree:
+    try:
+        return protocol.dissect(frame, sender)
+    except ProtocolError as error:  # an added protocol's own fault: the bytes are shown as they are
+        raw = Field("bytes", 0, len(frame), frame)
+        return Tree(Field(f"{protocol.name} frame", 0, len(frame), children=[raw]), error)
 
 
 def _faults(tree: Tree) -> list[ProtocolError]:

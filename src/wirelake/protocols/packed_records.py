@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from wirelake.errors import EncodeError, LimitError, ProtocolError
-from wirelake.limits import (
+from wirelake.protocols.sisnet.limits import (
     SISNET_LINE_VALUES_MAX,
     SISNET_RECORD_BYTES_MAX,
     SISNET_TABLE_VALUES_MAX,

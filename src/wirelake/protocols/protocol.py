@@ -18,7 +18,7 @@ from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.session import Session
 from wirelake.protocols.settings import ProtocolSettings
 from wirelake.protocols.splitter import Splitter
-from wirelake.protocols.table import Table
+from wirelake.protocols.state_machine import StateMachine
 from wirelake.protocols.translation import Loss
 from wirelake.protocols.tree import Tree
 from wirelake.protocols.upstream import UpstreamSettings
@@ -70,6 +70,14 @@ class Refusal(StrEnum):
     CONNECTED = "connected"  # this identity has a session, and the protocol allows one
 
 
+class DeviceCodes(Struct, frozen=True):
+    """The numbers of a protocol that devices speak, with names for people."""
+
+    types: Mapping[int, str]  # of devices
+    commands: Mapping[int, str]  # as a device reports them
+    request_bit: int = 0  # added to a command's number in a request to the device
+
+
 class Protocol(Struct, frozen=True):
     """`decoder_version` goes into every decoded row; raise it when `decode` or `to_message` give another result.
 
@@ -93,7 +101,7 @@ class Protocol(Struct, frozen=True):
     settings: type[ProtocolSettings] = ProtocolSettings
     server_session: Callable[[SessionContext], Session] | None = None
     client_session: type[Session] | None = None
-    state_machines: Mapping[Sender, Table] = MappingProxyType({})  # of the sessions, drawn into the docs
+    state_machines: Mapping[Sender, StateMachine] = MappingProxyType({})  # of the sessions, drawn into the docs
     server_splitter: Callable[[Any, Carrier], Splitter] | None = None  # limits from the settings; else `splitter`
     refusal_codes: Mapping[Refusal, int] = MappingProxyType({})  # in the protocol's own numbers; else 0
     second_session: Callable[[Any], SecondSession] = lambda _settings: "allow"  # of an identity that has one
@@ -104,6 +112,8 @@ class Protocol(Struct, frozen=True):
     data_sets: Callable[[Any], tuple[str, ...]] = lambda _settings: ()  # services that keep records, made by settings
     streams_answers: bool = False  # pushes go out under the name of the request; else as notifications of a topic
     frames_name_devices: bool = False  # each frame says which device it is from: sessions are the devices'
+    device_codes: DeviceCodes | None = None  # of a protocol that devices speak
+    example: bytes = b""  # a frame from a client, for the documentation of the HTTP API
 
     @property
     def listeners(self) -> dict[str, tuple[Carrier, ...]]:

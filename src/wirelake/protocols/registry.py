@@ -12,25 +12,23 @@ everything else goes on without it.
 import difflib
 import logging
 import pkgutil
-from collections.abc import Callable, Iterable
-from functools import cache, wraps
+import re
+from functools import cache
 from importlib import import_module, metadata
-from typing import Any, Final, ParamSpec, TypeVar
-
-from msgspec.structs import replace
+from typing import Any, Final
 
 from wirelake import protocols
-from wirelake.errors import InputError, ProtocolError, UnknownProtocolError, WirelakeError
-from wirelake.protocols.frame import Sender
-from wirelake.protocols.protocol import Clue, Protocol
-from wirelake.protocols.splitter import CODEC_FAULT
+from wirelake.errors import InputError, UnknownProtocolError
+from wirelake.message import INTERNAL_HEADERS
+from wirelake.protocols.guards import guard
+from wirelake.protocols.protocol import Protocol
+from wirelake.protocols.settings import SECTIONS, ProtocolSettings
 
 ENTRY_POINT_GROUP: Final = "wirelake.protocols"
 BUILT_IN: Final = tuple(found.name for found in pkgutil.iter_modules(protocols.__path__) if found.ispkg)
 
 _log = logging.getLogger(__name__)
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
+_NAME: Final = re.compile("[a-z][a-z0-9_]*")
 
 
 def get(name: str) -> Protocol:
@@ -64,7 +62,7 @@ def all_protocols() -> tuple[Protocol, ...]:
 
 def refresh() -> None:
     """Look again at what is installed."""
-    for cached in (failures, streams_answers, _earlier_names, _entry_points, _added):
+    for cached in (failures, streams_answers, _private_prefixes, _earlier_names, _entry_points, _added):
         cached.cache_clear()
 
 
@@ -72,9 +70,13 @@ def refresh() -> None:
 def failures() -> dict[str, str]:
     """Return why added protocols cannot be loaded, by name; where that is a built-in one's, by the entry point."""
     broken: dict[str, str] = {}
-    for name, point in _entry_points().items():
+    keys: dict[str, str] = {}  # under [listen] → the added protocol that has it
+    for name, point in sorted(_entry_points().items()):
         try:
-            _added(name)
+            for key in _added(name).listeners:
+                if key in keys:
+                    raise InputError(f"entry point {point.value}: listen.{key} is {keys[key]}'s")
+                keys[key] = name
         except InputError as error:
             broken[point.value if name in BUILT_IN else name] = str(error)
             _log.warning("protocol %s is left out: %s", name, error)
@@ -87,11 +89,14 @@ def streams_answers(name: str) -> bool:
     return name in names() and get(name).streams_answers
 
 
-def names_in_data(name: str) -> tuple[str, ...]:
-    """Return the names under which logs and tables may have this protocol's frames: its own, and earlier ones."""
-    if name not in names():
-        return (name,)
-    return (name, *get(name).aliases)
+def is_private_header(name: str) -> bool:
+    """Return whether a header is named `<protocol>.<name>`, for peers of that protocol alone, or is the gateway's."""
+    return name.startswith(_private_prefixes())
+
+
+@cache
+def _private_prefixes() -> tuple[str, ...]:
+    return (*(f"{name}." for name in names()), *INTERNAL_HEADERS)
 
 
 @cache
@@ -123,31 +128,24 @@ def _added(name: str) -> Protocol:
         raise InputError(f"entry point {point.value} is a {type(found).__name__}, not a Protocol")
     if found.name != name:
         raise InputError(f"entry point {point.value} is registered as '{name}' but is called '{found.name}'")
-
-    def clues(frame: bytes, sender: Sender) -> Iterable[Clue]:
-        return list(found.clues(frame, sender))  # a generator would raise outside of the guard
-
-    return replace(
-        found,
-        decode=_guarded(found, found.decode),
-        dissect=_guarded(found, found.dissect),
-        clues=_guarded(found, clues),
-        to_message=_guarded(found, found.to_message),
-    )
+    _check(point.value, found)
+    return guard(found)
 
 
-def _guarded(protocol: Protocol, call: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Turn whatever an added codec raises into a ProtocolError: the frame is quarantined, and nothing else ends."""
-
-    @wraps(call)
-    def guarded(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-        try:
-            return call(*args, **kwargs)
-        except WirelakeError:
-            raise
-        except Exception as error:
-            what = getattr(call, "__name__", "codec")
-            text = f"{protocol.name}: {what} raised {type(error).__name__}: {error}"
-            raise ProtocolError(CODEC_FAULT, text, 0) from error
-
-    return guarded
+def _check(place: str, protocol: Protocol) -> None:
+    """Raise InputError for what would be in the way of the others: its name, its keys in the settings, its settings."""
+    taken = {key: name for name in BUILT_IN for key in _built_in(name).listeners} | {"http": "the HTTP API"}
+    if protocol.name in SECTIONS or not _NAME.fullmatch(protocol.name):
+        raise InputError(f"entry point {place}: '{protocol.name}' cannot be the name of a section of wirelake.toml")
+    for transport in protocol.transports:
+        if transport.setting in taken or not _NAME.fullmatch(transport.setting):
+            owner = taken.get(transport.setting, "no name of a setting")
+            raise InputError(f"entry point {place}: listen.{transport.setting} is {owner}")
+    if not (isinstance(protocol.settings, type) and issubclass(protocol.settings, ProtocolSettings)):
+        raise InputError(f"entry point {place}: its settings are no ProtocolSettings")
+    try:
+        settings = protocol.settings()
+        for call in (protocol.second_session, protocol.upstreams, protocol.upstream_keep_s, protocol.data_sets):
+            call(settings)
+    except Exception as error:
+        raise InputError(f"entry point {place}: its settings raise {type(error).__name__}: {error}") from error

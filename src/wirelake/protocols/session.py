@@ -13,9 +13,9 @@ from msgspec import Struct, field
 
 from wirelake.errors import ProtocolError, StateError
 from wirelake.message import Kind, Message, control_op
-from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.frame import Frame, Sender
-from wirelake.protocols.table import Row, Table
+from wirelake.protocols.publish_batch import PublishBatch
+from wirelake.protocols.state_machine import StateMachine, Transition
 
 SILENCE = "silence"
 LOGIN = "login"
@@ -56,15 +56,15 @@ class Session:
     A method that may lead to one of several states sets `self.state`; with one state in the row it is set for it.
     """
 
-    __slots__ = ("deadlines", "heard_s", "idle_s", "state")
-    table: ClassVar[Table]
-    acknowledges: ClassVar[bool] = False  # whether the peer acks notifications; else the broker does it for the peer
-    fetches: ClassVar[bool] = False  # whether it asks for what it missed; else that is sent when it subscribes
-    keeps_wire: ClassVar[bool] = True  # whether the log has frames as on the wire; else as `kept` gives them
+    __slots__ = ("deadlines", "idle_s", "last_received_s", "state")
+    state_machine: ClassVar[StateMachine]
+    sends_acks: ClassVar[bool] = False  # whether the peer acks notifications; else the broker does it for the peer
+    pulls_backlog: ClassVar[bool] = False  # whether it asks for what it missed; else that is sent when it subscribes
+    logs_wire_bytes: ClassVar[bool] = True  # whether the log has frames as on the wire; else as `kept` gives them
 
     def __init__(self, now_s: float, idle_s: float | None = None) -> None:
-        self.state: Enum = self.table.start
-        self.heard_s = now_s  # when the peer was last heard
+        self.state: Enum = self.state_machine.start
+        self.last_received_s = now_s  # when the peer was last heard
         self.idle_s = idle_s  # after this long without a frame, `clock silence`
         self.deadlines: dict[str, float] = {}  # clock event → when it is due
         if idle_s is not None:
@@ -72,8 +72,8 @@ class Session:
 
     def receive(self, frame: Frame, now_s: float) -> Step:
         """The peer sent this."""
-        self.heard_s = now_s
-        row = self.table.find_frame(self.state, frame.name)
+        self.last_received_s = now_s
+        row = self.state_machine.find_frame(self.state, frame.name)
         if row is None:
             raise StateError(f"{type(self).__name__} is {self.state.name} and reads no more frames")
         return self._run(row, frame, now_s)
@@ -81,7 +81,7 @@ class Session:
     def send(self, message: Message, now_s: float) -> Step:
         """Our own side wants the peer to have this: an answer, a notification, a request."""
         event = self._event(message)
-        row = self.table.find(self.state, event)
+        row = self.state_machine.find(self.state, event)
         if row is None:
             raise StateError(f"{type(self).__name__} is {self.state.name}, where '{event}' has no place")
         return self._run(row, message, now_s)
@@ -90,9 +90,9 @@ class Session:
         """What the peer sent cannot be read: tell it in its own words, and close."""
         return self._signal("app fail", error, now_s)
 
-    def goodbye(self, closing: Closing, now_s: float) -> Step:
+    def close(self, closing: Closing, now_s: float) -> Step:
         """We end the connection: tell the peer why, and close."""
-        return self._signal("app goodbye", closing, now_s)
+        return self._signal("app close", closing, now_s)
 
     def tick(self, now_s: float) -> Step:
         """Time passed. Runs every deadline that is due."""
@@ -101,21 +101,21 @@ class Session:
             if due_s > now_s or self.deadlines.get(event) != due_s:
                 continue
             del self.deadlines[event]
-            if event == SILENCE and self.idle_s is not None and self.heard_s + self.idle_s > now_s:
-                self.deadlines[SILENCE] = self.heard_s + self.idle_s
+            if event == SILENCE and self.idle_s is not None and self.last_received_s + self.idle_s > now_s:
+                self.deadlines[SILENCE] = self.last_received_s + self.idle_s
                 continue
-            row = self.table.find(self.state, f"clock {event}")
+            row = self.state_machine.find(self.state, f"clock {event}")
             if row is not None:
                 self._apply(row, event, now_s, step)
         return step
 
     @property
-    def paused(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether the peer should not be read for a moment: too many of its requests are open."""
         return False
 
     @property
-    def leaving(self) -> bool:
+    def is_leaving(self) -> bool:
         """Whether nothing more is read, and the session closes by itself once the last answers are out."""
         return False
 
@@ -125,12 +125,12 @@ class Session:
         return None
 
     @property
-    def deciding(self) -> bool:
+    def is_deciding_login(self) -> bool:
         """Whether a login is being decided: frames that come meanwhile are held."""
         return False
 
     @property
-    def audience(self) -> Hashable | None:
+    def encoding_key(self) -> Hashable | None:
         """Sessions of one audience are told of a notification in the same bytes. None: only this one can read it."""
         return None
 
@@ -148,27 +148,27 @@ class Session:
         """Return whether the peer that asked to resume a session knows its secret."""
         raise StateError(f"{type(self).__name__} resumes nothing")
 
-    def encoded(self, message: Message) -> bytes:
+    def encode_notification(self, message: Message) -> bytes:
         """A notification as its audience is told of it; changes nothing in the session."""
         raise StateError(f"{type(self).__name__} has no audience")
 
-    def skim(self, frames: list[bytes], start: int) -> Bundle | None:
+    def skim(self, frames: list[bytes], start: int) -> PublishBatch | None:
         """The run of frames from `start` on that can be passed on without being read one by one, if there is one."""
         return None
 
-    def skimmed(self, bundle: Bundle, reached: int) -> bytes:
+    def skimmed(self, bundle: PublishBatch, reached: int) -> bytes:
         """The answer to each frame of the bundle, which reached so many subscribers."""
         raise StateError(f"{type(self).__name__} skims nothing")
 
-    def ask(self, bundle: Bundle) -> str:
+    def ask(self, bundle: PublishBatch) -> str:
         """All frames of the bundle together are a question for those above: its correlation. One answer is for each."""
         raise StateError(f"{type(self).__name__} skims nothing")
 
-    def kept(self, raw: bytes, sender: Sender) -> bytes:
+    def logged_frame(self, raw: bytes, sender: Sender) -> bytes:
         """A frame as the log keeps it; called after the step that it was part of."""
         return raw
 
-    def kept_unread(self, raw: bytes) -> bytes:
+    def redact_unreadable(self, raw: bytes) -> bytes:
         """Return bytes that are no good frame, or not a whole one, as the quarantine keeps them: of the same length."""
         return raw
 
@@ -185,17 +185,17 @@ class Session:
         return f"app {message.kind}"
 
     def _signal(self, event: str, argument: Any, now_s: float) -> Step:
-        row = self.table.find(self.state, event)
+        row = self.state_machine.find(self.state, event)
         return Step() if row is None else self._run(row, argument, now_s)
 
-    def _run(self, row: Row, argument: Any, now_s: float) -> Step:
+    def _run(self, row: Transition, argument: Any, now_s: float) -> Step:
         step = Step()
         self._apply(row, argument, now_s, step)
         return step
 
-    def _apply(self, row: Row, argument: Any, now_s: float, step: Step) -> None:
-        if len(row.then) == 1:
-            self.state = row.then[0]
-        getattr(self, row.do)(argument, now_s, step)
-        if self.state not in row.then:
-            raise AssertionError(f"row {row.state.name}/{row.on} may not lead to {self.state.name}")
+    def _apply(self, row: Transition, argument: Any, now_s: float, step: Step) -> None:
+        if len(row.next_states) == 1:
+            self.state = row.next_states[0]
+        getattr(self, row.action)(argument, now_s, step)
+        if self.state not in row.next_states:
+            raise AssertionError(f"row {row.state.name}/{row.event} may not lead to {self.state.name}")

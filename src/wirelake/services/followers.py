@@ -10,7 +10,7 @@ from wirelake.broker.broker import Broker
 from wirelake.broker.peer import Peer
 from wirelake.broker.services import failed
 from wirelake.errors import FullError, InputError
-from wirelake.limits import BROKER_MISSED_NAMES_MAX, SISNET_SUBSCRIPTIONS_MAX
+from wirelake.limits import BROKER_MISSED_NAMES_MAX, RECORDS_SUBSCRIPTIONS_MAX
 from wirelake.message import FailureCode, Kind, Message, Topic
 from wirelake.protocols.session import Closing
 from wirelake.services.selection import Format, Selection
@@ -52,8 +52,8 @@ class Followers:
 
     def add(self, follower: Follower) -> None:
         own = self._by_peer.get(follower.peer.id, {})
-        if len(own) >= SISNET_SUBSCRIPTIONS_MAX:
-            raise FullError(f"a session has at most {SISNET_SUBSCRIPTIONS_MAX} subscriptions")
+        if len(own) >= RECORDS_SUBSCRIPTIONS_MAX:
+            raise FullError(f"a session has at most {RECORDS_SUBSCRIPTIONS_MAX} subscriptions")
         if follower.correlation in own:
             self._forget(own[follower.correlation])
         if follower.of_all:
@@ -83,19 +83,19 @@ class Followers:
                 chosen = rows(follower.selection)
             except InputError as error:  # it asked for a field that the table turned out not to have
                 self._forget(follower)
-                follower.peer.say(failed(follower.correlation, str(error), FailureCode.GONE))
+                follower.peer.send(failed(follower.correlation, str(error), FailureCode.GONE))
                 continue
-            if follower.peer.congested:
+            if follower.peer.is_congested:
                 self._spare(follower, name, chosen)
             else:
                 self._tell(follower, name, chosen)
 
-    def left(self, peer: Peer) -> None:
+    def on_close(self, peer: Peer) -> None:
         for follower in list(self._by_peer.get(peer.id, {}).values()):
             self._forget(follower)
         self._missed.pop(peer.id, None)
 
-    def drained(self, peer: Peer) -> None:
+    def on_drain(self, peer: Peer) -> None:
         for (follower, name), rows in self._missed.pop(peer.id, {}).items():
             self._tell(follower, name, rows)
 
@@ -105,15 +105,15 @@ class Followers:
             push = replace(push, payload=b"".join(rows))
         else:
             push = replace(push, fields={"msg": rows} if follower.selection.names.single else {name: rows})
-        self._broker.telling.say(follower.peer, push)
+        self._broker.notifier.send(follower.peer, push)
 
     def _spare(self, follower: Follower, name: str, rows: list[Any]) -> None:
         """As with live names, by the same setting."""
         peer, live = follower.peer, self._broker.live
         if not live.conflate:
             live.cut += 1
-            self.left(peer)
-            peer.end(Closing("slow_consumer", "reads more slowly than its subscriptions bring"))
+            self.on_close(peer)
+            peer.close(Closing("slow_consumer", "reads more slowly than its subscriptions bring"))
             return
         missed = self._missed.setdefault(peer.id, {})
         if missed.pop((follower, name), None) is not None:

@@ -10,7 +10,7 @@ from wirelake.broker.peer import Peer
 Later = Callable[[Peer, float, Callable[[], object]], None]  # after so many seconds, call this in the peer's turn
 
 
-class Packets(Struct, eq=False):
+class PacketQueue(Struct, eq=False):
     """`send` reads and says the next packet, given how many follow it."""
 
     peer: Peer
@@ -24,10 +24,10 @@ class Sending:
     def __init__(self, later: Later, pause_s: Callable[[Peer], float]) -> None:
         self._later = later
         self._pause_s = pause_s  # before the next packet, while the disk or the peer is behind
-        self._open: dict[str, deque[Packets]] = {}  # peer id → in the order asked
+        self._open: dict[str, deque[PacketQueue]] = {}  # peer id → in the order asked
         self._scheduled: set[str] = set()
 
-    def start(self, packets: Packets) -> None:
+    def start(self, packets: PacketQueue) -> None:
         waiting = self._open.get(packets.peer.id)
         if waiting is not None:
             waiting.append(packets)
@@ -35,10 +35,10 @@ class Sending:
         self._open[packets.peer.id] = deque([packets])
         self._next(packets.peer)
 
-    def left(self, peer: Peer) -> None:
+    def on_close(self, peer: Peer) -> None:
         self._open.pop(peer.id, None)
 
-    def drained(self, peer: Peer) -> None:
+    def on_drain(self, peer: Peer) -> None:
         self._soon(peer, 0.0)
 
     def _soon(self, peer: Peer, pause_s: float) -> None:
@@ -49,7 +49,7 @@ class Sending:
     def _next(self, peer: Peer) -> None:
         self._scheduled.discard(peer.id)
         waiting = self._open.get(peer.id)
-        if not waiting or peer.congested:  # then `drained` takes it up again
+        if not waiting or peer.is_congested:  # then `drained` takes it up again
             return
         pause_s = self._pause_s(peer)
         if not pause_s:

@@ -32,7 +32,7 @@ from wirelake.message import LAYOUT, PACKED, ROWS, FailureCode, Kind, Message, O
 from wirelake.protocols import registry
 from wirelake.protocols.jsontext import write_json
 from wirelake.services.followers import Follower, Followers, Series
-from wirelake.services.packets import Packets, Sending
+from wirelake.services.packets import PacketQueue, Sending
 from wirelake.services.selection import Format, Names, Selection, read_names, read_sdbs, read_selection
 from wirelake.services.tables import LooseTable, PackedTable, read_layout, table_of
 from wirelake.state.records import ALL, SeriesRecord, SeriesStore, position_before
@@ -58,7 +58,7 @@ class RecordService:
         self._sending = sending
         self._flush = flush  # what is published here goes out at the end of the turn
         self.followers = Followers(broker)
-        broker.watchers += [self.followers, sending]
+        broker.observers += [self.followers, sending]
         self._served: set[str] = set()
         self._tables: dict[tuple[str, str], PackedTable | LooseTable] = {}
         self._written = Commit.resolved()  # the last write: when it is decided, so are those before it
@@ -88,7 +88,7 @@ class RecordService:
             raise StateError("a request without a service")
         operation = self._operations.get(target.op)
         if operation is None:
-            peer.say(failed(message.correlation, not_found(target), FailureCode.NOT_FOUND))
+            peer.send(failed(message.correlation, not_found(target), FailureCode.NOT_FOUND))
             return
         operation(peer, message, target.service)
 
@@ -196,11 +196,11 @@ class RecordService:
         def send(following: int) -> None:
             nonlocal place
             rows, place = self._records.page(dataset, names.keys, names.sdbs, after=place, until=until, count=a_packet)
-            peer.say(replace(_told(message, selection, table, rows), more=following))
+            peer.send(replace(_told(message, selection, table, rows), more=following))
 
         packets = -(-count // a_packet)
         self._sending.start(
-            Packets(peer, packets, lambda following: _or_refuse(peer, message, lambda: send(following)))
+            PacketQueue(peer, packets, lambda following: _or_refuse(peer, message, lambda: send(following)))
         )
 
     def _read(self, message: Message, dataset: str, selection: Selection) -> Slices[Message]:
@@ -329,7 +329,7 @@ class RecordService:
         self._broker.after(None, peer, answered(message))
 
     def _push_later(self, series: Series, table: PackedTable | LooseTable, records: list[SeriesRecord]) -> None:
-        if not self.followers.of(series) and not self._broker.live.heard(_live_name(series)):
+        if not self.followers.of(series) and not self._broker.live.has_subscribers(_live_name(series)):
             return
         pushes = self._pushes.get(self._written)
         if pushes is None:
@@ -355,7 +355,7 @@ class RecordService:
 
         self.followers.push(pushed.series, followers, chosen)
         name = _live_name(pushed.series)
-        if self._broker.live.heard(name):
+        if self._broker.live.has_subscribers(name):
             notification = Message(kind=Kind.NOTIFICATION, target=Topic(name), payload=write_json(rows))
             self._broker.live.publish(name, notification)
 
@@ -364,7 +364,7 @@ def _teach(peer: Peer, sdb: str, table: PackedTable) -> None:
     """Tell a peer that takes packed records how they are packed, before the first of them; its session does it once."""
     if registry.streams_answers(peer.protocol):
         fields = [list(astuple(field)) for field in table.layout]
-        peer.say(Message(kind=Kind.CONTROL, name=LAYOUT, fields={sdb: {"fields": fields}}))
+        peer.send(Message(kind=Kind.CONTROL, name=LAYOUT, fields={sdb: {"fields": fields}}))
 
 
 def _told(message: Message, selection: Selection, table: PackedTable | LooseTable, kept: list[bytes]) -> Message:
@@ -388,9 +388,9 @@ def _or_refuse(peer: Peer, message: Message, answer: Callable[[], None]) -> None
     try:
         answer()
     except (InputError, EncodeError, TranslationError, StateError) as error:
-        peer.say(failed(message.correlation, str(error), FailureCode.BAD_REQUEST))
+        peer.send(failed(message.correlation, str(error), FailureCode.BAD_REQUEST))
     except StorageError as error:
-        peer.say(failed(message.correlation, str(error), FailureCode.STORAGE))
+        peer.send(failed(message.correlation, str(error), FailureCode.STORAGE))
 
 
 def _live_name(series: Series) -> str:

@@ -10,7 +10,7 @@ from itertools import repeat
 from typing import Any, Final, Protocol
 
 from wirelake.errors import InputError, ProtocolError
-from wirelake.limits import SISNET_TABLE_VALUES_MAX
+from wirelake.limits import RECORDS_FIELDS_MAX
 from wirelake.protocols.jsontext import read_json, write_json
 from wirelake.protocols.packed_records import RecordTable, read_tables
 from wirelake.state.records import Layout, LayoutField, SeriesRecord
@@ -21,7 +21,7 @@ LOOSE: Final = "J"  # the type of a field that holds any JSON value
 Row = Sequence[Any]
 
 
-class Table(Protocol):
+class StoredTable(Protocol):
     layout: Layout
     names: tuple[str, ...]
 
@@ -87,8 +87,8 @@ class LooseTable:
     def __init__(self, name: str, names: Iterable[str]) -> None:
         self._name = name
         self.names = tuple(names)
-        if len(self.names) > SISNET_TABLE_VALUES_MAX:
-            raise InputError(f"table '{name}' has more than {SISNET_TABLE_VALUES_MAX} fields")
+        if len(self.names) > RECORDS_FIELDS_MAX:
+            raise InputError(f"table '{name}' has more than {RECORDS_FIELDS_MAX} fields")
         self.layout: Layout = tuple(LayoutField(each, LOOSE, 0, 1) for each in self.names)
         self._time_place = self.names.index(TIME) if TIME in self.names else None
 

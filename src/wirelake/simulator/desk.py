@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from wirelake.clients.feed import Feed
+from wirelake.clients.feed import NotificationQueue
 from wirelake.clients.sisnet import SISDB, SisnetClient
 from wirelake.limits import CLIENT_INBOX_MAX
 from wirelake.simulator.answers import refused, told
-from wirelake.simulator.fleet import Place
+from wirelake.simulator.fleet import FleetMember
 from wirelake.simulator.habits import Act
 from wirelake.simulator.limits import SIMULATOR_SLOW_INBOX, SIMULATOR_SLOW_S
 from wirelake.simulator.member import Member
@@ -18,7 +18,7 @@ from wirelake.simulator.world import World
 
 
 class Desk(Member):
-    def __init__(self, world: World, place: Place) -> None:
+    def __init__(self, world: World, place: FleetMember) -> None:
         super().__init__(world, place)
         self._key = key(place.number)
         self._slow = place.slow and world.provider != place.protocol  # who does not read cannot be asked either
@@ -54,7 +54,7 @@ class Desk(Member):
     async def disconnect(self) -> None:
         await self._client.close()
 
-    async def _follow(self, feed: Feed) -> None:
+    async def _follow(self, feed: NotificationQueue) -> None:
         async for records in feed:
             self.counts("record").received += _rows(records)
             if self._slow:

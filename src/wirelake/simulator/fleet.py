@@ -23,7 +23,7 @@ NAMES: Final = {
 }
 
 
-class Place(Struct, frozen=True):
+class FleetMember(Struct, frozen=True):
     """One member of the fleet."""
 
     protocol: str
@@ -59,10 +59,10 @@ def sizes(devices: int, protocols: Sequence[str]) -> dict[str, int]:
 
 def fleet(
     devices: int, protocols: Sequence[str], seed: int, slow_readers: float = 0.0, name: str = FLEET
-) -> list[Place]:
+) -> list[FleetMember]:
     random = Random(f"fleet {seed}")  # noqa: S311 (repeatable, not secret)
     return [
-        Place(
+        FleetMember(
             protocol=protocol,
             number=number,
             name=f"{name}-{NAMES[protocol]}-{number:04}",

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from wirelake.simulator.fleet import Place
+from wirelake.simulator.fleet import FleetMember
 
 # protocol → what its members do, and how often in proportion.
 HABITS: Final = {
@@ -31,7 +31,7 @@ class Act(Struct, frozen=True):
         return Random(self.seed)  # noqa: S311 (repeatable, not secret)
 
 
-def acts(places: Sequence[Place], rate: float, seconds: float, seed: int) -> Iterator[Act]:
+def acts(places: Sequence[FleetMember], rate: float, seconds: float, seed: int) -> Iterator[Act]:
     """`rate` a second, all members together, evenly spaced."""
     random = Random(f"acts {seed}")  # noqa: S311 (repeatable, not secret)
     kinds = {protocol: (list(habit), list(habit.values())) for protocol, habit in HABITS.items()}

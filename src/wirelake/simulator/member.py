@@ -5,10 +5,10 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from wirelake.errors import WirelakeError
-from wirelake.simulator.fleet import Place
+from wirelake.simulator.fleet import FleetMember
 from wirelake.simulator.habits import Act
 from wirelake.simulator.limits import SIMULATOR_WAITING_ACTS_MAX
-from wirelake.simulator.report import Counts
+from wirelake.simulator.report import SimulationCounts
 from wirelake.simulator.world import World
 
 _log = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 class Member:
     """A protocol's own says how it connects, and has a method for each kind of act."""
 
-    def __init__(self, world: World, place: Place) -> None:
+    def __init__(self, world: World, place: FleetMember) -> None:
         self.world = world
         self.place = place
         self._acts: asyncio.Queue[Act] = asyncio.Queue(SIMULATOR_WAITING_ACTS_MAX)
@@ -76,7 +76,7 @@ class Member:
 
     # For the protocols' members
 
-    def counts(self, kind: str) -> Counts:
+    def counts(self, kind: str) -> SimulationCounts:
         return self.world.report.of(self.place.protocol, kind)
 
     def connected(self) -> None:

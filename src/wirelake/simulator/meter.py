@@ -10,7 +10,7 @@ from wirelake.errors import AnswerError
 from wirelake.protocols.apostol.commands import Reading
 from wirelake.protocols.apostol.opcodes import REQUEST_BIT, CommandType, ErrorCode
 from wirelake.protocols.apostol.session import SessionSettings
-from wirelake.simulator.fleet import Place
+from wirelake.simulator.fleet import FleetMember
 from wirelake.simulator.habits import Act
 from wirelake.simulator.limits import (
     SIMULATOR_COMMAND_MS,
@@ -31,7 +31,7 @@ VOLTAGE, ENERGY, FREQUENCY = 1, 2, 3
 
 
 class Meter(Member):
-    def __init__(self, world: World, place: Place) -> None:
+    def __init__(self, world: World, place: FleetMember) -> None:
         super().__init__(world, place)
         host, port = world.door("apostol")
         chances = world.faults

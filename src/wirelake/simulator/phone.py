@@ -9,7 +9,7 @@ from wirelake.clients.comet import CometClient
 from wirelake.clients.notification import Notification
 from wirelake.errors import WirelakeError
 from wirelake.limits import CLIENT_INBOX_MAX
-from wirelake.simulator.fleet import Place
+from wirelake.simulator.fleet import FleetMember
 from wirelake.simulator.habits import Act
 from wirelake.simulator.limits import SIMULATOR_AWAY_S, SIMULATOR_IDS_KEPT_MAX, SIMULATOR_SLOW_INBOX, SIMULATOR_SLOW_S
 from wirelake.simulator.member import Member
@@ -20,7 +20,7 @@ NOTIFICATION = "notification"
 
 
 class Phone(Member):
-    def __init__(self, world: World, place: Place) -> None:
+    def __init__(self, world: World, place: FleetMember) -> None:
         super().__init__(world, place)
         self._slow = place.slow
         self._client: CometClient | None = None

@@ -7,7 +7,7 @@ from typing import Final
 
 from wirelake.errors import AnswerError, InputError
 from wirelake.limits import HTTP_LIST_ROWS_MAX
-from wirelake.simulator.fleet import Place
+from wirelake.simulator.fleet import FleetMember
 from wirelake.simulator.limits import SIMULATOR_FREE_LOOK_S, SIMULATOR_FREE_S
 from wirelake.simulator.world import World
 
@@ -17,7 +17,7 @@ _TOKEN_BYTES: Final = 24
 Step = Callable[[], object]
 
 
-async def check_free(world: World, places: Sequence[Place]) -> None:
+async def check_free(world: World, places: Sequence[FleetMember]) -> None:
     """Refuses while another fleet has these names. One that has just ended gets a moment to be gone."""
     wanted = set(identities(places))
     for _ in range(round(SIMULATOR_FREE_S / SIMULATOR_FREE_LOOK_S)):
@@ -38,10 +38,10 @@ async def _connected(world: World) -> set[str]:
     return names
 
 
-async def provide(world: World, places: Sequence[Place], step: Step) -> None:
+async def provide(world: World, places: Sequence[FleetMember], step: Step) -> None:
     """`step` is called for each that is there."""
 
-    async def device(place: Place) -> None:
+    async def device(place: FleetMember) -> None:
         body = {"serial": place.name, "type": 0} | ({"key": place.key.hex()} if place.key else {})
         await _anew(world, "devices", place.name, body)
         step()
@@ -54,7 +54,7 @@ async def provide(world: World, places: Sequence[Place], step: Step) -> None:
     await asyncio.gather(*map(device, meters(places)), *map(identity, identities(places)))
 
 
-async def remove(world: World, places: Sequence[Place], step: Step) -> None:
+async def remove(world: World, places: Sequence[FleetMember], step: Step) -> None:
     async def one(kind: str, name: str) -> None:
         await _gone(world, kind, name)
         step()
@@ -63,11 +63,11 @@ async def remove(world: World, places: Sequence[Place], step: Step) -> None:
     await asyncio.gather(*devices, *(one("identities", name) for name in identities(places)))
 
 
-def meters(places: Sequence[Place]) -> list[Place]:
+def meters(places: Sequence[FleetMember]) -> list[FleetMember]:
     return [place for place in places if place.protocol == "apostol"]
 
 
-def identities(places: Sequence[Place]) -> list[str]:
+def identities(places: Sequence[FleetMember]) -> list[str]:
     return list(dict.fromkeys(place.identity for place in places if place.identity))
 
 

@@ -8,7 +8,7 @@ from wirelake.message import Credentials, Failure, Kind, Message, Op, Topic, con
 from wirelake.protocols.redis.client import ClientSession
 from wirelake.protocols.redis.protocol import PROTOCOL
 from wirelake.protocols.session import Session
-from wirelake.simulator.fleet import Place
+from wirelake.simulator.fleet import FleetMember
 from wirelake.simulator.habits import Act
 from wirelake.simulator.member import Member
 from wirelake.simulator.topics import QUOTES, any_topic, price
@@ -38,7 +38,7 @@ class RedisClient(StreamClient):
 
 
 class Publisher(Member):
-    def __init__(self, world: World, place: Place) -> None:
+    def __init__(self, world: World, place: FleetMember) -> None:
         super().__init__(world, place)
         self._client = RedisClient(*world.door("redis"), place.identity, world.tokens[place.identity], world.tls)
 

@@ -4,7 +4,7 @@ from random import Random
 from typing import Any, Final
 
 from wirelake.clients.serving import ServiceError, ServiceRequest
-from wirelake.simulator.report import Counts
+from wirelake.simulator.report import SimulationCounts
 from wirelake.simulator.topics import ADDER, USER_SERVICE
 
 SERVICES: Final = (ADDER, USER_SERVICE)
@@ -23,7 +23,7 @@ def question(random: Random) -> tuple[dict[str, Any], dict[str, Any] | None]:
 class Provider:
     """Of all it is asked, it refuses what is said to be refused: the askers expect that."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: SimulationCounts) -> None:
         self._counts = counts
 
     async def answer(self, request: ServiceRequest) -> Any:

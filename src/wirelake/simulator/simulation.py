@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from wirelake.errors import InputError
 from wirelake.simulator.desk import Desk
-from wirelake.simulator.fleet import FLEET, Place, fleet
+from wirelake.simulator.fleet import FLEET, FleetMember, fleet
 from wirelake.simulator.habits import acts
 from wirelake.simulator.limits import (
     SIMULATOR_DEVICES_MAX,
@@ -30,7 +30,7 @@ from wirelake.simulator.terminal import Terminal
 from wirelake.simulator.world import World
 
 # protocol → who speaks it, and the door that it needs
-MEMBERS: Final[dict[str, Callable[[World, Place], Member]]] = {
+MEMBERS: Final[dict[str, Callable[[World, FleetMember], Member]]] = {
     "apostol": Meter,
     "comet": Phone,
     "magline": Terminal,
@@ -59,7 +59,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     name: str = FLEET  # two fleets at one gateway have different ones
 
 
-class Progress(Protocol):
+class SimulationProgress(Protocol):
     """Who wants to know how far it is."""
 
     def phase(self, name: str, total: int) -> None: ...
@@ -67,7 +67,7 @@ class Progress(Protocol):
     def step(self) -> None: ...
 
 
-async def simulate(world: World, plan: Plan, progress: Progress) -> Report:
+async def simulate(world: World, plan: Plan, progress: SimulationProgress) -> Report:
     if plan.devices > SIMULATOR_DEVICES_MAX:
         raise InputError(f"at most {SIMULATOR_DEVICES_MAX} devices in one process")
     if not 0 < plan.rate <= SIMULATOR_RATE_MAX:
@@ -89,7 +89,9 @@ async def simulate(world: World, plan: Plan, progress: Progress) -> Report:
 
 
 @asynccontextmanager
-async def _provided(world: World, places: Sequence[Place], plan: Plan, progress: Progress) -> AsyncIterator[None]:
+async def _provided(
+    world: World, places: Sequence[FleetMember], plan: Plan, progress: SimulationProgress
+) -> AsyncIterator[None]:
     await check_free(world, places)
     many = len(meters(places)) + len(identities(places))
     progress.phase("making identities and devices", many)
@@ -102,7 +104,7 @@ async def _provided(world: World, places: Sequence[Place], plan: Plan, progress:
             await remove(world, places, progress.step)
 
 
-async def _run(world: World, places: Sequence[Place], plan: Plan, progress: Progress) -> None:
+async def _run(world: World, places: Sequence[FleetMember], plan: Plan, progress: SimulationProgress) -> None:
     members = [MEMBERS[place.protocol](world, place) for place in places]
     loop = asyncio.get_running_loop()
     try:
@@ -127,7 +129,7 @@ async def _run(world: World, places: Sequence[Place], plan: Plan, progress: Prog
         await _within(SIMULATOR_LEAVE_S, "a goodbye", _each(members, Member.leave, progress), world.report)
 
 
-async def _drain(members: Sequence[Member], progress: Progress) -> None:
+async def _drain(members: Sequence[Member], progress: SimulationProgress) -> None:
     for do in (Member.finish, Member.take_the_rest):
         await _each(members, do, progress, together=len(members))
 
@@ -135,7 +137,7 @@ async def _drain(members: Sequence[Member], progress: Progress) -> None:
 async def _each(
     members: Sequence[Member],
     do: Callable[[Member], Awaitable[None]],
-    progress: Progress,
+    progress: SimulationProgress,
     together: int = SIMULATOR_ENTERING_MAX,
 ) -> None:
     room = asyncio.Semaphore(max(together, 1))

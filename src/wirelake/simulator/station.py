@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from wirelake.clients.esnp import EsnpClient
 from wirelake.simulator.answers import refused, told
-from wirelake.simulator.fleet import Place
+from wirelake.simulator.fleet import FleetMember
 from wirelake.simulator.habits import Act
 from wirelake.simulator.member import Member
 from wirelake.simulator.serving import SERVICES, Provider, question
@@ -13,7 +13,7 @@ from wirelake.simulator.world import World
 
 
 class Station(Member):
-    def __init__(self, world: World, place: Place) -> None:
+    def __init__(self, world: World, place: FleetMember) -> None:
         super().__init__(world, place)
         self._client = EsnpClient(*world.door("esnp"), place.identity, world.tokens[place.identity], tls=world.tls)
 

@@ -8,7 +8,7 @@ from wirelake.backoff import Backoff
 from wirelake.clients.magline import MaglineClient
 from wirelake.errors import AnswerError
 from wirelake.simulator.answers import told
-from wirelake.simulator.fleet import Place
+from wirelake.simulator.fleet import FleetMember
 from wirelake.simulator.habits import Act
 from wirelake.simulator.limits import SIMULATOR_AWAY_S
 from wirelake.simulator.member import Member
@@ -19,7 +19,7 @@ _FIRST_PAUSE_S: Final = 0.05
 
 
 class Terminal(Member):
-    def __init__(self, world: World, place: Place) -> None:
+    def __init__(self, world: World, place: FleetMember) -> None:
         super().__init__(world, place)
         self._client = MaglineClient(
             *world.door("magline"),

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wirelake.errors import GoneError, ProtocolError, TranslationError, UnknownProtocolError
+from wirelake.errors import GoneError, InputError, ProtocolError, TranslationError
 from wirelake.limits import (
     TRACE_NEAR_RECORDS,
     TRACE_RECORDS_MAX,
@@ -177,7 +177,7 @@ def has_content(frame: LogRecord, content: bytes) -> bool:
             return _http_content(frame.frame) == content
         protocol = registry.get(frame.protocol)
         return bool(protocol.to_message(protocol.decode(frame.frame, Sender.CLIENT), Sender.CLIENT).payload == content)
-    except (ProtocolError, TranslationError, UnknownProtocolError):
+    except (ProtocolError, TranslationError, InputError):
         return False
 
 

@@ -14,7 +14,7 @@ class DeliveryState(Struct, frozen=True):
     state: Literal["acked", "pending", "expired"]
 
 
-class StoredNotification(Struct, frozen=True):
+class NotificationTrace(Struct, frozen=True):
     topic: str
     type: int
     publisher: str
@@ -24,7 +24,7 @@ class StoredNotification(Struct, frozen=True):
     deliveries: list[DeliveryState]
 
 
-def find_notification(topics: TopicStore, id: str, only: str = "") -> StoredNotification | None:  # noqa: A002 the field's name
+def find_notification(topics: TopicStore, id: str, only: str = "") -> NotificationTrace | None:  # noqa: A002 the field's name
     """Return a notification by its id. `only` restricts the deliveries to one identity."""
     found = topics.find(id)
     if found is None:
@@ -35,7 +35,7 @@ def find_notification(topics: TopicStore, id: str, only: str = "") -> StoredNoti
         acked = topics.is_acked(identity, found.topic, found.position)
         if acked is not None:
             deliveries.append(DeliveryState(identity, "acked" if acked else "pending"))
-    return StoredNotification(
+    return NotificationTrace(
         topic=found.topic,
         type=found.type,
         publisher=found.publisher,

@@ -18,7 +18,7 @@ from wirelake.protocols.jsontext import Encoding, as_text
 from wirelake.tracing import table_rows
 from wirelake.tracing.record import LogRecord, read_record
 from wirelake.tracing.search import Search
-from wirelake.tracing.stored_notification import DeliveryState, StoredNotification
+from wirelake.tracing.stored_notification import DeliveryState, NotificationTrace
 from wirelake.tracing.table_rows import Rows
 from wirelake.tracing.timeline import (
     TraceEvent,
@@ -58,7 +58,7 @@ class Trace(Struct, kw_only=True):
     caveats: list[str]
 
 
-def trace(folder: Path, text: str, stored: StoredNotification | None = None, only: str = "") -> Trace | None:
+def trace(folder: Path, text: str, stored: NotificationTrace | None = None, only: str = "") -> Trace | None:
     """Return what is known, or None. `folder` is the data folder; `only` restricts it to what one identity may see.
 
     This reads files and may take some seconds.
@@ -81,7 +81,7 @@ class _Tracer:
             self._search = None
             self._caveats.append(f"{error}")
 
-    def notification(self, wanted: NotificationId, stored: StoredNotification | None, only: str) -> Trace | None:
+    def notification(self, wanted: NotificationId, stored: NotificationTrace | None, only: str) -> Trace | None:
         rows = self._rows(table_rows.notification_rows, wanted.id)
         known = stored or _from_tables(rows)
         found: list[LogRecord] = []

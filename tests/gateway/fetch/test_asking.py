@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from wirelake.errors import InputError
-from wirelake.gateway.fetch.asking import read_asked
+from wirelake.gateway.fetch.request import read_asked
 from wirelake.gateway.fetch.urls import read_url
 from wirelake.message import Kind, Message, Operation
 

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from gateway.certificates import make_certificate
 from gateway.running import HOST, Running, running_gateway, until
 from gateway.web_terminal import IDENTITY, WebTerminal
-from wirelake.config import Fetch
+from wirelake.config import FetchSection
 from wirelake.errors import InputError
-from wirelake.gateway.reloading import reload
+from wirelake.gateway.reload import reload
 
 Serve = Callable[[bytes, bytes, asyncio.StreamWriter], Awaitable[None]]  # head, body, where to answer
 
@@ -106,35 +106,27 @@ async def fetch(terminal: WebTerminal, url: str, command: str = "", **ask: Any) 
         (b"HTTP/1.1 500 Oops\r\n\r\na\x1b[2J\x07", {"ans": -1, "msg": "HTTP 500: a?[2J?"}),
     ],
 )
-def test_answers_become_sisnets(tmp_path: Path, wire: bytes, expected: dict[str, Any]) -> None:
-    async def story() -> None:
-        async with site(saying(wire)) as (there, port):
-            url = f"http://{HOST}:{port}/v1/"
-            async with fetching(tmp_path, allow=[url]) as (_, terminal):
-                assert await fetch(terminal, url, "x", a=1) == expected
-                assert there.asked[0][0].startswith(
-                    b"GET /v1/x?a=1 HTTP/1.1\r\nHost: %s:%d\r\n" % (HOST.encode(), port)
-                )
-
-    asyncio.run(story())
+async def test_answers_become_sisnets(tmp_path: Path, wire: bytes, expected: dict[str, Any]) -> None:
+    async with site(saying(wire)) as (there, port):
+        url = f"http://{HOST}:{port}/v1/"
+        async with fetching(tmp_path, allow=[url]) as (_, terminal):
+            assert await fetch(terminal, url, "x", a=1) == expected
+            assert there.asked[0][0].startswith(b"GET /v1/x?a=1 HTTP/1.1\r\nHost: %s:%d\r\n" % (HOST.encode(), port))
 
 
-def test_form_h_posts_and_headers(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with site(saying(answer(b'{"ok":true}'))) as (there, port):
-            url = f"http://{HOST}:{port}/"
-            async with fetching(tmp_path, allow=[url]) as (_, terminal):
-                asked = {"service": url, "command": "m", "ask": {"post": {"b": 2}, "headers": {"X-Key": "k"}}}
-                await terminal.send(f"h:H{json.dumps(asked)}".encode())
-                assert await terminal.hear("h") == {"ans": 5, "msg": {"ok": True}}
-                head, body = there.asked[0]
-                assert head.startswith(b"POST /m HTTP/1.1\r\n")
-                assert b"\r\nX-Key: k\r\n" in head
-                assert body == b'{"b":2}'
-                await terminal.send(b"h:Hnonsense")
-                assert (await terminal.hear("h"))["ans"] == -1
-
-    asyncio.run(story())
+async def test_form_h_posts_and_headers(tmp_path: Path) -> None:
+    async with site(saying(answer(b'{"ok":true}'))) as (there, port):
+        url = f"http://{HOST}:{port}/"
+        async with fetching(tmp_path, allow=[url]) as (_, terminal):
+            asked = {"service": url, "command": "m", "ask": {"post": {"b": 2}, "headers": {"X-Key": "k"}}}
+            await terminal.send(f"h:H{json.dumps(asked)}".encode())
+            assert await terminal.hear("h") == {"ans": 5, "msg": {"ok": True}}
+            head, body = there.asked[0]
+            assert head.startswith(b"POST /m HTTP/1.1\r\n")
+            assert b"\r\nX-Key: k\r\n" in head
+            assert body == b'{"b":2}'
+            await terminal.send(b"h:Hnonsense")
+            assert (await terminal.hear("h"))["ans"] == -1
 
 
 @pytest.mark.parametrize(
@@ -150,15 +142,12 @@ def test_form_h_posts_and_headers(tmp_path: Path) -> None:
         (["http://{host}:{port}/"], "file:///etc/passwd"),
     ],
 )
-def test_what_is_not_listed_is_not_fetched(tmp_path: Path, allow: list[str], url: str) -> None:
-    async def story() -> None:
-        async with site(saying(answer(b"{}"))) as (there, port):
-            listed = [each.format(host=HOST, port=port) for each in allow]
-            async with fetching(tmp_path, allow=listed) as (_, terminal):
-                assert (await fetch(terminal, url.format(host=HOST, port=port)))["ans"] == -1
-                assert there.asked == []
-
-    asyncio.run(story())
+async def test_what_is_not_listed_is_not_fetched(tmp_path: Path, allow: list[str], url: str) -> None:
+    async with site(saying(answer(b"{}"))) as (there, port):
+        listed = [each.format(host=HOST, port=port) for each in allow]
+        async with fetching(tmp_path, allow=listed) as (_, terminal):
+            assert (await fetch(terminal, url.format(host=HOST, port=port)))["ans"] == -1
+            assert there.asked == []
 
 
 @pytest.mark.parametrize(
@@ -177,25 +166,22 @@ def test_what_is_not_listed_is_not_fetched(tmp_path: Path, allow: list[str], url
         "64:ff9b::7f00:1",
     ],
 )
-def test_a_listed_name_at_an_address_of_ones_own_is_not_fetched(tmp_path: Path, address: str) -> None:
-    async def story() -> None:
-        async with (
-            site(saying(answer(b"{}"))) as (there, port),
-            fetching(tmp_path, allow=[f"http://api.test:{port}/"]) as (running, terminal),
-        ):
+async def test_a_listed_name_at_an_address_of_ones_own_is_not_fetched(tmp_path: Path, address: str) -> None:
+    async with (
+        site(saying(answer(b"{}"))) as (there, port),
+        fetching(tmp_path, allow=[f"http://api.test:{port}/"]) as (running, terminal),
+    ):
 
-            async def resolve(_host: str, _port: int) -> list[str]:
-                return [address]
+        async def resolve(_host: str, _port: int) -> list[str]:
+            return [address]
 
-            running.gateway.fetcher.resolve = resolve
-            answered = await fetch(terminal, f"http://api.test:{port}/")
-            assert answered == {"ans": -1, "msg": "api.test is at an address that is not fetched from"}
-            assert there.asked == []
-
-    asyncio.run(story())
+        running.gateway.fetcher.resolve = resolve
+        answered = await fetch(terminal, f"http://api.test:{port}/")
+        assert answered == {"ans": -1, "msg": "api.test is at an address that is not fetched from"}
+        assert there.asked == []
 
 
-def test_a_name_is_looked_up_once_and_that_address_is_called(tmp_path: Path) -> None:
+async def test_a_name_is_looked_up_once_and_that_address_is_called(tmp_path: Path) -> None:
     """A name that is at a fit address when it is looked at and elsewhere a moment later gains nothing."""
     looked_up: list[str] = []
 
@@ -203,28 +189,22 @@ def test_a_name_is_looked_up_once_and_that_address_is_called(tmp_path: Path) -> 
         looked_up.append(host)
         return [HOST] if len(looked_up) == 1 else ["::1"]
 
-    async def story() -> None:
-        async with site(saying(answer(b"[]"))) as (there, port):
-            allow = [f"http://api.test:{port}/", f"http://{HOST}:{port}/"]  # the address is written out beside it
-            async with fetching(tmp_path, allow=allow) as (running, terminal):
-                running.gateway.fetcher.resolve = resolve
-                assert await fetch(terminal, f"http://api.test:{port}/") == {"ans": 3, "msg": []}
-                assert looked_up == ["api.test"]
-                assert b"\r\nHost: api.test:%d\r\n" % port in there.asked[0][0]
-                assert (await fetch(terminal, f"http://api.test:{port}/"))["ans"] == -1
-                assert len(there.asked) == 1
-
-    asyncio.run(story())
+    async with site(saying(answer(b"[]"))) as (there, port):
+        allow = [f"http://api.test:{port}/", f"http://{HOST}:{port}/"]  # the address is written out beside it
+        async with fetching(tmp_path, allow=allow) as (running, terminal):
+            running.gateway.fetcher.resolve = resolve
+            assert await fetch(terminal, f"http://api.test:{port}/") == {"ans": 3, "msg": []}
+            assert looked_up == ["api.test"]
+            assert b"\r\nHost: api.test:%d\r\n" % port in there.asked[0][0]
+            assert (await fetch(terminal, f"http://api.test:{port}/"))["ans"] == -1
+            assert len(there.asked) == 1
 
 
-def test_localhost_may_be_listed_by_name(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with site(saying(answer(b"[]"))) as (_, port):
-            url = f"http://localhost:{port}/"
-            async with fetching(tmp_path, allow=[url]) as (_, terminal):
-                assert await fetch(terminal, url) == {"ans": 3, "msg": []}
-
-    asyncio.run(story())
+async def test_localhost_may_be_listed_by_name(tmp_path: Path) -> None:
+    async with site(saying(answer(b"[]"))) as (_, port):
+        url = f"http://localhost:{port}/"
+        async with fetching(tmp_path, allow=[url]) as (_, terminal):
+            assert await fetch(terminal, url) == {"ans": 3, "msg": []}
 
 
 def redirecting(status: int, location: str) -> Serve:
@@ -240,16 +220,13 @@ def redirecting(status: int, location: str) -> Serve:
 @pytest.mark.parametrize(
     ("status", "method"), [(301, b"GET"), (302, b"GET"), (303, b"GET"), (307, b"POST"), (308, b"POST")]
 )
-def test_redirects_are_followed_where_they_are_allowed(tmp_path: Path, status: int, method: bytes) -> None:
-    async def story() -> None:
-        async with site(redirecting(status, "/end?x=1")) as (there, port):
-            url = f"http://{HOST}:{port}/"
-            async with fetching(tmp_path, allow=[url]) as (_, terminal):
-                assert await fetch(terminal, url, "start", post={"a": 1}) == {"ans": 3, "msg": [1]}
-                assert there.asked[1][0].startswith(method + b" /end?x=1 HTTP/1.1\r\n")
-                assert there.asked[1][1] == (b'{"a":1}' if method == b"POST" else b"")
-
-    asyncio.run(story())
+async def test_redirects_are_followed_where_they_are_allowed(tmp_path: Path, status: int, method: bytes) -> None:
+    async with site(redirecting(status, "/end?x=1")) as (there, port):
+        url = f"http://{HOST}:{port}/"
+        async with fetching(tmp_path, allow=[url]) as (_, terminal):
+            assert await fetch(terminal, url, "start", post={"a": 1}) == {"ans": 3, "msg": [1]}
+            assert there.asked[1][0].startswith(method + b" /end?x=1 HTTP/1.1\r\n")
+            assert there.asked[1][1] == (b'{"a":1}' if method == b"POST" else b"")
 
 
 @pytest.mark.parametrize(
@@ -267,18 +244,15 @@ def test_redirects_are_followed_where_they_are_allowed(tmp_path: Path, status: i
         "/open/start",  # round and round
     ],
 )
-def test_redirects_elsewhere_are_not_followed(tmp_path: Path, location: str) -> None:
-    async def story() -> None:
-        async with site(saying(b"")) as (there, port):
-            url = f"http://{HOST}:{port}/open/"
-            there.serve = redirecting(302, location.format(host=HOST, port=port))
-            async with fetching(tmp_path, allow=[url], redirects_max=2) as (_, terminal):
-                answered = await fetch(terminal, url, "start")
-                assert answered["ans"] == -1, answered
-                assert all(b" /open/start" in head for head, _ in there.asked)
-                assert len(there.asked) <= 3
-
-    asyncio.run(story())
+async def test_redirects_elsewhere_are_not_followed(tmp_path: Path, location: str) -> None:
+    async with site(saying(b"")) as (there, port):
+        url = f"http://{HOST}:{port}/open/"
+        there.serve = redirecting(302, location.format(host=HOST, port=port))
+        async with fetching(tmp_path, allow=[url], redirects_max=2) as (_, terminal):
+            answered = await fetch(terminal, url, "start")
+            assert answered["ans"] == -1, answered
+            assert all(b" /open/start" in head for head, _ in there.asked)
+            assert len(there.asked) <= 3
 
 
 async def _endless(_head: bytes, _body: bytes, writer: asyncio.StreamWriter) -> None:
@@ -330,60 +304,48 @@ async def _dripping(_head: bytes, _body: bytes, writer: asyncio.StreamWriter) ->
         ),
     ],
 )
-def test_servers_that_misbehave(tmp_path: Path, serve: Serve, why: str) -> None:
-    async def story() -> None:
-        async with site(serve) as (_, port):
-            url = f"http://{HOST}:{port}/"
-            async with fetching(tmp_path, allow=[url], bytes_max=100_000, timeout_s=0.5) as (_, terminal):
-                answered = await fetch(terminal, url)
-                assert answered["ans"] == -1
-                assert answered["msg"].startswith(why)
-                assert await terminal.ask("p", command="ping") == {"ans": 0}
-
-    asyncio.run(story())
-
-
-def test_the_list_changes_with_a_reload_or_not_at_all(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with (
-            site(saying(answer(b"[]"))) as (_, port),
-            fetching(tmp_path) as (running, terminal),
-        ):
-            gateway, url = running.gateway, f"http://{HOST}:{port}/"
-            assert (await fetch(terminal, url))["ans"] == -1
-            for bad in (Fetch(allow=(url, "nonsense")), Fetch(allow=(url,), ca="/nowhere")):
-                with pytest.raises(InputError, match="fetch"):
-                    reload(gateway, replace(gateway.settings, fetch=bad))
-            assert (await fetch(terminal, url))["ans"] == -1
-            reload(gateway, replace(gateway.settings, fetch=Fetch(allow=(url,))))
-            assert await fetch(terminal, url) == {"ans": 3, "msg": []}
-
-    asyncio.run(story())
-
-
-def test_nobody_there(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with site(saying(b"")) as (_, port):
-            pass
+async def test_servers_that_misbehave(tmp_path: Path, serve: Serve, why: str) -> None:
+    async with site(serve) as (_, port):
         url = f"http://{HOST}:{port}/"
-        async with fetching(tmp_path, allow=[url]) as (_, terminal):
+        async with fetching(tmp_path, allow=[url], bytes_max=100_000, timeout_s=0.5) as (_, terminal):
             answered = await fetch(terminal, url)
             assert answered["ans"] == -1
-            assert answered["msg"].startswith(HOST)
-
-    asyncio.run(story())
-
-
-def test_a_name_that_cannot_be_looked_up(tmp_path: Path) -> None:
-    async def story() -> None:
-        url = f"http://{'x' * 64}.test/"
-        async with fetching(tmp_path, allow=[url]) as (_, terminal):
-            assert (await fetch(terminal, url))["ans"] == -1
-
-    asyncio.run(story())
+            assert answered["msg"].startswith(why)
+            assert await terminal.ask("p", command="ping") == {"ans": 0}
 
 
-def test_so_many_at_once_and_no_more(tmp_path: Path) -> None:
+async def test_the_list_changes_with_a_reload_or_not_at_all(tmp_path: Path) -> None:
+    async with (
+        site(saying(answer(b"[]"))) as (_, port),
+        fetching(tmp_path) as (running, terminal),
+    ):
+        gateway, url = running.gateway, f"http://{HOST}:{port}/"
+        assert (await fetch(terminal, url))["ans"] == -1
+        for bad in (FetchSection(allow=(url, "nonsense")), FetchSection(allow=(url,), ca="/nowhere")):
+            with pytest.raises(InputError, match="fetch"):
+                reload(gateway, replace(gateway.settings, fetch=bad))
+        assert (await fetch(terminal, url))["ans"] == -1
+        reload(gateway, replace(gateway.settings, fetch=FetchSection(allow=(url,))))
+        assert await fetch(terminal, url) == {"ans": 3, "msg": []}
+
+
+async def test_nobody_there(tmp_path: Path) -> None:
+    async with site(saying(b"")) as (_, port):
+        pass
+    url = f"http://{HOST}:{port}/"
+    async with fetching(tmp_path, allow=[url]) as (_, terminal):
+        answered = await fetch(terminal, url)
+        assert answered["ans"] == -1
+        assert answered["msg"].startswith(HOST)
+
+
+async def test_a_name_that_cannot_be_looked_up(tmp_path: Path) -> None:
+    url = f"http://{'x' * 64}.test/"
+    async with fetching(tmp_path, allow=[url]) as (_, terminal):
+        assert (await fetch(terminal, url))["ans"] == -1
+
+
+async def test_so_many_at_once_and_no_more(tmp_path: Path) -> None:
     most = under_way = 0
     go_on = asyncio.Event()
 
@@ -395,21 +357,18 @@ def test_so_many_at_once_and_no_more(tmp_path: Path) -> None:
         under_way -= 1
         writer.write(answer(b"[]"))
 
-    async def story() -> None:
-        async with site(serve) as (_, port):
-            url = f"http://{HOST}:{port}/"
-            async with fetching(tmp_path, allow=[url], open_max=3) as (_, terminal):
-                for _ in range(10):
-                    await terminal.say("f", fmt="http", service=url, command="")
-                await until(lambda: under_way == 3)
-                go_on.set()
-                assert [await terminal.hear("f") for _ in range(10)] == [{"ans": 3, "msg": []}] * 10
-                assert most == 3
-
-    asyncio.run(story())
+    async with site(serve) as (_, port):
+        url = f"http://{HOST}:{port}/"
+        async with fetching(tmp_path, allow=[url], open_max=3) as (_, terminal):
+            for _ in range(10):
+                await terminal.say("f", fmt="http", service=url, command="")
+            await until(lambda: under_way == 3)
+            go_on.set()
+            assert [await terminal.hear("f") for _ in range(10)] == [{"ans": 3, "msg": []}] * 10
+            assert most == 3
 
 
-def test_tls_needs_a_certificate_for_the_name(tmp_path: Path) -> None:
+async def test_tls_needs_a_certificate_for_the_name(tmp_path: Path) -> None:
     cert, key = make_certificate(tmp_path, "api.test")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert, key)
@@ -417,19 +376,16 @@ def test_tls_needs_a_certificate_for_the_name(tmp_path: Path) -> None:
     async def resolve(_host: str, _port: int) -> list[str]:
         return [HOST]
 
-    async def story() -> None:
-        async with site(saying(answer(b"[]")), context) as (there, port):
-            allow = [f"https://api.test:{port}/", f"https://other.test:{port}/", f"https://{HOST}:{port}/"]
-            async with fetching(tmp_path / "trusting", allow=allow, ca=str(cert)) as (running, terminal):
-                running.gateway.fetcher.resolve = resolve
-                assert await fetch(terminal, allow[0]) == {"ans": 3, "msg": []}
-                for url in allow[1:]:
-                    refused = await fetch(terminal, url)
-                    assert refused["ans"] == -1
-                    assert "certificate" in refused["msg"]
-            async with fetching(tmp_path / "wary", allow=allow) as (running, terminal):
-                running.gateway.fetcher.resolve = resolve
-                assert "certificate" in (await fetch(terminal, allow[0]))["msg"]
-            assert len(there.asked) == 1
-
-    asyncio.run(story())
+    async with site(saying(answer(b"[]")), context) as (there, port):
+        allow = [f"https://api.test:{port}/", f"https://other.test:{port}/", f"https://{HOST}:{port}/"]
+        async with fetching(tmp_path / "trusting", allow=allow, ca=str(cert)) as (running, terminal):
+            running.gateway.fetcher.resolve = resolve
+            assert await fetch(terminal, allow[0]) == {"ans": 3, "msg": []}
+            for url in allow[1:]:
+                refused = await fetch(terminal, url)
+                assert refused["ans"] == -1
+                assert "certificate" in refused["msg"]
+        async with fetching(tmp_path / "wary", allow=allow) as (running, terminal):
+            running.gateway.fetcher.resolve = resolve
+            assert "certificate" in (await fetch(terminal, allow[0]))["msg"]
+        assert len(there.asked) == 1

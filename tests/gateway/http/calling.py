@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 
 from gateway.running import HOST, WAIT_S, Running, running_gateway
-from wirelake.gateway.http.api import Api
-from wirelake.gateway.http.door import HttpDoor
+from wirelake.gateway.http.api import HttpApi
+from wirelake.gateway.http.listener import HttpListener
 from wirelake.message import Kind, Message
 from wirelake.protocols.session import Closing
 
@@ -28,9 +28,9 @@ class Calling(Running):
         self.admin_token = running.gateway.keys.admin_token()
 
     @property
-    def api(self) -> Api:
-        door = self.gateway.doors["http"]
-        assert isinstance(door, HttpDoor)
+    def api(self) -> HttpApi:
+        door = self.gateway.listeners["http"]
+        assert isinstance(door, HttpListener)
         return door.api
 
     async def call(
@@ -76,23 +76,15 @@ async def calling(
             yield Calling(running, client)
 
 
-def run(folder: Path, test: Callable[[Calling], Awaitable[None]], *doors: str, **options: Any) -> None:
-    async def whole() -> None:
-        async with calling(folder, *doors, **options) as caller:
-            await test(caller)
-
-    asyncio.run(whole())
-
-
 class Provider:
     """A peer of the broker that answers what it is asked."""
 
     protocol = "test"
     identity = "provider"
-    acknowledges = False
-    fetches = False
-    audience = None
-    congested = False
+    sends_acks = False
+    pulls_backlog = False
+    encoding_key = None
+    is_congested = False
     bytes_in = bytes_written = bytes_drained = 0
 
     def __init__(self, caller: Calling, service: str, answer: Callable[[Message], list[Message]]) -> None:
@@ -102,21 +94,21 @@ class Provider:
         self._answer = answer
         caller.gateway.broker.services.register(self, service)
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         self.asked.append(message)
         for answer in self._answer(message):
             self._gateway.later(0.0, partial(self._give, answer))
 
     def _give(self, answer: Message) -> None:
-        assert self._gateway.broker.services.answered(self, answer)
+        assert self._gateway.broker.services.on_answer(self, answer)
 
-    def encoded(self, message: Message) -> bytes:
+    def encode_notification(self, message: Message) -> bytes:
         raise NotImplementedError
 
     def write(self, data: bytes) -> None:
         raise NotImplementedError
 
-    def end(self, closing: Closing) -> None:
+    def close(self, closing: Closing) -> None:
         raise NotImplementedError
 
 

@@ -3,17 +3,17 @@ from pathlib import Path
 
 import pytest
 
-from gateway.http.calling import BOB, Calling, run
-from wirelake.config import Listen
+from gateway.http.calling import BOB, calling
+from wirelake.config import ListenSection
 from wirelake.gateway.http.auth import is_loopback
 from wirelake.gateway.http.route import Access
-from wirelake.gateway.http.routes import ROUTES
+from wirelake.gateway.http.routing import ROUTES
 
 PUBLISH = ("POST", "/api/topics/%40news/notifications", {"content": "x"})
 
 
-def test_without_a_token_little_is_open(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_without_a_token_little_is_open(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         opened = set()
         for route in ROUTES:
             path = route.path.replace("{", "").replace("}", "")
@@ -25,22 +25,18 @@ def test_without_a_token_little_is_open(tmp_path: Path) -> None:
                 opened.add(path)
         assert opened == {"/healthz", "/readyz", "/metrics", "/api/openapi.json", "/client.js"}
 
-    run(tmp_path, test)
 
-
-def test_the_admin_token_is_in_a_private_file(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_the_admin_token_is_in_a_private_file(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         file = caller.gateway.keys.admin_token_file
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         token = file.read_text().strip()
         assert (await caller.call("GET", "/api/sessions", bearer=token)).status_code == 200
         await caller.refused(401, "unauthorized", "GET", "/api/sessions", bearer=token[:-1])
 
-    run(tmp_path, test)
 
-
-def test_an_identity_is_known_by_name_and_token(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_an_identity_is_known_by_name_and_token(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller:
         await caller.add_identity("a:ü", "other", at_once=False)
         assert (await caller.call(*PUBLISH, bearer="bob:bobs-token")).status_code == 201
         assert (await caller.call(*PUBLISH, bearer="a%3A%C3%BC:other")).status_code == 201
@@ -52,11 +48,9 @@ def test_an_identity_is_known_by_name_and_token(tmp_path: Path) -> None:
         assert caller.gateway.counters.logins["http", "wrong_token"] == 2
         assert "bobs-token" not in str(caller.records())
 
-    run(tmp_path, test, identities=[BOB])
 
-
-def test_an_identitys_token_alone_is_enough(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_an_identitys_token_alone_is_enough(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller:
         await caller.add_identity("eve", "eves-token", at_once=False)
         for _ in range(2):
             assert (await caller.call(*PUBLISH, bearer="eves-token")).status_code == 201
@@ -67,20 +61,16 @@ def test_an_identitys_token_alone_is_enough(tmp_path: Path) -> None:
         await caller.call("DELETE", "/api/identities/eve")
         await caller.refused(401, "unauthorized", *PUBLISH, bearer="eves-token")
 
-    run(tmp_path, test, identities=[BOB])
-
 
 @pytest.mark.parametrize("header", ["Basic Ym9iOng=", "Bearer", "bob:bobs-token"])
-def test_other_headers_are_refused(tmp_path: Path, header: str) -> None:
-    async def test(caller: Calling) -> None:
+async def test_other_headers_are_refused(tmp_path: Path, header: str) -> None:
+    async with calling(tmp_path) as caller:
         message = await caller.refused(401, "unauthorized", *PUBLISH, bearer=None, headers={"authorization": header})
         assert "Bearer" in message
 
-    run(tmp_path, test)
 
-
-def test_what_is_the_admins_is_refused_to_an_identity(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_what_is_the_admins_is_refused_to_an_identity(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller:
         refused = set()
         for route in ROUTES:
             if route.streams:
@@ -106,11 +96,9 @@ def test_what_is_the_admins_is_refused_to_an_identity(tmp_path: Path) -> None:
         }
         assert not caller.gateway.state.devices.list()
 
-    run(tmp_path, test, identities=[BOB])
 
-
-def test_an_open_gateway_still_keeps_what_is_the_admins(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_an_open_gateway_still_keeps_what_is_the_admins(tmp_path: Path) -> None:
+    async with calling(tmp_path, auth={"open": True}) as caller:
         assert (await caller.call(*PUBLISH, bearer=None)).status_code == 201
         assert (await caller.call(*PUBLISH, bearer="anna:whatever")).status_code == 201
         assert [row["identity"] for row in caller.records("frame", direction="in")] == ["anonymous", "anna"]
@@ -126,10 +114,8 @@ def test_an_open_gateway_still_keeps_what_is_the_admins(tmp_path: Path) -> None:
         )
         assert "elsewhere.example" in message
 
-    run(tmp_path, test, auth={"open": True})
 
-
-LOOPBACK = {**dict.fromkeys(Listen.__struct_fields__, "off"), "http": "127.0.0.1:0"}
+LOOPBACK = {**dict.fromkeys(ListenSection.__struct_fields__, "off"), "http": "127.0.0.1:0"}
 EVERYWHERE = {**LOOPBACK, "http": "0.0.0.0:0"}
 
 
@@ -144,18 +130,16 @@ EVERYWHERE = {**LOOPBACK, "http": "0.0.0.0:0"}
         ("open", EVERYWHERE, False),
     ],
 )
-def test_when_metrics_need_the_admin_token(
+async def test_when_metrics_need_the_admin_token(
     tmp_path: Path, setting: str, listen: dict[str, str], needs_token: bool
 ) -> None:
-    async def test(caller: Calling) -> None:
+    async with calling(tmp_path, identities=[BOB], listen=listen, http={"metrics": setting}) as caller:
         if needs_token:
             await caller.refused(401, "unauthorized", "GET", "/metrics", bearer=None)
             await caller.refused(403, "forbidden", "GET", "/metrics", bearer=":".join(BOB))
         else:
             assert "wirelake_connections" in (await caller.call("GET", "/metrics", bearer=None)).text
         assert "wirelake_connections" in (await caller.call("GET", "/metrics")).text
-
-    run(tmp_path, test, identities=[BOB], listen=listen, http={"metrics": setting})
 
 
 def test_which_addresses_are_this_machine_only() -> None:

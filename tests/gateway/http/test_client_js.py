@@ -14,7 +14,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from gateway.running import HOST, WAIT_S, Running, running_gateway, until
 from wirelake.backoff import Backoff
 from wirelake.broker.peer import Peer
-from wirelake.clients.serving import Packets, ServiceError, ServiceRequest
+from wirelake.clients.serving import AnswerPackets, ServiceError, ServiceRequest
 from wirelake.clients.sisnet import SisnetClient
 from wirelake.errors import AnswerError
 from wirelake.message import Failure, Kind, Message, Operation
@@ -116,9 +116,9 @@ def test_ask_a_service_of_another_protocol(browser: Browser, tmp_path: Path) -> 
             case "refuse":
                 raise ServiceError("not today")
             case "packets":
-                return Packets([[[1, 2]], [[3, 4]]])
+                return AnswerPackets([[[1, 2]], [[3, 4]]])
             case "parts":
-                return Packets([b"a", b"b"])
+                return AnswerPackets([b"a", b"b"])
         return request.value
 
     async def story(page: Page) -> None:
@@ -178,7 +178,7 @@ class Records:
     def serve(self, peer: Peer, message: Message, _now_s: float) -> None:
         assert isinstance(message.target, Operation)
         failure = Failure("no such table") if self._broken else None
-        peer.say(Message(kind=Kind.RESPONSE, correlation=message.correlation, failure=failure))
+        peer.send(Message(kind=Kind.RESPONSE, correlation=message.correlation, failure=failure))
         if message.target.op == "unsub":
             self.called_off.set()
         elif failure is None:
@@ -187,7 +187,7 @@ class Records:
 
     def push(self, rows: list[Any]) -> None:
         assert self.peer is not None
-        self.peer.say(Message(kind=Kind.NOTIFICATION, correlation=self.correlation, fields={"msg": rows}))
+        self.peer.send(Message(kind=Kind.NOTIFICATION, correlation=self.correlation, fields={"msg": rows}))
         self._gateway.flush_soon()
 
 

@@ -3,17 +3,16 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from gateway.http.calling import BOB, Calling, run
+from gateway.http.calling import BOB, calling
 from wirelake.cli.main import wirelake
 from wirelake.limits import HTTP_DECODE_BYTES_MAX
 
 SUBSCRIBE = "000c030200024061000440622f63"
 
 
-def test_it_gives_what_the_command_line_gives(tmp_path: Path) -> None:
+async def test_it_gives_what_the_command_line_gives(tmp_path: Path) -> None:
     printed = CliRunner().invoke(wirelake, ["decode", "comet", "--from", "server", "--json", f"{SUBSCRIBE} 0005"])
-
-    async def test(caller: Calling) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller:
         body = {"protocol": "comet", "hex": f"{SUBSCRIBE} 0005", "from": "server"}
         response = await caller.call("POST", "/api/decode", body, bearer=":".join(BOB))
         assert response.status_code == 200, "bytes with a fault are taken apart too"
@@ -21,11 +20,9 @@ def test_it_gives_what_the_command_line_gives(tmp_path: Path) -> None:
         assert response.json()["error"]["code"]
         assert not caller.records("frame"), "it changes nothing"
 
-    run(tmp_path, test, identities=[BOB])
 
-
-def test_bad_questions(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_bad_questions(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         for body, code, says in (
             ({"protocol": "cornet", "hex": "00"}, "unknown_protocol", "did you mean comet?"),
             ({"protocol": "comet", "hex": "0g"}, "bad_request", "'g' (character 2)"),
@@ -37,15 +34,11 @@ def test_bad_questions(tmp_path: Path) -> None:
         large = {"protocol": "comet", "hex": "00" * (HTTP_DECODE_BYTES_MAX + 1)}
         assert "HTTP_DECODE_BYTES_MAX" in await caller.refused(413, "too_large", "POST", "/api/decode", large)
 
-    run(tmp_path, test)
 
-
-def test_what_could_this_be(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_what_could_this_be(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         guesses = (await caller.call("POST", "/api/identify", {"hex": SUBSCRIBE})).json()["guesses"]
         assert (guesses[0]["protocol"], guesses[0]["sender"]) == ("comet", "client")
         assert guesses[0]["reasons"]
         large = {"hex": "00" * (HTTP_DECODE_BYTES_MAX + 1)}
         assert "HTTP_DECODE_BYTES_MAX" in await caller.refused(413, "too_large", "POST", "/api/identify", large)
-
-    run(tmp_path, test)

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.http.calling import BOB, Calling, run
+from gateway.http.calling import BOB, Calling, calling
 from gateway.wire import Meter, report
 from wirelake.protocols.apostol.commands import Reading, encode_data
 from wirelake.protocols.apostol.opcodes import ANSWER
@@ -28,8 +28,8 @@ async def answered(asked: "asyncio.Task[httpx.Response]", meter: Meter, data: by
     return await asked
 
 
-def test_devices_are_added_listed_without_keys_and_removed(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_devices_are_added_listed_without_keys_and_removed(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller:
         response = await caller.call("POST", "/api/devices", {"serial": "m1", "type": 6, "key": KEY.hex()})
         assert response.status_code == 201
         assert (await caller.call("POST", "/api/devices", {"serial": "a/2"})).json()["has_key"] is False
@@ -51,54 +51,50 @@ def test_devices_are_added_listed_without_keys_and_removed(tmp_path: Path) -> No
         assert caller.gateway.state.devices.list() == []
         await caller.refused(404, "not_found", "DELETE", "/api/devices/m1")
 
-    run(tmp_path, test, identities=[BOB])
-
 
 @pytest.mark.parametrize(
     "body",
     [{}, {"serial": ""}, {"serial": "x", "type": 256}, {"serial": "x", "key": "00"}, {"serial": "x", "key": "z"}],
 )
-def test_a_bad_device(tmp_path: Path, body: object) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_bad_device(tmp_path: Path, body: object) -> None:
+    async with calling(tmp_path, devices=[("m1", 0, None)]) as caller:
         await caller.refused(400, "bad_request", "POST", "/api/devices", body)
         await caller.refused(409, "conflict", "POST", "/api/devices", {"serial": "m1"})
 
-    run(tmp_path, test, devices=[("m1", 0, None)])
+
+async def test_a_command_is_answered_with_what_the_device_says(tmp_path: Path) -> None:
+    async with (
+        calling(tmp_path, "apostol", devices=[("m1", 0, None)], identities=[BOB]) as caller,
+        await Meter.call(caller.port("apostol")) as meter,
+    ):
+        await heard(caller, meter)
+        body = {"type": 0x82, "data": "0a0b"}
+        asked = asyncio.create_task(caller.call("POST", COMMANDS, body, bearer=":".join(BOB)))
+        response = await answered(asked, meter, b"\x0c\x0d")
+        assert response.status_code == 200
+        assert response.json() == {
+            "serial": "m1", "type": 2, "error": 0, "device_time": 1_700_000_000, "data": "0c0d",
+        }  # fmt: skip
+        assert (await meter.hear()).receipt
+
+        asked = asyncio.create_task(caller.call("POST", COMMANDS, {"type": 0x84}))
+        readings = encode_data((Reading(1, 500), Reading(2, 1.5)))
+        response = await answered(asked, meter, readings, command_type=4)
+        values = [(reading["type"], reading["value"]) for reading in response.json()["readings"]]
+        assert values == [(1, 500), (2, 1.5)]
+        assert (await meter.hear()).receipt
+
+        asked = asyncio.create_task(caller.call("POST", COMMANDS, {"type": 0x82}))
+        response = await answered(asked, meter, b"", error=3)
+        assert response.status_code == 200, "the device did answer"
+        assert (response.json()["error"], response.json()["error_text"]) == (3, "bad format")
+
+        rows = caller.records("frame", protocol="http")
+        assert [row["direction"] for row in rows] == ["in", "out"] * 3
 
 
-def test_a_command_is_answered_with_what_the_device_says(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
-        async with await Meter.call(caller.port("apostol")) as meter:
-            await heard(caller, meter)
-            body = {"type": 0x82, "data": "0a0b"}
-            asked = asyncio.create_task(caller.call("POST", COMMANDS, body, bearer=":".join(BOB)))
-            response = await answered(asked, meter, b"\x0c\x0d")
-            assert response.status_code == 200
-            assert response.json() == {
-                "serial": "m1", "type": 2, "error": 0, "device_time": 1_700_000_000, "data": "0c0d",
-            }  # fmt: skip
-            assert (await meter.hear()).receipt
-
-            asked = asyncio.create_task(caller.call("POST", COMMANDS, {"type": 0x84}))
-            readings = encode_data((Reading(1, 500), Reading(2, 1.5)))
-            response = await answered(asked, meter, readings, command_type=4)
-            values = [(reading["type"], reading["value"]) for reading in response.json()["readings"]]
-            assert values == [(1, 500), (2, 1.5)]
-            assert (await meter.hear()).receipt
-
-            asked = asyncio.create_task(caller.call("POST", COMMANDS, {"type": 0x82}))
-            response = await answered(asked, meter, b"", error=3)
-            assert response.status_code == 200, "the device did answer"
-            assert (response.json()["error"], response.json()["error_text"]) == (3, "bad format")
-
-            rows = caller.records("frame", protocol="http")
-            assert [row["direction"] for row in rows] == ["in", "out"] * 3
-
-    run(tmp_path, test, "apostol", devices=[("m1", 0, None)], identities=[BOB])
-
-
-def test_unknown_not_heard_and_silent_devices(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_unknown_not_heard_and_silent_devices(tmp_path: Path) -> None:
+    async with calling(tmp_path, "apostol", devices=[("m1", 0, None)]) as caller:
         body = {"type": 130, "wait_ms": 50}
         assert "nobody" in await caller.refused(404, "not_found", "POST", "/api/devices/nobody/commands", body)
         assert "not been heard" in await caller.refused(409, "not_heard", "POST", COMMANDS, body)
@@ -107,8 +103,6 @@ def test_unknown_not_heard_and_silent_devices(tmp_path: Path) -> None:
             message = await caller.refused(504, "timeout", "POST", COMMANDS, body)
             assert message == "device 'm1' did not answer within 50 ms"
         assert caller.gateway.broker.services.open == 0
-
-    run(tmp_path, test, "apostol", devices=[("m1", 0, None)])
 
 
 @pytest.mark.parametrize(
@@ -122,29 +116,27 @@ def test_unknown_not_heard_and_silent_devices(tmp_path: Path) -> None:
         {"type": 130, "wait_ms": 30001},
     ],
 )
-def test_a_bad_command(tmp_path: Path, body: object) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_bad_command(tmp_path: Path, body: object) -> None:
+    async with calling(tmp_path, devices=[("m1", 0, None)]) as caller:
         await caller.refused(400, "bad_request", "POST", COMMANDS, body)
 
-    run(tmp_path, test, devices=[("m1", 0, None)])
+
+async def test_removing_a_device_ends_its_session(tmp_path: Path) -> None:
+    async with (
+        calling(tmp_path, "apostol", devices=[("m1", 0, None)]) as caller,
+        await Meter.call(caller.port("apostol")) as meter,
+    ):
+        await heard(caller, meter)
+        (row,) = (await caller.call("GET", "/api/devices")).json()["devices"]
+        assert row["heard"]
+        await caller.call("DELETE", "/api/devices/m1")
+        assert not caller.gateway.devices.peers
+        meter.send(report("m1", 2, b"again")[0])
+        assert await meter.silent()
 
 
-def test_removing_a_device_ends_its_session(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
-        async with await Meter.call(caller.port("apostol")) as meter:
-            await heard(caller, meter)
-            (row,) = (await caller.call("GET", "/api/devices")).json()["devices"]
-            assert row["heard"]
-            await caller.call("DELETE", "/api/devices/m1")
-            assert not caller.gateway.devices.peers
-            meter.send(report("m1", 2, b"again")[0])
-            assert await meter.silent()
-
-    run(tmp_path, test, "apostol", devices=[("m1", 0, None)])
-
-
-def test_a_device_and_its_packets_that_wait_for_others(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_device_and_its_packets_that_wait_for_others(tmp_path: Path) -> None:
+    async with calling(tmp_path, "apostol", devices=[("m1", 0, None), ("a/2", 0, None)], identities=[BOB]) as caller:
         quiet = (await caller.call("GET", "/api/devices/a%2F2")).json()
         assert (quiet["serial"], quiet["heard"], quiet["heard_at_ms"]) == ("a/2", False, None)
         await caller.refused(404, "not_found", "GET", "/api/devices/nobody")
@@ -169,14 +161,12 @@ def test_a_device_and_its_packets_that_wait_for_others(tmp_path: Path) -> None:
             assert (await meter.hear()).receipt
             assert (await caller.call("GET", "/api/devices/m1")).json()["under_way"] == []
 
-    run(tmp_path, test, "apostol", devices=[("m1", 0, None), ("a/2", 0, None)], identities=[BOB])
 
-
-def test_a_device_that_is_not_registered_is_shown_while_it_is_heard(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
-        async with await Meter.call(caller.port("apostol")) as meter:
-            await heard(caller, meter, "guest")
-            found = (await caller.call("GET", "/api/devices/guest")).json()
-            assert (found["heard"], found["added_at_ms"]) == (True, 0)
-
-    run(tmp_path, test, "apostol", apostol={"open": True})
+async def test_a_device_that_is_not_registered_is_shown_while_it_is_heard(tmp_path: Path) -> None:
+    async with (
+        calling(tmp_path, "apostol", apostol={"open": True}) as caller,
+        await Meter.call(caller.port("apostol")) as meter,
+    ):
+        await heard(caller, meter, "guest")
+        found = (await caller.call("GET", "/api/devices/guest")).json()
+        assert (found["heard"], found["added_at_ms"]) == (True, 0)

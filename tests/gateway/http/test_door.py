@@ -12,58 +12,50 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from gateway.http.calling import Calling, run
+from gateway.http.calling import calling
 from gateway.running import HOST, running_gateway
 from wirelake.errors import InputError
 
 
-def test_port_0_is_a_port_of_its_own_and_is_told(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
-        door = caller.gateway.doors["http"]
+async def test_port_0_is_a_port_of_its_own_and_is_told(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
+        door = caller.gateway.listeners["http"]
         assert door.address.port > 0
         assert door.is_open
         response = await caller.call("GET", "/healthz")
         assert "server" not in response.headers
         assert "date" in response.headers
 
-    run(tmp_path, test)
 
-
-def test_a_port_in_use_is_told_in_a_sentence(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_port_in_use_is_told_in_a_sentence(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         port = caller.port("http")
         with pytest.raises(InputError, match=rf"listen.http: 127.0.0.1:{port} cannot be opened"):
             async with running_gateway(tmp_path / "other", "http", ports={"http": port}):
                 pass
 
-    run(tmp_path, test)
 
-
-def test_it_can_be_opened_again_at_once(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_it_can_be_opened_again_at_once(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         port = caller.port("http")
         await caller.call("GET", "/healthz")
         await caller.gateway.close()
         async with running_gateway(tmp_path, "http", ports={"http": port}), httpx.AsyncClient() as client:
             assert (await client.get(f"http://{HOST}:{port}/healthz")).status_code == 200
 
-    run(tmp_path, test)
 
-
-def test_it_leaves_signals_alone(tmp_path: Path) -> None:
+async def test_it_leaves_signals_alone(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-
-    async def test(_: Calling) -> None:
+    async with calling(tmp_path):
         # asyncio.run has a handler of its own for SIGINT, which is not uvicorn's.
         assert signal.getsignal(signal.SIGTERM) is before[0]
         assert "uvicorn" not in repr(signal.getsignal(signal.SIGINT))
-
-    run(tmp_path, test)
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
 
-def test_closing_waits_for_requests_under_way_and_no_longer(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_closing_waits_for_requests_under_way_and_no_longer(tmp_path: Path) -> None:
+    ids: list[str] = []
+    async with calling(tmp_path) as caller:
         path = "/api/topics/%40a/notifications"
         calls = [asyncio.create_task(caller.call("POST", path, {"content": str(n)})) for n in range(20)]
         await asyncio.sleep(0)
@@ -74,30 +66,20 @@ def test_closing_waits_for_requests_under_way_and_no_longer(tmp_path: Path) -> N
         answers = await asyncio.gather(*calls, return_exceptions=True)
         kept = [answer for answer in answers if isinstance(answer, httpx.Response) and answer.status_code == 201]
         assert kept
-        assert not caller.gateway.doors["http"].is_open
+        assert not caller.gateway.listeners["http"].is_open
         idle.close()
         ids.extend(answer.json()["id"] for answer in kept)
-
-    ids: list[str] = []
-    run(tmp_path, test)
-
-    async def again() -> None:
-        async with running_gateway(tmp_path) as running:
-            assert all(running.gateway.state.topics.find(id_) is not None for id_ in ids)
-
-    asyncio.run(again())
+    async with running_gateway(tmp_path) as running:
+        assert all(running.gateway.state.topics.find(id_) is not None for id_ in ids)
 
 
-def test_tls(tmp_path: Path) -> None:
+async def test_tls(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
-
-    async def test(caller: Calling) -> None:
+    trust = ssl.create_default_context(cafile=str(cert))
+    async with calling(tmp_path, trust=trust, tls={"cert": str(cert), "key": str(key)}) as caller:
         assert (await caller.call("GET", "/api/sessions")).status_code == 200
         with pytest.raises(httpx.HTTPError):
             await caller.client.get(f"http://{HOST}:{caller.port('http')}/healthz")
-
-    trust = ssl.create_default_context(cafile=str(cert))
-    run(tmp_path, test, trust=trust, tls={"cert": str(cert), "key": str(key)})
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:

@@ -3,7 +3,7 @@ from random import Random
 
 import pytest
 
-from gateway.http.calling import Calling, run
+from gateway.http.calling import Calling, calling
 from gateway.running import until
 from wirelake.errors import StorageError
 
@@ -16,8 +16,8 @@ async def reasons(caller: Calling) -> list[str]:
     return list(found["reasons"])
 
 
-def test_a_healthy_gateway(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_healthy_gateway(tmp_path: Path) -> None:
+    async with calling(tmp_path, "comet", "apostol") as caller:
         assert (await caller.call("GET", "/healthz", bearer=None)).json() == {"status": "ok"}
         assert (await caller.call("HEAD", "/healthz", bearer=None)).status_code == 200
         ready = await caller.call("GET", "/readyz", bearer=None)
@@ -25,14 +25,12 @@ def test_a_healthy_gateway(tmp_path: Path) -> None:
         assert ready.json()["doors"].keys() == {"http", "comet", "apostol"}
         assert ready.json()["doors"]["comet"] == f"127.0.0.1:{caller.port('comet')}"
 
-    run(tmp_path, test, "comet", "apostol")
 
-
-def test_each_reason_not_to_be_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(caller: Calling) -> None:
+async def test_each_reason_not_to_be_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with calling(tmp_path, "comet", "apostol") as caller:
         gateway = caller.gateway
-        gateway.doors["comet"].close()
-        gateway.doors["apostol"].close()
+        gateway.listeners["comet"].close()
+        gateway.listeners["apostol"].close()
         assert await reasons(caller) == ["the apostol door is closed", "the comet door is closed"]
         monkeypatch.setattr(type(gateway.log), "refusal", "the log cannot be written: full")
         monkeypatch.setattr(gateway.state.writer, "_error", StorageError("the state cannot be written: full"))
@@ -43,11 +41,9 @@ def test_each_reason_not_to_be_ready(tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.undo()
         assert (await caller.call("GET", "/healthz", bearer=None)).status_code == 200
 
-    run(tmp_path, test, "comet", "apostol")
 
-
-def test_a_log_at_its_limit_says_which_consumer_is_behind(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_log_at_its_limit_says_which_consumer_is_behind(tmp_path: Path) -> None:
+    async with calling(tmp_path, log={"segment_mb": 1, "disk_bytes_max": 3 * 1024 * 1024}) as caller:
         log = caller.gateway.log
         log.commit_offset("pipeline", 0)
         chance = Random(1)  # contents that differ: what repeats is stored once
@@ -73,5 +69,3 @@ def test_a_log_at_its_limit_says_which_consumer_is_behind(tmp_path: Path) -> Non
         assert (await caller.call("GET", "/readyz", bearer=None)).status_code == 200
         metrics = (await caller.call("GET", "/metrics")).text
         assert "wirelake_log_oldest_seq 0.0" not in metrics
-
-    run(tmp_path, test, log={"segment_mb": 1, "disk_bytes_max": 3 * 1024 * 1024})

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from gateway.http.calling import Calling, calling, run
+from gateway.http.calling import Calling, calling
 from gateway.running import HOST, WAIT_S, until
 from wirelake.gateway.http import api as api_module
 from wirelake.gateway.http import connection as connection_module
@@ -46,8 +46,8 @@ async def served(caller: Calling, **how: str | None) -> list[int]:
     return [(await caller.call("GET", path, **how)).status_code for path in paths]
 
 
-def test_a_thousand_unfinished_logins_keep_nobody_out(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_thousand_unfinished_logins_keep_nobody_out(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         async with peers(caller, *[UNFINISHED] * 1100):
             await until(lambda: caller.api.unknown_bodies.used_bytes == 1100 * len(b"token="))
             assert caller.api.open == 0
@@ -57,11 +57,9 @@ def test_a_thousand_unfinished_logins_keep_nobody_out(tmp_path: Path) -> None:
             assert (await caller.call("GET", "/login", bearer=None)).status_code == 200
         await until(lambda: caller.api.unknown_bodies.used_bytes == 0)
 
-    run(tmp_path, test)
 
-
-def test_two_thousand_wrong_tokens_keep_nobody_out(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_two_thousand_wrong_tokens_keep_nobody_out(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         made = (await caller.call("POST", "/api/identities", {"name": "ann"})).json()
         request = "GET /api/topics HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {}\r\n\r\n"
         guesses = [f"ann:guess {number}" if number % 2 else new_token() for number in range(2000)]
@@ -72,11 +70,9 @@ def test_two_thousand_wrong_tokens_keep_nobody_out(tmp_path: Path) -> None:
                 statuses = {(await reader.readline()).split()[1] for reader in bad}
         assert statuses <= {b"401", b"429"}
 
-    run(tmp_path, test)
 
-
-def test_health_is_answered_when_no_more_connections_are_let_in(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_health_is_answered_when_no_more_connections_are_let_in(tmp_path: Path) -> None:
+    async with calling(tmp_path, limits={"connections": 5}) as caller:
         async with peers(caller, *[b""] * (5 + 2 * HTTP_HEALTH_CONNECTIONS_MAX)) as silent:
             await until(lambda: caller.gateway.counters.refused["http", "connections_max"] >= len(silent) - 5)
             assert len(caller.api.reserve) == HTTP_HEALTH_CONNECTIONS_PER_ADDRESS_MAX
@@ -89,8 +85,6 @@ def test_health_is_answered_when_no_more_connections_are_let_in(tmp_path: Path) 
             assert caller.gateway.admission.open == 5
         await until(lambda: not len(caller.api.reserve) and not caller.gateway.admission.open)
         assert (await caller.call("GET", "/api/topics")).status_code == 200
-
-    run(tmp_path, test, limits={"connections": 5})
 
 
 def test_one_address_does_not_take_the_whole_reserve() -> None:
@@ -107,8 +101,8 @@ def test_one_address_does_not_take_the_whole_reserve() -> None:
     assert ended[:3] == ["0", "1", "2"], "the oldest of those that have the most"
 
 
-def test_a_login_form_is_cut_while_it_is_read(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_login_form_is_cut_while_it_is_read(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         chunk = b"%x\r\n%s\r\n" % (1000, b"x" * 1000)
         reader, writer = await asyncio.open_connection(HOST, caller.port("http"))
         writer.write(LOGIN + b"transfer-encoding: chunked\r\n\r\n" + chunk * (CONSOLE_FORM_BYTES_MAX // 1000 + 1))
@@ -119,14 +113,13 @@ def test_a_login_form_is_cut_while_it_is_read(tmp_path: Path) -> None:
         assert answer.startswith(b"HTTP/1.1 413"), "not one byte of it is waited for"
         await until(lambda: caller.api.unknown_bodies.used_bytes == 0)
 
-    run(tmp_path, test)
 
-
-def test_bodies_of_unknown_senders_have_a_budget_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bodies_of_unknown_senders_have_a_budget_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(api_module, "HTTP_UNKNOWN_BODIES_PER_ADDRESS_BYTES_MAX", 5000)
     body = b"token=" + b"x" * 994
-
-    async def test(caller: Calling) -> None:
+    async with calling(tmp_path) as caller:
         async with peers(caller, *[LOGIN + b"content-length: 2000\r\n\r\n" + body] * 5):
             await until(lambda: caller.api.unknown_bodies.used_bytes == 5000)
             answer = await caller.raw(LOGIN + b"content-length: 2000\r\n\r\n" + body)
@@ -137,11 +130,9 @@ def test_bodies_of_unknown_senders_have_a_budget_of_their_own(tmp_path: Path, mo
         await until(lambda: caller.api.unknown_bodies.used_bytes == 0)
         assert caller.api.bodies.used_bytes == 0
 
-    run(tmp_path, test)
 
-
-def test_a_body_is_counted_for_its_sender_once_it_is_known(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_body_is_counted_for_its_sender_once_it_is_known(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         await caller.add_identity("ann", "chosen", at_once=False)
         reader, writer = await asyncio.open_connection(HOST, caller.port("http"))
         head = "POST /api/topics/%40a/notifications HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ann:chosen\r\n"
@@ -153,13 +144,10 @@ def test_a_body_is_counted_for_its_sender_once_it_is_known(tmp_path: Path) -> No
         await until(lambda: caller.api.bodies.used_bytes == 0)
         writer.close()
 
-    run(tmp_path, test)
 
-
-def test_unknown_senders_have_less_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unknown_senders_have_less_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_module, "HTTP_UNKNOWN_REQUEST_S", 0.1)
-
-    async def test(caller: Calling) -> None:
+    async with calling(tmp_path) as caller:
         head = f"POST /api/decode HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {caller.admin_token}\r\n"
         reader, writer = await asyncio.open_connection(HOST, caller.port("http"))
         writer.write(f"{head}content-length: 2\r\n\r\n".encode())
@@ -169,8 +157,6 @@ def test_unknown_senders_have_less_time(tmp_path: Path, monkeypatch: pytest.Monk
         writer.write(b"{}")
         assert b"400" in await reader.readline(), "this one was waited for"
         writer.close()
-
-    run(tmp_path, test)
 
 
 @pytest.mark.parametrize("runner", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
@@ -196,20 +182,16 @@ def test_resets_leave_no_traceback(tmp_path: Path, runner: object, caplog: pytes
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:7080", "localhost:7080", "[::1]:7080", "gw.example:1", ""])
-def test_metrics_by_address_and_by_names_of_ours(tmp_path: Path, host: str) -> None:
-    async def test(caller: Calling) -> None:
+async def test_metrics_by_address_and_by_names_of_ours(tmp_path: Path, host: str) -> None:
+    async with calling(tmp_path, http={"hosts": ["GW.example"]}) as caller:
         answer = await caller.call("GET", "/metrics", bearer=None, headers={"host": host})
         assert answer.status_code == 200
 
-    run(tmp_path, test, http={"hosts": ["GW.example"]})
-
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:7080", "127.0.0.1.evil.example", "a b", "[::1"])
-def test_a_name_that_was_made_to_point_here_is_not_served_without_a_token(tmp_path: Path, host: str) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_name_that_was_made_to_point_here_is_not_served_without_a_token(tmp_path: Path, host: str) -> None:
+    async with calling(tmp_path, auth={"open": True}) as caller:
         named = {"host": host}
         assert "http.hosts" in await caller.refused(403, "forbidden", "GET", "/metrics", bearer=None, headers=named)
         assert "http.hosts" in await caller.refused(403, "forbidden", "GET", "/api/topics", bearer=None, headers=named)
         assert (await caller.call("GET", "/metrics", headers=named)).status_code == 200, "a token is enough"
-
-    run(tmp_path, test, auth={"open": True})

@@ -1,13 +1,13 @@
 import asyncio
 from pathlib import Path
 
-from gateway.http.calling import BOB, Calling, run
+from gateway.http.calling import BOB, calling
 from gateway.wire import Phone
 from wirelake.protocols.comet import frames
 
 
-def test_a_token_is_made_shown_once_and_works_everywhere(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_token_is_made_shown_once_and_works_everywhere(tmp_path: Path) -> None:
+    async with calling(tmp_path, "comet") as caller:
         response = await caller.call("POST", "/api/identities", {"name": "phone-1"})
         assert response.status_code == 201
         made = response.json()
@@ -25,21 +25,17 @@ def test_a_token_is_made_shown_once_and_works_everywhere(tmp_path: Path) -> None
         frames_kept = [row["frame"] for row in caller.records("frame", protocol="http")]
         assert frames_kept == [b'{"name":"phone-1"}', '{"name":"phone-1","token":"…"}'.encode()]
 
-    run(tmp_path, test, "comet")
 
-
-def test_a_given_token_is_taken_and_not_kept(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_given_token_is_taken_and_not_kept(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         response = await caller.call("POST", "/api/identities", {"name": "eve", "token": "chosen-by-eve"})
         assert response.json() == {"name": "eve", "token": "chosen-by-eve"}
         assert (await caller.call("GET", "/api/topics", bearer="eve:chosen-by-eve")).status_code == 200
         assert not any(b"chosen-by-eve" in row["frame"] for row in caller.records())
 
-    run(tmp_path, test)
 
-
-def test_what_cannot_be_added(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_what_cannot_be_added(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller:
         assert "bob" in await caller.refused(409, "conflict", "POST", "/api/identities", {"name": "bob"})
         assert "admin" in await caller.refused(409, "conflict", "POST", "/api/identities", {"name": "admin"})
         await caller.refused(400, "bad_request", "POST", "/api/identities", {"name": ""})
@@ -50,11 +46,9 @@ def test_what_cannot_be_added(tmp_path: Path) -> None:
         names = [row["name"] for row in (await caller.call("GET", "/api/identities")).json()["identities"]]
         assert names == ["bob", "twice"]
 
-    run(tmp_path, test, identities=[BOB])
 
-
-def test_removing_one_ends_its_sessions_and_its_rights(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_removing_one_ends_its_sessions_and_its_rights(tmp_path: Path) -> None:
+    async with calling(tmp_path, "comet", identities=[BOB]) as caller:
         async with await Phone.call(caller.port("comet"), *BOB) as phone:
             assert (await caller.call("DELETE", "/api/identities/bob")).status_code == 204
             assert isinstance(await phone.hear(), frames.Error)
@@ -64,16 +58,12 @@ def test_removing_one_ends_its_sessions_and_its_rights(tmp_path: Path) -> None:
         statuses = [row["note"]["status"] for row in caller.records("frame", protocol="http", direction="out")]
         assert statuses == [204, 404]
 
-    run(tmp_path, test, "comet", identities=[BOB])
 
-
-def test_the_list_is_paged(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_the_list_is_paged(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         for name in "cab":
             await caller.add_identity(name, "token")
         first = (await caller.call("GET", "/api/identities?limit=2")).json()
         assert ([row["name"] for row in first["identities"]], first["next"]) == (["a", "b"], "b")
         second = (await caller.call("GET", "/api/identities?after=b")).json()
         assert ([row["name"] for row in second["identities"]], second["next"]) == (["c"], None)
-
-    run(tmp_path, test)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from lake.writing import write
 
-from gateway.http.calling import BOB, Calling, run
+from gateway.http.calling import BOB, calling
 from gateway.running import WAIT_S
 from wirelake.lake.tables import LEDGER
 from wirelake.limits import GATEWAY_STOP_S, HTTP_QUERIES_MAX, LAKE_MEMORY_MIB_MAX, LAKE_ROWS_MAX, MIB
@@ -19,8 +19,8 @@ ENDLESS = "SELECT levenshtein(repeat('x', 400000), repeat('y', 400000))"  # deaf
 HOUR = datetime(2026, 1, 2, 3, tzinfo=UTC)
 
 
-def test_tables_and_questions(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_tables_and_questions(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         lake = caller.gateway.folder / "lake"
         write(lake, LEDGER, *({"hour": HOUR, "protocol": name, "balanced": True} for name in ("comet", "esnp")))
         listed = (await caller.call("GET", "/api/lake/tables")).json()["tables"]
@@ -30,11 +30,9 @@ def test_tables_and_questions(tmp_path: Path) -> None:
         assert (answer["rows"], answer["truncated"]) == ([["comet", True]], True)
         assert answer["columns"] == [{"name": "protocol", "type": "VARCHAR"}, {"name": "balanced", "type": "BOOLEAN"}]
 
-    run(tmp_path, test)
 
-
-def test_bad_questions_and_those_of_others(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_bad_questions_and_those_of_others(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller:
         path = "/api/lake/query"
         assert "not DROP" in await caller.refused(400, "bad_request", "POST", path, {"sql": "DROP VIEW gold.ledger"})
         assert "$.rows" in await caller.refused(
@@ -43,11 +41,9 @@ def test_bad_questions_and_those_of_others(tmp_path: Path) -> None:
         response = await caller.call("POST", path, {"sql": "SELECT 1"}, bearer=":".join(BOB))
         assert response.status_code == 403
 
-    run(tmp_path, test, identities=[BOB])
 
-
-def test_a_query_that_needs_too_much_memory_harms_nobody_else(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_query_that_needs_too_much_memory_harms_nobody_else(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         before = rss_bytes()
         bomb = asyncio.create_task(
             caller.refused(400, "bad_request", "POST", "/api/lake/query", {"sql": "SELECT repeat('x', 1000000000)"})
@@ -61,11 +57,9 @@ def test_a_query_that_needs_too_much_memory_harms_nobody_else(tmp_path: Path) ->
         assert highest - before < 100 * MIB
         assert (await caller.call("POST", "/api/lake/query", {"sql": "SELECT 1"})).json()["rows"] == [[1]]
 
-    run(tmp_path, test)
 
-
-def test_a_query_whose_asker_left_is_ended(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_query_whose_asker_left_is_ended(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         for _ in range(HTTP_QUERIES_MAX + 1):
             with pytest.raises(httpx.ReadTimeout):
                 await caller.call("POST", "/api/lake/query", {"sql": ENDLESS}, timeout=0.5)
@@ -73,11 +67,9 @@ def test_a_query_whose_asker_left_is_ended(tmp_path: Path) -> None:
         await until(lambda: not children())
         assert (await caller.call("POST", "/api/lake/query", {"sql": "SELECT 1"})).json()["rows"] == [[1]]
 
-    run(tmp_path, test)
 
-
-def test_queries_under_way_do_not_hold_up_the_end(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_queries_under_way_do_not_hold_up_the_end(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         asked = [asyncio.create_task(caller.call("POST", "/api/lake/query", {"sql": ENDLESS})) for _ in range(2)]
         await until(lambda: len(children()) == 2)
         started_s = time.monotonic()
@@ -86,8 +78,6 @@ def test_queries_under_way_do_not_hold_up_the_end(tmp_path: Path) -> None:
         for response in await asyncio.gather(*asked):
             assert (response.status_code, response.json()["error"]["message"]) == (503, "the query was cancelled")
         assert children() == []
-
-    run(tmp_path, test)
 
 
 def rss_bytes() -> int:
@@ -106,8 +96,8 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-def test_a_damaged_table_is_an_error_that_names_the_file(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_damaged_table_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         lake = caller.gateway.folder / "lake"
         write(lake, LEDGER, {"hour": HOUR, "protocol": "comet", "balanced": True})
         damaged = lake / LEDGER.folder / "_delta_log" / f"{0:020d}.json"
@@ -119,5 +109,3 @@ def test_a_damaged_table_is_an_error_that_names_the_file(tmp_path: Path) -> None
         ):
             text = await caller.refused(500, "damaged_table", method, path, body)
             assert text.startswith(f"gold.ledger cannot be read: {damaged.relative_to(lake.parent)} is damaged"), path
-
-    run(tmp_path, test)

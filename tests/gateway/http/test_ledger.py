@@ -1,13 +1,13 @@
 from pathlib import Path
 
-from gateway.http.calling import BOB, Calling, run
+from gateway.http.calling import BOB, calling
 from gateway.running import until
 from gateway.wire import Phone
 from wirelake.protocols.comet import frames
 
 
-def test_the_counters_agree_with_the_log(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_the_counters_agree_with_the_log(tmp_path: Path) -> None:
+    async with calling(tmp_path, "comet", identities=[BOB]) as caller:
         async with await Phone.call(caller.port("comet"), *BOB) as phone:
             await phone.ask(frames.Subscribe(("@a",)))
             await caller.call("POST", "/api/topics/%40a/notifications", {"content": "x"})
@@ -28,5 +28,3 @@ def test_the_counters_agree_with_the_log(tmp_path: Path) -> None:
         assert ledger["deliveries"]["durable"] == 1
         assert ledger["log"]["next_seq"] == caller.gateway.log.next_seq
         assert ledger["since_ms"] <= ledger["at_ms"]
-
-    run(tmp_path, test, "comet", identities=[BOB])

@@ -1,10 +1,10 @@
 from pathlib import Path
 
-from gateway.http.calling import BOB, Calling, run
+from gateway.http.calling import BOB, calling
 
 
-def test_the_newest_records_and_one_of_them(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_the_newest_records_and_one_of_them(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         for number in range(5):
             await caller.call("POST", "/api/topics/%40news/notifications", {"content": f"n{number}"})
         listed = (await caller.call("GET", "/api/log?event=publish&limit=3")).json()
@@ -17,14 +17,10 @@ def test_the_newest_records_and_one_of_them(tmp_path: Path) -> None:
         assert (frames[0]["direction"], frames[0]["identity"]) == ("out", "admin")
         assert (await caller.call("GET", "/api/log/0")).json()["event"] == "counters"
 
-    run(tmp_path, test)
 
-
-def test_records_that_are_not_there(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_records_that_are_not_there(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller:
         for seq in ("999", "-1", "x", "9" * 40):
             assert "it holds 0 to" in await caller.refused(404, "not_found", "GET", f"/api/log/{seq}")
         assert "limit" in await caller.refused(400, "bad_request", "GET", "/api/log?limit=0")
         assert (await caller.call("GET", "/api/log", bearer=":".join(BOB))).status_code == 403
-
-    run(tmp_path, test, identities=[BOB])

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from gateway.http.calling import BOB, Calling, run
+from gateway.http.calling import BOB, calling
 from gateway.running import HOST
 from wirelake.clients.comet import CometClient
 from wirelake.limits import HTTP_TRACES_MAX
@@ -8,8 +8,8 @@ from wirelake.limits import HTTP_TRACES_MAX
 EVE = ("eve", "eves-token")
 
 
-def test_who_has_acked_a_message(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_who_has_acked_a_message(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB, EVE]) as caller:
         topics = caller.gateway.state.topics
         for name in ("bob", "eve"):
             await topics.subscribe(name, "@a")
@@ -29,11 +29,9 @@ def test_who_has_acked_a_message(tmp_path: Path) -> None:
         own = (await caller.call("GET", f"/api/messages/{second}", bearer=":".join(BOB))).json()
         assert own["deliveries"] == [{"identity": "bob", "state": "acked"}]
 
-    run(tmp_path, test, identities=[BOB, EVE])
 
-
-def test_an_identity_sees_what_it_published_and_nothing_of_others(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_an_identity_sees_what_it_published_and_nothing_of_others(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB, EVE]) as caller:
         path = "/api/topics/%40a/notifications"
         id_ = (await caller.call("POST", path, {"content": "x"}, bearer=":".join(BOB))).json()["id"]
         assert (await caller.call("GET", f"/api/messages/{id_}", bearer=":".join(BOB))).status_code == 200
@@ -41,11 +39,9 @@ def test_an_identity_sees_what_it_published_and_nothing_of_others(tmp_path: Path
         for unknown in ("nonsense", id_ + "0", "a-b-c"):
             await caller.refused(404, "not_found", "GET", f"/api/messages/{unknown}")
 
-    run(tmp_path, test, identities=[BOB, EVE])
 
-
-def test_the_whole_way_of_a_message(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_the_whole_way_of_a_message(tmp_path: Path) -> None:
+    async with calling(tmp_path, "comet", identities=[BOB]) as caller:
         await caller.gateway.state.topics.subscribe("bob", "@a")
         id_ = (await caller.call("POST", "/api/topics/%40a/notifications", {"content": "hello"})).json()["id"]
         async with CometClient(HOST, caller.port("comet"), *BOB) as phone:
@@ -77,12 +73,8 @@ def test_the_whole_way_of_a_message(tmp_path: Path) -> None:
         for others in (str(ack["seq"]), delivered["to"][0]["session"]):
             await caller.refused(404, "not_found", "GET", f"/api/messages/{others}", bearer=":".join(BOB))
 
-    run(tmp_path, test, "comet", identities=[BOB])
 
-
-def test_so_many_at_once(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_so_many_at_once(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         caller.api.traces = HTTP_TRACES_MAX
         assert "HTTP_TRACES_MAX" in await caller.refused(429, "busy", "GET", "/api/messages/a-1-1")
-
-    run(tmp_path, test)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.http.calling import BOB, Calling, run
+from gateway.http.calling import BOB, Calling, calling
 from gateway.running import until
 from gateway.wire import Meter, Phone, report
 from wirelake.gateway.histogram import Histogram
@@ -21,8 +21,8 @@ async def scraped(caller: Calling) -> dict[tuple[str, tuple[str, ...]], float]:
     }
 
 
-def test_what_happened_is_counted(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_what_happened_is_counted(tmp_path: Path) -> None:
+    async with calling(tmp_path, "comet", identities=[BOB]) as caller:
         async with await Phone.call(caller.port("comet"), *BOB) as phone:
             await phone.ask(frames.Subscribe(("@a",)))
             await caller.call("POST", "/api/topics/%40a/notifications", {"content": "x"})
@@ -58,11 +58,9 @@ def test_what_happened_is_counted(tmp_path: Path) -> None:
         falling = {key for key, value in found.items() if key[0].endswith("_total") and later.get(key, -1) < value}
         assert not falling, "a counter never falls, also when a connection ends"
 
-    run(tmp_path, test, "comet", identities=[BOB])
 
-
-def test_commands_that_expire_or_are_refused_are_counted(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_commands_that_expire_or_are_refused_are_counted(tmp_path: Path) -> None:
+    async with calling(tmp_path, "apostol", devices=[("m1", 0, None)], apostol={"assembly_s": 0.05}) as caller:
         failed = "wirelake_device_commands_failed_total"
         async with await Meter.call(caller.port("apostol")) as meter:
             meter.send(report("m1", 1, b"good")[0])
@@ -80,18 +78,14 @@ def test_commands_that_expire_or_are_refused_are_counted(tmp_path: Path) -> None
                 ("no_key", "refused"): 1,
             }
 
-    run(tmp_path, test, "apostol", devices=[("m1", 0, None)], apostol={"assembly_s": 0.05})
 
-
-def test_invented_methods_and_paths_make_no_new_series(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_invented_methods_and_paths_make_no_new_series(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         for method in ("BREW", "PROPFIND"):
             await caller.client.request(method, "/healthz")
             await caller.client.request(method, f"/{method}")
         labels = {key[1] for key in await scraped(caller) if key[0] == "wirelake_http_requests_total"}
         assert labels == {("other", "/healthz", "405")}
-
-    run(tmp_path, test)
 
 
 def test_a_histogram_counts_up_to_each_bound() -> None:
@@ -102,16 +96,14 @@ def test_a_histogram_counts_up_to_each_bound() -> None:
     assert (seen.count, seen.sum) == (4, 7.65)
 
 
-def test_the_lag_of_the_loop_is_measured(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_the_lag_of_the_loop_is_measured(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         await until(lambda: caller.api.loop_lag_s.count > 0)
         assert (await scraped(caller))["wirelake_loop_lag_seconds_count", ()] > 0
 
-    run(tmp_path, test)
 
-
-def test_a_pipeline_that_runs_beside_it_is_shown(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_pipeline_that_runs_beside_it_is_shown(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         folder = caller.gateway.folder
         now_ms = caller.gateway.now_ms()
         told = JobProgress(pid=1, written_at_ms=now_ms, next_seq=0, at_us=now_ms * 1000, rows=70, batches=3)
@@ -127,5 +119,3 @@ def test_a_pipeline_that_runs_beside_it_is_shown(tmp_path: Path) -> None:
         told.written_at_ms = now_ms - 3_600_000
         write_progress(folder, told)
         assert ("wirelake_pipeline_rows_total", ()) not in await scraped(caller)  # it no longer runs
-
-    run(tmp_path, test)

@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.http.calling import Calling, run
+from gateway.http.calling import calling
 from wirelake.gateway.http.errors import CODES
 from wirelake.gateway.http.openapi import describe
 from wirelake.gateway.http.route import Route
-from wirelake.gateway.http.routes import ROUTES
+from wirelake.gateway.http.routing import ROUTES
 
 DESCRIPTION = describe(ROUTES)
 NAMES = [f"{route.method} {route.path}" for route in ROUTES]
@@ -38,8 +38,8 @@ CONTRACT = {
 }
 
 
-def test_what_is_served_is_described_and_what_is_described_is_served(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_what_is_served_is_described_and_what_is_described_is_served(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         response = await caller.call("GET", "/api/openapi.json", bearer=None)
         assert response.json() == msgspec.json.decode(msgspec.json.encode(DESCRIPTION))
         for path, operations in response.json()["paths"].items():
@@ -48,8 +48,6 @@ def test_what_is_served_is_described_and_what_is_described_is_served(tmp_path: P
             assert refused.status_code == 405, f"{path} is not served"
             served = {method.lower() for method in refused.headers["allow"].split(", ")} - {"head"}
             assert served == operations.keys()
-
-    run(tmp_path, test)
     described = {f"{method.upper()} {path}" for path, found in DESCRIPTION["paths"].items() for method in found}
     assert described == set(NAMES)
     assert len(NAMES) == len(set(NAMES))
@@ -114,13 +112,11 @@ def test_bounds_are_described() -> None:
         ("after=1&after=2", "after is given 2 times"),
     ],
 )
-def test_bounds_are_kept(tmp_path: Path, query: str, message: str) -> None:
-    async def test(caller: Calling) -> None:
+async def test_bounds_are_kept(tmp_path: Path, query: str, message: str) -> None:
+    async with calling(tmp_path) as caller:
         assert await caller.refused(400, "bad_request", "GET", f"/api/devices?{query}") == message
         for limit in (1, 10_000):
             assert (await caller.call("GET", f"/api/devices?limit={limit}")).status_code == 200
-
-    run(tmp_path, test)
 
 
 def test_operations_have_names_of_their_own() -> None:

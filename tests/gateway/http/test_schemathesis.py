@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from gateway.http.calling import Calling, run
+from gateway.http.calling import calling
 
 CONFIG: Final = Path(__file__).with_name("schemathesis.toml")
 EXAMPLES: Final = 5  # of each operation in each phase
@@ -13,8 +13,8 @@ REQUEST_S: Final = 60  # on a busy machine
 WRONG_TOKENS_MAX: Final = 1_000_000  # so many that their answers are not delayed
 
 
-def test_the_api_is_what_its_description_says(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_the_api_is_what_its_description_says(tmp_path: Path) -> None:
+    async with calling(tmp_path, limits={"failed_logins": WRONG_TOKENS_MAX}) as caller:
         await caller.call("POST", "/api/topics/%40news/notifications", {"content": "hello"})
         command = [sys.executable, "-m", "schemathesis.cli", f"--config-file={CONFIG}", "run"]
         command += [
@@ -34,5 +34,3 @@ def test_the_api_is_what_its_description_says(tmp_path: Path) -> None:
         )
         output, _ = await process.communicate()
         assert process.returncode == 0, output.decode()
-
-    run(tmp_path, test, limits={"failed_logins": WRONG_TOKENS_MAX})

@@ -3,15 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from gateway.http.calling import BOB, Calling, Provider, answering, run
+from gateway.http.calling import BOB, Provider, answering, calling
 from gateway.running import until
 from wirelake.message import Failure, Operation
 
 ASK = "/api/services/magline%2F16/call"
 
 
-def test_fields_and_payload_go_both_ways(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_fields_and_payload_go_both_ways(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller:
         provider = Provider(caller, "magline/16", lambda asked: [answering(asked, fields={"n": 1}, payload=b"\xff")])
         body = {"a": {"b": [1]}, "payload": "AAE="}
         response = await caller.call("POST", f"{ASK}?object=m7", body, bearer=":".join(BOB))
@@ -26,11 +26,9 @@ def test_fields_and_payload_go_both_ways(tmp_path: Path) -> None:
         came, went = caller.records("frame", protocol="http")[:2]
         assert (came["frame"], went["frame"]) == (b'{"a":{"b":[1]},"payload":"AAE="}', response.content)
 
-    run(tmp_path, test, identities=[BOB])
 
-
-def test_an_answer_in_parts(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_an_answer_in_parts(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         Provider(
             caller,
             "s",
@@ -38,23 +36,21 @@ def test_an_answer_in_parts(tmp_path: Path) -> None:
         )
         assert (await caller.call("POST", "/api/services/s/o", {})).json() == {"parts": [{"n": 1}, {"n": 2}]}
 
-    run(tmp_path, test)
-
 
 @pytest.mark.parametrize(
     ("code", "status", "name"),
     [(0, 502, "service_failed"), (7, 502, "service_failed"), (404, 404, "not_found"), (409, 409, "conflict")],
 )
-def test_a_services_error_is_the_status_where_it_can_be(tmp_path: Path, code: int, status: int, name: str) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_services_error_is_the_status_where_it_can_be(
+    tmp_path: Path, code: int, status: int, name: str
+) -> None:
+    async with calling(tmp_path) as caller:
         Provider(caller, "s", lambda asked: [answering(asked, failure=Failure("went wrong", code))])
         assert await caller.refused(status, name, "POST", "/api/services/s/o", {}) == "went wrong"
 
-    run(tmp_path, test)
 
-
-def test_nobody_there_nobody_answers_and_bad_questions(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_nobody_there_nobody_answers_and_bad_questions(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         message = await caller.refused(404, "not_found", "POST", "/api/services/none/op", {})
         assert message == "nobody provides the service 'none' with 'op'"
         Provider(caller, "mute", lambda _: [])
@@ -68,37 +64,29 @@ def test_nobody_there_nobody_answers_and_bad_questions(tmp_path: Path) -> None:
         await caller.refused(400, "bad_request", "POST", "/api/services/mute/op", {"payload": "!"})
         await caller.refused(400, "bad_request", "POST", "/api/services/mute/op", [1])
 
-    run(tmp_path, test)
 
-
-def test_the_gateways_own_service_answers_pings_only(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_the_gateways_own_service_answers_pings_only(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         assert (await caller.call("POST", "/api/services/wirelake/ping", {})).json() == {}
         for op in ("subscribe", "publish", "register", "login"):
             await caller.refused(404, "not_found", "POST", f"/api/services/wirelake/{op}", {"topics": ["x"]})
         assert caller.gateway.broker.live.names() == {}
 
-    run(tmp_path, test)
 
-
-def test_who_waits_when_the_gateway_stops_is_told(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_who_waits_when_the_gateway_stops_is_told(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         Provider(caller, "mute", lambda _: [])
         asked = asyncio.create_task(caller.refused(503, "unavailable", "POST", "/api/services/mute/op", {}))
         await until(lambda: caller.gateway.broker.services.open == 1)
         await caller.gateway.close()
         assert "shutting down" in await asked
 
-    run(tmp_path, test)
 
-
-def test_a_request_may_name_a_group(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_request_may_name_a_group(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         provider = Provider(caller, "sums", lambda message: [answering(message, fields={"sum": 1})])
         caller.gateway.broker.services.register(provider, "sums", "red")
         response = await caller.call("POST", "/api/services/sums/add?group=red", {})
         assert response.json() == {"sum": 1}
         message = await caller.refused(404, "not_found", "POST", "/api/services/sums/add?group=blue", {})
         assert message == "nobody provides the service 'sums' with 'add' in the group 'blue'"
-
-    run(tmp_path, test)

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.http.calling import BOB, Calling, calling, run
+from gateway.http.calling import BOB, Calling, calling
 from gateway.running import HOST, WAIT_S, until
 from wirelake.gateway.http import subscriber as subscriber_module
 
@@ -45,28 +45,25 @@ async def subscribed(caller: Calling, query: str, bearer: str = BEARER) -> Async
         yield Stream(response)
 
 
-def test_durable_and_live_notifications_as_events(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
-        async with subscribed(caller, "topic=%40a&topic=b") as stream:
-            response = await caller.call("POST", "/api/topics/%40a/notifications", {"content": "hello", "type": 3})
-            published = response.json()
-            event = await stream.next()
-            assert event["id"] == published["id"]
-            assert json.loads(event["data"]) == {
-                "topic": "@a", "id": published["id"], "type": 3, "ts": published["ts"], "content": "hello",
-            }  # fmt: skip
-            live = (await caller.call("POST", "/api/topics/b/notifications", {"content": "line 1\nline 2"})).json()
-            assert live["receivers"] == 1
-            assert (await stream.data())["content"] == "line 1\nline 2"
-            await caller.publish("@a", b"\xff")
-            binary = await stream.data()
-            assert (binary["content"], binary["encoding"]) == ("/w==", "base64")
-
-    run(tmp_path, test, identities=[BOB])
+async def test_durable_and_live_notifications_as_events(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller, subscribed(caller, "topic=%40a&topic=b") as stream:
+        response = await caller.call("POST", "/api/topics/%40a/notifications", {"content": "hello", "type": 3})
+        published = response.json()
+        event = await stream.next()
+        assert event["id"] == published["id"]
+        assert json.loads(event["data"]) == {
+            "topic": "@a", "id": published["id"], "type": 3, "ts": published["ts"], "content": "hello",
+        }  # fmt: skip
+        live = (await caller.call("POST", "/api/topics/b/notifications", {"content": "line 1\nline 2"})).json()
+        assert live["receivers"] == 1
+        assert (await stream.data())["content"] == "line 1\nline 2"
+        await caller.publish("@a", b"\xff")
+        binary = await stream.data()
+        assert (binary["content"], binary["encoding"]) == ("/w==", "base64")
 
 
-def test_what_a_stream_had_for_a_while_is_acked_and_what_was_missed_comes_first(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_what_a_stream_had_for_a_while_is_acked_and_what_was_missed_comes_first(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB], broker={"implicit_ack_s": 0.3}) as caller:
         async with subscribed(caller, "topic=%40a") as stream:
             await caller.publish("@a", "1")
             assert (await stream.data())["content"] == "1"
@@ -80,11 +77,9 @@ def test_what_a_stream_had_for_a_while_is_acked_and_what_was_missed_comes_first(
         (ack, *_) = await caller.recorded("ack")
         assert ack["note"]["identity"] == "bob"
 
-    run(tmp_path, test, identities=[BOB], broker={"implicit_ack_s": 0.3})
 
-
-def test_what_a_stream_that_ended_at_once_may_not_have_read_comes_again(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_what_a_stream_that_ended_at_once_may_not_have_read_comes_again(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller:
         async with subscribed(caller, "topic=%40a"):
             await caller.publish("@a", "1")
             await until(lambda: not caller.gateway.broker.waiting)
@@ -92,11 +87,9 @@ def test_what_a_stream_that_ended_at_once_may_not_have_read_comes_again(tmp_path
         async with subscribed(caller, "topic=%40a") as stream:
             assert (await stream.data())["content"] == "1"
 
-    run(tmp_path, test, identities=[BOB])
 
-
-def test_what_a_stream_acked_by_request_does_not_come_again(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_what_a_stream_acked_by_request_does_not_come_again(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller:
         async with subscribed(caller, "topic=%40a") as stream:
             for content in ("1", "2"):
                 await caller.publish("@a", content)
@@ -110,11 +103,9 @@ def test_what_a_stream_acked_by_request_does_not_come_again(tmp_path: Path) -> N
         async with subscribed(caller, "topic=%40a") as stream:
             assert (await stream.data())["content"] == "2"
 
-    run(tmp_path, test, identities=[BOB])
 
-
-def test_its_session_is_listed_recorded_and_can_be_ended(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_its_session_is_listed_recorded_and_can_be_ended(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller:
         async with subscribed(caller, "topic=%40a") as stream:
             (row,) = (await caller.call("GET", "/api/sessions")).json()["sessions"]
             assert (row["protocol"], row["identity"], row["state"]) == ("http", "bob", "streaming")
@@ -129,24 +120,19 @@ def test_its_session_is_listed_recorded_and_can_be_ended(tmp_path: Path) -> None
         (closed,) = caller.records("close", session=row["id"])
         assert closed["note"]["reason"] == "ended"
 
-    run(tmp_path, test, identities=[BOB])
 
-
-def test_a_subscription_need_not_outlast_the_stream(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_subscription_need_not_outlast_the_stream(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller:
         topics = caller.gateway.state.topics
         await topics.subscribe("bob", "@old")
         async with subscribed(caller, "topic=%40old&topic=%40new&keep=false"):
             assert topics.topics_of("bob") == ["@old", "@new"]
         await until(lambda: topics.topics_of("bob") == ["@old"])
 
-    run(tmp_path, test, identities=[BOB])
 
-
-def test_of_two_streams_in_passing_the_last_one_takes_the_subscription_with_it(tmp_path: Path) -> None:
+async def test_of_two_streams_in_passing_the_last_one_takes_the_subscription_with_it(tmp_path: Path) -> None:
     """A page that is loaded again asks for its new stream before the old one is known to be over."""
-
-    async def test(caller: Calling) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller:
         topics = caller.gateway.state.topics
         async with subscribed(caller, "topic=%40a&keep=false"):
             async with subscribed(caller, "topic=%40a&keep=false"):
@@ -159,22 +145,18 @@ def test_of_two_streams_in_passing_the_last_one_takes_the_subscription_with_it(t
         await until(lambda: not caller.api.subscribers)
         assert topics.topics_of("bob") == ["@a"], "one of them was to outlast its stream"
 
-    run(tmp_path, test, identities=[BOB])
 
-
-def test_a_client_that_goes_away_leaves_nothing_behind(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_client_that_goes_away_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller:
         async with subscribed(caller, "topic=b"):
             assert caller.gateway.broker.live.names() == {"b": 1}
         await until(lambda: not caller.api.subscribers and not caller.gateway.broker.live.names())
         (closed,) = await caller.recorded("close", protocol="http")
         assert closed["note"]["reason"] == "peer_closed"
 
-    run(tmp_path, test, identities=[BOB])
 
-
-def test_a_slow_reader_of_a_live_name_is_cut_off(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_slow_reader_of_a_live_name_is_cut_off(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB], limits={"pending_bytes": 100_000}) as caller:
         reader, writer = await asyncio.open_connection(HOST, caller.port("http"), limit=1024)
         writer.write(
             f"GET /api/subscribe?topic=b HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {BEARER}\r\n\r\n".encode()
@@ -190,11 +172,9 @@ def test_a_slow_reader_of_a_live_name_is_cut_off(tmp_path: Path) -> None:
         assert closed["note"]["reason"] == "slow_consumer"
         writer.close()
 
-    run(tmp_path, test, identities=[BOB], limits={"pending_bytes": 100_000})
 
-
-def test_a_slow_reader_of_a_durable_topic_catches_up(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_slow_reader_of_a_durable_topic_catches_up(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB], limits={"pending_bytes": 100_000}) as caller:
         reader, writer = await asyncio.open_connection(HOST, caller.port("http"), limit=1024)
         query = "topic=%40a"
         writer.write(
@@ -204,7 +184,7 @@ def test_a_slow_reader_of_a_durable_topic_catches_up(tmp_path: Path) -> None:
         (listener,) = caller.api.subscribers.values()
         published = 0
         async with asyncio.timeout(WAIT_S):
-            while not listener.congested:
+            while not listener.is_congested:
                 await caller.publish("@a", f"{published:06} " + "x" * 500_000)
                 published += 1
                 await asyncio.sleep(0.02)  # what the network takes, it has taken
@@ -219,58 +199,47 @@ def test_a_slow_reader_of_a_durable_topic_catches_up(tmp_path: Path) -> None:
         async with asyncio.timeout(WAIT_S):
             while last not in seen:
                 seen = seen[-100:] + await reader.read(1 << 20)
-        await until(lambda: not listener.congested)
+        await until(lambda: not listener.is_congested)
         writer.close()
 
-    run(tmp_path, test, identities=[BOB], limits={"pending_bytes": 100_000})
 
-
-def test_a_quiet_stream_shows_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_quiet_stream_shows_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriber_module, "HTTP_STREAM_PING_S", 0.01)
+    async with (
+        calling(tmp_path, identities=[BOB]) as caller,
+        subscribed(caller, "topic=b") as stream,
+        asyncio.timeout(WAIT_S),
+    ):
+        lines = stream.response.aiter_lines()
+        assert [await anext(lines) for _ in range(4)] == [": still here", "", ": still here", ""]
 
-    async def test(caller: Calling) -> None:
-        async with subscribed(caller, "topic=b") as stream, asyncio.timeout(WAIT_S):
-            lines = stream.response.aiter_lines()
-            assert [await anext(lines) for _ in range(4)] == [": still here", "", ": still here", ""]
 
-    run(tmp_path, test, identities=[BOB])
-
-
-def test_a_stopping_gateway_ends_its_streams(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with calling(tmp_path, identities=[BOB]) as caller, subscribed(caller, "topic=%40a") as stream:
-            closing = asyncio.create_task(caller.gateway.close())
-            event = await stream.next()
-            assert json.loads(event["data"])["code"] == "shutdown"
-            await closing
-
-    asyncio.run(test())
+async def test_a_stopping_gateway_ends_its_streams(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller, subscribed(caller, "topic=%40a") as stream:
+        closing = asyncio.create_task(caller.gateway.close())
+        event = await stream.next()
+        assert json.loads(event["data"])["code"] == "shutdown"
+        await closing
 
 
 @pytest.mark.parametrize("query", ["", "topic=", "topic=a%00", "topic=a&keep=perhaps"])
-def test_bad_questions(tmp_path: Path, query: str) -> None:
-    async def test(caller: Calling) -> None:
+async def test_bad_questions(tmp_path: Path, query: str) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller:
         await caller.refused(400, "bad_request", "GET", f"/api/subscribe?{query}", bearer=BEARER)
         assert not caller.api.subscribers
         await caller.refused(405, "method_not_allowed", "POST", "/api/subscribe", {})
 
-    run(tmp_path, test, identities=[BOB])
 
-
-def test_streams_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from wirelake.gateway.http import subscribe as subscribe_module
+async def test_streams_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from wirelake.gateway.http.routes import subscribe as subscribe_module
 
     monkeypatch.setattr(subscribe_module, "HTTP_STREAMS_MAX", 1)
-
-    async def test(caller: Calling) -> None:
-        async with subscribed(caller, "topic=a"):
-            await caller.refused(503, "unavailable", "GET", "/api/subscribe?topic=a", bearer=BEARER)
-
-    run(tmp_path, test, identities=[BOB])
+    async with calling(tmp_path, identities=[BOB]) as caller, subscribed(caller, "topic=a"):
+        await caller.refused(503, "unavailable", "GET", "/api/subscribe?topic=a", bearer=BEARER)
 
 
-def test_a_stream_ends_when_the_time_that_was_asked_for_is_over(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_stream_ends_when_the_time_that_was_asked_for_is_over(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller:
         async with subscribed(caller, "topic=a&for_ms=1") as stream:
             assert await stream.next() == {
                 "event": "end", "data": '{"code":"over","message":"the time that was asked for is over"}',
@@ -279,5 +248,3 @@ def test_a_stream_ends_when_the_time_that_was_asked_for_is_over(tmp_path: Path) 
                 await stream.next()
         await until(lambda: not caller.api.subscribers)
         await caller.refused(400, "bad_request", "GET", "/api/subscribe?topic=a&for_ms=86400001")
-
-    run(tmp_path, test, identities=[BOB])

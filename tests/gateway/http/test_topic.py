@@ -2,7 +2,7 @@ import base64
 from pathlib import Path
 from urllib.parse import quote
 
-from gateway.http.calling import BOB, Calling, run
+from gateway.http.calling import BOB, calling
 from gateway.running import until
 from gateway.wire import Phone
 from wirelake.limits import HTTP_TOPIC_CONTENT_CHARS, HTTP_TOPIC_LAST_BYTES, HTTP_TOPIC_LAST_ROWS
@@ -11,8 +11,8 @@ from wirelake.protocols.comet import frames
 NEWS = "/api/topics/%40news"
 
 
-def test_subscribers_with_their_lag_and_the_last_notifications(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_subscribers_with_their_lag_and_the_last_notifications(tmp_path: Path) -> None:
+    async with calling(tmp_path, "comet", identities=[BOB]) as caller:
         topics = caller.gateway.state.topics
         await topics.subscribe("carol", "@news")
         async with await Phone.call(caller.port("comet"), *BOB) as phone:
@@ -37,11 +37,9 @@ def test_subscribers_with_their_lag_and_the_last_notifications(tmp_path: Path) -
             assert "encoding" not in oldest
         assert topics.lag("@news") == 2, "to look is not to ack"
 
-    run(tmp_path, test, "comet", identities=[BOB])
 
-
-def test_the_newest_are_shown_within_bounds_and_long_ones_cut(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_the_newest_are_shown_within_bounds_and_long_ones_cut(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         for number in range(HTTP_TOPIC_LAST_ROWS + 5):
             await caller.publish("@news", str(number))
         shown = (await caller.call("GET", NEWS)).json()["last"]
@@ -53,22 +51,18 @@ def test_the_newest_are_shown_within_bounds_and_long_ones_cut(tmp_path: Path) ->
         assert (shown[0]["truncated"], len(shown[0]["content"])) == (True, HTTP_TOPIC_CONTENT_CHARS)
         assert shown[0]["bytes"] == HTTP_TOPIC_LAST_BYTES // 2
 
-    run(tmp_path, test)
 
-
-def test_what_all_have_acked_is_shown_while_it_is_in_memory(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_what_all_have_acked_is_shown_while_it_is_in_memory(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         await caller.publish("@news", "nobody wants it")
         topics = caller.gateway.state.topics
         topics.sweep(caller.gateway.now_ms(), 1_000_000, 100)
         assert topics.floor("@news") == 1
         assert [each["content"] for each in (await caller.call("GET", NEWS)).json()["last"]] == ["nobody wants it"]
 
-    run(tmp_path, test)
 
-
-def test_an_identity_sees_what_is_told_to_itself(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_an_identity_sees_what_is_told_to_itself(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller:
         await caller.publish("@news", "before")
         await caller.refused(404, "not_found", "GET", NEWS, bearer=":".join(BOB))
         await caller.refused(404, "not_found", "GET", "/api/topics/live", bearer=":".join(BOB))
@@ -80,11 +74,9 @@ def test_an_identity_sees_what_is_told_to_itself(tmp_path: Path) -> None:
         assert [each["content"] for each in found["last"]] == ["after"]
         assert (found["lag"], found["subscribers"]) == (1, 2)
 
-    run(tmp_path, test, identities=[BOB])
 
-
-def test_a_live_name_and_one_that_nobody_has_used(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_live_name_and_one_that_nobody_has_used(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller:
         async with caller.client.stream(
             "GET", "/api/subscribe?topic=ticker", headers={"authorization": "Bearer " + ":".join(BOB)}
         ):
@@ -97,14 +89,10 @@ def test_a_live_name_and_one_that_nobody_has_used(tmp_path: Path) -> None:
         assert not caller.gateway.state.topics.names(), "to look makes no topic"
         await caller.refused(400, "bad_request", "GET", f"/api/topics/@{'x' * 256}")
 
-    run(tmp_path, test, identities=[BOB])
 
-
-def test_the_retained_value(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_the_retained_value(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         for body in ({"content": "kept", "retain": True}, {"content": "passing"}):
             await caller.call("POST", f"{NEWS}/notifications", body)
         found = (await caller.call("GET", NEWS)).json()
         assert (found["retained"]["content"], found["last"][0]["content"]) == ("kept", "passing")
-
-    run(tmp_path, test)

@@ -1,4 +1,3 @@
-import asyncio
 import base64
 from pathlib import Path
 from typing import Any
@@ -6,7 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
-from gateway.http.calling import BOB, Calling, run
+from gateway.http.calling import BOB, calling
 from gateway.running import running_gateway
 from gateway.wire import Phone
 from wirelake.errors import LogWriteError, StorageError
@@ -15,8 +14,8 @@ from wirelake.protocols.comet import frames
 PUBLISH = "/api/topics/%40news/notifications"
 
 
-def test_a_published_notification_is_answered_when_it_and_its_frames_are_on_disk(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_published_notification_is_answered_when_it_and_its_frames_are_on_disk(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         response = await caller.call("POST", PUBLISH, {"content": "hello", "type": 7})
         assert response.status_code == 201
         published = response.json()
@@ -37,24 +36,16 @@ def test_a_published_notification_is_answered_when_it_and_its_frames_are_on_disk
         assert record["note"]["id"] == published["id"]
         assert came["seq"] < record["seq"] < went["seq"]
 
-    run(tmp_path, test)
 
-
-def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
+    ids: list[str] = []
+    async with calling(tmp_path) as caller:
         response = await caller.call("POST", PUBLISH, {"content": "kept"})
         ids.append(response.json()["id"])
-
-    ids: list[str] = []
-    run(tmp_path, test)
-
-    async def again() -> None:
-        async with running_gateway(tmp_path) as running:
-            kept = running.gateway.state.topics.find(ids[0])
-            assert kept is not None
-            assert kept.content == b"kept"
-
-    asyncio.run(again())
+    async with running_gateway(tmp_path) as running:
+        kept = running.gateway.state.topics.find(ids[0])
+        assert kept is not None
+        assert kept.content == b"kept"
 
 
 @pytest.mark.parametrize(
@@ -68,14 +59,12 @@ def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
         ({"content": 7}, b"7"),
     ],
 )
-def test_content_may_be_text_base64_or_json(tmp_path: Path, body: Any, content: bytes) -> None:
-    async def test(caller: Calling) -> None:
+async def test_content_may_be_text_base64_or_json(tmp_path: Path, body: Any, content: bytes) -> None:
+    async with calling(tmp_path) as caller:
         response = await caller.call("POST", PUBLISH, body)
         kept = caller.gateway.state.topics.find(response.json()["id"])
         assert kept is not None
         assert kept.content == content
-
-    run(tmp_path, test)
 
 
 @pytest.mark.parametrize(
@@ -90,16 +79,14 @@ def test_content_may_be_text_base64_or_json(tmp_path: Path, body: Any, content: 
         ([], "object"),
     ],
 )
-def test_a_bad_body_is_told_by_its_place(tmp_path: Path, body: Any, says: str) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_bad_body_is_told_by_its_place(tmp_path: Path, body: Any, says: str) -> None:
+    async with calling(tmp_path) as caller:
         assert says in await caller.refused(400, "bad_request", "POST", PUBLISH, body)
         assert not caller.records("publish")
 
-    run(tmp_path, test)
 
-
-def test_a_topic_with_slashes_and_percent_signs(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_topic_with_slashes_and_percent_signs(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         for name in ("@a/b", "@a%2Fb", "@ä/notifications"):
             path = f"/api/topics/{quote(name, safe='')}/notifications"
             response = await caller.call("POST", path, {"content": "x"})
@@ -112,11 +99,9 @@ def test_a_topic_with_slashes_and_percent_signs(tmp_path: Path) -> None:
         await caller.refused(400, "bad_request", "POST", "/api/topics/%ff/notifications", {"content": ""})
         await caller.refused(404, "not_found", "POST", "/api/topics//notifications", {"content": ""})
 
-    run(tmp_path, test)
 
-
-def test_a_live_name_reaches_those_who_listen_and_is_not_kept(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_live_name_reaches_those_who_listen_and_is_not_kept(tmp_path: Path) -> None:
+    async with calling(tmp_path) as caller:
         response = await caller.call("POST", "/api/topics/ticker/notifications", {"content": "1"})
         found = response.json()
         assert (response.status_code, found["receivers"]) == (201, 0)
@@ -124,27 +109,25 @@ def test_a_live_name_reaches_those_who_listen_and_is_not_kept(tmp_path: Path) ->
         assert found["id"] == record["session"], "its frame in the log is found by this"
         assert not list(caller.gateway.state.topics.names())
 
-    run(tmp_path, test)
+
+async def test_a_comet_subscriber_gets_what_http_published(tmp_path: Path) -> None:
+    async with (
+        calling(tmp_path, "comet", identities=[BOB]) as caller,
+        await Phone.call(caller.port("comet"), *BOB) as phone,
+    ):
+        assert await phone.ask(frames.Subscribe(("@news",))) == frames.Ok()
+        published = (await caller.call("POST", PUBLISH, {"content": "hello", "type": 7})).json()
+        assert await phone.hear() == frames.Message(7, published["id"], b"hello", published["ts"])
+
+        (row,) = (await caller.call("GET", "/api/topics")).json()["topics"]
+        assert row == {"topic": "@news", "durable": True, "subscribers": 1, "connected": 1, "head": 1, "lag": 1}
+        assert await phone.ask(frames.MessageAck((published["id"],))) == frames.Ok()
+        (row,) = (await caller.call("GET", "/api/topics")).json()["topics"]
+        assert row["lag"] == 0
 
 
-def test_a_comet_subscriber_gets_what_http_published(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
-        async with await Phone.call(caller.port("comet"), *BOB) as phone:
-            assert await phone.ask(frames.Subscribe(("@news",))) == frames.Ok()
-            published = (await caller.call("POST", PUBLISH, {"content": "hello", "type": 7})).json()
-            assert await phone.hear() == frames.Message(7, published["id"], b"hello", published["ts"])
-
-            (row,) = (await caller.call("GET", "/api/topics")).json()["topics"]
-            assert row == {"topic": "@news", "durable": True, "subscribers": 1, "connected": 1, "head": 1, "lag": 1}
-            assert await phone.ask(frames.MessageAck((published["id"],))) == frames.Ok()
-            (row,) = (await caller.call("GET", "/api/topics")).json()["topics"]
-            assert row["lag"] == 0
-
-    run(tmp_path, test, "comet", identities=[BOB])
-
-
-def test_the_list_is_paged_and_an_identity_sees_its_own(tmp_path: Path) -> None:
-    async def test(caller: Calling) -> None:
+async def test_the_list_is_paged_and_an_identity_sees_its_own(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[BOB]) as caller:
         for name in ("@b", "@a", "@c", "x"):
             await caller.publish(name, "1")
         await caller.gateway.state.topics.subscribe("bob", "@a")
@@ -160,11 +143,12 @@ def test_the_list_is_paged_and_an_identity_sees_its_own(tmp_path: Path) -> None:
         (own,) = (await caller.call("GET", "/api/topics", bearer=":".join(BOB))).json()["topics"]
         assert (own["topic"], own["head"], own["lag"]) == ("@a", 2, 1)
 
-    run(tmp_path, test, identities=[BOB])
 
+async def test_a_log_that_refuses_is_a_503_and_nothing_is_promised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with calling(tmp_path) as caller:
 
-def test_a_log_that_refuses_is_a_503_and_nothing_is_promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(caller: Calling) -> None:
         def refuse(*_: Any) -> None:
             raise LogWriteError("the log cannot be written: no space left on device")
 
@@ -174,21 +158,18 @@ def test_a_log_that_refuses_is_a_503_and_nothing_is_promised(tmp_path: Path, mon
         assert caller.gateway.state.topics.head("@news") == 0
         assert (await caller.call("POST", PUBLISH, {"content": "x"})).status_code == 201
 
-    run(tmp_path, test)
 
-
-def test_a_log_that_is_behind_is_a_429(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(caller: Calling) -> None:
+async def test_a_log_that_is_behind_is_a_429(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with calling(tmp_path) as caller:
         monkeypatch.setattr(type(caller.gateway), "log_behind", True)
         response = await caller.call("POST", PUBLISH, {"content": "x"})
         assert (response.status_code, response.headers["retry-after"]) == (429, "1")
         monkeypatch.undo()
 
-    run(tmp_path, test)
 
+async def test_a_state_that_cannot_be_written_is_a_503(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with calling(tmp_path) as caller:
 
-def test_a_state_that_cannot_be_written_is_a_503(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(caller: Calling) -> None:
         def refuse() -> None:
             raise StorageError("the state cannot be written: disk I/O error")
 
@@ -197,5 +178,3 @@ def test_a_state_that_cannot_be_written_is_a_503(tmp_path: Path, monkeypatch: py
         monkeypatch.undo()
         came, went = caller.records("frame", protocol="http")
         assert (came["direction"], went["note"]["status"]) == ("in", 503), "what was refused is in the log as well"
-
-    run(tmp_path, test)

@@ -129,7 +129,7 @@ def test_no_log_is_said_in_words(tmp_path: Path) -> None:
         LogReader(tmp_path)
 
 
-def test_many_tasks_append_and_wait_at_once(folder: Path) -> None:
+async def test_many_tasks_append_and_wait_at_once(folder: Path) -> None:
     log = SegmentLog(folder, SMALL)
 
     async def one() -> int:
@@ -138,10 +138,7 @@ def test_many_tasks_append_and_wait_at_once(folder: Path) -> None:
             assert (await append(log)).stop > seq
         return 1
 
-    async def run() -> None:
-        assert sum(await asyncio.gather(*(one() for _ in range(50)))) == 50
-
-    asyncio.run(run())
+    assert sum(await asyncio.gather(*(one() for _ in range(50)))) == 50
     assert log.blocks < 1000  # they shared blocks
     log.close()
     assert seqs_in(folder) == list(range(1000))

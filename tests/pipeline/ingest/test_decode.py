@@ -202,6 +202,13 @@ def test_what_was_refused_at_the_door() -> None:
     assert {row["day"] for row in rows} == {DAY}
 
 
+def test_frames_that_were_recorded_under_an_earlier_name() -> None:
+    """They keep it, with the decoder of today."""
+    ping = b"*1\r\n$4\r\nPING\r\n"
+    (row,) = decode_batch(log_batch({"protocol": "resp", "frame": ping, "direction": "in"})).messages.to_pylist()
+    assert (row["protocol"], row["name"], row["decoder"]) == ("resp", "ping", "resp/1")
+
+
 def test_a_protocol_that_is_not_here() -> None:
     (row,) = decode_batch(log_batch({"protocol": "morse", "frame": b"..."})).quarantine.to_pylist()
     assert (row["reason"], row["frame"], row["decoder"]) == ("unknown_protocol", b"...", "morse/0")

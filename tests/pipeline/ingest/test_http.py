@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pipeline.ingest.inputs import log_batch
-from wirelake.gateway.http.routes import ROUTES
+from wirelake.gateway.http.routing import ROUTES
 from wirelake.pipeline.ingest.decode import decode_batch
 from wirelake.pipeline.ingest.http import match_path
 from wirelake.protocols.jsontext import write_json

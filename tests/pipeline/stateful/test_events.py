@@ -1,6 +1,5 @@
 """From real clients, through a real gateway's log, to the tables."""
 
-import asyncio
 from collections import Counter
 from pathlib import Path
 
@@ -37,7 +36,7 @@ def settled(folder: Path, keys: dict[str, bytes]) -> BucketRun:
     return bucketed
 
 
-def test_a_fleet_in_bad_weather_is_all_there(tmp_path: Path) -> None:
+async def test_a_fleet_in_bad_weather_is_all_there(tmp_path: Path) -> None:
     keys: dict[str, bytes] = {}
 
     async def story() -> Report:
@@ -47,7 +46,7 @@ def test_a_fleet_in_bad_weather_is_all_there(tmp_path: Path) -> None:
             keys.update({each.serial: each.key for each in running.gateway.state.devices.list() if each.key})
             return report
 
-    report = asyncio.run(story())
+    report = await story()
     tables = settled(tmp_path, keys)
     for row in tables.rows("silver.tallies"):
         assert row["counted"] == row["received"] == row["decoded"] + row["quarantined"], row
@@ -69,18 +68,15 @@ async def added(_request: ServiceRequest) -> dict[str, int]:
     return {"sum": 3}
 
 
-def test_services_asked_by_magline_and_answered_by_esnp(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_gateway(tmp_path, "esnp", "magline", identities=[APP]) as running:
-            esnp = EsnpClient(HOST, running.port("esnp"), *APP)
-            magline = MaglineClient(HOST, running.port("magline"), *APP)
-            async with esnp, magline:
-                await esnp.register("magline/17", added)
-                await magline.call(17, b"1+2")
-                await magline.publish("@news", "hi")
-                await esnp.ping()
-
-    asyncio.run(story())
+async def test_services_asked_by_magline_and_answered_by_esnp(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "esnp", "magline", identities=[APP]) as running:
+        esnp = EsnpClient(HOST, running.port("esnp"), *APP)
+        magline = MaglineClient(HOST, running.port("magline"), *APP)
+        async with esnp, magline:
+            await esnp.register("magline/17", added)
+            await magline.call(17, b"1+2")
+            await magline.publish("@news", "hi")
+            await esnp.ping()
     calls = settled(tmp_path, {}).rows("silver.calls")
     found = Counter((row["protocol"], row["service"], row["op"], row["status"], row["requester"]) for row in calls)
     assert found[("magline", "magline/17", "call", "ok", "app")] == 1

@@ -3,8 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirelake.limits import APOSTOL_ALTERNATIVES_MAX, APOSTOL_SEAL_TRIES_BYTES_MAX, APOSTOL_SEAL_TRIES_MAX
 from wirelake.protocols.apostol.alternatives import Alternatives
+from wirelake.protocols.apostol.limits import (
+    APOSTOL_ALTERNATIVES_MAX,
+    APOSTOL_SEAL_TRIES_BYTES_MAX,
+    APOSTOL_SEAL_TRIES_MAX,
+)
 from wirelake.protocols.apostol.opcodes import LAST, SEALED
 
 

@@ -1,9 +1,9 @@
 import pytest
 
 from wirelake.errors import StateError
-from wirelake.limits import APOSTOL_UNRECEIPTED_PACKETS_MAX
 from wirelake.protocols.apostol.envelope import build_packets
 from wirelake.protocols.apostol.frames import Packet
+from wirelake.protocols.apostol.limits import APOSTOL_UNRECEIPTED_PACKETS_MAX
 from wirelake.protocols.apostol.outbox import Outbox
 
 

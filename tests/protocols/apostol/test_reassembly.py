@@ -7,13 +7,13 @@ from msgspec import msgpack
 from msgspec.structs import replace
 from pipeline.histories import BucketRun, frame, numbered
 
-from wirelake.limits import APOSTOL_COMMAND_BYTES_MAX
 from wirelake.message import Kind, Message, Op, control_op
 from wirelake.pipeline.stateful.events import EVENT_SCHEMA
 from wirelake.protocols.apostol.assembly import Assembled
 from wirelake.protocols.apostol.commands import DeviceCommand
 from wirelake.protocols.apostol.envelope import build_packets
 from wirelake.protocols.apostol.frames import Packet
+from wirelake.protocols.apostol.limits import APOSTOL_COMMAND_BYTES_MAX
 from wirelake.protocols.apostol.opcodes import (
     ANSWER,
     COMMAND_BITS,

@@ -3,7 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirelake.limits import APOSTOL_CLOCK_AHEAD_S, APOSTOL_SEALS_PER_DEVICE_MAX, APOSTOL_SEALS_UNORDERED_MAX
+from wirelake.protocols.apostol.limits import (
+    APOSTOL_CLOCK_AHEAD_S,
+    APOSTOL_SEALS_PER_DEVICE_MAX,
+    APOSTOL_SEALS_UNORDERED_MAX,
+)
 from wirelake.protocols.apostol.replays import Replays, pack, unpack
 
 NOW = 1_700_000_000

@@ -5,12 +5,12 @@ from msgspec.structs import replace
 
 from protocols.conversation import Conversation
 from wirelake.errors import EncodeError, ProtocolError, StateError, TranslationError
-from wirelake.limits import APOSTOL_HELD_BYTES_MAX, APOSTOL_HELD_PACKETS_MAX
 from wirelake.message import Credentials, Device, Failure, Kind, Message, Op, control_op
 from wirelake.protocols.apostol.client import ClientSession
 from wirelake.protocols.apostol.commands import DeviceCommand, ServerCommand
 from wirelake.protocols.apostol.envelope import build_packets
 from wirelake.protocols.apostol.frames import Packet, Receipt, decode, receipt_for
+from wirelake.protocols.apostol.limits import APOSTOL_HELD_BYTES_MAX, APOSTOL_HELD_PACKETS_MAX
 from wirelake.protocols.apostol.opcodes import ANSWER, SEALED, TO_DEVICE, ZIPPED
 from wirelake.protocols.apostol.protocol import PROTOCOL
 from wirelake.protocols.apostol.server import ServerSession
@@ -595,7 +595,7 @@ def test_goodbye_and_silence_end_every_state(state: ServerState) -> None:
         assert server.state is state
         return server
 
-    assert session().goodbye(Closing("shutdown"), 1.0).closing == Closing("shutdown")
+    assert session().close(Closing("shutdown"), 1.0).closing == Closing("shutdown")
     assert session().fail(ProtocolError("crc", "wrong", 1), 1.0).closing is not None
     silent = session()
     assert silent.tick(7.9).closing is None
@@ -606,7 +606,7 @@ def test_goodbye_and_silence_end_every_state(state: ServerState) -> None:
 def test_a_device_that_ends_says_which_reports_were_not_receipted() -> None:
     client = ClientSession(0.0, random, "1234", 6)
     client.send(REPORT, 0.0)
-    step = client.goodbye(Closing("done"), 1.0)
+    step = client.close(Closing("done"), 1.0)
     assert (step.closing, step.frames) == (Closing("done"), [])
     assert [(message.correlation, message.failure) for message in step.messages] == [
         ("r1", Failure("the session ended"))

@@ -4,8 +4,8 @@ import random
 from collections.abc import Iterator
 
 from wirelake.protocols.apostol.assembly import Assembler, Bounds
+from wirelake.protocols.apostol.fast_path import PARAMS, Reports, skim
 from wirelake.protocols.apostol.frames import Packet, decode, receipt_for
-from wirelake.protocols.apostol.skimming import PARAMS, Reports, skim
 from wirelake.protocols.frame import Sender
 
 DEVICES = [(6, "d1"), (6, "d2"), (9, "d1"), (6, "é")]

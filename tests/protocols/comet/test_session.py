@@ -5,15 +5,15 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from protocols.conversation import Conversation
 from wirelake.errors import ProtocolError, StateError, TranslationError
-from wirelake.limits import (
+from wirelake.message import Credentials, Failure, Kind, Message, Op, control, control_op
+from wirelake.protocols.comet import crypto, frames
+from wirelake.protocols.comet.client import ClientSession
+from wirelake.protocols.comet.limits import (
     COMET_ANSWERS_WAITING_MAX,
     COMET_CONTENT_BYTES_MAX,
     COMET_HELD_FRAMES_MAX,
     COMET_REQUESTS_OPEN_MAX,
 )
-from wirelake.message import Credentials, Failure, Kind, Message, Op, control, control_op
-from wirelake.protocols.comet import crypto, frames
-from wirelake.protocols.comet.client import ClientSession
 from wirelake.protocols.comet.opcodes import ErrorCode
 from wirelake.protocols.comet.protocol import PROTOCOL
 from wirelake.protocols.comet.server import ServerSession
@@ -253,7 +253,7 @@ def test_a_key_behind_open_requests_seals_from_its_ok_on(private: rsa.RSAPrivate
     assert server.receive(frames.ExchangeKey(wrapped), 0.0).frames == []
     (backlog,) = server.receive(frames.GetMessageList(), 0.0).messages
     assert server.send(answer_to(backlog, parts=(news,)), 0.0).frames == [], "its turn has not come"
-    audiences = [server.audience]
+    audiences = [server.encoding_key]
     (early,) = server.send(news, 0.0).frames
     assert isinstance(early, frames.Message)
     assert early.content == b"in clear"
@@ -261,7 +261,7 @@ def test_a_key_behind_open_requests_seals_from_its_ok_on(private: rsa.RSAPrivate
     assert (ok, exchanged) == (frames.Ok(), frames.Ok())
     assert isinstance(waiting, frames.MessageList)
     assert crypto.open_content(waiting.messages[0].content, "n1", secret) == b"in clear"
-    assert [*audiences, server.audience] == ["comet", None]
+    assert [*audiences, server.encoding_key] == ["comet", None]
     (late,) = server.send(news, 0.0).frames
     assert isinstance(late, frames.Message)
     assert crypto.open_content(late.content, "n1", secret) == b"in clear"
@@ -365,7 +365,7 @@ def test_bytes_that_cannot_be_read_get_error_4_and_close(private: rsa.RSAPrivate
 )
 def test_goodbye_says_why(private: rsa.RSAPrivateKey, reason: str, code: ErrorCode) -> None:
     talking = logged_in(private)
-    step = talking.sessions[Sender.SERVER].goodbye(Closing(reason), 0.0)
+    step = talking.sessions[Sender.SERVER].close(Closing(reason), 0.0)
     assert step.frames == [frames.Error(code, reason)]
     talking.inject(Sender.SERVER, step.frames[0].encode())
     assert talking.client_messages[-1].failure == Failure(reason, code)
@@ -409,7 +409,7 @@ def test_a_client_gives_up_on_a_login_that_is_never_answered() -> None:
 def test_a_client_ends_quietly_by_itself() -> None:
     client = ClientSession(0.0, random, settings=SessionSettings(idle_s=5.0))
     assert client.tick(6.0).closing == Closing("idle", "nothing heard for 5 s")
-    assert ClientSession(0.0, random).goodbye(Closing("done"), 0.0).closing == Closing("done")
+    assert ClientSession(0.0, random).close(Closing("done"), 0.0).closing == Closing("done")
     unreadable = ClientSession(0.0, random).fail(ProtocolError("short", "…", 1), 0.0)
     assert unreadable.closing is not None
     assert unreadable.closing.code == "short"

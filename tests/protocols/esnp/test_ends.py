@@ -19,14 +19,11 @@ from protocols.esnp.talking import (
     talk,
 )
 from wirelake.errors import ProtocolError, StateError
-from wirelake.limits import (
-    ESNP_ANSWERS_WAITING_MAX,
-    ESNP_REQUESTS_OPEN_MAX,
-)
 from wirelake.message import Failure, FailureCode, Kind, Message, Op, control
 from wirelake.protocols.esnp import lines
 from wirelake.protocols.esnp.client import ClientSession
 from wirelake.protocols.esnp.frames import EsnpMessage
+from wirelake.protocols.esnp.limits import ESNP_ANSWERS_WAITING_MAX, ESNP_REQUESTS_OPEN_MAX
 from wirelake.protocols.esnp.lines import Line
 from wirelake.protocols.esnp.peer import Peer
 from wirelake.protocols.esnp.server import ServerSession
@@ -97,7 +94,7 @@ def test_goodbye_says_why(state: str) -> None:
     talking = logged_in() if state == "READY" else talk()
     if state == "LOGGING_IN":
         talking.client_says(LOGIN)
-    step = talking.sessions[Sender.SERVER].goodbye(Closing("shutdown"), 0.0)
+    step = talking.sessions[Sender.SERVER].close(Closing("shutdown"), 0.0)
     assert step.closing == Closing("shutdown")
     (frame,) = step.frames
     talking.inject(Sender.SERVER, frame.encode())
@@ -162,7 +159,7 @@ def test_bytes_that_cannot_be_read_close_in_every_state() -> None:
 
 def test_goodbye_closes_in_every_state() -> None:
     for session in any_state():
-        step = session.goodbye(Closing("replaced", "you are connected elsewhere"), 0.0)
+        step = session.close(Closing("replaced", "you are connected elsewhere"), 0.0)
         assert step.closing == Closing("replaced", "you are connected elsewhere")
         assert len(step.frames) == (1 if session.other is Sender.CLIENT else 0)
         assert session.state is session.closed
@@ -214,5 +211,5 @@ def test_a_client_is_flooded_like_a_server() -> None:
 
 @pytest.mark.parametrize("session", [ServerSession, ClientSession])
 def test_every_row_names_a_method(session: type[Peer]) -> None:
-    for row in session.table.rows:
-        assert callable(getattr(session, row.do))
+    for row in session.state_machine.rows:
+        assert callable(getattr(session, row.action))

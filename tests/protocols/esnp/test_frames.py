@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 from protocols import laws
 from protocols.esnp.strategies import any_messages, good_messages
 from wirelake.errors import EncodeError, LimitError, ProtocolError
-from wirelake.limits import ESNP_FRAME_BYTES_MAX, ESNP_LINES_MAX
 from wirelake.protocols.esnp import frames, lines
 from wirelake.protocols.esnp.contents import read_contents
 from wirelake.protocols.esnp.frames import END, EsnpMessage, EsnpSplitter, decode
+from wirelake.protocols.esnp.limits import ESNP_FRAME_BYTES_MAX, ESNP_LINES_MAX
 from wirelake.protocols.esnp.lines import Line, SeqNo
 from wirelake.protocols.esnp.protocol import PROTOCOL, clues
 from wirelake.protocols.esnp.values import Var, var_of

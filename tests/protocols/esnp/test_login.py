@@ -4,15 +4,11 @@ import pytest
 
 from protocols.esnp.talking import ADD, LOGIN, OK, answer_to, data, errors, gateway, ready_server, request, talk
 from wirelake.errors import StateError
-from wirelake.limits import (
-    ESNP_FRAME_BYTES_MAX,
-    ESNP_HELD_FRAMES_MAX,
-    ESNP_LOGIN_FRAME_BYTES_MAX,
-)
 from wirelake.message import Failure, Kind, Op, control, control_op
 from wirelake.protocols.esnp import lines
 from wirelake.protocols.esnp.client import ClientSession
 from wirelake.protocols.esnp.frames import EsnpMessage
+from wirelake.protocols.esnp.limits import ESNP_FRAME_BYTES_MAX, ESNP_HELD_FRAMES_MAX, ESNP_LOGIN_FRAME_BYTES_MAX
 from wirelake.protocols.esnp.lines import Line
 from wirelake.protocols.esnp.server import ServerSession
 from wirelake.protocols.esnp.session import ClientState, ServerState

@@ -16,12 +16,10 @@ from protocols.esnp.talking import (
     ready_server,
     request,
 )
-from wirelake.limits import (
-    ESNP_REPLY_S_MAX,
-)
 from wirelake.message import Failure, FailureCode, Kind, Message, Topic
 from wirelake.protocols.esnp import lines
 from wirelake.protocols.esnp.frames import EsnpMessage
+from wirelake.protocols.esnp.limits import ESNP_REPLY_S_MAX
 from wirelake.protocols.esnp.lines import Line
 from wirelake.protocols.esnp.peer import Peer
 from wirelake.protocols.esnp.server import ServerSession
@@ -129,6 +127,6 @@ def test_a_notification_is_pushed() -> None:
 def test_all_ready_clients_are_told_in_the_same_bytes() -> None:
     news = Message(kind=Kind.NOTIFICATION, target=Topic("@a"), id="n1", payload=b"hi")
     server = ready_server()
-    assert server.audience == ready_server().audience == "esnp"
-    assert ServerSession(0.0).audience is None
-    assert server.encoded(news) == server.send(news, 0.0).frames[0].encode()
+    assert server.encoding_key == ready_server().encoding_key == "esnp"
+    assert ServerSession(0.0).encoding_key is None
+    assert server.encode_notification(news) == server.send(news, 0.0).frames[0].encode()

@@ -4,9 +4,9 @@ from hypothesis import strategies as st
 
 from protocols.esnp.strategies import plain_values, u64, variables
 from wirelake.errors import EncodeError, LimitError, ProtocolError, TranslationError
-from wirelake.limits import ESNP_DEPTH_MAX, ESNP_ITEMS_MAX
 from wirelake.message import Kind
 from wirelake.protocols.esnp import varint
+from wirelake.protocols.esnp.limits import ESNP_DEPTH_MAX, ESNP_ITEMS_MAX
 from wirelake.protocols.esnp.opcodes import Tag
 from wirelake.protocols.esnp.values import Var, VarReader, var_of
 

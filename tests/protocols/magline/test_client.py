@@ -7,16 +7,16 @@ from msgspec.structs import replace
 
 from protocols.magline.talking import CONNECT, LOGIN, PRIVATE, PUBLIC, REKEY, counted, ends, resume
 from wirelake.errors import ProtocolError, StateError, TranslationError
-from wirelake.limits import (
+from wirelake.message import Failure, Kind, Message, Op, Operation, control
+from wirelake.protocols.frame import Frame
+from wirelake.protocols.magline import crypto, frames
+from wirelake.protocols.magline.client import ClientSession
+from wirelake.protocols.magline.limits import (
     MAGLINE_HELD_FRAMES_MAX,
     MAGLINE_MESSAGE_BYTES_MAX,
     MAGLINE_REQUESTS_OPEN_MAX,
     MAGLINE_SEQ_MAX,
 )
-from wirelake.message import Failure, Kind, Message, Op, Operation, control
-from wirelake.protocols.frame import Frame
-from wirelake.protocols.magline import crypto, frames
-from wirelake.protocols.magline.client import ClientSession
 from wirelake.protocols.magline.session import ClientState, SessionSettings
 from wirelake.protocols.session import Closing, Step
 
@@ -315,8 +315,8 @@ def test_used_up_seqs_end_the_connection_at_a_ping_and_among_what_was_held() -> 
 
 
 def test_a_client_says_why_it_ends() -> None:
-    assert connected().session.goodbye(Closing("done"), 0.0).frames == [frames.Fin(0, seq=2)]
+    assert connected().session.close(Closing("done"), 0.0).frames == [frames.Fin(0, seq=2)]
     assert closes(connected().session.fail(ProtocolError("version", "…", 1), 0.0), "version") == (1, 1)
     host = connected(settings=SessionSettings(idle_s=5.0))
     assert host.session.tick(5.0).closing == Closing("idle", "nothing heard for 5 s")
-    assert Host().session.goodbye(Closing("done"), 0.0).closing == Closing("done")
+    assert Host().session.close(Closing("done"), 0.0).closing == Closing("done")

@@ -7,16 +7,16 @@ from msgspec.structs import replace
 
 from protocols.magline.talking import Peer, answer_to, ends, peer, ready
 from wirelake.errors import LimitError, ProtocolError, SealError, StateError, TranslationError
-from wirelake.limits import (
+from wirelake.message import Credentials, Failure, FailureCode, Kind, Message, Op, Operation, Topic, control_op
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.magline import crypto, frames
+from wirelake.protocols.magline.limits import (
     MAGLINE_HELD_BYTES_MAX,
     MAGLINE_HELD_FRAMES_MAX,
     MAGLINE_MESSAGE_BYTES_MAX,
     MAGLINE_REQUESTS_OPEN_MAX,
     MAGLINE_SEQ_MAX,
 )
-from wirelake.message import Credentials, Failure, FailureCode, Kind, Message, Op, Operation, Topic, control_op
-from wirelake.protocols.frame import Sender
-from wirelake.protocols.magline import crypto, frames
 from wirelake.protocols.magline.session import ServerState
 from wirelake.protocols.session import Closing, Step
 
@@ -106,7 +106,7 @@ def test_answers_come_in_the_byte_order_of_the_client() -> None:
     assert made.open(rep) == frames.Rep(16, frames.OPENED, b"y", seq=2, little=True)
     (push,) = made.session.send(NEWS, 0.0).frames
     assert made.open(push).little
-    assert made.session.goodbye(Closing("shutdown"), 0.0).frames == [frames.Fin(4, seq=2, little=True)]
+    assert made.session.close(Closing("shutdown"), 0.0).frames == [frames.Fin(4, seq=2, little=True)]
 
 
 def test_without_a_login_other_commands_get_err_6() -> None:
@@ -483,10 +483,10 @@ def test_the_log_has_no_sid() -> None:
         syn = made.syn(sid)
         wire = syn.encode()
         made.session.receive(syn, 0.0)
-        kept = made.session.kept(wire, Sender.CLIENT)
+        kept = made.session.logged_frame(wire, Sender.CLIENT)
         assert kept == replace(syn, sid=bytes(16)).encode()
     first = made.syn()
-    assert made.session.kept(first.encode(), Sender.CLIENT) == first.encode()
+    assert made.session.logged_frame(first.encode(), Sender.CLIENT) == first.encode()
 
 
 def test_a_second_syn_without_a_sid_is_a_new_session_without_a_login() -> None:
@@ -545,7 +545,7 @@ def test_what_cannot_be_read_ends_the_connection(error: ProtocolError, told: int
     ("code", "reason"), [("shutdown", 4), ("replaced", 5), ("idle", 2), ("rekey", 3), ("error", 1), ("kicked", 0)]
 )
 def test_goodbye_says_why(code: str, reason: int) -> None:
-    step = ready().session.goodbye(Closing(code), 0.0)
+    step = ready().session.close(Closing(code), 0.0)
     assert step == Step(frames=[frames.Fin(reason, seq=1)], closing=Closing(code))
 
 
@@ -563,11 +563,11 @@ def test_the_log_keeps_frames_opened() -> None:
     req = made.req(17, b"hello")
     plain = frames.Req(17, frames.OPENED, b"hello", seq=2).encode()
     (question,) = made.session.receive(req, 0.0).messages
-    assert made.session.kept(req.encode(), Sender.CLIENT) == plain
+    assert made.session.logged_frame(req.encode(), Sender.CLIENT) == plain
     (rep,) = made.session.send(answer_to(question, payload=b"olleh"), 0.0).frames
-    assert made.session.kept(rep.encode(), Sender.SERVER) == made.open(rep).encode()
+    assert made.session.logged_frame(rep.encode(), Sender.SERVER) == made.open(rep).encode()
     forged = frames.Req(17, b"x" * 16, b"hello", seq=3).encode()
     pin = frames.Pin(1).encode()
-    assert made.session.kept(forged, Sender.CLIENT) == forged
-    assert made.session.kept(pin, Sender.CLIENT) == pin
-    assert peer().session.kept(forged, Sender.CLIENT) == forged
+    assert made.session.logged_frame(forged, Sender.CLIENT) == forged
+    assert made.session.logged_frame(pin, Sender.CLIENT) == pin
+    assert peer().session.logged_frame(forged, Sender.CLIENT) == forged

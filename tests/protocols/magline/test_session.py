@@ -213,7 +213,7 @@ def test_logging_out() -> None:
 @pytest.mark.parametrize("reason", ["shutdown", "replaced"])
 def test_the_server_says_why_it_goes(reason: str) -> None:
     talking = logged_in()
-    step = talking.sessions[Sender.SERVER].goodbye(Closing(reason), 0.0)
+    step = talking.sessions[Sender.SERVER].close(Closing(reason), 0.0)
     for frame in step.frames:
         talking.inject(Sender.SERVER, frame.encode())
     assert codes(talking) == {Sender.CLIENT: f"fin_{reason}"}

@@ -1,8 +1,8 @@
 import pytest
 
 from wirelake.errors import LimitError
-from wirelake.limits import MAGLINE_MESSAGE_BYTES_MAX
 from wirelake.protocols.magline import frames
+from wirelake.protocols.magline.limits import MAGLINE_MESSAGE_BYTES_MAX
 from wirelake.protocols.magline.splitter import MaglineSplitter
 
 PIN = frames.Pin(1, seq=1).encode()

@@ -14,14 +14,12 @@ from protocols.redis.talking import (
     state,
 )
 from wirelake.errors import ProtocolError, StateError
-from wirelake.limits import (
-    RESP_REQUESTS_OPEN_MAX,
-)
 from wirelake.message import Credentials, Failure, Kind, Message, Op, Operation, Topic, control
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.redis import frames
 from wirelake.protocols.redis.client import ClientSession
 from wirelake.protocols.redis.frames import SimpleString
+from wirelake.protocols.redis.limits import REDIS_REQUESTS_OPEN_MAX
 from wirelake.protocols.redis.protocol import PROTOCOL
 from wirelake.protocols.redis.server import ServerSession
 from wirelake.protocols.redis.session import ClientState, SessionSettings
@@ -148,7 +146,7 @@ def test_a_client_closes_on_what_answers_nothing() -> None:
 
 def test_a_client_refuses_to_ask_more_than_a_server_takes() -> None:
     client = client_ready(ping_s=1.0)
-    for _ in range(RESP_REQUESTS_OPEN_MAX):
+    for _ in range(REDIS_REQUESTS_OPEN_MAX):
         client.send(control(Op.PING), 0.0)
     with pytest.raises(StateError, match="open already"):
         client.send(control(Op.PING), 0.0)
@@ -179,7 +177,7 @@ def test_a_client_gives_up() -> None:
     client.send(control(Op.LOGOUT), 0.0)
     assert client.tick(5.0).closing == Closing("quit")
     assert ClientSession(0.0, SessionSettings(idle_s=5.0)).tick(6.0).closing == Closing("idle", "nothing heard for 5 s")
-    assert ClientSession(0.0).goodbye(Closing("done"), 0.0).closing == Closing("done")
+    assert ClientSession(0.0).close(Closing("done"), 0.0).closing == Closing("done")
     assert closing_code(ClientSession(0.0).fail(ProtocolError("short", "…", 1), 0.0)) == "short"
 
 
@@ -196,7 +194,7 @@ def test_a_client_ends_in_every_state(name: str) -> None:
         assert state(client) == name
         return client
 
-    assert client().goodbye(Closing("done"), 0.0) == Step(closing=Closing("done"))
+    assert client().close(Closing("done"), 0.0) == Step(closing=Closing("done"))
     assert closing_code(client().fail(ProtocolError("short", "…", 1), 0.0)) == "short"
     assert closing_code(client().tick(3.0)) == "idle"
 

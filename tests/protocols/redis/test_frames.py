@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 from protocols import laws
 from protocols.redis.strategies import client_frames, inline, server_frames
 from wirelake.errors import EncodeError, ProtocolError
-from wirelake.limits import (
-    RESP_BULK_BYTES_MAX,
-    RESP_DEPTH_MAX,
-    RESP_ITEMS_MAX,
-    RESP_LINE_BYTES_MAX,
-    RESP_NUMBER_CHARS_MAX,
-)
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.redis import frames
 from wirelake.protocols.redis.frames import BulkString, Pair, RespFrame
+from wirelake.protocols.redis.limits import (
+    REDIS_BULK_BYTES_MAX,
+    REDIS_DEPTH_MAX,
+    REDIS_ITEMS_MAX,
+    REDIS_LINE_BYTES_MAX,
+    REDIS_NUMBER_CHARS_MAX,
+)
 from wirelake.protocols.redis.protocol import PROTOCOL
 from wirelake.protocols.redis.reader import decode
 
@@ -143,8 +143,8 @@ BAD_COMMANDS = [
     (b'SET "a\n', "quotes", 4),
     (b"SET a'b'c d\n", "quotes", 5),
     (b"'\\'\n", "quotes", 0),
-    (b"x" * (RESP_LINE_BYTES_MAX + 1) + b"\n", "resp_line_bytes_max", 0),
-    (b"x" * (RESP_LINE_BYTES_MAX + 1), "resp_line_bytes_max", 0),
+    (b"x" * (REDIS_LINE_BYTES_MAX + 1) + b"\n", "resp_line_bytes_max", 0),
+    (b"x" * (REDIS_LINE_BYTES_MAX + 1), "resp_line_bytes_max", 0),
     (b"*", "short", 1),
     (b"*1", "short", 2),
     (b"*1\r\n", "short", 4),
@@ -156,7 +156,7 @@ BAD_COMMANDS = [
     (b"*\r\n", "number_form", 1),
     (b"*" + b"1" * 22, "number_form", 1),
     (b"*" + b"1" * 30 + b"\r\n", "number_form", 1),
-    (b"*%d\r\n" % (RESP_ITEMS_MAX + 1), "resp_items_max", 1),
+    (b"*%d\r\n" % (REDIS_ITEMS_MAX + 1), "resp_items_max", 1),
     (b"*1\r\n*1\r\n$1\r\na\r\n", "expected_bulk", 4),
     (b"*1\r\n:1\r\n", "expected_bulk", 4),
     (b"*1\r\n\x001\r\n", "expected_bulk", 4),
@@ -165,7 +165,7 @@ BAD_COMMANDS = [
     (b"*1\r\n$03\r\nabc\r\n", "number_form", 5),
     (b"*1\r\n$?\r\n", "streamed", 5),
     (b"*?\r\n", "streamed", 1),
-    (b"*1\r\n$%d\r\n" % (RESP_BULK_BYTES_MAX + 1), "resp_bulk_bytes_max", 5),
+    (b"*1\r\n$%d\r\n" % (REDIS_BULK_BYTES_MAX + 1), "resp_bulk_bytes_max", 5),
     (b"*1\r\n$3\r\nab", "short", 10),
     (b"*1\r\n$3\r\nabc", "short", 11),
     (b"*1\r\n$3\r\nabc\r", "short", 12),
@@ -181,8 +181,8 @@ BAD_VALUES = [
     (b"+a\nb\r\n", "line_form", 2),
     (b"-a\rb\r\n", "line_form", 2),
     (b"+OK\r\n+OK\r\n", "trailing", 5),
-    (b"+" + b"x" * (RESP_LINE_BYTES_MAX + 1) + b"\r\n", "resp_line_bytes_max", 0),
-    (b"+" + b"x" * (RESP_LINE_BYTES_MAX + 2), "resp_line_bytes_max", 0),
+    (b"+" + b"x" * (REDIS_LINE_BYTES_MAX + 1) + b"\r\n", "resp_line_bytes_max", 0),
+    (b"+" + b"x" * (REDIS_LINE_BYTES_MAX + 2), "resp_line_bytes_max", 0),
     (b":\r\n", "number_form", 1),
     (b":+5\r\n", "number_form", 1),
     (b":05\r\n", "number_form", 1),
@@ -198,7 +198,7 @@ BAD_VALUES = [
     (b"%?\r\n", "streamed", 1),
     (b"$" + b"1" * 22, "number_form", 1),
     (b"$12345", "short", 6),
-    (b"$%d\r\n" % (RESP_BULK_BYTES_MAX + 1), "resp_bulk_bytes_max", 1),
+    (b"$%d\r\n" % (REDIS_BULK_BYTES_MAX + 1), "resp_bulk_bytes_max", 1),
     (b"$3\r\nabcXX", "bulk_end", 7),
     (b"$3\r\nabc", "short", 7),
     (b"!-1\r\n", "number_form", 1),
@@ -215,17 +215,17 @@ BAD_VALUES = [
     (b",\r\n", "number_form", 1),
     (b",1e\r\n", "number_form", 1),
     (b",1_0\r\n", "number_form", 1),
-    (b"," + b"1" * (RESP_NUMBER_CHARS_MAX + 1) + b"\r\n", "resp_number_chars_max", 1),
+    (b"," + b"1" * (REDIS_NUMBER_CHARS_MAX + 1) + b"\r\n", "resp_number_chars_max", 1),
     (b"(1.5\r\n", "number_form", 1),
-    (b"(" + b"1" * (RESP_NUMBER_CHARS_MAX + 1) + b"\r\n", "resp_number_chars_max", 1),
+    (b"(" + b"1" * (REDIS_NUMBER_CHARS_MAX + 1) + b"\r\n", "resp_number_chars_max", 1),
     (b"*1\r\n", "short", 4),
     (b"*2\r\n:1\r\n", "short", 8),
     (b"*1\r\nx", "unknown_type", 4),
-    (b"*%d\r\n" % (RESP_ITEMS_MAX + 1), "resp_items_max", 1),
+    (b"*%d\r\n" % (REDIS_ITEMS_MAX + 1), "resp_items_max", 1),
     (b"%1\r\n+a\r\n", "short", 8),
     (b"|1\r\n+a\r\n+b\r\n", "short", 12),
-    (b"*1\r\n" * (RESP_DEPTH_MAX + 1), "resp_depth_max", 4 * RESP_DEPTH_MAX),
-    (b"|0\r\n" * (RESP_DEPTH_MAX + 1), "resp_depth_max", 4 * RESP_DEPTH_MAX),
+    (b"*1\r\n" * (REDIS_DEPTH_MAX + 1), "resp_depth_max", 4 * REDIS_DEPTH_MAX),
+    (b"|0\r\n" * (REDIS_DEPTH_MAX + 1), "resp_depth_max", 4 * REDIS_DEPTH_MAX),
 ]
 
 
@@ -242,7 +242,7 @@ def test_bad_frames_are_refused_at_the_bad_byte(sender: Sender, wire: bytes, cod
 
 
 def test_values_nest_as_deep_as_the_limit_and_no_deeper() -> None:
-    wire = b"*1\r\n" * RESP_DEPTH_MAX + b":1\r\n"
+    wire = b"*1\r\n" * REDIS_DEPTH_MAX + b":1\r\n"
     deep = decode(wire, SERVER)
     assert deep.encode() == wire
     laws.assert_verdict(PROTOCOL, wire, SERVER)
@@ -255,12 +255,12 @@ def test_values_nest_as_deep_as_the_limit_and_no_deeper() -> None:
     [
         frames.SimpleString(b"a\r"),
         frames.SimpleError(b"a\n"),
-        frames.SimpleString(b"x" * (RESP_LINE_BYTES_MAX + 1)),
+        frames.SimpleString(b"x" * (REDIS_LINE_BYTES_MAX + 1)),
         frames.Integer(2**63),
         frames.Integer(-(2**63) - 1),
         frames.Double(b"1,5"),
         frames.BigNumber(b"1.5"),
-        frames.BigNumber(b"1" * (RESP_NUMBER_CHARS_MAX + 1)),
+        frames.BigNumber(b"1" * (REDIS_NUMBER_CHARS_MAX + 1)),
         frames.VerbatimString(b"text", b""),
         frames.Inline((b"PING",), b"PING"),
         frames.Inline((), b""),

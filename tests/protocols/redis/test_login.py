@@ -3,14 +3,14 @@
 import pytest
 
 from protocols.redis.talking import answer_to, answered, ask, closing_code, cmd, ready, say, state, wire
-from wirelake.limits import (
-    RESP_FRAME_BYTES_MAX,
-    RESP_HELD_BYTES_MAX,
-    RESP_HELD_FRAMES_MAX,
-    RESP_LOGIN_FRAME_BYTES_MAX,
-)
 from wirelake.message import Credentials, Failure, Op, Operation, control_op
 from wirelake.protocols.redis.frames import Command
+from wirelake.protocols.redis.limits import (
+    REDIS_FRAME_BYTES_MAX,
+    REDIS_HELD_BYTES_MAX,
+    REDIS_HELD_FRAMES_MAX,
+    REDIS_LOGIN_FRAME_BYTES_MAX,
+)
 from wirelake.protocols.redis.server import ServerSession
 from wirelake.protocols.redis.session import SessionSettings
 from wirelake.protocols.session import Closing, Step
@@ -24,7 +24,7 @@ def test_before_the_login_little_is_served() -> None:
     assert say(server, "FLY me") == b"-ERR unknown command 'FLY', with args beginning with: 'me' \r\n"
     assert say(server, "AUTH") == b"-ERR wrong number of arguments for 'auth' command\r\n"
     assert say(server, "RESET") == b"+RESET\r\n"
-    assert server.frame_bytes_max == RESP_LOGIN_FRAME_BYTES_MAX
+    assert server.frame_bytes_max == REDIS_LOGIN_FRAME_BYTES_MAX
     step = server.receive(cmd("QUIT"), 0.0)
     assert (wire(step), closing_code(step)) == (b"+OK\r\n", "quit")
 
@@ -37,7 +37,7 @@ def test_a_login_by_auth() -> None:
     assert answered(server, login) == b"+OK\r\n"
     assert state(server) == "READY"
     assert server.deadline_s is None
-    assert server.frame_bytes_max == RESP_FRAME_BYTES_MAX
+    assert server.frame_bytes_max == REDIS_FRAME_BYTES_MAX
 
 
 def test_a_wrong_password_can_be_tried_again() -> None:
@@ -122,13 +122,13 @@ def test_a_refused_login_refuses_what_was_held() -> None:
 def test_too_much_before_the_verdict_closes() -> None:
     server = ServerSession(0.0)
     ask(server, "AUTH anna t0ken")
-    for _ in range(RESP_HELD_FRAMES_MAX):
+    for _ in range(REDIS_HELD_FRAMES_MAX):
         assert server.receive(cmd("PING"), 0.0).closing is None
-    assert server.paused
+    assert server.is_paused
     assert closing_code(server.receive(cmd("PING"), 0.0)) == "too_many_requests"
     server = ServerSession(0.0)
     ask(server, "AUTH anna t0ken")
-    assert closing_code(server.receive(Command((b"ECHO", bytes(RESP_HELD_BYTES_MAX))), 0.0)) == "too_many_requests"
+    assert closing_code(server.receive(Command((b"ECHO", bytes(REDIS_HELD_BYTES_MAX))), 0.0)) == "too_many_requests"
 
 
 def test_no_login_in_time_closes() -> None:

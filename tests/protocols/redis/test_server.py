@@ -19,17 +19,17 @@ from protocols.redis.talking import (
     wire,
 )
 from wirelake.errors import ProtocolError, StateError
-from wirelake.limits import (
-    RESP_ANSWERS_BYTES_MAX,
-    RESP_ANSWERS_PAUSE_BYTES,
-    RESP_REQUESTS_OPEN_MAX,
-    RESP_REQUESTS_PAUSE_AT,
-)
 from wirelake.message import Failure, Kind, Message, Op, Operation, Topic, control_op
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.redis import frames
 from wirelake.protocols.redis.client import ClientSession
 from wirelake.protocols.redis.frames import Command
+from wirelake.protocols.redis.limits import (
+    REDIS_ANSWERS_BYTES_MAX,
+    REDIS_ANSWERS_PAUSE_BYTES,
+    REDIS_REQUESTS_OPEN_MAX,
+    REDIS_REQUESTS_PAUSE_AT,
+)
 from wirelake.protocols.redis.protocol import PROTOCOL
 from wirelake.protocols.redis.server import ServerSession
 from wirelake.protocols.redis.session import SessionSettings
@@ -184,11 +184,11 @@ def test_publishing_goes_up_as_a_notification() -> None:
 def test_pipelines_pause_the_reading_and_floods_close() -> None:
     server = ready()
     first = ask(server, "GET a")
-    for _ in range(RESP_REQUESTS_PAUSE_AT - 1):
-        assert not server.paused
+    for _ in range(REDIS_REQUESTS_PAUSE_AT - 1):
+        assert not server.is_paused
         server.receive(cmd("PING"), 0.0)
-    assert server.paused
-    for _ in range(RESP_REQUESTS_OPEN_MAX - RESP_REQUESTS_PAUSE_AT):
+    assert server.is_paused
+    for _ in range(REDIS_REQUESTS_OPEN_MAX - REDIS_REQUESTS_PAUSE_AT):
         server.receive(cmd("PING"), 0.0)
     assert closing_code(server.receive(cmd("PING"), 0.0)) == "too_many_requests"
     assert server.receive(cmd("PING"), 0.0) == Step()
@@ -199,14 +199,14 @@ def test_pipelines_pause_the_reading_and_floods_close() -> None:
 def test_answers_held_back_are_bounded_in_bytes() -> None:
     server = ready()
     first = ask(server, "GET a")
-    big = Command((b"ECHO", bytes(RESP_ANSWERS_PAUSE_BYTES)))
-    paused = [server.paused]
+    big = Command((b"ECHO", bytes(REDIS_ANSWERS_PAUSE_BYTES)))
+    paused = [server.is_paused]
     server.receive(big, 0.0)
-    paused.append(server.paused)
-    assert len(answered(server, first)) > RESP_ANSWERS_PAUSE_BYTES
-    assert [*paused, server.paused] == [False, True, False]
+    paused.append(server.is_paused)
+    assert len(answered(server, first)) > REDIS_ANSWERS_PAUSE_BYTES
+    assert [*paused, server.is_paused] == [False, True, False]
     ask(server, "GET a")
-    for _ in range(RESP_ANSWERS_BYTES_MAX // RESP_ANSWERS_PAUSE_BYTES):
+    for _ in range(REDIS_ANSWERS_BYTES_MAX // REDIS_ANSWERS_PAUSE_BYTES):
         assert server.receive(big, 0.0).closing is None
     assert closing_code(server.receive(big, 0.0)) == "too_many_requests"
 
@@ -281,12 +281,12 @@ def test_bytes_that_cannot_be_read_get_an_error_in_turn_and_close(data: bytes, t
 
 def test_goodbye_answers_what_is_open() -> None:
     server = ready()
-    assert server.goodbye(Closing("shutdown"), 0.0) == Step(closing=Closing("shutdown"))
+    assert server.close(Closing("shutdown"), 0.0) == Step(closing=Closing("shutdown"))
     server = ready()
     ask(server, "GET a")
     get = ask(server, "GET b")
     answered(server, get, payload=b"x")
-    step = server.goodbye(Closing("shutdown", "the gateway stops"), 0.0)
+    step = server.close(Closing("shutdown", "the gateway stops"), 0.0)
     assert wire(step) == b"-ERR the gateway stops\r\n$1\r\nx\r\n"
     assert step.closing == Closing("shutdown", "the gateway stops")
 
@@ -313,7 +313,7 @@ def in_state(line: str) -> tuple[ServerSession, list[Message]]:
 def test_the_end_comes_in_every_state(line: str, name: str) -> None:
     server, _ = in_state(line)
     assert state(server) == name
-    step = server.goodbye(Closing("shutdown"), 0.0)
+    step = server.close(Closing("shutdown"), 0.0)
     assert wire(step).startswith(b"-ERR shutdown\r\n-ERR shutdown\r\n")
     assert step.closing == Closing("shutdown")
 
@@ -322,7 +322,7 @@ def test_the_end_comes_in_every_state(line: str, name: str) -> None:
     assert (step, state(server)) == (Step(), "LEAVING")
 
     server, questions = in_state(line)
-    assert answered(server, questions[1], payload=bytes(RESP_ANSWERS_BYTES_MAX)) == b""
+    assert answered(server, questions[1], payload=bytes(REDIS_ANSWERS_BYTES_MAX)) == b""
     assert closing_code(server.receive(cmd("PING"), 0.0)) == "too_many_requests"
 
     server, _ = in_state(line)

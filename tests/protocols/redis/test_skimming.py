@@ -1,9 +1,9 @@
-from wirelake.limits import RESP_SKIMMED_BYTES_MAX
 from wirelake.message import Topic
 from wirelake.protocols.frame import Sender
+from wirelake.protocols.redis.fast_path import skim
 from wirelake.protocols.redis.frames import Command
+from wirelake.protocols.redis.limits import REDIS_SKIMMED_BYTES_MAX
 from wirelake.protocols.redis.reader import decode
-from wirelake.protocols.redis.skimming import skim
 
 
 def publish(topic: bytes, content: bytes) -> bytes:
@@ -67,7 +67,7 @@ def test_a_name_that_only_begins_the_same_is_another() -> None:
 def test_what_has_to_be_read_is_left_alone() -> None:
     for frame in (
         publish(b"a" * 257, b"1"),
-        publish(b"a", bytes(RESP_SKIMMED_BYTES_MAX)),
+        publish(b"a", bytes(REDIS_SKIMMED_BYTES_MAX)),
         publish(b"", b"1"),
         publish(b"\xff", b"1"),
         publish(b"a\nb", b"1"),

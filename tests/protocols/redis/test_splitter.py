@@ -8,9 +8,15 @@ from hypothesis import strategies as st
 from protocols import laws
 from protocols.redis.strategies import client_frames, server_frames
 from wirelake.errors import LimitError
-from wirelake.limits import RESP_ARGUMENTS_MAX, RESP_BULK_BYTES_MAX, RESP_DEPTH_MAX, RESP_ITEMS_MAX, RESP_LINE_BYTES_MAX
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.redis.frames import Command, RespFrame
+from wirelake.protocols.redis.limits import (
+    REDIS_ARGUMENTS_MAX,
+    REDIS_BULK_BYTES_MAX,
+    REDIS_DEPTH_MAX,
+    REDIS_ITEMS_MAX,
+    REDIS_LINE_BYTES_MAX,
+)
 from wirelake.protocols.redis.protocol import PROTOCOL
 from wirelake.protocols.redis.small import SMALL_BYTES_MAX, SMALL_COMMAND, SMALL_VALUE
 from wirelake.protocols.redis.splitter import CommandSplitter, RespSplitter, ValueSplitter
@@ -87,17 +93,17 @@ def test_long_frames_grow_in_place(splitter: Splitter) -> None:
 @pytest.mark.parametrize(
     ("splitter", "head", "code", "offset"),
     [
-        (CommandSplitter(), b"*1\r\n$%d\r\n" % (RESP_BULK_BYTES_MAX + 1), "resp_bulk_bytes_max", 5),
-        (CommandSplitter(), b"*%d\r\n" % (RESP_ARGUMENTS_MAX + 1), "resp_items_max", 1),
+        (CommandSplitter(), b"*1\r\n$%d\r\n" % (REDIS_BULK_BYTES_MAX + 1), "resp_bulk_bytes_max", 5),
+        (CommandSplitter(), b"*%d\r\n" % (REDIS_ARGUMENTS_MAX + 1), "resp_items_max", 1),
         (CommandSplitter(100), b"*2\r\n$10\r\n0123456789\r\n$73\r\n", "resp_frame_bytes_max", 22),
-        (CommandSplitter(), b"x" * (RESP_LINE_BYTES_MAX + 1), "resp_line_bytes_max", 0),
+        (CommandSplitter(), b"x" * (REDIS_LINE_BYTES_MAX + 1), "resp_line_bytes_max", 0),
         (CommandSplitter(50), b"x" * 50, "resp_frame_bytes_max", 0),
-        (ValueSplitter(), b"$%d\r\n" % (RESP_BULK_BYTES_MAX + 1), "resp_bulk_bytes_max", 1),
-        (ValueSplitter(), b"~%d\r\n" % (RESP_ITEMS_MAX + 1), "resp_items_max", 1),
-        (ValueSplitter(), b"%%%d\r\n" % RESP_ITEMS_MAX, "resp_items_max", 1),
-        (ValueSplitter(), b"*2\r\n*%d\r\n" % (RESP_ITEMS_MAX - 1), "resp_items_max", 5),
-        (ValueSplitter(), b"*1\r\n" * RESP_DEPTH_MAX + b"*", "resp_depth_max", 4 * RESP_DEPTH_MAX),
-        (ValueSplitter(), b"+" + b"x" * (RESP_LINE_BYTES_MAX + 2), "resp_line_bytes_max", 0),
+        (ValueSplitter(), b"$%d\r\n" % (REDIS_BULK_BYTES_MAX + 1), "resp_bulk_bytes_max", 1),
+        (ValueSplitter(), b"~%d\r\n" % (REDIS_ITEMS_MAX + 1), "resp_items_max", 1),
+        (ValueSplitter(), b"%%%d\r\n" % REDIS_ITEMS_MAX, "resp_items_max", 1),
+        (ValueSplitter(), b"*2\r\n*%d\r\n" % (REDIS_ITEMS_MAX - 1), "resp_items_max", 5),
+        (ValueSplitter(), b"*1\r\n" * REDIS_DEPTH_MAX + b"*", "resp_depth_max", 4 * REDIS_DEPTH_MAX),
+        (ValueSplitter(), b"+" + b"x" * (REDIS_LINE_BYTES_MAX + 2), "resp_line_bytes_max", 0),
         (ValueSplitter(100), b"*1\r\n+" + b"x" * 95, "resp_frame_bytes_max", 4),
         (ValueSplitter(100), b"$94\r\n", "resp_frame_bytes_max", 1),
     ],
@@ -127,8 +133,8 @@ def test_where_one_line_was_searched_does_not_matter_to_the_next() -> None:
 
 def test_frames_as_long_as_the_limit_are_taken() -> None:
     for splitter, wire in (
-        (CommandSplitter(), b"x" * RESP_LINE_BYTES_MAX + b"\n"),
-        (ValueSplitter(), b"+" + b"x" * RESP_LINE_BYTES_MAX + b"\r\n"),
+        (CommandSplitter(), b"x" * REDIS_LINE_BYTES_MAX + b"\n"),
+        (ValueSplitter(), b"+" + b"x" * REDIS_LINE_BYTES_MAX + b"\r\n"),
         (CommandSplitter(100), b"*1\r\n$89\r\n" + b"x" * 89 + b"\r\n"),
         (CommandSplitter(50), b"x" * 49 + b"\n"),
         (ValueSplitter(100), b"+" + b"x" * 97 + b"\r\n"),
@@ -148,9 +154,9 @@ def test_the_limit_can_be_raised_after_a_login() -> None:
 @pytest.mark.parametrize(
     ("splitter", "stream"),
     [
-        (CommandSplitter(), b"x" * RESP_LINE_BYTES_MAX),
+        (CommandSplitter(), b"x" * REDIS_LINE_BYTES_MAX),
         (CommandSplitter(), b"*40000\r\n" + b"$0\r\n\r\n" * 40_000),
-        (ValueSplitter(), b"+" + b"x" * RESP_LINE_BYTES_MAX),
+        (ValueSplitter(), b"+" + b"x" * REDIS_LINE_BYTES_MAX),
         (ValueSplitter(), b"*80000\r\n" + b"_\r\n" * 80_000),
         (ValueSplitter(), b"$200000\r\n" + b"x" * 200_000),
     ],

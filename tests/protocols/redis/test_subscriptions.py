@@ -1,13 +1,9 @@
 """The server's side of subscribing, in both versions of the protocol."""
 
 from protocols.redis.talking import answered, ask, closing_code, cmd, news, ready, say, state, wire
-from wirelake.limits import (
-    RESP_ANSWERS_BYTES_MAX,
-    RESP_ANSWERS_PAUSE_BYTES,
-    RESP_SUBSCRIPTIONS_MAX,
-)
 from wirelake.message import Failure, Op, control_op
 from wirelake.protocols.redis.frames import Command
+from wirelake.protocols.redis.limits import REDIS_ANSWERS_BYTES_MAX, REDIS_ANSWERS_PAUSE_BYTES, REDIS_SUBSCRIPTIONS_MAX
 from wirelake.protocols.redis.server import ServerSession
 from wirelake.protocols.session import Step
 
@@ -75,7 +71,7 @@ def test_notifications_in_both_versions() -> None:
         answered(server, ask(server, "PSUBSCRIBE n.*"))
         told = server.send(news("a", b"hi"), 0.0)
         assert wire(told) == sign + b"3\r\n$7\r\nmessage\r\n$1\r\na\r\n$2\r\nhi\r\n"
-        assert server.encoded(news("a", b"hi")) == wire(told)
+        assert server.encode_notification(news("a", b"hi")) == wire(told)
         matched = news("n.1", b"hi", headers={"pattern": "n.*"})
         assert wire(server.send(matched, 0.0)) == (
             sign + b"4\r\n$8\r\npmessage\r\n$3\r\nn.*\r\n$3\r\nn.1\r\n$2\r\nhi\r\n"
@@ -96,32 +92,32 @@ def test_in_resp_2_notifications_wait_behind_open_answers() -> None:
     server = ready()
     get = ask(server, "GET a")
     subscribe = ask(server, "SUBSCRIBE a")
-    assert server.audience is None
+    assert server.encoding_key is None
     assert answered(server, subscribe) == b""
     assert wire(server.send(news("a", b"hi"), 0.0)) == b""
     released = answered(server, get, payload=b"x")
     assert released.startswith(b"$1\r\nx\r\n*3\r\n$9\r\nsubscribe\r\n")
     assert released.endswith(b"$2\r\nhi\r\n")
-    assert server.audience == "resp 2"
+    assert server.encoding_key == "resp 2"
 
 
 def test_in_resp_2_notifications_that_cannot_wait_close() -> None:
     server = ready()
     ask(server, "SUBSCRIBE a")
-    for _ in range(RESP_ANSWERS_BYTES_MAX // RESP_ANSWERS_PAUSE_BYTES):
-        assert server.send(news("a", bytes(RESP_ANSWERS_PAUSE_BYTES)), 0.0).closing is None
+    for _ in range(REDIS_ANSWERS_BYTES_MAX // REDIS_ANSWERS_PAUSE_BYTES):
+        assert server.send(news("a", bytes(REDIS_ANSWERS_PAUSE_BYTES)), 0.0).closing is None
     assert closing_code(server.send(news("a", b"one more"), 0.0)) == "too_many_requests"
 
 
 def test_who_is_told_in_the_same_bytes() -> None:
-    assert ServerSession(0.0).audience is None
-    assert ready(3).audience == "resp 3"
+    assert ServerSession(0.0).encoding_key is None
+    assert ready(3).encoding_key == "resp 3"
     server = ready()
-    audiences = [server.audience]
+    audiences = [server.encoding_key]
     subscribe = ask(server, "SUBSCRIBE a")
-    audiences.append(server.audience)
+    audiences.append(server.encoding_key)
     answered(server, subscribe)
-    assert [*audiences, server.audience] == [None, "resp 2", "resp 2"]
+    assert [*audiences, server.encoding_key] == [None, "resp 2", "resp 2"]
 
 
 def test_a_refused_subscription_is_none() -> None:
@@ -140,7 +136,7 @@ def test_subscriptions_have_bounds_and_are_text() -> None:
     server = ready()
     step = server.receive(Command((b"SUBSCRIBE", b"\xff")), 0.0)
     assert wire(step) == b"-ERR channel names and patterns are UTF-8 text here\r\n"
-    names = tuple([b"%d" % number for number in range(RESP_SUBSCRIPTIONS_MAX + 1)])
+    names = tuple([b"%d" % number for number in range(REDIS_SUBSCRIPTIONS_MAX + 1)])
     assert wire(server.receive(Command((b"SUBSCRIBE", *names)), 0.0)) == b"-ERR too many subscriptions\r\n"
     assert len(server.receive(Command((b"SUBSCRIBE", *names[1:])), 0.0).messages) == 1
 

@@ -8,7 +8,6 @@ from msgspec import to_builtins
 
 from protocols.redis.strategies import client_frames, inline, server_frames
 from wirelake.errors import TranslationError
-from wirelake.limits import RESP_DEPTH_MAX
 from wirelake.message import Credentials, Failure, Kind, Message, Op, Operation, Topic, control, control_op
 from wirelake.protocols.comet import frames as comet
 from wirelake.protocols.frame import Sender
@@ -16,6 +15,7 @@ from wirelake.protocols.identify import identify
 from wirelake.protocols.jsontext import write_json
 from wirelake.protocols.redis import frames
 from wirelake.protocols.redis.frames import BulkString, Command, Integer, Pair, RespFrame, SimpleString, Value
+from wirelake.protocols.redis.limits import REDIS_DEPTH_MAX
 from wirelake.protocols.redis.losses import LOSSES
 from wirelake.protocols.redis.protocol import PROTOCOL
 from wirelake.protocols.redis.reader import decode
@@ -225,7 +225,7 @@ def nested(depth: int) -> Any:
 
 
 def test_what_nests_just_deep_enough_still_fits() -> None:
-    deep = from_message(Message(kind=Kind.RESPONSE, fields={"value": nested(RESP_DEPTH_MAX)}), SERVER)
+    deep = from_message(Message(kind=Kind.RESPONSE, fields={"value": nested(REDIS_DEPTH_MAX)}), SERVER)
     assert decode(deep.encode(), SERVER) == deep
 
 
@@ -233,7 +233,7 @@ def test_what_nests_just_deep_enough_still_fits() -> None:
     "message",
     [
         Message(kind=Kind.RESPONSE, fields={"value": object()}),
-        Message(kind=Kind.RESPONSE, fields={"value": nested(RESP_DEPTH_MAX + 1)}),
+        Message(kind=Kind.RESPONSE, fields={"value": nested(REDIS_DEPTH_MAX + 1)}),
         Message(kind=Kind.RESPONSE, fields={"value": 10**5000}),
         Message(kind=Kind.RESPONSE, parts=(Message(kind=Kind.NOTIFICATION),)),
         Message(kind=Kind.REQUEST),

@@ -6,7 +6,6 @@ import pytest
 
 from protocols.sisnet.talk import LOGIN, answer_to, ask, logged_in, said, said_by, talk
 from wirelake.errors import ProtocolError, StateError, TranslationError
-from wirelake.limits import SISNET_REQUESTS_OPEN_MAX, SISNET_SUBSCRIPTIONS_MAX
 from wirelake.message import Failure, FailureCode, Kind, Message, Op, Operation, Topic, control, control_op
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.packed_records import read_tables
@@ -16,6 +15,7 @@ from wirelake.protocols.sisnet.client import ClientSession
 from wirelake.protocols.sisnet.data_line import DataLine
 from wirelake.protocols.sisnet.frames import decode
 from wirelake.protocols.sisnet.json_form import Json
+from wirelake.protocols.sisnet.limits import SISNET_REQUESTS_OPEN_MAX, SISNET_SUBSCRIPTIONS_MAX
 from wirelake.protocols.sisnet.opcodes import Dialect
 from wirelake.protocols.sisnet.session import ClientState, ServerState, SessionSettings
 
@@ -201,7 +201,7 @@ def test_pings_and_logouts(way: Way) -> None:
 
 def test_goodbye_is_heard() -> None:
     talking = logged_in()
-    step = talking.sessions[Sender.SERVER].goodbye(Closing("shutdown"), 0.0)
+    step = talking.sessions[Sender.SERVER].close(Closing("shutdown"), 0.0)
     (frame,) = step.frames
     talking.inject(Sender.SERVER, talking.splitters[Sender.SERVER].wrap(frame.encode()))
     assert talking.closings[Sender.CLIENT] == Closing("logout", "shutdown")
@@ -305,7 +305,7 @@ def test_a_client_subscribes_only_to_so_much() -> None:
 def test_a_client_ends_quietly_by_itself() -> None:
     client = ClientSession(0.0, SessionSettings(idle_s=5.0))
     assert client.tick(6.0).closing == Closing("idle", "nothing heard for 5 s")
-    assert ClientSession(0.0).goodbye(Closing("done"), 0.0).closing == Closing("done")
+    assert ClientSession(0.0).close(Closing("done"), 0.0).closing == Closing("done")
     unreadable = ClientSession(0.0).fail(ProtocolError("short", "…", 1), 0.0)
     assert unreadable.closing is not None
     assert unreadable.closing.code == "short"

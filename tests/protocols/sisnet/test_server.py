@@ -6,19 +6,19 @@ import pytest
 
 from protocols.sisnet.talk import OK, answer_to, ask, hear, ready_server, said
 from wirelake.errors import ProtocolError, StateError, TranslationError
-from wirelake.limits import (
-    SISNET_HELD_FRAMES_MAX,
-    SISNET_REQUESTS_OPEN_MAX,
-    SISNET_SUBSCRIPTIONS_MAX,
-    SISNET_TABLES_MAX,
-    SISNET_UNSUB_BYTES_MAX,
-)
 from wirelake.message import Credentials, Failure, FailureCode, Kind, Message, Op, Operation, Topic, control, control_op
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.jsontext import write_json
 from wirelake.protocols.session import Closing
 from wirelake.protocols.sisnet import snappy
 from wirelake.protocols.sisnet.frames import decode
+from wirelake.protocols.sisnet.limits import (
+    SISNET_HELD_FRAMES_MAX,
+    SISNET_REQUESTS_OPEN_MAX,
+    SISNET_SUBSCRIPTIONS_MAX,
+    SISNET_TABLES_MAX,
+    SISNET_UNSUB_BYTES_MAX,
+)
 from wirelake.protocols.sisnet.opcodes import Dialect
 from wirelake.protocols.sisnet.server import ServerSession
 from wirelake.protocols.sisnet.session import ServerState, SessionSettings
@@ -516,7 +516,7 @@ def test_bytes_that_cannot_be_read_are_answered_and_closed() -> None:
 
 @pytest.mark.parametrize("server", [ServerSession(0.0), ready_server()])
 def test_goodbye_says_why(server: ServerSession) -> None:
-    step = server.goodbye(Closing("shutdown", "back at nine"), 0.0)
+    step = server.close(Closing("shutdown", "back at nine"), 0.0)
     assert said(step) == [b':{"logout":"back at nine"}']
     assert step.closing == Closing("shutdown", "back at nine")
 

@@ -7,7 +7,7 @@ import { duration, number, rate, size } from "./words.js";
 
 const EVERY_MS = 1500;
 const ROWS_MAX = 200;
-const { pending_bytes_max } = given();
+const { pending_bytes_max, device_protocols } = given();
 const form = find("#filter");
 const dialog = find("#confirm");
 let before = { atMs: 0, rows: new Map() };
@@ -24,7 +24,7 @@ function why(row) {
 }
 
 const both = (into, out) => `${into} / ${out}`;
-const identity = (row) => (row.protocol === "apostol" && row.identity
+const identity = (row) => (device_protocols.includes(row.protocol) && row.identity
   ? make("a", { href: `/devices/${encodeURIComponent(row.identity)}` }, row.identity)
   : make("span", { title: row.identity || null }, row.identity || "–"));
 

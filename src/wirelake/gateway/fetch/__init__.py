@@ -1,1 +1,1 @@
-"""Fetching from HTTP services for sisnet clients: only what is allowed, from addresses that were looked at."""
+"""Fetch from HTTP services for clients: only what is allowed, from addresses that were checked."""

@@ -8,14 +8,14 @@ import httptools
 
 from wirelake.errors import FetchError
 from wirelake.gateway.fetch.addresses import IpAddress
-from wirelake.gateway.fetch.asking import Asked
+from wirelake.gateway.fetch.request import HttpRequest
 from wirelake.limits import FETCH_HEAD_BYTES_MAX, FETCH_HEADERS_MAX, KIB
 
 _READ_BYTES: Final = 64 * KIB
 _FINAL: Final = 200  # what is below tells of an answer to come
 
 
-class Reply:
+class HttpResponse:
     """Filled by the parser as the bytes come. Raises FetchError where there is too much of something."""
 
     def __init__(self, body_bytes_max: int) -> None:
@@ -79,7 +79,9 @@ class Reply:
         self._in_head = not self.complete
 
 
-async def exchange(asked: Asked, address: IpAddress, tls: ssl.SSLContext | None, body_bytes_max: int) -> Reply:
+async def exchange(
+    asked: HttpRequest, address: IpAddress, tls: ssl.SSLContext | None, body_bytes_max: int
+) -> HttpResponse:
     """OSError where there is no connection; how long it may take is the caller's to bound."""
     reader, writer = await asyncio.open_connection(
         str(address),
@@ -88,7 +90,7 @@ async def exchange(asked: Asked, address: IpAddress, tls: ssl.SSLContext | None,
         server_hostname=asked.url.host if tls is not None else None,
         limit=_READ_BYTES,
     )
-    reply = Reply(body_bytes_max)
+    reply = HttpResponse(body_bytes_max)
     try:
         writer.write(asked.encode())
         while not reply.complete:

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from wirelake.broker.peer import Peer
 from wirelake.broker.services import failed
-from wirelake.config import Fetch
+from wirelake.config import FetchSection
 from wirelake.errors import EncodeError, FetchError, InputError, ProtocolError, TranslationError
 from wirelake.gateway.fetch.addresses import IpAddress, is_public, literal
-from wirelake.gateway.fetch.asking import Asked, read_asked
-from wirelake.gateway.fetch.exchange import Reply, exchange
+from wirelake.gateway.fetch.exchange import HttpResponse, exchange
+from wirelake.gateway.fetch.request import HttpRequest, read_asked
 from wirelake.gateway.fetch.urls import AllowList, Url, redirected
 from wirelake.limits import FETCH_ERROR_CHARS, FETCH_WAITING_MAX
 from wirelake.message import FailureCode, Kind, Message
@@ -42,12 +42,12 @@ class Fetcher:
         self._waiting = 0
         self.apply(gateway.settings.fetch)
 
-    def check(self, settings: Fetch) -> None:
+    def check(self, settings: FetchSection) -> None:
         """InputError where they cannot be used."""
         AllowList(settings.allow)
         _tls(settings)
 
-    def apply(self, settings: Fetch) -> None:
+    def apply(self, settings: FetchSection) -> None:
         """For what is asked from now on."""
         self._settings, self._allowed, self._tls = settings, AllowList(settings.allow), _tls(settings)
         self._turns = asyncio.Semaphore(settings.open_max)
@@ -56,12 +56,12 @@ class Fetcher:
         asked = read_asked(message)  # what is wrong with it is the broker's to tell
         self._check(asked.url)
         if self._waiting >= FETCH_WAITING_MAX:
-            peer.say(failed(message.correlation, "too many fetches wait for their turn", FailureCode.BUSY))
+            peer.send(failed(message.correlation, "too many fetches wait for their turn", FailureCode.BUSY))
             return
         self._waiting += 1
         self._gateway.spawn(self._serve(peer, message, asked))
 
-    async def _serve(self, peer: Peer, message: Message, asked: Asked) -> None:
+    async def _serve(self, peer: Peer, message: Message, asked: HttpRequest) -> None:
         settings = self._settings
         try:
             async with asyncio.timeout(settings.timeout_s):
@@ -79,7 +79,7 @@ class Fetcher:
         if message.correlation and not self._gateway.stopping:
             _say(peer, replace(answer, correlation=message.correlation))
 
-    async def _fetch(self, asked: Asked) -> Message:
+    async def _fetch(self, asked: HttpRequest) -> Message:
         async with self._turns:
             for _ in range(self._settings.redirects_max + 1):
                 reply = await self._ask(asked)
@@ -91,7 +91,7 @@ class Fetcher:
                 asked = asked.moved(url, as_get=reply.status not in _KEEPS_METHOD)
         raise FetchError(f"more than {self._settings.redirects_max} redirects")
 
-    async def _ask(self, asked: Asked) -> Reply:
+    async def _ask(self, asked: HttpRequest) -> HttpResponse:
         """On one of the addresses that were looked at: nothing is looked up a second time."""
         trouble: OSError | None = None
         tls = self._tls if asked.url.scheme == "https" else None
@@ -118,13 +118,13 @@ class Fetcher:
 def _say(peer: Peer, answer: Message) -> None:
     """Where the asker's protocol cannot carry it, that is the answer."""
     try:
-        peer.say(answer)
+        peer.send(answer)
     except (EncodeError, TranslationError) as error:
-        peer.say(failed(answer.correlation, f"the answer cannot be told: {error}", FailureCode.UNENCODABLE))
+        peer.send(failed(answer.correlation, f"the answer cannot be told: {error}", FailureCode.UNENCODABLE))
 
 
-def _read(reply: Reply) -> Message:
-    """As sisnet has it: an object, a text, a list, a number, or bytes."""
+def _read(reply: HttpResponse) -> Message:
+    """Return the answer as an object, a text, a list, a number, or bytes."""
     body, kind = reply.body, reply.headers.get("content-type", "").lower()
     if reply.headers.get("content-encoding", "identity").lower() != "identity":
         raise FetchError("the answer is compressed, which was not asked for")
@@ -176,7 +176,7 @@ async def _resolve(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
 
 
-def _tls(settings: Fetch) -> ssl.SSLContext:
+def _tls(settings: FetchSection) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=settings.ca or None)
     except (OSError, ssl.SSLError) as error:

@@ -10,10 +10,10 @@ from starlette.requests import Request
 
 from wirelake.address import Address
 from wirelake.gateway.histogram import Histogram
-from wirelake.gateway.http.auth import Doorkeeper
+from wirelake.gateway.http.auth import Authenticator
 from wirelake.gateway.http.bodies import BodyBudget
 from wirelake.gateway.http.errors import AGAIN, ApiError
-from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.reserve import HealthReserve
 from wirelake.lake.query_process import QueryPool
 from wirelake.limits import (
@@ -35,11 +35,11 @@ _SHUTDOWN = Closing("shutdown", "the gateway is shutting down")
 _LAG_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
-class Api:
+class HttpApi:
     def __init__(self, gateway: "Gateway", address: Address) -> None:
         self.gateway = gateway
         self.address = address
-        self.doorkeeper = Doorkeeper(gateway, address)
+        self.doorkeeper = Authenticator(gateway, address)
         self.hashing = asyncio.Semaphore(HTTP_HASHES_MAX)
         self.peers: set[HttpPeer] = set()  # those who wait for an answer of the broker
         self.checks: set[asyncio.Task[Any]] = set()  # of tokens, under way
@@ -63,9 +63,9 @@ class Api:
         for check in list(self.checks):
             check.cancel()
         for peer in list(self.peers):
-            peer.end(_SHUTDOWN)
+            peer.close(_SHUTDOWN)
         for subscriber in list(self.subscribers.values()):
-            subscriber.end(_SHUTDOWN)
+            subscriber.close(_SHUTDOWN)
 
     @contextmanager
     def slot(self) -> Iterator[None]:
@@ -83,7 +83,7 @@ class Api:
 
     def recognises(self, request: Request) -> bool:
         """Return whether it is known, without a slow check, who sends this request."""
-        return self.doorkeeper.recognise_now(Exchange(self, request))
+        return self.doorkeeper.recognise_now(RequestContext(self, request))
 
     async def read(self, request: Request, bytes_max: int | None = None) -> bytes:
         """Read a request's body; ApiError at the limit. The connection counts its bytes as they arrive."""

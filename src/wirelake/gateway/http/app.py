@@ -11,16 +11,16 @@ from starlette.responses import Response
 from starlette.routing import Route as PathRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from wirelake.gateway.http.api import Api
-from wirelake.gateway.http.endpoint import Endpoint
+from wirelake.gateway.http.api import HttpApi
+from wirelake.gateway.http.endpoint import RouteEndpoint
 from wirelake.gateway.http.errors import ApiError, error_response
 from wirelake.gateway.http.route import Route
-from wirelake.gateway.http.routes import ROUTES
+from wirelake.gateway.http.routing import ROUTES
 
 _NAME: Final = re.compile(r"\{(\w+)\}")
 
 
-def build(api: Api, pages: Sequence[Route] = ()) -> ASGIApp:
+def build(api: HttpApi, pages: Sequence[Route] = ()) -> ASGIApp:
     """`pages` are those of the console: routes like the others, but not part of the API's description."""
     by_path: dict[str, list[Route]] = {}
     for route in (*ROUTES, *pages):
@@ -29,7 +29,7 @@ def build(api: Api, pages: Sequence[Route] = ()) -> ASGIApp:
     # those of one length, the ones without a name in them.
     paths = sorted(by_path, key=lambda path: (-path.count("/"), path.count("{")))
     app = Starlette(
-        routes=[PathRoute(_NAME.sub(r"{\1:path}", path), Endpoint(api, by_path[path])) for path in paths],
+        routes=[PathRoute(_NAME.sub(r"{\1:path}", path), RouteEndpoint(api, by_path[path])) for path in paths],
         exception_handlers={HTTPException: _unknown},
     )
     app.router.redirect_slashes = False

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from wirelake.address import Address
+from wirelake.gateway.auth.logins import ANONYMOUS
+from wirelake.gateway.http.cookie_sessions import COOKIE, CookieSession, CookieSessions, is_own_page
 from wirelake.gateway.http.errors import AGAIN, ApiError
-from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import Access
-from wirelake.gateway.http.visits import COOKIE, Visit, Visits, is_own_page
-from wirelake.gateway.logins import ANONYMOUS
-from wirelake.gateway.origins import host_name, is_address
+from wirelake.gateway.transport.origins import host_name, is_address
 from wirelake.limits import HTTP_LOGIN_S
 from wirelake.message import Credentials
 
@@ -40,14 +40,14 @@ ADMIN: Final = "admin"
 _CHALLENGE: Final = {"www-authenticate": 'Bearer realm="wirelake"'}
 
 
-class Doorkeeper:
+class Authenticator:
     def __init__(self, gateway: "Gateway", address: Address) -> None:
         self._gateway = gateway
         self._admin_token = gateway.keys.admin_token().encode()
         self._is_local = is_loopback(address.host)
-        self.visits = Visits()
+        self.visits = CookieSessions()
 
-    async def admit(self, exchange: Exchange, access: Access) -> None:
+    async def admit(self, exchange: RequestContext, access: Access) -> None:
         """Recognise who asks; ApiError if that is not enough for this."""
         if access is Access.ANYBODY:
             return
@@ -72,7 +72,7 @@ class Doorkeeper:
         if access in {Access.ADMIN, Access.SCRAPER} and not exchange.admin:
             raise ApiError(403, "this is the admin's: it takes the token in keys/admin.token")
 
-    def recognise_now(self, exchange: Exchange) -> bool:
+    def recognise_now(self, exchange: RequestContext) -> bool:
         """Say in the exchange who this is, where that takes no slow check; return whether it does."""
         header = exchange.header("authorization")
         if header:
@@ -87,7 +87,7 @@ class Doorkeeper:
             exchange.identity = ANONYMOUS
         return bool(exchange.identity)
 
-    def _is_known(self, exchange: Exchange, token: str) -> bool:
+    def _is_known(self, exchange: RequestContext, token: str) -> bool:
         if hmac.compare_digest(token.encode("utf-8", "surrogatepass"), self._admin_token):
             exchange.identity, exchange.admin = ADMIN, True
             return True
@@ -97,14 +97,14 @@ class Doorkeeper:
         exchange.identity = "" if known is None else known.identity
         return known is not None
 
-    def visit(self, exchange: Exchange) -> Visit | None:
+    def visit(self, exchange: RequestContext) -> CookieSession | None:
         """Whose browser this is, if it logged in and one of our own pages asks."""
         key = exchange.request.cookies.get(COOKIE)
         if key is None or not is_own_page(exchange):
             return None
         return self.visits.find(key, self._gateway.now_s())
 
-    async def recognise(self, exchange: Exchange, token: str) -> None:
+    async def recognise(self, exchange: RequestContext, token: str) -> None:
         """Say in the exchange who this is; ApiError for a token that nobody has."""
         if self._is_known(exchange, token):
             return
@@ -119,7 +119,7 @@ class Doorkeeper:
             self._refuse(exchange, user, verdict.reason)
         exchange.identity = verdict.identity
 
-    def _is_own_host(self, exchange: Exchange) -> bool:
+    def _is_own_host(self, exchange: RequestContext) -> bool:
         """Return whether the request names this gateway by an address, as localhost, or by a name in the settings.
 
         A page of another site may have made any other name point here (DNS rebinding), and would read what is meant
@@ -129,7 +129,7 @@ class Doorkeeper:
         name = host_name(host)
         return not host or is_address(name) or name in {each.lower() for each in self._gateway.settings.http.hosts}
 
-    def _refuse(self, exchange: Exchange, user: str, reason: str) -> NoReturn:
+    def _refuse(self, exchange: RequestContext, user: str, reason: str) -> NoReturn:
         gateway = self._gateway
         gateway.counters.logins["http", reason] += 1
         if gateway.admission.droppable_quota.admits(exchange.host, 0, gateway.now_s()):
@@ -156,12 +156,12 @@ def _bearer(header: str) -> str:
     return token.strip().encode("latin-1").decode("utf-8", "surrogateescape")
 
 
-def _foreign_host(exchange: Exchange) -> ApiError:
+def _foreign_host(exchange: RequestContext) -> ApiError:
     host = exchange.header("host")[:128]
     return ApiError(403, f"{host!r} is not a name of this gateway: use its address, a token, or set http.hosts")
 
 
-def _check_origin(exchange: Exchange) -> None:
+def _check_origin(exchange: RequestContext) -> None:
     origin = exchange.header("origin")
     if origin and urlsplit(origin).netloc != exchange.header("host"):
         raise ApiError(403, f"a page from {origin[:128]} may not act here without a token")

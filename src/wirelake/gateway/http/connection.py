@@ -15,7 +15,7 @@ from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from wirelake.address import Address
-from wirelake.gateway.admission import Slot, host_of
+from wirelake.gateway.auth.admission import Slot, host_of
 from wirelake.gateway.http.bodies import BodyBudget
 from wirelake.gateway.http.errors import AGAIN, ApiError
 from wirelake.gateway.http.reserve import HealthOnly
@@ -29,8 +29,8 @@ from wirelake.limits import (
 
 if TYPE_CHECKING:
     from wirelake.gateway.gateway import Gateway
-    from wirelake.gateway.http.api import Api
-    from wirelake.gateway.stalls import Stall
+    from wirelake.gateway.http.api import HttpApi
+    from wirelake.gateway.transport.stalls import Stall
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class HttpConnection(HttpToolsProtocol):
     """A request has to come within its time and its size; a peer has to take its answer."""
 
     gateway: ClassVar["Gateway"]
-    api: ClassVar["Api"]
+    api: ClassVar["HttpApi"]
     health_app: ClassVar[HealthOnly]
     address = ""
     slot: Slot | None = None

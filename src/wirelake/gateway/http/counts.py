@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from wirelake.gateway.http.api import Api
+from wirelake.gateway.http.api import HttpApi
 from wirelake.gateway.http.traffic import Traffic
 
 
@@ -22,7 +22,7 @@ class ProtocolCounts(Struct):
     errors: int
 
 
-def counts_by_protocol(api: Api, traffic: Traffic) -> dict[str, ProtocolCounts]:
+def counts_by_protocol(api: HttpApi, traffic: Traffic) -> dict[str, ProtocolCounts]:
     counters = api.gateway.counters
     refused, errors = _by_protocol(counters.refused), _by_protocol(counters.errors)
     names = {*counters.accepted, *traffic.frames_in, *refused, *errors} - {""}

@@ -15,9 +15,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from wirelake.errors import BusyError, ProtocolError, WirelakeError
-from wirelake.gateway.http.api import Api
+from wirelake.gateway.http.api import HttpApi
 from wirelake.gateway.http.errors import ApiError, error_response, told
-from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import Access, Route
 from wirelake.protocols.jsontext import read_json, write_json
 
@@ -25,10 +25,10 @@ _log = logging.getLogger(__name__)
 _BLANK: Final = "…"
 
 
-class Endpoint:
+class RouteEndpoint:
     """An ASGI application."""
 
-    def __init__(self, api: Api, routes: list[Route]) -> None:
+    def __init__(self, api: HttpApi, routes: list[Route]) -> None:
         self._api = api
         self._path = routes[0].path
         self._routes = {route.method: route for route in routes}
@@ -69,7 +69,7 @@ class Endpoint:
             allowed = ", ".join(self._routes)
             raise ApiError(405, f"{self._path} takes {allowed}", headers={"allow": allowed})
         api = self._api
-        exchange = Exchange(api, request)
+        exchange = RequestContext(api, request)
         if route.access is Access.ANYBODY:
             return await self._do(route, exchange, b"")
         api.receiving += 1
@@ -81,7 +81,7 @@ class Endpoint:
         with api.slot():
             return await self._do(route, exchange, raw)
 
-    async def _do(self, route: Route, exchange: Exchange, raw: bytes) -> Response:
+    async def _do(self, route: Route, exchange: RequestContext, raw: bytes) -> Response:
         check_parameters(route, exchange)
         body = None if route.takes is None else read_body(raw, route.takes)
         if not route.recorded:
@@ -101,10 +101,10 @@ class Endpoint:
             response = self._refused(error)
         started_s = gateway.now_s()
         await self._record(route, exchange, "out", bytes(response.body), {"status": response.status_code})
-        gateway.gate.commit_s.observe(gateway.now_s() - started_s)
+        gateway.commit_barrier.commit_s.observe(gateway.now_s() - started_s)
         return response
 
-    def _record(self, route: Route, exchange: Exchange, direction: str, data: bytes, note: dict[str, Any]) -> Any:
+    def _record(self, route: Route, exchange: RequestContext, direction: str, data: bytes, note: dict[str, Any]) -> Any:
         gateway = self._api.gateway
         kept = blanked(data, route.secrets)
         commit = gateway.recorder.event(
@@ -122,7 +122,7 @@ class Endpoint:
         return error_response(error)
 
 
-def check_parameters(route: Route, exchange: Exchange) -> None:
+def check_parameters(route: Route, exchange: RequestContext) -> None:
     for parameter in route.parameters:
         if f"{{{parameter.name}}}" not in route.path:
             parameter.check(exchange.given(parameter.name, header=parameter.header))

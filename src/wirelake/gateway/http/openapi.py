@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from wirelake.gateway.http.errors import CODES, ErrorBody
-from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import Access, Handler, Parameter, Route
 
 _REFERENCE: Final = "#/components/schemas/{name}"
@@ -65,7 +65,7 @@ def description_route(routes: Callable[[], Sequence[Route]]) -> Route:
     """The route that shows the table it is in."""
     made: list[dict[str, Any]] = []
 
-    async def show(_: Exchange, __: None) -> dict[str, Any]:
+    async def show(_: RequestContext, __: None) -> dict[str, Any]:
         if not made:
             made.append(describe(routes()))
         return made[0]

@@ -5,7 +5,7 @@ from typing import Final
 
 from wirelake.errors import StateError
 from wirelake.gateway.http.errors import AGAIN, ApiError
-from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.request_context import RequestContext
 from wirelake.limits import HTTP_ANSWER_GRACE_S, HTTP_ANSWER_PARTS_MAX
 from wirelake.message import Message
 from wirelake.protocols.session import Closing
@@ -14,15 +14,15 @@ from wirelake.protocols.session import Closing
 class HttpPeer:
     """The broker's `Peer` for the length of one request."""
 
-    acknowledges: Final = False
-    fetches: Final = False
-    audience: Final = None
-    congested: Final = False
+    sends_acks: Final = False
+    pulls_backlog: Final = False
+    encoding_key: Final = None
+    is_congested: Final = False
     bytes_in: Final = 0
     bytes_written: Final = 0
     bytes_drained: Final = 0
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: RequestContext) -> None:
         self.protocol = exchange.protocol
         self.id = exchange.id
         self.identity = exchange.identity
@@ -46,9 +46,9 @@ class HttpPeer:
             raise ApiError(504, "timeout") from error
         finally:
             self._api.peers.discard(self)
-            gateway.broker.left(self)
+            gateway.broker.on_close(self)
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         if self._answered.done():
             return
         self._parts.append(message)
@@ -58,11 +58,11 @@ class HttpPeer:
         elif not message.more:
             self._answered.set_result(self._parts)
 
-    def end(self, closing: Closing) -> None:
+    def close(self, closing: Closing) -> None:
         if not self._answered.done():
             self._answered.set_exception(ApiError(503, closing.text or closing.code, headers=AGAIN))
 
-    def encoded(self, message: Message) -> bytes:
+    def encode_notification(self, message: Message) -> bytes:
         raise StateError(f"a request subscribes to nothing, and gets no {message.kind}")
 
     def write(self, data: bytes) -> None:

@@ -11,10 +11,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from wirelake.gateway.http.errors import ApiError
-from wirelake.gateway.http.exchange import Exchange
+from wirelake.gateway.http.request_context import RequestContext
 from wirelake.limits import HTTP_LIST_ROWS_MAX
 
-Handler = Callable[[Exchange, Any], Awaitable[Any]]  # the request under way, its body → the answer's body
+Handler = Callable[[RequestContext, Any], Awaitable[Any]]  # the request under way, its body → the answer's body
 
 
 DescribeBody = Callable[[dict[str, Any]], dict[str, Any]]  # the schema of the type → what is really taken

@@ -15,8 +15,8 @@ from wirelake.cleanup import clean_up
 from wirelake.errors import StorageError
 from wirelake.gateway.http.connection import HttpConnection
 from wirelake.gateway.http.errors import failed
-from wirelake.gateway.http.exchange import Exchange
-from wirelake.gateway.send_queue import undelivered_bytes
+from wirelake.gateway.http.request_context import RequestContext
+from wirelake.gateway.transport.send_queue import undelivered_bytes
 from wirelake.limits import GATEWAY_TLS_BUFFERS, HTTP_STREAM_PING_S
 from wirelake.message import Kind, Message, Op, Topic, control
 from wirelake.protocols.jsontext import as_text, write_json
@@ -26,7 +26,7 @@ _OVER: Final = Closing("over", "the time that was asked for is over")
 _PING: Final = b": still here\n\n"
 
 
-class Event(Struct):
+class StreamEvent(Struct):
     """A notification as it stands behind `data:`. Content that is not UTF-8 is base64, and `encoding` says so."""
 
     topic: str
@@ -40,11 +40,11 @@ class Event(Struct):
 class Subscriber:
     """The broker's `Peer` for as long as the stream is read. It has no acks, and says nothing once it listens."""
 
-    acknowledges: Final = False
-    fetches: Final = False
-    audience: Final = "http"
+    sends_acks: Final = False
+    pulls_backlog: Final = False
+    encoding_key: Final = "http"
 
-    def __init__(self, exchange: Exchange, connection: HttpConnection) -> None:
+    def __init__(self, exchange: RequestContext, connection: HttpConnection) -> None:
         gateway = self._gateway = exchange.gateway
         self._api = exchange.api
         self._connection = connection
@@ -55,7 +55,7 @@ class Subscriber:
         self.opened_at_ms = gateway.now_ms()
         self.frames_in, self.frames_out, self.bytes_in, self.bytes_out = 1, 0, 0, 0
         self.pending_bytes = 0
-        self.congested = False
+        self.is_congested = False
         self.passing: set[str] = set()  # durable topics that it is subscribed to only while it listens
         self._pending_bytes_max = gateway.settings.limits.pending_bytes
         self._pieces: deque[bytes] = deque()  # bounded: a congested peer is not written to
@@ -96,10 +96,10 @@ class Subscriber:
             return 0
         return self.bytes_out - undelivered_bytes(transport, GATEWAY_TLS_BUFFERS * self._pending_bytes_max)
 
-    def encoded(self, message: Message) -> bytes:
+    def encode_notification(self, message: Message) -> bytes:
         name = message.target.name if isinstance(message.target, Topic) else ""
         content, encoding = as_text(message.payload)
-        event = Event(name, message.id, message.type, message.at_ms, content, encoding)
+        event = StreamEvent(name, message.id, message.type, message.at_ms, content, encoding)
         head = f"id: {message.id}\n".encode() if message.id else b""
         return b"%bdata: %b\n\n" % (head, write_json(event))
 
@@ -108,25 +108,25 @@ class Subscriber:
             return
         self.frames_out += 1
         self.pending_bytes += len(data)
-        self.congested = self.pending_bytes > self._pending_bytes_max
+        self.is_congested = self.pending_bytes > self._pending_bytes_max
         self._pieces.append(data)
         self._something.set()
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         if message.kind is Kind.NOTIFICATION:
-            self.write(self.encoded(message))
+            self.write(self.encode_notification(message))
         elif not self._answered.done():
             self._answered.set_result(message)
 
-    def end(self, closing: Closing) -> None:
+    def close(self, closing: Closing) -> None:
         if self._closing is None:
             self._closing = closing
             self._something.set()
-            if self.congested:  # it would not read why
+            if self.is_congested:  # it would not read why
                 self._connection.transport.abort()
 
     def end_after(self, duration_s: float) -> None:
-        self._timer = self._gateway.later(duration_s, partial(self.end, _OVER))
+        self._timer = self._gateway.later(duration_s, partial(self.close, _OVER))
 
     # The stream
 
@@ -153,9 +153,9 @@ class Subscriber:
     def _taken(self, size: int) -> None:
         self.bytes_out += size
         self.pending_bytes -= size
-        if self.congested and self.pending_bytes <= self._pending_bytes_max:
-            self.congested = False
-            self._gateway.drained(self)
+        if self.is_congested and self.pending_bytes <= self._pending_bytes_max:
+            self.is_congested = False
+            self._gateway.on_drain(self)
 
     def leave(self) -> None:
         """The stream is over, and so are the subscriptions that were made for it."""
@@ -176,7 +176,7 @@ class Subscriber:
         clean_up(
             f"subscriber {self.id}",
             *([partial(gateway.broker.handle, self, message, gateway.now_s(), gateway.now_ms())] if forget else []),
-            partial(gateway.broker.left, self),
+            partial(gateway.broker.on_close, self),
             gateway.flush_soon,
         )
         self._pieces.clear()

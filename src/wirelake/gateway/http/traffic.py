@@ -2,13 +2,13 @@
 
 from collections import Counter
 
-from wirelake.gateway.http.api import Api
+from wirelake.gateway.http.api import HttpApi
 
 
 class Traffic:
     """As it is at the moment of asking."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: HttpApi) -> None:
         gateway = api.gateway
         counters = gateway.counters
         self.frames_in = Counter(counters.frames_in)  # counted frame by frame
@@ -20,9 +20,10 @@ class Traffic:
             self.bytes_in[connection.protocol] += connection.bytes_in
             self.bytes_out[connection.protocol] += connection.bytes_out
         devices = gateway.devices.peers.values()  # perhaps very many
-        self.frames_out["apostol"] += sum(device.frames_out for device in devices)
-        self.bytes_in["apostol"] += sum(device.bytes_in for device in devices)
-        self.bytes_out["apostol"] += sum(device.bytes_out for device in devices)
+        protocol = gateway.devices.protocol.name
+        self.frames_out[protocol] += sum(device.frames_out for device in devices)
+        self.bytes_in[protocol] += sum(device.bytes_in for device in devices)
+        self.bytes_out[protocol] += sum(device.bytes_out for device in devices)
         self.assembling = sum(device.assembling for device in devices)  # commands not yet complete
         for subscriber in api.subscribers.values():
             self.frames_out["http"] += subscriber.frames_out

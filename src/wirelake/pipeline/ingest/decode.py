@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from wirelake.errors import InputError, UnknownProtocolError
+from wirelake.errors import InputError
 from wirelake.lake import tables
 from wirelake.lake.tables import BYTES, DAY, TEXT
 from wirelake.log.interface import SCHEMA
@@ -93,10 +93,10 @@ def decode_packets(batch: Any) -> Any:
 
 
 def find_protocol(name: str) -> Protocol | None:
-    """Return the protocol, or None if it was installed when the log was written and is not now."""
+    """Return the protocol, or None if it is not installed now, or its package cannot be loaded."""
     try:
         return registry.get(name)
-    except UnknownProtocolError:
+    except InputError:
         return None
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from wirelake.limits import (
+from wirelake.protocols.apostol.limits import (
     APOSTOL_ALTERNATIVES_MAX,
     APOSTOL_SEAL_TRIES_BYTES_MAX,
     APOSTOL_SEAL_TRIES_MAX,

@@ -23,7 +23,11 @@ from typing import Protocol as Interface
 
 from msgspec import Struct, field
 
-from wirelake.limits import (
+from wirelake.protocols.apostol.alternatives import Alternatives
+from wirelake.protocols.apostol.envelope import join
+from wirelake.protocols.apostol.finished import BITS_SHIFT, DeviceKey, Finished, Memory, is_print, print_of
+from wirelake.protocols.apostol.frames import Packet
+from wirelake.protocols.apostol.limits import (
     APOSTOL_ASSEMBLING_BYTES_MAX,
     APOSTOL_ASSEMBLING_COMMANDS_MAX,
     APOSTOL_ASSEMBLING_PER_DEVICE_MAX,
@@ -32,10 +36,6 @@ from wirelake.limits import (
     APOSTOL_FINISHED_COMMANDS_MAX,
     APOSTOL_FINISHED_PER_DEVICE_MAX,
 )
-from wirelake.protocols.apostol.alternatives import Alternatives
-from wirelake.protocols.apostol.envelope import join
-from wirelake.protocols.apostol.finished import BITS_SHIFT, DeviceKey, Finished, Memory, is_print, print_of
-from wirelake.protocols.apostol.frames import Packet
 from wirelake.protocols.apostol.opcodes import ANSWER, COMMAND_BITS, LAST, SEALED, TO_DEVICE
 
 CommandKey = tuple[DeviceKey, int, int]  # the device, its `key_bits`, command_no

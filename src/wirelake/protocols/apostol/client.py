@@ -13,7 +13,7 @@ from wirelake.protocols.apostol.frames import Packet, Receipt, receipt_for
 from wirelake.protocols.apostol.opcodes import ANSWER, BROADCAST_DEVICE, REQUEST_BIT
 from wirelake.protocols.apostol.outbox import Sent
 from wirelake.protocols.apostol.peer import Peer
-from wirelake.protocols.apostol.session import CLIENT_TABLE, SessionSettings
+from wirelake.protocols.apostol.session import CLIENT_MACHINE, SessionSettings
 from wirelake.protocols.apostol.translation import command_bytes, command_message
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.session import Closing, Step
@@ -26,7 +26,7 @@ class ClientSession(Peer):
     waits while a report under its number is on its way.
     """
 
-    table = CLIENT_TABLE
+    state_machine = CLIENT_MACHINE
     __slots__ = ("_requests", "_waiting")
 
     def __init__(

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from wirelake.errors import EncodeError, LimitError, ProtocolError, SealError
-from wirelake.limits import APOSTOL_INFLATED_BYTES_MAX
 from wirelake.protocols.apostol import crypto
 from wirelake.protocols.apostol.frames import Packet
+from wirelake.protocols.apostol.limits import APOSTOL_INFLATED_BYTES_MAX
 from wirelake.protocols.apostol.opcodes import FIRST, LAST, SEALED, VERSION, ZIPPED
 
 PACKETS_MAX: Final = 256  # packet_no is one byte

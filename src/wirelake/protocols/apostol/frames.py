@@ -15,8 +15,8 @@ from struct import error as struct_error
 from fastcrc.crc16 import modbus
 
 from wirelake.errors import EncodeError, ProtocolError
-from wirelake.limits import APOSTOL_PACKET_BYTES_MAX
 from wirelake.message import BROADCAST_DEVICE_TYPE
+from wirelake.protocols.apostol.limits import APOSTOL_PACKET_BYTES_MAX
 from wirelake.protocols.apostol.opcodes import (
     ANSWER,
     FIRST,

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from wirelake.errors import StateError
-from wirelake.limits import APOSTOL_UNRECEIPTED_PACKETS_MAX
 from wirelake.protocols.apostol.frames import Packet
+from wirelake.protocols.apostol.limits import APOSTOL_UNRECEIPTED_PACKETS_MAX
 
 
 class Sent(Struct):

@@ -7,7 +7,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wirelake.errors import EncodeError, ProtocolError, SealError, StateError, TranslationError
-from wirelake.limits import APOSTOL_ASSEMBLING_PER_DEVICE_BYTES_MAX
 from wirelake.message import Failure, Kind
 from wirelake.message import Message as Common
 from wirelake.protocols.apostol import crypto
@@ -16,6 +15,7 @@ from wirelake.protocols.apostol.commands import Command, parse_command
 from wirelake.protocols.apostol.envelope import build_packets, open_command
 from wirelake.protocols.apostol.finished import DeviceKey
 from wirelake.protocols.apostol.frames import Packet, Receipt, receipt_for
+from wirelake.protocols.apostol.limits import APOSTOL_ASSEMBLING_PER_DEVICE_BYTES_MAX
 from wirelake.protocols.apostol.opcodes import SEALED, TO_DEVICE, ZIPPED
 from wirelake.protocols.apostol.outbox import Outbox, Sent
 from wirelake.protocols.apostol.session import SessionSettings

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from wirelake.protocols.apostol.client import ClientSession
 from wirelake.protocols.apostol.frames import ApostolSplitter, decode
-from wirelake.protocols.apostol.opcodes import DEVICE_TYPE_NAMES
+from wirelake.protocols.apostol.opcodes import COMMAND_NAMES, DEVICE_TYPE_NAMES, REQUEST_BIT
 from wirelake.protocols.apostol.server import ServerSession
 from wirelake.protocols.apostol.session import SessionSettings, Settings
 from wirelake.protocols.apostol.translation import LOSSES, from_message, to_message
@@ -12,7 +12,7 @@ from wirelake.protocols.apostol.tree import dissect
 from wirelake.protocols.calls import CallRules
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.protocol import Carrier, Clue, Protocol, Transport
+from wirelake.protocols.protocol import Carrier, Clue, DeviceCodes, Protocol, Transport
 
 
 def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
@@ -45,9 +45,10 @@ PROTOCOL = Protocol(
     settings=Settings,
     server_session=server_session,
     client_session=ClientSession,
-    state_machines={Sender.SERVER: ServerSession.table, Sender.CLIENT: ClientSession.table},
+    state_machines={Sender.SERVER: ServerSession.state_machine, Sender.CLIENT: ClientSession.state_machine},
     frames_name_devices=True,
     calls=CallRules(has_calls=False),  # commands are numbered for each device, not on sessions
     columns="wirelake.protocols.apostol.columns",
     reassembly="wirelake.protocols.apostol.reassembly",
+    device_codes=DeviceCodes(DEVICE_TYPE_NAMES, COMMAND_NAMES, REQUEST_BIT),
 )

@@ -15,7 +15,12 @@ from fastcrc import crc64
 from msgspec import Struct, field, json, msgpack
 
 from wirelake.errors import SealError
-from wirelake.limits import (
+from wirelake.protocols.apostol import crypto
+from wirelake.protocols.apostol.alternatives import Alternatives
+from wirelake.protocols.apostol.assembly import add_packet, key_bits
+from wirelake.protocols.apostol.commands import DeviceCommand, Status, parse_command
+from wirelake.protocols.apostol.envelope import join, open_command
+from wirelake.protocols.apostol.limits import (
     APOSTOL_ASSEMBLING_PER_DEVICE_BYTES_MAX,
     APOSTOL_ASSEMBLING_PER_DEVICE_MAX,
     APOSTOL_ASSEMBLY_S,
@@ -24,11 +29,6 @@ from wirelake.limits import (
     APOSTOL_INFLATED_BYTES_MAX,
     APOSTOL_REPLAY_WINDOW_S,
 )
-from wirelake.protocols.apostol import crypto
-from wirelake.protocols.apostol.alternatives import Alternatives
-from wirelake.protocols.apostol.assembly import add_packet, key_bits
-from wirelake.protocols.apostol.commands import DeviceCommand, Status, parse_command
-from wirelake.protocols.apostol.envelope import join, open_command
 from wirelake.protocols.apostol.opcodes import (
     ANSWER,
     COMMAND_BITS,

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct, field, msgpack
 
-from wirelake.limits import (
+from wirelake.protocols.apostol.limits import (
     APOSTOL_CLOCK_AHEAD_S,
     APOSTOL_SEALS_PER_DEVICE_MAX,
     APOSTOL_SEALS_UNORDERED_MAX,

@@ -6,17 +6,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wirelake.errors import SealError, StateError
-from wirelake.limits import APOSTOL_HELD_BYTES_MAX, APOSTOL_HELD_PACKETS_MAX, APOSTOL_PACKET_BYTES_MAX
 from wirelake.message import BROADCAST, Credentials, Failure, Kind, Op, control
 from wirelake.message import Message as Common
 from wirelake.protocols.apostol import crypto
 from wirelake.protocols.apostol.assembly import Assembled, State
 from wirelake.protocols.apostol.commands import Command, DeviceCommand
 from wirelake.protocols.apostol.frames import Packet, Receipt
+from wirelake.protocols.apostol.limits import APOSTOL_HELD_BYTES_MAX, APOSTOL_HELD_PACKETS_MAX, APOSTOL_PACKET_BYTES_MAX
 from wirelake.protocols.apostol.opcodes import BROADCAST_DEVICE, REQUEST_BIT, SEALED, TO_DEVICE
 from wirelake.protocols.apostol.outbox import Sent
 from wirelake.protocols.apostol.peer import Peer
-from wirelake.protocols.apostol.session import SERVER_TABLE, ServerState, SessionSettings
+from wirelake.protocols.apostol.session import SERVER_MACHINE, ServerState, SessionSettings
 from wirelake.protocols.apostol.translation import (
     PROTOCOL_NAME,
     command_bytes,
@@ -34,7 +34,7 @@ class ServerSession(Peer):
     where a seal is required, whether a sealed command never came before.
     """
 
-    table = SERVER_TABLE
+    state_machine = SERVER_MACHINE
     __slots__ = ("_held", "_held_bytes", "_is_new", "_requests", "seals")
 
     def __init__(

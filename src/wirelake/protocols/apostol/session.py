@@ -11,7 +11,7 @@ until their receipts come, and given up after some tries. A request is open unti
 
 from enum import Enum, auto
 
-from wirelake.limits import (
+from wirelake.protocols.apostol.limits import (
     APOSTOL_ASSEMBLING_BYTES_MAX,
     APOSTOL_ASSEMBLING_PER_DEVICE_MAX,
     APOSTOL_ASSEMBLY_S,
@@ -28,7 +28,7 @@ from wirelake.limits import (
     APOSTOL_RESENDS_MAX,
 )
 from wirelake.protocols.settings import Count, ProtocolSettings, Seconds
-from wirelake.protocols.table import Row, Table
+from wirelake.protocols.state_machine import StateMachine, Transition
 
 
 class ServerState(Enum):
@@ -68,45 +68,49 @@ class SessionSettings(Settings, frozen=True):
 
 
 S = ServerState
-SERVER_TABLE = Table(
+SERVER_MACHINE = StateMachine(
     [
-        Row(
+        Transition(
             S.UNKNOWN,
             "packet",
             "_first",
             (S.UNKNOWN, S.CHECKING),
             "held; who the device is goes up to be decided. Broadcasts and packets to a device are ignored",
         ),
-        Row(S.UNKNOWN, "receipt", "_stray", (S.UNKNOWN,), "counted, ignored"),
-        Row(S.CHECKING, "packet", "_hold", (S.CHECKING,), "held until it is decided; beyond the limit, ignored"),
-        Row(S.CHECKING, "receipt", "_stray", (S.CHECKING,), "counted, ignored"),
-        Row(
+        Transition(S.UNKNOWN, "receipt", "_stray", (S.UNKNOWN,), "counted, ignored"),
+        Transition(S.CHECKING, "packet", "_hold", (S.CHECKING,), "held until it is decided; beyond the limit, ignored"),
+        Transition(S.CHECKING, "receipt", "_stray", (S.CHECKING,), "counted, ignored"),
+        Transition(
             S.CHECKING,
             "app response",
             "_decide",
             (S.READY, S.CLOSED),
             "what was held is read; or close without a word",
         ),
-        Row(S.CHECKING, "clock check", "_undecided", (S.CLOSED,), "close without a word"),
-        Row(S.READY, "packet", "_packet", (S.READY,), "receipt; the command goes up once it is complete"),
-        Row(S.READY, "receipt", "_receipt", (S.READY,), "that packet is not sent again"),
-        Row(S.READY, "app request", "_ask", (S.READY,), "packets to the device, or a broadcast; its answer goes up"),
-        Row(
+        Transition(S.CHECKING, "clock check", "_undecided", (S.CLOSED,), "close without a word"),
+        Transition(S.READY, "packet", "_packet", (S.READY,), "receipt; the command goes up once it is complete"),
+        Transition(S.READY, "receipt", "_receipt", (S.READY,), "that packet is not sent again"),
+        Transition(
+            S.READY, "app request", "_ask", (S.READY,), "packets to the device, or a broadcast; its answer goes up"
+        ),
+        Transition(
             S.READY,
             "app event",
             "_tell",
             (S.READY,),
             "packets to the device, or to all of them; no answer is expected",
         ),
-        Row(S.READY, "clock receipt", "_resend", (S.READY,), "packets without a receipt again, or given up"),
-        Row(S.READY, "clock request", "_unanswered", (S.READY,), "the request is answered with a failure"),
-        Row(S.READY, "clock assembly", "_expire", (S.READY,), "the command that is not complete is dropped, and told"),
+        Transition(S.READY, "clock receipt", "_resend", (S.READY,), "packets without a receipt again, or given up"),
+        Transition(S.READY, "clock request", "_unanswered", (S.READY,), "the request is answered with a failure"),
+        Transition(
+            S.READY, "clock assembly", "_expire", (S.READY,), "the command that is not complete is dropped, and told"
+        ),
         *(
-            Row(state, event, do, (S.CLOSED,), says)
+            Transition(state, event, do, (S.CLOSED,), says)
             for state in (S.UNKNOWN, S.CHECKING, S.READY)
             for event, do, says in (
                 ("app fail", "_fail", "open requests fail; close"),
-                ("app goodbye", "_goodbye", "open requests fail; close"),
+                ("app close", "_goodbye", "open requests fail; close"),
                 ("clock silence", "_silent", "open requests fail; close"),
             )
         ),
@@ -114,15 +118,21 @@ SERVER_TABLE = Table(
 )
 
 C = ClientState
-CLIENT_TABLE = Table(
+CLIENT_MACHINE = StateMachine(
     [
-        Row(C.READY, "packet", "_packet", (C.READY,), "receipt; the complete command goes up"),
-        Row(C.READY, "receipt", "_receipt", (C.READY,), "that packet is not sent again; the last one is told above"),
-        Row(C.READY, "app telemetry", "_report", (C.READY,), "packets with a number of our own"),
-        Row(C.READY, "app response", "_answer", (C.READY,), "packets with the request's number and the answer bit"),
-        Row(C.READY, "clock receipt", "_resend", (C.READY,), "packets without a receipt again, or given up"),
-        Row(C.READY, "clock assembly", "_expire", (C.READY,), "the command that is not complete is dropped, and told"),
-        Row(C.READY, "app fail", "_fail", (C.CLOSED,), "what waits for receipts fails; close"),
-        Row(C.READY, "app goodbye", "_goodbye", (C.CLOSED,), "what waits for receipts fails; close"),
+        Transition(C.READY, "packet", "_packet", (C.READY,), "receipt; the complete command goes up"),
+        Transition(
+            C.READY, "receipt", "_receipt", (C.READY,), "that packet is not sent again; the last one is told above"
+        ),
+        Transition(C.READY, "app telemetry", "_report", (C.READY,), "packets with a number of our own"),
+        Transition(
+            C.READY, "app response", "_answer", (C.READY,), "packets with the request's number and the answer bit"
+        ),
+        Transition(C.READY, "clock receipt", "_resend", (C.READY,), "packets without a receipt again, or given up"),
+        Transition(
+            C.READY, "clock assembly", "_expire", (C.READY,), "the command that is not complete is dropped, and told"
+        ),
+        Transition(C.READY, "app fail", "_fail", (C.CLOSED,), "what waits for receipts fails; close"),
+        Transition(C.READY, "app close", "_goodbye", (C.CLOSED,), "what waits for receipts fails; close"),
     ]
 )

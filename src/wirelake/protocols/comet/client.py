@@ -6,11 +6,11 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError
-from wirelake.limits import COMET_REQUESTS_OPEN_MAX
 from wirelake.message import Failure, Kind
 from wirelake.message import Message as Common
 from wirelake.protocols.comet import crypto, frames
-from wirelake.protocols.comet.session import CLIENT_TABLE, ClientState, SessionSettings
+from wirelake.protocols.comet.limits import COMET_REQUESTS_OPEN_MAX
+from wirelake.protocols.comet.session import CLIENT_MACHINE, ClientState, SessionSettings
 from wirelake.protocols.comet.translation import from_message, to_message
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.session import Closing, Session, Step
@@ -21,7 +21,7 @@ _OWN_HEARTBEAT = None  # in the queue of open questions: nobody above waits for 
 class ClientSession(Session):
     """With `secret_bytes` set to 16 or 32, a secret is drawn from `random` and content is sealed with it."""
 
-    table = CLIENT_TABLE
+    state_machine = CLIENT_MACHINE
     __slots__ = ("_login_correlation", "_open", "_random", "_secret", "_secret_bytes", "settings")
 
     def __init__(

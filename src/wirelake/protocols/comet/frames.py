@@ -13,7 +13,7 @@ from struct import error as struct_error
 from typing import ClassVar
 
 from wirelake.errors import EncodeError
-from wirelake.limits import COMET_FRAME_BYTES_MAX, COMET_WRITE_COUNT_MAX, COMET_WRITE_LENGTH_MAX
+from wirelake.protocols.comet.limits import COMET_FRAME_BYTES_MAX, COMET_WRITE_COUNT_MAX, COMET_WRITE_LENGTH_MAX
 from wirelake.protocols.comet.opcodes import ClientType, ServerType
 from wirelake.protocols.comet.tree import dissect
 from wirelake.protocols.frame import Frame, Sender

@@ -50,7 +50,7 @@ PROTOCOL = Protocol(
     settings=Settings,
     server_session=server_session,
     client_session=ClientSession,
-    state_machines={Sender.SERVER: ServerSession.table, Sender.CLIENT: ClientSession.table},
+    state_machines={Sender.SERVER: ServerSession.state_machine, Sender.CLIENT: ClientSession.state_machine},
     refusal_codes={
         Refusal.INVALID: ErrorCode.TOKEN_WRONG,
         Refusal.BUSY: ErrorCode.SERVER_ERROR,
@@ -58,4 +58,5 @@ PROTOCOL = Protocol(
     },
     second_session=lambda settings: settings.second,
     columns="wirelake.protocols.comet.columns",
+    example=bytes.fromhex("000106"),  # a heartbeat
 )

@@ -9,7 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wirelake.errors import EncodeError, ProtocolError, TranslationError
-from wirelake.limits import (
+from wirelake.message import Message as Common
+from wirelake.protocols.comet import crypto, frames
+from wirelake.protocols.comet.limits import (
     COMET_ANSWERS_WAITING_MAX,
     COMET_CONTENT_BYTES_MAX,
     COMET_FRAME_BYTES_MAX,
@@ -19,10 +21,8 @@ from wirelake.limits import (
     COMET_WRITE_COUNT_MAX,
     COMET_WRITE_LENGTH_MAX,
 )
-from wirelake.message import Message as Common
-from wirelake.protocols.comet import crypto, frames
 from wirelake.protocols.comet.opcodes import ErrorCode
-from wirelake.protocols.comet.session import SERVER_TABLE, ServerState, SessionSettings
+from wirelake.protocols.comet.session import SERVER_MACHINE, ServerState, SessionSettings
 from wirelake.protocols.comet.translation import from_message, notification, to_message
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.session import Closing, Session, Step
@@ -41,9 +41,9 @@ _ROOM = {
 class ServerSession(Session):
     """`private` opens the clients' secrets; `random` gives that many fresh random bytes, for nonces."""
 
-    table = SERVER_TABLE
-    acknowledges = True
-    fetches = True
+    state_machine = SERVER_MACHINE
+    sends_acks = True
+    pulls_backlog = True
     __slots__ = ("_asked", "_held", "_open", "_private", "_random", "_secret", "settings")
 
     def __init__(
@@ -74,15 +74,15 @@ class ServerSession(Session):
         return COMET_FRAME_BYTES_MAX if logged_in else self.settings.login_frame_bytes_max
 
     @property
-    def deciding(self) -> bool:
+    def is_deciding_login(self) -> bool:
         return self.state is ServerState.CHECKING
 
     @property
-    def audience(self) -> str | None:
+    def encoding_key(self) -> str | None:
         """Content for a client with a key is sealed for it alone."""
         return "comet" if self._secret is None and self.state is ServerState.READY else None
 
-    def encoded(self, message: Common) -> bytes:
+    def encode_notification(self, message: Common) -> bytes:
         return _sayable(message).encode()
 
     def _login(self, frame: frames.Auth, _now_s: float, step: Step) -> None:
@@ -99,7 +99,7 @@ class ServerSession(Session):
         step.frames.append(frames.AuthSuccess(crypto.encrypt_key(self._private)))
         held, self._held = self._held, []
         for frame in held:
-            row = self.table.find_frame(self.state, frame.name)
+            row = self.state_machine.find_frame(self.state, frame.name)
             if row is not None:
                 self._apply(row, frame, now_s, step)
 

@@ -8,9 +8,9 @@ A client may send on without waiting for its login to be decided; those frames a
 from enum import Enum, auto
 from typing import Literal
 
-from wirelake.limits import COMET_HEARTBEAT_S, COMET_IDLE_S, COMET_LOGIN_FRAME_BYTES_MAX, COMET_LOGIN_S
+from wirelake.protocols.comet.limits import COMET_HEARTBEAT_S, COMET_IDLE_S, COMET_LOGIN_FRAME_BYTES_MAX, COMET_LOGIN_S
 from wirelake.protocols.settings import Count, ProtocolSettings, Seconds
-from wirelake.protocols.table import ANY_FRAME, Row, Table
+from wirelake.protocols.state_machine import ANY_FRAME, StateMachine, Transition
 
 
 class ServerState(Enum):
@@ -44,41 +44,41 @@ class SessionSettings(Settings, frozen=True):
 
 
 S = ServerState
-SERVER_TABLE = Table(
+SERVER_MACHINE = StateMachine(
     [
-        Row(S.NEW, "auth", "_login", (S.CHECKING,), "the login goes up to be decided"),
-        Row(S.NEW, "heartbeat", "_ok", (S.NEW,), "ok"),
-        Row(S.NEW, ANY_FRAME, "_not_authenticated", (S.NEW,), "error 5"),
-        Row(S.NEW, "clock login", "_too_late", (S.CLOSED,), "error 5, close"),
-        Row(
+        Transition(S.NEW, "auth", "_login", (S.CHECKING,), "the login goes up to be decided"),
+        Transition(S.NEW, "heartbeat", "_ok", (S.NEW,), "ok"),
+        Transition(S.NEW, ANY_FRAME, "_not_authenticated", (S.NEW,), "error 5"),
+        Transition(S.NEW, "clock login", "_too_late", (S.CLOSED,), "error 5, close"),
+        Transition(
             S.CHECKING,
             "app response",
             "_decide",
             (S.READY, S.KEYLESS, S.CLOSED),
             "auth_success and what was held, or an error and close",
         ),
-        Row(S.CHECKING, ANY_FRAME, "_hold", (S.CHECKING, S.CLOSED), "held until the login is decided"),
-        Row(S.CHECKING, "clock login", "_too_late", (S.CLOSED,), "error 5, close"),
-        Row(S.KEYLESS, "exchange_key", "_exchange", (S.READY, S.CLOSED), "ok; content is sealed from here on"),
-        Row(S.KEYLESS, "heartbeat", "_ok", (S.KEYLESS,), "ok"),
-        Row(S.KEYLESS, ANY_FRAME, "_not_authenticated", (S.KEYLESS,), "error 5"),
-        Row(S.READY, "exchange_key", "_exchange", (S.READY, S.CLOSED), "ok; content is sealed from here on"),
-        Row(S.READY, "get_topic_list", "_ask", (S.READY,), "asked above, answered in turn"),
-        Row(S.READY, "subscribe", "_ask_topics", (S.READY,), "error 4 for a bad name, else asked above"),
-        Row(S.READY, "unsubscribe", "_ask_topics", (S.READY,), "error 4 for a bad name, else asked above"),
-        Row(S.READY, "get_message_list", "_ask", (S.READY,), "asked above, answered in turn"),
-        Row(S.READY, "heartbeat", "_ok", (S.READY,), "ok"),
-        Row(S.READY, "message_ack", "_ask", (S.READY,), "asked above, answered in turn"),
-        Row(S.READY, "report_environ", "_ask", (S.READY,), "asked above, answered in turn"),
-        Row(S.READY, "auth", "_second_auth", (S.CLOSED,), "error 4, close"),
-        Row(S.READY, "app response", "_answer", (S.READY,), "sent once those before it are"),
-        Row(S.READY, "app notification", "_push", (S.READY,), "message, sealed if there is a key"),
+        Transition(S.CHECKING, ANY_FRAME, "_hold", (S.CHECKING, S.CLOSED), "held until the login is decided"),
+        Transition(S.CHECKING, "clock login", "_too_late", (S.CLOSED,), "error 5, close"),
+        Transition(S.KEYLESS, "exchange_key", "_exchange", (S.READY, S.CLOSED), "ok; content is sealed from here on"),
+        Transition(S.KEYLESS, "heartbeat", "_ok", (S.KEYLESS,), "ok"),
+        Transition(S.KEYLESS, ANY_FRAME, "_not_authenticated", (S.KEYLESS,), "error 5"),
+        Transition(S.READY, "exchange_key", "_exchange", (S.READY, S.CLOSED), "ok; content is sealed from here on"),
+        Transition(S.READY, "get_topic_list", "_ask", (S.READY,), "asked above, answered in turn"),
+        Transition(S.READY, "subscribe", "_ask_topics", (S.READY,), "error 4 for a bad name, else asked above"),
+        Transition(S.READY, "unsubscribe", "_ask_topics", (S.READY,), "error 4 for a bad name, else asked above"),
+        Transition(S.READY, "get_message_list", "_ask", (S.READY,), "asked above, answered in turn"),
+        Transition(S.READY, "heartbeat", "_ok", (S.READY,), "ok"),
+        Transition(S.READY, "message_ack", "_ask", (S.READY,), "asked above, answered in turn"),
+        Transition(S.READY, "report_environ", "_ask", (S.READY,), "asked above, answered in turn"),
+        Transition(S.READY, "auth", "_second_auth", (S.CLOSED,), "error 4, close"),
+        Transition(S.READY, "app response", "_answer", (S.READY,), "sent once those before it are"),
+        Transition(S.READY, "app notification", "_push", (S.READY,), "message, sealed if there is a key"),
         *(
-            Row(state, event, do, (S.CLOSED,), says)
+            Transition(state, event, do, (S.CLOSED,), says)
             for state in (S.NEW, S.CHECKING, S.KEYLESS, S.READY)
             for event, do, says in (
                 ("app fail", "_fail", "error 4, close"),
-                ("app goodbye", "_goodbye", "error 2 when replaced, else 3; close"),
+                ("app close", "_goodbye", "error 2 when replaced, else 3; close"),
                 ("app flood", "_flood", "error 6, close: too many answers wait their turn"),
                 ("clock silence", "_silent", "close"),
             )
@@ -87,32 +87,32 @@ SERVER_TABLE = Table(
 )
 
 C = ClientState
-CLIENT_TABLE = Table(
+CLIENT_MACHINE = StateMachine(
     [
-        Row(C.NEW, "app login", "_login", (C.LOGGING_IN,), "auth"),
-        Row(
+        Transition(C.NEW, "app login", "_login", (C.LOGGING_IN,), "auth"),
+        Transition(
             C.LOGGING_IN,
             "auth_success",
             "_logged_in",
             (C.READY, C.EXCHANGING, C.CLOSED),
             "with a secret of ours: exchange_key; else the login is answered",
         ),
-        Row(C.LOGGING_IN, "error", "_refused", (C.CLOSED,), "the login is answered with the failure, close"),
-        Row(C.LOGGING_IN, "clock login", "_too_late", (C.CLOSED,), "close"),
-        Row(C.LOGGING_IN, ANY_FRAME, "_unexpected", (C.CLOSED,), "close"),
-        Row(
+        Transition(C.LOGGING_IN, "error", "_refused", (C.CLOSED,), "the login is answered with the failure, close"),
+        Transition(C.LOGGING_IN, "clock login", "_too_late", (C.CLOSED,), "close"),
+        Transition(C.LOGGING_IN, ANY_FRAME, "_unexpected", (C.CLOSED,), "close"),
+        Transition(
             C.EXCHANGING,
             "ok",
             "_exchanged",
             (C.READY,),
             "the login is answered; content is sealed from here on",
         ),
-        Row(C.EXCHANGING, "message", "_notified", (C.EXCHANGING, C.CLOSED), "a notification, not yet sealed"),
-        Row(C.EXCHANGING, "error", "_refused", (C.CLOSED,), "the login is answered with the failure, close"),
-        Row(C.EXCHANGING, "clock login", "_too_late", (C.CLOSED,), "close"),
-        Row(C.EXCHANGING, ANY_FRAME, "_unexpected", (C.CLOSED,), "close"),
+        Transition(C.EXCHANGING, "message", "_notified", (C.EXCHANGING, C.CLOSED), "a notification, not yet sealed"),
+        Transition(C.EXCHANGING, "error", "_refused", (C.CLOSED,), "the login is answered with the failure, close"),
+        Transition(C.EXCHANGING, "clock login", "_too_late", (C.CLOSED,), "close"),
+        Transition(C.EXCHANGING, ANY_FRAME, "_unexpected", (C.CLOSED,), "close"),
         *(
-            Row(C.READY, f"app {event}", "_ask", (C.READY,), f"{frame}")
+            Transition(C.READY, f"app {event}", "_ask", (C.READY,), f"{frame}")
             for event, frame in (
                 ("topics", "get_topic_list"),
                 ("subscribe", "subscribe"),
@@ -124,31 +124,31 @@ CLIENT_TABLE = Table(
             )
         ),
         *(
-            Row(C.READY, frame, "_answered", (C.READY, C.CLOSED), "answers the oldest open question")
+            Transition(C.READY, frame, "_answered", (C.READY, C.CLOSED), "answers the oldest open question")
             for frame in ("ok", "topic_list", "message_list")
         ),
-        Row(
+        Transition(
             C.READY,
             "error",
             "_error",
             (C.READY, C.CLOSED),
             "answers the oldest open question; with none open, close",
         ),
-        Row(
+        Transition(
             C.READY,
             "message",
             "_notified",
             (C.READY, C.CLOSED),
             "a notification, opened; close if it was changed",
         ),
-        Row(C.READY, ANY_FRAME, "_unexpected", (C.CLOSED,), "close"),
-        Row(C.READY, "clock heartbeat", "_beat", (C.READY,), "heartbeat"),
+        Transition(C.READY, ANY_FRAME, "_unexpected", (C.CLOSED,), "close"),
+        Transition(C.READY, "clock heartbeat", "_beat", (C.READY,), "heartbeat"),
         *(
-            Row(state, event, do, (C.CLOSED,), says)
+            Transition(state, event, do, (C.CLOSED,), says)
             for state in (C.NEW, C.LOGGING_IN, C.EXCHANGING, C.READY)
             for event, do, says in (
                 ("app fail", "_fail", "close"),
-                ("app goodbye", "_goodbye", "close"),
+                ("app close", "_goodbye", "close"),
                 ("clock silence", "_silent", "close"),
             )
         ),

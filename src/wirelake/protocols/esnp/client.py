@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from wirelake.message import Message as Common
 from wirelake.protocols.esnp.contents import Contents
 from wirelake.protocols.esnp.peer import Peer
-from wirelake.protocols.esnp.session import CLIENT_TABLE, ClientState, SessionSettings
+from wirelake.protocols.esnp.session import CLIENT_MACHINE, ClientState, SessionSettings
 from wirelake.protocols.esnp.translation import message_of
 from wirelake.protocols.esnp.writing import from_message
 from wirelake.protocols.frame import Sender
@@ -13,7 +13,7 @@ from wirelake.protocols.session import Closing, Step
 
 
 class ClientSession(Peer):
-    table = CLIENT_TABLE
+    state_machine = CLIENT_MACHINE
     other = Sender.SERVER
     closed = ClientState.CLOSED
     __slots__ = ("_login_correlation", "_login_number")

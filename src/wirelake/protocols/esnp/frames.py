@@ -18,8 +18,8 @@ from struct import error as struct_error
 from typing import TypeVar
 
 from wirelake.errors import EncodeError, LimitError, ProtocolError
-from wirelake.limits import ESNP_FRAME_BYTES_MAX, ESNP_LINES_MAX
 from wirelake.protocols.esnp import lines as reading
+from wirelake.protocols.esnp.limits import ESNP_FRAME_BYTES_MAX, ESNP_LINES_MAX
 from wirelake.protocols.esnp.lines import Line, SeqNo
 from wirelake.protocols.esnp.opcodes import FIXED_SIZES, LINE_NAMES, LineType, Part, line_name, part_of
 from wirelake.protocols.esnp.tree import dissect, too_many_lines, wrong_end

@@ -6,11 +6,11 @@ from typing import ClassVar, cast
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError
-from wirelake.limits import ESNP_ANSWERS_WAITING_MAX, ESNP_REPLY_S_MAX, ESNP_REQUESTS_OPEN_MAX
 from wirelake.message import TRACE, Failure, FailureCode, Kind
 from wirelake.message import Message as Common
 from wirelake.protocols.esnp.contents import TIMEOUT_MS, Contents, read_contents
 from wirelake.protocols.esnp.frames import EsnpMessage
+from wirelake.protocols.esnp.limits import ESNP_ANSWERS_WAITING_MAX, ESNP_REPLY_S_MAX, ESNP_REQUESTS_OPEN_MAX
 from wirelake.protocols.esnp.opcodes import Flag
 from wirelake.protocols.esnp.questions import Questions
 from wirelake.protocols.esnp.requests import Requests
@@ -43,7 +43,7 @@ class Peer(Session):
     def receive(self, frame: Frame, now_s: float) -> Step:
         if self._questions.waiting >= ESNP_ANSWERS_WAITING_MAX:
             return self._signal("app flood", frame, now_s)
-        self.heard_s = now_s
+        self.last_received_s = now_s
         step = Step()
         contents = read_contents(cast(EsnpMessage, frame))
         self._questions.plain_counts |= contents.plain_counts
@@ -51,7 +51,7 @@ class Peer(Session):
         return step
 
     def _read(self, contents: Contents, now_s: float, step: Step) -> None:
-        row = self.table.find_frame(self.state, self._event_of(contents))
+        row = self.state_machine.find_frame(self.state, self._event_of(contents))
         if row is None:
             raise StateError(f"{type(self).__name__} is {self.state.name} and reads no more messages")
         self._apply(row, contents, now_s, step)

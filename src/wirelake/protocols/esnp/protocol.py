@@ -67,6 +67,6 @@ PROTOCOL = Protocol(
     settings=Settings,
     server_session=server_session,
     client_session=ClientSession,
-    state_machines={Sender.SERVER: ServerSession.table, Sender.CLIENT: ClientSession.table},
+    state_machines={Sender.SERVER: ServerSession.state_machine, Sender.CLIENT: ClientSession.state_machine},
     calls=CallRules(has_correlation=True, events_are_requests=False, is_one_way=is_one_way_frame),
 )

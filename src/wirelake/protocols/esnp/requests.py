@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from wirelake.limits import ESNP_REQUESTS_OPEN_MAX
+from wirelake.protocols.esnp.limits import ESNP_REQUESTS_OPEN_MAX
 
 
 class Request(Struct, frozen=True):

@@ -6,16 +6,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError
-from wirelake.limits import ESNP_HELD_FRAMES_MAX
 from wirelake.message import GATEWAY_SERVICE, Kind, Op, Operation, Topic, anonymous_login, control_op
 from wirelake.message import Message as Common
 from wirelake.protocols.esnp import lines as making
 from wirelake.protocols.esnp.address import not_found_text, not_here_text
 from wirelake.protocols.esnp.contents import GROUP, HOST, OP, Contents
 from wirelake.protocols.esnp.frames import EsnpMessage
+from wirelake.protocols.esnp.limits import ESNP_HELD_FRAMES_MAX
 from wirelake.protocols.esnp.opcodes import Flag
 from wirelake.protocols.esnp.peer import Peer
-from wirelake.protocols.esnp.session import SERVER_TABLE, ServerState, SessionSettings
+from wirelake.protocols.esnp.session import SERVER_MACHINE, ServerState, SessionSettings
 from wirelake.protocols.esnp.translation import Role, is_one_way, message_of, role_of, with_lines
 from wirelake.protocols.esnp.writing import from_message
 from wirelake.protocols.frame import Sender
@@ -28,7 +28,7 @@ _HOP_BY_HOP = (Flag.TRACE, Flag.ASYNC)  # meant for us, not for the service behi
 class ServerSession(Peer):
     """After each step, `frame_bytes_max` says how long a message may be from now on."""
 
-    table = SERVER_TABLE
+    state_machine = SERVER_MACHINE
     other = Sender.CLIENT
     closed = ServerState.CLOSED
     __slots__ = ("_held", "_login_correlation")
@@ -40,7 +40,7 @@ class ServerSession(Peer):
         self._login_correlation = ""
 
     @property
-    def deciding(self) -> bool:
+    def is_deciding_login(self) -> bool:
         return self.state is ServerState.CHECKING
 
     @property
@@ -49,13 +49,13 @@ class ServerSession(Peer):
         return self.settings.frame_bytes_max if ready else self.settings.login_frame_bytes_max
 
     @property
-    def audience(self) -> str | None:
+    def encoding_key(self) -> str | None:
         """Nothing in a notification is particular to one client, but for how it writes counts."""
         if self.state is not ServerState.READY:
             return None
         return "esnp plain counts" if self._questions.plain_counts else "esnp"
 
-    def encoded(self, message: Common) -> bytes:
+    def encode_notification(self, message: Common) -> bytes:
         return from_message(message, Sender.SERVER, plain_counts=self._questions.plain_counts).encode()
 
     def _event_of(self, contents: Contents) -> str:

@@ -16,9 +16,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from wirelake.limits import ESNP_FRAME_BYTES_MAX, ESNP_LOGIN_FRAME_BYTES_MAX, ESNP_LOGIN_S, ESNP_REPLY_S
+from wirelake.protocols.esnp.limits import ESNP_FRAME_BYTES_MAX, ESNP_LOGIN_FRAME_BYTES_MAX, ESNP_LOGIN_S, ESNP_REPLY_S
 from wirelake.protocols.settings import Count, ProtocolSettings, Seconds, SecondsOrNever
-from wirelake.protocols.table import ANY_FRAME, Row, Table
+from wirelake.protocols.state_machine import ANY_FRAME, StateMachine, Transition
 
 
 class ServerState(Enum):
@@ -54,60 +54,62 @@ class SessionSettings(Settings, frozen=True):
 _NOT_HERE = "ERROR that names the address; nothing for a one-way message"
 
 S = ServerState
-SERVER_TABLE = Table(
+SERVER_MACHINE = StateMachine(
     [
-        Row(S.NEW, "login", "_login", (S.CHECKING,), "the login goes up to be decided"),
-        Row(S.NEW, "ping", "_pong", (S.NEW,), "an empty answer"),
-        Row(S.NEW, "unreadable", "_refuse", (S.NEW,), "ERROR"),
-        Row(S.NEW, "elsewhere", "_not_here", (S.NEW,), _NOT_HERE),
-        Row(S.NEW, "response", "_ignore", (S.NEW,), "nothing was asked"),
-        Row(S.NEW, "trace", "_ignore", (S.NEW,), "nothing was asked"),
-        Row(
+        Transition(S.NEW, "login", "_login", (S.CHECKING,), "the login goes up to be decided"),
+        Transition(S.NEW, "ping", "_pong", (S.NEW,), "an empty answer"),
+        Transition(S.NEW, "unreadable", "_refuse", (S.NEW,), "ERROR"),
+        Transition(S.NEW, "elsewhere", "_not_here", (S.NEW,), _NOT_HERE),
+        Transition(S.NEW, "response", "_ignore", (S.NEW,), "nothing was asked"),
+        Transition(S.NEW, "trace", "_ignore", (S.NEW,), "nothing was asked"),
+        Transition(
             S.NEW,
             ANY_FRAME,
             "_not_logged_in",
             (S.NEW, S.CHECKING),
             "ERROR `not logged in`; where everybody is let in, held behind a login without a name",
         ),
-        Row(S.NEW, "clock login", "_too_late", (S.CLOSED,), "ERROR, close"),
-        Row(
+        Transition(S.NEW, "clock login", "_too_late", (S.CLOSED,), "ERROR, close"),
+        Transition(
             S.CHECKING,
             "app response",
             "_decide",
             (S.READY, S.CLOSED),
             "the login is answered, then what was held; or ERROR and close",
         ),
-        Row(S.CHECKING, ANY_FRAME, "_hold", (S.CHECKING, S.CLOSED), "held until the login is decided"),
-        Row(S.CHECKING, "clock login", "_too_late", (S.CLOSED,), "ERROR, close"),
-        Row(S.READY, "login", "_second_login", (S.READY,), "ERROR `already logged in`"),
-        Row(S.READY, "ping", "_pong", (S.READY,), "an empty answer"),
-        Row(S.READY, "request", "_question", (S.READY,), "asked above; ERROR for one that lacks what it needs"),
-        Row(S.READY, "one-way", "_inform", (S.READY,), "handed up, not answered"),
-        Row(S.READY, "response", "_answered", (S.READY,), "handed up as the answer to what was asked of this client"),
-        Row(S.READY, "trace", "_traced", (S.READY,), "handed up if it tells of an open request"),
-        Row(S.READY, "unreadable", "_refuse", (S.READY,), "ERROR"),
-        Row(S.READY, "elsewhere", "_not_here", (S.READY,), _NOT_HERE),
-        Row(
+        Transition(S.CHECKING, ANY_FRAME, "_hold", (S.CHECKING, S.CLOSED), "held until the login is decided"),
+        Transition(S.CHECKING, "clock login", "_too_late", (S.CLOSED,), "ERROR, close"),
+        Transition(S.READY, "login", "_second_login", (S.READY,), "ERROR `already logged in`"),
+        Transition(S.READY, "ping", "_pong", (S.READY,), "an empty answer"),
+        Transition(S.READY, "request", "_question", (S.READY,), "asked above; ERROR for one that lacks what it needs"),
+        Transition(S.READY, "one-way", "_inform", (S.READY,), "handed up, not answered"),
+        Transition(
+            S.READY, "response", "_answered", (S.READY,), "handed up as the answer to what was asked of this client"
+        ),
+        Transition(S.READY, "trace", "_traced", (S.READY,), "handed up if it tells of an open request"),
+        Transition(S.READY, "unreadable", "_refuse", (S.READY,), "ERROR"),
+        Transition(S.READY, "elsewhere", "_not_here", (S.READY,), _NOT_HERE),
+        Transition(
             S.READY,
             "app response",
             "_answer",
             (S.READY, S.CLOSED),
             "sent, in turn where the request has no number; close if too many wait",
         ),
-        Row(S.READY, "app trace", "_trace", (S.READY, S.CLOSED), "a hop, if the request asked for a trace"),
-        Row(S.READY, "app request", "_ask", (S.READY,), "a request to a service that this client registered"),
-        Row(S.READY, "app event", "_tell", (S.READY,), "a one-way message"),
-        Row(S.READY, "app notification", "_tell", (S.READY,), "a notification"),
-        Row(
+        Transition(S.READY, "app trace", "_trace", (S.READY, S.CLOSED), "a hop, if the request asked for a trace"),
+        Transition(S.READY, "app request", "_ask", (S.READY,), "a request to a service that this client registered"),
+        Transition(S.READY, "app event", "_tell", (S.READY,), "a one-way message"),
+        Transition(S.READY, "app notification", "_tell", (S.READY,), "a notification"),
+        Transition(
             S.READY, "app flood", "_flood", (S.CLOSED,), "an answer with ERROR, close: too many answers wait their turn"
         ),
-        Row(S.READY, "clock reply", "_expire", (S.READY,), "requests without an answer in time get `timeout`"),
+        Transition(S.READY, "clock reply", "_expire", (S.READY,), "requests without an answer in time get `timeout`"),
         *(
-            Row(state, event, do, (S.CLOSED,), says)
+            Transition(state, event, do, (S.CLOSED,), says)
             for state in (S.NEW, S.CHECKING, S.READY)
             for event, do, says in (
                 ("app fail", "_fail", "an answer with ERROR, close"),
-                ("app goodbye", "_goodbye", "an event with ERROR, close"),
+                ("app close", "_goodbye", "an event with ERROR, close"),
                 ("clock silence", "_silent", "close"),
             )
         ),
@@ -115,25 +117,25 @@ SERVER_TABLE = Table(
 )
 
 C = ClientState
-CLIENT_TABLE = Table(
+CLIENT_MACHINE = StateMachine(
     [
-        Row(C.NEW, "app login", "_login", (C.LOGGING_IN,), "a request `login`"),
-        Row(C.NEW, "app ping", "_ask", (C.NEW,), "a request `ping`"),
-        Row(
+        Transition(C.NEW, "app login", "_login", (C.LOGGING_IN,), "a request `login`"),
+        Transition(C.NEW, "app ping", "_ask", (C.NEW,), "a request `ping`"),
+        Transition(
             C.LOGGING_IN,
             "response",
             "_login_answered",
             (C.LOGGING_IN, C.READY, C.CLOSED),
             "the login is answered; close if it was refused",
         ),
-        Row(C.LOGGING_IN, "clock login", "_too_late", (C.CLOSED,), "close"),
-        Row(C.READY, "response", "_answered", (C.READY, C.CLOSED), "answers the request with its number"),
-        Row(C.READY, "request", "_question", (C.READY,), "asked above: it is for a service of ours"),
-        Row(C.READY, "unreadable", "_refuse", (C.READY,), "ERROR"),
-        Row(C.READY, "notification", "_inform", (C.READY,), "handed up"),
-        Row(C.READY, "app flood", "_flood", (C.CLOSED,), "close: too many answers wait their turn"),
+        Transition(C.LOGGING_IN, "clock login", "_too_late", (C.CLOSED,), "close"),
+        Transition(C.READY, "response", "_answered", (C.READY, C.CLOSED), "answers the request with its number"),
+        Transition(C.READY, "request", "_question", (C.READY,), "asked above: it is for a service of ours"),
+        Transition(C.READY, "unreadable", "_refuse", (C.READY,), "ERROR"),
+        Transition(C.READY, "notification", "_inform", (C.READY,), "handed up"),
+        Transition(C.READY, "app flood", "_flood", (C.CLOSED,), "close: too many answers wait their turn"),
         *(
-            Row(C.READY, f"app {event}", "_ask", (C.READY,), says)
+            Transition(C.READY, f"app {event}", "_ask", (C.READY,), says)
             for event, says in (
                 ("request", "a request"),
                 ("notification", "a request `publish`"),
@@ -144,33 +146,37 @@ CLIENT_TABLE = Table(
                 ("ping", "a request `ping`"),
             )
         ),
-        Row(C.READY, "app event", "_tell", (C.READY,), "a one-way message"),
-        Row(C.READY, "app trace", "_trace", (C.READY, C.CLOSED), "a hop, if the request asked for a trace"),
-        Row(
+        Transition(C.READY, "app event", "_tell", (C.READY,), "a one-way message"),
+        Transition(C.READY, "app trace", "_trace", (C.READY, C.CLOSED), "a hop, if the request asked for a trace"),
+        Transition(
             C.READY,
             "app response",
             "_answer",
             (C.READY, C.CLOSED),
             "sent, in turn where the request has no number; close if too many wait",
         ),
-        Row(C.NEW, "response", "_answered", (C.NEW, C.CLOSED), "answers the ping with its number"),
+        Transition(C.NEW, "response", "_answered", (C.NEW, C.CLOSED), "answers the ping with its number"),
         *(
             row
             for state in (C.NEW, C.LOGGING_IN, C.READY)
             for row in (
-                Row(state, "one-way", "_told", (state, C.CLOSED), "handed up; a goodbye closes"),
-                Row(state, "trace", "_traced", (state,), "handed up if it tells of an open request"),
-                Row(state, "clock reply", "_expire", (state,), "requests without an answer in time get `timeout`"),
+                Transition(state, "one-way", "_told", (state, C.CLOSED), "handed up; a goodbye closes"),
+                Transition(state, "trace", "_traced", (state,), "handed up if it tells of an open request"),
+                Transition(
+                    state, "clock reply", "_expire", (state,), "requests without an answer in time get `timeout`"
+                ),
             )
         ),
-        Row(C.NEW, ANY_FRAME, "_ignore", (C.NEW,), "ignored: nothing of ours is there to be asked"),
-        Row(C.LOGGING_IN, ANY_FRAME, "_ignore", (C.LOGGING_IN,), "ignored: nothing of ours is there to be asked"),
+        Transition(C.NEW, ANY_FRAME, "_ignore", (C.NEW,), "ignored: nothing of ours is there to be asked"),
+        Transition(
+            C.LOGGING_IN, ANY_FRAME, "_ignore", (C.LOGGING_IN,), "ignored: nothing of ours is there to be asked"
+        ),
         *(
-            Row(state, event, do, (C.CLOSED,), says)
+            Transition(state, event, do, (C.CLOSED,), says)
             for state in (C.NEW, C.LOGGING_IN, C.READY)
             for event, do, says in (
                 ("app fail", "_fail", "close"),
-                ("app goodbye", "_goodbye", "close"),
+                ("app close", "_goodbye", "close"),
                 ("clock silence", "_silent", "close"),
             )
         ),

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from wirelake.errors import LimitError, ProtocolError
-from wirelake.limits import ESNP_LINES_MAX
 from wirelake.protocols.esnp import varint
+from wirelake.protocols.esnp.limits import ESNP_LINES_MAX
 from wirelake.protocols.esnp.lines import READ_LINE
 from wirelake.protocols.esnp.opcodes import (
     ADDRESS_NAMES,

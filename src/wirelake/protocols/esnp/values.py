@@ -17,8 +17,8 @@ from typing import Any
 from msgspec import Struct
 
 from wirelake.errors import EncodeError, LimitError, ProtocolError, TranslationError
-from wirelake.limits import ESNP_DEPTH_MAX, ESNP_ITEMS_MAX
 from wirelake.protocols.esnp import varint
+from wirelake.protocols.esnp.limits import ESNP_DEPTH_MAX, ESNP_ITEMS_MAX
 from wirelake.protocols.esnp.opcodes import TAG_NAMES, Tag
 
 _FLOAT32 = Layout(">f")

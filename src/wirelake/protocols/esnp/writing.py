@@ -4,8 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from wirelake.errors import EncodeError, ProtocolError, TranslationError
-from wirelake.limits import ESNP_FRAME_BYTES_MAX, ESNP_ITEMS_MAX, ESNP_LINES_MAX
-from wirelake.message import GATEWAY_SERVICE, PRIVATE_HEADERS, Failure, Kind, Op, Operation, Topic, control_op
+from wirelake.message import GATEWAY_SERVICE, Failure, Kind, Op, Operation, Topic, control_op
 from wirelake.message import Message as Common
 from wirelake.protocols.esnp import lines as making
 from wirelake.protocols.esnp.contents import (
@@ -19,6 +18,7 @@ from wirelake.protocols.esnp.contents import (
     TIMEOUT_MS,
 )
 from wirelake.protocols.esnp.frames import END, HEAD_BYTES, EsnpMessage
+from wirelake.protocols.esnp.limits import ESNP_FRAME_BYTES_MAX, ESNP_ITEMS_MAX, ESNP_LINES_MAX
 from wirelake.protocols.esnp.lines import Line
 from wirelake.protocols.esnp.opcodes import (
     ADDRESS_NAMES,
@@ -32,6 +32,7 @@ from wirelake.protocols.esnp.opcodes import (
 )
 from wirelake.protocols.esnp.values import VarReader, var_of
 from wirelake.protocols.frame import Sender
+from wirelake.protocols.registry import is_private_header
 
 _KEPT_TYPES = frozenset({LineType.HEADER, LineType.ADDRESS, LineType.XDATA, LineType.VERSION})
 _PASSED_TYPES = frozenset({LineType.SESSION_INFO, LineType.HEADER, LineType.DATA, LineType.PAYLOAD})
@@ -122,7 +123,7 @@ def _plain_headers(message: Common) -> list[tuple[str, Any]]:
     return [
         (TIMEOUT_HEADER if name == TIMEOUT_MS else name, value)
         for name, value in message.headers.items()
-        if not name.startswith(PRIVATE_HEADERS)
+        if not is_private_header(name)
     ]
 
 

@@ -13,14 +13,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, SealError, StateError
-from wirelake.limits import MAGLINE_HELD_FRAMES_MAX, MAGLINE_REQUESTS_OPEN_MAX
 from wirelake.message import Failure, Kind, Op, control_op
 from wirelake.message import Message as Common
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import crypto, frames
+from wirelake.protocols.magline.limits import MAGLINE_HELD_FRAMES_MAX, MAGLINE_REQUESTS_OPEN_MAX
 from wirelake.protocols.magline.opcodes import RESUME_PROOF, ErrorNumber, Reason
 from wirelake.protocols.magline.sealed import SealedSession
-from wirelake.protocols.magline.session import CLIENT_TABLE, ClientState, SessionSettings
+from wirelake.protocols.magline.session import CLIENT_MACHINE, ClientState, SessionSettings
 from wirelake.protocols.magline.translation import from_message, read_push, to_message
 from wirelake.protocols.session import RESUME, Closing, Step
 
@@ -35,7 +35,7 @@ class ClientSession(SealedSession):
     With `pinned`, the server's public key must be that one. Without, `server_public` says what to pin next time.
     """
 
-    table = CLIENT_TABLE
+    state_machine = CLIENT_MACHINE
     sender = Sender.CLIENT
     closed = ClientState.CLOSED
     __slots__ = ("_begun", "_held", "_open", "_pings", "_pinned", "_random", "_syn", "server_public")

@@ -65,7 +65,7 @@ PROTOCOL = Protocol(
     settings=Settings,
     server_session=server_session,
     client_session=ClientSession,
-    state_machines={Sender.SERVER: ServerSession.table, Sender.CLIENT: ClientSession.table},
+    state_machines={Sender.SERVER: ServerSession.state_machine, Sender.CLIENT: ClientSession.state_machine},
     server_splitter=server_splitter,
     refusal_codes={Refusal.NO_SESSION: ErrorNumber.UNKNOWN_SESSION},
     calls=CallRules(has_correlation=True, request_names=("SYN", "PIN", "REQ")),

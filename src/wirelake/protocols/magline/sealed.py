@@ -6,9 +6,9 @@ from typing import ClassVar, TypeVar
 from msgspec.structs import replace
 
 from wirelake.errors import LimitError, ProtocolError, SealError, TranslationError
-from wirelake.limits import MAGLINE_SEQ_MAX
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.magline import crypto, frames
+from wirelake.protocols.magline.limits import MAGLINE_SEQ_MAX
 from wirelake.protocols.magline.opcodes import REASON_NAMES, REASONS, Cmd, ErrorNumber, Reason
 from wirelake.protocols.magline.session import SessionSettings
 from wirelake.protocols.session import Closing, Session, Step
@@ -33,7 +33,7 @@ class SealedSession(Session):
         self._seq = 0  # of our own last frame
         self._heard_seq = 0  # of the peer's last frame that had to grow
 
-    def kept(self, raw_frame: bytes, sender: Sender) -> bytes:
+    def logged_frame(self, raw_frame: bytes, sender: Sender) -> bytes:
         """A frame of this connection as the log keeps it: opened, if its seal holds under the keys in use; the sid of
         a SYN is zero.
 
@@ -49,7 +49,7 @@ class SealedSession(Session):
         except SealError:
             return raw_frame
 
-    def kept_unread(self, raw: bytes) -> bytes:
+    def redact_unreadable(self, raw: bytes) -> bytes:
         """Blank the sid of a SYN that broke off, or is otherwise bad."""
         little = raw[:4] == _SYN_LITTLE
         if not little and raw[:4] != _SYN_BIG:

@@ -8,19 +8,19 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, SealError, TranslationError
-from wirelake.limits import (
+from wirelake.message import Kind, Op, anonymous_login, control
+from wirelake.message import Message as Common
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.magline import crypto, frames
+from wirelake.protocols.magline.limits import (
     MAGLINE_HELD_BYTES_MAX,
     MAGLINE_HELD_FRAMES_MAX,
     MAGLINE_REQUESTS_OPEN_MAX,
     MAGLINE_SEQ_MAX,
 )
-from wirelake.message import Kind, Op, anonymous_login, control
-from wirelake.message import Message as Common
-from wirelake.protocols.frame import Sender
-from wirelake.protocols.magline import crypto, frames
 from wirelake.protocols.magline.opcodes import ERROR_NAMES, Business, ErrorNumber, Reason
 from wirelake.protocols.magline.sealed import SealedSession
-from wirelake.protocols.magline.session import SERVER_TABLE, ServerState, SessionSettings
+from wirelake.protocols.magline.session import SERVER_MACHINE, ServerState, SessionSettings
 from wirelake.protocols.magline.translation import (
     answer_frame,
     error_number,
@@ -35,9 +35,9 @@ _ANONYMOUS = "anonymous"  # correlation of a login that is not the client's own:
 class ServerSession(SealedSession):
     """`private` is the key that clients may have pinned; `random` gives that many fresh random bytes."""
 
-    table = SERVER_TABLE
-    acknowledges = True
-    keeps_wire = False  # its keys die with the connection, so the log has the data opened
+    state_machine = SERVER_MACHINE
+    sends_acks = True
+    logs_wire_bytes = False  # its keys die with the connection, so the log has the data opened
     sender = Sender.SERVER
     closed = ServerState.CLOSED
     __slots__ = ("_held", "_logged_in", "_open", "_private", "_random", "_syn_waiting")
@@ -69,7 +69,7 @@ class ServerSession(SealedSession):
         return Resumption(self.sid, self.resume_secret, self.settings.resume_s)
 
     @property
-    def deciding(self) -> bool:
+    def is_deciding_login(self) -> bool:
         return self.state is ServerState.CHECKING
 
     # Connecting

@@ -15,7 +15,8 @@ SYN that proves to know the old session's keys: a sid goes over the line in clea
 from enum import Enum, auto
 from typing import Literal
 
-from wirelake.limits import (
+from wirelake.protocols.magline.frames import HEAD_BYTES
+from wirelake.protocols.magline.limits import (
     MAGLINE_HEADER_BYTES_MAX,
     MAGLINE_IDLE_S,
     MAGLINE_LOGIN_FRAME_BYTES_MAX,
@@ -24,9 +25,8 @@ from wirelake.limits import (
     MAGLINE_PING_S,
     MAGLINE_RESUME_S,
 )
-from wirelake.protocols.magline.frames import HEAD_BYTES
 from wirelake.protocols.settings import Count, ProtocolSettings, Seconds
-from wirelake.protocols.table import ANY_FRAME, Row, Table
+from wirelake.protocols.state_machine import ANY_FRAME, StateMachine, Transition
 
 
 class ServerState(Enum):
@@ -78,24 +78,24 @@ class SessionSettings(Settings, frozen=True):
 
 
 S = ServerState
-SERVER_TABLE = Table(
+SERVER_MACHINE = StateMachine(
     [
-        Row(
+        Transition(
             S.NEW,
             "SYN",
             "_syn",
             (S.CONNECTED, S.READY, S.RESUMING, S.CLOSED),
             "ACK with a new sid; with an old sid it is asked above whether to resume; a bad key: ERR 2, FIN 1, close",
         ),
-        Row(S.NEW, "REQ", "_no_session", (S.CLOSED,), "ERR 5, FIN 1, close"),
-        Row(
+        Transition(S.NEW, "REQ", "_no_session", (S.CLOSED,), "ERR 5, FIN 1, close"),
+        Transition(
             S.RESUMING,
             "app response",
             "_resumed",
             (S.READY, S.CLOSED),
             "ACK with new keys and a new sid; for a failure ERR 5, FIN 1, close",
         ),
-        Row(
+        Transition(
             S.CONNECTED,
             "REQ",
             "_login",
@@ -103,26 +103,34 @@ SERVER_TABLE = Table(
             "LOGIN goes up to be decided; any other gets ERR 6, or where everybody is let in is held behind a login "
             "without a name",
         ),
-        Row(S.CONNECTED, "app response", "_answer", (S.CONNECTED,), "dropped: it answers the session before a new SYN"),
-        Row(
+        Transition(
+            S.CONNECTED, "app response", "_answer", (S.CONNECTED,), "dropped: it answers the session before a new SYN"
+        ),
+        Transition(
             S.CHECKING,
             "app response",
             "_decide",
             (S.READY, S.CHECKING, S.CLOSED),
             "REP and what was held; for a failure ERR 6, FIN 1, close",
         ),
-        Row(S.CHECKING, "REQ", "_hold", (S.CHECKING, S.CLOSED), "held until the login is decided; ERR 10 if too many"),
-        Row(
+        Transition(
+            S.CHECKING, "REQ", "_hold", (S.CHECKING, S.CLOSED), "held until the login is decided; ERR 10 if too many"
+        ),
+        Transition(
             S.READY,
             "REQ",
             "_ask",
             (S.READY, S.CLOSED),
             "asked above; ERR 2 for bad data, 7 for an unknown command, 10 if too many are open",
         ),
-        Row(S.READY, "app response", "_answer", (S.READY, S.CLOSED), "REP or ERR, once, with the seq of the REQ"),
-        Row(S.READY, "app notification", "_push", (S.READY, S.CLOSED), "PSH; at the end of the seqs FIN 3, close"),
+        Transition(
+            S.READY, "app response", "_answer", (S.READY, S.CLOSED), "REP or ERR, once, with the seq of the REQ"
+        ),
+        Transition(
+            S.READY, "app notification", "_push", (S.READY, S.CLOSED), "PSH; at the end of the seqs FIN 3, close"
+        ),
         *(
-            Row(
+            Transition(
                 state,
                 "SYN",
                 "_syn_again",
@@ -138,23 +146,23 @@ SERVER_TABLE = Table(
             )
         ),
         *(
-            Row(state, "clock login", "_too_late", (S.CLOSED,), "ERR 8, FIN 1, close")
+            Transition(state, "clock login", "_too_late", (S.CLOSED,), "ERR 8, FIN 1, close")
             for state in (S.NEW, S.RESUMING, S.CONNECTED, S.CHECKING)
         ),
         *(
-            Row(state, "ERR", "_told", (state,), "nothing: a FIN follows")
+            Transition(state, "ERR", "_told", (state,), "nothing: a FIN follows")
             for state in (S.NEW, S.RESUMING, S.CONNECTED, S.CHECKING, S.READY)
         ),
         *(
             row
             for state in (S.NEW, S.RESUMING, S.CONNECTED, S.CHECKING, S.READY)
             for row in (
-                Row(state, "PIN", "_pong", (state,), "PON with the same number and seq"),
-                Row(state, "FIN", "_ended", (S.CLOSED,), "close"),
-                Row(state, ANY_FRAME, "_unexpected", (S.CLOSED,), "ERR 2, FIN 1, close"),
-                Row(state, "app fail", "_fail", (S.CLOSED,), "ERR 1, 2, 3 or 9, FIN 1, close"),
-                Row(state, "app goodbye", "_goodbye", (S.CLOSED,), "FIN with the reason, close"),
-                Row(state, "clock silence", "_silent", (S.CLOSED,), "FIN 2, close"),
+                Transition(state, "PIN", "_pong", (state,), "PON with the same number and seq"),
+                Transition(state, "FIN", "_ended", (S.CLOSED,), "close"),
+                Transition(state, ANY_FRAME, "_unexpected", (S.CLOSED,), "ERR 2, FIN 1, close"),
+                Transition(state, "app fail", "_fail", (S.CLOSED,), "ERR 1, 2, 3 or 9, FIN 1, close"),
+                Transition(state, "app close", "_goodbye", (S.CLOSED,), "FIN with the reason, close"),
+                Transition(state, "clock silence", "_silent", (S.CLOSED,), "FIN 2, close"),
             )
         ),
     ]
@@ -170,58 +178,60 @@ _QUESTIONS = (
     ("login", "REQ LOGIN"),
     ("ping", "PIN"),
 )
-CLIENT_TABLE = Table(
+CLIENT_MACHINE = StateMachine(
     [
-        Row(C.NEW, "app login", "_connect", (C.CONNECTING,), "SYN; the login waits for its ACK"),
-        Row(C.NEW, "app connect", "_connect", (C.CONNECTING,), "SYN, for servers that want no login"),
-        Row(C.NEW, "app resume", "_connect", (C.CONNECTING,), "SYN with the old sid and a proof"),
-        Row(C.NEW, "ERR", "_told", (C.NEW,), "nothing: a FIN follows"),
-        Row(
+        Transition(C.NEW, "app login", "_connect", (C.CONNECTING,), "SYN; the login waits for its ACK"),
+        Transition(C.NEW, "app connect", "_connect", (C.CONNECTING,), "SYN, for servers that want no login"),
+        Transition(C.NEW, "app resume", "_connect", (C.CONNECTING,), "SYN with the old sid and a proof"),
+        Transition(C.NEW, "ERR", "_told", (C.NEW,), "nothing: a FIN follows"),
+        Transition(
             C.CONNECTING,
             "ACK",
             "_connected",
             (C.LOGGING_IN, C.READY, C.CLOSED),
             "REQ LOGIN, or ready; ERR, FIN 1 and close where the key or the sid is not what it should be",
         ),
-        Row(C.CONNECTING, "ERR", "_refused", (C.CONNECTING,), "answered above with the failure; a FIN follows"),
-        Row(C.LOGGING_IN, "REP", "_logged_in", (C.READY, C.CLOSED), "the login is answered"),
-        Row(C.LOGGING_IN, "ERR", "_error", (C.LOGGING_IN,), "the login is answered with the failure; a FIN follows"),
-        *(Row(C.READY, f"app {event}", "_ask", (C.READY, C.CLOSED), says) for event, says in _QUESTIONS),
-        Row(C.READY, "app rekey", "_rekey", (C.REKEYING, C.CLOSED), "SYN with our own sid and a proof"),
-        Row(C.READY, "clock ping", "_ping", (C.READY, C.CLOSED), "PIN"),
+        Transition(C.CONNECTING, "ERR", "_refused", (C.CONNECTING,), "answered above with the failure; a FIN follows"),
+        Transition(C.LOGGING_IN, "REP", "_logged_in", (C.READY, C.CLOSED), "the login is answered"),
+        Transition(
+            C.LOGGING_IN, "ERR", "_error", (C.LOGGING_IN,), "the login is answered with the failure; a FIN follows"
+        ),
+        *(Transition(C.READY, f"app {event}", "_ask", (C.READY, C.CLOSED), says) for event, says in _QUESTIONS),
+        Transition(C.READY, "app rekey", "_rekey", (C.REKEYING, C.CLOSED), "SYN with our own sid and a proof"),
+        Transition(C.READY, "clock ping", "_ping", (C.READY, C.CLOSED), "PIN"),
         *(
-            Row(C.REKEYING, f"app {event}", "_hold", (C.REKEYING,), "held until there are new keys")
+            Transition(C.REKEYING, f"app {event}", "_hold", (C.REKEYING,), "held until there are new keys")
             for event, _ in _QUESTIONS
         ),
-        Row(C.REKEYING, "ACK", "_rekeyed", (C.READY, C.CLOSED), "new keys; what was held is sent"),
+        Transition(C.REKEYING, "ACK", "_rekeyed", (C.READY, C.CLOSED), "new keys; what was held is sent"),
         *(
             row
             for state in (C.READY, C.REKEYING)
             for row in (
-                Row(
+                Transition(
                     state, "REP", "_answered", (state, C.CLOSED), "answers its REQ; to none that is open: ERR 4, FIN 1"
                 ),
-                Row(state, "ERR", "_error", (state,), "answers its REQ with a failure"),
-                Row(state, "PON", "_ponged", (state, C.CLOSED), "answers its PIN"),
-                Row(
+                Transition(state, "ERR", "_error", (state,), "answers its REQ with a failure"),
+                Transition(state, "PON", "_ponged", (state, C.CLOSED), "answers its PIN"),
+                Transition(
                     state, "PSH", "_notified", (state, C.CLOSED), "a notification; not a later one: ERR 4, FIN 1, close"
                 ),
             )
         ),
         *(
-            Row(state, "clock login", "_too_late", (C.CLOSED,), "FIN 1, close")
+            Transition(state, "clock login", "_too_late", (C.CLOSED,), "FIN 1, close")
             for state in (C.CONNECTING, C.LOGGING_IN, C.REKEYING)
         ),
         *(
             row
             for state in (C.NEW, C.CONNECTING, C.LOGGING_IN, C.READY, C.REKEYING)
             for row in (
-                Row(state, "FIN", "_ended", (C.CLOSED,), "close"),
-                Row(state, ANY_FRAME, "_unexpected", (C.CLOSED,), "ERR 2, FIN 1, close"),
-                Row(state, "app logout", "_logout", (C.CLOSED,), "FIN 0, close"),
-                Row(state, "app fail", "_fail", (C.CLOSED,), "ERR 1, 2, 3 or 9, FIN 1, close"),
-                Row(state, "app goodbye", "_goodbye", (C.CLOSED,), "FIN with the reason, close"),
-                Row(state, "clock silence", "_silent", (C.CLOSED,), "FIN 2, close"),
+                Transition(state, "FIN", "_ended", (C.CLOSED,), "close"),
+                Transition(state, ANY_FRAME, "_unexpected", (C.CLOSED,), "ERR 2, FIN 1, close"),
+                Transition(state, "app logout", "_logout", (C.CLOSED,), "FIN 0, close"),
+                Transition(state, "app fail", "_fail", (C.CLOSED,), "ERR 1, 2, 3 or 9, FIN 1, close"),
+                Transition(state, "app close", "_goodbye", (C.CLOSED,), "FIN with the reason, close"),
+                Transition(state, "clock silence", "_silent", (C.CLOSED,), "FIN 2, close"),
             )
         ),
     ]

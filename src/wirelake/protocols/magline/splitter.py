@@ -4,9 +4,9 @@ from struct import Struct as Layout
 from typing import Final
 
 from wirelake.errors import LimitError, ProtocolError
-from wirelake.limits import MAGLINE_HEADER_BYTES_MAX, MAGLINE_MESSAGE_BYTES_MAX
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline.frames import HEAD_BYTES, prefix
+from wirelake.protocols.magline.limits import MAGLINE_HEADER_BYTES_MAX, MAGLINE_MESSAGE_BYTES_MAX
 from wirelake.protocols.magline.opcodes import Cmd
 from wirelake.protocols.magline.tree import dissect
 from wirelake.protocols.splitter import Splitter

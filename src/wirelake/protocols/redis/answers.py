@@ -4,13 +4,13 @@ from collections import deque
 
 from msgspec import Struct
 
-from wirelake.limits import (
-    RESP_ANSWERS_BYTES_MAX,
-    RESP_ANSWERS_PAUSE_BYTES,
-    RESP_REQUESTS_OPEN_MAX,
-    RESP_REQUESTS_PAUSE_AT,
-)
 from wirelake.protocols.redis.frames import Array, BulkString, EncodedArray, EncodedMap, Push, Value
+from wirelake.protocols.redis.limits import (
+    REDIS_ANSWERS_BYTES_MAX,
+    REDIS_ANSWERS_PAUSE_BYTES,
+    REDIS_REQUESTS_OPEN_MAX,
+    REDIS_REQUESTS_PAUSE_AT,
+)
 
 _FEW = 16  # looked at for each notification
 _VALUE_BYTES = 64  # about what the smallest value takes
@@ -53,11 +53,11 @@ class Answers:
     @property
     def many(self) -> bool:
         """Whether it is time to stop reading until some are out."""
-        return self._count >= RESP_REQUESTS_PAUSE_AT or self._weight >= RESP_ANSWERS_PAUSE_BYTES
+        return self._count >= REDIS_REQUESTS_PAUSE_AT or self._weight >= REDIS_ANSWERS_PAUSE_BYTES
 
     @property
     def full(self) -> bool:
-        return self._count >= RESP_REQUESTS_OPEN_MAX or self._weight >= RESP_ANSWERS_BYTES_MAX
+        return self._count >= REDIS_REQUESTS_OPEN_MAX or self._weight >= REDIS_ANSWERS_BYTES_MAX
 
     @property
     def all_confirm(self) -> bool:

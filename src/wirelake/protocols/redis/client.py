@@ -6,13 +6,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError
-from wirelake.limits import RESP_REQUESTS_OPEN_MAX
 from wirelake.message import Message
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.redis import frames
 from wirelake.protocols.redis.frames import BulkString, ClientFrame, Integer, Value
 from wirelake.protocols.redis.hello import as_text
-from wirelake.protocols.redis.session import CLIENT_TABLE, ClientState, SessionSettings
+from wirelake.protocols.redis.limits import REDIS_REQUESTS_OPEN_MAX
+from wirelake.protocols.redis.session import CLIENT_MACHINE, ClientState, SessionSettings
 from wirelake.protocols.redis.translation import command_from_message, notification_of, to_message
 from wirelake.protocols.session import Closing, Session, Step
 
@@ -22,7 +22,7 @@ _PING = frames.Command((b"PING",))
 
 
 class ClientSession(Session):
-    table = CLIENT_TABLE
+    state_machine = CLIENT_MACHINE
     __slots__ = ("_channels", "_login_correlation", "_open", "_patterns", "settings")
 
     def __init__(self, now_s: float, settings: SessionSettings = SessionSettings()) -> None:
@@ -50,8 +50,8 @@ class ClientSession(Session):
         step.closing = Closing("login_refused", as_text(value.text))
 
     def _ask(self, message: Message, _now_s: float, step: Step) -> None:
-        if len(self._open) >= RESP_REQUESTS_OPEN_MAX:
-            raise StateError(f"{RESP_REQUESTS_OPEN_MAX} requests are open already")
+        if len(self._open) >= REDIS_REQUESTS_OPEN_MAX:
+            raise StateError(f"{REDIS_REQUESTS_OPEN_MAX} requests are open already")
         command = command_from_message(message)
         self._open.append(_Question(message.correlation, command.verb, self._confirmations_due(command)))
         step.frames.append(command)
@@ -113,7 +113,7 @@ class ClientSession(Session):
 
     def _beat(self, _event: str, now_s: float, step: Step) -> None:
         self.deadlines["ping"] = now_s + self.settings.ping_s
-        if len(self._open) < RESP_REQUESTS_OPEN_MAX:
+        if len(self._open) < REDIS_REQUESTS_OPEN_MAX:
             self._open.append(_Question(None, _PING.verb))
             step.frames.append(_PING)
 

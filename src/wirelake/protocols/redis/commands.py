@@ -5,8 +5,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from wirelake.limits import RESP_LINE_BYTES_MAX
 from wirelake.protocols.redis.frames import ClientFrame, SimpleError
+from wirelake.protocols.redis.limits import REDIS_LINE_BYTES_MAX
 
 _SHOWN_BYTES_MAX: Final = 128  # of what a client wrote, in an error that quotes it
 
@@ -133,7 +133,7 @@ def not_while_subscribed(name: bytes) -> SimpleError:
 
 def error(text: bytes) -> SimpleError:
     """An error on one line, whatever it quotes."""
-    return SimpleError(text[:RESP_LINE_BYTES_MAX].replace(b"\r", b" ").replace(b"\n", b" "))
+    return SimpleError(text[:REDIS_LINE_BYTES_MAX].replace(b"\r", b" ").replace(b"\n", b" "))
 
 
 ABORTED: Final = SimpleError(b"EXECABORT Transaction discarded because of previous errors.")

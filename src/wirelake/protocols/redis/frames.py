@@ -23,8 +23,8 @@ from typing import ClassVar
 from msgspec import Struct
 
 from wirelake.errors import EncodeError
-from wirelake.limits import RESP_DEPTH_MAX, RESP_LINE_BYTES_MAX, RESP_NUMBER_CHARS_MAX
 from wirelake.protocols.frame import Frame, Sender
+from wirelake.protocols.redis.limits import REDIS_DEPTH_MAX, REDIS_LINE_BYTES_MAX, REDIS_NUMBER_CHARS_MAX
 
 I64_MIN = -(2**63)
 I64_MAX = 2**63 - 1
@@ -229,8 +229,8 @@ class Aggregate(Value, frozen=True):
         return b"".join(parts)
 
     def write(self, parts: list[bytes], depth: int) -> None:
-        if depth >= RESP_DEPTH_MAX:
-            raise EncodeError(f"values nest deeper than {RESP_DEPTH_MAX}")
+        if depth >= REDIS_DEPTH_MAX:
+            raise EncodeError(f"values nest deeper than {REDIS_DEPTH_MAX}")
         self.write_inside(parts, depth + 1)
 
     def write_inside(self, parts: list[bytes], depth: int) -> None:
@@ -305,12 +305,12 @@ class Attribute(Aggregate, frozen=True):
 def _line(text: bytes) -> bytes:
     if b"\r" in text or b"\n" in text:
         raise EncodeError("a line cannot hold CR or LF")
-    if len(text) > RESP_LINE_BYTES_MAX:
-        raise EncodeError(f"a line of {len(text)} bytes is over the limit of {RESP_LINE_BYTES_MAX}")
+    if len(text) > REDIS_LINE_BYTES_MAX:
+        raise EncodeError(f"a line of {len(text)} bytes is over the limit of {REDIS_LINE_BYTES_MAX}")
     return text
 
 
 def _number(text: bytes, form: re.Pattern[bytes]) -> bytes:
-    if len(text) > RESP_NUMBER_CHARS_MAX or form.fullmatch(text) is None:
+    if len(text) > REDIS_NUMBER_CHARS_MAX or form.fullmatch(text) is None:
         raise EncodeError("the text of a number is not one")
     return text

@@ -3,7 +3,7 @@
 from typing import Final
 
 from wirelake.errors import LimitError, ProtocolError
-from wirelake.limits import RESP_BULK_BYTES_MAX, RESP_ITEMS_MAX
+from wirelake.protocols.redis.limits import REDIS_BULK_BYTES_MAX, REDIS_ITEMS_MAX
 from wirelake.protocols.redis.opcodes import AGGREGATES, Marker
 
 LENGTH_CHARS_MAX: Final = 20  # no canonical 64-bit number is longer
@@ -18,7 +18,7 @@ def is_canonical(text: bytes) -> bool:
 
 
 def read_length(
-    text: bytes, marker: int, offset: int, *, nullable: bool = True, items_max: int = RESP_ITEMS_MAX
+    text: bytes, marker: int, offset: int, *, nullable: bool = True, items_max: int = REDIS_ITEMS_MAX
 ) -> int:
     """The length or count that stands after `marker`; `offset` is where its digits begin."""
     if nullable and text == b"-1" and marker in _NULLABLE:
@@ -31,8 +31,8 @@ def read_length(
     if marker in AGGREGATES:
         if length > items_max:
             raise too_many_items(length, offset, items_max)
-    elif length > RESP_BULK_BYTES_MAX:
-        text_ = f"invalid bulk length: {length} is over the limit of {RESP_BULK_BYTES_MAX}"
+    elif length > REDIS_BULK_BYTES_MAX:
+        text_ = f"invalid bulk length: {length} is over the limit of {REDIS_BULK_BYTES_MAX}"
         raise LimitError("resp_bulk_bytes_max", text_, offset)
     return length
 
@@ -42,6 +42,6 @@ def bad_length(marker: int, offset: int) -> ProtocolError:
     return ProtocolError("number_form", f"invalid {what} length", offset)
 
 
-def too_many_items(count: int, offset: int, items_max: int = RESP_ITEMS_MAX) -> LimitError:
+def too_many_items(count: int, offset: int, items_max: int = REDIS_ITEMS_MAX) -> LimitError:
     text = f"invalid multibulk length: {count} is over the limit of {items_max}"
     return LimitError("resp_items_max", text, offset)

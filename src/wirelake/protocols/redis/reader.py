@@ -2,17 +2,17 @@
 
 from collections.abc import Callable
 
-from wirelake.limits import (
-    RESP_BULK_BYTES_MAX,
-    RESP_DEPTH_MAX,
-    RESP_ITEMS_MAX,
-    RESP_LINE_BYTES_MAX,
-    RESP_NUMBER_CHARS_MAX,
-)
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.redis import frames
 from wirelake.protocols.redis.frames import BIG_NUMBER_FORM, DOUBLE_FORM, I64_MAX, I64_MIN, Pair, RespFrame, Value
 from wirelake.protocols.redis.lengths import NULL
+from wirelake.protocols.redis.limits import (
+    REDIS_BULK_BYTES_MAX,
+    REDIS_DEPTH_MAX,
+    REDIS_ITEMS_MAX,
+    REDIS_LINE_BYTES_MAX,
+    REDIS_NUMBER_CHARS_MAX,
+)
 from wirelake.protocols.redis.opcodes import CRLF, Marker
 from wirelake.protocols.redis.quoting import split_words
 from wirelake.protocols.redis.tree import dissect
@@ -58,12 +58,12 @@ def _small_arguments(frame: bytes) -> tuple[bytes, ...] | None:
 
 
 def _arguments(frame: bytes) -> tuple[bytes, ...]:
-    count, place = _length(frame, 1, RESP_ITEMS_MAX)
+    count, place = _length(frame, 1, REDIS_ITEMS_MAX)
     args = []
     for _ in range(count):
         if frame[place] != Marker.BULK_STRING:
             raise ValueError
-        length, start = _length(frame, place + 1, RESP_BULK_BYTES_MAX)
+        length, start = _length(frame, place + 1, REDIS_BULK_BYTES_MAX)
         end = start + length
         if frame[end : end + 2] != CRLF:
             raise ValueError
@@ -76,7 +76,7 @@ def _arguments(frame: bytes) -> tuple[bytes, ...]:
 
 def _inline(frame: bytes) -> frames.Inline:
     end = frame.index(b"\n")
-    if end != len(frame) - 1 or end > RESP_LINE_BYTES_MAX or b"\x00" in frame:
+    if end != len(frame) - 1 or end > REDIS_LINE_BYTES_MAX or b"\x00" in frame:
         raise ValueError
     return frames.Inline(split_words(frame), frame)
 
@@ -101,13 +101,13 @@ def _length(frame: bytes, start: int, most: int) -> tuple[int, int]:
 def _line(frame: bytes, start: int) -> tuple[bytes, int]:
     end = frame.index(CRLF, start)
     text = frame[start:end]
-    if b"\n" in text or b"\r" in text or end - start > RESP_LINE_BYTES_MAX:
+    if b"\n" in text or b"\r" in text or end - start > REDIS_LINE_BYTES_MAX:
         raise ValueError
     return text, end + 2
 
 
 def _content(frame: bytes, start: int) -> tuple[bytes, int]:
-    length, start = _length(frame, start, RESP_BULK_BYTES_MAX)
+    length, start = _length(frame, start, REDIS_BULK_BYTES_MAX)
     end = start + length
     if length < 0 or frame[end : end + 2] != CRLF:
         raise ValueError
@@ -134,7 +134,7 @@ def _read_integer(frame: bytes, start: int, _depth: int) -> tuple[Value, int]:
 
 
 def _read_bulk_string(frame: bytes, start: int, _depth: int) -> tuple[Value, int]:
-    length, start = _length(frame, start, RESP_BULK_BYTES_MAX)
+    length, start = _length(frame, start, REDIS_BULK_BYTES_MAX)
     if length == NULL:
         return frames.NullBulkString(), start
     end = start + length
@@ -155,14 +155,14 @@ def _read_boolean(frame: bytes, start: int, _depth: int) -> tuple[Value, int]:
 
 def _read_double(frame: bytes, start: int, _depth: int) -> tuple[Value, int]:
     text, end = _line(frame, start)
-    if len(text) > RESP_NUMBER_CHARS_MAX or DOUBLE_FORM.fullmatch(text) is None:
+    if len(text) > REDIS_NUMBER_CHARS_MAX or DOUBLE_FORM.fullmatch(text) is None:
         raise ValueError
     return frames.Double(text), end
 
 
 def _read_big_number(frame: bytes, start: int, _depth: int) -> tuple[Value, int]:
     text, end = _line(frame, start)
-    if len(text) > RESP_NUMBER_CHARS_MAX or BIG_NUMBER_FORM.fullmatch(text) is None:
+    if len(text) > REDIS_NUMBER_CHARS_MAX or BIG_NUMBER_FORM.fullmatch(text) is None:
         raise ValueError
     return frames.BigNumber(text), end
 
@@ -180,7 +180,7 @@ def _read_verbatim_string(frame: bytes, start: int, _depth: int) -> tuple[Value,
 
 
 def _items(frame: bytes, place: int, count: int, depth: int) -> tuple[tuple[Value, ...], int]:
-    if depth >= RESP_DEPTH_MAX:
+    if depth >= REDIS_DEPTH_MAX:
         raise ValueError
     depth += 1
     items = []
@@ -191,7 +191,7 @@ def _items(frame: bytes, place: int, count: int, depth: int) -> tuple[tuple[Valu
 
 
 def _read_array(frame: bytes, start: int, depth: int) -> tuple[Value, int]:
-    count, start = _length(frame, start, RESP_ITEMS_MAX)
+    count, start = _length(frame, start, REDIS_ITEMS_MAX)
     items, end = _items(frame, start, count, depth)
     return frames.NullArray() if count == NULL else frames.Array(items), end
 
@@ -220,7 +220,7 @@ def _read_attribute(frame: bytes, start: int, depth: int) -> tuple[Value, int]:
 
 def _count(frame: bytes, start: int) -> tuple[int, int]:
     """Where the items begin, and how many there are."""
-    count, start = _length(frame, start, RESP_ITEMS_MAX)
+    count, start = _length(frame, start, REDIS_ITEMS_MAX)
     if count == NULL:
         raise ValueError
     return start, count

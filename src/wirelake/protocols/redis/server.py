@@ -6,15 +6,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError
-from wirelake.limits import (
-    RESP_HELD_BYTES_MAX,
-    RESP_HELD_FRAMES_MAX,
-    RESP_REQUESTS_PAUSE_AT,
-    RESP_SUBSCRIPTIONS_MAX,
-)
 from wirelake.message import Message, Op, Topic, control
-from wirelake.protocols.bundle import Bundle
 from wirelake.protocols.frame import Frame, Sender
+from wirelake.protocols.publish_batch import PublishBatch
 from wirelake.protocols.redis import frames, housekeeping
 from wirelake.protocols.redis.answers import Answers, Question
 from wirelake.protocols.redis.commands import (
@@ -25,12 +19,18 @@ from wirelake.protocols.redis.commands import (
     event_of,
     not_while_subscribed,
 )
+from wirelake.protocols.redis.fast_path import skim
 from wirelake.protocols.redis.frames import BulkString, ClientFrame, Integer, Push, SimpleString, Value
 from wirelake.protocols.redis.hello import Hello, read_hello
 from wirelake.protocols.redis.housekeeping import OK, Peer
+from wirelake.protocols.redis.limits import (
+    REDIS_HELD_BYTES_MAX,
+    REDIS_HELD_FRAMES_MAX,
+    REDIS_REQUESTS_PAUSE_AT,
+    REDIS_SUBSCRIPTIONS_MAX,
+)
 from wirelake.protocols.redis.queueing import BAD_NAME, QueueingSession, is_text
-from wirelake.protocols.redis.session import SERVER_TABLE, ServerState, SessionSettings
-from wirelake.protocols.redis.skimming import skim
+from wirelake.protocols.redis.session import SERVER_MACHINE, ServerState, SessionSettings
 from wirelake.protocols.redis.transaction import executed
 from wirelake.protocols.redis.translation import PATTERN, failure_text, reply_value, to_message, value_from_message
 from wirelake.protocols.redis.versions import in_version_2
@@ -43,7 +43,7 @@ _ARGUMENT_BYTES = 16  # about what an argument takes beside its own bytes
 class ServerSession(QueueingSession):
     """`connection_id` is what CLIENT ID answers."""
 
-    table = SERVER_TABLE
+    state_machine = SERVER_MACHINE
     __slots__ = (
         "_answers",
         "_begun_s",
@@ -87,16 +87,16 @@ class ServerSession(QueueingSession):
         return self.settings.open
 
     @property
-    def paused(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether the socket is better not read until some answers are out."""
-        return self._answers.many or len(self._held) >= RESP_REQUESTS_PAUSE_AT
+        return self._answers.many or len(self._held) >= REDIS_REQUESTS_PAUSE_AT
 
     @property
-    def leaving(self) -> bool:
+    def is_leaving(self) -> bool:
         return self.state is ServerState.LEAVING
 
     @property
-    def deciding(self) -> bool:
+    def is_deciding_login(self) -> bool:
         return self.state is ServerState.CHECKING
 
     @property
@@ -104,7 +104,7 @@ class ServerSession(QueueingSession):
         return self.settings.frame_bytes_max if self._logged_in else self.settings.login_frame_bytes_max
 
     @property
-    def audience(self) -> str | None:
+    def encoding_key(self) -> str | None:
         """In RESP 2 only while a push cannot be taken for an answer: all that is open confirms subscriptions."""
         if self.state in (ServerState.READY, ServerState.QUEUEING) and self.version == 3:
             return "resp 3"
@@ -112,28 +112,28 @@ class ServerSession(QueueingSession):
             return "resp 2"
         return None
 
-    def encoded(self, message: Message) -> bytes:
+    def encode_notification(self, message: Message) -> bytes:
         return _shaped(value_from_message(message), self.version).encode()
 
-    def skim(self, frames: list[bytes], start: int) -> Bundle | None:
+    def skim(self, frames: list[bytes], start: int) -> PublishBatch | None:
         """On live names only while nothing is open, so that the answers cannot come out of turn."""
         if self.state is not ServerState.READY or self._answers.full or self._blocking is not None:
             return None
         bundle = skim(frames, start)
         return None if bundle is None or (self._answers and not bundle.durable) else bundle
 
-    def ask(self, bundle: Bundle) -> str:
+    def ask(self, bundle: PublishBatch) -> str:
         return self._answers.ask(b"publish", self.version, len(bundle.frames)).correlation
 
-    def skimmed(self, bundle: Bundle, reached: int) -> bytes:
+    def skimmed(self, bundle: PublishBatch, reached: int) -> bytes:
         return b":%d\r\n" % reached
 
     def receive(self, frame: Frame, now_s: float) -> Step:
         if self._answers.full:
             return self._signal("app flood", "too many answers wait their turn", now_s)
-        self.heard_s = now_s
+        self.last_received_s = now_s
         step = Step()
-        if self._blocking is not None and isinstance(frame, ClientFrame) and not self.leaving:
+        if self._blocking is not None and isinstance(frame, ClientFrame) and not self.is_leaving:
             self._hold(frame, now_s, step)
         else:
             self._dispatch(frame, now_s, step)
@@ -142,7 +142,7 @@ class ServerSession(QueueingSession):
     def _dispatch(self, frame: Frame, now_s: float, step: Step) -> None:
         if not isinstance(frame, ClientFrame):
             raise StateError(f"{frame.name} is nothing that a client sends")
-        row = self.table.find_frame(self.state, event_of(frame))
+        row = self.state_machine.find_frame(self.state, event_of(frame))
         if row is None:
             raise StateError(f"{type(self).__name__} is {self.state.name} and reads no more frames")
         self._apply(row, frame, now_s, step)
@@ -194,7 +194,7 @@ class ServerSession(QueueingSession):
         ended = (ServerState.CHECKING, ServerState.LEAVING, ServerState.CLOSED)
         while self._held and self._blocking is None and self.state not in ended:
             self._dispatch(self._held.popleft(), now_s, step)
-        if self.leaving:
+        if self.is_leaving:
             self._held.clear()
         if not self._held:
             self._held_bytes = 0
@@ -213,7 +213,7 @@ class ServerSession(QueueingSession):
     def _hold(self, frame: ClientFrame, now_s: float, step: Step) -> None:
         self._held_bytes += sum(map(len, frame.args)) + _ARGUMENT_BYTES * len(frame.args)
         self._held.append(frame)
-        if len(self._held) > RESP_HELD_FRAMES_MAX or self._held_bytes > RESP_HELD_BYTES_MAX:
+        if len(self._held) > REDIS_HELD_FRAMES_MAX or self._held_bytes > REDIS_HELD_BYTES_MAX:
             self._flood("too many commands wait for a login, or behind an XREAD", now_s, step)
 
     def _not_authenticated(self, _frame: ClientFrame, _now_s: float, step: Step) -> None:
@@ -248,7 +248,7 @@ class ServerSession(QueueingSession):
 
     def _described(self) -> Peer:
         peer, transaction = self._peer, self._transaction
-        peer.version, peer.age_s = self.version, int(self.heard_s - self._begun_s)
+        peer.version, peer.age_s = self.version, int(self.last_received_s - self._begun_s)
         peer.channels, peer.patterns = len(self._channels), len(self._patterns)
         peer.queued = -1 if transaction is None else len(transaction)
         return peer
@@ -284,7 +284,7 @@ class ServerSession(QueueingSession):
         if not all(map(is_text, names)):
             self._answer_now(BAD_NAME, step)
             return
-        if self._subscriptions + len(names) > RESP_SUBSCRIPTIONS_MAX:
+        if self._subscriptions + len(names) > REDIS_SUBSCRIPTIONS_MAX:
             self._answer_now(error(b"ERR too many subscriptions"), step)
             return
         question = self._put(frame, to_message(frame, Sender.CLIENT), step)

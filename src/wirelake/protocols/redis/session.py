@@ -19,10 +19,16 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from wirelake.limits import RESP_FRAME_BYTES_MAX, RESP_LEAVE_S, RESP_LOGIN_FRAME_BYTES_MAX, RESP_LOGIN_S, RESP_PING_S
 from wirelake.protocols.redis.commands import EMPTY, HTTP, MISUSED, UNKNOWN
+from wirelake.protocols.redis.limits import (
+    REDIS_FRAME_BYTES_MAX,
+    REDIS_LEAVE_S,
+    REDIS_LOGIN_FRAME_BYTES_MAX,
+    REDIS_LOGIN_S,
+    REDIS_PING_S,
+)
 from wirelake.protocols.settings import Count, ProtocolSettings, Seconds, SecondsOrNever
-from wirelake.protocols.table import ANY_FRAME, Row, Table
+from wirelake.protocols.state_machine import ANY_FRAME, StateMachine, Transition
 
 
 class ServerState(Enum):
@@ -44,58 +50,60 @@ class ClientState(Enum):
 
 
 class Settings(ProtocolSettings, frozen=True):
-    login_s: Seconds = RESP_LOGIN_S  # from connecting to a decided login
+    login_s: Seconds = REDIS_LOGIN_S  # from connecting to a decided login
     idle_s: SecondsOrNever = 0.0  # a silent connection is closed; 0: never
-    frame_bytes_max: Annotated[int, Meta(ge=1, le=RESP_FRAME_BYTES_MAX)] = RESP_FRAME_BYTES_MAX  # a command
-    login_frame_bytes_max: Count = RESP_LOGIN_FRAME_BYTES_MAX  # a command before the login
+    frame_bytes_max: Annotated[int, Meta(ge=1, le=REDIS_FRAME_BYTES_MAX)] = REDIS_FRAME_BYTES_MAX  # a command
+    login_frame_bytes_max: Count = REDIS_LOGIN_FRAME_BYTES_MAX  # a command before the login
 
 
 class SessionSettings(Settings, frozen=True):
     """The settings, and what a session learns from its listener or client."""
 
     open: bool = False  # everybody is let in
-    leave_s: float = RESP_LEAVE_S  # for the last answers
-    ping_s: float = RESP_PING_S  # how often our own client sends one
+    leave_s: float = REDIS_LEAVE_S  # for the last answers
+    ping_s: float = REDIS_PING_S  # how often our own client sends one
     version: int = 3  # that our own client asks for
     redis_version: str = "7.4.0"  # named in the answer to HELLO: whose wording and rules ours follow
 
 
 S = ServerState
-SERVER_TABLE = Table(
+SERVER_MACHINE = StateMachine(
     [
-        Row(S.NEW, "auth", "_log_in", (S.CHECKING,), "the login goes up to be decided"),
-        Row(S.NEW, "hello", "_hello", (S.NEW, S.CHECKING), "with AUTH, the login goes up; else NOAUTH"),
-        Row(S.NEW, ANY_FRAME, "_not_authenticated", (S.NEW,), "NOAUTH"),
-        Row(S.NEW, "app response", "_answer", (S.NEW,), "an answer to what was asked before RESET"),
-        Row(S.NEW, "app notification", "_ignore", (S.NEW,), "nothing: there are no subscriptions"),
-        Row(S.NEW, "clock login", "_too_late", (S.CLOSED,), "ERR, close"),
-        Row(
+        Transition(S.NEW, "auth", "_log_in", (S.CHECKING,), "the login goes up to be decided"),
+        Transition(S.NEW, "hello", "_hello", (S.NEW, S.CHECKING), "with AUTH, the login goes up; else NOAUTH"),
+        Transition(S.NEW, ANY_FRAME, "_not_authenticated", (S.NEW,), "NOAUTH"),
+        Transition(S.NEW, "app response", "_answer", (S.NEW,), "an answer to what was asked before RESET"),
+        Transition(S.NEW, "app notification", "_ignore", (S.NEW,), "nothing: there are no subscriptions"),
+        Transition(S.NEW, "clock login", "_too_late", (S.CLOSED,), "ERR, close"),
+        Transition(
             S.CHECKING,
             "app response",
             "_decide",
             (S.CHECKING, S.NEW, S.READY, S.SUBSCRIBED, S.LEAVING, S.CLOSED),
             "OK (for HELLO: what we are) or WRONGPASS; then what was held is served",
         ),
-        Row(S.CHECKING, ANY_FRAME, "_hold", (S.CHECKING, S.CLOSED), "held until the login is decided"),
-        Row(S.CHECKING, "app notification", "_push", (S.CHECKING, S.CLOSED), "message or pmessage, if subscribed"),
-        Row(S.CHECKING, "clock login", "_too_late", (S.CLOSED,), "ERR, close"),
-        Row(S.READY, "auth", "_log_in", (S.CHECKING,), "the login goes up; refused, the former one stays"),
-        Row(
+        Transition(S.CHECKING, ANY_FRAME, "_hold", (S.CHECKING, S.CLOSED), "held until the login is decided"),
+        Transition(
+            S.CHECKING, "app notification", "_push", (S.CHECKING, S.CLOSED), "message or pmessage, if subscribed"
+        ),
+        Transition(S.CHECKING, "clock login", "_too_late", (S.CLOSED,), "ERR, close"),
+        Transition(S.READY, "auth", "_log_in", (S.CHECKING,), "the login goes up; refused, the former one stays"),
+        Transition(
             S.READY,
             "hello",
             "_hello",
             (S.READY, S.CHECKING),
             "the version is switched; with AUTH, once the login is decided",
         ),
-        Row(S.READY, "ping", "_answer_itself", (S.READY,), "PONG, or the argument"),
-        Row(S.READY, "echo", "_answer_itself", (S.READY,), "the argument"),
-        Row(S.READY, "select", "_answer_itself", (S.READY,), "OK for 0, the only database"),
-        Row(
+        Transition(S.READY, "ping", "_answer_itself", (S.READY,), "PONG, or the argument"),
+        Transition(S.READY, "echo", "_answer_itself", (S.READY,), "the argument"),
+        Transition(S.READY, "select", "_answer_itself", (S.READY,), "OK for 0, the only database"),
+        Transition(
             S.READY, "client", "_answer_itself", (S.READY,), "ID, INFO, LIST, GETNAME, SETNAME and SETINFO are answered"
         ),
-        Row(S.READY, "command", "_answer_itself", (S.READY,), "an empty list; COUNT, LIST, INFO, DOCS"),
+        Transition(S.READY, "command", "_answer_itself", (S.READY,), "an empty list; COUNT, LIST, INFO, DOCS"),
         *(
-            Row(
+            Transition(
                 S.READY,
                 f"{kind}subscribe",
                 "_subscribe",
@@ -105,29 +113,33 @@ SERVER_TABLE = Table(
             for kind in ("", "p")
         ),
         *(
-            Row(state, f"{kind}unsubscribe", "_unsubscribe", (S.READY, S.SUBSCRIBED), says)
+            Transition(state, f"{kind}unsubscribe", "_unsubscribe", (S.READY, S.SUBSCRIBED), says)
             for state in (S.READY, S.SUBSCRIBED)
             for kind, says in (("", "the names, or all: asked above, then confirmed one by one"), ("p", "likewise"))
         ),
-        Row(S.READY, "multi", "_multi", (S.QUEUEING,), "OK; what follows is queued"),
-        Row(S.READY, "watch", "_watch", (S.READY,), "asked above, answered in turn"),
-        Row(S.READY, "exec", "_no_transaction", (S.READY,), "ERR: without MULTI"),
-        Row(S.READY, "discard", "_no_transaction", (S.READY,), "ERR: without MULTI"),
-        Row(S.QUEUEING, "exec", "_exec", (S.READY,), "asked above as one; EXECABORT if a command was refused"),
-        Row(S.QUEUEING, "discard", "_discard", (S.READY,), "OK; what was queued is forgotten"),
-        Row(S.QUEUEING, "multi", "_nested", (S.QUEUEING,), "ERR: MULTI calls can not be nested"),
-        Row(S.QUEUEING, "watch", "_nested", (S.QUEUEING,), "ERR: WATCH inside MULTI is not allowed"),
+        Transition(S.READY, "multi", "_multi", (S.QUEUEING,), "OK; what follows is queued"),
+        Transition(S.READY, "watch", "_watch", (S.READY,), "asked above, answered in turn"),
+        Transition(S.READY, "exec", "_no_transaction", (S.READY,), "ERR: without MULTI"),
+        Transition(S.READY, "discard", "_no_transaction", (S.READY,), "ERR: without MULTI"),
+        Transition(S.QUEUEING, "exec", "_exec", (S.READY,), "asked above as one; EXECABORT if a command was refused"),
+        Transition(S.QUEUEING, "discard", "_discard", (S.READY,), "OK; what was queued is forgotten"),
+        Transition(S.QUEUEING, "multi", "_nested", (S.QUEUEING,), "ERR: MULTI calls can not be nested"),
+        Transition(S.QUEUEING, "watch", "_nested", (S.QUEUEING,), "ERR: WATCH inside MULTI is not allowed"),
         *(
-            Row(S.QUEUEING, event, "_not_queued", (S.QUEUEING,), "ERR: not inside a transaction, which is aborted")
+            Transition(
+                S.QUEUEING, event, "_not_queued", (S.QUEUEING,), "ERR: not inside a transaction, which is aborted"
+            )
             for event in ("auth", "hello", "subscribe", "psubscribe", "unsubscribe", "punsubscribe")
         ),
-        Row(S.QUEUEING, ANY_FRAME, "_queue", (S.QUEUEING,), "QUEUED"),
-        Row(S.QUEUEING, "app response", "_answer", (S.QUEUEING,), "sent once those before it are"),
-        Row(S.QUEUEING, "app notification", "_push", (S.QUEUEING, S.CLOSED), "message or pmessage, if subscribed"),
-        Row(S.READY, "publish", "_publish", (S.READY,), "asked above, answered in turn"),
-        Row(S.READY, ANY_FRAME, "_ask", (S.READY,), "asked above, answered in turn"),
+        Transition(S.QUEUEING, ANY_FRAME, "_queue", (S.QUEUEING,), "QUEUED"),
+        Transition(S.QUEUEING, "app response", "_answer", (S.QUEUEING,), "sent once those before it are"),
+        Transition(
+            S.QUEUEING, "app notification", "_push", (S.QUEUEING, S.CLOSED), "message or pmessage, if subscribed"
+        ),
+        Transition(S.READY, "publish", "_publish", (S.READY,), "asked above, answered in turn"),
+        Transition(S.READY, ANY_FRAME, "_ask", (S.READY,), "asked above, answered in turn"),
         *(
-            Row(
+            Transition(
                 S.SUBSCRIBED,
                 f"{kind}subscribe",
                 "_subscribe",
@@ -136,23 +148,25 @@ SERVER_TABLE = Table(
             )
             for kind in ("", "p")
         ),
-        Row(S.SUBSCRIBED, "ping", "_ping_subscribed", (S.SUBSCRIBED,), "an array of pong and the argument"),
-        Row(S.SUBSCRIBED, ANY_FRAME, "_not_here", (S.SUBSCRIBED,), "ERR: not in this context"),
-        Row(
+        Transition(S.SUBSCRIBED, "ping", "_ping_subscribed", (S.SUBSCRIBED,), "an array of pong and the argument"),
+        Transition(S.SUBSCRIBED, ANY_FRAME, "_not_here", (S.SUBSCRIBED,), "ERR: not in this context"),
+        Transition(
             S.READY,
             "app response",
             "_answer",
             (S.READY, S.SUBSCRIBED, S.QUEUEING, S.NEW, S.CHECKING, S.LEAVING, S.CLOSED),
             "sent once those before it are; what was held behind an XREAD with BLOCK is served",
         ),
-        Row(S.SUBSCRIBED, "app response", "_answer", (S.READY, S.SUBSCRIBED), "sent once those before it are"),
+        Transition(S.SUBSCRIBED, "app response", "_answer", (S.READY, S.SUBSCRIBED), "sent once those before it are"),
         *(
-            Row(state, "app notification", "_push", (state, S.CLOSED), "message or pmessage, if subscribed")
+            Transition(state, "app notification", "_push", (state, S.CLOSED), "message or pmessage, if subscribed")
             for state in (S.READY, S.SUBSCRIBED)
         ),
-        Row(S.READY, "xread", "_read_streams", (S.READY,), "asked above; with BLOCK, what follows is held until then"),
+        Transition(
+            S.READY, "xread", "_read_streams", (S.READY,), "asked above; with BLOCK, what follows is held until then"
+        ),
         *(
-            Row(state, event, do, then, says)
+            Transition(state, event, do, then, says)
             for state in (S.NEW, S.READY, S.SUBSCRIBED, S.QUEUEING)
             for event, do, then, says in (
                 (EMPTY, "_ignore", (state,), "nothing"),
@@ -164,18 +178,20 @@ SERVER_TABLE = Table(
             )
         ),
         *(
-            Row(state, "app fail", "_fail", (S.LEAVING, S.CLOSED), "the open answers, ERR Protocol error, close")
+            Transition(state, "app fail", "_fail", (S.LEAVING, S.CLOSED), "the open answers, ERR Protocol error, close")
             for state in (S.NEW, S.CHECKING, S.READY, S.SUBSCRIBED, S.QUEUEING)
         ),
-        Row(S.LEAVING, ANY_FRAME, "_ignore", (S.LEAVING,), "nothing"),
-        Row(S.LEAVING, "app response", "_answer", (S.LEAVING, S.CLOSED), "sent in its turn; close after the last"),
-        Row(S.LEAVING, "app notification", "_ignore", (S.LEAVING,), "nothing"),
-        Row(S.LEAVING, "clock leave", "_give_up", (S.CLOSED,), "ERR to the open questions, close"),
+        Transition(S.LEAVING, ANY_FRAME, "_ignore", (S.LEAVING,), "nothing"),
+        Transition(
+            S.LEAVING, "app response", "_answer", (S.LEAVING, S.CLOSED), "sent in its turn; close after the last"
+        ),
+        Transition(S.LEAVING, "app notification", "_ignore", (S.LEAVING,), "nothing"),
+        Transition(S.LEAVING, "clock leave", "_give_up", (S.CLOSED,), "ERR to the open questions, close"),
         *(
-            Row(state, event, do, then, says)
+            Transition(state, event, do, then, says)
             for state in (S.NEW, S.CHECKING, S.READY, S.SUBSCRIBED, S.QUEUEING, S.LEAVING)
             for event, do, then, says in (
-                ("app goodbye", "_goodbye", (S.CLOSED,), "ERR to the open questions, close"),
+                ("app close", "_goodbye", (S.CLOSED,), "ERR to the open questions, close"),
                 ("app flood", "_flood", (S.CLOSED,), "close: too many answers wait their turn"),
                 ("clock silence", "_silent", (state, S.CLOSED), "close, unless there are subscriptions"),
             )
@@ -184,19 +200,19 @@ SERVER_TABLE = Table(
 )
 
 C = ClientState
-CLIENT_TABLE = Table(
+CLIENT_MACHINE = StateMachine(
     [
-        Row(C.NEW, "app login", "_login", (C.LOGGING_IN,), "HELLO 3 AUTH, or AUTH in RESP 2"),
-        Row(C.NEW, ANY_FRAME, "_answered", (C.CLOSED,), "close: nothing was asked"),
+        Transition(C.NEW, "app login", "_login", (C.LOGGING_IN,), "HELLO 3 AUTH, or AUTH in RESP 2"),
+        Transition(C.NEW, ANY_FRAME, "_answered", (C.CLOSED,), "close: nothing was asked"),
         *(
-            Row(C.LOGGING_IN, frame, "_refused", (C.CLOSED,), "the login is answered with the failure, close")
+            Transition(C.LOGGING_IN, frame, "_refused", (C.CLOSED,), "the login is answered with the failure, close")
             for frame in ("simple_error", "bulk_error")
         ),
-        Row(C.LOGGING_IN, "push", "_pushed", (C.LOGGING_IN,), "an event"),
-        Row(C.LOGGING_IN, ANY_FRAME, "_logged_in", (C.READY,), "the login is answered"),
-        Row(C.LOGGING_IN, "clock login", "_too_late", (C.CLOSED,), "close"),
+        Transition(C.LOGGING_IN, "push", "_pushed", (C.LOGGING_IN,), "an event"),
+        Transition(C.LOGGING_IN, ANY_FRAME, "_logged_in", (C.READY,), "the login is answered"),
+        Transition(C.LOGGING_IN, "clock login", "_too_late", (C.CLOSED,), "close"),
         *(
-            Row(C.READY, f"app {event}", "_ask", (C.READY,), says)
+            Transition(C.READY, f"app {event}", "_ask", (C.READY,), says)
             for event, says in (
                 ("request", "the command"),
                 ("notification", "PUBLISH"),
@@ -205,10 +221,10 @@ CLIENT_TABLE = Table(
                 ("ping", "PING"),
             )
         ),
-        Row(C.READY, "app logout", "_leave", (C.LEAVING,), "QUIT"),
-        Row(C.READY, "clock ping", "_beat", (C.READY,), "PING"),
+        Transition(C.READY, "app logout", "_leave", (C.LEAVING,), "QUIT"),
+        Transition(C.READY, "clock ping", "_beat", (C.READY,), "PING"),
         *(
-            Row(state, frame, do, (state, C.CLOSED), says)
+            Transition(state, frame, do, (state, C.CLOSED), says)
             for state in (C.READY, C.LEAVING)
             for frame, do, says in (
                 ("push", "_pushed", "a notification, a confirmation, or an event"),
@@ -216,13 +232,13 @@ CLIENT_TABLE = Table(
                 (ANY_FRAME, "_answered", "answers the oldest open question; with none open, close"),
             )
         ),
-        Row(C.LEAVING, "clock leave", "_gone", (C.CLOSED,), "close"),
+        Transition(C.LEAVING, "clock leave", "_gone", (C.CLOSED,), "close"),
         *(
-            Row(state, event, do, (C.CLOSED,), says)
+            Transition(state, event, do, (C.CLOSED,), says)
             for state in (C.NEW, C.LOGGING_IN, C.READY, C.LEAVING)
             for event, do, says in (
                 ("app fail", "_fail", "close"),
-                ("app goodbye", "_goodbye", "close"),
+                ("app close", "_goodbye", "close"),
                 ("clock silence", "_silent", "close"),
             )
         ),

@@ -9,15 +9,15 @@ from struct import Struct as Layout
 from typing import Final
 
 from wirelake.errors import LimitError
-from wirelake.limits import (
-    RESP_ARGUMENTS_MAX,
-    RESP_BULK_BYTES_MAX,
-    RESP_DEPTH_MAX,
-    RESP_FRAME_BYTES_MAX,
-    RESP_ITEMS_MAX,
-    RESP_LINE_BYTES_MAX,
-)
 from wirelake.protocols.redis.lengths import LENGTH_CHARS_MAX, NULL, bad_length, read_length, too_many_items
+from wirelake.protocols.redis.limits import (
+    REDIS_ARGUMENTS_MAX,
+    REDIS_BULK_BYTES_MAX,
+    REDIS_DEPTH_MAX,
+    REDIS_FRAME_BYTES_MAX,
+    REDIS_ITEMS_MAX,
+    REDIS_LINE_BYTES_MAX,
+)
 from wirelake.protocols.redis.opcodes import AGGREGATES, CRLF, LINES, MARKERS, Marker, values_in
 from wirelake.protocols.redis.small import SMALL_BYTES_MAX, SMALL_COMMAND, SMALL_VALUE
 from wirelake.protocols.redis.tree import too_deep, unknown_type, wrong_argument
@@ -47,7 +47,7 @@ class RespSplitter(Splitter):
 
     __slots__ = ("_at", "_searched")
 
-    def __init__(self, frame_bytes_max: int = RESP_FRAME_BYTES_MAX) -> None:
+    def __init__(self, frame_bytes_max: int = REDIS_FRAME_BYTES_MAX) -> None:
         super().__init__(frame_bytes_max)
         self._at = 0  # from the start of the frame that is not whole, to the first byte not yet understood
         self._searched = 0  # from the same start: no line that is still open ends before this
@@ -66,13 +66,13 @@ class RespSplitter(Splitter):
         Whichever limit a growing line would pass first is the one it breaks, however its bytes arrive.
         """
         found = buffer.find(end_mark, max(text, self._searched))
-        line_room = RESP_LINE_BYTES_MAX + len(end_mark)
+        line_room = REDIS_LINE_BYTES_MAX + len(end_mark)
         frame_room = self.frame_bytes_max - (text - start)
         size = found + len(end_mark) - text if found >= 0 else len(buffer) - text + 1
         if size > min(line_room, frame_room):
             if frame_room < line_room:
                 raise self._too_long(at)
-            text_ = "too big inline request" if text == at else f"a line is over the limit of {RESP_LINE_BYTES_MAX}"
+            text_ = "too big inline request" if text == at else f"a line is over the limit of {REDIS_LINE_BYTES_MAX}"
             raise LimitError("resp_line_bytes_max", text_, at)
         return found + len(end_mark) if found >= 0 else -1
 
@@ -98,7 +98,7 @@ class CommandSplitter(RespSplitter):
 
     __slots__ = ("_left", "_tail_bytes")
 
-    def __init__(self, frame_bytes_max: int = RESP_FRAME_BYTES_MAX) -> None:
+    def __init__(self, frame_bytes_max: int = REDIS_FRAME_BYTES_MAX) -> None:
         super().__init__(frame_bytes_max)
         self._left = 0  # bulk strings of the open array that have not begun yet
         self._tail_bytes = 0  # of the last content that was walked over, with its CR LF
@@ -164,7 +164,7 @@ class CommandSplitter(RespSplitter):
             self._want_length(buffer, at)
             return -1, 0
         digits = bytes(buffer[at + 1 : end])
-        count = read_length(digits, _STAR, at + 1, nullable=False, items_max=RESP_ARGUMENTS_MAX)
+        count = read_length(digits, _STAR, at + 1, nullable=False, items_max=REDIS_ARGUMENTS_MAX)
         if end + 2 - at > self.frame_bytes_max:
             raise self._too_long(at + 1)
         return end + 2, count
@@ -180,7 +180,7 @@ class CommandSplitter(RespSplitter):
                 self._want_length(buffer, at)
                 break
             digits = buffer[at + 1 : end]
-            if not (digits.isdigit() and digits[0] != _ZERO and (length := int(digits)) <= RESP_BULK_BYTES_MAX):
+            if not (digits.isdigit() and digits[0] != _ZERO and (length := int(digits)) <= REDIS_BULK_BYTES_MAX):
                 length = read_length(bytes(digits), _DOLLAR, at + 1, nullable=False)
             self._tail_bytes = length + 2
             end += length + 4
@@ -196,7 +196,7 @@ class ValueSplitter(RespSplitter):
 
     __slots__ = ("_announced", "_stack")
 
-    def __init__(self, frame_bytes_max: int = RESP_FRAME_BYTES_MAX) -> None:
+    def __init__(self, frame_bytes_max: int = REDIS_FRAME_BYTES_MAX) -> None:
         super().__init__(frame_bytes_max)
         self._stack: list[int] = []
         self._announced = 0  # values inside this frame, as far as its counts are known
@@ -240,7 +240,7 @@ class ValueSplitter(RespSplitter):
         if marker is None:
             raise unknown_type(buffer[at], at)
         is_aggregate = marker in AGGREGATES
-        if is_aggregate and len(self._stack) >= RESP_DEPTH_MAX:
+        if is_aggregate and len(self._stack) >= REDIS_DEPTH_MAX:
             raise too_deep(at)
         end = buffer.find(CRLF, at + 1, at + _LENGTH_LINE)
         if end < 0:
@@ -251,7 +251,7 @@ class ValueSplitter(RespSplitter):
         if is_aggregate and length != NULL:
             inside = values_in(marker, length)
             self._announced += inside
-            if self._announced > RESP_ITEMS_MAX:
+            if self._announced > REDIS_ITEMS_MAX:
                 raise too_many_items(self._announced, at + 1)
         elif length != NULL:
             end += length + 2

@@ -6,11 +6,11 @@ between those of the others.
 
 from collections.abc import Callable, Sequence
 
-from wirelake.limits import RESP_QUEUED_BYTES_MAX, RESP_QUEUED_COMMANDS_MAX, RESP_QUEUED_WORDS_MAX
 from wirelake.message import Kind, Message, Operation
 from wirelake.protocols.redis.answers import Queued
 from wirelake.protocols.redis.commands import error
 from wirelake.protocols.redis.frames import Array, SimpleString, Value
+from wirelake.protocols.redis.limits import REDIS_QUEUED_BYTES_MAX, REDIS_QUEUED_COMMANDS_MAX, REDIS_QUEUED_WORDS_MAX
 from wirelake.protocols.redis.translation import SERVICE, reply_value
 
 QUEUED = SimpleString(b"QUEUED")
@@ -34,14 +34,14 @@ class Transaction:
             return QUEUED
         words, size = self._words + len(args), self._bytes + sum(map(len, args))
         if (
-            len(self._commands) >= RESP_QUEUED_COMMANDS_MAX
-            or words > RESP_QUEUED_WORDS_MAX
-            or size > RESP_QUEUED_BYTES_MAX
+            len(self._commands) >= REDIS_QUEUED_COMMANDS_MAX
+            or words > REDIS_QUEUED_WORDS_MAX
+            or size > REDIS_QUEUED_BYTES_MAX
         ):
             self.refuse()
             return error(
                 b"ERR a transaction has at most %d commands, %d words and %d bytes"
-                % (RESP_QUEUED_COMMANDS_MAX, RESP_QUEUED_WORDS_MAX, RESP_QUEUED_BYTES_MAX)
+                % (REDIS_QUEUED_COMMANDS_MAX, REDIS_QUEUED_WORDS_MAX, REDIS_QUEUED_BYTES_MAX)
             )
         self._commands.append((args[0].lower(), *args[1:]))
         self._words, self._bytes = words, size

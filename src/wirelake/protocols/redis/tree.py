@@ -1,10 +1,10 @@
 """RESP values and commands as a tree with offsets. Also the one place that names what is wrong with a bad frame."""
 
 from wirelake.errors import LimitError, ProtocolError
-from wirelake.limits import RESP_DEPTH_MAX, RESP_LINE_BYTES_MAX, RESP_NUMBER_CHARS_MAX
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.redis.frames import BIG_NUMBER_FORM, DOUBLE_FORM, I64_MAX, I64_MIN
 from wirelake.protocols.redis.lengths import LENGTH_CHARS_MAX, NULL, bad_length, is_canonical, read_length
+from wirelake.protocols.redis.limits import REDIS_DEPTH_MAX, REDIS_LINE_BYTES_MAX, REDIS_NUMBER_CHARS_MAX
 from wirelake.protocols.redis.opcodes import AGGREGATES, BULKS, CRLF, MARKERS, Marker, values_in
 from wirelake.protocols.redis.quoting import words
 from wirelake.protocols.tree import Dissector, Tree
@@ -49,7 +49,7 @@ def wrong_argument(marker: int, offset: int) -> ProtocolError:
 def _inline(d: Dissector) -> None:
     d.root.name = "resp inline"
     end = d.data.find(b"\n")
-    if (d.left if end < 0 else end) > RESP_LINE_BYTES_MAX:
+    if (d.left if end < 0 else end) > REDIS_LINE_BYTES_MAX:
         raise LimitError("resp_line_bytes_max", "too big inline request", 0)
     if end < 0:
         raise ProtocolError("short", "the line has no end yet", d.end)
@@ -67,7 +67,7 @@ def _inline(d: Dissector) -> None:
 
 
 def _value(d: Dissector, depth: int) -> None:
-    """One value. Aggregates call this again for what is inside them, at most RESP_DEPTH_MAX deep."""
+    """One value. Aggregates call this again for what is inside them, at most REDIS_DEPTH_MAX deep."""
     d.need(1, "a value")
     marker = MARKERS.get(d.data[d.position])
     if marker is None:
@@ -91,11 +91,11 @@ def unknown_type(marker: int, offset: int) -> ProtocolError:
 
 
 def too_deep(offset: int) -> LimitError:
-    return LimitError("resp_depth_max", f"values nest deeper than {RESP_DEPTH_MAX}", offset)
+    return LimitError("resp_depth_max", f"values nest deeper than {REDIS_DEPTH_MAX}", offset)
 
 
 def _aggregate(d: Dissector, marker: Marker, depth: int) -> None:
-    if depth >= RESP_DEPTH_MAX:
+    if depth >= REDIS_DEPTH_MAX:
         raise too_deep(d.position)
     count = _length(d, marker, nullable=True)
     if count == NULL:
@@ -150,8 +150,8 @@ def _bulk(d: Dissector, marker: Marker, length: int) -> None:
 def _line(d: Dissector, marker: Marker) -> None:
     start = d.position + 1
     end = d.data.find(CRLF, start)
-    if end - start > RESP_LINE_BYTES_MAX or (end < 0 and d.end - start >= RESP_LINE_BYTES_MAX + 2):
-        raise LimitError("resp_line_bytes_max", f"a line is over the limit of {RESP_LINE_BYTES_MAX}", start - 1)
+    if end - start > REDIS_LINE_BYTES_MAX or (end < 0 and d.end - start >= REDIS_LINE_BYTES_MAX + 2):
+        raise LimitError("resp_line_bytes_max", f"a line is over the limit of {REDIS_LINE_BYTES_MAX}", start - 1)
     if end < 0:
         raise ProtocolError("short", "the line has no end yet", d.end)
     text = d.data[start:end]
@@ -177,7 +177,7 @@ def _line_value(text: bytes, marker: Marker, start: int) -> tuple[object, str]:
             return None, ""
         case Marker.DOUBLE | Marker.BIG_NUMBER:
             form = DOUBLE_FORM if marker is Marker.DOUBLE else BIG_NUMBER_FORM
-            if len(text) > RESP_NUMBER_CHARS_MAX:
+            if len(text) > REDIS_NUMBER_CHARS_MAX:
                 raise LimitError("resp_number_chars_max", f"{len(text)} characters in one number", start)
             if form.fullmatch(text) is None:
                 raise ProtocolError("number_form", f"not a {marker.name.lower().replace('_', ' ')}", start)

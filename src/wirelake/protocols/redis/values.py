@@ -3,12 +3,12 @@
 from typing import Any
 
 from wirelake.errors import TranslationError
-from wirelake.limits import RESP_DEPTH_MAX, RESP_LINE_BYTES_MAX, RESP_NUMBER_CHARS_MAX
 from wirelake.protocols.redis import frames
 from wirelake.protocols.redis.frames import I64_MAX, I64_MIN, Pair, Value
 from wirelake.protocols.redis.hello import as_text
+from wirelake.protocols.redis.limits import REDIS_DEPTH_MAX, REDIS_LINE_BYTES_MAX, REDIS_NUMBER_CHARS_MAX
 
-_BITS_MAX = 3 * RESP_NUMBER_CHARS_MAX  # a decimal digit takes more than three bits
+_BITS_MAX = 3 * REDIS_NUMBER_CHARS_MAX  # a decimal digit takes more than three bits
 
 
 def to_plain(value: Value) -> Any:  # noqa: PLR0911 (one return a type)
@@ -55,8 +55,8 @@ def _key(value: Value) -> str | None:
 
 def from_plain(plain: Any, depth: int = 0) -> Value:  # noqa: PLR0911 (one return a type)
     """The value that says this. Raises TranslationError where RESP has none."""
-    if depth >= RESP_DEPTH_MAX and isinstance(plain, list | tuple | set | frozenset | dict):
-        raise TranslationError(f"values nest deeper than {RESP_DEPTH_MAX}")
+    if depth >= REDIS_DEPTH_MAX and isinstance(plain, list | tuple | set | frozenset | dict):
+        raise TranslationError(f"values nest deeper than {REDIS_DEPTH_MAX}")
     match plain:
         case None:
             return frames.Null()
@@ -91,13 +91,13 @@ def _whole_number(number: int) -> Value:
     if I64_MIN <= number <= I64_MAX:
         return frames.Integer(number)
     if number.bit_length() > _BITS_MAX:
-        raise TranslationError(f"a number of more than {RESP_NUMBER_CHARS_MAX} digits")
+        raise TranslationError(f"a number of more than {REDIS_NUMBER_CHARS_MAX} digits")
     return frames.BigNumber(b"%d" % number)
 
 
 def _text(text: str, depth: int) -> Value:
     """By itself a text is a status, as OK is; inside a list it is an item like any other."""
     data = text.encode(errors="backslashreplace")
-    if depth or b"\r" in data or b"\n" in data or len(data) > RESP_LINE_BYTES_MAX:
+    if depth or b"\r" in data or b"\n" in data or len(data) > REDIS_LINE_BYTES_MAX:
         return frames.BulkString(data)
     return frames.SimpleString(data)

@@ -5,7 +5,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError, TranslationError
-from wirelake.limits import SISNET_REQUESTS_OPEN_MAX, SISNET_TABLES_MAX
 from wirelake.message import FORWARDED, LAYOUT, PACKED, Kind, Message, Op, control
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.interest import subscribed_by
@@ -15,11 +14,12 @@ from wirelake.protocols.sisnet.answer import failed
 from wirelake.protocols.sisnet.binary_form import BinaryAnswer, BinaryRequest
 from wirelake.protocols.sisnet.data_line import DataLine, behind_names
 from wirelake.protocols.sisnet.json_form import Json
+from wirelake.protocols.sisnet.limits import SISNET_REQUESTS_OPEN_MAX, SISNET_TABLES_MAX
 from wirelake.protocols.sisnet.names import SisnetFrame, own_name, relayed
 from wirelake.protocols.sisnet.opcodes import Dialect
 from wirelake.protocols.sisnet.peer import Asked, Heard, Peer
 from wirelake.protocols.sisnet.request import Request, forwarded, read_request, write_json_request
-from wirelake.protocols.sisnet.session import CLIENT_TABLE, ClientState, SessionSettings
+from wirelake.protocols.sisnet.session import CLIENT_MACHINE, ClientState, SessionSettings
 from wirelake.protocols.sisnet.subscriptions import Subscriptions
 from wirelake.protocols.sisnet.translation import (
     answer_to_message,
@@ -42,7 +42,7 @@ class ClientSession(Peer):
     """
 
     side = Sender.CLIENT
-    table = CLIENT_TABLE
+    state_machine = CLIENT_MACHINE
     __slots__ = ("_binary", "_login_correlation", "_relays", "_subscriptions", "_told_fields", "_wants_snappy")
 
     def __init__(

@@ -12,12 +12,12 @@ On WebSocket one WebSocket message is one message; on TCP its size goes before i
 from collections.abc import Callable, Mapping
 
 from wirelake.errors import ProtocolError
-from wirelake.limits import SISNET_MESSAGE_BYTES_MAX
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.sisnet.binary_form import find_relayed_binary, read_binary
 from wirelake.protocols.sisnet.data_line import read_data_line
 from wirelake.protocols.sisnet.foreign import Http, Redis
 from wirelake.protocols.sisnet.json_form import Json
+from wirelake.protocols.sisnet.limits import SISNET_MESSAGE_BYTES_MAX
 from wirelake.protocols.sisnet.names import NAME, RELAYED_NAME, SisnetFrame
 from wirelake.protocols.sisnet.opcodes import Form
 from wirelake.protocols.sisnet.sizes import ONE_BYTE_MAX, read_size, size_width, sized

@@ -9,8 +9,8 @@ import re
 from typing import ClassVar
 
 from wirelake.errors import EncodeError
-from wirelake.limits import SISNET_NAME_BYTES_MAX
 from wirelake.protocols.frame import Frame
+from wirelake.protocols.sisnet.limits import SISNET_NAME_BYTES_MAX
 
 NAME = re.compile(rb"[^{}():]{0,%d}:" % SISNET_NAME_BYTES_MAX)
 RELAYED_NAME = re.compile(

@@ -6,7 +6,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError, TranslationError
-from wirelake.limits import SISNET_REQUESTS_OPEN_MAX, SISNET_TABLES_MAX
 from wirelake.message import LAYOUT, PACKED, Failure, FailureCode, Kind, Message
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.interest import Interest, subscribed_by, unsubscribed_by
@@ -18,6 +17,7 @@ from wirelake.protocols.sisnet.binary_form import BinaryRequest
 from wirelake.protocols.sisnet.data_line import DataLine
 from wirelake.protocols.sisnet.foreign import Redis
 from wirelake.protocols.sisnet.json_form import Json
+from wirelake.protocols.sisnet.limits import SISNET_REQUESTS_OPEN_MAX, SISNET_TABLES_MAX
 from wirelake.protocols.sisnet.names import SisnetFrame, can_name_binary, own_name
 from wirelake.protocols.sisnet.opcodes import BYTES_FORMATS, Dialect
 from wirelake.protocols.sisnet.redis_form import NO_COMMAND, RedisQuestion
@@ -32,7 +32,7 @@ from wirelake.protocols.sisnet.translation import (
     request_to_message,
     written,
 )
-from wirelake.protocols.table import Table
+from wirelake.protocols.state_machine import StateMachine
 
 _OF_THE_CONNECTION = frozenset({"login", "logout", "ping", LAYOUT})
 
@@ -72,7 +72,7 @@ class Peer(Session):
     """`tables` are those of both sides' dicts. `compress` holds from the login on, both ways."""
 
     side: ClassVar[Sender]
-    table: ClassVar[Table]
+    table: ClassVar[StateMachine]
     __slots__ = (
         "_asked",
         "_asked_count",
@@ -98,12 +98,12 @@ class Peer(Session):
         self._asked_count = 0
 
     def receive(self, frame: Frame, now_s: float) -> Step:
-        self.heard_s = now_s
+        self.last_received_s = now_s
         try:
             event, argument = self._listen(frame)
         except ProtocolError as error:
             return self.fail(error, now_s)
-        row = self.table.find_frame(self.state, event)
+        row = self.state_machine.find_frame(self.state, event)
         if row is None:
             raise StateError(f"{type(self).__name__} is {self.state.name} and reads no more frames")
         return self._run(row, argument, now_s)

@@ -4,8 +4,8 @@ from collections import Counter
 
 from msgspec import Struct
 
-from wirelake.limits import SISNET_SUBSCRIPTIONS_MAX
 from wirelake.protocols.interest import Interest
+from wirelake.protocols.sisnet.limits import SISNET_SUBSCRIPTIONS_MAX
 from wirelake.protocols.sisnet.names import SisnetFrame
 
 

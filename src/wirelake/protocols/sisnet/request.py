@@ -7,8 +7,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError
-from wirelake.message import FETCH_FORMAT, FORWARDED, FORWARDED_BYTES, PRIVATE_HEADERS, Message
+from wirelake.message import FETCH_FORMAT, FORWARDED, FORWARDED_BYTES, Message
 from wirelake.protocols.jsontext import read_json, write_json
+from wirelake.protocols.registry import is_private_header
 from wirelake.protocols.sisnet.binary_form import BinaryAnswer, BinaryRequest, Extension
 from wirelake.protocols.sisnet.data_line import DataLine
 from wirelake.protocols.sisnet.foreign import Http, Redis
@@ -98,9 +99,7 @@ def forwarded(message: Message, frame: SisnetFrame) -> Message:
 
 def headers_for_keys(headers: dict[str, Any]) -> dict[str, Any]:
     """The headers that may stand beside sisnet's own keys without being taken for one of them."""
-    return {
-        key: value for key, value in headers.items() if key not in _OWN_KEYS and not key.startswith(PRIVATE_HEADERS)
-    }
+    return {key: value for key, value in headers.items() if key not in _OWN_KEYS and not is_private_header(key)}
 
 
 def read_value(data: bytes) -> tuple[Any, bytes]:

@@ -5,7 +5,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, StateError, TranslationError
-from wirelake.limits import SISNET_HELD_FRAMES_MAX, SISNET_UNSUB_BYTES_MAX
 from wirelake.message import FORWARDED, Kind, Message, Op, Operation, Topic, anonymous_login, control
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.interest import Interest, pattern_topic, subscribed_by
@@ -16,13 +15,14 @@ from wirelake.protocols.sisnet.answer import OK, Answer, failed, write_answer
 from wirelake.protocols.sisnet.binary_form import BinaryAnswer
 from wirelake.protocols.sisnet.foreign import Redis
 from wirelake.protocols.sisnet.json_form import Json
+from wirelake.protocols.sisnet.limits import SISNET_HELD_FRAMES_MAX, SISNET_UNSUB_BYTES_MAX
 from wirelake.protocols.sisnet.names import SisnetFrame, own_name
 from wirelake.protocols.sisnet.opcodes import BYTES_FORMATS, Dialect
 from wirelake.protocols.sisnet.peer import Asked, Heard, Peer, Question
 from wirelake.protocols.sisnet.provider_subscriptions import ProviderSubscription, ProviderSubscriptions
 from wirelake.protocols.sisnet.redis_form import RedisForm
 from wirelake.protocols.sisnet.request import forwarded
-from wirelake.protocols.sisnet.session import SERVER_TABLE, ServerState, SessionSettings
+from wirelake.protocols.sisnet.session import SERVER_MACHINE, ServerState, SessionSettings
 from wirelake.protocols.sisnet.subscriptions import Subscriptions
 from wirelake.protocols.sisnet.translation import (
     answer_from_message,
@@ -49,7 +49,7 @@ class ServerSession(Peer):
     """
 
     side = Sender.SERVER
-    table = SERVER_TABLE
+    state_machine = SERVER_MACHINE
     __slots__ = ("_held", "_login_question", "_provided", "_redis", "_subscriptions")
 
     def __init__(self, now_s: float, settings: SessionSettings = SessionSettings()) -> None:
@@ -68,7 +68,7 @@ class ServerSession(Peer):
         return settings.message_bytes_max if logged_in else settings.login_frame_bytes_max
 
     @property
-    def deciding(self) -> bool:
+    def is_deciding_login(self) -> bool:
         return self.state is ServerState.CHECKING
 
     def _listen(self, frame: Frame) -> tuple[str, Any]:
@@ -119,7 +119,7 @@ class ServerSession(Peer):
             event, argument = self._listen(frame)
         except ProtocolError as error:
             event, argument = "app fail", error
-        row = self.table.find_frame(self.state, event)
+        row = self.state_machine.find_frame(self.state, event)
         if row is not None:
             self._apply(row, argument, now_s, step)
 

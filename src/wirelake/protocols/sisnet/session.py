@@ -8,9 +8,9 @@ those frames are held until it is.
 
 from enum import Enum, auto
 
-from wirelake.limits import SISNET_ANSWER_S, SISNET_PING_S
+from wirelake.protocols.sisnet.limits import SISNET_ANSWER_S, SISNET_PING_S
 from wirelake.protocols.sisnet.settings import Settings
-from wirelake.protocols.table import ANY_FRAME, Row, Table
+from wirelake.protocols.state_machine import ANY_FRAME, StateMachine, Transition
 
 
 class ServerState(Enum):
@@ -36,60 +36,62 @@ class SessionSettings(Settings, frozen=True):
 
 
 S = ServerState
-SERVER_TABLE = Table(
+SERVER_MACHINE = StateMachine(
     [
-        Row(
+        Transition(
             S.NEW,
             "login",
             "_login",
             (S.CHECKING, S.CLOSED),
             "goes up to be decided; with a format or compression that we do not have: refused, close",
         ),
-        Row(S.NEW, "ping", "_pong", (S.NEW,), "ok"),
-        Row(S.NEW, "logout", "_logged_out", (S.CLOSED,), "ok, close"),
-        Row(S.NEW, "answer", "_ignore", (S.NEW,), "ignored: nothing was asked"),
-        Row(
+        Transition(S.NEW, "ping", "_pong", (S.NEW,), "ok"),
+        Transition(S.NEW, "logout", "_logged_out", (S.CLOSED,), "ok, close"),
+        Transition(S.NEW, "answer", "_ignore", (S.NEW,), "ignored: nothing was asked"),
+        Transition(
             S.NEW,
             ANY_FRAME,
             "_not_logged_in",
             (S.NEW, S.CHECKING),
             "ans -1: log in first; where everybody is let in, held behind a login without a name",
         ),
-        Row(S.NEW, "clock login", "_too_late", (S.CLOSED,), "logout, close"),
-        Row(
+        Transition(S.NEW, "clock login", "_too_late", (S.CLOSED,), "logout, close"),
+        Transition(
             S.CHECKING,
             "app response",
             "_decide",
             (S.READY, S.CLOSED),
             "ok and what was held, or refused and close",
         ),
-        Row(S.CHECKING, ANY_FRAME, "_hold", (S.CHECKING, S.CLOSED), "held until the login is decided"),
-        Row(S.CHECKING, "clock login", "_too_late", (S.CLOSED,), "logout, close"),
-        Row(S.READY, "login", "_second_login", (S.READY,), "ans -1: already logged in"),
-        Row(S.READY, "ping", "_pong", (S.READY,), "ok"),
-        Row(S.READY, "logout", "_logged_out", (S.CLOSED,), "ok, close"),
-        Row(S.READY, "dict", "_learn", (S.READY,), "ok; data lines of its tables are understood from here on"),
-        Row(S.READY, "request", "_ask_above", (S.READY,), "asked above, answered under its name"),
-        Row(S.READY, "answer", "_hear_answer", (S.READY,), "goes up if we asked under that name, else ignored"),
-        Row(S.READY, "app response", "_answer", (S.READY,), "under the question's name, in its dialect and form"),
-        Row(S.READY, "app notification", "_push", (S.READY,), "under the name of the request that subscribed"),
-        Row(S.READY, "app request", "_ask_peer", (S.READY,), "asked under a name of ours"),
-        Row(S.READY, "app event", "_ask_peer", (S.READY,), "asked under an empty name"),
-        Row(
+        Transition(S.CHECKING, ANY_FRAME, "_hold", (S.CHECKING, S.CLOSED), "held until the login is decided"),
+        Transition(S.CHECKING, "clock login", "_too_late", (S.CLOSED,), "logout, close"),
+        Transition(S.READY, "login", "_second_login", (S.READY,), "ans -1: already logged in"),
+        Transition(S.READY, "ping", "_pong", (S.READY,), "ok"),
+        Transition(S.READY, "logout", "_logged_out", (S.CLOSED,), "ok, close"),
+        Transition(S.READY, "dict", "_learn", (S.READY,), "ok; data lines of its tables are understood from here on"),
+        Transition(S.READY, "request", "_ask_above", (S.READY,), "asked above, answered under its name"),
+        Transition(S.READY, "answer", "_hear_answer", (S.READY,), "goes up if we asked under that name, else ignored"),
+        Transition(
+            S.READY, "app response", "_answer", (S.READY,), "under the question's name, in its dialect and form"
+        ),
+        Transition(S.READY, "app notification", "_push", (S.READY,), "under the name of the request that subscribed"),
+        Transition(S.READY, "app request", "_ask_peer", (S.READY,), "asked under a name of ours"),
+        Transition(S.READY, "app event", "_ask_peer", (S.READY,), "asked under an empty name"),
+        Transition(
             S.READY,
             "app unsubscribe",
             "_stop_pushes",
             (S.READY,),
             "pushes of what this client provides are ignored; unsub under an empty name, if nobody wants the same",
         ),
-        Row(S.READY, "app dict", "_teach", (S.READY,), "our tables, under a name of ours"),
-        Row(S.READY, "clock answer", "_overdue", (S.READY,), "what the client did not answer failed: timeout"),
+        Transition(S.READY, "app dict", "_teach", (S.READY,), "our tables, under a name of ours"),
+        Transition(S.READY, "clock answer", "_overdue", (S.READY,), "what the client did not answer failed: timeout"),
         *(
-            Row(state, event, do, (S.CLOSED,), says)
+            Transition(state, event, do, (S.CLOSED,), says)
             for state in (S.NEW, S.CHECKING, S.READY)
             for event, do, says in (
                 ("app fail", "_fail", "ans -1 under an empty name, close"),
-                ("app goodbye", "_goodbye", "logout with the reason, close"),
+                ("app close", "_goodbye", "logout with the reason, close"),
                 ("clock silence", "_silent", "close"),
             )
         ),
@@ -97,21 +99,21 @@ SERVER_TABLE = Table(
 )
 
 C = ClientState
-CLIENT_TABLE = Table(
+CLIENT_MACHINE = StateMachine(
     [
-        Row(C.NEW, "app login", "_login", (C.LOGGING_IN,), "login"),
-        Row(
+        Transition(C.NEW, "app login", "_login", (C.LOGGING_IN,), "login"),
+        Transition(
             C.LOGGING_IN,
             "answer",
             "_login_answered",
             (C.LOGGING_IN, C.READY, C.CLOSED),
             "under the login's name it is answered, and with a failure closed; else ignored",
         ),
-        Row(C.LOGGING_IN, "logout", "_refused", (C.CLOSED,), "the login is answered with the failure, close"),
-        Row(C.LOGGING_IN, ANY_FRAME, "_ignore", (C.LOGGING_IN,), "ignored"),
-        Row(C.LOGGING_IN, "clock login", "_too_late", (C.CLOSED,), "close"),
+        Transition(C.LOGGING_IN, "logout", "_refused", (C.CLOSED,), "the login is answered with the failure, close"),
+        Transition(C.LOGGING_IN, ANY_FRAME, "_ignore", (C.LOGGING_IN,), "ignored"),
+        Transition(C.LOGGING_IN, "clock login", "_too_late", (C.CLOSED,), "close"),
         *(
-            Row(C.READY, f"app {event}", "_ask_peer", (C.READY,), says)
+            Transition(C.READY, f"app {event}", "_ask_peer", (C.READY,), says)
             for event, says in (
                 ("request", "asked under a name of ours"),
                 ("event", "asked under an empty name"),
@@ -124,24 +126,28 @@ CLIENT_TABLE = Table(
                 ("logout", "logout"),
             )
         ),
-        Row(C.READY, "app dict", "_teach", (C.READY,), "our tables, under a name of ours"),
-        Row(C.READY, "answer", "_hear_answer", (C.READY,), "answers what was asked under that name, or is a push"),
-        Row(C.READY, "logout", "_logged_out", (C.CLOSED,), "close"),
-        Row(C.READY, "ping", "_pong", (C.READY,), "ok"),
-        Row(C.READY, "dict", "_learn", (C.READY,), "ok; data lines of its tables are understood from here on"),
-        Row(
+        Transition(C.READY, "app dict", "_teach", (C.READY,), "our tables, under a name of ours"),
+        Transition(
+            C.READY, "answer", "_hear_answer", (C.READY,), "answers what was asked under that name, or is a push"
+        ),
+        Transition(C.READY, "logout", "_logged_out", (C.CLOSED,), "close"),
+        Transition(C.READY, "ping", "_pong", (C.READY,), "ok"),
+        Transition(C.READY, "dict", "_learn", (C.READY,), "ok; data lines of its tables are understood from here on"),
+        Transition(
             C.READY, "request", "_serve", (C.READY,), "asked above, answered under its name; a data line may be a push"
         ),
-        Row(C.READY, ANY_FRAME, "_not_served", (C.READY,), "ans -1"),
-        Row(C.READY, "app response", "_answer", (C.READY,), "under the question's name, in its dialect and form"),
-        Row(C.READY, "clock answer", "_overdue", (C.READY,), "what the server did not answer failed: timeout"),
-        Row(C.READY, "clock ping", "_beat", (C.READY,), "ping"),
+        Transition(C.READY, ANY_FRAME, "_not_served", (C.READY,), "ans -1"),
+        Transition(
+            C.READY, "app response", "_answer", (C.READY,), "under the question's name, in its dialect and form"
+        ),
+        Transition(C.READY, "clock answer", "_overdue", (C.READY,), "what the server did not answer failed: timeout"),
+        Transition(C.READY, "clock ping", "_beat", (C.READY,), "ping"),
         *(
-            Row(state, event, do, (C.CLOSED,), says)
+            Transition(state, event, do, (C.CLOSED,), says)
             for state in (C.NEW, C.LOGGING_IN, C.READY)
             for event, do, says in (
                 ("app fail", "_fail", "close"),
-                ("app goodbye", "_goodbye", "close"),
+                ("app close", "_goodbye", "close"),
                 ("clock silence", "_silent", "close"),
             )
         ),

@@ -5,16 +5,16 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from wirelake.errors import InputError
-from wirelake.limits import (
+from wirelake.limits import UPSTREAM_KEEP_S
+from wirelake.message import DEVICES_SERVICE, GATEWAY_SERVICE
+from wirelake.protocols.settings import Count, ProtocolSettings, Seconds
+from wirelake.protocols.sisnet.limits import (
     SISNET_IDLE_S,
     SISNET_INFLATED_BYTES_MAX,
     SISNET_LOGIN_FRAME_BYTES_MAX,
     SISNET_LOGIN_S,
     SISNET_MESSAGE_BYTES_MAX,
-    UPSTREAM_KEEP_S,
 )
-from wirelake.message import DEVICES_SERVICE, GATEWAY_SERVICE
-from wirelake.protocols.settings import Count, ProtocolSettings, Seconds
 from wirelake.protocols.upstream import UpstreamSettings, check_upstreams
 
 TCP_PORT: Final = 7330

@@ -11,10 +11,10 @@ import cramjam
 from msgspec.structs import replace
 
 from wirelake.errors import LimitError, ProtocolError
-from wirelake.limits import SISNET_INFLATED_BYTES_MAX
 from wirelake.protocols.frame import Frame
 from wirelake.protocols.sisnet.binary_form import BinaryAnswer, BinaryRequest
 from wirelake.protocols.sisnet.data_line import DataLine
+from wirelake.protocols.sisnet.limits import SISNET_INFLATED_BYTES_MAX
 
 NAME = "snappy"
 _CONTENTS: dict[type[Frame], tuple[str, ...]] = {

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from wirelake.limits import SISNET_SUBSCRIPTIONS_MAX
 from wirelake.protocols.interest import Interest
+from wirelake.protocols.sisnet.limits import SISNET_SUBSCRIPTIONS_MAX
 
 Holder = TypeVar("Holder")
 

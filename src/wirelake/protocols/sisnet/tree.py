@@ -3,10 +3,10 @@
 from typing import Any
 
 from wirelake.errors import LimitError, ProtocolError
-from wirelake.limits import SISNET_NAME_BYTES_MAX
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.jsontext import read_json
 from wirelake.protocols.sisnet.binary_form import NUMBER, find_relayed_binary
+from wirelake.protocols.sisnet.limits import SISNET_NAME_BYTES_MAX
 from wirelake.protocols.sisnet.names import FORBIDDEN, RELAYED_NAME
 from wirelake.protocols.sisnet.opcodes import (
     ANS_NAMES,

@@ -25,7 +25,7 @@ Args = Sequence[bytes]
 Work = Generator[Commit | None, None, Any]  # a long command: yields as a `Job` does, returns what is to be answered
 
 
-class Call(Struct, frozen=True, gc=False):
+class RedisCall(Struct, frozen=True, gc=False):
     """A command to be done."""
 
     peer: Peer

@@ -5,15 +5,15 @@ from typing import Any
 
 from wirelake.limits import VALUES_KEYS_AT_ONCE, VALUES_PAIRS_MAX
 from wirelake.protocols.redis.frames import EncodedMap
-from wirelake.services.redis.arguments import Call, Work, Writes, at_least, at_most, counted, exactly, pairs
+from wirelake.services.redis.arguments import RedisCall, Work, Writes, at_least, at_most, counted, exactly, pairs
 from wirelake.state.values import Values
 
 
-class Hashes:
+class HashCommands:
     def __init__(self, values: Values, writes: Writes) -> None:
         self._values = values
         self._writes = writes
-        self.operations: dict[str, Callable[[Call], Any]] = {
+        self.operations: dict[str, Callable[[RedisCall], Any]] = {
             "hdel": self._delete,
             "hget": self._get,
             "hgetall": self._get_all,
@@ -21,17 +21,17 @@ class Hashes:
             "hset": self._set,
         }
 
-    def _set(self, call: Call) -> int:
+    def _set(self, call: RedisCall) -> int:
         key, *fields = at_least(call.args, 3, "hset")
         at_most(fields, 2 * VALUES_PAIRS_MAX, "fields and values")
         added, self._writes.last = self._values.set_fields(key, pairs(fields, "hset"), call.now_ms)
         return added
 
-    def _get(self, call: Call) -> bytes | None:
+    def _get(self, call: RedisCall) -> bytes | None:
         key, field = exactly(call.args, 2, "hget")
         return self._values.fields(key, call.now_ms).get(field)
 
-    def _get_many(self, call: Call) -> list[bytes | None]:
+    def _get_many(self, call: RedisCall) -> list[bytes | None]:
         key, *fields = at_least(call.args, 2, "hmget")
         at_most(fields, VALUES_PAIRS_MAX, "fields")
         found = list(map(self._values.fields(key, call.now_ms).get, fields))
@@ -40,12 +40,12 @@ class Hashes:
             size = counted(size, value or b"")
         return found
 
-    def _get_all(self, call: Call) -> Any:
+    def _get_all(self, call: RedisCall) -> Any:
         (key,) = exactly(call.args, 1, "hgetall")
         fields = dict(self._values.fields(key, call.now_ms))
         return fields if len(fields) <= VALUES_KEYS_AT_ONCE else self._get_all_of(call, fields)
 
-    def _get_all_of(self, call: Call, fields: dict[bytes, bytes]) -> Work:
+    def _get_all_of(self, call: RedisCall, fields: dict[bytes, bytes]) -> Work:
         """Many fields. A redis client's answer is encoded on the way, others take what there is."""
         is_redis = call.peer.protocol == "redis"
         encoded: list[bytes] = []
@@ -58,7 +58,7 @@ class Hashes:
                 yield None
         return EncodedMap(len(fields), b"".join(encoded)) if is_redis else fields
 
-    def _delete(self, call: Call) -> int:
+    def _delete(self, call: RedisCall) -> int:
         key, *fields = at_least(call.args, 2, "hdel")
         at_most(fields, VALUES_PAIRS_MAX, "fields")
         gone, commit = self._values.delete_fields(key, fields, call.now_ms)

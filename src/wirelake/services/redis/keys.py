@@ -12,7 +12,7 @@ from wirelake.services.redis.arguments import (
     OK,
     SYNTAX,
     Args,
-    Call,
+    RedisCall,
     Work,
     Writes,
     at_least,
@@ -32,13 +32,13 @@ _CONDITIONS: Final = frozenset({b"nx", b"xx", b"gt", b"lt"})
 _FLUSH_OPTIONS: Final = frozenset({b"async", b"sync"})
 
 
-class Keys:
+class KeyCommands:
     def __init__(self, values: Values, topics: TopicStore, writes: Writes, is_admin: Callable[[Peer], bool]) -> None:
         self._values = values
         self._topics = topics
         self._writes = writes
         self._is_admin = is_admin
-        self.operations: dict[str, Callable[[Call], Any]] = {
+        self.operations: dict[str, Callable[[RedisCall], Any]] = {
             "dbsize": self._size,
             "del": self._delete,
             "exists": self._exists,
@@ -54,28 +54,28 @@ class Keys:
             "unlink": self._delete,
         }
 
-    def _exists(self, call: Call) -> int:
+    def _exists(self, call: RedisCall) -> int:
         return self._values.exists(at_least(call.args, 1, "exists"), call.now_ms)
 
-    def _type(self, call: Call) -> str:
+    def _type(self, call: RedisCall) -> str:
         (key,) = exactly(call.args, 1, "type")
         found = self._values.type(key, call.now_ms)
         if found is None and key.startswith(b"@") and self._topics.head(key.decode(errors="replace")):
             return "stream"
         return found or "none"
 
-    def _size(self, call: Call) -> int:
+    def _size(self, call: RedisCall) -> int:
         exactly(call.args, 0, "dbsize")
         return len(self._values)
 
-    def _keys(self, call: Call) -> Work:
+    def _keys(self, call: RedisCall) -> Work:
         (pattern,) = exactly(call.args, 1, "keys")
         if call.is_queued and len(self._values) > VALUES_TRANSACTION_KEYS_MAX:
             raise InputError(f"ERR inside MULTI, KEYS looks through at most {VALUES_TRANSACTION_KEYS_MAX} keys")
         _, found = yield from self._look(call, pattern, 0, ALL_KEYS)
         return found
 
-    def _scan(self, call: Call) -> Work:
+    def _scan(self, call: RedisCall) -> Work:
         cursor, *options = at_least(call.args, 1, "scan")
         if not cursor.isdigit() or len(cursor) > _CURSOR_DIGITS_MAX or int(cursor) not in I64:
             raise InputError("ERR invalid cursor")
@@ -100,7 +100,7 @@ class Keys:
             return EncodedArray(b"*2\r\n" + BulkString(b"%d" % behind).encode() + found.data)
         return [b"%d" % behind, found]
 
-    def _look(self, call: Call, pattern: bytes, cursor: int, count: int, wanted: str = "") -> Work:
+    def _look(self, call: RedisCall, pattern: bytes, cursor: int, count: int, wanted: str = "") -> Work:
         """Look for keys. A redis client's answer is encoded on the way, others take what there is as a list."""
         is_redis, now_ms = call.peer.protocol == "redis", call.now_ms
         found: list[bytes] = []
@@ -124,23 +124,23 @@ class Keys:
             yield None
         return cursor, EncodedArray(b"".join([b"*%d\r\n" % matched, *encoded, *part])) if is_redis else found
 
-    def _remaining(self, call: Call) -> int:
+    def _remaining(self, call: RedisCall) -> int:
         (key,) = exactly(call.args, 1, "ttl")
         left_ms = self._values.remaining_ms(key, call.now_ms)
         return left_ms if left_ms in (NO_KEY, NO_EXPIRY) else (left_ms + 500) // 1000
 
-    def _remaining_ms(self, call: Call) -> int:
+    def _remaining_ms(self, call: RedisCall) -> int:
         (key,) = exactly(call.args, 1, "pttl")
         return self._values.remaining_ms(key, call.now_ms)
 
-    def _delete(self, call: Call) -> Any:
+    def _delete(self, call: RedisCall) -> Any:
         if call.is_queued:
             at_most(call.args, VALUES_TRANSACTION_KEYS_MAX, "keys inside MULTI")
         if len(call.args) > VALUES_KEYS_AT_ONCE and not call.is_queued:
             return self._delete_many(call)
         return self._remove(at_least(call.args, 1, "del"), call.now_ms)
 
-    def _delete_many(self, call: Call) -> Work:
+    def _delete_many(self, call: RedisCall) -> Work:
         """Many keys: others may be served between two parts of them."""
         gone = 0
         for place in range(0, len(call.args), VALUES_KEYS_AT_ONCE):
@@ -152,13 +152,13 @@ class Keys:
         gone, self._writes.last = self._values.delete(keys, now_ms)
         return gone
 
-    def _expire(self, call: Call) -> int:
+    def _expire(self, call: RedisCall) -> int:
         return self._end(call, 1000, "expire")
 
-    def _expire_ms(self, call: Call) -> int:
+    def _expire_ms(self, call: RedisCall) -> int:
         return self._end(call, 1, "pexpire")
 
-    def _end(self, call: Call, unit_ms: int, name: str) -> int:
+    def _end(self, call: RedisCall, unit_ms: int, name: str) -> int:
         key, amount, *options = at_least(call.args, 2, name)
         conditions, now_ms = _conditions(options), call.now_ms
         ends_at_ms = now_ms + number(amount) * unit_ms
@@ -172,14 +172,14 @@ class Keys:
         self._writes.last = self._values.expire(key, ends_at_ms, now_ms) or self._writes.last
         return 1
 
-    def _persist(self, call: Call) -> int:
+    def _persist(self, call: RedisCall) -> int:
         (key,) = exactly(call.args, 1, "persist")
         if self._values.remaining_ms(key, call.now_ms) in (NO_KEY, NO_EXPIRY):
             return 0
         self._writes.last = self._values.expire(key, None, call.now_ms) or self._writes.last
         return 1
 
-    def _flush(self, call: Call) -> Any:
+    def _flush(self, call: RedisCall) -> Any:
         """Remove all values; durable topics stay."""
         if len(call.args) > 1:
             raise InputError(SYNTAX)

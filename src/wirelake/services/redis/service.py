@@ -24,7 +24,7 @@ from wirelake.message import FailureCode, Kind, Message, Operation
 from wirelake.protocols.redis.frames import EncodedArray, EncodedMap
 from wirelake.services.redis.arguments import (
     OK,
-    Call,
+    RedisCall,
     Work,
     Writes,
     at_least,
@@ -33,10 +33,10 @@ from wirelake.services.redis.arguments import (
     read_args,
     run_through,
 )
-from wirelake.services.redis.hashes import Hashes
-from wirelake.services.redis.keys import Keys
-from wirelake.services.redis.streams import Blocked, Later, Streams
-from wirelake.services.redis.strings import Strings
+from wirelake.services.redis.hashes import HashCommands
+from wirelake.services.redis.keys import KeyCommands
+from wirelake.services.redis.streams import Blocked, Later, StreamCommands
+from wirelake.services.redis.strings import StringCommands
 from wirelake.services.redis.transactions import Watches
 from wirelake.state.store import StateStore
 
@@ -67,17 +67,17 @@ class RedisService:
         self._about = about  # what INFO tells
         self._writes = Writes()
         self._watches = Watches(state.values)
-        self._streams = Streams(broker, state, self._writes, now_s, later)
-        self._operations: dict[str, Callable[[Call], Any]] = {
+        self._streams = StreamCommands(broker, state, self._writes, now_s, later)
+        self._operations: dict[str, Callable[[RedisCall], Any]] = {
             "config": self._config,
             "info": self._info,
-            **Strings(state.values, self._writes).operations,
-            **Keys(state.values, state.topics, self._writes, is_admin).operations,
-            **Hashes(state.values, self._writes).operations,
+            **StringCommands(state.values, self._writes).operations,
+            **KeyCommands(state.values, state.topics, self._writes, is_admin).operations,
+            **HashCommands(state.values, self._writes).operations,
             **self._streams.operations,
         }
-        self._of_sessions: dict[str, Callable[[Call], Any]] = {"watch": self._watch, "unwatch": self._unwatch}
-        broker.watchers.append(self)
+        self._of_sessions: dict[str, Callable[[RedisCall], Any]] = {"watch": self._watch, "unwatch": self._unwatch}
+        broker.observers.append(self)
 
     def __call__(self, peer: Peer, message: Message, _now_s: float) -> None:
         """Raises InputError in the words of redis."""
@@ -86,7 +86,7 @@ class RedisService:
             self._execute(peer, message)
             return
         decided = self._writes.decided
-        said = self._do(op, Call(peer, read_args(message), self._now_ms()))
+        said = self._do(op, RedisCall(peer, read_args(message), self._now_ms()))
         if isinstance(said, GeneratorType):
             self._jobs.start(peer, message, self._work(peer, message, said, decided))
             return
@@ -96,14 +96,14 @@ class RedisService:
         else:
             self._say(peer, message, answer, decided, len(answer.payload))
 
-    def left(self, peer: Peer) -> None:
+    def on_close(self, peer: Peer) -> None:
         self._watches.remove(peer)
         self._streams.left(peer)
 
-    def drained(self, peer: Peer) -> None:
+    def on_drain(self, peer: Peer) -> None:
         """Nothing is held back for a slow reader."""
 
-    def _do(self, op: str, call: Call) -> Any:
+    def _do(self, op: str, call: RedisCall) -> Any:
         operation = self._operations.get(op)
         if operation is None and call.peer.protocol == _REDIS:
             operation = self._of_sessions.get(op)
@@ -152,14 +152,14 @@ class RedisService:
         size = 0
         with self._values.transaction():
             for verb, *args in message.fields["commands"]:
-                part = self._part(verb, Call(peer, args, now_ms, is_queued=True))
+                part = self._part(verb, RedisCall(peer, args, now_ms, is_queued=True))
                 size += _size(part)
                 if size > VALUES_ANSWER_BYTES_MAX:
                     part = failed("", f"ERR the answer is over the limit of {VALUES_ANSWER_BYTES_MAX} bytes")
                 parts.append(part)
         self._say(peer, message, answered(message, name="exec", parts=tuple(parts)), decided, size)
 
-    def _part(self, verb: bytes, call: Call) -> Message:
+    def _part(self, verb: bytes, call: RedisCall) -> Message:
         """The answer to one of several commands."""
         try:
             if verb == b"publish":
@@ -171,7 +171,7 @@ class RedisService:
         except StorageError as error:
             return failed("", str(error), FailureCode.STORAGE)
 
-    def _publish(self, call: Call) -> Message:
+    def _publish(self, call: RedisCall) -> Message:
         topic, content = exactly(call.args, 2, "publish")
         message = Message(kind=Kind.NOTIFICATION, payload=content)
         said, commit = self._broker.publish(
@@ -180,23 +180,23 @@ class RedisService:
         self._writes.last = commit or self._writes.last
         return answered(_PART, fields=said.fields or {"id": said.id})
 
-    def _watch(self, call: Call) -> Any:
+    def _watch(self, call: RedisCall) -> Any:
         self._watches.add(call.peer, at_least(call.args, 1, "watch"), call.now_ms)
         return OK
 
-    def _unwatch(self, call: Call) -> Any:
+    def _unwatch(self, call: RedisCall) -> Any:
         self._watches.remove(call.peer)
         return OK
 
     # About the gateway
 
-    def _info(self, _call: Call) -> bytes:
+    def _info(self, _call: RedisCall) -> bytes:
         """All of it, whatever sections were asked for."""
         keys = len(self._values)
         keyspace = f"# Keyspace\r\ndb0:keys={keys},expires=0,avg_ttl=0\r\n" if keys else "# Keyspace\r\n"
         return (self._about() + f"# Memory\r\nused_memory:{self._values.size_bytes}\r\n\r\n" + keyspace).encode()
 
-    def _config(self, call: Call) -> dict[bytes, bytes]:
+    def _config(self, call: RedisCall) -> dict[bytes, bytes]:
         """The few that benchmarks and clients look at; nothing can be changed here."""
         sub, *names = at_least(call.args, 1, "config")
         if sub.lower() != b"get" or not names:

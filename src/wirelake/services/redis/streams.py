@@ -22,7 +22,7 @@ from wirelake.protocols.redis.frames import EncodedArray
 from wirelake.services.redis.arguments import (
     SYNTAX,
     Args,
-    Call,
+    RedisCall,
     Work,
     Writes,
     at_least,
@@ -62,7 +62,7 @@ class _Reading(Struct):
 class Blocked(Struct, frozen=True):
     """An XREAD that found nothing yet, and may be asked again once there is something."""
 
-    call: Call
+    call: RedisCall
     after: list[tuple[bytes, str, int]]  # stream, topic and position
     count: int
     ends_s: float
@@ -76,7 +76,7 @@ class _Wait(Struct, frozen=True, eq=False):
     timer: Timer
 
 
-class Streams:
+class StreamCommands:
     def __init__(
         self, broker: Broker, state: StateStore, writes: Writes, now_s: Callable[[], float], later: Later
     ) -> None:
@@ -87,7 +87,7 @@ class Streams:
         self._now_s = now_s
         self._later = later
         self._waits: dict[str, dict[_Wait, None]] = {}  # by peer
-        self.operations: dict[str, Callable[[Call], Any]] = {
+        self.operations: dict[str, Callable[[RedisCall], Any]] = {
             "xadd": self._add,
             "xrange": self._range,
             "xread": self._read,
@@ -98,7 +98,7 @@ class Streams:
         for wait in list(self._waits.get(peer.id, ())):
             self._end_wait(peer, wait)
 
-    def _add(self, call: Call) -> bytes | None:
+    def _add(self, call: RedisCall) -> bytes | None:
         key, *rest = at_least(call.args, 4, "xadd")
         makes_stream = True
         while rest and (option := rest[0].lower()) in _TRIMMING | {b"nomkstream"}:
@@ -129,7 +129,7 @@ class Streams:
         self._writes.last = commit or self._writes.last
         return id_of(self._topics.head(name))
 
-    def _range(self, call: Call) -> Work:
+    def _range(self, call: RedisCall) -> Work:
         key, start, end, *options = at_least(call.args, 3, "xrange")
         first, last = first_position(start), last_position(end)
         count = -1
@@ -159,7 +159,7 @@ class Streams:
             yield None
         return entries.answer()
 
-    def _read(self, call: Call) -> Work:
+    def _read(self, call: RedisCall) -> Work:
         reading = _reading(at_least(call.args, 3, "xread"))
         after: list[tuple[bytes, str, int]] = []
         for key, start in reading.starts:
@@ -199,7 +199,7 @@ class Streams:
             self._end_wait(peer, wait)
             resume()
 
-    def _read_each(self, call: Call, after: list[tuple[bytes, str, int]], count: int) -> Work:
+    def _read_each(self, call: RedisCall, after: list[tuple[bytes, str, int]], count: int) -> Work:
         found: list[list[Any]] = []
         rows_left, bytes_left = STATE_READ_ROWS_MAX, STATE_READ_BYTES_MAX
         for key, name, start in after:

@@ -12,7 +12,7 @@ from wirelake.services.redis.arguments import (
     OK,
     SYNTAX,
     Args,
-    Call,
+    RedisCall,
     Work,
     Writes,
     at_least,
@@ -40,11 +40,11 @@ class Setting(Struct):
 _PLAIN: Final = Setting()
 
 
-class Strings:
+class StringCommands:
     def __init__(self, values: Values, writes: Writes) -> None:
         self._values = values
         self._writes = writes
-        self.operations: dict[str, Callable[[Call], Any]] = {
+        self.operations: dict[str, Callable[[RedisCall], Any]] = {
             "append": self._append,
             "decr": self._decrement,
             "decrby": self._decrement_by,
@@ -61,11 +61,11 @@ class Strings:
             "strlen": self._length,
         }
 
-    def _get(self, call: Call) -> bytes | None:
+    def _get(self, call: RedisCall) -> bytes | None:
         (key,) = exactly(call.args, 1, "get")
         return self._values.get(key, call.now_ms)
 
-    def _get_many(self, call: Call) -> Work:
+    def _get_many(self, call: RedisCall) -> Work:
         if call.is_queued:
             at_most(call.args, VALUES_TRANSACTION_KEYS_MAX, "keys inside MULTI")
         found: list[bytes | None] = []
@@ -81,11 +81,11 @@ class Strings:
                 yield None
         return found
 
-    def _length(self, call: Call) -> int:
+    def _length(self, call: RedisCall) -> int:
         (key,) = exactly(call.args, 1, "strlen")
         return len(self._values.get(key, call.now_ms) or b"")
 
-    def _set(self, call: Call) -> Any:
+    def _set(self, call: RedisCall) -> Any:
         key, content = at_least(call.args, 2, "set")[:2]
         now_ms, values = call.now_ms, self._values
         setting = _setting(call.args[2:], now_ms) if len(call.args) > 2 else _PLAIN
@@ -98,54 +98,54 @@ class Strings:
             return old
         return None if commit is None else OK
 
-    def _set_many(self, call: Call) -> Any:
+    def _set_many(self, call: RedisCall) -> Any:
         at_most(call.args, 2 * VALUES_PAIRS_MAX, "keys and values")
         self._writes.last = self._values.set_many(pairs(call.args, "mset"), call.now_ms)
         return OK
 
-    def _set_for(self, call: Call) -> Any:
+    def _set_for(self, call: RedisCall) -> Any:
         return self._set_with_end(call, 1000, "setex")
 
-    def _set_for_ms(self, call: Call) -> Any:
+    def _set_for_ms(self, call: RedisCall) -> Any:
         return self._set_with_end(call, 1, "psetex")
 
-    def _set_with_end(self, call: Call, unit_ms: int, name: str) -> Any:
+    def _set_with_end(self, call: RedisCall, unit_ms: int, name: str) -> Any:
         key, amount, content = exactly(call.args, 3, name)
         self._put(key, content, call.now_ms, _end(amount, unit_ms, call.now_ms, name))
         return OK
 
-    def _get_and_set(self, call: Call) -> bytes | None:
+    def _get_and_set(self, call: RedisCall) -> bytes | None:
         key, content = exactly(call.args, 2, "getset")
         old = self._values.get(key, call.now_ms)
         self._put(key, content, call.now_ms, None)
         return old
 
-    def _get_and_delete(self, call: Call) -> bytes | None:
+    def _get_and_delete(self, call: RedisCall) -> bytes | None:
         (key,) = exactly(call.args, 1, "getdel")
         old = self._values.get(key, call.now_ms)
         if old is not None:
             _, self._writes.last = self._values.delete([key], call.now_ms)
         return old
 
-    def _append(self, call: Call) -> int:
+    def _append(self, call: RedisCall) -> int:
         key, tail = exactly(call.args, 2, "append")
         content = (self._values.get(key, call.now_ms) or b"") + tail
         self._put(key, content, call.now_ms, self._end_of(key, call.now_ms))
         return len(content)
 
-    def _increment(self, call: Call) -> int:
+    def _increment(self, call: RedisCall) -> int:
         (key,) = exactly(call.args, 1, "incr")
         return self._add(key, 1, call.now_ms)
 
-    def _decrement(self, call: Call) -> int:
+    def _decrement(self, call: RedisCall) -> int:
         (key,) = exactly(call.args, 1, "decr")
         return self._add(key, -1, call.now_ms)
 
-    def _increment_by(self, call: Call) -> int:
+    def _increment_by(self, call: RedisCall) -> int:
         key, amount = exactly(call.args, 2, "incrby")
         return self._add(key, number(amount), call.now_ms)
 
-    def _decrement_by(self, call: Call) -> int:
+    def _decrement_by(self, call: RedisCall) -> int:
         key, amount = exactly(call.args, 2, "decrby")
         if -number(amount) not in I64:
             raise InputError("ERR decrement would overflow")

@@ -1,0 +1,1 @@
+"""Who is let in: logins, admission, keys, resumed sessions."""

@@ -1,0 +1,92 @@
+"""The gateway's own secrets, in data/keys, readable by nobody else. Made when they are first needed."""
+
+import logging
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+
+from wirelake.errors import InputError
+from wirelake.files import replace_file
+from wirelake.protocols.context import PrivateKey
+from wirelake.state.identities import Identities, TokenKey
+
+_log = logging.getLogger(__name__)
+
+_TOKEN_BYTES = 24
+_TOKEN_KEY_BYTES = 32
+_NAMES_SHOWN = 10
+
+
+class KeyFiles:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._private_keys: dict[str, PrivateKey] = {}
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    @property
+    def admin_token_file(self) -> Path:
+        return self.folder / "admin.token"
+
+    def admin_token(self) -> str:
+        return self._kept("admin.token", lambda: f"a{secrets.token_urlsafe(_TOKEN_BYTES)}\n".encode()).decode().strip()
+
+    def private_key(self, name: str, generate: Callable[[], PrivateKey]) -> PrivateKey:
+        """Return a protocol's key, from NAME.pem; generate it the first time."""
+        key = self._private_keys.get(name)
+        if key is None:
+            key = self._private_keys[name] = self._load_private(f"{name}.pem", generate)
+        return key
+
+    def token_key(self, identities: Identities) -> TokenKey:
+        """The key that generated tokens are hashed with. A new one is made only where no token needs the old one.
+
+        Raises InputError if the file is missing but needed. An empty file in its place says that the old key is gone
+        for good: a new one is written, and the identities whose tokens needed the old one are named in the log.
+        """
+        path = self.folder / "tokens.key"
+        keyed = identities.list_keyed()
+        if not path.exists() and keyed:
+            raise InputError(
+                f"{path} is missing, and the tokens of {len(keyed)} identities cannot be checked without it. Restore"
+                f" it from a backup of the data folder. If there is none, create an empty file of that name: a new key"
+                f" is written to it, and those identities have to be removed and added again"
+            )
+        if path.exists() and not path.stat().st_size:
+            path.unlink()
+        key = self._kept("tokens.key", lambda: secrets.token_bytes(_TOKEN_KEY_BYTES))
+        if len(key) != _TOKEN_KEY_BYTES:
+            raise InputError(f"{path} has {len(key)} bytes instead of {_TOKEN_KEY_BYTES}: restore it from a backup")
+        token_key = TokenKey(key)
+        lost = [each.name for each in keyed if token_key.uses_other_key(each.token_hash)]
+        if lost:
+            _log.error(
+                "%d identities cannot log in, because their tokens were hashed with another key than the one in %s:"
+                " restore the old file, or remove and add them again (%s)",
+                len(lost),
+                path,
+                ", ".join(lost[:_NAMES_SHOWN]) + (" …" if len(lost) > _NAMES_SHOWN else ""),
+            )
+        return token_key
+
+    def _load_private(self, name: str, make: Callable[[], PrivateKey]) -> PrivateKey:
+        pem = self._kept(
+            name,
+            lambda: make().private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            ),
+        )
+        try:
+            key = serialization.load_pem_private_key(pem, None)
+        except (ValueError, TypeError) as error:
+            raise InputError(f"{self.folder / name} cannot be read: {error}") from error
+        if not isinstance(key, PrivateKey):
+            raise InputError(f"{self.folder / name} is a key of another type than the gateway writes")
+        return key
+
+    def _kept(self, name: str, make: Callable[[], bytes]) -> bytes:
+        path = self.folder / name
+        if not path.exists():
+            replace_file(path, make(), mode=0o600)
+        return path.read_bytes()

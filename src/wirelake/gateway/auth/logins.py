@@ -1,0 +1,232 @@
+"""Decide who may log in.
+
+A generated token is checked at once, with the keyed hash. Everything else takes a slow check in a thread: tokens that
+people chose, and every login that is refused. So an unknown name takes as long as a wrong token, of whatever kind the
+identity's token is. Identical checks under way are one; one that nobody waits for any more is dropped; and who failed
+often is answered later (see `login_failures.py`), but before the login's own time is up; so is who finds too many
+waiting already, or a peer that tries again at once would keep the event loop busy with refusals.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
+from typing import Final
+
+from msgspec import Struct
+
+from wirelake.errors import BusyError, StorageError
+from wirelake.gateway.auth.login_failures import LoginFailures
+from wirelake.gateway.auth.slow_checks import SlowChecks
+from wirelake.limits import (
+    GATEWAY_LOGIN_DELAY_SHARE,
+    GATEWAY_LOGINS_PER_NAME_MAX,
+    HTTP_BARE_TOKENS_KNOWN_MAX,
+    HTTP_BARE_TOKENS_MAX,
+)
+from wirelake.message import Credentials
+from wirelake.state.identities import KEYED, Identities, Identity, TokenKey, dummy_hash, looks_generated, verify_token
+
+_log = logging.getLogger(__name__)
+
+ANONYMOUS: Final = "anonymous"  # who gives no name where everybody is let in
+
+
+class Verdict(Struct, frozen=True):
+    identity: str  # empty when refused
+    reason: str = ""  # for the log and the metrics; peers are not told an unknown name from a wrong token
+
+
+UNKNOWN = Verdict("", "unknown")
+WRONG = Verdict("", "wrong_token")
+KEY_LOST = Verdict("", "key_lost")  # the token was hashed with another key than the one in keys/
+BUSY = Verdict("", "busy")
+UNREGISTERED = Verdict("", "unknown_device")
+
+
+class _Check(Struct):
+    """A check under way, and how many wait for it."""
+
+    task: asyncio.Task[Verdict]
+    waiters: int = 0
+
+
+class Logins:
+    def __init__(
+        self,
+        identities: Identities,
+        token_key: TokenKey,
+        now_s: Callable[[], float],
+        *,
+        open_to_all: bool,
+        is_device: Callable[[str], bool] = lambda _serial: False,
+    ) -> None:
+        """`is_device` says whether a device of this serial is registered."""
+        self.open_to_all = open_to_all
+        self._is_device = is_device
+        self.failures = LoginFailures(now_s)
+        self.slow = SlowChecks()
+        self.token_key = token_key
+        self._identities = identities
+        self._checks: dict[bytes, _Check] = {}  # by name and token
+        self._under_way: Counter[bytes] = Counter()  # by address and name
+        self._key = secrets.token_bytes(32)  # of this process: the digests are worth nothing elsewhere
+        self._bare: dict[bytes, str] = {}  # whose a token without a name was found to be, the oldest first
+        self._nobody = dummy_hash()
+
+    def known(self, credentials: Credentials) -> Verdict | None:
+        """Return the verdict, where it needs no slow check."""
+        if self.open_to_all:
+            return Verdict(credentials.user or ANONYMOUS)
+        if credentials.is_device:
+            return Verdict(credentials.user) if self._is_device(credentials.user) else UNREGISTERED
+        identity = self._identities.find(credentials.user)
+        if identity is not None and self.token_key.verify(identity.token_hash, credentials.token):
+            return Verdict(identity.name)
+        if self._identities.is_verified(credentials.user, credentials.token):
+            return Verdict(credentials.user)
+        return None
+
+    async def check(self, credentials: Credentials, host: str, login_s: float) -> Verdict:
+        """Decide within `login_s`, delays included, unless the checks themselves take longer. Cancel to give up."""
+        quick = self.known(credentials)
+        if quick is not None:
+            return quick
+        verdict = await self._join(self._digest(credentials), self._check(credentials, host, login_s))
+        if verdict is BUSY:
+            await asyncio.sleep(login_s * GATEWAY_LOGIN_DELAY_SHARE)
+        return verdict
+
+    def known_bare(self, token: str) -> Verdict | None:
+        """The same, for a token without a name."""
+        identity = self._identities.find_by_token(self.token_key, token)
+        if identity is not None:
+            return Verdict(identity.name)
+        name = self._bare.get(self._digest(Credentials("", token)))
+        return Verdict(name) if name is not None and self._identities.is_verified(name, token) else None
+
+    async def check_bare(self, token: str, host: str, login_s: float) -> Verdict:
+        """The same, for a token without a name: one that a person chose is tried against the newest of such."""
+        quick = self.known_bare(token)
+        if quick is not None:
+            return quick
+        credentials = Credentials("", token)
+        key = b"bare" + self._digest(credentials)
+        verdict = await self._join(key, self._check_bare(credentials, host, login_s))
+        if verdict is BUSY:
+            await asyncio.sleep(login_s * GATEWAY_LOGIN_DELAY_SHARE)
+        return verdict
+
+    async def _join(self, key: bytes, work: Coroutine[None, None, Verdict]) -> Verdict:
+        check = self._checks.get(key)
+        if check is None:
+            check = self._checks[key] = _Check(asyncio.get_running_loop().create_task(work))
+            check.task.add_done_callback(partial(self._done, key))
+        else:
+            work.close()
+        check.waiters += 1
+        try:
+            return await asyncio.shield(check.task)
+        finally:
+            check.waiters -= 1
+            if not check.waiters and not check.task.done():
+                self._done(key, check.task)  # whoever asks the same from now on does not get one that is cancelled
+                check.task.cancel()
+
+    def _done(self, key: bytes, task: asyncio.Task[Verdict]) -> None:
+        check = self._checks.get(key)
+        if check is not None and check.task is task:
+            del self._checks[key]
+
+    async def _check(self, credentials: Credentials, host: str, login_s: float) -> Verdict:
+        name, token = credentials.user, credentials.token
+        failing = self.failures.key(host, name)
+        with self._counted(failing) as delay_s:
+            if delay_s is None:
+                return BUSY
+            await asyncio.sleep(delay_s(login_s))
+            identity = self._identities.find(name)
+            try:
+                is_right = await self._is_right(identity, token, host)
+            except BusyError:
+                return BUSY
+        if identity is not None and is_right and self._identities.find(name) is identity:
+            self._accept(identity, token)
+            self.failures.clear(failing)
+            return Verdict(name)
+        self.failures.add(failing)
+        if identity is None:
+            return UNKNOWN
+        return KEY_LOST if self.token_key.uses_other_key(identity.token_hash) else WRONG
+
+    async def _check_bare(self, credentials: Credentials, host: str, login_s: float) -> Verdict:
+        token = credentials.token
+        failing = self.failures.key(host, "")
+        with self._counted(failing) as delay_s:
+            if delay_s is None:
+                return BUSY
+            await asyncio.sleep(delay_s(login_s))
+            try:
+                identity = await self._whose(token, host)
+            except BusyError:
+                return BUSY
+        if identity is not None and self._identities.find(identity.name) is identity:
+            self._accept(identity, token)
+            self._remember_bare(token, identity.name)
+            self.failures.clear(failing)
+            return Verdict(identity.name)
+        self.failures.add(failing)
+        return UNKNOWN
+
+    async def _whose(self, token: str, host: str) -> Identity | None:
+        candidates = self._identities.newest_scrypt(HTTP_BARE_TOKENS_MAX)
+        if not candidates:
+            await self._is_right(None, token, host)
+        for identity in candidates:
+            if await self._is_right(identity, token, host):
+                return identity
+        return None
+
+    @contextlib.contextmanager
+    def _counted(self, failing: bytes) -> Iterator[Callable[[float], float] | None]:
+        """Count a check of an address and a name as under way. None: there are too many of them already."""
+        under_way = self._under_way[failing]
+        if under_way >= GATEWAY_LOGINS_PER_NAME_MAX:
+            yield None
+            return
+        self._under_way[failing] += 1
+        try:
+            yield lambda login_s: self.failures.delay_s(failing, under_way, login_s * GATEWAY_LOGIN_DELAY_SHARE)
+        finally:
+            self._under_way[failing] -= 1
+            if not self._under_way[failing]:
+                del self._under_way[failing]
+
+    async def _is_right(self, identity: Identity | None, token: str, host: str) -> bool:
+        """Check with scrypt, also where the answer is known to be no: every refusal takes the same time."""
+        slow = self._nobody if identity is None or identity.token_hash.kind == KEYED else identity.token_hash
+        return await self.slow.run(host, partial(verify_token, slow, token))
+
+    def _accept(self, identity: Identity, token: str) -> None:
+        """Make the next check of this token a fast one: for good where it is a generated one, else until the end."""
+        if not looks_generated(token):
+            self._identities.remember_verified(identity, token)
+            return
+        try:
+            self._identities.rehash(identity, self.token_key.hash(token))
+        except StorageError as error:
+            self._identities.remember_verified(identity, token)
+            _log.warning("the token of %s keeps its slow hash for now: %s", identity.name, error)
+
+    def _remember_bare(self, token: str, name: str) -> None:
+        self._bare[self._digest(Credentials("", token))] = name
+        if len(self._bare) > HTTP_BARE_TOKENS_KNOWN_MAX:
+            del self._bare[next(iter(self._bare))]
+
+    def _digest(self, credentials: Credentials) -> bytes:
+        both = f"{len(credentials.user)}:{credentials.user}{credentials.token}".encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(both, key=self._key, digest_size=32).digest()

@@ -1,0 +1,1 @@
+"""Devices: one session for each serial, wherever its packets come from."""

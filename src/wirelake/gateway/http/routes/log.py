@@ -1,0 +1,135 @@
+"""Records of the event log, for the inspector and for scripts: everybody's bytes are in it, so the admin's."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from wirelake.gateway.http import examples
+from wirelake.gateway.http.errors import ApiError
+from wirelake.gateway.http.request_context import RequestContext
+from wirelake.gateway.http.route import Access, Parameter, Route
+from wirelake.limits import HTTP_LOG_FRAME_BYTES_MAX, HTTP_LOG_ROWS, HTTP_LOG_ROWS_MAX, HTTP_LOG_SEARCHED_MAX
+from wirelake.log.segments.reader import LogReader
+
+
+class LogRecord(Struct):
+    """`hex` is the frame, cut where it is very long; `bytes` is how long it really is."""
+
+    seq: int
+    at_ms: int
+    protocol: str
+    event: str
+    direction: str
+    session: str
+    identity: str
+    peer: str
+    bytes: int
+    hex: str
+    note: str
+
+
+class LogRecords(Struct):
+    records: list[LogRecord]
+    next_seq: int  # of the log: the number that the next record gets
+
+
+async def list_records(exchange: RequestContext, _: None) -> LogRecords:
+    reader = LogReader(exchange.gateway.folder / "log")
+    end = exchange.number("before", reader.next_seq)
+    limit = exchange.number("limit", HTTP_LOG_ROWS)
+    wanted = {name: exchange.query(name) for name in ("protocol", "event", "session") if exchange.query(name)}
+    found = await asyncio.to_thread(lambda: list(_newest(reader, min(end, reader.next_seq), limit, wanted)))
+    return LogRecords([_record(row) for row in reversed(found)], reader.next_seq)
+
+
+async def one_record(exchange: RequestContext, _: None) -> LogRecord:
+    text = exchange.path("seq")
+    reader = LogReader(exchange.gateway.folder / "log")
+    is_there = text.isascii() and text.isdecimal() and reader.oldest_seq <= int(text[:19]) < reader.next_seq
+    rows = await asyncio.to_thread(_rows, reader, int(text), int(text) + 1) if is_there else []
+    if not rows:
+        held = f"it holds {reader.oldest_seq} to {reader.next_seq - 1}"
+        raise ApiError(404, f"the log has no record {text[:32]}: {held}")
+    return _record(rows[0])
+
+
+def _rows(reader: LogReader, start: int, end: int) -> list[dict[str, Any]]:
+    return [row for batch in reader.read(start, end) for row in batch.to_pylist()]
+
+
+def _newest(reader: LogReader, end: int, limit: int, wanted: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """From the end backwards, in steps, as far as the limit on how much is looked through."""
+    oldest = max(reader.oldest_seq, end - HTTP_LOG_SEARCHED_MAX)
+    step = limit if not wanted else max(limit, 4096)
+    while end > oldest and limit > 0:
+        start = max(oldest, end - step)
+        for row in reversed(_rows(reader, start, end)):
+            if all(row[name] == value for name, value in wanted.items()):
+                yield row
+                limit -= 1
+                if not limit:
+                    return
+        end = start
+
+
+def _record(row: dict[str, Any]) -> LogRecord:
+    frame = row["frame"]
+    return LogRecord(
+        seq=row["seq"],
+        at_ms=int(row["at"].timestamp() * 1000),
+        protocol=row["protocol"],
+        event=row["event"],
+        direction=row["direction"],
+        session=row["session"],
+        identity=row["identity"],
+        peer=row["peer"],
+        bytes=len(frame),
+        hex=frame[:HTTP_LOG_FRAME_BYTES_MAX].hex(),
+        note=row["note"],
+    )
+
+
+_EXAMPLE = {
+    "seq": 7,
+    "at_ms": 1_700_000_000_000,
+    "protocol": examples.NAME,
+    "event": "frame",
+    "direction": "in",
+    "session": "a1b2c3-4",
+    "identity": "phone-1",
+    "peer": "127.0.0.1:50000",
+    "bytes": len(examples.FRAME),
+    "hex": examples.FRAME.hex(),
+    "note": "",
+}
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/api/log",
+        summary="The newest records of the event log, oldest of them first.",
+        handle=list_records,
+        access=Access.ADMIN,
+        gives=LogRecords,
+        parameters=(
+            Parameter("protocol", "Only records of this protocol."),
+            Parameter("event", "Only records of this event: frame, open, publish …"),
+            Parameter("session", "Only records of this session."),
+            Parameter("before", "Only records before this number.", "integer", most=1 << 53),
+            Parameter("limit", "At most so many.", "integer", most=HTTP_LOG_ROWS_MAX),
+        ),
+        example_answer={"records": [_EXAMPLE], "next_seq": 8},
+    ),
+    Route(
+        method="GET",
+        path="/api/log/{seq}",
+        summary="One record of the event log.",
+        handle=one_record,
+        access=Access.ADMIN,
+        gives=LogRecord,
+        parameters=(Parameter("seq", "Its number.", "integer", least=0),),
+        example_answer=_EXAMPLE,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Connections: listeners, what is read when, what is written when."""

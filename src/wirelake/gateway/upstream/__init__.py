@@ -1,0 +1,1 @@
+"""Servers behind the gateway that serve some of its services."""

@@ -1,0 +1,86 @@
+"""Try an added protocol with a few bytes, and say what is wrong with it: what `wirelake doctor` reports."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from wirelake.address import Address
+from wirelake.errors import ProtocolError, TranslationError
+from wirelake.protocols.context import PrivateKey, SessionContext
+from wirelake.protocols.frame import Frame, Sender
+from wirelake.protocols.guards import GuardedSession
+from wirelake.protocols.protocol import Protocol
+from wirelake.protocols.session import Closing
+from wirelake.protocols.splitter import CODEC_FAULT
+
+_SAMPLES: Final = (b"", b"\0", b"\xff" * 64, bytes(range(64)), b"hello, world\r\n")
+_LATER_S: Final = 3600.0  # the deadlines of a new session have passed by then
+
+
+def first_fault(protocol: Protocol) -> str:
+    """Return what the protocol raises, beside what it may, for bytes that it might meet; "" if nothing."""
+    for sender in Sender:
+        for data in _SAMPLES:
+            for attempt in _attempts(protocol, data, sender):
+                try:
+                    attempt()
+                except ProtocolError as error:
+                    if error.code == CODEC_FAULT:
+                        return error.text
+                except TranslationError:
+                    continue
+    return _session_fault(protocol)
+
+
+def _attempts(protocol: Protocol, data: bytes, sender: Sender) -> Iterator[Callable[[], object]]:
+    yield lambda: _split(protocol, data, sender)
+    yield lambda: protocol.dissect(data, sender)
+    yield lambda: protocol.clues(data, sender)
+    yield lambda: protocol.to_message(protocol.decode(data, sender), sender)
+
+
+def _split(protocol: Protocol, data: bytes, sender: Sender) -> None:
+    for transport in protocol.transports:
+        splitter = protocol.splitter(sender, transport.carrier)
+        splitter.receive(data)
+        if splitter.failure is not None:
+            raise splitter.failure
+
+
+def _session_fault(protocol: Protocol) -> str:
+    """Return what a server session raises when it begins, receives a frame, waits for long, and ends."""
+    if protocol.server_session is None:
+        return ""
+    for frame in (None, *_frames(protocol)):
+        session = protocol.server_session(
+            SessionContext(
+                settings=protocol.settings(),
+                now_s=0.0,
+                number=1,
+                random=bytes,
+                keys=_NewKeys(),
+                address=Address("127.0.0.1", 0),
+            )
+        )
+        if frame is not None:
+            session.receive(frame, 0.0)
+        else:
+            session.close(Closing("shutdown"), 0.0)
+        session.tick(_LATER_S)
+        if isinstance(session, GuardedSession) and session.fault:
+            return session.fault
+    return ""
+
+
+def _frames(protocol: Protocol) -> Iterator[Frame]:
+    for data in _SAMPLES:
+        try:
+            yield protocol.decode(data, Sender.CLIENT)
+        except ProtocolError:
+            continue
+
+
+class _NewKeys:
+    """Keys that are forgotten with the session that asked for them."""
+
+    def private_key(self, _name: str, generate: Callable[[], PrivateKey]) -> PrivateKey:
+        return generate()
