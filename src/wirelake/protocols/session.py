@@ -51,7 +51,7 @@ class Resumption(Struct, frozen=True):
 
 
 class Session:
-    """Drives a `Table`. Each row names a method `(argument, now_s, step) -> None`.
+    """Drives a `StateMachine`. Each transition names a method `(argument, now_s, step) -> None`.
 
     A method that may lead to one of several states sets `self.state`; with one state in the row it is set for it.
     """
