@@ -1,8 +1,8 @@
-"""One peer's life on one connection, without the connection.
+"""The pure part of a connection: one peer's session, without sockets and clocks.
 
-Frames and time go in; frames to send and messages for the rest of the system come out, as a `Step`. A server session
-hands each request up as a message with a `correlation` and is given the answer back through `send`; a client
-session works the other way round. Time is always an argument, in seconds of any steady clock.
+Frames and the time go in; a `Step` with frames to send and messages for the broker comes out. A server session turns
+each request into a message with a `correlation` and gets the answer back through `send`; a client session works the
+other way round. Time is always an argument, in seconds of any monotonic clock.
 """
 
 from collections.abc import Hashable
@@ -25,14 +25,14 @@ RESUME_SECRET_BYTES = 32
 
 
 class Closing(Struct, frozen=True):
-    """Close the connection once the frames of the step are written. `code` is the log's and the metrics' word."""
+    """Close the connection once the frames of the step are written. `code` appears in the log and in the metrics."""
 
     code: str
     text: str = ""
 
 
 class Step(Struct):
-    """What follows from one input."""
+    """The result of one input: frames to send, messages for the broker, and whether to close."""
 
     frames: list[Frame] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
@@ -40,10 +40,10 @@ class Step(Struct):
 
 
 class Resumption(Struct, frozen=True):
-    """How a session is taken up again on another connection."""
+    """What it takes to resume a session on another connection."""
 
-    sid: bytes  # names the session, and may be overheard
-    secret: bytes  # known to both ends only: what the proof is made of
+    sid: bytes  # identifies the session; not secret
+    secret: bytes  # known to both ends only; the proof is made with it
     valid_s: float  # from the end of the connection
 
     def __repr__(self) -> str:
@@ -60,18 +60,20 @@ class Session:
     state_machine: ClassVar[StateMachine]
     sends_acks: ClassVar[bool] = False  # whether the peer acks notifications; else the broker does it for the peer
     pulls_backlog: ClassVar[bool] = False  # whether it asks for what it missed; else that is sent when it subscribes
-    logs_wire_bytes: ClassVar[bool] = True  # whether the log has frames as on the wire; else as `kept` gives them
+    logs_wire_bytes: ClassVar[bool] = (
+        True  # whether frames are logged as they were on the wire; else as `logged_frame` returns them
+    )
 
     def __init__(self, now_s: float, idle_s: float | None = None) -> None:
         self.state: Enum = self.state_machine.start
-        self.last_received_s = now_s  # when the peer was last heard
+        self.last_received_s = now_s  # when the peer last sent a frame
         self.idle_s = idle_s  # after this long without a frame, `clock silence`
         self.deadlines: dict[str, float] = {}  # clock event → when it is due
         if idle_s is not None:
             self.deadlines[SILENCE] = now_s + idle_s
 
     def receive(self, frame: Frame, now_s: float) -> Step:
-        """The peer sent this."""
+        """Handle a frame from the peer."""
         self.last_received_s = now_s
         row = self.state_machine.find_frame(self.state, frame.name)
         if row is None:
@@ -79,7 +81,7 @@ class Session:
         return self._run(row, frame, now_s)
 
     def send(self, message: Message, now_s: float) -> Step:
-        """Our own side wants the peer to have this: an answer, a notification, a request."""
+        """Send the peer a message of our own side: an answer, a notification or a request."""
         event = self._event(message)
         row = self.state_machine.find(self.state, event)
         if row is None:
@@ -87,15 +89,15 @@ class Session:
         return self._run(row, message, now_s)
 
     def fail(self, error: ProtocolError, now_s: float) -> Step:
-        """What the peer sent cannot be read: tell it in its own words, and close."""
+        """Tell the peer, in its own protocol, that its bytes cannot be decoded, and close."""
         return self._signal("app fail", error, now_s)
 
     def close(self, closing: Closing, now_s: float) -> Step:
-        """We end the connection: tell the peer why, and close."""
+        """Tell the peer why we close the connection, and close."""
         return self._signal("app close", closing, now_s)
 
     def tick(self, now_s: float) -> Step:
-        """Time passed. Runs every deadline that is due."""
+        """Run every deadline that is due."""
         step = Step()
         for event, due_s in sorted(self.deadlines.items(), key=lambda item: item[1]):
             if due_s > now_s or self.deadlines.get(event) != due_s:
@@ -111,37 +113,37 @@ class Session:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the peer should not be read for a moment: too many of its requests are open."""
+        """Return whether reading should pause, because too many of the peer's requests are open."""
         return False
 
     @property
     def is_leaving(self) -> bool:
-        """Whether nothing more is read, and the session closes by itself once the last answers are out."""
+        """Return whether reading has ended, and the session closes once the last answers are sent."""
         return False
 
     @property
     def frame_bytes_max(self) -> int | None:
-        """How long a frame may be from here on, where that depends on the state."""
+        """Return the limit on a frame's size in the present state; None if it does not depend on the state."""
         return None
 
     @property
     def is_deciding_login(self) -> bool:
-        """Whether a login is being decided: frames that come meanwhile are held."""
+        """Return whether a login is being checked; frames that arrive meanwhile are held."""
         return False
 
     @property
     def encoding_key(self) -> Hashable | None:
-        """Sessions of one audience are told of a notification in the same bytes. None: only this one can read it."""
+        """Return a key that is equal for sessions that get the same bytes for a notification; None if no other does."""
         return None
 
     @property
     def begins_anonymous(self) -> bool:
-        """Whether it serves a peer that has not logged in, because everybody is let in."""
+        """Return whether it serves a peer that has not logged in, because `auth.open` admits everybody."""
         return False
 
     @property
     def resumption(self) -> Resumption | None:
-        """How it can be resumed; None if it cannot."""
+        """Return what it takes to resume this session; None if it cannot be resumed."""
         return None
 
     def may_resume(self, secret: bytes) -> bool:
@@ -149,36 +151,36 @@ class Session:
         raise StateError(f"{type(self).__name__} resumes nothing")
 
     def encode_notification(self, message: Message) -> bytes:
-        """A notification as its audience is told of it; changes nothing in the session."""
-        raise StateError(f"{type(self).__name__} has no audience")
+        """Encode a notification for all sessions with the same `encoding_key`. Do not change the session."""
+        raise StateError(f"{type(self).__name__} has no encoding key")
 
     def skim(self, frames: list[bytes], start: int) -> PublishBatch | None:
-        """The run of frames from `start` on that can be passed on without being read one by one, if there is one."""
+        """Return the run of frames from `start` on that can be published without decoding each, or None."""
         return None
 
     def skimmed(self, bundle: PublishBatch, reached: int) -> bytes:
-        """The answer to each frame of the bundle, which reached so many subscribers."""
+        """Return the answer to each frame of a batch that reached so many subscribers."""
         raise StateError(f"{type(self).__name__} skims nothing")
 
     def ask(self, bundle: PublishBatch) -> str:
-        """All frames of the bundle together are a question for those above: its correlation. One answer is for each."""
+        """Return the correlation of a batch that is published as one request. Its answer is for every frame."""
         raise StateError(f"{type(self).__name__} skims nothing")
 
     def logged_frame(self, raw: bytes, sender: Sender) -> bytes:
-        """A frame as the log keeps it; called after the step that it was part of."""
+        """Return a frame as it is logged. Called after the step that it was part of."""
         return raw
 
     def redact_unreadable(self, raw: bytes) -> bytes:
-        """Return bytes that are no good frame, or not a whole one, as the quarantine keeps them: of the same length."""
+        """Return undecodable or incomplete bytes as they are quarantined: without secrets, of the same length."""
         return raw
 
     @property
     def deadline_s(self) -> float | None:
-        """When `tick` next has something to do."""
+        """Return when `tick` is next due."""
         return min(self.deadlines.values(), default=None)
 
     def _event(self, message: Message) -> str:
-        """Which `app …` row a message of ours belongs to."""
+        """Return the `app …` event of a message of our own side."""
         op = control_op(message)
         if message.kind is Kind.CONTROL and op is not None:
             return f"app {op}"
@@ -198,4 +200,4 @@ class Session:
             self.state = row.next_states[0]
         getattr(self, row.action)(argument, now_s, step)
         if self.state not in row.next_states:
-            raise AssertionError(f"row {row.state.name}/{row.event} may not lead to {self.state.name}")
+            raise AssertionError(f"transition {row.state.name}/{row.event} may not lead to {self.state.name}")

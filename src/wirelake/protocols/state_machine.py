@@ -1,9 +1,9 @@
-"""A session's life as one table: in which state, on what, what is done, and which states may follow.
+"""The states of a session and the transitions between them, as one table.
 
-The same rows drive the session and are drawn into the docs, so neither can drift from the other.
+The same transitions drive the session and are drawn into the docs, so that neither can drift from the other.
 
-What a row reacts to is written as: a frame's name for something the peer sent, `app …` for something our own side
-asks for, `clock …` for a deadline that passed, and `*` for any frame that has no row of its own in that state.
+An event is a frame's name if the peer sent something, `app …` if our own side asks for something, `clock …` if a
+deadline passed, and `*` for every frame that has no transition of its own in that state.
 """
 
 from collections.abc import Iterable
@@ -17,13 +17,13 @@ ANY_FRAME = "*"
 class Transition(Struct, frozen=True):
     state: Enum
     event: str
-    action: str  # the session's method
-    next_states: tuple[Enum, ...]  # one state, or those among which the method chooses
+    action: str  # the name of the session's method
+    next_states: tuple[Enum, ...]  # one state, or those that the method chooses from
     summary: str  # what happens, in words, for the docs
 
 
 class StateMachine:
-    """Rows, found by (state, event)."""
+    """Transitions, found by state and event. The session starts in the state of the first one."""
 
     def __init__(self, rows: Iterable[Transition]) -> None:
         self.rows = tuple(rows)
@@ -39,7 +39,7 @@ class StateMachine:
         return self._found.get((state, name)) or self._found.get((state, ANY_FRAME))
 
     def mermaid(self) -> str:
-        """The diagram: one arrow for each pair of states, with the events that lead over it."""
+        """Draw the states as a Mermaid diagram: one arrow for each pair of states, labelled with its events."""
         arrows: dict[tuple[Enum, Enum], list[str]] = {}
         for row in self.rows:
             for state in row.next_states:
@@ -50,7 +50,7 @@ class StateMachine:
         return "\n".join(lines)
 
     def markdown(self) -> str:
-        """The rows as a table of text."""
+        """Write the transitions as a Markdown table."""
         lines = ["| state | on | then | what happens |", "| --- | --- | --- | --- |"]
         for row in self.rows:
             then = " or ".join(state.name for state in row.next_states)
