@@ -94,12 +94,11 @@ class StreamTransport(asyncio.Protocol):
 
 
 class DatagramTransport(asyncio.DatagramProtocol):
-    """A UDP socket that speaks to one address. Nobody being there is no reason to end."""
+    """A UDP socket that speaks to one address. Errors from the network do not end it: the gateway may come back."""
 
     def __init__(self) -> None:
         self.receive: Receive = _ignore
         self.lost: Callable[[str], None] = _ignore
-        self.unreachable = 0  # times that the network said so
 
     def write(self, packets: list[bytes]) -> None:
         if not self._transport.is_closing():
@@ -116,9 +115,6 @@ class DatagramTransport(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
         self.receive(data)
-
-    def error_received(self, exc: Exception) -> None:
-        self.unreachable += 1
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost(str(exc) if exc else "the socket was closed")
