@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import sys
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
@@ -70,7 +71,8 @@ class StreamTransport(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=CLIENT_WRITE_BYTES_MAX)
         raw = transport.get_extra_info("socket")
-        if raw is not None and hasattr(socket, "TCP_KEEPIDLE"):  # so that a line that died in silence is found out
+        if raw is not None and sys.platform != "darwin":  # macOS has no TCP_KEEPIDLE
+            # Without keep-alive, a connection that died without a FIN is never noticed.
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, CLIENT_KEEPALIVE_S)
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, CLIENT_KEEPALIVE_S)
