@@ -9,6 +9,7 @@ from websockets.exceptions import ConnectionClosedError
 
 from gateway.running import HOST, WAIT_S, running_gateway
 from gateway.web_terminal import WebTerminal
+from wirelake.errors import InputError
 from wirelake.protocols.redis.frames import Command
 from wirelake.protocols.sisnet.sizes import sized
 
@@ -63,3 +64,14 @@ async def test_the_longest_sisnet_message(tmp_path: Path) -> None:
             assert raised.value.rcvd.code == 1009
 
     await over_websocket()
+
+
+@pytest.mark.parametrize("protocol", ["comet", "magline"])
+async def test_a_key_is_made_at_the_start_and_a_bad_one_refuses_it(tmp_path: Path, protocol: str) -> None:
+    key = tmp_path / "data" / "keys" / f"{protocol}.pem"
+    async with running_gateway(tmp_path, protocol):
+        assert key.stat().st_size
+    key.write_text("no key")
+    with pytest.raises(InputError, match=f"{protocol}.pem"):
+        async with running_gateway(tmp_path, protocol):
+            raise AssertionError("it started")

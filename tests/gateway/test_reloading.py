@@ -138,7 +138,7 @@ async def test_files_that_cannot_be_used_change_nothing(tmp_path: Path) -> None:
         mixed = {"cert": tls["cert"], "key": other["key"]}
         with pytest.raises(InputError, match=r"\[tls\] cannot be used"):
             reload(running.gateway, changed(running, tls=mixed, limits={"connections": 1}))
-        assert running.gateway.admission.connections_max > 1
+        assert running.gateway.admission.unauthenticated_max > 1
         assert await certificate_name(running.port("comet")) == "first"
 
 

@@ -96,10 +96,6 @@ class RequestCoalescer:
     def subscriptions(self) -> int:
         return sum(shared.interest is not None for shared in self._by_correlation.values())
 
-    @property
-    def retained_bytes(self) -> int:
-        return self._kept_bytes
-
     # What is asked here
 
     def ask(self, call: Call, request: Message, now_s: float) -> None:

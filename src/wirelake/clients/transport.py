@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import sys
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
@@ -70,7 +71,8 @@ class StreamTransport(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=CLIENT_WRITE_BYTES_MAX)
         raw = transport.get_extra_info("socket")
-        if raw is not None and hasattr(socket, "TCP_KEEPIDLE"):  # so that a line that died in silence is found out
+        if raw is not None and sys.platform != "darwin":  # macOS has no TCP_KEEPIDLE
+            # Without keep-alive, a connection that died without a FIN is never noticed.
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, CLIENT_KEEPALIVE_S)
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, CLIENT_KEEPALIVE_S)
@@ -94,12 +96,11 @@ class StreamTransport(asyncio.Protocol):
 
 
 class DatagramTransport(asyncio.DatagramProtocol):
-    """A UDP socket that speaks to one address. Nobody being there is no reason to end."""
+    """A UDP socket that speaks to one address. Errors from the network do not end it: the gateway may come back."""
 
     def __init__(self) -> None:
         self.receive: Receive = _ignore
         self.lost: Callable[[str], None] = _ignore
-        self.unreachable = 0  # times that the network said so
 
     def write(self, packets: list[bytes]) -> None:
         if not self._transport.is_closing():
@@ -116,9 +117,6 @@ class DatagramTransport(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
         self.receive(data)
-
-    def error_received(self, exc: Exception) -> None:
-        self.unreachable += 1
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost(str(exc) if exc else "the socket was closed")

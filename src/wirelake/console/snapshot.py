@@ -25,12 +25,10 @@ class OverviewSnapshot(Struct):
     protocols: dict[str, ProtocolCounts]
     delivered: int  # notifications times subscribers
     resent: int
-    calls_open: int
     assembling: int  # device commands that are not whole yet
     log_next_seq: int
     log_waiting_bytes: int
-    loop_lag_s: float  # how late the event loop was, added up, and how often that was measured
-    loop_lags: int
+    loop_lag_s: float  # how late the event loop was, added up
     pipeline: PipelineNow | None  # None while none has run on this data folder
 
 
@@ -42,12 +40,10 @@ def take(api: HttpApi) -> OverviewSnapshot:
         protocols=counts_by_protocol(api, traffic),
         delivered=broker.live.delivered + broker.durable.delivered,
         resent=broker.durable.resent,
-        calls_open=broker.services.open,
         assembling=traffic.assembling,
         log_next_seq=gateway.log.next_seq,
         log_waiting_bytes=gateway.log.buffered_bytes,
         loop_lag_s=api.loop_lag_s.sum,
-        loop_lags=api.loop_lag_s.count,
         pipeline=_pipeline(gateway.folder, gateway.now_ms()),
     )
 

@@ -95,6 +95,7 @@ class Gateway:
         self._single: dict[tuple[str, str], Connection] = {}  # of protocols with one session for an identity
         self._tasks: set[asyncio.Task[None]] = set()
         self._login_checks: dict[str, set[asyncio.Task[None]]] = {}  # under way, by session
+        self._cleanup = contextlib.AsyncExitStack()  # closes what was opened, the last first
         self.stopping = False
 
     async def open(self) -> None:
@@ -113,6 +114,8 @@ class Gateway:
         stores = open_stores(self.folder, self.log_settings, accept_loss=self._accept_loss, now_us=self.clock.now_us)
         self.clock.compare(self.folder, self.settings.broker.expire_s)
         self.log, self.state = stores.log, stores.state
+        self._cleanup.push_async_callback(asyncio.to_thread, self.log.close)
+        self._cleanup.push_async_callback(self._close_state)
         try:
             self.recorder = Recorder(self.log, lambda: time.time_ns() // 1000)
             self._follow(stores)
@@ -128,6 +131,7 @@ class Gateway:
         limits = settings.limits
         self.stalls = Stalls(self.later, self.now_s, limits.stall_s, limits.unread_bytes)
         self.timers = Timers(self._loop)
+        self._cleanup.callback(self.timers.close)
         self.admission = Admission(settings.limits, self.now_s)
         identities = self.state.identities
         token_key = self.keys.token_key(identities)
@@ -211,18 +215,14 @@ class Gateway:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if hasattr(self, "broker"):
-            self.timers.close()
-        try:
-            if hasattr(self, "state"):
-                with contextlib.suppress(StorageError):  # the log says itself that it cannot be written
-                    if not self.log.refusal:
-                        await self.recorder.counters()  # its last word: the state then keeps where the log ends
-                    self.clock.save(self.folder)
-                await asyncio.to_thread(self.state.close)
-        finally:
-            if hasattr(self, "log"):
-                await asyncio.to_thread(self.log.close)
+        await self._cleanup.aclose()
+
+    async def _close_state(self) -> None:
+        with contextlib.suppress(StorageError):  # the log says itself that it cannot be written
+            if not self.log.refusal:
+                await self.recorder.counters()  # its last word: the state then keeps where the log ends
+            self.clock.save(self.folder)
+        await asyncio.to_thread(self.state.close)
 
     # Time and small things
 

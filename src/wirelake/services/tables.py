@@ -7,7 +7,7 @@ has null there.
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from wirelake.errors import InputError, ProtocolError
 from wirelake.limits import RECORDS_FIELDS_MAX
@@ -19,19 +19,6 @@ TIME: Final = "time"  # the field that orders the records; where there is none, 
 LOOSE: Final = "J"  # the type of a field that holds any JSON value
 
 Row = Sequence[Any]
-
-
-class StoredTable(Protocol):
-    layout: Layout
-    names: tuple[str, ...]
-
-    def records(self, values: Sequence[Any]) -> list[SeriesRecord]:
-        """Objects, or rows in the order of the fields."""
-        ...
-
-    def rows(self, kept: Sequence[bytes]) -> list[Any]:
-        """What `records` made, as rows."""
-        ...
 
 
 class PackedTable:

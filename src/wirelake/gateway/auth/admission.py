@@ -36,10 +36,6 @@ class Admission:
             quota.set_limits(limits, self._now_s())
 
     @property
-    def connections_max(self) -> int:
-        return self._limits.connections
-
-    @property
     def unauthenticated_max(self) -> int:
         return max(1, int(self._limits.connections * self._limits.unauthenticated_share))
 

@@ -203,7 +203,7 @@ class _Member(CommandAsker):
         self.has_receipt = False
         self._broadcast = broadcast
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         self._broadcast.on_answer(self._serial, message, has_receipt=self.has_receipt)
 
 

@@ -1,5 +1,11 @@
 """Serves requests with `fmt: "http"`: fetches what they name, if that is allowed, and answers with what came."""
 
+# Why not httpcore with a network backend that connects to vetted addresses only: of this package it could replace
+# `exchange.py` and `HttpRequest.encode`. The allow list, the vetting of addresses, the check of each redirect and the
+# translation of requests and answers stay ours, and a backend, a limit for bodies and a mapping of httpcore's errors
+# come on top. It would also weaken a limit: httpcore fixes the size of a response's head at 100 KiB, with no documented
+# way to lower it to FETCH_HEAD_BYTES_MAX, and applies it to each 1xx response anew. Here all heads count together.
+
 import asyncio
 import logging
 import re

@@ -2,17 +2,22 @@
 
 Until it is known who sends a request, it has less time, and its body counts against a share of its own: whoever has no
 token can keep out neither those who have one nor, from another address, those who want to log in.
+
+`uvicorn.Config(http=...)` takes a protocol class, but uvicorn has no public API for what is added here: limits while a
+request arrives, answers without the application, and the end of a request whose connection is gone. So this class
+derives from `HttpToolsProtocol`, and uses those of its attributes that have no underscore.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Scope
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from wirelake.address import Address
 from wirelake.gateway.auth.admission import Slot, host_of
@@ -264,9 +269,11 @@ class HttpConnection(HttpToolsProtocol):
             self._pending[0].cycle.disconnected = True  # the application is to say no more
             self._pending[0].cycle.message_event.set()
         body = error.body()
-        headers = "".join(f"{name}: {value}\r\n" for name, value in (error.headers or {}).items()).encode()
-        head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-        self.transport.write(STATUS_LINE[error.status_code] + headers + head + body)
+        status = HTTPStatus(error.status_code)
+        lines = [f"HTTP/1.1 {status.value} {status.phrase}"]
+        lines += [f"{name}: {value}" for name, value in (error.headers or {}).items()]
+        lines += ["content-type: application/json", f"content-length: {len(body)}", "connection: close", "", ""]
+        self.transport.write("\r\n".join(lines).encode() + body)
         self.transport.close()
 
 

@@ -2,6 +2,9 @@
 
 No signal handlers, no lifespan, no access log: those are the gateway's. uvicorn's own main loop wakes ten times a
 second; ours wakes once, sets the Date header, and measures how late it was woken.
+
+`Server.serve` is the documented way to run uvicorn, but it installs signal handlers, and no setting turns that off. So
+this module calls the methods that it consists of: `startup`, `on_tick` and `shutdown`.
 """
 
 import asyncio

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING
@@ -163,7 +164,7 @@ async def listening_sockets(address: Address) -> list[socket.socket]:
 def watch_for_dead_peers(listening: socket.socket) -> None:
     """Have TCP ask silent peers whether they are there. Accepted sockets have this from the one that listens."""
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if hasattr(socket, "TCP_KEEPIDLE"):
+    if sys.platform != "darwin":  # macOS has no TCP_KEEPIDLE
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, GATEWAY_KEEPALIVE_S)
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, GATEWAY_KEEPALIVE_S)
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, GATEWAY_KEEPALIVE_PROBES)

@@ -55,6 +55,18 @@ class ProtocolListener:
         is_secure = self.gateway.tls is not None and self.carrier is not Carrier.UDP
         return new_session(self.gateway, self.protocol, self.address, now_s, is_secure=is_secure)
 
+    def load_keys(self) -> None:
+        """Make a session once: one that needs a key generates or reads it. InputError if the key cannot be used.
+
+        The first connection is too late for that: it would block the event loop, and could fail.
+        """
+        try:
+            self.new_session(self.gateway.now_s())
+        except OSError as error:
+            raise InputError(
+                f"listen.{self.setting}: cannot read or write a key of {self.protocol.name}: {error}"
+            ) from error
+
     def new_splitter(self) -> Splitter:
         if self.carrier is Carrier.WEBSOCKET:
             options = self.websocket
@@ -106,6 +118,7 @@ class TcpListener(ProtocolListener):
         self._listener = Acceptor(gateway, protocol.name, self._new_connection)
 
     async def open(self, tls: ssl.SSLContext | None) -> None:
+        self.load_keys()
         try:
             self.address = await self._listener.open(self.address, tls)
         except OSError as error:

@@ -172,6 +172,7 @@ class UdpListener(ProtocolListener, asyncio.DatagramProtocol):
         self._is_congested = False  # the socket takes no more for now
 
     async def open(self, tls: ssl.SSLContext | None) -> None:
+        self.load_keys()
         loop = asyncio.get_running_loop()
         host, port = self.address.host, self.address.port
         try:

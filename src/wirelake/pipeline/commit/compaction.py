@@ -37,7 +37,6 @@ _log = logging.getLogger(__name__)
 class CompactionResult(Struct):
     files_before: int = 0
     files_after: int = 0
-    bytes_joined: int = 0
     files_removed: int = 0  # from disk
 
     @property
@@ -122,7 +121,6 @@ def compact_table(lake: Path, table: LakeTable, files_min: int) -> CompactionRes
             (lake / table.folder / joined.path).unlink(missing_ok=True)
         else:
             compacted.files_after -= len(small) - 1
-            compacted.bytes_joined += sum(file.bytes for file in small)
         opened.update_incremental()
     return compacted
 

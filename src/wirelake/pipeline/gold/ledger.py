@@ -21,15 +21,6 @@ _TEXTS: Final = {*_KEYS, "balanced", "why", "dropped_by", "day"}
 _SUMS: Final = [field.name for field in LEDGER.schema if field.name not in _TEXTS]
 _NULLABLE: Final = ("committed", "records_committed")
 _RELEVANT: Final = ("received", "commands", "deliveries", "missing", "lost", "removed", "dropped")
-_COMMAND: Final = [
-    "node",
-    "serial",
-    "device_type",
-    "direction",
-    "answer",
-    "command_no",
-    "first_at",
-]
 _COMMAND_STATES: Final = ("complete", "expired", "refused", "open")
 _DELIVERY_STATES: Final = ("acked", "pending", "expired")
 

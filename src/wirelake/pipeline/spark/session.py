@@ -87,7 +87,7 @@ def open_session(master: str = LOCAL, name: str = "wirelake", settings: dict[str
 def is_alive(spark: Any) -> bool:
     """Return whether the session's JVM still responds."""
     try:
-        return not spark.sparkContext._jsc.sc().isStopped()
+        return int(spark.sparkContext.defaultParallelism) > 0  # asks the JVM, which raises if the context has stopped
     except Exception:  # noqa: BLE001 (py4j raises many kinds of errors)
         return False
 

@@ -3,22 +3,20 @@
 A name that would be misread is percent-encoded, so a service that is really called `_` is `%5F`.
 """
 
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import parse_qsl, unquote
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from wirelake.errors import InputError
 from wirelake.message import Operation
 
 SCHEME = "esnp://"
 ABSENT = "_"
-_SAFE = ":[]@!$,;'()*+-.~"
 
 
 class AddressUrl(Struct, frozen=True):
     operation: Operation
     timeout_ms: int | None = None  # how long the asker waits; the asking side's business, it is no ADDRESS line
-    parameters: dict[str, str] = field(default_factory=dict)  # those we give no meaning to
 
 
 def parse_url(url: str) -> AddressUrl:
@@ -34,20 +32,7 @@ def parse_url(url: str) -> AddressUrl:
     if timeout is not None and not (timeout.isascii() and timeout.isdigit()):
         raise InputError(f"to= is a number of milliseconds, not '{timeout}'")
     operation = Operation(service, op, parameters.pop("o", ""), host, parameters.pop("g", ""))
-    return AddressUrl(operation, None if timeout is None else int(timeout), parameters)
-
-
-def format_url(address: AddressUrl) -> str:
-    operation = address.operation
-    path = "/".join(map(_write_part, (operation.host, operation.service, operation.op)))
-    query = dict(address.parameters)
-    if operation.object:
-        query["o"] = operation.object
-    if operation.group:
-        query["g"] = operation.group
-    if address.timeout_ms is not None:
-        query["to"] = str(address.timeout_ms)
-    return f"{SCHEME}{path}" + (f"?{urlencode(query)}" if query else "")
+    return AddressUrl(operation, None if timeout is None else int(timeout))
 
 
 def not_found_text(operation: Operation) -> str:
@@ -72,9 +57,3 @@ def _listed(operation: Operation) -> str:
 
 def _read_part(part: str) -> str:
     return "" if part == ABSENT else unquote(part)
-
-
-def _write_part(part: str) -> str:
-    if not part:
-        return ABSENT
-    return "%5F" if part == ABSENT else quote(part, safe=_SAFE)

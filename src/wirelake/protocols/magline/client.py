@@ -24,8 +24,6 @@ from wirelake.protocols.magline.session import CLIENT_MACHINE, ClientState, Sess
 from wirelake.protocols.magline.translation import from_message, read_push, to_message
 from wirelake.protocols.session import RESUME, Closing, Step
 
-CONNECT = "connect"
-
 _OWN_PING = None  # as a correlation: nobody above waits for its answer
 
 
