@@ -79,7 +79,7 @@ def test_a_link_is_followed_after_the_login_and_what_is_not_known_is_told(browse
         await page.get_by_label("Token").fill(running.gateway.keys.admin_token())
         await page.get_by_role("button", name="Log in").click()
         await expect(page.get_by_label("Notification id")).to_have_value("a-1-1&<")
-        await expect(page.get_by_role("alert")).to_contain_text("nothing is known of a message 'a-1-1&<'")
+        await expect(page.get_by_role("alert")).to_contain_text("no message 'a-1-1&<'")
 
     visit(browser, tmp_path, story)
 
