@@ -10,7 +10,7 @@ def test_it_runs_says_its_words_into_a_file_and_ends_when_told(tmp_path: Path) -
     assert (beside.is_running, beside.stop(WAIT_S)) == (False, 0), "it was not started"
     beside.start()
     until_s = time.monotonic() + WAIT_S
-    while "Ctrl-C ends it" not in beside.tail():
+    while "Press Ctrl-C to stop" not in beside.tail():
         assert beside.is_running, beside.tail()
         assert time.monotonic() < until_s
         time.sleep(0.02)

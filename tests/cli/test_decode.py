@@ -62,7 +62,7 @@ def test_bytes_that_end_inside_a_frame() -> None:
     assert found["rest"] == "0005"
     assert found["error"]["code"] == "incomplete"
     assert found["error"]["offset"] == 5
-    assert "2 bytes that are not a whole frame" in run("comet", "000106 0005").output
+    assert "2 bytes of an incomplete frame" in run("comet", "000106 0005").output
 
 
 @pytest.mark.parametrize("text", ["00:01:06", "0x00 0x01 0x06", r"\x00\x01\x06", "00,01,06", " 00 01\n06 ", "00-01-06"])
@@ -106,10 +106,10 @@ def test_output_into_a_closed_pipe_is_quiet() -> None:
 
 
 def test_nothing_and_what_is_no_hex() -> None:
-    assert str(run("comet", "").exception) == "there are no bytes to look at"
-    assert str(run("comet", "-", stdin=b"").exception) == "there are no bytes to look at"
+    assert str(run("comet", "").exception) == "no bytes given"
+    assert str(run("comet", "-", stdin=b"").exception) == "no bytes given"
     told = str(run("comet", "-", stdin=b"00\x07").exception)
-    assert told == r"'\x07' (character 3) is not a hex digit; if standard input holds the bytes themselves, use --raw"
+    assert told == r"'\x07' (character 3) is not a hex digit; if standard input has raw bytes, use --raw"
 
 
 def test_a_malformed_part_of_a_good_frame_exits_1_and_names_the_byte() -> None:

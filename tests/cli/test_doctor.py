@@ -24,7 +24,7 @@ def run(folder: Path, extra: str = "", data: Path | None = None) -> Result:
 def test_a_machine_in_order(tmp_path: Path) -> None:
     result = run(tmp_path)
     assert result.exit_code == 0, result.output
-    assert "Everything is in order." in result.output
+    assert "No problems found." in result.output
     assert "apostol, comet, esnp, magline, redis, sisnet" in result.output
     assert not (tmp_path / "new").exists(), "looking leaves nothing behind"
 
@@ -54,7 +54,7 @@ def test_a_data_folder_without_the_right_to_write() -> None:
     """/proc is a folder in which not even root makes files."""
     finding = doctor._folder(Path("/proc/wirelake"))
     assert not finding.fine
-    assert "cannot be written" in finding.text
+    assert "is not writable" in finding.text
 
 
 def test_too_little_room_too_few_files_too_old_a_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_too_little_room_too_few_files_too_old_a_python(tmp_path: Path, monkeypa
     assert "ulimit -n" in result.output
     assert "install 3.11 or later" in result.output
     assert "no_such_module" in result.output
-    assert "4 to look at." in result.output
+    assert "4 problems found." in result.output
 
 
 def test_what_the_pipeline_would_run_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_a_gateway_that_runs_is_no_fault(tmp_path: Path) -> None:
     with serving(tmp_path, "comet") as served:
         result = served.run("doctor")
     assert result.returncode == 0, result.stdout
-    assert f"The gateway of this data folder runs, in process {served.process.pid}." in result.stdout
+    assert f"The gateway of this data folder is running as process {served.process.pid}." in result.stdout
 
 
 def test_a_folder_that_others_can_look_into(tmp_path: Path) -> None:

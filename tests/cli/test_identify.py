@@ -55,5 +55,5 @@ def test_a_capture_that_stops_inside_a_frame_is_still_known() -> None:
 def test_noise_is_none_of_them() -> None:
     result = run("fffefdfcfbfaf9f8f7f6f5f4f3f2f1f0")
     assert result.exit_code == 1
-    assert "none of" in result.output
+    assert "no protocol matches" in result.output
     assert run("--json", "fffefdfcfbfaf9f8").output == "[]\n"

@@ -40,5 +40,5 @@ def test_a_fault_is_told_in_one_sentence(tmp_path: Path) -> None:
 def test_a_lake_without_tables_says_so(tmp_path: Path) -> None:
     done = CliRunner().invoke(wirelake, ["query", "--data", str(tmp_path), "SELECT seq FROM silver.readings"])
     assert (done.exit_code, done.stdout.split()) == (0, ["seq"])
-    assert f"No table is there yet in {tmp_path / 'lake'}" in done.stderr
+    assert f"No tables in {tmp_path / 'lake'} yet" in done.stderr
     assert "No table" not in ask(tmp_path / "filled", "SELECT seq FROM silver.readings WHERE false")[2]

@@ -43,7 +43,7 @@ def test_identities(settings: Path) -> None:
     assert run(settings, "identity", "remove", "a/b")[0] == 0
     code, _, error = run(settings, "identity", "remove", "a/b")
     assert code == 1
-    assert error.startswith("wirelake: there is no identity 'a/b'")
+    assert error.startswith("wirelake: no identity 'a/b'")
     assert [row["name"] for row in json.loads(run(settings, "identity", "list", "--json")[1])] == ["phone-1"]
 
 
@@ -91,12 +91,12 @@ def test_a_folder_given_to_the_group_holds_for_its_commands(tmp_path: Path) -> N
 def test_a_list_without_anything_says_so(tmp_path: Path) -> None:
     settings = write_settings(tmp_path)
     (tmp_path / "data").mkdir()
-    assert run(settings, "identity", "list")[1] == "Nobody may log in yet.\n"
-    assert run(settings, "device", "list")[1] == "No device is known yet.\n"
+    assert run(settings, "identity", "list")[1] == "No identities yet.\n"
+    assert run(settings, "device", "list")[1] == "No devices registered yet.\n"
 
 
 def test_a_gateway_that_cannot_be_asked_is_told(tmp_path: Path) -> None:
     with serving(tmp_path) as running:
         result = running.run("identity", "add", "ann")
         assert result.returncode == 1
-        assert result.stderr == 'wirelake: listen.http is "off": commands have no way to ask the gateway\n'
+        assert result.stderr == 'wirelake: listen.http is "off": commands need the HTTP API of the gateway\n'

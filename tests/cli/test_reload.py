@@ -23,7 +23,7 @@ def test_what_changed_and_what_takes_a_restart_is_said(tmp_path: Path) -> None:
         assert result.returncode == 0
         assert result.stdout.splitlines() == [
             "applied: limits.connections: 100 → 5",
-            "takes a restart: listen.http: off → 127.0.0.1:1",
+            "needs a restart: listen.http: off → 127.0.0.1:1",
         ]
         running.settings.write_text(changed.replace("connections = 5", "conections = 5"))
         # The command reads the settings too, to find the data folder: it is given that instead.
@@ -33,7 +33,7 @@ def test_what_changed_and_what_takes_a_restart_is_said(tmp_path: Path) -> None:
         assert "conections" in result.stdout
         assert running.end() == 0
         assert "reload: applied: limits.connections: 100 → 5" in running.errors
-        assert "reload: takes a restart: listen.http" in running.errors
+        assert "reload: needs a restart: listen.http" in running.errors
         assert "reload: Nothing was changed" in running.errors
 
 
@@ -58,7 +58,7 @@ def test_without_a_gateway_it_says_so_and_touches_no_process(tmp_path: Path) -> 
             (tmp_path / "data" / "gateway.pid").write_text(content)  # of a gateway that was killed; a number used again
         result = wirelake("reload", "--config", str(settings))
         assert result.returncode == 1
-        assert result.stderr == f"wirelake: no gateway runs on the data folder {tmp_path / 'data'}\n"
+        assert result.stderr == f"wirelake: no gateway is running on the data folder {tmp_path / 'data'}\n"
 
 
 def test_the_pid_file_is_held_by_one(tmp_path: Path) -> None:
@@ -73,5 +73,5 @@ def test_the_pid_file_is_held_by_one(tmp_path: Path) -> None:
 
 
 def test_an_outcome_in_sentences() -> None:
-    assert ReloadOutcome(1, 1, tls=True).sentences() == ["applied: certificate and key were read again"]
+    assert ReloadOutcome(1, 1, tls=True).sentences() == ["applied: certificate and key reloaded"]
     assert ReloadOutcome(1, 1, applied=["a"], error="no").sentences() == ["Nothing was changed: no"]

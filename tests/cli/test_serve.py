@@ -89,9 +89,9 @@ def test_a_port_that_is_taken_is_told_in_one_sentence(tmp_path: Path) -> None:
             settings = write_settings(tmp_path, ports={door: port})
             result = wirelake("serve", "--config", str(settings))
             assert result.returncode == 1
-            expected = f"wirelake: listen.{door}: {HOST}:{port} cannot be opened: "
+            expected = f"wirelake: listen.{door}: cannot listen on {HOST}:{port}: "
             (said,) = [line for line in result.stderr.splitlines() if line.startswith("wirelake:")]
-            assert said == f"{expected}another program listens there. End it, or set listen.{door} (HOST:PORT, or off)"
+            assert said == f"{expected}another program listens there. Stop it, or set listen.{door} (HOST:PORT, or off)"
             assert "Traceback" not in result.stderr
             assert result.stdout == ""
 

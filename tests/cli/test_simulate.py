@@ -28,7 +28,7 @@ def test_a_fleet_from_the_shell(tmp_path: Path) -> None:
         assert " 0 failed." in done.stdout
         rows = {words[0] for words in map(str.split, done.stdout.splitlines()) if words}
         assert {"apostol", "comet", "magline", "sisnet", "esnp", "redis"} <= rows
-        assert served.run("device", "list").stdout.strip() == "No device is known yet."
+        assert served.run("device", "list").stdout.strip() == "No devices registered yet."
 
         host, port = served.address("http")
         token = (tmp_path / "data" / "keys" / "admin.token").read_text().strip()
@@ -45,7 +45,7 @@ def test_a_fleet_from_the_shell(tmp_path: Path) -> None:
 def test_nobody_there_and_a_wrong_protocol(tmp_path: Path) -> None:
     alone = wirelake("simulate", "--url", "http://127.0.0.1:9", "--token", "x", "--data", str(tmp_path))
     assert alone.returncode == 1
-    assert "no gateway answers at 127.0.0.1:9" in alone.stderr
+    assert "no gateway at 127.0.0.1:9" in alone.stderr
     assert wirelake("simulate", "--protocol", "smoke").returncode == 2
 
 
@@ -58,7 +58,7 @@ def test_the_summary_says_what_went_wrong() -> None:
     print_report(Console(file=text, width=100, soft_wrap=True), report)
     for sentence in (
         "1 failed.",
-        "3 acts were skipped",
+        "3 actions were skipped",
         "up to 2.5 s late",
         "7 lost.",
         "1 × apostol status: no receipt [after",
@@ -86,8 +86,8 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
             simulating.send_signal(signal.SIGINT)
             simulating.communicate(timeout=WAIT_S)
             assert simulating.returncode != 0
-        assert served.run("device", "list").stdout.strip() == "No device is known yet."
-        assert served.run("identity", "list").stdout.strip() == "Nobody may log in yet."
+        assert served.run("device", "list").stdout.strip() == "No devices registered yet."
+        assert served.run("identity", "list").stdout.strip() == "No identities yet."
 
 
 def heard(served: Serving) -> bool:

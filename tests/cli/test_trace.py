@@ -22,7 +22,7 @@ def test_from_the_data_folder_itself(tmp_path: Path) -> None:
     done = CliRunner().invoke(wirelake, ["trace", ID, "--data", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert f"notification {ID}\non @a, position 2, type 0, by anna\n" in done.stdout
-    assert "the topic keeps it no longer; for 1: 1 acked" in done.stdout
+    assert "no longer stored in the topic; subscribers: 1 (1 acked)" in done.stdout
     assert "+0.000 ms  frame    http frame from anna" in done.stdout
     assert "s-9  127.0.0.1:9  27 B  7b 22" in done.stdout
     assert "+3.000 ms  ack      acked by [bold]bob" in done.stdout
@@ -41,7 +41,7 @@ def test_from_the_data_folder_itself(tmp_path: Path) -> None:
 def test_what_is_not_known_is_an_error_in_one_sentence(tmp_path: Path) -> None:
     done = wirelake_process("trace", "a-1-1", "--data", str(tmp_path))
     assert done.returncode == 1
-    assert done.stderr.startswith("wirelake: nothing is known of a message 'a-1-1'")
+    assert done.stderr.startswith("wirelake: no message 'a-1-1'")
 
 
 async def test_through_a_running_gateway_and_after_it(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ async def test_through_a_running_gateway_and_after_it(tmp_path: Path) -> None:
         bobs.write_text("bob:bobs-token")
         hers = await asyncio.to_thread(wirelake_process, *words, "--token-file", str(bobs))
         unknown = await asyncio.to_thread(wirelake_process, "trace", "a-1-1", "--config", str(settings))
-    assert "nothing is known" in unknown.stderr
+    assert "no message 'a-1-1'" in unknown.stderr
     read = await asyncio.to_thread(wirelake_process, *words)
     assert json.loads(read.stdout) == json.loads(asked.stdout), "the same, whoever puts it together"
     assert [event["what"] for event in json.loads(hers.stdout)["timeline"]] == ["publish"]

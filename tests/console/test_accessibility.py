@@ -33,7 +33,7 @@ FILLED: Final = {  # what is there once the page's own script has done its part
     "/topics": "#topics tbody tr",
     "/topics/%40news": "#last li",
     "/devices": "#devices tbody tr",
-    f"/devices/{SERIAL}": "#heard.good",
+    f"/devices/{SERIAL}": "#online.good",
     "/inspector": "#records tbody tr",
 }
 

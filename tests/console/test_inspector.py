@@ -19,8 +19,8 @@ async def lit(page: Page) -> list[int]:
 def test_a_field_lights_its_bytes_and_a_byte_its_field(browser: Browser, tmp_path: Path) -> None:
     async def story(page: Page, running: Running) -> None:
         await page.get_by_role("link", name="Inspector").click()
-        await page.get_by_label("Bytes, in hex").fill(STATUS)
-        await page.get_by_role("button", name="Take apart").click()
+        await page.get_by_label("Bytes (hex)").fill(STATUS)
+        await page.get_by_role("button", name="Decode").click()
         await expect(page.locator("#guesses")).to_contain_text("Looks like apostol, sent by the client")
         serial = page.locator("[data-field=serial]")
         await serial.locator(".field").first.hover()
@@ -46,9 +46,9 @@ def test_bad_bytes_are_marked_where_they_are(browser: Browser, tmp_path: Path) -
         await expect(page.locator("#fault")).to_contain_text("byte 29")
         await expect(page.locator(".bad-byte")).to_have_attribute("data-offset", "29")
         await browser.screenshot(page, "inspector-bad")
-        await page.get_by_label("Bytes, in hex").fill("zz")
-        await page.get_by_role("button", name="Take apart").click()
-        await expect(page.locator("#told")).to_contain_text("'z'")
+        await page.get_by_label("Bytes (hex)").fill("zz")
+        await page.get_by_role("button", name="Decode").click()
+        await expect(page.locator("#message")).to_contain_text("'z'")
 
     visit(browser, tmp_path, story, forgiving=("400",))
 
@@ -60,10 +60,10 @@ def test_a_frame_from_the_log_and_text_that_stays_text(browser: Browser, tmp_pat
         await expect(page.locator("#tree")).to_contain_text(NASTY)
         running.gateway.recorder.frames(Somebody(), "in", [frame])
         await page.get_by_label("Session").fill("nobody's")
-        await page.get_by_role("button", name="Show the newest").click()
+        await page.get_by_role("button", name="Show latest").click()
         await expect(page.locator("#no-records")).to_be_visible()
         await page.get_by_label("Session").fill("")
-        await page.get_by_role("button", name="Show the newest").click()
+        await page.get_by_role("button", name="Show latest").click()
         await page.get_by_role("button", name="Open").first.click()
         await expect(page.locator("#tree")).to_contain_text("hello")
 

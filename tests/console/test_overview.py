@@ -29,18 +29,16 @@ def test_figures_that_move_and_a_ledger(browser: Browser, tmp_path: Path) -> Non
         await expect(page.locator("#lag-note")).to_have_text("No pipeline has run yet.")
         write_progress(running.gateway.folder, JobProgress(pid=1, next_seq=running.gateway.log.next_seq - 7))
         await expect(page.locator("#lag")).to_have_text("7")
-        await expect(page.locator("#lag-note")).to_have_text("The pipeline does not run.")
+        await expect(page.locator("#lag-note")).to_have_text("The pipeline is not running.")
         lake = running.gateway.folder / "lake"
         sums = {"hour": HOUR, "received": 51, "decoded": 51}
         write(lake, LEDGER, {**sums, "protocol": "redis", "balanced": True})
         await page.reload()
-        await expect(page.locator("#verdict")).to_have_text(
-            "It adds up: 51 frames received, every one of them in exactly one state."
-        )
+        await expect(page.locator("#verdict")).to_have_text("Balanced: 51 frames received, each in exactly one state.")
         await browser.screenshot(page, "overview")
         write(lake, LEDGER, {**sums, "protocol": NASTY, "balanced": False, "why": "received 51, but decoded = 50"})
         await page.reload()
-        await expect(page.locator("#verdict")).to_contain_text("It does not add up")
+        await expect(page.locator("#verdict")).to_contain_text("Not balanced")
         await expect(page.locator("#verdict")).to_contain_text("received 51, but decoded = 50")
         await expect(page.locator("#verdict")).to_contain_text(NASTY)
         await browser.screenshot(page, "overview-unbalanced")
@@ -57,7 +55,7 @@ def test_a_page_left_open_while_the_gateway_is_started_anew(browser: Browser, tm
             await page.goto(f"http://{HOST}:{port}{path}")
             await log_in(page, token)
             await page.wait_for_load_state("load")  # its scripts run
-        await expect(page.locator("#told")).to_contain_text("does not answer")
+        await expect(page.locator("#message")).to_contain_text("does not respond")
         async with running_gateway(tmp_path, "http", ports={"http": port}):
             await log_in(page, token)  # it asks by itself who is there, and comes back
             assert page.url == f"http://{HOST}:{port}{path}"
@@ -79,7 +77,7 @@ def test_dark_and_at_phone_width(browser: Browser, tmp_path: Path) -> None:
         assert wide == 0, "the page itself does not scroll sideways"
         await browser.screenshot(page, "overview-phone-dark")
         dark = await page.evaluate("getComputedStyle(document.body).backgroundColor")
-        await page.get_by_role("button", name="Light or dark").click()
+        await page.get_by_role("button", name="Switch theme").click()
         assert await page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
 
     size = {"width": 390, "height": 844}

@@ -25,8 +25,8 @@ WRONG = {"reason": "bad_utf8", "text": NASTY, "identity": NASTY, "session": "s-1
 BROKEN = bytes.fromhex("00120000 03ff6f62 000a626f62732d746f6b656e")  # a login whose name is not UTF-8
 
 
-async def send(running: Running, door: str, data: bytes) -> None:
-    reader, writer = await asyncio.open_connection(HOST, running.port(door))
+async def send(running: Running, listener: str, data: bytes) -> None:
+    reader, writer = await asyncio.open_connection(HOST, running.port(listener))
     writer.write(data)
     writer.write_eof()
     await reader.read()
@@ -44,7 +44,7 @@ def test_groups_of_bad_bytes_open_in_the_inspector(browser: Browser, tmp_path: P
             await send(running, "comet", data)
         await send(running, "esnp", b"\xff\xff\xff\xff\xff\xff\xff\xff")
         await running.recorded("close", 4)
-        await page.get_by_role("link", name="Look again").click()
+        await page.get_by_role("link", name="Refresh").click()
         await expect(page.locator(".group[data-reason=bad_utf8] .count")).to_have_text("3")
         assert await page.locator(".group").count() == 3
         await browser.screenshot(page, "quarantine")
@@ -61,7 +61,7 @@ def test_groups_of_bad_bytes_open_in_the_inspector(browser: Browser, tmp_path: P
 def test_nothing_there_and_nothing_for_others(browser: Browser, tmp_path: Path) -> None:
     async def story(page: Page, running: Running) -> None:
         await page.get_by_role("link", name="Quarantine").click()
-        await expect(page.locator(".card.good")).to_contain_text("Nothing is in quarantine")
+        await expect(page.locator(".card.good")).to_contain_text("The quarantine is empty")
         await page.get_by_role("button", name="Log out").click()
         await page.get_by_label("Token").fill(":".join(BOB))
         await page.get_by_role("button", name="Log in").click()

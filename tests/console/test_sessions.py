@@ -21,7 +21,7 @@ def test_who_is_connected_how_fast_and_an_end_to_it(browser: Browser, tmp_path: 
             await page.get_by_role("link", name="Sessions").click()
             row = page.get_by_role("row", name=NASTY)
             await expect(row).to_contain_text("comet")
-            await expect(row).to_contain_text("keeps up")
+            await expect(row).to_contain_text("up to date")
             other = page.get_by_role("row", name="bob")
             await expect(other).to_contain_text("redis")
 
@@ -52,7 +52,7 @@ def test_who_is_connected_how_fast_and_an_end_to_it(browser: Browser, tmp_path: 
             old = {each.id for each in running.gateway.connections.values() if each.identity == NASTY}
             await button.press("Enter")
             await dialog.get_by_role("button", name="Disconnect").press("Enter")
-            await expect(page.locator("#told")).to_contain_text("was disconnected")
+            await expect(page.locator("#message")).to_contain_text("was disconnected")
             await until(lambda: not old & running.gateway.connections.keys())
         await client.aclose()
 
@@ -75,9 +75,9 @@ def test_by_protocol_from_the_overview_and_a_slow_one_says_why(browser: Browser,
             # A peer that does not read: nothing is sent here, its outbox only says so.
             (connection,) = [each for each in running.gateway.connections.values() if each.identity == "ann"]
             connection.is_congested = True
-            await expect(row).to_contain_text("slow: does not read")
+            await expect(row).to_contain_text("slow consumer: not reading")
             connection.is_congested = False
-            await expect(row).to_contain_text("keeps up")
+            await expect(row).to_contain_text("up to date")
         await client.aclose()
 
     visit(browser, tmp_path, story, "comet", "redis", identities=[("ann", "anns"), ("bob", "bobs")])

@@ -36,7 +36,7 @@ def test_browse_ask_and_plot(browser: Browser, tmp_path: Path) -> None:
         await expect(page.locator("#rows td")).to_have_text(["9007199254740993", "1"])
         await page.get_by_label("SQL").fill("SELECT nothing")
         await page.get_by_role("button", name="Run").click()
-        await expect(page.locator("#told")).to_contain_text("nothing")
+        await expect(page.locator("#message")).to_contain_text("nothing")
 
     visit(browser, tmp_path, story, forgiving=("400",))
 

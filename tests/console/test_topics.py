@@ -44,7 +44,7 @@ def test_the_list_a_topic_and_publishing(browser: Browser, tmp_path: Path) -> No
 
             await page.get_by_label("Content", exact=True).fill(NASTY)
             await page.get_by_label("Type", exact=True).fill("7")
-            await page.get_by_label("Retain as the last value").check()
+            await page.get_by_label("Retain", exact=True).check()
             await page.get_by_role("button", name="Publish").click()
             await expect(page.locator("#answer")).to_contain_text("on disk")
             await expect(contents.first).to_have_text(NASTY)
@@ -56,7 +56,7 @@ def test_the_list_a_topic_and_publishing(browser: Browser, tmp_path: Path) -> No
                 heard = [await anext(told) for _ in range(3)]
             assert (heard[2].id, heard[2].content, heard[2].type) == (published, NASTY.encode(), 7)
 
-            await page.get_by_label("Written as").select_option("hex")
+            await page.get_by_label("Format").select_option("hex")
             await page.get_by_label("Content", exact=True).fill("fe 01")
             await page.get_by_role("button", name="Publish").click()
             await expect(contents.first).to_have_text("fe01")
@@ -92,13 +92,13 @@ def test_what_is_no_longer_kept_comes_from_the_tables(browser: Browser, tmp_path
 def test_a_live_name_is_listened_to_while_the_page_is_open(browser: Browser, tmp_path: Path) -> None:
     async def story(page: Page, running: Running) -> None:
         await page.goto(address(running, "quotes/a b?"))
-        await expect(page.locator("#listening")).to_have_text("Listening.")
+        await expect(page.locator("#subscription")).to_have_text("Subscribed.")
         await running.publish("quotes/a b?", NASTY)
         await expect(page.locator("#last pre")).to_have_text(NASTY)
         await expect(page.locator("#connected")).to_have_text("1")
         await page.get_by_label("Content", exact=True).fill("mine")
         await page.get_by_role("button", name="Publish").click()
-        await expect(page.locator("#answer")).to_contain_text("it reached 1")
+        await expect(page.locator("#answer")).to_contain_text("1 receivers")
         await expect(page.locator("#last pre").first).to_have_text("mine")
         await browser.screenshot(page, "topic-live")
         await page.goto(f"http://{HOST}:{running.port('http')}/topics")

@@ -39,7 +39,7 @@ def test_a_notifications_way_on_one_line(browser: Browser, tmp_path: Path) -> No
         of_it = {"seq": 3, "at": at, "day": date.today(), "id": id_, "topic": TOPIC, "position": 1, "type": 0}
         write(running.gateway.folder / "lake", NOTIFICATIONS, of_it | {"publisher": NASTY, "content": b"x"})
         await page.get_by_role("link", name="Trace").click()
-        await page.get_by_label("A notification's id").fill(id_)
+        await page.get_by_label("Notification id").fill(id_)
         await page.get_by_role("button", name="Trace").click()
         whats = await page.locator("ol.line > li").evaluate_all("items => items.map(item => item.dataset.what)")
         assert whats[:3] == ["frame", "publish", "route"]
@@ -55,18 +55,18 @@ def test_a_notifications_way_on_one_line(browser: Browser, tmp_path: Path) -> No
         await browser.screenshot(page, "trace")
         await page.set_viewport_size({"width": 375, "height": 800})
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it fits a phone"
-        box = await page.get_by_label("A notification's id").bounding_box()
+        box = await page.get_by_label("Notification id").bounding_box()
         assert box is not None
         assert box["x"] + box["width"] < 360
         await browser.screenshot(page, "trace-phone")
         await page.set_viewport_size({"width": 1280, "height": 800})
 
         out = page.locator("[data-what=frame]", has_text="comet frame to bob")
-        await out.get_by_role("link", name="take apart").click()
+        await out.get_by_role("link", name="decode").click()
         await expect(page.locator("#tree")).to_contain_text(id_)
         await page.go_back()
         await page.locator("[data-what=deliver]").get_by_role("link").last.click()
-        await expect(page.get_by_role("heading", name="The session")).to_be_visible()
+        await expect(page.get_by_role("heading", name="Session")).to_be_visible()
         await expect(page.locator("[data-what=login]")).to_contain_text("bob logged in")
 
     visit(browser, tmp_path, story, "comet", identities=[BOB])
@@ -78,8 +78,8 @@ def test_a_link_is_followed_after_the_login_and_what_is_not_known_is_told(browse
         await page.goto(f"http://{HOST}:{running.port('http')}/trace?id=a-1-1%26<")
         await page.get_by_label("Token").fill(running.gateway.keys.admin_token())
         await page.get_by_role("button", name="Log in").click()
-        await expect(page.get_by_label("A notification's id")).to_have_value("a-1-1&<")
-        await expect(page.get_by_role("alert")).to_contain_text("nothing is known of a message 'a-1-1&<'")
+        await expect(page.get_by_label("Notification id")).to_have_value("a-1-1&<")
+        await expect(page.get_by_role("alert")).to_contain_text("no message 'a-1-1&<'")
 
     visit(browser, tmp_path, story)
 
@@ -94,7 +94,7 @@ def test_an_identity_sees_its_own_part(browser: Browser, tmp_path: Path) -> None
         await page.goto(f"http://{HOST}:{running.port('http')}/trace?id={id_}")
         await expect(page.locator("[data-what=deliver]")).to_contain_text("written to bob")
         assert await page.locator("#rows-title").count() == 0
-        await page.get_by_role("link", name="take apart").click()
+        await page.get_by_role("link", name="decode").click()
         await expect(page.locator("#tree")).to_contain_text(b"hello".hex())
 
     visit(browser, tmp_path, story, "comet", token=":".join(BOB), identities=[BOB], forgiving=("403",))

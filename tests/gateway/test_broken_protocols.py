@@ -57,7 +57,7 @@ def test_doctor_says_of_each_what_is_wrong(tmp_path: Path) -> None:
         (line,) = [line for line in lines if f"The protocol {name} " in line]
         return line
 
-    assert "is left out: entry point gateway.not_there:PROTOCOL cannot be loaded: ModuleNotFoundError" in said(
+    assert "is disabled: entry point gateway.not_there:PROTOCOL cannot be loaded: ModuleNotFoundError" in said(
         "bad_import"
     )
     for name, (_, reason) in LEFT_OUT.items():

@@ -21,7 +21,7 @@ def test_everybody_is_there_and_nobody_too_many(devices: int) -> None:
 def test_what_cannot_be() -> None:
     with pytest.raises(InputError, match="at least 6"):
         sizes(5, list(SHARES))
-    with pytest.raises(InputError, match="'smoke' is none of apostol"):
+    with pytest.raises(InputError, match="unknown protocol 'smoke': choose from apostol"):
         sizes(5, ["smoke"])
 
 

@@ -15,11 +15,11 @@ from wirelake.simulator.fleet import fleet
 from wirelake.simulator.habits import acts
 from wirelake.simulator.limits import SIMULATOR_TOPICS
 from wirelake.simulator.report import Report, SimulationCounts
-from wirelake.simulator.simulation import DOORS, MEMBERS, Plan, simulate
+from wirelake.simulator.simulation import LISTENERS, MEMBERS, Plan, simulate
 from wirelake.simulator.topics import topic
 from wirelake.simulator.world import NetworkFaults, World
 
-ALL_DOORS = (*DOORS.values(), "sisnet_tcp", "http")
+ALL_DOORS = (*LISTENERS.values(), "sisnet_tcp", "http")
 BAD_WEATHER = NetworkFaults(loss=0.1, reorder=0.1, duplicate=0.1, corrupt=0.03)
 
 
@@ -49,7 +49,8 @@ def world_of(running: Running, **rest: Any) -> World:
     settings = running.gateway.settings
     listen = msgspec.structs.replace(settings.listen, http=f"{HOST}:{running.port('http')}")
     api = ApiClient(msgspec.structs.replace(settings, listen=listen))
-    return World(http=api.ask, doors={name: (HOST, running.port(name)) for name in running.gateway.listeners}, **rest)
+    listeners = {name: (HOST, running.port(name)) for name in running.gateway.listeners}
+    return World(http=api.ask, listeners=listeners, **rest)
 
 
 def planned(plan: Plan) -> Counter[tuple[str, str]]:
@@ -97,11 +98,11 @@ async def test_a_fleet_of_every_protocol(tmp_path: Path, faults: NetworkFaults) 
         progress = Watched()
         report = await simulate(world_of(running, seed=5, faults=faults), plan, progress)
         assert progress.phases == [
-            "making identities and devices",
+            "creating identities and devices",
             "connecting",
-            "at work",
-            "waiting for the last answers",
-            "saying goodbye",
+            "running",
+            "waiting for the last responses",
+            "disconnecting",
         ]
         assert progress.left == 0
         assert report.members.keys() == MEMBERS.keys()
@@ -139,7 +140,7 @@ async def test_two_fleets_at_once_need_two_names(tmp_path: Path) -> None:
         first = asyncio.create_task(simulate(world_of(running), plan, Unwatched()))
         try:
             await until(lambda: any(each.identity == "sim-redis" for each in running.gateway.connections.values()))
-            with pytest.raises(InputError, match="sim-redis is connected: a fleet of this name is at work already"):
+            with pytest.raises(InputError, match="sim-redis is connected: a fleet of this name is running already"):
                 await simulate(world_of(running), short, Watched())
             other = await simulate(world_of(running), msgspec.structs.replace(short, name="other"), Watched())
             assert other.total().failed == 0, other.reasons
@@ -156,7 +157,7 @@ async def test_a_fleet_that_is_refused_says_why(tmp_path: Path) -> None:
         raise AnswerError("not today", 403)
 
     async with running_gateway(tmp_path, "comet", "http") as running:
-        with pytest.raises(InputError, match="no apostol door"):
+        with pytest.raises(InputError, match="no apostol listener"):
             await simulate(world_of(running), Plan(protocols=("apostol",)), Watched())
         with pytest.raises(InputError, match="rate"):
             await simulate(world_of(running), Plan(rate=0, protocols=("comet",)), Watched())

@@ -1,1 +1,1 @@
-"""The command line: one module for each command."""
+"""Implement the command line: one module for each command."""

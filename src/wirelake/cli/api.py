@@ -1,4 +1,4 @@
-"""The HTTP API of a running gateway, for commands: where it is, who asks, and answers or one-sentence errors."""
+"""Call the HTTP API of a running gateway from commands."""
 
 import http.client
 import socket
@@ -14,7 +14,7 @@ from wirelake.config import Settings
 from wirelake.errors import AnswerError, ClientError, InputError, LateError, LostError, ProtocolError
 from wirelake.protocols.jsontext import read_json, write_json
 
-_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what a gateway may listen on, and we call)
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (listen address → address to connect to)
 Query = list[tuple[str, str]]
 
 
@@ -23,7 +23,7 @@ class ApiClient:
         """`token_file` holds NAME:TOKEN of an identity; without it, the admin token of the data folder is used."""
         address = parse_address(settings.listen.http, "listen.http")
         if address is None:
-            raise InputError('listen.http is "off": commands have no way to ask the gateway')
+            raise InputError('listen.http is "off": commands need the HTTP API of the gateway')
         self.address = address
         self._settings = settings
         self._token_file = token_file
@@ -32,26 +32,28 @@ class ApiClient:
     def ask(
         self, method: str, path: str, body: Any = None, query: Query | None = None, wait_s: float = CLI_ANSWER_S
     ) -> Any:
-        """The answer's JSON. `path` is quoted already: see `quoted`."""
+        """Send a request and return the response's JSON. `path` is quoted already: see `quoted`."""
         connection = self._send(method, path, body, query, wait_s)
         try:
             response = connection.getresponse()
             data = response.read(CLI_ANSWER_BYTES_MAX + 1)
         except TimeoutError as error:
-            raise LateError(f"the gateway at {self.address} did not answer within {wait_s:g} s") from error
+            raise LateError(f"no response from the gateway at {self.address} within {wait_s:g} s") from error
         except (OSError, http.client.HTTPException) as error:
-            raise LostError(f"the gateway at {self.address} went away before it answered: {error}") from error
+            raise LostError(
+                f"the gateway at {self.address} closed the connection before it responded: {error}"
+            ) from error
         finally:
             connection.close()
         if len(data) > CLI_ANSWER_BYTES_MAX:
-            raise ClientError(f"the answer is longer than {CLI_ANSWER_BYTES_MAX} bytes")
+            raise ClientError(f"the response exceeds {CLI_ANSWER_BYTES_MAX} bytes (CLI_ANSWER_BYTES_MAX)")
         value = self._value(data)
         if response.status >= http.client.BAD_REQUEST:
             raise self._refusal(response.status, value)
         return value
 
     def pages(self, path: str, rows: str) -> Iterator[dict[str, Any]]:
-        """Every row of a list, page by page."""
+        """Yield every row of a list, page by page."""
         query: Query = []
         while True:
             page = self.ask("GET", path, query=query)
@@ -61,7 +63,7 @@ class ApiClient:
             query = [("after", page["next"])]
 
     def events(self, path: str, query: Query) -> Iterator[dict[str, Any]]:
-        """Notifications as they come, until the gateway ends the stream; that is then told as an error."""
+        """Yield notifications as they arrive; raise LostError when the gateway ends the stream."""
         connection = self._send("GET", path, None, query, CLI_SILENCE_S)
         try:
             response = connection.getresponse()
@@ -69,9 +71,9 @@ class ApiClient:
                 raise self._refusal(response.status, self._value(response.read(CLI_ANSWER_BYTES_MAX)))
             yield from self._events(response)
         except TimeoutError as error:
-            raise LateError(f"nothing was heard of the gateway at {self.address} for {CLI_SILENCE_S:g} s") from error
+            raise LateError(f"nothing received from the gateway at {self.address} for {CLI_SILENCE_S:g} s") from error
         except (OSError, http.client.HTTPException) as error:
-            raise LostError(f"the gateway at {self.address} went away: {error}") from error
+            raise LostError(f"the gateway at {self.address} closed the connection: {error}") from error
         finally:
             connection.close()
 
@@ -85,7 +87,7 @@ class ApiClient:
                 raise LostError(f"the gateway ended the stream: {self._value(value)['message']}")
             elif name == b"data":
                 yield self._value(value)
-        raise LostError(f"the gateway at {self.address} went away")
+        raise LostError(f"the gateway at {self.address} closed the connection")
 
     def _send(
         self, method: str, path: str, body: Any, query: Query | None, wait_s: float
@@ -108,7 +110,7 @@ class ApiClient:
             connection.request(method, f"{path}?{urlencode(query)}" if query else path, data, headers)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            text = f"no gateway answers at {self.address}: is `wirelake serve` running there?"
+            text = f"no gateway at {self.address}: is `wirelake serve` running there?"
             raise LostError(f"{text} ({_reason(error)})") from error
         return connection
 
@@ -118,28 +120,28 @@ class ApiClient:
         try:
             return read_json(data)
         except ProtocolError as error:
-            raise ClientError(f"what answers at {self.address} is not a gateway: {error}") from error
+            raise ClientError(f"the server at {self.address} is not a gateway: {error}") from error
 
     def _refusal(self, status: int, value: Any) -> ClientError:
         try:
             text = str(value["error"]["message"])
         except (TypeError, KeyError):
-            return ClientError(f"what answers at {self.address} is not a gateway: it says {status}")
+            return ClientError(f"the server at {self.address} is not a gateway: HTTP status {status}")
         if status == http.client.UNAUTHORIZED:
-            whose = f"that of the data folder {self._settings.data}"
+            whose = f"the data folder {self._settings.data}"
             if self._token_file is not None:
-                whose = f"the one that the NAME:TOKEN in {self._token_file} is for"
-            text += f"; is the gateway at {self.address} {whose}?"
+                whose = f"the NAME:TOKEN in {self._token_file}"
+            text += f"; does the gateway at {self.address} use {whose}?"
         return AnswerError(text, status)
 
 
 def reachable(host: str) -> str:
-    """Where to call a gateway that listens there."""
+    """Return the host to connect to for a gateway that listens on `host`."""
     return _EVERYWHERE.get(host, host)
 
 
 def quoted(*parts: str) -> str:
-    """A path of names, each of which may hold anything."""
+    """Build a path from names that may contain any characters."""
     return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
@@ -147,15 +149,15 @@ def _read_token(path: Path) -> str:
     try:
         if token := path.read_text().strip():
             return token
-        raise InputError(f"the token in {path} is empty")
+        raise InputError(f"{path} is empty: it should contain a token")
     except FileNotFoundError as error:
-        raise InputError(f"{path} is not there: no gateway has run with this data folder yet (see --data)") from error
+        raise InputError(f"{path} does not exist: no gateway has run with this data folder yet (see --data)") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the token in {path} cannot be read: {error}") from error
+        raise InputError(f"cannot read the token in {path}: {error}") from error
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | None:
-    """The gateway's own certificate is the one that is trusted: this is the machine, or the settings, that it has."""
+    """Return a context that trusts the certificate in the settings, which is the gateway's own."""
     if not settings.tls.cert:
         return None
     try:
@@ -165,11 +167,11 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
         if settings.tls.client_ca:
             context.load_cert_chain(settings.tls.cert, settings.tls.key)
     except (OSError, ssl.SSLError) as error:
-        raise InputError(f"settings: [tls] cannot be used: {error}") from error
+        raise InputError(f"settings: cannot use the files in [tls]: {error}") from error
     return context
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, socket.gaierror):
         return "unknown host"
-    return (error.strerror if isinstance(error, OSError) and error.strerror else str(error)).lower() or "no answer"
+    return (error.strerror if isinstance(error, OSError) and error.strerror else str(error)).lower() or "no response"

@@ -1,4 +1,4 @@
-"""A process of this program that runs beside a command."""
+"""Run a child process of this program for a command."""
 
 import signal
 import subprocess
@@ -10,9 +10,9 @@ _TAIL_LINES: Final = 20
 
 
 class ChildProcess:
-    """`wirelake WORDS`, in a session of its own: Ctrl-C is for the command, which ends it when it is done.
+    """Run `wirelake WORDS` in its own session: Ctrl-C goes to the command only, which stops the child when it is done.
 
-    Its standard input is a pipe of ours, so it can tell when we are gone. `output` is a file for what it says.
+    The child's standard input is a pipe that closes when this process is gone. `output` is a file for its output.
     """
 
     def __init__(self, *words: str, output: Path | None = None) -> None:
@@ -34,7 +34,7 @@ class ChildProcess:
         return self._process is not None and self._process.poll() is None
 
     def stop(self, timeout_s: float) -> int | None:
-        """Tell it to end: its exit code, or None if it did not end in time and was killed. 0 if it never started."""
+        """Stop it and return its exit code: None if it was killed after the timeout, 0 if it never started."""
         if self._process is None:
             return 0
         if self.is_running:
@@ -47,15 +47,15 @@ class ChildProcess:
             self.kill()
 
     def kill(self) -> None:
-        """Whatever happened: it does not outlive the command."""
+        """Kill it if it still runs, so that it does not outlive the command."""
         if self._process is not None and self._process.stdin is not None:
-            self._process.kill()  # nothing, if it has ended
+            self._process.kill()  # does nothing if it has exited
             self._process.wait()
             self._process.stdin.close()
         if self._file is not None:
             self._file.close()
 
     def tail(self) -> str:
-        """The last lines of its output."""
+        """Return the last lines of its output."""
         lines = self._output.read_text(errors="replace").splitlines() if self._output is not None else []
         return "\n".join(f"  {line}" for line in lines[-_TAIL_LINES:])

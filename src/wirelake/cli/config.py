@@ -1,4 +1,4 @@
-"""`wirelake config`: the settings in force."""
+"""Implement `wirelake config`: print the effective settings."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ Examples:
 )
 @settings_options
 def command(config_file: Path | None, data_folder: Path | None) -> None:
-    """Print the settings in force, as a file that could be used as wirelake.toml."""
+    """Print the effective settings in the format of wirelake.toml."""
     click.echo(as_toml(msgspec.to_builtins(load(config_file, data_folder))))
 
 
@@ -32,7 +32,7 @@ def as_toml(settings: dict[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
-    """JSON's strings, numbers, booleans and lists are also TOML's; its objects are not."""
+    """Encode a value as TOML, which shares strings, numbers, booleans and lists with JSON, but not objects."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key} = {_value(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""`wirelake decode`: frames as a tree, as a packet analyser shows them."""
+"""Implement `wirelake decode`: show frames as a tree, like a packet analyser."""
 
 import sys
 from typing import Any
@@ -39,22 +39,22 @@ Examples:
     "sender",
     type=click.Choice([sender.value for sender in Sender]),
     default="client",
-    help="Who sent the bytes.",
+    help="Which side sent the bytes.",
 )
 @click.option(
     "--transport",
     type=click.Choice([carrier.value for carrier in Carrier]),
-    help="How they travelled, where that matters.",
+    help="Transport the bytes were sent over, where that matters.",
 )
-@click.option("--raw", is_flag=True, help="Standard input holds the bytes themselves, not hex.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the tree.")
+@click.option("--raw", is_flag=True, help="Read raw bytes instead of hex from standard input.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the tree.")
 @settings_options
 def command(
     protocol: str, hex_words: tuple[str, ...], sender: str, transport: str | None, raw: bool, as_json: bool, **_: Any
 ) -> None:
-    """Take the frames of PROTOCOL in HEX apart, field by field, with byte offsets.
+    """Decode the frames of PROTOCOL in HEX, field by field, with byte offsets.
 
-    Exit code 1, and the offset, if bytes are not what the protocol allows.
+    If the bytes are not valid in the protocol, the offset is printed and the exit code is 1.
     """
     data = read_input(hex_words, raw=raw)
     carrier = Carrier(transport) if transport else None
@@ -78,7 +78,7 @@ def show(found: Inspection, data: bytes, console: Console) -> None:
         if tree.error is not None:
             _show_error(tree.error, data, console)
     if found.rest:
-        console.print(Text(f"{len(found.rest)} bytes that are not a whole frame", "bold red"))
+        console.print(Text(f"{len(found.rest)} bytes of an incomplete frame", "bold red"))
         if found.failure is not None:
             _show_error(found.failure, data, console)
 

@@ -1,4 +1,4 @@
-"""`wirelake demo`: a tour that ends by itself. Everything runs for real, in a folder that is gone afterwards."""
+"""Implement `wirelake demo`: a tour with a real gateway and pipeline in a temporary folder."""
 
 import contextlib
 import socket
@@ -33,22 +33,22 @@ from wirelake.simulator.world import NetworkFaults
 
 _FAULTS: Final = NetworkFaults(loss=0.02, reorder=0.02, duplicate=0.02, corrupt=0.005)
 _HOST: Final = "127.0.0.1"
-_WIDE: Final = 1000  # no column is squeezed: a terminal breaks long lines
+_WIDE: Final = 1000  # do not squeeze columns: the terminal wraps long lines
 T = TypeVar("T")
 _LEDGER: Final = (
     "SELECT strftime(hour, '%H:%M') AS hour, CASE protocol WHEN '' THEN '(other)' ELSE protocol END AS protocol, "
     "counted, received, decoded, quarantined, waiting, commands, deliveries, balanced "
     "FROM gold.ledger ORDER BY hour, protocol"
 )
-# What is shown of the gold tables, each with its words.
+# Queries over the gold tables, by title.
 _SHOWN: Final = {
     "Traffic by minute (gold.traffic_minute)": "SELECT strftime(minute, '%H:%M') AS minute, protocol, "
     "sum(frames) AS frames, sum(bytes) AS bytes, sum(errors) AS errors FROM gold.traffic_minute "
     "GROUP BY ALL ORDER BY minute, protocol LIMIT 16",
-    "The newest of each device (gold.device_latest)": "SELECT serial, strftime(at, '%H:%M:%S') AS at, "
+    "Latest state of each device (gold.device_latest)": "SELECT serial, strftime(at, '%H:%M:%S') AS at, "
     "status->>'$.state' AS state, round((readings->>'$.1')::DOUBLE, 1) AS volts, "
     "round((readings->>'$.3')::DOUBLE, 2) AS hertz FROM gold.device_latest ORDER BY serial LIMIT 5",
-    "Questions and answers (gold.call_minute)": "SELECT protocol, service, op, sum(calls) AS calls, "
+    "Service calls (gold.call_minute)": "SELECT protocol, service, op, sum(calls) AS calls, "
     "sum(failed) AS failed, round(max(p95_ms), 2) AS p95_ms FROM gold.call_minute "
     "WHERE service <> 'wirelake' GROUP BY ALL ORDER BY calls DESC LIMIT 6",
     "Notifications delivered (gold.delivery_minute)": "SELECT topic, sum(deliveries) AS deliveries, "
@@ -65,31 +65,33 @@ Examples:
   wirelake demo
   wirelake demo --devices 200 --seconds 40 --keep ./tour"""
 )
-@click.option("--seconds", type=click.FloatRange(1), default=20.0, show_default=True, help="How long the fleet talks.")
+@click.option("--seconds", type=click.FloatRange(1), default=20.0, show_default=True, help="How long the fleet runs.")
 @click.option(
-    "--devices", type=click.IntRange(6, SIMULATOR_DEVICES_MAX), default=60, show_default=True, help="Clients in all."
+    "--devices", type=click.IntRange(6, SIMULATOR_DEVICES_MAX), default=60, show_default=True, help="Number of clients."
 )
 @click.option(
-    "--keep", type=click.Path(file_okay=False, path_type=Path), help="Leave everything in this folder, to look around."
+    "--keep",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep all data in this folder.",
 )
 @settings_options
 def command(
     seconds: float, devices: int, keep: Path | None, config_file: Path | None, data_folder: Path | None
 ) -> None:
-    """Show it all in about two minutes.
+    """Take a tour of Wirelake, in about two minutes.
 
-    Starts the gateway and the pipeline in a temporary folder, lets a small fleet speak all the protocols over real
-    sockets, has Spark fill the tables, and prints the ledger and the gold tables. Exit code 0 only if the ledger
-    balances.
+    Starts the gateway and the pipeline in a temporary folder, runs a small fleet that speaks all protocols over real
+    sockets, fills the tables with Spark, and prints the ledger and the gold tables. The exit code is 0 only if the
+    ledger balances.
     """
-    need_pipeline("the tour")
+    need_pipeline("the demo")
     with _place(keep or data_folder) as folder:
         settings_file = config_file or _settings_file(folder)
         data = folder / "data"
         tour = Tour(load(settings_file, data), settings_file, folder)
         balanced = tour.run(Plan(devices=devices, rate=float(devices), seconds=seconds, keep=True))
         if keep or data_folder:
-            tour.say(f"Everything is in {folder}. Look around: wirelake up --config {settings_file} --data {data}")
+            tour.say(f"All data is in {folder}. To explore it: wirelake up --config {settings_file} --data {data}")
     if not balanced:
         sys.exit(1)
 
@@ -106,27 +108,25 @@ class Tour:
         self._pipeline = ChildProcess("pipeline", "run", "--beside", *words, output=folder / "pipeline.txt")
 
     def run(self, plan: Plan) -> bool:
-        """Answers whether the ledger balances."""
+        """Run the tour and return whether the ledger balances."""
         started_s = time.monotonic()
         with contextlib.ExitStack() as ending:
             for each in (self._gateway, self._pipeline):
                 ending.callback(each.kill)
-            self.say("1. The gateway, with a door for every protocol, and beside it the pipeline, on Spark.")
+            self.say("1. Start the gateway, with a listener for every protocol, and the Spark pipeline.")
             self._gateway.start()
             api = self._opened()
             self._pipeline.start()
-            self.say(
-                f"2. {plan.devices} clients talk to it over real sockets for {plan.seconds:g} s, on a bad network."
-            )
+            self.say(f"2. Run {plan.devices} clients over real sockets for {plan.seconds:g} s, on a lossy network.")
             world = world_at(self._settings, api, _FAULTS, plan.seed)
             with shown_progress() as progress:
                 report = uvloop.run(simulate(world, plan, progress))
-            self._tell(report)
-            self.say("3. The gateway says goodbye, and the pipeline takes in the rest of its log.")
+            self._print_report(report)
+            self.say("3. Stop the gateway; the pipeline processes the rest of its log.")
             _end(self._gateway, GATEWAY_STOP_S)
             records = self._caught_up()
             _end(self._pipeline, CLI_DEMO_PIPELINE_S)
-        self.say(f"4. What {records} records of the log became, asked with SQL:")
+        self.say(f"4. Query the tables built from {records} log records:")
         for title, sql in _SHOWN.items():
             self._print(title, sql)
         balanced = self._ledger()
@@ -139,7 +139,7 @@ class Tour:
     def _opened(self) -> ApiClient:
         def is_ready() -> ApiClient | None:
             _check(self._gateway)
-            with contextlib.suppress(WirelakeError):  # its token file, its door: it is not there yet
+            with contextlib.suppress(WirelakeError):  # no token file or listener yet
                 api = ApiClient(self._settings)
                 api.ask("GET", "/readyz")
                 return api
@@ -150,18 +150,18 @@ class Tour:
             self._console.print(f"   {name:<11}{address}")
         return api
 
-    def _tell(self, report: Report) -> None:
+    def _print_report(self, report: Report) -> None:
         total = report.total()
         faults = ", ".join(f"{count} {name}" for name, count in report.faults.items() if count) or "none"
         members = ", ".join(f"{count} {name}" for name, count in report.members.items())
         self._console.print(f"   {members}")
         self._console.print(
-            f"   {total.sent} things sent, {total.acknowledged} acknowledged, {total.received} received, "
-            f"{total.failed} failed; faults made on purpose, in packets: {faults}"
+            f"   {total.sent} messages sent, {total.acknowledged} acknowledged, {total.received} received, "
+            f"{total.failed} failed; injected packet faults: {faults}"
         )
 
     def _caught_up(self) -> int:
-        """The number of records, once all of them are in the tables."""
+        """Wait until all records are in the tables, and return their number."""
         data = Path(self._settings.data)
         end = LogReader(data / "log").next_seq
 
@@ -170,7 +170,7 @@ class Tour:
             progress = read_progress(data)
             return end if progress is not None and progress.next_seq >= end else None
 
-        with self._console.status("   Spark is at work …"):
+        with self._console.status("   Waiting for Spark…"):
             return _until(is_done, CLI_DEMO_PIPELINE_S, f"the tables do not have all {end} records")
 
     def _print(self, title: str, sql: str) -> None:
@@ -185,11 +185,11 @@ class Tour:
         self._wide.print(table)
 
     def _ledger(self) -> bool:
-        self._print("The ledger (gold.ledger): from the socket to the tables, does it add up?", _LEDGER)
+        self._print("Ledger (gold.ledger): frames from the socket to the tables", _LEDGER)
         rows = query(self._lake, "SELECT balanced, received FROM gold.ledger").rows
         received = sum(row[1] for row in rows)
         balanced = received > 0 and all(row[0] for row in rows)
-        verdict = "Every one is in exactly one state: it balances." if balanced else "IT DOES NOT BALANCE."
+        verdict = "Each is in exactly one state: the ledger balances." if balanced else "THE LEDGER DOES NOT BALANCE."
         self.say(f"{received} frames were received. {verdict}")
         for (why,) in query(self._lake, "SELECT why FROM gold.ledger WHERE NOT balanced").rows:
             self._console.print(f"   {why}")
@@ -198,16 +198,16 @@ class Tour:
 
 def _check(beside: ChildProcess) -> None:
     if not beside.is_running:
-        raise InputError(f"`{beside.words}` has ended:\n{beside.tail()}")
+        raise InputError(f"`{beside.words}` exited:\n{beside.tail()}")
 
 
 def _end(beside: ChildProcess, timeout_s: float) -> None:
-    """In time and without a fault."""
+    """Stop the process; raise InputError unless it stops in time and without an error."""
     code = beside.stop(timeout_s)
     if code is None:
-        raise InputError(f"`{beside.words}` did not end within {timeout_s:g} s:\n{beside.tail()}")
+        raise InputError(f"`{beside.words}` did not stop within {timeout_s:g} s:\n{beside.tail()}")
     if code:
-        raise InputError(f"`{beside.words}` ended with exit code {code}:\n{beside.tail()}")
+        raise InputError(f"`{beside.words}` exited with code {code}:\n{beside.tail()}")
 
 
 @contextlib.contextmanager
@@ -217,13 +217,13 @@ def _place(wanted: Path | None) -> Iterator[Path]:
             yield Path(folder)
         return
     if (wanted / "data" / "log").exists():
-        raise InputError(f"{wanted} holds an earlier tour: take another folder")
+        raise InputError(f"{wanted} contains an earlier demo: use another folder")
     wanted.mkdir(parents=True, exist_ok=True)
     yield wanted.absolute()
 
 
 def _settings_file(folder: Path) -> Path:
-    """Every door on a port that is free: a gateway that runs already is not disturbed."""
+    """Write settings with every listener on a free port, so that a running gateway is not disturbed."""
     names = default_settings().listen.__struct_fields__
     opened = [socket.create_server((_HOST, 0)) for _ in names]
     ports = [each.getsockname()[1] for each in opened]

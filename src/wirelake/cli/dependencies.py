@@ -1,4 +1,4 @@
-"""Which packages are not there: those that the gateway needs, and those that the pipeline needs on top."""
+"""Find missing packages: those of the gateway, and those that the pipeline needs in addition."""
 
 import re
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -12,21 +12,21 @@ _PIPELINE: Final = ("deltalake", "duckdb", "numba", "pyspark")
 
 
 def missing() -> list[str]:
-    """Of what the package itself asks for."""
+    """Return the missing ones of the package's own requirements."""
     needs = [_NAME.match(need) for need in requires("wirelake") or () if "extra ==" not in need]
     return [name.group() for name in needs if name is not None and not _is_there(name.group())]
 
 
 def missing_for_pipeline() -> list[str]:
-    """`pip install wirelake[pipeline]` brings them. Looked for and not imported: that takes seconds."""
+    """Return the missing packages of `wirelake[pipeline]`, without importing any, which would take seconds."""
     return [name for name in _PIPELINE if find_spec(name) is None]
 
 
 def need_pipeline(what: str) -> None:
-    """InputError in place of an import that fails."""
+    """Raise InputError instead of failing on import."""
     gone = missing_for_pipeline()
     if gone:
-        raise InputError(f"{what} needs {', '.join(gone)}: pip install wirelake[pipeline]")
+        raise InputError(f"{what} needs {', '.join(gone)}: run `pip install wirelake[pipeline]`")
 
 
 def _is_there(package: str) -> bool:

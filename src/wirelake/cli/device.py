@@ -1,4 +1,4 @@
-"""`wirelake device`: devices that the gateway knows."""
+"""Implement `wirelake device`: manage registered devices."""
 
 import time
 from pathlib import Path
@@ -29,9 +29,9 @@ Examples:
 @settings_options
 @click.pass_context
 def command(context: click.Context, config_file: Path | None, data_folder: Path | None) -> None:
-    """Devices that may talk to the gateway, by serial.
+    """Manage registered devices, by serial.
 
-    Asks the gateway that runs on the data folder; where none runs, the data folder itself is changed.
+    Uses the gateway that runs on the data folder or, if none is running, the data folder itself.
     """
     pass_on(context, config_file, data_folder)
 
@@ -43,11 +43,11 @@ Examples:
   wirelake device add 1234 --type 6 --key 000102030405060708090a0b0c0d0e0f"""
 )
 @click.argument("serial")
-@click.option("--type", "device_type", type=click.IntRange(0, 255), default=0, show_default=True, help="Its type.")
-@click.option("--key", "key_hex", metavar="HEX", help="16 bytes; its commands are sealed with them.")
+@click.option("--type", "device_type", type=click.IntRange(0, 255), default=0, show_default=True, help="Device type.")
+@click.option("--key", "key_hex", metavar="HEX", help="Key of 16 bytes that seals its commands.")
 @settings_options
 def add(serial: str, device_type: int, key_hex: str | None, config_file: Path | None, data_folder: Path | None) -> None:
-    """Let the device SERIAL in."""
+    """Register the device SERIAL."""
     key = None if key_hex is None else parse_hex(key_hex)
     with registry(load(config_file, data_folder), make=True) as place:
         if isinstance(place, ApiClient):
@@ -55,7 +55,7 @@ def add(serial: str, device_type: int, key_hex: str | None, config_file: Path | 
             place.ask("POST", "/api/devices", given)
         else:
             place.devices.add(serial, device_type, key, time.time_ns() // 1_000_000).wait(STATE_CLOSE_S)
-    click.echo(f"The device {serial} is known.", err=True)
+    click.echo(f"Registered device {serial}.", err=True)
 
 
 @command.command(
@@ -64,20 +64,20 @@ def add(serial: str, device_type: int, key_hex: str | None, config_file: Path | 
 Example:
   wirelake device list --json""",
 )
-@click.option("--json", "as_json", is_flag=True, help="A JSON list instead of a table.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of a table.")
 @settings_options
 def list_(as_json: bool, config_file: Path | None, data_folder: Path | None) -> None:
-    """The known devices, by serial. Never their keys."""
+    """List the registered devices, without their keys."""
     with registry(load(config_file, data_folder)) as place:
         rows = list(place.pages("/api/devices", "devices")) if isinstance(place, ApiClient) else _rows(place)
     if as_json:
         click.echo(write_json(rows))
         return
-    table = Table("serial", "type", "key", "added (UTC)", "heard at", box=None, pad_edge=False)
+    table = Table("serial", "type", "key", "added (UTC)", "address", box=None, pad_edge=False)
     for row in rows:
         key = "yes" if row["has_key"] else "no"
         table.add_row(row["serial"], f"0x{row['type']:02x}", key, shown(row["added_at_ms"]), row["address"])
-    Console(highlight=False, soft_wrap=True).print(table if rows else "No device is known yet.")
+    Console(highlight=False, soft_wrap=True).print(table if rows else "No devices registered yet.")
 
 
 @command.command(
@@ -88,16 +88,16 @@ Example:
 @click.argument("serial")
 @settings_options
 def remove(serial: str, config_file: Path | None, data_folder: Path | None) -> None:
-    """The device SERIAL is no longer let in."""
+    """Remove the device SERIAL."""
     with registry(load(config_file, data_folder)) as place:
         if isinstance(place, ApiClient):
             place.ask("DELETE", quoted("api", "devices", serial))
         else:
             commit = place.devices.remove(serial)
             if commit is None:
-                raise InputError(f"there is no device {serial!r}")
+                raise InputError(f"no device {serial!r}")
             commit.wait(STATE_CLOSE_S)
-    click.echo(f"The device {serial} is no longer known.", err=True)
+    click.echo(f"Removed device {serial}.", err=True)
 
 
 def _rows(store: StateStore) -> list[dict[str, Any]]:

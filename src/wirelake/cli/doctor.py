@@ -1,4 +1,4 @@
-"""`wirelake doctor`: what is missing or wrong on this machine, in sentences."""
+"""Implement `wirelake doctor`: check this machine and the settings for problems."""
 
 import logging
 import platform
@@ -34,7 +34,7 @@ _OPEN_FILES_MIN = 4096
 
 class Finding(Struct, frozen=True):
     fine: bool
-    text: str  # a sentence; for what is wrong, with what to do
+    text: str  # a sentence; for a problem, with what to do
 
 
 @click.command(
@@ -44,14 +44,16 @@ Example:
 )
 @settings_options
 def command(config_file: Path | None, data_folder: Path | None) -> None:
-    """Look at this machine and the settings, and say what is missing or wrong. Exit code 1 if anything is."""
+    """Check this machine and the settings for problems. The exit code is 1 if there are any."""
     console = Console(highlight=False, soft_wrap=True)
     findings = list(examine(config_file, data_folder))
     for finding in findings:
         mark = ("✓ ", "green") if finding.fine else ("✗ ", "bold red")
         console.print(Text.assemble(mark, finding.text))
     wrong = sum(not finding.fine for finding in findings)
-    console.print(Text("Everything is in order." if not wrong else f"{wrong} to look at.", "bold"))
+    console.print(
+        Text("No problems found." if not wrong else f"{wrong} problem{'' if wrong == 1 else 's'} found.", "bold")
+    )
     sys.exit(1 if wrong else 0)
 
 
@@ -63,13 +65,13 @@ def examine(config_file: Path | None, data_folder: Path | None) -> Iterator[Find
     try:
         settings = load(config_file, data_folder)
     except WirelakeError as error:
-        yield Finding(False, f"{error}. Mend the setting; `wirelake config` prints those in force.")
+        yield Finding(False, f"{error}. Fix the setting; `wirelake config` prints the effective settings.")
         return
-    yield Finding(True, "The settings are readable and every key is known.")
+    yield Finding(True, "The settings are valid.")
     yield _folder(Path(settings.data))
     yield from _stores(Path(settings.data))
     yield _open_files()
-    yield from _doors(settings)
+    yield from _listeners(settings)
 
 
 def _python() -> Finding:
@@ -86,10 +88,13 @@ def _modules() -> Finding:
 
 
 def _pipeline() -> Finding:
-    """Without it a gateway works as well: that it is not installed is not wrong."""
+    """Check the pipeline, which is optional: not having it installed is not a problem."""
     gone = missing_for_pipeline()
     if gone:
-        return Finding(True, f"No pipeline (without {', '.join(gone)}): `pip install wirelake[pipeline]` brings it.")
+        return Finding(
+            True,
+            f"The pipeline is not installed (missing: {', '.join(gone)}). Run `pip install wirelake[pipeline]`.",
+        )
     try:
         java = find_java()
     except WirelakeError as error:
@@ -101,43 +106,46 @@ def _protocols() -> Iterator[Finding]:
     protocols = registry.all_protocols()
     yield Finding(True, f"Protocols: {', '.join(protocol.name for protocol in protocols)}.")
     for name, reason in registry.failures().items():
-        yield Finding(False, f"The protocol {name} is left out: {reason}. Fix or uninstall its package.")
-    logging.disable(logging.ERROR)  # what an added protocol raises is told in a sentence here
+        yield Finding(False, f"The protocol {name} is disabled: {reason}. Fix or uninstall its package.")
+    logging.disable(logging.ERROR)  # an installed protocol's exceptions are reported as findings
     try:
         faults = {each.name: first_fault(each) for each in protocols if each.name not in registry.BUILT_IN}
     finally:
         logging.disable(logging.NOTSET)
     for name, fault in faults.items():
         if fault:
-            yield Finding(False, f"The protocol {name} cannot be relied on: {fault}. Fix its package.")
+            yield Finding(False, f"The protocol {name} failed its self-test: {fault}. Fix its package.")
 
 
 def _folder(folder: Path) -> Finding:
-    """The nearest folder that exists decides: the rest is made when first needed."""
+    """Check the nearest existing folder: the rest is created when first needed."""
     place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not place.is_dir():
-        return Finding(False, f"The data folder {folder} cannot be made: {place} is a file. Use --data.")
+        return Finding(False, f"The data folder {folder} cannot be created: {place} is a file. Change --data.")
     free = shutil.disk_usage(place).free
     if not _writable(place):
-        return Finding(False, f"The data folder {folder} cannot be written: give this user the right, or use --data.")
+        return Finding(
+            False,
+            f"The data folder {folder} is not writable: grant this user write permission, or change --data.",
+        )
     if free < _FREE_BYTES_MIN:
-        return Finding(False, f"Only {free // MIB} MiB are free for the data folder {folder}; make room.")
+        return Finding(False, f"Only {free // MIB} MiB are free for the data folder {folder}: free some disk space.")
     if folder.exists() and folder.stat().st_mode & stat.S_IRWXO:
-        text = f"Other users of this machine can look into the data folder {folder}, where tokens are in clear"
+        text = f"Other users of this machine can read the data folder {folder}, which contains tokens in plain text"
         return Finding(False, f"{text}: `chmod 700 {folder}`.")
-    return Finding(True, f"The data folder {folder} can be written, {free // MIB} MiB are free.")
+    return Finding(True, f"The data folder {folder} is writable, {free // MIB} MiB are free.")
 
 
 def _stores(folder: Path) -> Iterator[Finding]:
-    """Nothing to say of a folder that is not there yet."""
+    """Check the stores of an existing data folder."""
     try:
         problems = examine_stores(folder)
-    except OSError:  # it is no folder, or another user's: that was told above
+    except OSError:  # not a folder, or another user's: reported above
         return
     for problem in problems:
         yield Finding(False, f"In the data folder, {problem}. See the operations manual, The data folder.")
     if not problems and (folder / "log").exists():
-        yield Finding(True, "The log, the state and the tables belong together.")
+        yield Finding(True, "The log, the state and the tables are consistent.")
 
 
 def _writable(place: Path) -> bool:
@@ -153,18 +161,18 @@ def _writable(place: Path) -> bool:
 def _open_files() -> Finding:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < _OPEN_FILES_MIN:
-        text = f"At most {limit} files may be open, and each connection is one: raise it with `ulimit -n 65536`."
+        text = f"At most {limit} files may be open, one per connection: raise the limit with `ulimit -n 65536`."
         return Finding(False, text)
     return Finding(True, f"{limit} files may be open at once.")
 
 
-def _doors(settings: Settings) -> Iterator[Finding]:
+def _listeners(settings: Settings) -> Iterator[Finding]:
     try:
         own = running(Path(settings.data))
-    except PermissionError:  # the folder is another user's, which was told above
+    except PermissionError:  # another user's folder: reported above
         own = None
     if own is not None:
-        yield Finding(True, f"The gateway of this data folder runs, in process {own}.")
+        yield Finding(True, f"The gateway of this data folder is running as process {own}.")
         return
     taken = []
     for name in settings.listen.__struct_fields__:
@@ -172,9 +180,12 @@ def _doors(settings: Settings) -> Iterator[Finding]:
         if address is not None and not _free(address.host, address.port):
             taken.append(f"{name} ({address})")
     if taken:
-        yield Finding(False, f"Already in use or not ours: {', '.join(taken)}. End what listens there or set [listen].")
+        yield Finding(
+            False,
+            f"Addresses in use or not local: {', '.join(taken)}. Stop what listens there, or change [listen].",
+        )
     else:
-        yield Finding(True, "The addresses to listen on are free.")
+        yield Finding(True, "All listen addresses are free.")
 
 
 def _free(host: str, port: int) -> bool:

@@ -1,4 +1,4 @@
-"""`wirelake identify`: a ranked guess, with the reasons."""
+"""Implement `wirelake identify`: rank the protocols that some bytes may belong to."""
 
 import sys
 from typing import Any
@@ -22,13 +22,13 @@ Examples:
   wirelake identify --raw - < capture.bin"""
 )
 @click.argument("hex_words", metavar="HEX…|-", nargs=-1, required=True)
-@click.option("--raw", is_flag=True, help="Standard input holds the bytes themselves, not hex.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON list instead of text.")
+@click.option("--raw", is_flag=True, help="Read raw bytes instead of hex from standard input.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of text.")
 @settings_options
 def command(hex_words: tuple[str, ...], raw: bool, as_json: bool, **_: Any) -> None:
-    """Which of the protocols could HEX be? The likeliest first, each with its reasons.
+    """Guess which protocol the bytes in HEX belong to: the most likely first, each with its reasons.
 
-    Exit code 1 if it looks like none of them.
+    The exit code is 1 if no protocol matches.
     """
     guesses = identify(read_input(hex_words, raw=raw), registry.all_protocols())
     if as_json:
@@ -43,5 +43,5 @@ def command(hex_words: tuple[str, ...], raw: bool, as_json: bool, **_: Any) -> N
                 console.print(Text(f"     {reason}", "dim"))
     if not guesses:
         if not as_json:
-            click.echo("wirelake: this looks like none of: " + ", ".join(registry.names()), err=True)
+            click.echo("wirelake: no protocol matches; tried: " + ", ".join(registry.names()), err=True)
         sys.exit(EXIT_BAD_INPUT)

@@ -1,4 +1,4 @@
-"""`wirelake identity`: who may log in, by every protocol."""
+"""Implement `wirelake identity`: manage the identities that can log in."""
 
 import time
 from pathlib import Path
@@ -20,7 +20,7 @@ from wirelake.protocols.jsontext import write_json
 from wirelake.state.identities import new_token
 from wirelake.state.store import StateStore
 
-_ADMIN = "admin"  # the name under which the admin token acts
+_ADMIN = "admin"  # reserved for the admin token
 
 
 @click.group(
@@ -32,9 +32,9 @@ Examples:
 @settings_options
 @click.pass_context
 def command(context: click.Context, config_file: Path | None, data_folder: Path | None) -> None:
-    """Who may log in: a name and a token, for all protocols.
+    """Manage the identities that can log in, each with a name and a token for all protocols.
 
-    Asks the gateway that runs on the data folder; where none runs, the data folder itself is changed.
+    Uses the gateway that runs on the data folder or, if none is running, the data folder itself.
     """
     pass_on(context, config_file, data_folder)
 
@@ -46,10 +46,10 @@ Examples:
   wirelake identity add erp --token "$(cat erp.token)" """
 )
 @click.argument("name")
-@click.option("--token", help="The token, instead of a new random one.")
+@click.option("--token", help="Token to use instead of a new random one.")
 @settings_options
 def add(name: str, token: str | None, config_file: Path | None, data_folder: Path | None) -> None:
-    """Let NAME log in. The token is printed, as the last line, this once."""
+    """Add the identity NAME and print its token, which is not shown again."""
     settings = load(config_file, data_folder)
     with registry(settings, make=True) as place:
         if isinstance(place, ApiClient):
@@ -57,7 +57,7 @@ def add(name: str, token: str | None, config_file: Path | None, data_folder: Pat
             token = made["token"]
         else:
             token = _add(place, KeyFiles(Path(settings.data) / "keys"), name, token)
-    click.echo(f"{name} may log in with this token, which is not kept and not shown again:", err=True)
+    click.echo(f"{name} can log in with this token, which is not stored and not shown again:", err=True)
     click.echo(token)
 
 
@@ -67,10 +67,10 @@ def add(name: str, token: str | None, config_file: Path | None, data_folder: Pat
 Example:
   wirelake identity list --json""",
 )
-@click.option("--json", "as_json", is_flag=True, help="A JSON list instead of a table.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of a table.")
 @settings_options
 def list_(as_json: bool, config_file: Path | None, data_folder: Path | None) -> None:
-    """Those who may log in, by name. Never their tokens."""
+    """List the identities, without their tokens."""
     with registry(load(config_file, data_folder)) as place:
         rows = list(place.pages("/api/identities", "identities")) if isinstance(place, ApiClient) else _rows(place)
     if as_json:
@@ -79,7 +79,7 @@ def list_(as_json: bool, config_file: Path | None, data_folder: Path | None) -> 
     table = Table("name", "added (UTC)", "topics", box=None, pad_edge=False)
     for row in rows:
         table.add_row(row["name"], shown(row["added_at_ms"]), str(row["topics"]))
-    Console(highlight=False, soft_wrap=True).print(table if rows else "Nobody may log in yet.")
+    Console(highlight=False, soft_wrap=True).print(table if rows else "No identities yet.")
 
 
 @command.command(
@@ -90,21 +90,21 @@ Example:
 @click.argument("name")
 @settings_options
 def remove(name: str, config_file: Path | None, data_folder: Path | None) -> None:
-    """NAME may no longer log in. Its sessions are ended, its subscriptions forgotten."""
+    """Remove the identity NAME, close its sessions and delete its subscriptions."""
     with registry(load(config_file, data_folder)) as place:
         if isinstance(place, ApiClient):
             place.ask("DELETE", quoted("api", "identities", name))
         else:
             commit = place.remove_identity(name)
             if commit is None:
-                raise InputError(f"there is no identity {name!r}")
+                raise InputError(f"no identity {name!r}")
             commit.wait(STATE_CLOSE_S)
-    click.echo(f"{name} may no longer log in.", err=True)
+    click.echo(f"Removed identity {name}.", err=True)
 
 
 def _add(store: StateStore, keys: KeyFiles, name: str, token: str | None) -> str:
     if name == _ADMIN:
-        raise ConflictError(f"{_ADMIN!r} is the name under which the admin token acts")
+        raise ConflictError(f"{_ADMIN!r} is reserved for the admin token: choose another name")
     token = new_token() if token is None else token
     secret = keys.token_key(store.identities).hash(token)
     store.identities.add(name, secret, time.time_ns() // 1_000_000).wait(STATE_CLOSE_S)

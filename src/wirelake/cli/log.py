@@ -1,4 +1,4 @@
-"""`wirelake log`: look into the event log from the shell, while it is written or not."""
+"""Implement `wirelake log`: inspect the event log, whether or not the gateway is running."""
 
 import re
 import sys
@@ -24,15 +24,15 @@ from wirelake.log.segments.stats import LogStats, read_stats
 from wirelake.protocols import registry
 
 _HEX_BYTES_SHOWN: Final = 16
-_FOLLOW_S: Final = 1.0  # how long one wait at the end of the log lasts before the next begins
+_FOLLOW_S: Final = 1.0  # how long to wait at the end of the log at a time
 _AGO: Final = re.compile(r"(\d+)([smhd])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_HTTP: Final = "http"  # has records, and no codec
+_HTTP: Final = "http"  # has records but no codec
 _MB: Final = 1_000_000
 
 
 def moment(text: str) -> int:
-    """2026-01-31, 2026-01-31T12:30 (UTC unless it says otherwise), or 10m, 2h, 3d ago → microseconds since 1970."""
+    """Parse 2026-01-31, 2026-01-31T12:30 (UTC by default), or 10m, 2h, 3d ago, to microseconds since 1970."""
     ago = _AGO.fullmatch(text)
     if ago is not None:
         time = datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
@@ -40,7 +40,7 @@ def moment(text: str) -> int:
         try:
             time = datetime.fromisoformat(text)
         except ValueError as error:
-            raise click.BadParameter(f"{text!r} is not a time: 2026-01-31T12:30, or 10m, 2h, 3d ago") from error
+            raise click.BadParameter(f"{text!r} is not a time: use 2026-01-31T12:30, or 10m, 2h, 3d ago") from error
         if time.tzinfo is None:
             time = time.replace(tzinfo=UTC)
     return (time - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
@@ -54,7 +54,7 @@ Examples:
   wirelake log verify"""
 )
 def command() -> None:
-    """Look into the event log."""
+    """Inspect the event log."""
 
 
 @command.command(
@@ -63,12 +63,12 @@ Examples:
   wirelake log tail -n 20
   wirelake log tail --follow --protocol comet"""
 )
-@click.option("-n", "--lines", default=10, show_default=True, type=click.IntRange(0), help="How many records.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("-n", "--lines", default=10, show_default=True, type=click.IntRange(0), help="Number of records.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new records until Ctrl-C.")
 @click.option("--protocol", help="Only records of this protocol.")
 @click.option("--session", help="Only records of this session.")
-@click.option("--full", is_flag=True, help="All bytes of each frame.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--full", is_flag=True, help="Print all bytes of each frame.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @settings_options
 def tail(
     lines: int,
@@ -102,7 +102,7 @@ def tail(
                 end_seq = batch.column("seq")[-1].as_py() + 1
                 for matching in _matching(iter([batch]), wanted):
                     _print(matching, full, as_json)
-        except GoneError as gone:  # we were slower than retention
+        except GoneError as gone:  # retention has overtaken us
             click.echo(f"wirelake: {gone}", err=True)
             end_seq = gone.oldest_seq
 
@@ -115,11 +115,11 @@ Examples:
 )
 @click.option("--protocol", help="Only records of this protocol.")
 @click.option("--session", help="Only records of this session.")
-@click.option("--since", type=moment, metavar="TIME", help="From this time on: 2026-01-31T12:30, or 10m, 2h, 3d ago.")
-@click.option("--until", type=moment, metavar="TIME", help="Before this time.")
-@click.option("--limit", type=click.IntRange(1), help="So many records at most.")
-@click.option("--full", is_flag=True, help="All bytes of each frame.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--since", type=moment, metavar="TIME", help="Start time: 2026-01-31T12:30, or 10m, 2h, 3d ago.")
+@click.option("--until", type=moment, metavar="TIME", help="End time, exclusive.")
+@click.option("--limit", type=click.IntRange(1), help="Maximum number of records.")
+@click.option("--full", is_flag=True, help="Print all bytes of each frame.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @settings_options
 def cat(
     protocol: str | None,
@@ -158,7 +158,7 @@ Example:
 )
 @settings_options
 def verify(config_file: Path | None, data_folder: Path | None) -> None:
-    """Check every checksum. Exit code 1, and the places, if anything is damaged."""
+    """Verify all checksums. The exit code is 1 if anything is damaged, and the damaged places are printed."""
     found = verify_log(_folder(config_file, data_folder))
     for damage in found.damages:
         click.echo(f"wirelake: {damage}", err=True)
@@ -166,7 +166,7 @@ def verify(config_file: Path | None, data_folder: Path | None) -> None:
         click.echo(f"{found.rows_lost_before:,} records were lost earlier; their bytes are in the quarantine")
     counts = (_counted(found.segments, "segment"), _counted(found.blocks, "block"), _counted(found.rows, "record"))
     size = f"{', '.join(counts)}, {found.bytes / _MB:,.1f} MB"
-    click.echo(f"{size}: {_counted(len(found.damages), 'damaged place') if found.damages else 'all whole'}")
+    click.echo(f"{size}: {_counted(len(found.damages), 'damaged place') if found.damages else 'no damage'}")
     if found.damages:
         sys.exit(EXIT_BAD_INPUT)
 
@@ -177,10 +177,10 @@ Examples:
   wirelake log stats
   wirelake log stats --json"""
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options
 def stats(as_json: bool, config_file: Path | None, data_folder: Path | None) -> None:
-    """Sizes, rates, consumers and damage."""
+    """Print sizes, rates, consumers and damage."""
     found = read_stats(_folder(config_file, data_folder))
     if as_json:
         click.echo(msgspec.json.encode(found))
@@ -203,7 +203,10 @@ def _matching(batches: Iterator[Any], wanted: dict[str, str | None]) -> Iterator
 
 
 def _check(protocol: str | None) -> None:
-    """Nothing was found: perhaps because of a name that no protocol has. A log may hold those of others, too."""
+    """Raise if nothing was found because no protocol has this name.
+
+    Checked only then: a log may contain records of protocols that are no longer installed.
+    """
     if protocol not in (None, _HTTP):
         registry.get(str(protocol))
 
@@ -247,12 +250,12 @@ def _show(found: LogStats, console: Console) -> None:
     console.print(f"on disk     {found.bytes / _MB:,.1f} MB in {_counted(found.segments, 'segment')}")
     for name, rate in found.rates.items():
         console.print(f"last {name:<6} {rate.rows_s:,.1f} records/s, {rate.bytes_s / _MB:,.3f} MB/s")
-    kept = found.quarantine
-    console.print(f"quarantine  {kept.places:,} places, {kept.bytes:,} bytes, {kept.rows_lost:,} records lost")
+    damaged = found.quarantine
+    console.print(f"quarantine  {damaged.places:,} places, {damaged.bytes:,} bytes, {damaged.rows_lost:,} records lost")
     gone = found.removed
     console.print(f"removed     {gone.rows:,} records in {gone.segments:,} segments by retention")
     if found.consumers:
-        table = Table("consumer", "needs from", "behind", "said so at (UTC)", box=None, pad_edge=False)
+        table = Table("consumer", "next record", "behind", "committed at (UTC)", box=None, pad_edge=False)
         for name, consumer in found.consumers.items():
             table.add_row(name, f"{consumer.seq:,}", f"{consumer.behind_rows:,}", _time(consumer.committed_at_us))
         console.print(table)

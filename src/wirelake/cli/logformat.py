@@ -1,7 +1,7 @@
-"""Log lines of `wirelake serve`, on standard error: for people, or one JSON object each.
+"""Format log lines of `wirelake serve` on standard error, as text or as one JSON object each.
 
-What a line is about (`session`, `id`, `topic` …) is given with `extra=` and becomes fields of its own. Tokens and
-contents are never given.
+Context (`session`, `id`, `topic` …) is passed with `extra=` and becomes separate fields. Tokens and contents are never
+logged.
 """
 
 import logging
@@ -52,6 +52,6 @@ def _at(record: logging.LogRecord) -> datetime:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, str | int | float]:
-    """What was given with `extra=`."""
+    """Return what was passed with `extra=`."""
     given = {name: value for name, value in record.__dict__.items() if name not in _OWN}
     return {name: value if isinstance(value, str | int | float) else str(value) for name, value in given.items()}

@@ -1,4 +1,4 @@
-"""The program `wirelake`. Commands are imported only when called, so that each starts fast."""
+"""Define the program `wirelake`. A command is imported only when called, so that each starts fast."""
 
 import errno
 import os
@@ -11,31 +11,31 @@ import click
 
 from wirelake.errors import WirelakeError
 
-# name → what it does, in one line. The module wirelake.cli.<name> holds it as `command`.
+# name → one-line help. The module wirelake.cli.<name> defines it as `command`.
 COMMANDS: Final = {
-    "up": "Run everything on this machine.",
-    "demo": "A tour of everything, in about two minutes.",
-    "serve": "Run the gateway: every door, and the HTTP API.",
-    "reload": "Let a running gateway read its settings again.",
-    "identity": "Who may log in.",
-    "device": "Devices that the gateway knows.",
+    "up": "Run the gateway and the pipeline on this machine.",
+    "demo": "Take a tour of Wirelake, in about two minutes.",
+    "serve": "Run the gateway: all listeners and the HTTP API.",
+    "reload": "Make a running gateway reload its settings.",
+    "identity": "Manage the identities that can log in.",
+    "device": "Manage registered devices.",
     "publish": "Publish a notification.",
-    "subscribe": "Print notifications as they come.",
-    "request": "Ask a service.",
-    "send": "Send a device a command.",
-    "pipeline": "From the log to the tables, on Spark.",
-    "simulate": "Let a fleet of simulated clients talk to a running gateway.",
-    "trace": "Where is this message?",
-    "log": "Look into the event log.",
-    "query": "SQL over the tables.",
-    "decode": "Take frames apart: a tree of fields with byte offsets.",
-    "identify": "Which of the protocols could these bytes be?",
-    "config": "Print the settings in force.",
-    "doctor": "What is missing or wrong on this machine, in sentences.",
+    "subscribe": "Print notifications as they arrive.",
+    "request": "Send a request to a service.",
+    "send": "Send a command to a device.",
+    "pipeline": "Run and inspect the Spark pipeline that fills the tables.",
+    "simulate": "Run a fleet of simulated clients against a gateway.",
+    "trace": "Trace a message through the system.",
+    "log": "Inspect the event log.",
+    "query": "Run SQL over the tables.",
+    "decode": "Decode frames into a tree of fields with byte offsets.",
+    "identify": "Guess which protocol some bytes belong to.",
+    "config": "Print the effective settings.",
+    "doctor": "Check this machine and the settings for problems.",
 }
 EXIT_BAD_INPUT: Final = 1
-EXIT_INTERRUPTED: Final = 130  # as shells say it: 128 and the signal's number
-# What a disk or the rights on it can do to any command; whatever else an OSError may be is a bug, and shown as one.
+EXIT_INTERRUPTED: Final = 130  # by shell convention: 128 plus the signal's number
+# Disk and permission errors that any command may meet; any other OSError is a bug and is shown with its traceback.
 _OF_THE_MACHINE: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE}
 )
@@ -54,7 +54,7 @@ class LazyCommands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:  # whoever pressed Ctrl-C knows
+        except KeyboardInterrupt:  # the user pressed Ctrl-C: no message needed
             ctx.exit(EXIT_INTERRUPTED)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -81,7 +81,7 @@ def main() -> None:
             raise
         place = f"{os.fsdecode(error.filename)}: " if error.filename else ""
         click.echo(f"wirelake: {place}{os.strerror(error.errno)}", err=True)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left for a full disk would fail again at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # flushing the rest to a full disk would fail again on exit
         sys.exit(EXIT_BAD_INPUT)
 
 

@@ -1,4 +1,4 @@
-"""`wirelake pipeline`: the Spark job that fills the tables, and what there is to know about it."""
+"""Implement `wirelake pipeline`: the Spark job that fills the tables, and its status."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from wirelake.pipeline.job import Job
 
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
-_LINE_EVERY_S: Final = 5.0  # where the output is no terminal
+_LINE_EVERY_S: Final = 5.0  # when the output is not a terminal
 
 
 @click.group(
@@ -44,7 +44,7 @@ Examples:
 @settings_options
 @click.pass_context
 def command(context: click.Context, config_file: Path | None, data_folder: Path | None) -> None:
-    """From the log to the tables, on Spark."""
+    """Run and inspect the Spark pipeline that fills the tables from the log."""
     pass_on(context, config_file, data_folder)
 
 
@@ -58,16 +58,16 @@ Examples:
   wirelake pipeline run --once --data /var/lib/wirelake
   wirelake pipeline run --master spark://10.0.0.5:7077"""
 )
-@click.option("--once", is_flag=True, help="End when all that is in the log now is in the tables.")
-@click.option("--master", default=None, metavar="URL", help="Spark's master, if not this machine: spark://HOST:PORT …")
-@click.option("--wheel", type=_FILE, help="Wirelake's own wheel, for a master that is elsewhere.")
+@click.option("--once", is_flag=True, help="Stop once all current log records are in the tables.")
+@click.option("--master", default=None, metavar="URL", help="Spark master, if not local: spark://HOST:PORT.")
+@click.option("--wheel", type=_FILE, help="Wirelake's wheel, for a remote master.")
 @click.option(
     "--trigger",
     "trigger_s",
     type=click.FloatRange(PIPELINE_TRIGGER_S_MIN),
     default=PIPELINE_TRIGGER_S,
     show_default=True,
-    help="Seconds from the beginning of a batch to that of the next.",
+    help="Seconds from the start of one batch to the start of the next.",
 )
 @click.option(
     "--gone",
@@ -76,7 +76,12 @@ Examples:
     show_default=True,
     help="What to do if retention removed records before they were read.",
 )
-@click.option("--beside", is_flag=True, hidden=True, help="End when standard input does: whoever started it is gone.")
+@click.option(
+    "--beside",
+    is_flag=True,
+    hidden=True,
+    help="Stop when standard input is closed.",
+)
 @settings_options
 def run(
     once: bool,
@@ -88,12 +93,12 @@ def run(
     config_file: Path | None,
     data_folder: Path | None,
 ) -> None:
-    """Fill the tables from the log, until Ctrl-C or, with --once, until it is done."""
+    """Fill the tables from the log until Ctrl-C or, with --once, until all records are processed."""
     settings = load(config_file, data_folder)
     data = Path(settings.data)
     start_logging("console", "warning")
     if not (data / "log").exists():
-        raise InputError(f"there is no log in {data}: start the gateway first, or use --data")
+        raise InputError(f"no log in {data}: start the gateway first, or choose another data folder with --data")
     need_pipeline("the pipeline")
     from wirelake.pipeline.commit.checkpoint import StreamLock, check_log  # noqa: PLC0415
     from wirelake.pipeline.gold.refresh import GOLD  # noqa: PLC0415
@@ -102,14 +107,14 @@ def run(
     from wirelake.pipeline.spark.cluster import cluster_settings  # noqa: PLC0415
     from wirelake.pipeline.spark.session import LOCAL, open_session  # noqa: PLC0415
 
-    StreamLock(DataPaths.of(data)).release()  # Spark takes its time to start: refuse before, not after
+    StreamLock(DataPaths.of(data)).release()  # Spark starts slowly: refuse before, not after
     check_log(DataPaths.of(data))
     with ProgressDisplay(sys.stdout.isatty(), once=beside) as shown:
         started_s = time.monotonic()
-        shown.say("starting Spark …")
+        shown.say("Starting Spark…")
         master = master or LOCAL
         spark = open_session(master, "wirelake", cluster_settings(master, wheel))
-        shown.say(f"Spark is up after {time.monotonic() - started_s:.1f} s, its own pages are at {_ui(spark)}")
+        shown.say(f"Spark started in {time.monotonic() - started_s:.1f} s; its UI is at {_ui(spark)}")
         job_settings = JobSettings(once=once, trigger_s=trigger_s, gone=gone, rules=rules_of(settings))
         with explained(data / "lake", look_at_data=True):
             job = Job(spark, data, job_settings, GOLD, shown.progress)
@@ -133,14 +138,14 @@ def _end_with_input(job: "Job") -> None:
 
 
 def _again(shown: "ProgressDisplay", error: Exception) -> None:
-    """The JVM is gone, and with it this process's Spark: become a new one, which finishes what this one began."""
-    shown.say(f"{error}; starting anew")
+    """Replace this process, whose JVM is gone, with a new one that finishes its work."""
+    shown.say(f"{error}; restarting")
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "wirelake.cli.main", *sys.argv[1:]])  # noqa: S606
 
 
 def _ui(spark: Any) -> str:
-    return spark.sparkContext.uiWebUrl or "no address"
+    return spark.sparkContext.uiWebUrl or "an unknown address"
 
 
 @command.command(
@@ -149,12 +154,12 @@ Examples:
   wirelake pipeline status
   wirelake pipeline status --json"""
 )
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options
 def status(as_json: bool, config_file: Path | None, data_folder: Path | None) -> None:
-    """How far the tables are behind the log, in records and seconds; also while no job runs.
+    """Print how far the tables are behind the log, in records and seconds, whether or not the pipeline runs.
 
-    The exit code is 1 if the tables do not belong to the log.
+    The exit code is 1 if the tables do not match the log.
     """
     from wirelake.pipeline.status import status_of  # noqa: PLC0415
 
@@ -162,16 +167,18 @@ def status(as_json: bool, config_file: Path | None, data_folder: Path | None) ->
     if as_json:
         click.echo(msgspec.json.encode(found).decode())
         sys.exit(1 if found.problem else 0)
-    click.echo(f"The job {'runs' if found.running else 'does not run'}" + (f", {found.ui}" if found.ui else "") + ".")
+    click.echo(
+        f"The pipeline is {'running' if found.running else 'not running'}" + (f", {found.ui}" if found.ui else "") + "."
+    )
     table = Table("stage", "up to record", "records behind", "seconds behind", box=None)
     for stage in found.stages:
         table.add_row(stage.name, str(stage.next_seq), str(stage.behind_rows), f"{stage.behind_s:.1f}")
     Console(highlight=False, soft_wrap=True).print(table)
     if found.batch_s:
-        click.echo(f"{found.rows_s:.0f} records/s over the last batches, the last of which took {found.batch_s:.2f} s.")
+        click.echo(f"{found.rows_s:.0f} records/s over the last batches; the last one took {found.batch_s:.2f} s.")
     else:
-        hint = "" if found.running else ": `wirelake up` and `wirelake pipeline run` fill the tables"
-        click.echo(f"No batch is done yet{hint}.")
+        hint = "" if found.running else ": start it with `wirelake up` or `wirelake pipeline run`"
+        click.echo(f"No batch completed yet{hint}.")
     for title, counts in (("Dropped", found.dropped), ("Noted", found.noted)):
         if counts:
             click.echo(f"{title} so far: {', '.join(f'{name} {count}' for name, count in counts.items())}.")
@@ -188,8 +195,8 @@ Example:
 )
 @settings_options
 def compact(config_file: Path | None, data_folder: Path | None) -> None:
-    """Join small files, and remove those that no reader can need any more. A running job does so by itself."""
-    need_pipeline("joining files")
+    """Merge small files, and remove files that no reader needs any more. A running pipeline does this by itself."""
+    need_pipeline("compaction")
     from wirelake.pipeline.commit.compaction import compact as compact_lake  # noqa: PLC0415 (an extra)
 
     table = Table("table", "files before", "after", "removed from disk", box=None)
@@ -202,9 +209,9 @@ def compact(config_file: Path | None, data_folder: Path | None) -> None:
 
 
 class ProgressDisplay:
-    """What is said while the job runs: one line that moves on a terminal, a line now and then elsewhere.
+    """Show the job's progress: one updating line on a terminal, a line now and then elsewhere.
 
-    With `once`, of the first batch only: the terminal is shared with the gateway, whose lines would run into ours.
+    With `once`, report the first batch only: the terminal is shared with the gateway's own lines.
     """
 
     def __init__(self, terminal: bool, *, once: bool = False) -> None:
@@ -212,7 +219,7 @@ class ProgressDisplay:
         self._console = Console(highlight=False, soft_wrap=True)
         live = terminal and not once
         self._live = Live(console=self._console, auto_refresh=False, transient=True) if live else None
-        self._said_s = 0.0
+        self._printed_s = 0.0
 
     def __enter__(self) -> "ProgressDisplay":
         if self._live is not None:
@@ -230,23 +237,24 @@ class ProgressDisplay:
             click.echo(text)
 
     def progress(self, progress: JobProgress) -> None:
-        if progress.batch < 0 or (self._once and self._said_s):  # none is done yet, or enough was said
+        if progress.batch < 0 or (self._once and self._printed_s):  # none completed yet, or reported already
             return
         if self._live is not None:
             self._live.update(Text(_line(progress), "cyan"), refresh=True)
-        elif time.monotonic() - self._said_s >= _LINE_EVERY_S and progress.batches:
-            self._said_s = time.monotonic()
+        elif time.monotonic() - self._printed_s >= _LINE_EVERY_S and progress.batches:
+            self._printed_s = time.monotonic()
             click.echo(_line(progress))
 
 
 def _line(progress: JobProgress) -> str:
-    behind = f", {progress.restarts} restarts" if progress.restarts else ""
+    restarts = f", {progress.restarts} restarts" if progress.restarts else ""
     return (
         f"batch {progress.batch}: up to record {progress.next_seq}, {progress.rows_s:.0f} records/s, "
-        f"the last took {progress.batch_s:.2f} s{behind}"
+        f"last batch took {progress.batch_s:.2f} s{restarts}"
     )
 
 
 def _summary(progress: JobProgress) -> str:
-    poisoned = f", {progress.poisoned} of them broke the decoder" if progress.poisoned else ""
-    return f"{progress.rows} records in {progress.batches} batches{poisoned}; the tables are up to {progress.next_seq}."
+    poisoned = f", {progress.poisoned} of them crashed the decoder" if progress.poisoned else ""
+    counts = f"{progress.rows} records in {progress.batches} batches{poisoned}"
+    return f"{counts}; the tables contain all records before {progress.next_seq}."

@@ -1,4 +1,4 @@
-"""`wirelake publish`: one notification, from the shell."""
+"""Implement `wirelake publish`: publish one notification."""
 
 import base64
 from pathlib import Path
@@ -21,9 +21,11 @@ Examples:
 )
 @click.argument("topic")
 @click.argument("content")
-@click.option("--type", "type_", type=click.IntRange(0, 255), default=0, show_default=True, help="Its type number.")
-@click.option("--retain", is_flag=True, help="Keep it as the topic's last value, for those who subscribe later.")
-@click.option("--json", "as_json", is_flag=True, help="The whole answer, as JSON.")
+@click.option(
+    "--type", "type_", type=click.IntRange(0, 255), default=0, show_default=True, help="Type of the notification."
+)
+@click.option("--retain", is_flag=True, help="Store it as the topic's last value, for later subscribers.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole response as JSON.")
 @token_option
 @settings_options
 def command(
@@ -36,15 +38,15 @@ def command(
     config_file: Path | None,
     data_folder: Path | None,
 ) -> None:
-    """Publish CONTENT on TOPIC, and print the notification's id once it is on disk.
+    """Publish CONTENT to TOPIC, and print the notification's id once it is on disk.
 
-    CONTENT - is standard input, as it is. A topic that starts with @ is kept for every subscriber; any other
-    reaches those who listen now.
+    Use - as CONTENT to read it from standard input. A topic that starts with @ is durable: it stores notifications
+    for every subscriber. Any other topic reaches current subscribers only.
     """
     data = read_input(("-",), raw=True) if content == "-" else content.encode("utf-8", "surrogateescape")
     api = ApiClient(load(config_file, data_folder), token_file)
-    asked = {**_as_json(data), "type": type_, "retain": retain}
-    answer = api.ask("POST", quoted("api", "topics", topic, "notifications"), asked)
+    body = {**_as_json(data), "type": type_, "retain": retain}
+    answer = api.ask("POST", quoted("api", "topics", topic, "notifications"), body)
     click.echo(write_json(answer) if as_json else answer["id"])
 
 

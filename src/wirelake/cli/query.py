@@ -1,4 +1,4 @@
-"""`wirelake query`: SQL over the tables, without Spark."""
+"""Implement `wirelake query`: run SQL over the tables, without Spark."""
 
 import csv
 import sys
@@ -30,33 +30,47 @@ Examples:
 )
 @click.argument("sql")
 @click.option(
-    "--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True, help="Form."
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help="Output format.",
 )
 @click.option(
-    "--rows", type=click.IntRange(1, LAKE_ROWS_MAX), default=LAKE_ROWS, show_default=True, help="Print at most so many."
+    "--rows",
+    type=click.IntRange(1, LAKE_ROWS_MAX),
+    default=LAKE_ROWS,
+    show_default=True,
+    help="Maximum number of rows.",
 )
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(0.1), default=LAKE_QUERY_S, show_default=True, help="Seconds."
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(0.1),
+    default=LAKE_QUERY_S,
+    show_default=True,
+    help="Timeout in seconds.",
 )
 @settings_options
 def command(
     sql: str, form: str, rows: int, timeout_s: float, config_file: Path | None, data_folder: Path | None
 ) -> None:
-    """Ask the tables: SQL, one SELECT, with names like silver.messages.
+    """Run one SELECT over the tables, which have names like silver.messages.
 
-    Reads the data folder, whether or not a gateway or a pipeline runs on it.
+    Reads the data folder, whether or not a gateway or pipeline is running.
     """
     lake = Path(load(config_file, data_folder).data) / "lake"
     answer = query(lake, sql, rows, timeout_s)
     {"table": _table, "json": _json, "csv": _csv}[form](answer)
     if answer.truncated:
-        click.echo(f"There are more rows: the first {len(answer.rows)} are shown (--rows).", err=True)
+        click.echo(f"Only the first {len(answer.rows)} rows are shown; use --rows for more.", err=True)
     if not answer.rows and not any(is_written(lake, table) for table in TABLES.values()):
-        click.echo(f"No table is there yet in {lake}: the pipeline fills them (`wirelake pipeline status`).", err=True)
+        click.echo(f"No tables in {lake} yet: the pipeline creates them (see `wirelake pipeline status`).", err=True)
 
 
 def _table(answer: QueryResult) -> None:
-    """As wide as it is: a terminal breaks long lines, and a column cut to three letters says nothing."""
+    """Print at full width: the terminal wraps long lines, and a column cut to three letters is useless."""
     table = Table(*[column.name for column in answer.columns], box=None, pad_edge=False)
     for row in answer.rows:
         table.add_row(*["" if value is None else _short(str(value)) for value in row])

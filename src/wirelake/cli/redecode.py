@@ -1,4 +1,4 @@
-"""`wirelake pipeline redecode`: history decoded once more, and what that changes."""
+"""Implement `wirelake pipeline redecode`: decode history again and report what changes."""
 
 import sys
 from pathlib import Path
@@ -31,10 +31,10 @@ Examples:
   wirelake pipeline redecode --protocol apostol --dry-run
   wirelake pipeline redecode --protocol comet --since 2026-01-31"""
 )
-@click.option("--protocol", required=True, metavar="NAME", help=f"Whose frames: {_NAMES}.")
-@click.option("--since", type=moment, metavar="TIME", help="Frames from this time on: 2026-01-31T12:30, or 2h, 3d ago.")
-@click.option("--dry-run", is_flag=True, help="Only say what would change.")
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--protocol", required=True, metavar="NAME", help=f"Protocol of the frames: {_NAMES}.")
+@click.option("--since", type=moment, metavar="TIME", help="Start time: 2026-01-31T12:30, or 2h, 3d ago.")
+@click.option("--dry-run", is_flag=True, help="Only report what would change.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options
 def command(
     protocol: str,
@@ -44,7 +44,7 @@ def command(
     config_file: Path | None,
     data_folder: Path | None,
 ) -> None:
-    """Decode history with the decoder of today, and let its rows take the place of the old ones. Runs beside a job."""
+    """Decode history with the current decoder, and replace the old rows. Can run while the pipeline runs."""
     settings = load(config_file, data_folder)
     data = Path(settings.data)
     start_logging("console", "warning")
@@ -53,20 +53,20 @@ def command(
     from wirelake.pipeline.redecode.redecode import RedecodeRequest, check, redecode  # noqa: PLC0415
     from wirelake.pipeline.spark.session import open_session  # noqa: PLC0415
 
-    asked = RedecodeRequest(protocol=protocol, since_us=since or 0, dry=dry_run, rules=rules_of(settings))
+    request = RedecodeRequest(protocol=protocol, since_us=since or 0, dry=dry_run, rules=rules_of(settings))
     with explained(data / "lake", look_at_data=True):
-        check(data, asked)
+        check(data, request)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("starting Spark", total=None)
+        task = progress.add_task("Starting Spark", total=None)
         spark = open_session()
         try:
 
-            def told(done: int, rows: int) -> None:
+            def on_progress(done: int, rows: int) -> None:
                 progress.update(task, description=f"{done} of {rows} rows of bronze", completed=done, total=rows)
 
             with explained(data / "lake", look_at_data=True):
-                done = redecode(spark, data, asked, [part.refresh for part in GOLD], told)
+                done = redecode(spark, data, request, [part.refresh for part in GOLD], on_progress)
         finally:
             spark.stop()
     if as_json:
@@ -76,21 +76,25 @@ def command(
 
 
 def _show(done: "RedecodeResult", dry_run: bool) -> None:
-    click.echo(f"{done.frames} frames in {done.seconds:.1f} s, {done.rows_s:.0f} a second.")
-    click.echo(f"{done.decoded} that could not be read can be now, {done.refused} that could cannot any more.")
-    table = Table("table", "the same", "another decoder", "changed", "new", "gone", "left alone", "by column", box=None)
+    click.echo(f"{done.frames} frames in {done.seconds:.1f} s, {done.rows_s:.0f} frames/s.")
+    click.echo(f"{done.decoded} quarantined frames can be decoded now, {done.refused} decoded frames no longer can.")
+    table = Table(
+        "table", "same", "other decoder", "changed", "new", "removed", "skipped", "changes by column", box=None
+    )
     for name, found in done.tables.items():
         numbers = (found.same, found.relabelled, found.changed, found.new, found.gone, found.kept)
         fields = ", ".join(f"{column} {count}" for column, count in sorted(found.fields.items()))
         table.add_row(name, *map(str, numbers), fields)
     Console(highlight=False, soft_wrap=True).print(table)
     if done.waited_for:
-        click.echo(f"{done.waited_for} commands are left to the pipeline, which still waits for packets of them.")
+        click.echo(
+            f"{done.waited_for} incomplete commands are left to the pipeline, which is waiting for their packets."
+        )
     if done.sealed:
-        click.echo(f"{done.sealed} commands stay as they are: the key of today does not open them.")
+        click.echo(f"{done.sealed} commands are unchanged: the current key does not open them.")
     if dry_run:
         click.echo("Nothing was changed.")
     elif not done.replaced:
-        click.echo("All is as it was.")
+        click.echo("No rows changed.")
     for name, (before, after) in done.replaced.items():
-        click.echo(f"{name}: {after} files took the place of {before}.")
+        click.echo(f"{name}: {after} files replaced {before}.")

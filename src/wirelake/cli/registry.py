@@ -1,4 +1,4 @@
-"""Identities and devices from the shell: asked of the gateway that has the data folder open, or changed in it."""
+"""Access identities and devices, through the running gateway or in the data folder itself."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,15 +13,15 @@ from wirelake.state.store import StateStore
 
 @contextmanager
 def registry(settings: Settings, *, make: bool = False) -> Iterator[StateStore | ApiClient]:
-    """The data folder itself where nobody has it open; otherwise the API of the gateway that has.
+    """Yield the data folder's store or, if a gateway has it open, that gateway's API.
 
-    One that is not there is made only where something is added: elsewhere its name is a mistake.
+    A missing folder is created only with `make`, to add something: otherwise its name is a mistake.
     """
     folder = Path(settings.data)
     if make:
         folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     elif not folder.is_dir():
-        raise InputError(f"there is no data folder {folder} (see --data)")
+        raise InputError(f"data folder {folder} does not exist (see --data)")
     try:
         store = StateStore(folder / "state.db")
     except InUseError:

@@ -1,4 +1,4 @@
-"""`wirelake reload`: a running gateway reads its settings again."""
+"""Implement `wirelake reload`: make a running gateway reload its settings."""
 
 import os
 import signal
@@ -24,15 +24,15 @@ Examples:
 )
 @settings_options
 def command(config_file: Path | None, data_folder: Path | None) -> None:
-    """Let the gateway of this data folder read its settings file again, and say what it made of it.
+    """Make the gateway of this data folder reload its settings file, and print what changed.
 
-    Limits, TLS files and what new sessions are made with change at once; where it listens, its data folder and its
-    log take a restart. The gateway reads the file that it was started with. Exit code 1 if that cannot be used.
+    Limits, TLS files and settings of new sessions change at once; listen addresses, the data folder and the log's
+    settings need a restart. The gateway reads the file it was started with. The exit code is 1 if that file is invalid.
     """
     folder = Path(load(config_file, data_folder).data)
     pid = pidfile.running(folder)
     if pid is None:
-        raise InputError(f"no gateway runs on the data folder {folder}")
+        raise InputError(f"no gateway is running on the data folder {folder}")
     outcome = ask(folder, pid)
     for sentence in outcome.sentences():
         click.echo(sentence)
@@ -49,4 +49,4 @@ def ask(folder: Path, pid: int) -> reloads.ReloadOutcome:
         if outcome.count > before:
             return outcome
         time.sleep(CLI_RELOAD_LOOK_S)
-    raise LateError(f"the gateway in process {pid} did not say within {CLI_RELOAD_S:g} s what it made of it")
+    raise LateError(f"the gateway (process {pid}) did not report the result of the reload within {CLI_RELOAD_S:g} s")

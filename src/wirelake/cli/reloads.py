@@ -1,4 +1,4 @@
-"""data/gateway.reloaded: what the gateway made of the last reload, for the command that asked for it."""
+"""Store the outcome of the last reload in data/gateway.reloaded, for the command that requested it."""
 
 from pathlib import Path
 from typing import Final
@@ -12,22 +12,22 @@ NAME: Final = "gateway.reloaded"
 
 
 class ReloadOutcome(Struct):
-    """`count` grows with every reload of one run of the gateway."""
+    """Describe a reload. `count` is its number since the gateway started."""
 
     pid: int
     count: int
     applied: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     tls: bool = False
-    error: str = ""  # then nothing was changed
+    error: str = ""  # if not empty, nothing was changed
 
     def sentences(self) -> list[str]:
         if self.error:
             return [f"Nothing was changed: {self.error}"]
-        told = [f"applied: {change}" for change in self.applied]
-        told += ["applied: certificate and key were read again"] if self.tls else []
-        told += [f"takes a restart: {change}" for change in self.kept]
-        return told or ["No setting has changed."]
+        lines = [f"applied: {change}" for change in self.applied]
+        lines += ["applied: certificate and key reloaded"] if self.tls else []
+        lines += [f"needs a restart: {change}" for change in self.kept]
+        return lines or ["No setting has changed."]
 
 
 def write(folder: Path, outcome: ReloadOutcome) -> None:
@@ -35,7 +35,7 @@ def write(folder: Path, outcome: ReloadOutcome) -> None:
 
 
 def read(folder: Path, pid: int) -> ReloadOutcome:
-    """The last one of this process; one without a count before the first."""
+    """Return the last outcome of this process, or one with count 0 before the first."""
     try:
         outcome = msgspec.json.decode((folder / NAME).read_bytes(), type=ReloadOutcome)
     except (FileNotFoundError, msgspec.MsgspecError):  # never written, or by another version

@@ -1,4 +1,4 @@
-"""`wirelake request`: ask a service, whatever protocol its provider speaks."""
+"""Implement `wirelake request`: call a service, whatever protocol its provider speaks."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ Examples:
 )
 @click.argument("target", metavar="SERVICE/OP")
 @click.argument("fields", metavar="[JSON]", default="{}")
-@click.option("--object", "object_", default="", help="What it is about, where the service wants that.")
+@click.option("--object", "object_", default="", help="Object of the request, if the service needs one.")
 @click.option("--wait-ms", type=click.IntRange(1), default=int(BROKER_CALL_S * 1000), show_default=True)
 @token_option
 @settings_options
@@ -35,16 +35,16 @@ def command(
     config_file: Path | None,
     data_folder: Path | None,
 ) -> None:
-    """Ask SERVICE for OP with the fields in JSON (bytes as "payload" in base64), and print its answer as JSON."""
-    service, slash, op = target.rpartition("/")  # a service's name may hold slashes: magline/16
+    """Call OP of SERVICE with the fields in JSON (bytes as "payload" in base64), and print the response as JSON."""
+    service, slash, op = target.rpartition("/")  # a service's name may contain slashes: magline/16
     if not slash or not service or not op:
         raise InputError(f"{target!r} is not SERVICE/OP")
     try:
         body = read_json(fields.encode("utf-8", "surrogateescape"))
     except ProtocolError as error:
-        raise InputError(f"the fields are not JSON: {error}") from error
+        raise InputError(f"invalid JSON fields: {error}") from error
     if not isinstance(body, dict):
-        raise InputError("the fields are a JSON object, as in '{\"a\": 1}'")
+        raise InputError("fields must be a JSON object, as in '{\"a\": 1}'")
     query = [("timeout_ms", str(wait_ms))] + ([("object", object_)] if object_ else [])
     api = ApiClient(load(config_file, data_folder), token_file)
     answer = api.ask("POST", quoted("api", "services", service, op), body, query, wait_ms / 1000 + CLI_ANSWER_S)

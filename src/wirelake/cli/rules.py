@@ -1,4 +1,4 @@
-"""What the tables accept as commands of devices: the settings by which the gateway accepts them."""
+"""Derive the pipeline's reassembly rules from the gateway's settings."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`wirelake send`: a command to a device, and its answer."""
+"""Implement `wirelake send`: send a command to a device and print its response."""
 
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ from wirelake.limits import HTTP_COMMAND_MS
 from wirelake.protocols.hextext import parse_hex
 from wirelake.protocols.jsontext import write_json
 
-_TYPES = range(128, 256)  # bit 7 is set in all that goes to a device
+_TYPES = range(128, 256)  # bit 7 is set in all commands to devices
 
 
 @click.command(
@@ -41,18 +41,18 @@ def command(
     config_file: Path | None,
     data_folder: Path | None,
 ) -> None:
-    """Send the device SERIAL a command of TYPE (128 to 255, or 0x80 to 0xff) with the data HEX.
+    """Send a command of TYPE (128 to 255, or 0x80 to 0xff) with the data HEX to the device SERIAL.
 
-    Prints the device's answer as JSON. Exit code 1 if the device answers with an error. With * for SERIAL it goes to
-    every device, and the JSON has all answers and the devices without one; then exit code 1 if there are such, or
-    errors.
+    Prints the device's response as JSON. The exit code is 1 if the response is an error. Use * as SERIAL to send to
+    every device: the JSON then has all responses and the devices that did not respond, and the exit code is 1 if there
+    are any such devices or errors.
     """
     try:
         number = int(command_type, 0)
     except ValueError as error:
-        raise InputError(f"{command_type!r} is not a number: 130 or 0x82") from error
+        raise InputError(f"{command_type!r} is not a number such as 130 or 0x82") from error
     if number not in _TYPES:
-        raise InputError(f"a command's type is from {_TYPES[0]} to {_TYPES[-1]}, not {number}")
+        raise InputError(f"command type must be from {_TYPES[0]} to {_TYPES[-1]}, not {number}")
     body = {"type": number, "data": parse_hex(data_hex).hex(), "wait_ms": wait_ms}
     api = ApiClient(load(config_file, data_folder), token_file)
     answer = api.ask("POST", quoted("api", "devices", serial, "commands"), body, wait_s=wait_ms / 1000 + CLI_ANSWER_S)

@@ -1,4 +1,4 @@
-"""`wirelake serve`: the gateway as a process, from its first line to its exit code."""
+"""Implement `wirelake serve`: the gateway as a process."""
 
 import asyncio
 import logging
@@ -33,16 +33,14 @@ Examples:
   wirelake serve
   WIRELAKE_LISTEN_HTTP=127.0.0.1:8080 wirelake serve --data /var/lib/wirelake --log-format json"""
 )
-@click.option("--log-format", type=click.Choice(FORMATS), default="console", show_default=True, help="Of log lines.")
-@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="From which on.")
-@click.option(
-    "--accept-loss", is_flag=True, help="Start although something confirmed is missing from the data folder, this once."
-)
+@click.option("--log-format", type=click.Choice(FORMATS), default="console", show_default=True, help="Log format.")
+@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Lowest level to log.")
+@click.option("--accept-loss", is_flag=True, help="Start even though confirmed data is missing from the data folder.")
 @settings_options
 def command(
     log_format: str, log_level: str, accept_loss: bool, config_file: Path | None, data_folder: Path | None
 ) -> None:
-    """Run the gateway, until Ctrl-C or SIGTERM. SIGHUP, or `wirelake reload`, reads the settings again."""
+    """Run the gateway until Ctrl-C or SIGTERM. SIGHUP, or `wirelake reload`, reloads the settings."""
     start_logging(log_format, log_level)
     end(serve(config_file, data_folder, accept_loss=accept_loss))
 
@@ -54,7 +52,10 @@ def serve(
     *,
     accept_loss: bool = False,
 ) -> bool:
-    """Until a signal comes; `opened` is called once every door is. Answers whether the end came in time."""
+    """Serve until a signal arrives, and return whether shutdown finished in time.
+
+    `opened` is called once every listener is open.
+    """
     settings = load(config_file, data_folder)
     pid_file = PidFile(Path(settings.data))
     sys.setswitchinterval(GATEWAY_THREAD_SWITCH_S)
@@ -66,15 +67,15 @@ def serve(
 
 
 def end(in_time: bool) -> None:
-    """The last thing a process does that served."""
+    """End the process after serving."""
     if not in_time:
-        # A thread is still at work on the disk, and Python would wait for it. What was confirmed is on disk.
+        # A thread is still writing, and Python would wait for it. Everything confirmed is on disk.
         sys.stderr.flush()
         os._exit(1)
 
 
 class Serving:
-    """One run of the gateway."""
+    """Run the gateway once, from open to close."""
 
     def __init__(self, gateway: Gateway, load_again: Callable[[], Settings], opened: Callable[[], None]) -> None:
         self._gateway = gateway
@@ -84,10 +85,10 @@ class Serving:
         self._reloads = 0
 
     async def run(self) -> bool:
-        """Answers whether the end came in time."""
+        """Serve until a signal arrives, and return whether shutdown finished in time."""
         loop = asyncio.get_running_loop()
         for name in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(name, self._told_to_stop, name)
+            loop.add_signal_handler(name, self._on_stop_signal, name)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)  # until there is something to reload
         await self._gateway.open()
         loop.add_signal_handler(signal.SIGHUP, self._reload)
@@ -99,23 +100,23 @@ class Serving:
             async with asyncio.timeout(GATEWAY_STOP_S - CLI_SHUTDOWN_MARGIN_S):
                 await self._gateway.close()
         except TimeoutError:
-            _log.error("the gateway did not end within %g s, and is ended", GATEWAY_STOP_S)
+            _log.error("the gateway did not stop within %g s; exiting anyway", GATEWAY_STOP_S)
             return False
-        _log.info("ended")
+        _log.info("stopped")
         return True
 
     def _greeting(self) -> list[str]:
         gateway = self._gateway
         scheme = "http" if gateway.tls is None else "https"
         lines = [f"wirelake {version('wirelake')}, data in {gateway.folder}"]
-        for name, door in gateway.listeners.items():
-            address = f"{scheme}://{door.address}" if name == "http" else str(door.address)
+        for name, listener in gateway.listeners.items():
+            address = f"{scheme}://{listener.address}" if name == "http" else str(listener.address)
             lines.append(f"  {name.ljust(10)} {address}")
-        lines.append(f"The admin token is in {gateway.keys.admin_token_file}. Ctrl-C ends it.")
+        lines.append(f"The admin token is in {gateway.keys.admin_token_file}. Press Ctrl-C to stop.")
         return lines
 
-    def _told_to_stop(self, name: signal.Signals) -> None:
-        _log.info("%s: saying goodbye to %d connections", name.name, len(self._gateway.connections))
+    def _on_stop_signal(self, name: signal.Signals) -> None:
+        _log.info("%s: closing %d connections", name.name, len(self._gateway.connections))
         self._stop.set()
 
     def _reload(self) -> None:

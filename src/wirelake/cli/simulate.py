@@ -1,4 +1,4 @@
-"""`wirelake simulate`: a fleet of real clients against a running gateway."""
+"""Implement `wirelake simulate`: run a fleet of real clients against a gateway."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from wirelake.simulator.simulation import MEMBERS, Plan, simulate
 from wirelake.simulator.world import NetworkFaults, World
 
 PROTOCOLS: Final = tuple(MEMBERS)
-_LATE_S: Final = 0.5  # worth telling
+_LATE_S: Final = 0.5  # worth reporting
 _CHANCE: Final = click.FloatRange(0, 1, max_open=True)
 
 
@@ -41,32 +41,36 @@ Examples:
   wirelake simulate --url http://127.0.0.1:7080 --token "$(cat data/keys/admin.token)" --json"""
 )
 @click.option(
-    "--devices", type=click.IntRange(1, SIMULATOR_DEVICES_MAX), default=50, show_default=True, help="Clients in all."
+    "--devices", type=click.IntRange(1, SIMULATOR_DEVICES_MAX), default=50, show_default=True, help="Number of clients."
 )
-@click.option("--rate", type=click.FloatRange(0, min_open=True), default=50.0, show_default=True, help="Acts a second.")
-@click.option("--seconds", type=click.FloatRange(0), default=10.0, show_default=True, help="How long they act.")
 @click.option(
-    "--protocol", "protocols", type=click.Choice(list(PROTOCOLS)), multiple=True, help="Only this one; may be repeated."
+    "--rate", type=click.FloatRange(0, min_open=True), default=50.0, show_default=True, help="Actions per second."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="The same seed does the same again.")
-@click.option("--loss", type=_CHANCE, default=0.0, help="Of a meter's packets, how many get lost: 0 to 1.")
-@click.option("--reorder", type=_CHANCE, default=0.0, help="How many come late.")
-@click.option("--duplicate", type=_CHANCE, default=0.0, help="How many come twice.")
-@click.option("--corrupt", type=_CHANCE, default=0.0, help="How many come with a wrong bit (UDP).")
+@click.option("--seconds", type=click.FloatRange(0), default=10.0, show_default=True, help="Duration of the run.")
 @click.option(
-    "--slow-readers", type=click.FloatRange(0, 1), default=0.0, help="Of phones and desks, how many are slow."
+    "--protocol",
+    "protocols",
+    type=click.Choice(list(PROTOCOLS)),
+    multiple=True,
+    help="Protocol to use; may be repeated. Default: all.",
 )
+@click.option("--seed", type=int, default=0, show_default=True, help="Random seed; the same seed repeats a run.")
+@click.option("--loss", type=_CHANCE, default=0.0, help="Share of the meters' packets that are lost: 0 to 1.")
+@click.option("--reorder", type=_CHANCE, default=0.0, help="Share that arrive late.")
+@click.option("--duplicate", type=_CHANCE, default=0.0, help="Share that arrive twice.")
+@click.option("--corrupt", type=_CHANCE, default=0.0, help="Share with a flipped bit (UDP).")
+@click.option("--slow-readers", type=click.FloatRange(0, 1), default=0.0, help="Share of slow phones and desks.")
 @click.option(
     "--fleet",
     default=FLEET,
     show_default=True,
     callback=lambda _context, _option, name: checked(name),
-    help="What the names of its identities and devices begin with. Two fleets at once need two names.",
+    help="Name prefix of its identities and devices. Concurrent fleets need different names.",
 )
-@click.option("--keep", is_flag=True, help="Leave the identities and devices there.")
-@click.option("--url", help="Of the gateway's HTTP door, instead of the settings'.")
-@click.option("--token", default="", help="The admin token, instead of the data folder's.")
-@click.option("--json", "as_json", is_flag=True, help="The counts as JSON instead of a table.")
+@click.option("--keep", is_flag=True, help="Do not remove the identities and devices.")
+@click.option("--url", help="URL of the gateway's HTTP listener, instead of the one in the settings.")
+@click.option("--token", default="", help="Admin token, instead of the one in the data folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON instead of a table.")
 @settings_options
 def command(
     devices: int,
@@ -87,9 +91,9 @@ def command(
     config_file: Path | None,
     data_folder: Path | None,
 ) -> None:
-    """Let a fleet talk to a running gateway as meters, phones, terminals, desks and services do.
+    """Run a fleet of simulated meters, phones, terminals, desks and services against a running gateway.
 
-    Makes the identities and devices that it needs, and removes them at the end. Give it an end with Ctrl-C.
+    Creates the identities and devices that it needs, and removes them at the end. Press Ctrl-C to stop early.
     """
     settings = load(config_file, data_folder)
     if url:
@@ -116,36 +120,34 @@ def command(
 
 def checked(fleet: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", fleet):
-        raise click.BadParameter("a fleet's name has 1 to 32 letters, digits, - and _")
+        raise click.BadParameter("fleet name must have 1 to 32 letters, digits, - or _")
     return fleet
 
 
 def at_url(settings: Settings, url: str) -> Settings:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise InputError(f"{url!r} is not http://HOST:PORT")
+        raise InputError(f"{url!r} is not of the form http://HOST:PORT")
     if (parts.scheme == "https") != bool(settings.tls.cert):
-        raise InputError(
-            "--url has https where the settings have a certificate in [tls], and http where they have none"
-        )
+        raise InputError("--url must use https if the settings have a certificate in [tls], otherwise http")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return replace(settings, listen=replace(settings.listen, http=f"{host}:{port}"))
 
 
 def world_at(settings: Settings, api: ApiClient, faults: NetworkFaults, seed: int) -> World:
-    """The gateway itself says where its doors are."""
-    doors = {}
+    """Return the world of the gateway behind `api`, which reports its listeners in /readyz."""
+    listeners = {}
     for name, text in api.ask("GET", "/readyz")["doors"].items():
         address = parse_address(text, name)
         if address is not None:
             everywhere = reachable(address.host) != address.host
-            doors[name] = (reachable(api.address.host) if everywhere else address.host, address.port)
-    return World(http=api.ask, doors=doors, seed=seed, faults=faults, tls=tls_context(settings))
+            listeners[name] = (reachable(api.address.host) if everywhere else address.host, address.port)
+    return World(http=api.ask, listeners=listeners, seed=seed, faults=faults, tls=tls_context(settings))
 
 
 class ShownProgress:
-    """A bar for each phase."""
+    """Show a progress bar for each phase."""
 
     def __init__(self, bar: Bar) -> None:
         self._bar = bar
@@ -160,7 +162,7 @@ class ShownProgress:
 
 @contextmanager
 def shown_progress() -> Iterator[ShownProgress]:
-    """On a terminal; elsewhere nothing is drawn."""
+    """Show progress on a terminal, and nothing elsewhere."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Bar(*columns, console=console, disable=not console.is_terminal) as bar:
@@ -187,12 +189,12 @@ def print_report(console: Console, report: Report) -> None:
     )
     if report.skipped:
         console.print(
-            f"{report.skipped} acts were skipped because a member was busy: the rate is too high for this fleet."
+            f"{report.skipped} actions were skipped because a member was busy: lower --rate or raise --devices."
         )
     if report.behind_s > _LATE_S:
-        console.print(f"Acts came up to {report.behind_s:.1f} s late: this machine does not manage the rate.")
+        console.print(f"Actions were up to {report.behind_s:.1f} s late: this machine is too slow for the rate.")
     if report.faults.total():
         made = ", ".join(f"{count} {name}" for name, count in report.faults.items() if count)
-        console.print(f"Faults made on purpose, in packets: {made}.")
+        console.print(f"Injected packet faults: {made}.")
     for reason, count in report.reasons.most_common():
         console.print(f"{count} × {reason}", markup=False)

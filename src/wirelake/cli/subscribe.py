@@ -1,4 +1,4 @@
-"""`wirelake subscribe`: notifications on the terminal, as they come."""
+"""Implement `wirelake subscribe`: print notifications as they arrive."""
 
 from itertools import islice
 from pathlib import Path
@@ -19,9 +19,11 @@ Examples:
   wirelake subscribe @news prices --json --count 10"""
 )
 @click.argument("topics", metavar="TOPIC…", nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with id, type and time.")
-@click.option("--count", type=click.IntRange(1), help="End after so many.")
-@click.option("--keep", is_flag=True, help="Stay subscribed after the end: what is published meanwhile waits.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, with id, type and time.")
+@click.option("--count", type=click.IntRange(1), help="Stop after this many.")
+@click.option(
+    "--keep", is_flag=True, help="Stay subscribed afterwards: later notifications are stored for the next time."
+)
 @token_option
 @settings_options
 def command(
@@ -33,9 +35,9 @@ def command(
     config_file: Path | None,
     data_folder: Path | None,
 ) -> None:
-    """Print what is published on each TOPIC, a line each: the topic, a tab, the content. Until Ctrl-C.
+    """Print what is published to each TOPIC until Ctrl-C: one line each, with the topic, a tab and the content.
 
-    Content that is not text is printed in base64. With --keep, what was printed does not come again.
+    Content that is not text is printed in base64. With --keep, printed notifications are not delivered again.
     """
     api = ApiClient(load(config_file, data_folder), token_file)
     query = [("topic", topic) for topic in topics] + [("keep", "true" if keep else "false")]
@@ -49,6 +51,6 @@ def command(
                 api.ask("POST", "/api/acks", {"ids": printed})
                 printed.clear()
     except KeyboardInterrupt:
-        pass  # the way to end it
+        pass  # the usual way to stop
     if printed:
         api.ask("POST", "/api/acks", {"ids": printed})

@@ -1,4 +1,4 @@
-"""Times as people read them."""
+"""Format times for people."""
 
 from datetime import UTC, datetime
 

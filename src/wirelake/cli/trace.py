@@ -1,4 +1,4 @@
-"""`wirelake trace`: where is this message?"""
+"""Implement `wirelake trace`: trace a message through the system."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -32,16 +32,16 @@ Examples:
   wirelake trace 04c5c0-3 --json"""
 )
 @click.argument("wanted", metavar="ID")
-@click.option("--json", "as_json", is_flag=True, help="As the HTTP API answers it.")
+@click.option("--json", "as_json", is_flag=True, help="Print the JSON of the HTTP API.")
 @token_option
 @settings_options
 def command(
     wanted: str, as_json: bool, token_file: Path | None, config_file: Path | None, data_folder: Path | None
 ) -> None:
-    """Where is this message: bytes, session, route, deliveries, acks, rows.
+    """Trace a message: its bytes, session, route, deliveries, acks and rows.
 
-    ID is that of a notification, as `publish` printed it; the number of a record in the log; or that of a session.
-    Asks the gateway that runs on the data folder; where none runs, the data folder itself is read.
+    ID is the id of a notification, as `publish` prints it, the number of a log record, or the id of a session.
+    Uses the gateway that runs on the data folder or, if none is running, the data folder itself.
     """
     settings = load(config_file, data_folder)
     found = _traced(settings, wanted) if token_file is None else _asked(ApiClient(settings, token_file), wanted)
@@ -71,7 +71,7 @@ def _traced(settings: Settings, wanted: str) -> Any:
             store.close()
     found = trace(folder, wanted, kept)
     if found is None:
-        raise InputError(f"nothing is known of a message {wanted!r} in {folder}: it never was, or was removed long ago")
+        raise InputError(f"no message {wanted!r} in {folder}: it never existed, or retention removed it")
     return to_builtins(found)
 
 
@@ -94,15 +94,15 @@ def _shown(found: dict[str, Any]) -> Iterator[Text]:
 
 
 def _notification(found: dict[str, Any]) -> Iterator[Text]:
-    by = found["publisher"] or "nobody"
+    by = found["publisher"] or "unknown"
     yield Text(f"on {_plain(found['topic'])}, position {found['position']}, type {found['type']}, by {_plain(by)}")
     content = _plain(found["content"])
     cut = "…" if len(content) > _CONTENT_CHARS_SHOWN else ""
     yield Text(f"content{' (base64)' if found.get('encoding') else ''}: {content[:_CONTENT_CHARS_SHOWN]}{cut}")
     states = [delivery["state"] for delivery in found["deliveries"]]
     counts = ", ".join(f"{states.count(state)} {state}" for state in ("acked", "pending", "expired") if state in states)
-    kept = "the topic keeps it" if found["kept"] else "the topic keeps it no longer"
-    yield Text(f"{kept}; for {found['subscribers']}{f': {counts}' if counts else ''}")
+    stored = "stored in the topic" if found["kept"] else "no longer stored in the topic"
+    yield Text(f"{stored}; subscribers: {found['subscribers']}{f' ({counts})' if counts else ''}")
 
 
 def _lines(timeline: list[dict[str, Any]]) -> Iterator[Text]:
@@ -130,7 +130,7 @@ def _value(value: Any) -> str:
 
 
 def _plain(text: str) -> str:
-    """What comes from the wire must not steer the terminal."""
+    """Replace control characters from the wire, which must not reach the terminal."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 

@@ -1,4 +1,4 @@
-"""`wirelake up`: everything in one go. The gateway in this process, the pipeline in one of its own beside it."""
+"""Implement `wirelake up`: the gateway in this process, the pipeline in a child process."""
 
 import logging
 from pathlib import Path
@@ -18,10 +18,12 @@ def up(log_format: str, log_level: str, accept_loss: bool, config_file: Path | N
     start_logging(log_format, log_level)
     missing = missing_for_pipeline()
     if missing:
-        click.echo(f"Without {', '.join(missing)} the tables are not filled: `pip install wirelake[pipeline]`.")
+        click.echo(
+            f"The pipeline is not installed (missing: {', '.join(missing)}). Run `pip install wirelake[pipeline]`."
+        )
         serve.end(serve.serve(config_file, data_folder, accept_loss=accept_loss))
         return
-    # The job starts itself anew after a failure; should it end all the same, the gateway goes on.
+    # The job restarts itself after a failure; if it ends all the same, the gateway keeps running.
     words = ["--config", str(config_file)] if config_file is not None else []
     words += ["--data", str(data_folder)] if data_folder is not None else []
     pipeline = ChildProcess("pipeline", "run", "--beside", *words)
@@ -30,7 +32,7 @@ def up(log_format: str, log_level: str, accept_loss: bool, config_file: Path | N
         in_time = serve.serve(config_file, data_folder, pipeline.start, accept_loss=accept_loss)
     finally:
         if pipeline.stop(CLI_PIPELINE_STOP_S) is None:
-            _log.error("the pipeline did not end within %g s, and is ended", CLI_PIPELINE_STOP_S)
+            _log.error("the pipeline did not stop within %g s and was killed", CLI_PIPELINE_STOP_S)
     serve.end(in_time)
 
 
@@ -38,8 +40,8 @@ command = click.Command(
     "up",
     callback=up,
     params=serve.command.params,
-    help="Run everything on this machine, data in ./data, until Ctrl-C: the gateway with every door and its HTTP API, "
-    "and the pipeline that fills the tables.",
+    help="Run the gateway, with all listeners and the HTTP API, and the pipeline that fills the tables, until Ctrl-C. "
+    "Data is in ./data unless set otherwise.",
     epilog="""\b
 Example:
   wirelake up --data ./data""",

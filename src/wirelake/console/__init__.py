@@ -1,1 +1,1 @@
-"""The web pages: look, inspect, publish. Rendered here, with a little JavaScript and nothing from elsewhere."""
+"""Serve the web console: pages rendered on the server, with a little JavaScript and no external resources."""

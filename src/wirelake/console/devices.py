@@ -1,6 +1,6 @@
-"""The devices; and one of them: its readings, its packets that wait for others, and commands to it.
+"""Show the devices, and one device: its readings, commands being reassembled, and commands to it.
 
-What it reported in the past is in the tables, which are the admin's to see.
+Past reports come from the tables, which only the admin may see.
 """
 
 from wirelake.console.page import Context, page
@@ -20,7 +20,7 @@ async def view(exchange: RequestContext) -> Context:
 async def view_one(exchange: RequestContext) -> Context:
     gateway, serial = exchange.gateway, exchange.path("serial")
     if gateway.state.devices.find(serial) is None and serial not in gateway.devices.peers:
-        raise ApiError(404, f"there is no device {serial[:64]!r}")
+        raise ApiError(404, f"no device {serial[:64]!r}: register it with wirelake device add")
     return {
         "data": _data(exchange) | {"serial": serial},
         "serial": serial,

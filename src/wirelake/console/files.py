@@ -1,4 +1,4 @@
-"""Style sheets and scripts."""
+"""Serve style sheets and scripts."""
 
 from pathlib import Path
 from typing import Final
@@ -12,13 +12,13 @@ from wirelake.gateway.http.routes.static import JAVASCRIPT, static_response
 
 FOLDER: Final = Path(__file__).parent / "static"
 _TYPES: Final = {".css": "text/css; charset=utf-8", ".js": JAVASCRIPT, ".svg": "image/svg+xml"}
-_FILES: Final = {path.name: path for path in FOLDER.iterdir() if path.suffix in _TYPES}  # nothing else can be had
+_FILES: Final = {path.name: path for path in FOLDER.iterdir() if path.suffix in _TYPES}  # the only files served
 
 
 async def file(exchange: RequestContext, _: None) -> Response:
     path = _FILES.get(exchange.path("name"))
     if path is None:
-        raise ApiError(404, "the console has no such file")
+        raise ApiError(404, "no such console file")
     return static_response(exchange, path, _TYPES[path.suffix])
 
 
@@ -27,6 +27,6 @@ async def icon(exchange: RequestContext, _: None) -> Response:
 
 
 ROUTES = (
-    Route(method="GET", path="/console/{name}", summary="A file.", handle=file, access=Access.ANYBODY),
-    Route(method="GET", path="/favicon.ico", summary="The icon.", handle=icon, access=Access.ANYBODY),
+    Route(method="GET", path="/console/{name}", summary="Get a console file.", handle=file, access=Access.ANYBODY),
+    Route(method="GET", path="/favicon.ico", summary="Get the icon.", handle=icon, access=Access.ANYBODY),
 )

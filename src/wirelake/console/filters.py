@@ -1,4 +1,4 @@
-"""Numbers and times as people read them. The pages' JavaScript has the same in words.js."""
+"""Format numbers and times for people. The pages' JavaScript has the same functions in words.js."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 
 def number(value: float | None) -> str:
-    """1 234 567, with thin spaces."""
+    """Format as 1 234 567, with thin spaces."""
     return "–" if value is None else f"{value:,.0f}".replace(",", "\u202f")
 
 
@@ -19,12 +19,12 @@ def size(value: float) -> str:
 
 
 def time(ms: int | None) -> str:
-    """UTC."""
+    """Format in UTC."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S") if ms else "–"
 
 
 def moment(us: int) -> str:
-    """UTC, to the millisecond."""
+    """Format in UTC, to the millisecond."""
     return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] if us else "–"
 
 

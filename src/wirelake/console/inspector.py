@@ -1,4 +1,4 @@
-"""Bytes as a tree whose fields light up where they lie. What is shown is in the page's address, so it can be shared."""
+"""Show bytes as a tree of fields. The page's URL holds what is shown, so that it can be shared."""
 
 from wirelake.console.page import Context, page
 from wirelake.gateway.http.request_context import RequestContext

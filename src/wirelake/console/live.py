@@ -1,4 +1,4 @@
-"""Snapshots as server-sent events, one a second, for pages that move. All watchers share the same one."""
+"""Stream snapshots as server-sent events, one a second. All open pages share the same snapshot."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -49,7 +49,11 @@ async def live(exchange: RequestContext, _: None) -> Response:
     api = exchange.api
     watch = _WATCHES.get(api) or _WATCHES.setdefault(api, Watch(api))
     if watch.watchers >= CONSOLE_WATCHERS_MAX:
-        raise ApiError(503, f"{CONSOLE_WATCHERS_MAX} pages are watching already", headers=AGAIN)
+        raise ApiError(
+            503,
+            f"{CONSOLE_WATCHERS_MAX} console pages are open already (CONSOLE_WATCHERS_MAX): close some and retry",
+            headers=AGAIN,
+        )
     return StreamingResponse(watch.events(), headers=_HEADERS, media_type="text/event-stream")
 
 
@@ -57,7 +61,7 @@ ROUTES = (
     Route(
         method="GET",
         path="/console/live",
-        summary="What goes on, once a second.",
+        summary="Stream a snapshot of the gateway once a second.",
         handle=live,
         access=Access.ADMIN,
         gives=OverviewSnapshot,

@@ -1,4 +1,4 @@
-"""In and out of the console. A token is asked for once; after that a cookie stands for it."""
+"""Log in to and out of the console. The token is entered once; after that a cookie identifies the user."""
 
 from typing import Final
 from urllib.parse import parse_qs
@@ -21,13 +21,13 @@ async def show(exchange: RequestContext, _: None) -> Response:
 
 async def enter(exchange: RequestContext, _: None) -> Response:
     if not is_own_page(exchange):
-        raise ApiError(403, "this form is sent from the console's own page")
+        raise ApiError(403, "submit this form from the console's own page")
     form = await _form(exchange)
     to, token = _place(form.get("to", "")), form.get("token", "").strip()
     doorkeeper, gateway = exchange.api.doorkeeper, exchange.gateway
     try:
         if not token:
-            raise ApiError(401, "a token is needed")
+            raise ApiError(401, "token is required")
         await doorkeeper.recognise(exchange, token)
     except ApiError as error:
         return rendered("login.html", exchange, error.status_code, to=to, failed=error.detail)
@@ -40,7 +40,7 @@ async def enter(exchange: RequestContext, _: None) -> Response:
 
 async def leave(exchange: RequestContext, _: None) -> Response:
     if not is_own_page(exchange):
-        raise ApiError(403, "this form is sent from the console's own page")
+        raise ApiError(403, "submit this form from the console's own page")
     exchange.api.doorkeeper.visits.end(exchange.request.cookies.get(COOKIE, ""))
     answer = RedirectResponse("/login", 303, HEADERS)
     answer.delete_cookie(COOKIE)
@@ -48,7 +48,7 @@ async def leave(exchange: RequestContext, _: None) -> Response:
 
 
 def _place(to: str) -> str:
-    """Where to go after the login: a page of ours, never another site."""
+    """Return where to go after the login: a page of the console, never another site."""
     return to if to.startswith("/") and not to.startswith(("//", "/\\")) and to.isprintable() else "/"
 
 
@@ -57,7 +57,7 @@ async def _form(exchange: RequestContext) -> dict[str, str]:
     try:
         fields = parse_qs(raw.decode(), keep_blank_values=True, max_num_fields=_FIELDS_MAX)
     except ValueError as error:
-        raise ApiError(400, "this is not a form") from error
+        raise ApiError(400, "body is not a valid form") from error
     return {name: values[0] for name, values in fields.items()}
 
 

@@ -1,7 +1,7 @@
-"""One page: who may see it, and its HTML.
+"""Render a page, and check who may see it.
 
-Whatever comes from the wire (a topic's name, a serial, a content) reaches the HTML through the templates alone, which
-escape it. The browser is told to load and run nothing but the gateway's own files, so that a hole there stays small.
+Data from the wire (topic names, serials, content) reaches the HTML through the templates only, which escape it. The
+content security policy restricts the browser to the gateway's own files, so that a missed escape does little harm.
 """
 
 from collections.abc import Awaitable, Callable
@@ -28,7 +28,8 @@ TITLES: Final = {
     "/quarantine": "Quarantine",
     "/tables": "Tables",
 }
-ADMINS: Final = {"/", "/sessions", "/quarantine", "/tables"}  # what is everybody's traffic
+ADMINS: Final = {"/", "/sessions", "/quarantine", "/tables"}  # pages that show traffic of all identities
+_ERROR_HEADINGS: Final = {403: "Forbidden", 404: "Not found", 429: "Busy", 503: "Unavailable"}
 _POLICY: Final = "; ".join(
     (
         "default-src 'none'",
@@ -53,7 +54,7 @@ View = Callable[[RequestContext], Awaitable[Context]]
 
 
 def _as_json(value: Any) -> str:
-    """For a data block of a page: no end of a script, and no comment, may stand in it."""
+    """Encode a data block of a page such that it cannot contain the end of a script or a comment."""
     text = json.encode(to_builtins(value, str_keys=True)).decode()
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -81,7 +82,7 @@ def rendered(template: str, exchange: RequestContext, status: int = 200, **conte
 
 
 def page(path: str, template: str, view: View) -> Route:
-    """A page for those who logged in. `data` in the view's context reaches the page's JavaScript."""
+    """Return the route of a page that requires a login. `data` in the view's context is passed to its JavaScript."""
     return Route(
         method="GET",
         path=path,
@@ -104,7 +105,8 @@ def _shown(template: str, view: View, admin: bool) -> Handler:
                     wanted += f"?{exchange.request.url.query}"
                 to = "" if wanted == "/" else f"?to={quote(wanted, safe='/')}"
                 return RedirectResponse(f"/login{to}", 303, HEADERS)
-            return rendered("error.html", exchange, error.status_code, message=error.detail)
+            heading = _ERROR_HEADINGS.get(error.status_code, "Error")
+            return rendered("error.html", exchange, error.status_code, heading=heading, message=error.detail)
         return rendered(template, exchange, **context)
 
     return handle

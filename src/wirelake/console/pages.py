@@ -1,4 +1,4 @@
-"""The table of pages: what the HTTP door shows beside the API."""
+"""List the pages that the HTTP listener serves besides the API."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Bytes that could not be read, by protocol and reason: those in the tables, and the log's that are newer."""
+"""Show quarantined frames by protocol and reason: those in the tables, and newer ones from the log."""
 
 import asyncio
 from collections.abc import Iterable
@@ -32,11 +32,11 @@ _NEWEST: Final = (
     " QUALIFY row_number() OVER (PARTITION BY protocol, reason ORDER BY seq DESC)"
     " <= {shown} ORDER BY seq DESC"
 )
-_LINKED_BYTES_MAX: Final = 2048  # that an address can hold
+_LINKED_BYTES_MAX: Final = 2048  # as long as a URL may be
 
 
 class QuarantinedFrame(Struct):
-    """One piece of bytes. `link` opens it in the inspector."""
+    """A frame that could not be decoded. `link` opens it in the inspector."""
 
     seq: int
     at_us: int
@@ -65,7 +65,7 @@ class Groups:
         return self._groups.setdefault((protocol, reason), Group(protocol, reason))
 
     def sorted(self) -> list[Group]:
-        """The newest first."""
+        """Return the groups, latest first."""
         for group in self._groups.values():
             group.newest.sort(key=lambda bad: bad.seq, reverse=True)
             del group.newest[CONSOLE_QUARANTINE_SHOWN:]
@@ -81,7 +81,7 @@ class QuarantinePage(Struct):
 async def view(exchange: RequestContext) -> Context:
     api = exchange.api
     if api.queries >= HTTP_QUERIES_MAX:
-        raise ApiError(429, f"{api.queries} queries are under way already (HTTP_QUERIES_MAX)", headers=AGAIN)
+        raise ApiError(429, f"{api.queries} queries are running already (HTTP_QUERIES_MAX): retry later", headers=AGAIN)
     api.queries += 1
     try:
         found = await asyncio.to_thread(look, exchange.gateway.folder)
@@ -97,18 +97,18 @@ def look(folder: Path) -> QuarantinePage:
     try:
         known_seq = _from_tables(folder / "lake", groups, search.oldest_seq)
     except (InputError, DamagedTableError) as error:
-        caveats.append(f"the tables could not be asked: {error}")
+        caveats.append(f"Cannot query the tables: {error}")
     progress = read_progress(folder)
     known_seq = max(known_seq, progress.next_seq if progress is not None else 0)
     records = search.newest({"quarantine", "fault"}, known_seq, CONSOLE_QUARANTINE_RECORDS_MAX)
     _from_log(records, groups)
     if len(records) == CONSOLE_QUARANTINE_RECORDS_MAX or not search.complete:
-        caveats.append("of what the tables do not have yet, only the newest are counted")
+        caveats.append("Of the frames that are not in the tables yet, only the latest are counted.")
     return QuarantinePage(groups.sorted(), caveats)
 
 
 def _from_tables(lake: Path, groups: Groups, oldest_seq: int) -> int:
-    """The seq after the last one there."""
+    """Add the tables' frames to `groups` and return the seq after the last one."""
     if not is_written(lake, QUARANTINE):
         return 0
     counted, newest = run_queries(
@@ -145,7 +145,7 @@ def _from_log(records: Iterable[LogRecord], groups: Groups) -> None:
 
 
 def _link(protocol: str, direction: str, seq: int | None, frame: str) -> str:
-    """By its number while the log has it; by its bytes, as far as an address holds them, when not."""
+    """Link by the record's seq while the log has it, else by its bytes, as many as fit into a URL."""
     if seq is not None:
         return f"/inspector?seq={seq}"
     sender = "server" if direction == "out" else "client"

@@ -1,4 +1,4 @@
-"""Who is connected, how fast, how far behind, and why; and an end to it, for one who asks twice."""
+"""Show the connected sessions with their rates and lag, and disconnect one after confirmation."""
 
 from wirelake.console.devices import device_protocols
 from wirelake.console.page import Context, page

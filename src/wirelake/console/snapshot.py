@@ -1,4 +1,4 @@
-"""What goes on at this moment, as numbers. Rates are the difference of two, and the page's affair."""
+"""Take a snapshot of the gateway's counters. The page computes rates from two snapshots."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from wirelake.limits import PIPELINE_FRESH_S
 
 class PipelineNow(Struct):
     running: bool
-    next_seq: int  # of the first record that is not in the tables
+    next_seq: int  # first record that is not in the tables
     batch: int
     rows_s: float
     batch_s: float
@@ -25,11 +25,11 @@ class OverviewSnapshot(Struct):
     protocols: dict[str, ProtocolCounts]
     delivered: int  # notifications times subscribers
     resent: int
-    assembling: int  # device commands that are not whole yet
+    assembling: int  # device commands with packets missing
     log_next_seq: int
     log_waiting_bytes: int
-    loop_lag_s: float  # how late the event loop was, added up
-    pipeline: PipelineNow | None  # None while none has run on this data folder
+    loop_lag_s: float  # sum of the measured event loop delays
+    pipeline: PipelineNow | None  # None if no pipeline has run on this data folder
 
 
 def take(api: HttpApi) -> OverviewSnapshot:

@@ -1,4 +1,4 @@
-"""The topics; and one of them: who gets it, what was said last, what to say next."""
+"""Show the topics, and one topic: its subscribers, its latest notifications, and a form to publish."""
 
 from wirelake.broker.broker import check_topic
 from wirelake.console.page import Context, page

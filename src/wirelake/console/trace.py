@@ -1,4 +1,4 @@
-"""One message's way as a time line. Which message is in the page's address, so it can be shared."""
+"""Show the timeline of one message. The page's URL names the message, so that it can be shared."""
 
 from typing import Final
 

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from wirelake.errors import LimitError, ProtocolError
 from wirelake.limits import JSON_DEPTH_MAX, JSON_TEXTS_LOOKED_INTO_MAX, JSON_WEIGHT_MAX
 
-_BYTE = re.compile(r"\(byte (\d+)\)")
+_BYTE = re.compile(r" ?\(byte (\d+)\)")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -34,7 +34,8 @@ def read_json(data: bytes, offset: int = 0) -> Any:
     except msgspec.MsgspecError as error:
         place = _BYTE.search(str(error))
         at = int(place[1]) if place else len(data)
-        raise ProtocolError("bad_json", str(error), offset + at) from error
+        text = _BYTE.sub("", str(error))  # the offset is the error's own field
+        raise ProtocolError("bad_json", text, offset + at) from error
     except RecursionError as error:
         raise LimitError("json_depth_max", f"JSON nests deeper than {JSON_DEPTH_MAX}", offset) from error
     if _is_deep(data):

@@ -10,7 +10,7 @@ from wirelake.simulator.serving import TOO_FEW
 async def told(asking: Awaitable[Any], wanted: Any) -> None:
     """This one."""
     if await asking != wanted:
-        raise AnswerError("the answer is another one", 0)
+        raise AnswerError("unexpected response", 0)
 
 
 async def refused(asking: Awaitable[Any]) -> None:
@@ -21,4 +21,4 @@ async def refused(asking: Awaitable[Any]) -> None:
         if TOO_FEW in error.text:
             return
         raise
-    raise AnswerError("the service took a bad question", 0)
+    raise AnswerError("the service accepted an invalid request", 0)

@@ -22,9 +22,9 @@ class Desk(Member):
         super().__init__(world, place)
         self._key = key(place.number)
         self._slow = place.slow and world.provider != place.protocol  # who does not read cannot be asked either
-        by_tcp = place.stream and "sisnet_tcp" in world.doors
+        by_tcp = place.stream and "sisnet_tcp" in world.listeners
         schemes = ("tcp", "tls") if by_tcp else ("ws", "wss")
-        host, port = world.door("sisnet_tcp" if by_tcp else "sisnet")
+        host, port = world.address("sisnet_tcp" if by_tcp else "sisnet")
         self._client = SisnetClient(
             f"{schemes[world.tls is not None]}://{f'[{host}]' if ':' in host else host}:{port}",
             place.identity,

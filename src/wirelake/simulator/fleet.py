@@ -46,7 +46,7 @@ def sizes(devices: int, protocols: Sequence[str]) -> dict[str, int]:
     """How many of each: by their shares, at least one, and together `devices`."""
     unknown = [name for name in protocols if name not in SHARES]
     if unknown:
-        raise InputError(f"{unknown[0]!r} is none of {', '.join(SHARES)}")
+        raise InputError(f"unknown protocol {unknown[0]!r}: choose from {', '.join(SHARES)}")
     wanted = [name for name in SHARES if name in protocols]
     if devices < len(wanted):
         raise InputError(f"{len(wanted)} protocols need at least {len(wanted)} devices")

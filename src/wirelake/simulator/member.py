@@ -114,8 +114,8 @@ class Member:
         if isinstance(error, WirelakeError):
             self.world.report.blame(f"{self.place.protocol}: {error}")
         elif error is not None:
-            _log.error("%s: a fault of the simulator's own", self.place.name, exc_info=error)
-            self.world.report.blame(f"{self.place.protocol}: a fault of the simulator's own, {type(error).__name__}")
+            _log.error("%s: internal error of the simulator", self.place.name, exc_info=error)
+            self.world.report.blame(f"{self.place.protocol}: internal error of the simulator, {type(error).__name__}")
 
     async def _work(self) -> None:
         doing = self.doing()
@@ -124,7 +124,7 @@ class Member:
             try:
                 await doing[act.kind](act)
             except WirelakeError as error:
-                _log.info("%s: %s came to nothing: %s", self.place.name, act.kind, error)
+                _log.info("%s: %s failed: %s", self.place.name, act.kind, error)
                 self.world.report.blame(f"{self.place.protocol} {act.kind}: {error}")
             finally:
                 self._acts.task_done()

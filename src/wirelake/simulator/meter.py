@@ -33,7 +33,7 @@ VOLTAGE, ENERGY, FREQUENCY = 1, 2, 3
 class Meter(Member):
     def __init__(self, world: World, place: FleetMember) -> None:
         super().__init__(world, place)
-        host, port = world.door("apostol")
+        host, port = world.address("apostol")
         chances = world.faults
         self._faults = Faults(
             Random(f"faults {world.seed} {place.name}"),  # noqa: S311 (repeatable, not secret)
@@ -94,7 +94,7 @@ class Meter(Member):
         body = {"type": CommandType.TRANSPARENT | REQUEST_BIT, "data": data.hex(), "wait_ms": SIMULATOR_COMMAND_MS}
         answer = await self.world.ask("POST", f"/api/devices/{self.place.name}/commands", body)
         if answer.get("data") != data.hex():
-            raise AnswerError("the device's answer is another one", 0)
+            raise AnswerError("unexpected response of the device", 0)
 
     async def _answer(self, request: DeviceRequest) -> Data:
         self.counts("command").received += 1

@@ -32,7 +32,7 @@ class Phone(Member):
         return {"environ": self._environ, "away": self._away}
 
     async def connect(self) -> None:
-        host, port = self.world.door("comet")
+        host, port = self.world.address("comet")
         token = self.world.tokens[self.place.identity]
         client = CometClient(
             host,

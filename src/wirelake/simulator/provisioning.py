@@ -25,7 +25,9 @@ async def check_free(world: World, places: Sequence[FleetMember]) -> None:
         if not taken:
             return
         await asyncio.sleep(SIMULATOR_FREE_LOOK_S)
-    raise InputError(f"{min(taken)} is connected: a fleet of this name is at work already. --fleet gives another name")
+    raise InputError(
+        f"{min(taken)} is connected: a fleet of this name is running already. Choose another name with --fleet"
+    )
 
 
 async def _connected(world: World) -> set[str]:

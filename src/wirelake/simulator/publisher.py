@@ -40,7 +40,7 @@ class RedisClient(StreamClient):
 class Publisher(Member):
     def __init__(self, world: World, place: FleetMember) -> None:
         super().__init__(world, place)
-        self._client = RedisClient(*world.door("redis"), place.identity, world.tokens[place.identity], world.tls)
+        self._client = RedisClient(*world.address("redis"), place.identity, world.tokens[place.identity], world.tls)
 
     def doing(self) -> dict[str, Callable[[Act], Awaitable[None]]]:
         return {"quote": self._quote, "publish": self._publish}

@@ -9,7 +9,7 @@ from wirelake.simulator.topics import ADDER, USER_SERVICE
 
 SERVICES: Final = (ADDER, USER_SERVICE)
 BAD_QUESTIONS: Final = 0.1  # asked so that the service refuses
-TOO_FEW: Final = "adding takes two numbers"
+TOO_FEW: Final = "add needs two numbers"
 
 
 def question(random: Random) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -37,4 +37,4 @@ class Provider:
         if request.service == USER_SERVICE:
             self._counts.acknowledged += 1
             return request.value
-        raise ServiceError("not understood", 400)
+        raise ServiceError("invalid request", 400)

@@ -29,7 +29,7 @@ from wirelake.simulator.station import Station
 from wirelake.simulator.terminal import Terminal
 from wirelake.simulator.world import World
 
-# protocol → who speaks it, and the door that it needs
+# protocol → its members, and the listener that they need
 MEMBERS: Final[dict[str, Callable[[World, FleetMember], Member]]] = {
     "apostol": Meter,
     "comet": Phone,
@@ -38,7 +38,7 @@ MEMBERS: Final[dict[str, Callable[[World, FleetMember], Member]]] = {
     "esnp": Station,
     "redis": Publisher,
 }
-DOORS: Final = {
+LISTENERS: Final = {
     "apostol": "apostol",
     "comet": "comet",
     "magline": "magline",
@@ -71,9 +71,9 @@ async def simulate(world: World, plan: Plan, progress: SimulationProgress) -> Re
     if plan.devices > SIMULATOR_DEVICES_MAX:
         raise InputError(f"at most {SIMULATOR_DEVICES_MAX} devices in one process")
     if not 0 < plan.rate <= SIMULATOR_RATE_MAX:
-        raise InputError(f"the rate is above 0 and at most {SIMULATOR_RATE_MAX:g} a second")
+        raise InputError(f"rate must be above 0 and at most {SIMULATOR_RATE_MAX:g} per second")
     for protocol in plan.protocols:
-        world.door(DOORS.get(protocol, protocol))
+        world.address(LISTENERS.get(protocol, protocol))
     places = fleet(plan.devices, plan.protocols, plan.seed, plan.slow_readers, plan.name)
     report = world.report
     report.seed = plan.seed
@@ -94,13 +94,13 @@ async def _provided(
 ) -> AsyncIterator[None]:
     await check_free(world, places)
     many = len(meters(places)) + len(identities(places))
-    progress.phase("making identities and devices", many)
+    progress.phase("creating identities and devices", many)
     try:
         await provide(world, places, progress.step)
         yield
     finally:
         if not plan.keep:
-            progress.phase("removing them", many)
+            progress.phase("removing identities and devices", many)
             await remove(world, places, progress.step)
 
 
@@ -114,18 +114,18 @@ async def _run(world: World, places: Sequence[FleetMember], plan: Plan, progress
         rest = [member for member in members if member.place.protocol != world.provider]
         for group in (first, rest):
             await _each(group, Member.enter, progress)
-        progress.phase("at work", round(plan.rate * plan.seconds))
+        progress.phase("running", round(plan.rate * plan.seconds))
         begun_s = loop.time()
         pacer = Pacer(loop.time, asyncio.sleep)
         async for act in pacer.run(acts(places, plan.rate, plan.seconds, plan.seed)):
             members[act.member].offer(act)
             progress.step()
         world.report.behind_s = pacer.behind_s
-        progress.phase("waiting for the last answers", 2 * len(members))
-        await _within(SIMULATOR_DRAIN_S, "what was under way", _drain(members, progress), world.report)
+        progress.phase("waiting for the last responses", 2 * len(members))
+        await _within(SIMULATOR_DRAIN_S, "waiting for open actions", _drain(members, progress), world.report)
         world.report.seconds = loop.time() - begun_s
     finally:
-        progress.phase("saying goodbye", len(members))
+        progress.phase("disconnecting", len(members))
         await _within(SIMULATOR_LEAVE_S, "a goodbye", _each(members, Member.leave, progress), world.report)
 
 
@@ -155,4 +155,4 @@ async def _within(seconds: float, what: str, work: Awaitable[None], report: Repo
         async with asyncio.timeout(seconds):
             await work
     except TimeoutError:
-        report.blame(f"{what} took too long and was given up")
+        report.blame(f"{what} timed out")

@@ -15,7 +15,7 @@ from wirelake.simulator.world import World
 class Station(Member):
     def __init__(self, world: World, place: FleetMember) -> None:
         super().__init__(world, place)
-        self._client = EsnpClient(*world.door("esnp"), place.identity, world.tokens[place.identity], tls=world.tls)
+        self._client = EsnpClient(*world.address("esnp"), place.identity, world.tokens[place.identity], tls=world.tls)
 
     def doing(self) -> dict[str, Callable[[Act], Awaitable[None]]]:
         return {"ask": self._ask, "publish": self._publish}

@@ -22,7 +22,7 @@ class Terminal(Member):
     def __init__(self, world: World, place: FleetMember) -> None:
         super().__init__(world, place)
         self._client = MaglineClient(
-            *world.door("magline"),
+            *world.address("magline"),
             place.identity,
             world.tokens[place.identity],
             little=place.stream,
@@ -66,5 +66,5 @@ class Terminal(Member):
         self._client.drop()
         await self._client.ping()
         if self._client.resumed == before:
-            raise AnswerError("the session was not taken up again", 0)
+            raise AnswerError("the session was not resumed", 0)
         self.connected()

@@ -1,4 +1,4 @@
-"""What the members of a fleet share: where the gateway is, who they are there, and the books."""
+"""Hold what the members of a fleet share: the gateway's addresses, their tokens, and the report."""
 
 import asyncio
 import ssl
@@ -13,21 +13,21 @@ from wirelake.errors import InputError
 from wirelake.simulator.limits import SIMULATOR_HTTP_MAX
 from wirelake.simulator.report import Report
 
-Http = Callable[[str, str, Any], Any]  # method, path, body → the answer's JSON. Blocks: it is called in a thread
+Http = Callable[[str, str, Any], Any]  # method, path, body → the response's JSON. Blocks, so it is called in a thread
 
 
 class NetworkFaults(Struct, frozen=True):
-    """Chances from 0 to 1, for each packet of a meter."""
+    """Give the probability of each fault, from 0 to 1, per packet of a meter."""
 
     loss: float = 0.0
     reorder: float = 0.0
     duplicate: float = 0.0
-    corrupt: float = 0.0  # over UDP only: on TCP it would be the end of the connection
+    corrupt: float = 0.0  # over UDP only: on TCP it would break the connection
 
 
 class World(Struct, kw_only=True):
     http: Http
-    doors: dict[str, tuple[str, int]]  # by the setting's name
+    listeners: dict[str, tuple[str, int]]  # by the setting's name
     seed: int = 0
     faults: NetworkFaults = NetworkFaults()
     tokens: dict[str, str] = field(default_factory=dict)  # by identity
@@ -37,10 +37,10 @@ class World(Struct, kw_only=True):
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(SIMULATOR_HTTP_MAX, "simulator"))
 
-    def door(self, setting: str) -> tuple[str, int]:
-        if setting not in self.doors:
-            raise InputError(f"the gateway has no {setting} door open")
-        return self.doors[setting]
+    def address(self, setting: str) -> tuple[str, int]:
+        if setting not in self.listeners:
+            raise InputError(f"the gateway has no {setting} listener: set listen.{setting}")
+        return self.listeners[setting]
 
     async def ask(self, method: str, path: str, body: Any = None) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self.threads, self.http, method, path, body)

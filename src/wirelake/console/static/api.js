@@ -1,15 +1,15 @@
-// Asking the gateway's API, as the person who is logged in.
+// Call the gateway's API as the logged-in user.
 
-const AGAIN_MS = 2000;
+const RETRY_MS = 2000;
 
-/** The answer's JSON; throws an Error with the gateway's own words. */
+/** Return the response's JSON; throw an Error with the gateway's message. */
 export async function ask(method, path, body) {
   const request = { method, headers: {}, credentials: "same-origin" };
   if (body !== undefined) {
     request.body = JSON.stringify(body);
     request.headers["content-type"] = "application/json";
   }
-  const response = await fetch(path, request).catch(() => { throw new Error("The gateway does not answer; trying again."); });
+  const response = await fetch(path, request).catch(() => { throw new Error("The gateway does not respond; retrying."); });
   if (response.status === 401) location.assign(`/login?to=${encodeURIComponent(location.pathname + location.search)}`);
   const text = await response.text();
   const answer = text ? JSON.parse(text, exact) : null;
@@ -17,10 +17,10 @@ export async function ask(method, path, body) {
   return answer;
 }
 
-/** Whole numbers that JavaScript would round stay text, where the browser shows us theirs. */
+/** Keep integers that JavaScript would round as text, where the browser provides the source. */
 const exact = (_, value, read) => (Number.isInteger(value) && !Number.isSafeInteger(value) ? read?.source ?? value : value);
 
-/** Do it now, and again so long after it was done, for as long as the page is looked at. */
+/** Run `work` now and again `everyMs` after it has finished, while the page is visible. */
 export function repeat(work, everyMs) {
   const again = async () => {
     if (!document.hidden) await work();
@@ -29,18 +29,18 @@ export function repeat(work, everyMs) {
   again();
 }
 
-/** Text as a literal of SQL. */
+/** Quote text as an SQL literal. */
 export const literal = (text) => `'${text.replaceAll("'", "''")}'`;
 
-/** Rows of the tables as objects. */
+/** Run a query and return its rows as objects. */
 export async function query(sql, rows = 1000) {
   const answer = await ask("POST", "/api/lake/query", { sql, rows });
   const names = answer.columns.map((column) => column.name);
   return answer.rows.map((row) => Object.fromEntries(row.map((value, place) => [names[place], value])));
 }
 
-/** A snapshot a second, until the page goes. The browser calls again by itself when the gateway was away, but not once
- * it was refused: a gateway that was started anew wants to know who asks. */
+/** Pass a snapshot a second to `seen` until the page closes. The browser reconnects by itself when the gateway was
+ * unreachable, but not after a refusal: a restarted gateway requires a new login. */
 export function live(seen, lost = () => {}) {
   const source = new EventSource("/console/live");
   source.onmessage = (event) => seen(JSON.parse(event.data));
@@ -48,7 +48,7 @@ export function live(seen, lost = () => {}) {
     lost();
     if (source.readyState !== EventSource.CLOSED) return;
     source.close();
-    setTimeout(() => ask("GET", "/api/topics?limit=1").catch(lost).then(() => live(seen, lost)), AGAIN_MS);
+    setTimeout(() => ask("GET", "/api/topics?limit=1").catch(lost).then(() => live(seen, lost)), RETRY_MS);
   };
   addEventListener("pagehide", () => source.close());
 }

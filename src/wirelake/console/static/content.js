@@ -1,4 +1,4 @@
-// A content as people read it: JSON with its lines broken, text as it is, and hex for what is neither.
+// Content in readable form: JSON indented, text as it is, hex for anything else.
 
 const BYTES_A_GROUP = 2;
 const GROUPS_A_LINE = 16;
@@ -8,7 +8,7 @@ const hexOf = (bytes) => [...bytes].map((byte) => byte.toString(16).padStart(2, 
 
 const bytesOf = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 
-/** What `content` and `encoding` of the API say, and which of the three it is. */
+/** Return the readable form of the API's `content` and `encoding`, and which of the three it is. */
 export function readable({ content, encoding, truncated }) {
   const more = truncated ? "…" : "";
   if (encoding === "base64") return { kind: "hex", text: inLines(hexOf(bytesOf(content))) + more };
@@ -17,13 +17,13 @@ export function readable({ content, encoding, truncated }) {
       JSON.parse(content);
       return { kind: "JSON", text: inBlocks(content) };
     } catch {
-      // only looks like it
+      // not JSON after all
     }
   }
   return { kind: "text", text: content + more };
 }
 
-/** JSON with its lines broken, and no value touched: a number may have more digits than JavaScript keeps. */
+/** Indent JSON without touching a value: a number may have more digits than JavaScript can represent. */
 function inBlocks(json) {
   let depth = 0;
   const line = () => `\n${"  ".repeat(depth)}`;
@@ -45,7 +45,7 @@ function inBlocks(json) {
   }).join("");
 }
 
-/** Bytes in hex, as the tables' answers have them, in the API's own form: text where it is UTF-8. */
+/** Convert hex, as the tables return it, to the API's form: text if it is UTF-8, else base64. */
 export function contentOfHex(hex) {
   const bytes = Uint8Array.from(hex.match(/../g) ?? [], (byte) => parseInt(byte, 16));
   const shown = bytes.subarray(0, SHOWN_BYTES_MAX);
@@ -60,9 +60,9 @@ export function contentOfHex(hex) {
 const inLines = (hex) => (hex.match(new RegExp(`.{1,${2 * BYTES_A_GROUP * GROUPS_A_LINE}}`, "g")) ?? [])
   .map((line) => line.match(new RegExp(`.{1,${2 * BYTES_A_GROUP}}`, "g")).join(" ")).join("\n");
 
-/** Hex as people paste it, as base64; throws an Error for what is no hex. */
+/** Convert pasted hex to base64; throw an Error if it is not hex. */
 export function base64OfHex(text) {
   const digits = text.replaceAll(/0x|\\x|[\s:,-]/gi, "");
-  if (digits.length % 2 || /[^0-9a-f]/i.test(digits)) throw new Error("This is not hex: two digits make a byte.");
+  if (digits.length % 2 || /[^0-9a-f]/i.test(digits)) throw new Error("Content is not hex: enter two hex digits per byte.");
   return btoa((digits.match(/../g) ?? []).map((byte) => String.fromCharCode(parseInt(byte, 16))).join(""));
 }

@@ -1,8 +1,8 @@
-// One device: what it is and was, what is on its way from it, and commands to it.
+// One device: its state and history, commands being reassembled, and commands to it.
 
 import { ask, literal, query, repeat } from "./api.js";
 import { deviceTime, kindOf, readingsInWords, statusInWords, valueInWords } from "./device_words.js";
-import { fill, find, given, handle, make, tell } from "./dom.js";
+import { fill, find, given, handle, make, showMessage } from "./dom.js";
 import { Readings } from "./readings.js";
 import { Rows } from "./rows.js";
 import { size, time } from "./words.js";
@@ -16,40 +16,40 @@ const path = `/api/devices/${encodeURIComponent(serial)}`;
 
 // ── now
 
-const underWay = new Rows(find("#under-way"), [
+const reassembly = new Rows(find("#reassembly"), [
   ["command", "n", (row) => row.command_no],
-  ["", "", (row) => (row.answer ? "an answer" : "a report")],
-  ["packets so far", "n", (row) => `${row.packets} of ${row.packets_in_all ?? "?"}`],
-  ["missing", "", (row) => row.missing.join(", ") || "those at the end"],
+  ["", "", (row) => (row.answer ? "response" : "report")],
+  ["packets", "n", (row) => `${row.packets} of ${row.packets_in_all ?? "?"}`],
+  ["missing", "", (row) => row.missing.join(", ") || "the last ones"],
   ["bytes", "n", (row) => size(row.bytes)],
   ["since (UTC)", "", (row) => time(row.began_at_ms)],
-  ["given up (UTC)", "", (row) => time(row.expires_at_ms)],
+  ["expires (UTC)", "", (row) => time(row.expires_at_ms)],
 ], (row) => `${row.command_no} ${row.answer}`);
 
 async function refresh() {
   try {
     const found = await ask("GET", path);
-    find("#heard").textContent = found.heard ? "heard" : "silent";
-    find("#heard").className = `figure ${found.heard ? "good" : "warn"}`;
-    find("#heard-at").textContent = found.heard_at_ms ? `last at ${time(found.heard_at_ms)} UTC` : "not since the gateway started";
+    find("#online").textContent = found.heard ? "online" : "offline";
+    find("#online").className = `figure ${found.heard ? "good" : "warn"}`;
+    find("#last-seen").textContent = found.heard_at_ms ? `last seen ${time(found.heard_at_ms)} UTC` : "not seen since the gateway started";
     find("#address").textContent = found.address || "–";
     find("#kind").textContent = kindOf(found.type, type_names);
-    find("#key").textContent = found.added_at_ms ? (found.has_key ? "has a key: its commands are sealed" : "no key") : "not registered";
+    find("#key").textContent = found.added_at_ms ? (found.has_key ? "has a key; commands are sealed" : "no key") : "not registered";
     const link = find("#topic");
     if (found.topic && !link.firstChild) link.append(make("a", { href: `/topics/${encodeURIComponent(found.topic)}` }, found.topic));
     if (find("#plots") && found.topic) await reported(found.topic);
-    underWay.show(found.under_way);
-    find("#under-way").hidden = !found.under_way.length;
+    reassembly.show(found.under_way);
+    find("#reassembly").hidden = !found.under_way.length;
     find("#whole").hidden = found.under_way.length > 0;
-    tell("");
+    showMessage("");
   } catch (error) {
-    tell(error.message, true);
+    showMessage(error.message, true);
   }
 }
 
-// ── what it reported: the tables know all of it, the gateway the last of it, and at once
+// ── reports: the complete history from the tables, the latest ones from the gateway without delay
 
-/** None where it is no JSON, or cut off: anybody may publish there. */
+/** Return null for text that is not JSON, or truncated: anyone may publish to the topic. */
 function asJson(text) {
   try {
     return JSON.parse(text);
@@ -58,7 +58,7 @@ function asJson(text) {
   }
 }
 
-/** Its reports are published on its topic, as JSON. */
+/** Show the reports on the device's topic, which are JSON. */
 async function reported(topic) {
   const { last } = await ask("GET", `/api/topics/${encodeURIComponent(topic)}`);
   for (const each of last) {
@@ -76,7 +76,7 @@ async function reported(topic) {
 
 const plots = new Readings(find("#plots"));
 let statusAtMs = -1;
-let readUpTo = 0; // the position of its topic
+let readUpTo = 0; // position in its topic
 
 async function readings() {
   const rows = await query(`SELECT coalesce(device_time, at) AS t, type, value FROM silver.readings WHERE serial = ${literal(serial)} ORDER BY at DESC LIMIT ${POINTS_MAX}`, POINTS_MAX);
@@ -105,30 +105,30 @@ async function commands() {
   const rows = await query(`SELECT at, direction, answer, command_no, command_type, packets, state, error, reason, fields, data FROM silver.device_commands WHERE serial = ${literal(serial)} ORDER BY at DESC LIMIT ${COMMANDS_SHOWN}`);
   fill(find("#commands"), [
     ["at (UTC)", "", (row) => time(Date.parse(row.at))],
-    ["", "", (row) => `${row.direction === "out" ? "to the device" : "from it"}${row.answer ? ", answer" : ""}`],
+    ["", "", (row) => `${row.direction === "out" ? "to the device" : "from the device"}${row.answer ? ", response" : ""}`],
     ["no", "n", (row) => row.command_no],
     ["type", "", (row) => (row.command_type === null ? "–" : commandName(row.command_type))],
     ["packets", "n", (row) => row.packets],
     ["state", "wide", (row) => make("span", { class: row.state === "complete" ? null : "warn" }, row.reason ? `${row.state}: ${row.reason}` : row.state)],
     ["error", "", (row) => row.error || "–"],
-    ["says", "wide mono", (row) => said(row)],
+    ["content", "wide mono", (row) => content(row)],
   ], rows);
   find("#no-commands").hidden = rows.length > 0;
 }
 
 const commandName = (type) => (command_names[type & 0x7f] ? `${type} (${command_names[type & 0x7f]})` : String(type));
 
-function said(row) {
+function content(row) {
   const fields = row.fields ? JSON.parse(row.fields) : {};
   if (fields.readings) return readingsInWords(fields.readings);
   return fields.status ? statusInWords(fields.status) : row.data ?? "";
 }
 
-const ASKED = { "silver.readings": readings, "gold.device_latest": latest, "silver.device_commands": commands };
+const REFRESH = { "silver.readings": readings, "gold.device_latest": latest, "silver.device_commands": commands };
 
 async function refreshTables() {
   try {
-    for (const name of tables) await ASKED[name](); // one after the other: few may ask at once
+    for (const name of tables) await REFRESH[name](); // one at a time: concurrent queries are limited
     find("#trouble").hidden = true;
   } catch (error) {
     Object.assign(find("#trouble"), { textContent: error.message, hidden: false });
@@ -141,7 +141,7 @@ async function send(form) {
   const body = { type: Number(form.type.value), data: form.data.value.trim(), wait_ms: Number(form.wait.value) };
   const place = find("#answer");
   form.go.disabled = true;
-  place.replaceChildren(make("p", { class: "hint" }, "Waiting for the device …"));
+  place.replaceChildren(make("p", { class: "hint" }, "Waiting for the device…"));
   try {
     place.replaceChildren(answered(await ask("POST", `${path}/commands`, body)));
   } catch (error) {
@@ -152,7 +152,7 @@ async function send(form) {
 }
 
 function answered(answer) {
-  const facts = [["type", commandName(answer.type)], ["by its clock", deviceTime(answer.device_time)]];
+  const facts = [["type", commandName(answer.type)], ["device time", deviceTime(answer.device_time)]];
   if (answer.error) facts.push(["error", `${answer.error}: ${answer.error_text ?? ""}`]);
   if (answer.status) facts.push(...Object.entries(answer.status).map(([name, value]) => [name.replaceAll("_", " "), name.endsWith("_at") ? deviceTime(value) : value]));
   for (const each of answer.readings ?? []) facts.push([`reading ${each.type}`, valueInWords(each.value)]);

@@ -1,11 +1,11 @@
-// What devices say, in words.
+// Status and readings of devices as text.
 
 import { number, time } from "./words.js";
 
 export const kindOf = (type, names) => (names[type] ? `${type} (${names[type]})` : String(type));
 
-/** A device's own clock: 0 is unknown, 1 a clock that failed. Its zone is not known either. */
-export const deviceTime = (seconds) => (seconds > 1 ? time(seconds * 1000) : seconds === 1 ? "the clock failed" : "unknown");
+/** Format a device's own time: 0 means unknown, 1 a failed clock. Its time zone is unknown too. */
+export const deviceTime = (seconds) => (seconds > 1 ? time(seconds * 1000) : seconds === 1 ? "clock failed" : "unknown");
 
 const parsed = (text) => (typeof text === "string" ? JSON.parse(text) : text);
 
@@ -14,7 +14,7 @@ export function statusInWords(value) {
   return status ? `state ${status.state}, tariff ${status.tariff}` : "–";
 }
 
-/** By type, as gold.device_latest has them, or one after the other, as an answer has them. */
+/** Accept readings by type, as in gold.device_latest, or as a list, as in a response. */
 export function readingsInWords(value) {
   const readings = parsed(value);
   if (!readings) return "–";

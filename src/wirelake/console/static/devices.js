@@ -1,7 +1,7 @@
-// The list of devices: who was heard, asked for again and again; and what the tables know of them.
+// The list of devices, polled, with their latest status and readings from the tables.
 
 import { ask, literal, query, repeat } from "./api.js";
-import { find, given, handle, make, tell } from "./dom.js";
+import { find, given, handle, make, showMessage } from "./dom.js";
 import { kindOf, readingsInWords, statusInWords } from "./device_words.js";
 import { Rows } from "./rows.js";
 import { number, time } from "./words.js";
@@ -13,19 +13,19 @@ const { tables, type_names } = given();
 let listed = [];
 let latest = new Map(); // serial → row of gold.device_latest
 
-const heardAt = (row) => row.heard_at_ms ?? (latest.has(row.serial) ? Date.parse(latest.get(row.serial).at) : null);
+const lastSeen = (row) => row.heard_at_ms ?? (latest.has(row.serial) ? Date.parse(latest.get(row.serial).at) : null);
 
 const table = new Rows(find("#devices"), [
   ["serial", "name", (row) => make("a", { href: `/devices/${encodeURIComponent(row.serial)}` }, row.serial)],
-  ["now", "", (row) => (row.heard ? "heard" : "silent")],
+  ["state", "", (row) => (row.heard ? "online" : "offline")],
   ["type", "", (row) => kindOf(row.type, type_names)],
   ["key", "", (row) => (row.has_key ? "sealed" : "–")],
-  ["last heard (UTC)", "", (row) => time(heardAt(row))],
+  ["last seen (UTC)", "", (row) => time(lastSeen(row))],
   ["address", "", (row) => row.address || "–"],
-  ["assembling", "n", (row) => number(row.assembling)],
+  ["reassembling", "n", (row) => number(row.assembling)],
   ...(tables.includes("gold.device_latest") ? [
-    ["newest status", "", (row) => statusInWords(latest.get(row.serial)?.status)],
-    ["newest readings", "wide", (row) => readingsInWords(latest.get(row.serial)?.readings)],
+    ["latest status", "", (row) => statusInWords(latest.get(row.serial)?.status)],
+    ["latest readings", "wide", (row) => readingsInWords(latest.get(row.serial)?.readings)],
   ] : []),
 ], (row) => row.serial);
 
@@ -40,9 +40,9 @@ async function refresh() {
     find("#none").hidden = listed.length > 0;
     if (found.next) here.set("after", found.next);
     Object.assign(find("#next"), { hidden: !found.next, href: `/devices?${here}` });
-    tell("");
+    showMessage("");
   } catch (error) {
-    tell(error.message, true);
+    showMessage(error.message, true);
   }
 }
 
@@ -54,7 +54,7 @@ async function refreshLatest() {
     latest = new Map(rows.map((row) => [row.serial, row]));
     table.show(listed);
   } catch (error) {
-    tell(error.message, true);
+    showMessage(error.message, true);
   }
 }
 

@@ -1,8 +1,8 @@
-// Making elements. Text is always set as text: what comes from the wire is never read as HTML.
+// Create elements. Text is always set as text, so that nothing from the wire is parsed as HTML.
 
 export const find = (selector, root = document) => root.querySelector(selector);
 
-/** An element with attributes (`class`, `href`, `onclick` …) and children, which are elements or text. */
+/** Create an element with attributes (`class`, `href`, `onclick` …) and children, which are elements or text. */
 export function make(name, attributes = {}, ...children) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -24,7 +24,7 @@ export function fill(table, columns, rows) {
   table.hidden = false;
 }
 
-/** Have a form handled here. Its button is disabled until then, so that no browser sends it by itself. */
+/** Handle a form in JavaScript. Its button is disabled until then, so that the browser never submits it itself. */
 export function handle(form, work) {
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -33,12 +33,12 @@ export function handle(form, work) {
   form.elements.go.disabled = false;
 }
 
-/** The data that the page was rendered with. */
+/** Return the data that the page was rendered with. */
 export const given = () => JSON.parse(find("#data")?.textContent ?? "null");
 
-/** Say something to the person, also to one who does not see it. */
-export function tell(text, bad = false) {
-  const place = find("#told");
+/** Show a message, which screen readers announce too; hide it if the text is empty. */
+export function showMessage(text, bad = false) {
+  const place = find("#message");
   place.textContent = text;
   place.className = bad ? "bad" : "good";
   place.hidden = !text;

@@ -1,14 +1,14 @@
-// Hex in, a tree out. Pointing at a field lights its bytes; pointing at a byte lights its field.
+// Decode hex into a tree. Hovering over a field highlights its bytes, and over a byte its field.
 
 import { ask } from "./api.js";
-import { fill, find, given, make, tell } from "./dom.js";
+import { fill, find, given, make, showMessage } from "./dom.js";
 import { time } from "./words.js";
 
 const BYTES_A_LINE = 16;
 const { protocols } = given();
 const form = find("#ask");
 
-// ── what is asked for
+// ── the request
 
 function transports() {
   const names = protocols[find("#protocol").value]?.transports ?? [];
@@ -22,7 +22,7 @@ async function guess(hex) {
   const place = find("#guesses");
   place.hidden = false;
   if (!guesses.length) {
-    place.textContent = "This looks like none of the known protocols.";
+    place.textContent = "No known protocol matches these bytes.";
     return null;
   }
   const [best, ...others] = guesses;
@@ -31,12 +31,12 @@ async function guess(hex) {
   return best;
 }
 
-async function takeApart() {
-  tell("");
+async function decode() {
+  showMessage("");
   find("#guesses").hidden = true;
   const hex = find("#hex").value.trim();
   try {
-    if (!hex) throw new Error("There are no bytes.");
+    if (!hex) throw new Error("Enter some bytes.");
     if (!find("#protocol").value) {
       const best = await guess(hex);
       if (!best) return;
@@ -45,21 +45,21 @@ async function takeApart() {
       find("#from").value = best.sender;
       find("#transport").value = best.carrier;
     }
-    const asked = { protocol: find("#protocol").value, hex, from: find("#from").value };
-    if (find("#transport").value) asked.transport = find("#transport").value;
-    show(await ask("POST", "/api/decode", asked), bytesOf(hex));
-    const address = `/inspector?${new URLSearchParams({ ...asked, hex: hex.replaceAll(/[^0-9a-fA-F]/g, "") })}`;
+    const request = { protocol: find("#protocol").value, hex, from: find("#from").value };
+    if (find("#transport").value) request.transport = find("#transport").value;
+    show(await ask("POST", "/api/decode", request), bytesOf(hex));
+    const address = `/inspector?${new URLSearchParams({ ...request, hex: hex.replaceAll(/[^0-9a-fA-F]/g, "") })}`;
     history.replaceState(null, "", address);
     Object.assign(find("#link"), { href: address, hidden: false });
   } catch (error) {
-    tell(error.message, true);
+    showMessage(error.message, true);
   }
 }
 
-// Two digits a byte; what people paste between them (spaces, colons, commas, 0x, \x) does not matter.
+// Two digits a byte; separators (spaces, colons, commas, 0x, \x) are ignored.
 const bytesOf = (hex) => hex.replaceAll(/0x|\\x/gi, " ").match(/[0-9a-f]{2}/gi) ?? [];
 
-// ── what is shown
+// ── the result
 
 function show(found, bytes) {
   find("#shown").hidden = false;
@@ -71,7 +71,7 @@ function show(found, bytes) {
   const owners = new Array(bytes.length);
   const tree = find("#tree");
   tree.replaceChildren(...found.frames.map((frame) => branch(frame, light, owners, 1)));
-  if (found.rest) tree.append(make("li", { class: "bad", role: "treeitem", tabindex: -1 }, `${found.rest.length / 2} bytes are not a whole frame`));
+  if (found.rest) tree.append(make("li", { class: "bad", role: "treeitem", tabindex: -1 }, `${found.rest.length / 2} bytes of an incomplete frame`));
   const first = tree.querySelector("[role=treeitem]");
   if (first) first.tabIndex = 0;
   cells.forEach((cell, place) => {
@@ -120,7 +120,7 @@ function fold(item, open = item.getAttribute("aria-expanded") !== "true") {
   if (item.hasAttribute("aria-expanded")) item.setAttribute("aria-expanded", String(open));
 }
 
-// The keys of a tree, as everywhere: up and down, right opens, left closes.
+// The usual keys of a tree: up and down move, right expands, left collapses.
 function walk(event, item) {
   if (event.target !== item) return;
   const seen = [...find("#tree").querySelectorAll("[role=treeitem]")].filter((each) => !each.parentElement.closest("[aria-expanded=false]"));
@@ -134,7 +134,7 @@ function walk(event, item) {
   event.preventDefault();
 }
 
-// ── frames of the log
+// ── frames from the log
 
 async function records(event) {
   event?.preventDefault();
@@ -156,7 +156,7 @@ async function records(event) {
     find("#records").hidden = !rows.length;
     find("#no-records").hidden = rows.length > 0;
   } catch (error) {
-    tell(error.message, true);
+    showMessage(error.message, true);
   }
 }
 
@@ -165,10 +165,10 @@ function open(record) {
   find("#protocol").value = record.protocol;
   transports();
   find("#from").value = record.direction === "out" ? "server" : "client";
-  // The log keeps messages without what a stream puts around them.
+  // The log stores messages without the framing of a stream transport.
   const bare = ["websocket", "udp"].find((name) => protocols[record.protocol].transports.includes(name));
   if (bare) find("#transport").value = bare;
-  takeApart();
+  decode();
   form.scrollIntoView();
 }
 
@@ -176,7 +176,7 @@ async function start() {
   const wanted = new URLSearchParams(location.search);
   transports();
   find("#protocol").addEventListener("change", transports);
-  form.addEventListener("submit", (event) => { event.preventDefault(); takeApart(); });
+  form.addEventListener("submit", (event) => { event.preventDefault(); decode(); });
   find("#filter")?.addEventListener("submit", records);
   if (find("#records")) {
     find("#log-session").value = wanted.get("session") ?? "";
@@ -186,7 +186,7 @@ async function start() {
     try {
       open(await ask("GET", `/api/log/${encodeURIComponent(wanted.get("seq"))}`));
     } catch (error) {
-      tell(error.message, true);
+      showMessage(error.message, true);
     }
   } else if (wanted.has("hex")) {
     find("#hex").value = wanted.get("hex");
@@ -194,7 +194,7 @@ async function start() {
     transports();
     find("#from").value = wanted.get("from") === "server" ? "server" : "client";
     if (wanted.has("transport")) find("#transport").value = wanted.get("transport");
-    takeApart();
+    decode();
   }
 }
 

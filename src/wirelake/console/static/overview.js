@@ -1,7 +1,7 @@
-// Figures that move once a second, and the ledger.
+// Figures updated once a second, and the ledger.
 
 import { live, query } from "./api.js";
-import { fill, find, given, make, tell } from "./dom.js";
+import { fill, find, given, make, showMessage } from "./dom.js";
 import { Moving } from "./plot.js";
 import { number, rate, size, time } from "./words.js";
 
@@ -11,11 +11,11 @@ const TILES = {
   connections: ["Connections", number],
   delivered: ["Deliveries per second", rate],
   errors: ["Errors per second", rate],
-  log: ["Bytes waiting for the disk", size],
-  lag: ["Records behind the log", number],
+  log: ["Log bytes not on disk yet", size],
+  lag: ["Pipeline lag in records", number],
 };
 const plots = Object.fromEntries(Object.entries(TILES).map(([id, [title]]) => [id, new Moving(find(`#${id}-plot`), title)]));
-const doors = Object.fromEntries([...document.querySelectorAll(".door")].map((door) => [door.dataset.door, door.dataset.address]));
+const listeners = Object.fromEntries([...document.querySelectorAll(".listener")].map(({ dataset }) => [dataset.listener, dataset.address]));
 let before = given();
 
 const sum = (snapshot, field) => Object.values(snapshot.protocols).reduce((total, each) => total + each[field], 0);
@@ -35,11 +35,11 @@ function seen(now) {
   show("errors", perSecond("errors"));
   show("log", now.log_waiting_bytes);
   show("lag", now.pipeline ? Math.max(0, now.log_next_seq - now.pipeline.next_seq) : null);
-  find("#lag-note").textContent = now.pipeline ? "The pipeline does not run." : "No pipeline has run yet.";
+  find("#lag-note").textContent = now.pipeline ? "The pipeline is not running." : "No pipeline has run yet.";
   find("#lag-note").hidden = now.pipeline?.running ?? false;
   protocols(now, seconds);
   before = now;
-  tell("");
+  showMessage("");
 }
 
 function protocols(now, seconds) {
@@ -47,13 +47,13 @@ function protocols(now, seconds) {
   const per = (field, shown = rate) => ({ each, old }) => shown(Math.max(0, (each[field] - old[field]) / seconds));
   fill(find("#protocols"), [
     ["protocol", "", ({ name }) => make("a", { href: `/sessions?protocol=${encodeURIComponent(name)}` }, name)],
-    ["door", "", ({ name }) => doors[name] ?? ""],
+    ["listener", "", ({ name }) => listeners[name] ?? ""],
     ["connections", "n", ({ each }) => number(each.connections)],
     ["frames in /s", "n", per("frames_in")],
     ["frames out /s", "n", per("frames_out")],
     ["bytes in /s", "n", per("bytes_in", size)],
     ["bytes out /s", "n", per("bytes_out", size)],
-    ["frames in all", "n", ({ each }) => number(each.frames_in)],
+    ["frames in, total", "n", ({ each }) => number(each.frames_in)],
     ["errors", "n", ({ each }) => number(each.errors)],
     ["quarantined", "n", ({ each }) => number(each.quarantined)],
   ], rows);
@@ -76,8 +76,8 @@ async function ledger() {
   const wrong = rows.filter((row) => !row.balanced);
   verdict.className = `verdict ${wrong.length ? "bad" : "good"}`;
   verdict.textContent = wrong.length
-    ? `It does not add up: ${wrong.map((row) => `${row.protocol}, ${time(Date.parse(row.hour))}: ${row.why}`).join("; ")}`
-    : `It adds up: ${number(rows.reduce((total, row) => total + row.received, 0))} frames received, every one of them in exactly one state.`;
+    ? `Not balanced: ${wrong.map((row) => `${row.protocol}, ${time(Date.parse(row.hour))}: ${row.why}`).join("; ")}`
+    : `Balanced: ${number(rows.reduce((total, row) => total + row.received, 0))} frames received, each in exactly one state.`;
   const figure = (name) => [name.replaceAll("_", " "), "n", (row) => number(row[name])];
   fill(find("#ledger"), [
     ["hour (UTC)", "", (row) => time(Date.parse(row.hour)).slice(0, 16)],
@@ -87,6 +87,6 @@ async function ledger() {
   ], rows);
 }
 
-live(seen, () => tell("The gateway does not answer; trying again.", true));
+live(seen, () => showMessage("The gateway does not respond; retrying.", true));
 ledger();
 setInterval(ledger, LEDGER_EVERY_MS);

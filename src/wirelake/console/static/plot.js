@@ -10,11 +10,11 @@ function svg(name, attributes) {
   return element;
 }
 
-/** A line that moves: the newest value comes in at the right, and the oldest leaves at the left. */
+/** A scrolling line: new values enter at the right, the oldest leave at the left. */
 export class Moving {
-  constructor(place, title, { kept = 120, height = 48 } = {}) {
+  constructor(place, title, { shown = 120, height = 48 } = {}) {
     this.values = [];
-    this.kept = kept;
+    this.shown = shown;
     this.height = height;
     this.area = svg("path", { class: "area" });
     this.line = svg("path", { class: "line" });
@@ -25,7 +25,7 @@ export class Moving {
 
   add(value) {
     this.values.push(value);
-    if (this.values.length > this.kept) this.values.shift();
+    if (this.values.length > this.shown) this.values.shift();
     const top = Math.max(...this.values, 1e-9);
     const step = WIDTH / (Math.max(this.values.length, STEPS_MIN) - 1); // at first the line is stretched
     const start = WIDTH - (this.values.length - 1) * step;
@@ -35,7 +35,7 @@ export class Moving {
   }
 }
 
-/** Lines over a common x, with their ranges written beside: [{name, points: [[x, y], …]}, …]. */
+/** Draw lines over a common x axis, with their ranges below: [{name, points: [[x, y], …]}, …]. */
 export function lines(place, series, { height = 220, title = "plot", x = String, y = String } = {}) {
   const all = series.flatMap((each) => each.points);
   if (!all.length) return place.replaceChildren("Nothing to plot.");

@@ -1,4 +1,4 @@
-// Readings by type, from wherever they come: the tables, and what the gateway heard since. One plot for each type.
+// Readings by type, from the tables and from the gateway. One plot for each type.
 
 import { valueInWords } from "./device_words.js";
 import { make } from "./dom.js";

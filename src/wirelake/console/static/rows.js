@@ -1,9 +1,9 @@
-// A table that is filled again and again while somebody reads it, points at it, or stands on a button in it.
+// A table that is refreshed in place, so that selection, hover and focus survive.
 
 import { make } from "./dom.js";
 
-/** `columns` are [title, class, cell(row)], `key` tells rows apart. A row stays the same element while its key is there:
- * text in it follows, and an element that a cell gave stays as it was first made. */
+/** `columns` are [title, class, cell(row)], `key` identifies a row. A row stays the same element as long as its key is present:
+ * its text is updated, and an element returned by a cell stays as first created. */
 export class Rows {
   constructor(table, columns, key) {
     this.columns = columns;
@@ -15,19 +15,19 @@ export class Rows {
   }
 
   show(rows) {
-    const kept = new Map();
+    const rowsByKey = new Map();
     for (const row of rows) {
       const key = this.key(row);
-      kept.set(key, this.shown.get(key) ?? make("tr", {}, ...this.columns.map(([, kind]) => make("td", { class: kind }))));
-      this.columns.forEach(([, , cell], place) => update(kept.get(key).cells[place], cell(row)));
+      rowsByKey.set(key, this.shown.get(key) ?? make("tr", {}, ...this.columns.map(([, kind]) => make("td", { class: kind }))));
+      this.columns.forEach(([, , cell], place) => update(rowsByKey.get(key).cells[place], cell(row)));
     }
-    for (const [key, element] of this.shown) if (!kept.has(key)) element.remove();
+    for (const [key, element] of this.shown) if (!rowsByKey.has(key)) element.remove();
     let place = this.body.firstElementChild;
-    for (const element of kept.values()) {
+    for (const element of rowsByKey.values()) {
       if (element === place) place = place.nextElementSibling;
       else this.body.insertBefore(element, place);
     }
-    this.shown = kept;
+    this.shown = rowsByKey;
   }
 }
 

@@ -1,7 +1,7 @@
-// Sessions, asked for again and again: the difference of two answers is a rate.
+// Sessions, polled: the difference of two responses is a rate.
 
 import { ask, repeat } from "./api.js";
-import { find, given, make, tell } from "./dom.js";
+import { find, given, make, showMessage } from "./dom.js";
 import { Rows } from "./rows.js";
 import { duration, number, rate, size } from "./words.js";
 
@@ -13,14 +13,14 @@ const dialog = find("#confirm");
 let before = { atMs: 0, rows: new Map() };
 let chosen = null;
 
-// ── in words
+// ── texts
 
-/** What keeps a session from being up to date, or that nothing does. */
-function why(row) {
-  if (row.slow) return `slow: does not read, ${size(row.pending_bytes)} wait for it (limit ${size(pending_bytes_max)})`;
-  if (row.lag) return `catches up: ${number(row.lag)} notifications behind`;
+/** Describe whether a session is up to date and, if not, why. */
+function health(row) {
+  if (row.slow) return `slow consumer: not reading, ${size(row.pending_bytes)} queued (limit ${size(pending_bytes_max)})`;
+  if (row.lag) return `catching up: ${number(row.lag)} notifications behind`;
   if (!row.identity) return `not logged in (${row.state})`;
-  return row.pending_bytes ? `${size(row.pending_bytes)} on the way` : "keeps up";
+  return row.pending_bytes ? `${size(row.pending_bytes)} queued` : "up to date";
 }
 
 const both = (into, out) => `${into} / ${out}`;
@@ -37,14 +37,14 @@ const table = new Rows(find("#sessions"), [
   ["bytes/s in / out", "n", (row) => both(size(row.per.bytes_in), size(row.per.bytes_out))],
   ["pending", "n", (row) => size(row.pending_bytes)],
   ["lag", "n", (row) => number(row.lag)],
-  ["how it fares", "fares", why],
+  ["health", "health", health],
   ["", "", (row) => make("a", { href: `/inspector?session=${encodeURIComponent(row.id)}`, "aria-label": `Frames of ${name(row)}` }, "Frames")],
   ["", "", (row) => make("button", { type: "button", onclick: () => confirm(row), "aria-label": `Disconnect ${name(row)}` }, "Disconnect")],
-], (row) => `${row.id} ${row.identity}`); // with the login a row begins anew
+], (row) => `${row.id} ${row.identity}`); // a login starts a new row
 
-const name = (row) => `${row.identity || "somebody"} at ${row.address}`;
+const name = (row) => `${row.identity || "Not logged in"} at ${row.address}`;
 
-// ── asking
+// ── polling
 
 function withRates(rows) {
   const atMs = performance.now();
@@ -68,21 +68,21 @@ async function refresh() {
     table.show(rows);
     for (const [key, element] of table.shown) element.classList.toggle("slow", before.rows.get(key.split(" ")[0]).slow);
     find("#none").hidden = rows.length > 0;
-    find("#count").textContent = found.next ? `the first ${number(rows.length)}` : `${number(rows.length)} connected`;
+    find("#count").textContent = found.next ? `first ${number(rows.length)}` : `${number(rows.length)} connected`;
     const next = new URLSearchParams(location.search);
     next.set("after", found.next ?? "");
     Object.assign(find("#next"), { hidden: !found.next, href: `/sessions?${next}` });
-    if (find("#told").classList.contains("bad")) tell("");
+    if (find("#message").classList.contains("bad")) showMessage("");
   } catch (error) {
-    tell(error.message, true);
+    showMessage(error.message, true);
   }
 }
 
-// ── an end
+// ── disconnecting
 
 function confirm(row) {
   chosen = row;
-  find("#whom").textContent = `${name(row)}, by ${row.protocol}`;
+  find("#session-name").textContent = `${name(row)} (${row.protocol})`;
   dialog.showModal();
 }
 
@@ -91,9 +91,9 @@ dialog.addEventListener("close", async () => {
   dialog.returnValue = "";
   try {
     await ask("DELETE", `/api/sessions/${encodeURIComponent(chosen.id)}`);
-    tell(`${name(chosen)} was disconnected.`);
+    showMessage(`${name(chosen)} was disconnected.`);
   } catch (error) {
-    tell(error.message, true);
+    showMessage(error.message, true);
   }
   refresh();
 });

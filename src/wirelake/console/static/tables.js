@@ -1,7 +1,7 @@
-// SQL with its answer as rows, or as a plot: the first column across, every column of numbers a line.
+// SQL with its result as rows or as a plot: the first column is the x axis, every numeric column a line.
 
 import { ask, live } from "./api.js";
-import { fill, find, tell } from "./dom.js";
+import { fill, find, showMessage } from "./dom.js";
 import { lines } from "./plot.js";
 import { duration, number, time } from "./words.js";
 
@@ -10,26 +10,26 @@ const SERIES_MAX = 6;
 const isTime = (column) => column.type.startsWith("TIMESTAMP") || column.type === "DATE";
 const isNumber = (column) => /INT|DOUBLE|FLOAT|DECIMAL/.test(column.type);
 let answer = null;
-let lost = false; // the gateway, for the moment
+let lost = false; // whether the gateway is unreachable
 
 async function run(event) {
   event?.preventDefault();
-  tell("");
+  showMessage("");
   find("#about").textContent = "…";
   find("#plot").replaceChildren();
   try {
     answer = await ask("POST", "/api/lake/query", { sql: find("#sql").value, rows: ROWS });
   } catch (error) {
     find("#about").textContent = "";
-    tell(error.message, true);
+    showMessage(error.message, true);
     return;
   }
   const { columns, rows, truncated, elapsed_ms } = answer;
   find("#about").textContent = `${number(rows.length)} rows${truncated ? " (there are more)" : ""} in ${Math.round(elapsed_ms)} ms`;
   find("#answer").hidden = false;
   find("#plot-button").hidden = !plottable();
-  const said = (value) => (value === null ? "" : typeof value === "object" ? JSON.stringify(value) : String(value));
-  fill(find("#rows"), columns.map((column, place) => [column.name, isNumber(column) ? "n" : "", (row) => said(row[place])]), rows);
+  const asText = (value) => (value === null ? "" : typeof value === "object" ? JSON.stringify(value) : String(value));
+  fill(find("#rows"), columns.map((column, place) => [column.name, isNumber(column) ? "n" : "", (row) => asText(row[place])]), rows);
   history.replaceState(null, "", `/tables?${new URLSearchParams({ sql: find("#sql").value })}`);
 }
 
@@ -48,21 +48,21 @@ function plot() {
     series.get(name).push([across(row), row[place]]);
   }
   const most = [...series].map(([name, points]) => ({ name, points })).slice(0, SERIES_MAX);
-  lines(find("#plot"), most, { title: "The answer as a plot", x: isTime(columns[0]) ? time : String, y: number });
+  lines(find("#plot"), most, { title: "Plot of the result", x: isTime(columns[0]) ? time : String, y: number });
 }
 
 function stream(now) {
-  if (lost) tell("");
+  if (lost) showMessage("");
   lost = false;
   const place = find("#stream");
   const { pipeline } = now;
   if (!pipeline) {
-    place.textContent = "No pipeline has run on this data folder yet: wirelake pipeline run, or wirelake up.";
+    place.textContent = "No pipeline has run on this data folder yet. Start one with wirelake up or wirelake pipeline run.";
     return;
   }
   const behind = Math.max(0, now.log_next_seq - pipeline.next_seq);
-  const state = pipeline.running ? "Running" : "Not running (wirelake up, or wirelake pipeline run)";
-  place.textContent = `${state}: batch ${number(pipeline.batch)}, ${number(pipeline.rows_s)} records a second, ${number(behind)} records behind the log`
+  const state = pipeline.running ? "Running" : "Not running (start it with wirelake up or wirelake pipeline run)";
+  place.textContent = `${state}: batch ${number(pipeline.batch)}, ${number(pipeline.rows_s)} records/s, ${number(behind)} records behind the log`
     + `, last batch took ${duration(pipeline.batch_s)}${pipeline.last_error ? `; last error: ${pipeline.last_error}` : ""}.`;
 }
 
@@ -82,7 +82,7 @@ find("#sql").addEventListener("keydown", (event) => {
 });
 live(stream, () => {
   lost = true;
-  tell("The gateway does not answer; trying again.", true);
+  showMessage("The gateway does not respond; retrying.", true);
 });
-// An address with a question in it only fills in the form: a link must not make somebody's browser run SQL.
-if (new URLSearchParams(location.search).has("sql")) find("#about").textContent = "From the address, not run yet.";
+// SQL in the URL only fills in the form: a link must not make the browser run it.
+if (new URLSearchParams(location.search).has("sql")) find("#about").textContent = "SQL from the URL, not run yet.";

@@ -1,9 +1,9 @@
-// One topic. A durable one is looked at again and again, which makes no subscription and acks nothing; a live name, of
-// which nothing is kept, is listened to. What the gateway no longer keeps is in the tables.
+// One topic. A durable one is polled, which neither subscribes nor acks; a live one, which stores nothing, is subscribed
+// to. Notifications that the gateway no longer stores come from the tables.
 
 import { ask, literal, query, repeat } from "./api.js";
 import { base64OfHex, contentOfHex, readable } from "./content.js";
-import { find, given, handle, make, tell } from "./dom.js";
+import { find, given, handle, make, showMessage } from "./dom.js";
 import { Rows } from "./rows.js";
 import { number, size, time } from "./words.js";
 
@@ -11,25 +11,25 @@ const EVERY_MS = 1500;
 const SHOWN_MAX = 50;
 const { topic, durable, shown, in_tables } = given();
 const path = `/api/topics/${encodeURIComponent(topic)}`;
-let heard = 0; // so many of a live name: their places
+let received = 0; // of a live topic; numbers its notifications
 
-// ── what was said
+// ── notifications
 
 function item(each) {
   const { kind, text } = readable(each);
   const about = [time(each.ts), `type ${each.type}`, each.publisher ? `by ${each.publisher}` : "", each.bytes === undefined ? "" : size(each.bytes), kind];
   return make("li", {},
-    make("p", { class: "hint" }, about.filter(Boolean).join(" · "), " · ", each.id ? trace(each.id) : "not kept"),
+    make("p", { class: "hint" }, about.filter(Boolean).join(" · "), " · ", each.id ? trace(each.id) : "not stored"),
     make("pre", { tabindex: 0, role: "region", "aria-label": `Content, ${time(each.ts)}` }, text || "(empty)"));
 }
 
 const trace = (id) => make("a", { href: `/trace?id=${encodeURIComponent(id)}` }, id);
 
-/** Those that are not shown yet, each where it belongs; the oldest make room. What somebody reads stays as it is. */
+/** Insert those that are not shown yet, in order, and drop the oldest. Elements already shown stay untouched. */
 function add(some) {
   const list = find("#last");
   for (const each of some) {
-    const place = each.position ?? ++heard;
+    const place = each.position ?? ++received;
     const before = [...list.children].find((other) => Number(other.dataset.place) <= place);
     if (Number(before?.dataset.place) === place) continue;
     const element = item(each);
@@ -40,17 +40,17 @@ function add(some) {
   find("#nothing").hidden = list.children.length > 0;
 }
 
-/** What the gateway does not keep any longer. */
+/** Add notifications that the gateway no longer stores. */
 async function older() {
   try {
     const rows = await query(`SELECT id, at, position, type, publisher, content FROM silver.notifications WHERE topic = ${literal(topic)} ORDER BY position DESC LIMIT ${SHOWN_MAX}`);
     add(rows.map((row) => ({ ...row, ...contentOfHex(row.content ?? ""), ts: Date.parse(row.at), bytes: (row.content ?? "").length / 2 })));
   } catch (error) {
-    tell(error.message, true);
+    showMessage(error.message, true);
   }
 }
 
-// ── who gets it
+// ── subscribers
 
 const who = find("#who") && new Rows(find("#who"), [
   ["identity", "", (row) => row.identity || "–"],
@@ -72,9 +72,9 @@ async function refresh() {
     find("#who").hidden = !found.who.length;
     add(found.last);
     if (found.retained) retain(found.retained);
-    tell("");
+    showMessage("");
   } catch (error) {
-    tell(error.message, true);
+    showMessage(error.message, true);
   }
 }
 
@@ -88,23 +88,23 @@ function retain(value) {
 
 function listen() {
   const source = new EventSource(`/api/subscribe?${new URLSearchParams({ topic, keep: "false" })}`);
-  source.onopen = () => { find("#listening").textContent = "Listening."; };
+  source.onopen = () => { find("#subscription").textContent = "Subscribed."; };
   source.onmessage = (event) => add([JSON.parse(event.data)]);
-  source.onerror = () => { find("#listening").textContent = "Not listening: trying again."; };
+  source.onerror = () => { find("#subscription").textContent = "Not subscribed; retrying."; };
   addEventListener("pagehide", () => source.close());
 }
 
-// ── saying something
+// ── publishing
 
 async function publish(form) {
   const answer = find("#answer");
   try {
     const body = { content: form.content.value, type: Number(form.type.value), retain: form.retain?.checked ?? false };
     if (form.as.value === "hex") Object.assign(body, { content: base64OfHex(form.content.value), encoding: "base64" });
-    const said = await ask("POST", `${path}/notifications`, body);
+    const published = await ask("POST", `${path}/notifications`, body);
     answer.className = "good";
-    const reached = said.receivers === undefined ? "on disk" : `it reached ${number(said.receivers)}`;
-    answer.replaceChildren(`Published, ${reached}: `, trace(said.id));
+    const reached = published.receivers === undefined ? "on disk" : `${number(published.receivers)} receivers`;
+    answer.replaceChildren(`Published, ${reached}: `, trace(published.id));
     if (shown && durable) refresh();
   } catch (error) {
     answer.className = "bad";

@@ -1,7 +1,7 @@
-// The list of topics, asked for again and again.
+// The list of topics, polled.
 
 import { ask, repeat } from "./api.js";
-import { find, handle, make, tell } from "./dom.js";
+import { find, handle, make, showMessage } from "./dom.js";
 import { Rows } from "./rows.js";
 import { number } from "./words.js";
 
@@ -28,9 +28,9 @@ async function refresh() {
     find("#none").hidden = found.topics.length > 0;
     if (found.next) here.set("after", found.next);
     Object.assign(find("#next"), { hidden: !found.next, href: `/topics?${here}` });
-    tell("");
+    showMessage("");
   } catch (error) {
-    tell(error.message, true);
+    showMessage(error.message, true);
   }
 }
 

@@ -1,4 +1,4 @@
-// Numbers and times as people read them: the same as words.py has for the server.
+// Format numbers and times like filters.py does on the server.
 
 export const number = (value) =>
   value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en").replaceAll(",", "\u202f");

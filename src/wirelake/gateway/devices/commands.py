@@ -89,16 +89,14 @@ class DeviceCommands:
         fields = dict(message.fields)
         serial = fields.pop("serial", "") or target.object
         if not isinstance(serial, str) or not serial:
-            raise InputError("nothing says which device: its serial is the object, or a field of that name")
+            raise InputError("no device given: pass its serial as the object, or in a field named serial")
         if serial == EVERY_DEVICE:
             self._broadcasts.start(peer, message, _command(fields, message.payload), now_s)
             return
         broker = self._gateway.broker
         device = broker.devices.get(serial)
         if device is None:
-            peer.send(
-                failed(message.correlation, f"device {serial[:64]!r} has not been heard from", FailureCode.NOT_FOUND)
-            )
+            peer.send(failed(message.correlation, f"device {serial[:64]!r} is offline", FailureCode.NOT_FOUND))
             return
         command = _command(fields, message.payload)
         request = command_message(serial, command, source=peer.identity, correlation=message.correlation)

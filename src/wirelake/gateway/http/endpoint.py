@@ -137,10 +137,9 @@ def read_body(raw: bytes, wanted: Any) -> Any:
                     value[name] = int(value[name])  # JSON Schema's integers are numbers without a fraction: 60.0 is one
         return msgspec.convert(value, wanted)
     except ProtocolError as error:
-        text = error.text.partition(" (byte")[0]  # which some have and some have not
-        raise ApiError(400, f"the body is not JSON: {text} (byte {error.offset})", "bad_json") from error
+        raise ApiError(400, f"invalid JSON body: {error.text} (byte {error.offset})", "bad_json") from error
     except msgspec.ValidationError as error:
-        raise ApiError(400, f"the body is not what is wanted here: {error}") from error
+        raise ApiError(400, f"invalid body: {error}") from error
 
 
 @cache

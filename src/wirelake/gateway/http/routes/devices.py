@@ -145,7 +145,7 @@ def _at_ms(gateway: "Gateway", moment_s: float) -> int:
 
 
 def _unknown(serial: str) -> ApiError:
-    return ApiError(404, f"there is no device {serial[:64]!r}")
+    return ApiError(404, f"no device {serial[:64]!r}")
 
 
 async def remove(exchange: RequestContext, _: None) -> None:
@@ -168,7 +168,7 @@ async def command(exchange: RequestContext, new: NewCommand) -> DeviceAnswer | B
     if serial not in gateway.broker.devices:
         if gateway.state.devices.find(serial) is None:
             raise _unknown(serial)
-        raise ApiError(409, f"device {serial[:64]!r} has not been heard from", "not_heard")
+        raise ApiError(409, f"device {serial[:64]!r} is offline", "not_heard")
     (answer,) = await HttpPeer(exchange).ask(request, new.wait_ms / 1000)
     said = device_answer(serial, answer)
     if said is None:
@@ -222,11 +222,11 @@ ROUTES = (
     Route(
         method="GET",
         path="/api/devices",
-        summary="The devices, by serial. Never their keys.",
+        summary="List the devices by serial, without their keys.",
         handle=list_devices,
         gives=DeviceList,
         parameters=(
-            Parameter("after", "Only serials after this one."),
+            Parameter("after", "Return serials after this one."),
             LIMIT,
         ),
         example_answer={"devices": [_DEVICE], "next": None},
@@ -234,10 +234,10 @@ ROUTES = (
     Route(
         method="GET",
         path="/api/devices/{serial}",
-        summary="A device, and its commands of which packets are missing.",
+        summary="Get a device and its commands that are being reassembled.",
         handle=show,
         gives=DeviceView,
-        parameters=(Parameter("serial", "Of the device."),),
+        parameters=(Parameter("serial", "Serial of the device."),),
         example_answer=_DEVICE
         | {
             "topic": "@devices/1234",
@@ -263,12 +263,12 @@ ROUTES = (
         access=Access.ADMIN,
         status=204,
         recorded=True,
-        parameters=(Parameter("serial", "Of the device."),),
+        parameters=(Parameter("serial", "Serial of the device."),),
     ),
     Route(
         method="POST",
         path="/api/devices/*/commands",
-        summary="Send a command to every device, and answer with what each of them says.",
+        summary="Send a command to every device and return the responses.",
         handle=broadcast,
         takes=NewCommand,
         gives=BroadcastAnswer,
@@ -290,12 +290,12 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/devices/{serial}/commands",
-        summary="Send a command to a device, and answer with what it says.",
+        summary="Send a command to a device and return its response.",
         handle=command,
         takes=NewCommand,
         gives=DeviceAnswer,
         recorded=True,
-        parameters=(Parameter("serial", "Of the device."),),
+        parameters=(Parameter("serial", "Serial of the device."),),
         refusals=(409, 501, 502, 504),
         example={"type": 130, "data": "0a0b", "wait_ms": 5000},
         example_answer={"serial": "1234", "type": 2, "error": 0, "device_time": 1_700_000_000, "data": "0c0d"},

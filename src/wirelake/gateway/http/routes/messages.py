@@ -21,14 +21,16 @@ async def traced(exchange: RequestContext, wanted: str) -> Trace:
     only = "" if exchange.admin else exchange.identity
     kept = find_notification(exchange.gateway.state.topics, wanted, only)
     if api.traces >= HTTP_TRACES_MAX:
-        raise ApiError(429, f"{api.traces} messages are being traced already (HTTP_TRACES_MAX)", headers=AGAIN)
+        raise ApiError(
+            429, f"{api.traces} messages are being traced already (HTTP_TRACES_MAX): try again", headers=AGAIN
+        )
     api.traces += 1
     try:
         found = await asyncio.to_thread(put_together, exchange.gateway.folder, wanted, kept, only)
     finally:
         api.traces -= 1
     if found is None:
-        raise ApiError(404, f"nothing is known of a message {wanted[:64]!r}: it never was, or was removed long ago")
+        raise ApiError(404, f"no message {wanted[:64]!r}: it never existed, or retention removed it")
     return found
 
 
@@ -36,14 +38,12 @@ ROUTES = (
     Route(
         method="GET",
         path="/api/messages/{id}",
-        summary="Where is this message: its bytes, session, route, deliveries, acks and rows. "
+        summary="Trace a message: its bytes, session, route, deliveries, acks and rows. "
         "An identity sees its own part of notifications that it published or got; the admin also traces records of "
         "the log and sessions.",
         handle=trace,
         gives=Trace,
-        parameters=(
-            Parameter("id", "A notification's, as its publisher was answered; a record's number; a session's."),
-        ),
+        parameters=(Parameter("id", "Id of a notification, number of a log record, or id of a session."),),
         example_answer={
             "kind": "notification",
             "id": "3f9a2c-1-7",
