@@ -36,4 +36,4 @@ def test_commands_that_need_more_than_is_there_say_so(
     (tmp_path / "log").mkdir()
     told = CliRunner().invoke(wirelake, [*words, "--data", str(tmp_path)]).exception
     assert isinstance(told, InputError)
-    assert str(told).endswith(" needs deltalake, duckdb, numba, pyspark: pip install wirelake[pipeline]")
+    assert str(told).endswith(" needs deltalake, duckdb, numba, pyspark: run `pip install wirelake[pipeline]`")

@@ -53,7 +53,7 @@ class UdpConnection(Connection):
     def held_bytes(self) -> int:
         return super().held_bytes + self._waiting_bytes + len(self._datagram)
 
-    def _begin(self) -> None:
+    def _on_connected(self) -> None:
         gate = self._endpoint.gateway.commit_barrier
         self._outbox = Outbox(gate, self._send, self.storage_failed, GATEWAY_DATAGRAM_BYTES)
         super()._on_connected()

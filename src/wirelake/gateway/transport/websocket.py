@@ -282,7 +282,7 @@ class ClientWebSocket(WebSocketConnection):
         super()._discard()
         del self._calling
 
-    def _begin(self) -> None:
+    def _on_connected(self) -> None:
         self._calling.send_request(self._calling.connect())
         self._answer()
 

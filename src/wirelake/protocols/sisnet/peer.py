@@ -72,7 +72,7 @@ class Peer(Session):
     """`tables` are those of both sides' dicts. `compress` holds from the login on, both ways."""
 
     side: ClassVar[Sender]
-    table: ClassVar[StateMachine]
+    state_machine: ClassVar[StateMachine]
     __slots__ = (
         "_asked",
         "_asked_count",
