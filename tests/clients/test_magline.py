@@ -106,7 +106,7 @@ async def test_services_are_called_by_number(tmp_path: Path) -> None:
         with pytest.raises(AnswerError) as missing:
             await client.call(18)
         assert missing.value.code == 7
-        with pytest.raises(InputError, match="gateway's own"):
+        with pytest.raises(InputError, match="reserved for the gateway"):
             await client.call(15)
         with pytest.raises(TranslationError, match="limit"):
             await client.call(17, bytes(1024 * 1024))

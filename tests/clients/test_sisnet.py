@@ -155,7 +155,7 @@ async def test_more_requests_than_a_service_works_on_are_refused(tmp_path: Path)
         await provider.register("slow", handler)
         asked = [asyncio.create_task(asker.ask("slow", "op")) for _ in range(CLIENT_SERVED_MAX)]
         await running.recorded("frame", CLIENT_SERVED_MAX + 1, protocol="sisnet", direction="out")
-        with pytest.raises(AnswerError, match="worked on already"):
+        with pytest.raises(AnswerError, match="being handled already"):
             await asker.ask("slow", "op")
         go.set()
         assert await asyncio.gather(*asked) == [None] * CLIENT_SERVED_MAX

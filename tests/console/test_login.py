@@ -30,7 +30,7 @@ def test_an_identity_sees_less(browser: Browser, tmp_path: Path) -> None:
         await expect(page.get_by_role("heading", name="Topics", exact=True)).to_be_visible()
         assert await page.get_by_role("link", name="Sessions").count() == 0, "the menu has what it may see"
         await page.goto(f"http://127.0.0.1:{running.port('http')}/sessions")
-        await expect(page.get_by_role("alert")).to_contain_text("this is the admin's")
+        await expect(page.get_by_role("alert")).to_contain_text("admin only")
 
     visit(browser, tmp_path, story, token=":".join(BOB), identities=[BOB], forgiving=("403",))
 

@@ -66,8 +66,8 @@ async def test_its_hops(tmp_path: Path) -> None:
     ("address", "value", "words"),
     [
         ("devices/dance?o=m1", {"type": 130}, r"Address\[20=dance,30=devices\] not found"),
-        ("devices/command", {"type": 130}, "nothing says which device"),
-        ("devices/command", {"type": 130, "serial": 5}, "nothing says which device"),
+        ("devices/command", {"type": 130}, "no device given"),
+        ("devices/command", {"type": 130, "serial": 5}, "no device given"),
         ("devices/command?o=m2", {"type": 130}, "'m2' is offline"),
         ("devices/command?o=m1", {"type": 2}, "type"),
         ("devices/command?o=m1", {"type": 130, "data": "no hex"}, "hex"),

@@ -114,10 +114,10 @@ async def test_a_login_that_is_refused_is_told_to_whoever_asks(tmp_path: Path) -
             await WebTerminal.call(front.port("sisnet")) as terminal,
         ):
             there = front.gateway.upstreams.all["back"]
-            await until(lambda: "refused the login" in there.trouble)
+            await until(lambda: "login refused" in there.trouble)
             answer = await terminal.ask("x", service="quotes", command="get")
             assert answer["ans"] == -1
-            assert "it refused the login: invalid token" in answer["msg"]
+            assert "login refused: invalid token" in answer["msg"]
             await until(lambda: there.calls > 1)
 
 

@@ -41,7 +41,7 @@ async def test_an_upstream_that_went_away_answers_and_comes_back(tmp_path: Path)
         assert await terminal.hear("w") == {"ans": -1, "msg": "the provider went away"}
         away = await terminal.ask("x", service="quotes", command="get")
         assert away["ans"] == -1
-        assert away["msg"].startswith("upstream back is away: ")
+        assert away["msg"].startswith("upstream back is unavailable: ")
         back = await stack.enter_async_context(
             running_gateway(tmp_path / "back", "sisnet", ports={"sisnet": port}, identities=[GATEWAY])
         )
@@ -106,7 +106,7 @@ async def test_upstreams_come_and_go_with_a_reload(tmp_path: Path) -> None:
         assert gateway.upstreams.all["back"].id == session, "what stays the same stays connected"
         assert gateway.upstreams.all["back"].coalescer.keep_s == 3.0
         own = replace(secret, services=("redis",))
-        with pytest.raises(InputError, match="redis is a service of the gateway's own"):
+        with pytest.raises(InputError, match="redis is a service of the gateway itself"):
             reload(gateway, replace(bare, sisnet=Settings(upstreams=(own,))))
         assert gateway.upstreams.all["back"].id == session
         reload(gateway, bare)
@@ -138,7 +138,7 @@ async def test_an_upstream_that_is_none_is_called_again(tmp_path: Path) -> None:
             kept = await front.recorded("fault", 1, identity="babble")
             assert kept[0]["frame"] == b"no colon at all"
             answer = await terminal.ask("x", service="b", command="get")
-            assert answer["msg"].startswith("upstream babble is away: ")
+            assert answer["msg"].startswith("upstream babble is unavailable: ")
 
 
 async def test_an_upstream_that_stops_reading_is_left_and_called_again(

@@ -38,7 +38,7 @@ class AckTracker:
     async def durable(self, timeout_s: float) -> None:
         """Until those that were to be sent soon are durable."""
         if self._sending is not None and (await asyncio.wait([self._sending], timeout=timeout_s))[1]:
-            raise LateError(f"no answer to an ack within {timeout_s:g} s")
+            raise LateError(f"no response to an ack within {timeout_s:g} s")
 
     async def finish(self) -> None:
         """The last of them, within reason: beyond that, their notifications come again."""
@@ -51,9 +51,9 @@ class AckTracker:
             try:
                 await self._send(ids)
             except (LostError, LateError) as error:
-                _log.info("acks are sent again: %s", error)
+                _log.info("resending acks: %s", error)
             except AnswerError as error:
-                _log.warning("acks are left out, their notifications come again: %s", error)
+                _log.warning("acks refused, their notifications will be redelivered: %s", error)
                 self.forget(ids)
             except StateError:  # closed meanwhile
                 return

@@ -118,7 +118,7 @@ class ApostolDevice:
     async def open(self) -> None:
         """UDP needs nobody at the other end. TCP: LateError if no connection comes about in time."""
         if self._pump is not None:
-            raise StateError("a device is opened once")
+            raise StateError("a device can be opened only once")
         self._pump = SessionPump(
             PROTOCOL,
             self._carrier,
@@ -191,7 +191,9 @@ class ApostolDevice:
         if self._pump is None or self._pump.closing is not None:
             raise StateError("the device is not open")
         if len(self._receipts) >= CLIENT_ANSWERS_WAITING_MAX:
-            raise StateError(f"{CLIENT_ANSWERS_WAITING_MAX} reports wait for their receipts already")
+            raise StateError(
+                f"{CLIENT_ANSWERS_WAITING_MAX} reports are waiting for receipts (CLIENT_ANSWERS_WAITING_MAX)"
+            )
         self._number += 1
         correlation = str(self._number)
         time_s = int(self._time_s()) if device_time is None else device_time
@@ -280,7 +282,7 @@ class ApostolDevice:
         if message.kind is Kind.RESPONSE:
             self._receipted(message)
         elif "state" in message.fields:
-            _log.info("device %s: a command came to nothing: %s", self.serial, message.fields)
+            _log.info("device %s: command failed: %s", self.serial, message.fields)
             self.troubles = [*self.troubles[-CLIENT_SERVED_MAX:], message]
         elif len(self._serving) < CLIENT_SERVED_MAX:
             task = asyncio.create_task(self._answer(message))
@@ -310,7 +312,7 @@ class ApostolDevice:
         except DeviceError as refused:
             error = refused.code
         except Exception:  # noqa: BLE001 a fault of the handler's is an answer too
-            _log.exception("device %s: the handler of requests failed", self.serial)
+            _log.exception("device %s: request handler failed", self.serial)
             error = ErrorCode.UNSPECIFIED
         self._say_answer(message, data, error)
 
@@ -323,7 +325,7 @@ class ApostolDevice:
         try:
             self._pump.say(_with_data(answer, fields, data))
         except (TranslationError, StateError) as fault:
-            _log.error("device %s: the answer to command %d cannot be sent: %s", self.serial, command_type, fault)
+            _log.error("device %s: cannot send the response to command %d: %s", self.serial, command_type, fault)
             failure = Failure("unspecified", ErrorCode.UNSPECIFIED)
             self._pump.say(_with_data(answer, {**fields, "error": failure.code}, b""))
 

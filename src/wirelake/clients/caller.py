@@ -45,7 +45,7 @@ class Caller:
             except (ClientError, OSError) as error:
                 self.trouble = str(error) or type(error).__name__
             pause_s = self._backoff.next_s()
-            _log.info("%s:%d: %s; calling again in %.1f s", self._host, self._port, self.trouble, pause_s)
+            _log.info("%s:%d: %s; reconnecting in %.1f s", self._host, self._port, self.trouble, pause_s)
             await asyncio.sleep(pause_s)
 
     async def _once(self, serve: Callable[[StreamTransport], Awaitable[None]]) -> None:

@@ -128,7 +128,7 @@ class CometClient(StreamClient):
                         async for found in missed:
                             yield found
                 except (LostError, LateError) as error:
-                    _log.info("the backlog will be asked for again: %s", error)
+                    _log.info("fetching the backlog failed, retrying later: %s", error)
                     self._missed = True
                 except StateError:
                     if not self._over:
@@ -203,6 +203,6 @@ def _checked(topics: list[str]) -> list[str]:
     for topic in topics:
         if not topic_allowed(topic):
             raise InputError(
-                f"{topic[:64]!r} is not a topic of comet: it starts with @ and has letters, digits and /_-@$."
+                f"{topic[:64]!r} is not a comet topic: it must start with @ and contain only letters, digits and /_-@$."
             )
     return topics

@@ -92,7 +92,9 @@ class MaglineClient(TopicClient):
     async def call(self, business_cmd: int, data: bytes = b"") -> bytes:
         """Ask the service `magline/<business_cmd>`, whoever provides it; from 16 on they are the users'."""
         if business_cmd < USERS_FIRST:
-            raise InputError(f"business_cmd {business_cmd} is the gateway's own: services begin at {USERS_FIRST}")
+            raise InputError(
+                f"business_cmd {business_cmd} is reserved for the gateway: services begin at {USERS_FIRST}"
+            )
         target = Operation(f"magline/{business_cmd}", CALL)
         return (await self.request(Message(kind=Kind.REQUEST, target=target, payload=data))).payload
 
@@ -165,7 +167,7 @@ class MaglineClient(TopicClient):
 
     def _final(self, failure: Failure) -> bool:
         if self._resuming and failure.code == ErrorNumber.UNKNOWN_SESSION:
-            _log.info("the session is not known any more: logging in anew")
+            _log.info("the session is no longer known: logging in again")
             self._session_to_resume = None
         return self._logging_in and failure.code == ErrorNumber.NOT_LOGGED_IN
 

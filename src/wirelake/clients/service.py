@@ -156,7 +156,7 @@ class ServiceClient(TopicClient):
             return
         packets.append(message)
         if len(packets) >= CLIENT_ANSWER_PACKETS_MAX:
-            answer.set_exception(ClientError(f"the answer has more than {CLIENT_ANSWER_PACKETS_MAX} packets"))
+            answer.set_exception(ClientError(f"the response has more than {CLIENT_ANSWER_PACKETS_MAX} packets"))
 
     def _say(self, message: Message) -> None:
         """What is not answered. StateError where there is no connection."""

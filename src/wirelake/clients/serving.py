@@ -73,7 +73,7 @@ class ProvidedServices:
         if not isinstance(target, Operation) or handler is None:
             self._answer(message, [_failed("not served here", 404)])
         elif len(self._working) >= CLIENT_SERVED_MAX:
-            self._answer(message, [_failed(f"{CLIENT_SERVED_MAX} requests are worked on already", 429)])
+            self._answer(message, [_failed(f"{CLIENT_SERVED_MAX} requests are being handled already", 429)])
         else:
             request = ServiceRequest(target.service, target.op, value_of(message), target.object)
             task = asyncio.create_task(self._work(message, request, handler))
@@ -93,7 +93,7 @@ class ProvidedServices:
         except AnswerError as refused:
             answers = [_failed(refused.text, refused.code)]
         except Exception:  # noqa: BLE001 a fault of the handler's is an answer too
-            _log.exception("the handler of %s failed", request.service)
+            _log.exception("handler of service %s failed", request.service)
             answers = [_failed("the service failed", FAULT)]
         self._answer(message, answers)
 
@@ -106,11 +106,11 @@ class ProvidedServices:
             try:
                 self._say(answer)
             except (TranslationError, EncodeError) as fault:
-                _log.error("the answer of a service cannot be said: %s", fault)
+                _log.error("cannot encode the response of a service: %s", fault)
                 self._say(Message(kind=Kind.RESPONSE, correlation=message.correlation, **_failed(str(fault), FAULT)))
                 return
             except StateError as gone:
-                _log.info("an answer comes too late: %s", gone)
+                _log.info("response dropped: %s", gone)
                 return
 
 

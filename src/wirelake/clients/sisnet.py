@@ -103,7 +103,7 @@ class SisnetClient(ServiceClient):
         if len(self._feeds) >= CLIENT_FEEDS_MAX:
             raise StateError(f"{CLIENT_FEEDS_MAX} feeds are open already")
         if any((feed.service, feed.key, feed.sdb) == (service, key, sdb) for feed in self._feeds.values()):
-            raise StateError(f"there is a feed of {key}.{sdb} already")
+            raise StateError(f"a feed of {key}.{sdb} is open already")
         feed = NotificationQueue(service, key, sdb, self._pushes_max, self._fit_reading, self._leave)
         try:
             await self.request(self._sub_request(feed))

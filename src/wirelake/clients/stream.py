@@ -110,7 +110,7 @@ class StreamClient:
 
     def _told(self, message: Message) -> None:
         """Neither an answer nor a notification."""
-        _log.debug("%s: %s is not for us", self.protocol.name, message.name)
+        _log.debug("%s: ignoring unexpected %s", self.protocol.name, message.name)
 
     # For users
 
@@ -132,7 +132,7 @@ class StreamClient:
     async def open(self) -> None:
         """Connect and log in. RefusedError: not with these credentials. LateError: nobody there."""
         if self._task is not None:
-            raise StateError("a client is opened once")
+            raise StateError("a client can be opened only once")
         self._task = asyncio.create_task(self._run())
         try:
             async with asyncio.timeout(self._connect_s):
@@ -225,7 +225,9 @@ class StreamClient:
         if pump is None or pump.closing is not None:
             raise LostError("the connection is being closed")
         if len(self._answers) >= CLIENT_ANSWERS_WAITING_MAX:
-            raise StateError(f"{CLIENT_ANSWERS_WAITING_MAX} requests wait for their answers already")
+            raise StateError(
+                f"{CLIENT_ANSWERS_WAITING_MAX} requests are waiting for responses (CLIENT_ANSWERS_WAITING_MAX)"
+            )
         correlation = message.correlation or self._new_correlation()
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._answers[correlation] = answer
@@ -248,7 +250,7 @@ class StreamClient:
         except RefusedError as refused:
             error = refused
         except Exception as fault:  # noqa: BLE001 whatever it is, those who wait must hear of it
-            _log.exception("the client ends")
+            _log.exception("client stopped by an unexpected error")
             error = fault
         finally:
             self._end(error)

@@ -24,14 +24,14 @@ async def enter(exchange: RequestContext, _: None) -> Response:
         raise ApiError(403, "submit this form from the console's own page")
     form = await _form(exchange)
     to, token = _place(form.get("to", "")), form.get("token", "").strip()
-    doorkeeper, gateway = exchange.api.doorkeeper, exchange.gateway
+    authenticator, gateway = exchange.api.authenticator, exchange.gateway
     try:
         if not token:
             raise ApiError(401, "token is required")
-        await doorkeeper.recognise(exchange, token)
+        await authenticator.recognise(exchange, token)
     except ApiError as error:
         return rendered("login.html", exchange, error.status_code, to=to, failed=error.detail)
-    key = doorkeeper.visits.begin(exchange.identity, exchange.admin, gateway.now_s())
+    key = authenticator.visits.begin(exchange.identity, exchange.admin, gateway.now_s())
     answer = RedirectResponse(to if exchange.admin or to != "/" else "/topics", 303, HEADERS)
     secure = gateway.tls is not None
     answer.set_cookie(COOKIE, key, int(HTTP_VISIT_S), httponly=True, samesite="strict", secure=secure)
@@ -41,7 +41,7 @@ async def enter(exchange: RequestContext, _: None) -> Response:
 async def leave(exchange: RequestContext, _: None) -> Response:
     if not is_own_page(exchange):
         raise ApiError(403, "submit this form from the console's own page")
-    exchange.api.doorkeeper.visits.end(exchange.request.cookies.get(COOKIE, ""))
+    exchange.api.authenticator.visits.end(exchange.request.cookies.get(COOKIE, ""))
     answer = RedirectResponse("/login", 303, HEADERS)
     answer.delete_cookie(COOKIE)
     return answer

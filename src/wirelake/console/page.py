@@ -95,7 +95,7 @@ def page(path: str, template: str, view: View) -> Route:
 def _shown(template: str, view: View, admin: bool) -> Handler:
     async def handle(exchange: RequestContext, _: None) -> Response:
         try:
-            await exchange.api.doorkeeper.admit(exchange, Access.ADMIN if admin else Access.IDENTITY)
+            await exchange.api.authenticator.admit(exchange, Access.ADMIN if admin else Access.IDENTITY)
             with exchange.api.slot():
                 context = await view(exchange)
         except ApiError as error:

@@ -1,1 +1,1 @@
-"""The only socket code: doors, connections, datagrams, the HTTP API, limits and keepalive."""
+"""Contain all socket code: listeners, connections, datagrams, the HTTP API, limits and keepalive."""

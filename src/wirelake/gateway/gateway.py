@@ -1,4 +1,4 @@
-"""Everything that runs in `wirelake serve`, put together: the log, the state, the broker, and the doors."""
+"""Build what runs in `wirelake serve`: the log, the state, the broker and the listeners."""
 
 import asyncio
 import contextlib
@@ -78,7 +78,7 @@ class Gateway:
     """Made, then `open`ed inside the event loop, then `close`d. One thread; nothing here blocks."""
 
     def __init__(self, settings: Settings, pages: Sequence[Route] = (), *, accept_loss: bool = False) -> None:
-        """`pages` are shown at the HTTP door beside the API. `accept_loss`: open a data folder that is not whole."""
+        """Serve `pages` besides the HTTP API. With `accept_loss`, open a data folder that is incomplete."""
         self.settings = settings
         self._accept_loss = accept_loss
         self.pages = pages
@@ -175,14 +175,14 @@ class Gateway:
             for setting, carriers in protocol.listeners.items():
                 address = settings.address(setting)
                 if address is not None:
-                    door = new_listener(self, protocol, setting, address, carriers)
-                    await door.open(tls)
-                    self.listeners[setting] = door
+                    listener = new_listener(self, protocol, setting, address, carriers)
+                    await listener.open(tls)
+                    self.listeners[setting] = listener
         address = settings.address("http")
         if address is not None:
-            http_door = HttpListener(self, address)
-            await http_door.open(tls)
-            self.listeners["http"] = http_door
+            http_listener = HttpListener(self, address)
+            await http_listener.open(tls)
+            self.listeners["http"] = http_listener
         self.upstreams.apply(settings)
 
     def _follow(self, stores: Stores) -> None:
@@ -198,8 +198,8 @@ class Gateway:
     async def close(self) -> None:
         """Say goodbye to everybody, write what waits, end. Within `GATEWAY_STOP_S`, whatever the peers do."""
         self.stopping = True
-        for door in self.listeners.values():
-            door.close()
+        for listener in self.listeners.values():
+            listener.close()
         for connection in list(self.connections.values()):
             goodbye = partial(connection.close, Closing("shutdown", "the gateway is shutting down"))
             clean_up(f"session {connection.id}", goodbye)
@@ -209,9 +209,9 @@ class Gateway:
                     await asyncio.sleep(0.01)
         for connection in list(self.connections.values()):
             connection.abort()
-        http_door = self.listeners.get("http")
-        if isinstance(http_door, HttpListener):
-            await http_door.finish()
+        http_listener = self.listeners.get("http")
+        if isinstance(http_listener, HttpListener):
+            await http_listener.finish()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -54,7 +54,7 @@ class Jobs:
         connection = self._gateway.connections.get(peer.id)
         share = self._gateway.share_of(peer)
         if not self._has_room(share):
-            peer.send(failed(message.correlation, "too many long requests are under way; try again", FailureCode.BUSY))
+            peer.send(failed(message.correlation, "too many long requests are open; try again", FailureCode.BUSY))
             return
         on_end = _nothing if connection is None else connection.end_job
         entry = _Entry(_guarded(peer, message, job), share, peer.id, on_end)
@@ -68,7 +68,7 @@ class Jobs:
         """Run a job of an HTTP request, and return what it returns."""
         if not self._has_room(share):
             job.close()
-            raise BusyError("too many long requests are under way; try again")
+            raise BusyError("too many long requests are open; try again")
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         entry = _Entry(_resolving(job, done), share, "", _nothing)
         if self._is_short(entry):

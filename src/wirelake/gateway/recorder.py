@@ -147,7 +147,7 @@ class Recorder:
         try:
             self._log.append(self._now_us(), "", "state", "", "", "", "", b"", note)
         except StorageError as error:
-            _log.warning("the log does not say yet that the state has batch %d: %s", batch, error)
+            _log.warning("cannot record in the log that the state has batch %d: %s", batch, error)
         else:
             self._unrestorable.clear()
 

@@ -36,7 +36,7 @@ def reload(gateway: "Gateway", new: Settings) -> Reloaded:
     check_log(log)
     fixed = {*_FIXED, *(f"log.{name}" for name in _LOG_FIXED)}
     if bool(old.tls.cert) != bool(new.tls.cert) or (old.tls.client_ca and old.tls.client_ca != new.tls.client_ca):
-        fixed.add("tls")  # a door speaks it or does not; and who was trusted stays so
+        fixed.add("tls")  # a listener uses TLS or not, and trusts the same CA, until a restart
     reloaded = Reloaded()
     for name, change in _changes(to_builtins(old), to_builtins(new)):
         is_fixed = name in fixed or name.partition(".")[0] in fixed

@@ -30,7 +30,7 @@ def examine_stores(folder: Path) -> list[str]:
     try:
         state = _read_state(state_file)  # before the log, which grows meanwhile
     except (sqlite3.Error, DecodeError) as error:
-        problems.append(f"state.db cannot be read ({error}): {CORRUPTION_ADVICE}")
+        problems.append(f"state.db is not readable ({error}): {CORRUPTION_ADVICE}")
         state = None
     try:
         log_id = read_data_id(log)

@@ -116,7 +116,7 @@ class _Opening:
                 "is known of what this log's gateway owes to whom"
             )
         elif known.is_older:
-            self._lost("state.db was written before this log: it is an old copy, or was made anew")
+            self._lost("state.db was written before this log: it is an old copy, or was recreated")
         if end >= seen and not (known.has_topics_only and not end):
             return log
         self._lost(
@@ -206,8 +206,8 @@ class _Opening:
     def _refuse_unless_accepted(self) -> None:
         if self._losses and not self._accept_loss:
             raise LossError(
-                f"the data folder {self._folder} is not whole: {'; '.join(self._losses)}. Stop here and bring back "
-                "what is missing from a backup, or start once with --accept-loss to go on without it"
+                f"the data folder {self._folder} is incomplete: {'; '.join(self._losses)}. Restore "
+                "what is missing from a backup, or start once with --accept-loss to continue without it"
             )
 
 
@@ -275,4 +275,4 @@ def _has_content(path: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise StorageError(f"{path} cannot be looked at: {error}") from error
+        raise StorageError(f"{path} is not accessible: {error}") from error

@@ -49,7 +49,7 @@ class Timers:
             try:
                 due_s = timed.tick(now_s)
             except Exception:  # noqa: BLE001 (the deadlines of the others must still run)
-                _log.exception("a deadline of %r failed", timed)
+                _log.exception("deadline handler of %r failed", timed)
                 due_s = now_s + GATEWAY_RETRY_S
             if due_s is not None:
                 self._count += 1

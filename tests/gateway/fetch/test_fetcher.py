@@ -177,7 +177,7 @@ async def test_a_listed_name_at_an_address_of_ones_own_is_not_fetched(tmp_path: 
 
         running.gateway.fetcher.resolve = resolve
         answered = await fetch(terminal, f"http://api.test:{port}/")
-        assert answered == {"ans": -1, "msg": "api.test is at an address that is not fetched from"}
+        assert answered == {"ans": -1, "msg": "api.test has an address that may not be fetched from"}
         assert there.asked == []
 
 
@@ -284,23 +284,23 @@ async def _dripping(_head: bytes, _body: bytes, writer: asyncio.StreamWriter) ->
 @pytest.mark.parametrize(
     ("serve", "why"),
     [
-        (_endless, "the answer has more than 100000 bytes"),
-        (_endless_head, "the answer's head has more than 65536 bytes"),
-        (_silent, "nothing whole came within 0.5 s"),
-        (_dripping, "nothing whole came within 0.5 s"),
-        (saying(b"HTTP/1.1 200 OK\r\nContent-Length: 100001\r\n\r\n"), "the answer has more than 100000 bytes"),
-        (saying(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc"), "the answer ended early"),
-        (saying(b"HTTP/1.1 200 OK\r\nContent-Le"), "the answer ended early"),
-        (saying(b""), "the answer ended early"),
-        (saying(b"SSH-2.0-OpenSSH\r\n"), "the answer is not HTTP: "),
+        (_endless, "the response exceeds 100000 bytes"),
+        (_endless_head, "the response's headers exceed 65536 bytes"),
+        (_silent, "no complete response within 0.5 s"),
+        (_dripping, "no complete response within 0.5 s"),
+        (saying(b"HTTP/1.1 200 OK\r\nContent-Length: 100001\r\n\r\n"), "the response exceeds 100000 bytes"),
+        (saying(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc"), "the response ended early"),
+        (saying(b"HTTP/1.1 200 OK\r\nContent-Le"), "the response ended early"),
+        (saying(b""), "the response ended early"),
+        (saying(b"SSH-2.0-OpenSSH\r\n"), "the response is not HTTP: "),
         (
             saying(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
-            "the answer is not HTTP: ",
+            "the response is not HTTP: ",
         ),
-        (saying(b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"), "the answer is not HTTP: "),
+        (saying(b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"), "the response is not HTTP: "),
         (
             saying(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\n\x1f\x8b\x08"),
-            "the answer is compressed, which was not asked for",
+            "the response is compressed, which was not requested",
         ),
     ],
 )

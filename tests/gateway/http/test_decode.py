@@ -28,7 +28,7 @@ async def test_bad_questions(tmp_path: Path) -> None:
             ({"protocol": "comet", "hex": "0g"}, "bad_request", "'g' (character 2)"),
             ({"protocol": "comet"}, "bad_request", "`hex`"),
             ({"protocol": "comet", "hex": "", "from": "both"}, "bad_request", "$.from"),
-            ({"protocol": "comet", "hex": "", "transport": "pigeon"}, "bad_request", "by tcp"),
+            ({"protocol": "comet", "hex": "", "transport": "pigeon"}, "bad_request", "has the transports tcp"),
         ):
             assert says in await caller.refused(400, code, "POST", "/api/decode", body)
         large = {"protocol": "comet", "hex": "00" * (HTTP_DECODE_BYTES_MAX + 1)}

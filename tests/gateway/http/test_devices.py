@@ -97,7 +97,7 @@ async def test_unknown_not_heard_and_silent_devices(tmp_path: Path) -> None:
     async with calling(tmp_path, "apostol", devices=[("m1", 0, None)]) as caller:
         body = {"type": 130, "wait_ms": 50}
         assert "nobody" in await caller.refused(404, "not_found", "POST", "/api/devices/nobody/commands", body)
-        assert "not been heard" in await caller.refused(409, "not_heard", "POST", COMMANDS, body)
+        assert "'m1' is offline" in await caller.refused(409, "not_heard", "POST", COMMANDS, body)
         async with await Meter.call(caller.port("apostol")) as meter:
             await heard(caller, meter)
             message = await caller.refused(504, "timeout", "POST", COMMANDS, body)

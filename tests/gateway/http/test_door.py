@@ -30,7 +30,7 @@ async def test_port_0_is_a_port_of_its_own_and_is_told(tmp_path: Path) -> None:
 async def test_a_port_in_use_is_told_in_a_sentence(tmp_path: Path) -> None:
     async with calling(tmp_path) as caller:
         port = caller.port("http")
-        with pytest.raises(InputError, match=rf"listen.http: 127.0.0.1:{port} cannot be opened"):
+        with pytest.raises(InputError, match=rf"listen.http: cannot listen on 127.0.0.1:{port}"):
             async with running_gateway(tmp_path / "other", "http", ports={"http": port}):
                 pass
 

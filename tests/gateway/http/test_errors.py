@@ -1,7 +1,7 @@
 import pytest
 
 from wirelake import errors
-from wirelake.gateway.http.errors import CODES, ApiError, failed, told
+from wirelake.gateway.http.errors import CODES, ApiError, api_error, failed
 from wirelake.message import Failure
 
 
@@ -21,7 +21,7 @@ from wirelake.message import Failure
     ],
 )
 def test_whose_fault_it_is_decides_the_status(error: errors.WirelakeError, status: int, code: str) -> None:
-    answer = told(error)
+    answer = api_error(error)
     assert (answer.status_code, answer.code) == (status, code)
     assert ("retry-after" in (answer.headers or {})) == (status in {429, 503})
     assert "inside" not in answer.detail

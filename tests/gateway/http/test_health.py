@@ -31,7 +31,7 @@ async def test_each_reason_not_to_be_ready(tmp_path: Path, monkeypatch: pytest.M
         gateway = caller.gateway
         gateway.listeners["comet"].close()
         gateway.listeners["apostol"].close()
-        assert await reasons(caller) == ["the apostol door is closed", "the comet door is closed"]
+        assert await reasons(caller) == ["the apostol listener is closed", "the comet listener is closed"]
         monkeypatch.setattr(type(gateway.log), "refusal", "the log cannot be written: full")
         monkeypatch.setattr(gateway.state.writer, "_error", StorageError("the state cannot be written: full"))
         assert (await reasons(caller))[:2] == ["the log cannot be written: full", "the state cannot be written: full"]

@@ -104,10 +104,10 @@ def test_bounds_are_described() -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("limit=0", "limit is a whole number from 1 to 10000, not '0'"),
-        ("limit=10001", "limit is a whole number from 1 to 10000, not '10001'"),
-        ("limit=", "limit is a whole number from 1 to 10000, not ''"),
-        ("limit=1.0", "limit is a whole number from 1 to 10000, not '1.0'"),
+        ("limit=0", "limit must be an integer from 1 to 10000, not '0'"),
+        ("limit=10001", "limit must be an integer from 1 to 10000, not '10001'"),
+        ("limit=", "limit must be an integer from 1 to 10000, not ''"),
+        ("limit=1.0", "limit must be an integer from 1 to 10000, not '1.0'"),
         ("limit=1&limit=2", "limit is given 2 times"),
         ("after=1&after=2", "after is given 2 times"),
     ],

@@ -242,7 +242,7 @@ async def test_a_stream_ends_when_the_time_that_was_asked_for_is_over(tmp_path: 
     async with calling(tmp_path, identities=[BOB]) as caller:
         async with subscribed(caller, "topic=a&for_ms=1") as stream:
             assert await stream.next() == {
-                "event": "end", "data": '{"code":"over","message":"the time that was asked for is over"}',
+                "event": "end", "data": '{"code":"over","message":"the requested duration is over"}',
             }  # fmt: skip
             with pytest.raises(EOFError):
                 await stream.next()

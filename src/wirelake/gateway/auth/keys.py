@@ -80,9 +80,11 @@ class KeyFiles:
         try:
             key = serialization.load_pem_private_key(pem, None)
         except (ValueError, TypeError) as error:
-            raise InputError(f"{self.folder / name} cannot be read: {error}") from error
+            raise InputError(f"{self.folder / name} is not readable: {error}") from error
         if not isinstance(key, PrivateKey):
-            raise InputError(f"{self.folder / name} is a key of another type than the gateway writes")
+            raise InputError(
+                f"{self.folder / name} is not a key of the type that the gateway writes: restore it from a backup"
+            )
         return key
 
     def _kept(self, name: str, make: Callable[[], bytes]) -> bytes:

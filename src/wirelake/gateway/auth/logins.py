@@ -220,7 +220,7 @@ class Logins:
             self._identities.rehash(identity, self.token_key.hash(token))
         except StorageError as error:
             self._identities.remember_verified(identity, token)
-            _log.warning("the token of %s keeps its slow hash for now: %s", identity.name, error)
+            _log.warning("cannot replace the slow hash of the token of %s yet: %s", identity.name, error)
 
     def _remember_bare(self, token: str, name: str) -> None:
         self._bare[self._digest(Credentials("", token))] = name

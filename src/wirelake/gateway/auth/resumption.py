@@ -67,7 +67,7 @@ class SessionResumption:
             try:
                 self._gateway.state.sessions.save(self._to_keep(connection, resumption))
             except StorageError as error:  # then it logs in anew, and its durable subscriptions are its identity's
-                _log.warning("session %s cannot be kept for a resume: %s", connection.id, error)
+                _log.warning("cannot store session %s for resumption: %s", connection.id, error)
 
     def _start_anew(self, connection: Connection) -> None:
         """A SYN without a sid on a live connection: whoever it is, it is nobody until it logs in."""
@@ -103,7 +103,7 @@ class SessionResumption:
         if live is not None:
             self._forget(live)
             gateway.broker.on_close(live)
-            live.close(Closing("replaced", "the session was taken up by another connection"))
+            live.close(Closing("replaced", "the session was resumed by another connection"))
         used_up.add_done_callback(lambda commit: self._resumed(connection, message, kept, commit))
 
     def _resumed(self, connection: Connection, message: Message, kept: Kept, used_up: Commit) -> None:

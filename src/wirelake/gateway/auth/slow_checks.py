@@ -31,7 +31,7 @@ class SlowChecks:
         """Return what the check returns. Raise BusyError if too many wait. Cancel to take it back."""
         queue = self._queues.get(host, {})
         if len(queue) >= GATEWAY_LOGINS_WAITING_PER_ADDRESS_MAX or self.waiting >= GATEWAY_LOGINS_WAITING_MAX:
-            raise BusyError(f"{len(queue)} logins of {host} wait to be checked already, {self.waiting} in all")
+            raise BusyError(f"{len(queue)} logins from {host} are waiting to be checked, {self.waiting} in total")
         outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         queue[outcome] = check
         self._queues[host] = queue

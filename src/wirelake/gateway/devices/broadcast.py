@@ -64,13 +64,13 @@ class Broadcasts:
     def start(self, peer: Peer, message: Message, command: NewCommand, now_s: float) -> None:
         """Send a command to all devices. The peer is answered when all have answered, or when the time is over."""
         if len(self._open) >= BROADCASTS_OPEN_MAX:
-            text = f"{BROADCASTS_OPEN_MAX} broadcasts to devices are under way; try again"
+            text = f"{BROADCASTS_OPEN_MAX} broadcasts to devices are open; try again"
             peer.send(failed(message.correlation, text, FailureCode.BUSY))
             return
         count = len(self._gateway.broker.devices)
         if count > BROADCAST_DEVICES_MAX:
             raise InputError(
-                f"a broadcast goes to at most {BROADCAST_DEVICES_MAX} devices, and {count} were heard from: "
+                f"a broadcast goes to at most {BROADCAST_DEVICES_MAX} devices, and {count} are online: "
                 "send the command to each by its serial"
             )
         broadcast = _Broadcast(self._gateway, self._open, peer, message, command, now_s)
@@ -191,7 +191,7 @@ class _Broadcast:
         try:
             self.peer.send(Message(kind=Kind.RESPONSE, correlation=message.correlation, fields=fields))
         except (EncodeError, TranslationError) as error:
-            text = f"the answer cannot be told: {error}"
+            text = f"the response cannot be encoded: {error}"
             self.peer.send(failed(message.correlation, text, FailureCode.UNENCODABLE))
 
 

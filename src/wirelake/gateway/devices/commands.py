@@ -1,4 +1,4 @@
-"""The service `devices`: any door can send a command to a device and is answered with what the device says.
+"""Implement the service `devices`: send a command to a device from any protocol and return its response.
 
 Its one operation is `command`. The serial is the request's object or its field `serial`; `type`, `data` (hex, or bytes;
 or else the payload) and `wait_ms` are as in the HTTP API, and so is the answer. A device's own error is an answer like
@@ -115,7 +115,7 @@ def _command(fields: dict[str, Any], payload: bytes) -> NewCommand:
 
 
 class CommandAsker:
-    """The broker's `Peer` for one command: tells whoever asked in the form that all doors share."""
+    """The broker's `Peer` for one command: tells whoever asked in the form that all protocols share."""
 
     sends_acks: Final = False
     pulls_backlog: Final = False

@@ -69,7 +69,7 @@ class DeviceDatagrams(asyncio.DatagramProtocol):
         try:
             self._receive(frames, origins, datagrams)
         except StorageError as error:
-            _log.warning("%d datagrams are not taken, and get no receipts: %s", len(came), error)
+            _log.warning("%d datagrams dropped without receipts: %s", len(came), error)
 
     def _receive(self, frames: list[bytes], origins: list[Origin], datagrams: list["_Datagram"]) -> None:
         devices, place = self._devices, 0
@@ -230,7 +230,7 @@ class DeviceStream(asyncio.Protocol):
 
     def give_up(self, code: str, text: str) -> None:
         self._gateway.counters.errors[self._devices.protocol.name, code] += 1
-        _log.info("connection of devices closed", extra={"address": self._address, "reason": code, "text": text})
+        _log.info("device connection closed", extra={"address": self._address, "reason": code, "text": text})
         self._transport.abort()
 
     def read(self, data: bytes) -> None:
@@ -256,7 +256,7 @@ class DeviceStream(asyncio.Protocol):
             if self._splitter.failure is not None and not self._refusing and not self.has_more:
                 self._refuse(self._splitter.rest, self._splitter.failure)
         except StorageError as error:
-            _log.warning("packets from %s are not taken, and get no receipt: %s", self._address, error)
+            _log.warning("packets from %s dropped without receipts: %s", self._address, error)
             self._transport.abort()
 
     def _watch_half_packets(self, *, had_whole: bool) -> None:
@@ -325,7 +325,7 @@ class DeviceStream(asyncio.Protocol):
         self._transport.close()
 
     def refused(self, error: StorageError) -> None:
-        _log.warning("bad bytes from %s are not in quarantine: %s", self._address, error)
+        _log.warning("cannot quarantine bad bytes from %s: %s", self._address, error)
         self._transport.abort()
 
 

@@ -202,7 +202,7 @@ class DevicePeer:
         """Raises StateError for a request that cannot be made now: whoever asks has to hear of it."""
         if self._closing is None:
             if message.kind is Kind.REQUEST and self._commands_to is None:
-                raise StateError(f"nothing sealed came from device {self.identity!r} yet: it is not known where it is")
+                raise StateError(f"no sealed packet received from device {self.identity!r} yet: its address is unknown")
             try:
                 self._take(self._session.send(message, self._gateway.now_s()))
             except StateError as error:
@@ -411,7 +411,7 @@ class DevicePeer:
 
     def _send(self, data: bytes) -> None:
         if self._commands_to is None:
-            _log.debug("device %s: nothing sealed came from it yet, so nothing is sent to it", self.identity)
+            _log.debug("device %s: nothing sent, because no sealed packet was received from it yet", self.identity)
             return
         self._send_back(self._commands_to.link, data)
 

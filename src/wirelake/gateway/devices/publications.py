@@ -65,7 +65,7 @@ class DevicePublications:
         now_s = time.monotonic()
         if now_s - self._logged_s >= GATEWAY_TROUBLE_LOG_S:
             self._logged_s = now_s
-            _log.warning("devices get no receipts and will send their reports again: %s", error)
+            _log.warning("reports not stored, devices will resend them: %s", error)
 
 
 class Unpublished:

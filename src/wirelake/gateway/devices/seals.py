@@ -76,6 +76,6 @@ class Seals:
             try:
                 guard.save()
             except StorageError as error:
-                _log.warning("which sealed commands came is not stored: %s", error)
+                _log.warning("cannot store the replay protection of sealed commands: %s", error)
                 self.unsaved |= unsaved
                 return

@@ -39,17 +39,17 @@ class HttpResponse:
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            raise FetchError(f"the answer is not HTTP: {error or type(error).__name__}") from error
+            raise FetchError(f"the response is not HTTP: {error or type(error).__name__}") from error
         if self._in_head and self._head_bytes > FETCH_HEAD_BYTES_MAX:
-            raise FetchError(f"the answer's head has more than {FETCH_HEAD_BYTES_MAX} bytes")
+            raise FetchError(f"the response's headers exceed {FETCH_HEAD_BYTES_MAX} bytes")
         if self._body_bytes > self._body_bytes_max:
-            raise FetchError(f"the answer has more than {self._body_bytes_max} bytes")
+            raise FetchError(f"the response exceeds {self._body_bytes_max} bytes")
 
     def end(self) -> None:
         """The server closed the connection: the end of an answer that has no other."""
         bounded = "content-length" in self.headers or "transfer-encoding" in self.headers
         if self._in_head or (bounded and not self.complete):
-            raise FetchError("the answer ended early")
+            raise FetchError("the response ended early")
         self.complete = True
 
     # The parser's view

@@ -62,7 +62,7 @@ class Fetcher:
         asked = read_asked(message)  # what is wrong with it is the broker's to tell
         self._check(asked.url)
         if self._waiting >= FETCH_WAITING_MAX:
-            peer.send(failed(message.correlation, "too many fetches wait for their turn", FailureCode.BUSY))
+            peer.send(failed(message.correlation, "too many fetches are queued; try again", FailureCode.BUSY))
             return
         self._waiting += 1
         self._gateway.spawn(self._serve(peer, message, asked))
@@ -73,7 +73,7 @@ class Fetcher:
             async with asyncio.timeout(settings.timeout_s):
                 answer = await self._fetch(asked)
         except TimeoutError:
-            answer = failed("", f"nothing whole came within {settings.timeout_s:g} s", FailureCode.TIMEOUT)
+            answer = failed("", f"no complete response within {settings.timeout_s:g} s", FailureCode.TIMEOUT)
         except (FetchError, InputError) as error:
             answer = failed("", str(error), FailureCode.PROVIDER_LOST)
         except (OSError, ssl.SSLError) as error:
@@ -113,7 +113,7 @@ class Fetcher:
         found = [named] if named is not None else [ip_address(each) for each in await self.resolve(url.host, url.port)]
         fit = [address for address in found if is_public(address) or self._allowed.names_address(url, address)]
         if found and not fit:
-            raise InputError(f"{url.host} is at an address that is not fetched from")
+            raise InputError(f"{url.host} has an address that may not be fetched from")
         return fit
 
     def _check(self, url: Url) -> None:
@@ -126,14 +126,14 @@ def _say(peer: Peer, answer: Message) -> None:
     try:
         peer.send(answer)
     except (EncodeError, TranslationError) as error:
-        peer.send(failed(answer.correlation, f"the answer cannot be told: {error}", FailureCode.UNENCODABLE))
+        peer.send(failed(answer.correlation, f"the response cannot be encoded: {error}", FailureCode.UNENCODABLE))
 
 
 def _read(reply: HttpResponse) -> Message:
     """Return the answer as an object, a text, a list, a number, or bytes."""
     body, kind = reply.body, reply.headers.get("content-type", "").lower()
     if reply.headers.get("content-encoding", "identity").lower() != "identity":
-        raise FetchError("the answer is compressed, which was not asked for")
+        raise FetchError("the response is compressed, which was not requested")
     if not 200 <= reply.status < 300:
         said = " ".join(text_of(body[: 4 * FETCH_ERROR_CHARS]).split())[:FETCH_ERROR_CHARS]
         why = "".join(char if char.isprintable() else "?" for char in said)  # it ends up in logs and on terminals
@@ -178,7 +178,7 @@ async def _resolve(host: str, port: int) -> list[str]:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:  # a part of the name is too long to be asked for
-        raise FetchError(f"{host} is no name that can be looked up") from error
+        raise FetchError(f"{host} is not a valid host name") from error
     return list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
 
 
@@ -186,4 +186,4 @@ def _tls(settings: FetchSection) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=settings.ca or None)
     except (OSError, ssl.SSLError) as error:
-        raise InputError(f"settings: fetch.ca cannot be used: {error}") from error
+        raise InputError(f"settings: cannot use fetch.ca: {error}") from error

@@ -73,16 +73,16 @@ def read_asked(message: Message) -> HttpRequest:
     """Raises InputError for what cannot be fetched."""
     target = message.target
     if not isinstance(target, Operation) or message.payload:
-        raise InputError("to fetch, the service is a base URL and ask an object")
+        raise InputError("to fetch, service must be a base URL and ask an object")
     fields = dict(message.fields)
     post, headers = fields.pop("post", None), fields.pop("headers", None)
     try:
         url = below(read_url(target.service), "" if target.op in _VERBS else target.op)
         query = urlencode([pair for name, value in fields.items() for pair in _pairs(name, value)])
     except UnicodeEncodeError as error:
-        raise InputError("half a character cannot be asked for") from error
+        raise InputError("query contains half a surrogate pair") from error
     if len(query) > FETCH_URL_CHARS_MAX:
-        raise InputError(f"a query of {len(query)} characters: at most {FETCH_URL_CHARS_MAX}")
+        raise InputError(f"query has {len(query)} characters, limit {FETCH_URL_CHARS_MAX}")
     body = None if post is None and target.op != "POST" else write_json({} if post is None else post)
     return HttpRequest(replace(url, query=query), _headers(headers), body)
 
@@ -101,27 +101,27 @@ def _headers(given: Any) -> tuple[tuple[str, str], ...]:
     if given is None:
         return ()
     if not isinstance(given, dict):
-        raise InputError("headers is an object")
+        raise InputError("headers must be an object")
     if len(given) > FETCH_HEADERS_MAX:
-        raise InputError(f"{len(given)} headers: at most {FETCH_HEADERS_MAX}")
+        raise InputError(f"{len(given)} headers, limit {FETCH_HEADERS_MAX}")
     headers = tuple((_name(name), _header(name, value)) for name, value in given.items())
     if len({name.lower() for name, _ in headers}) < len(headers):
-        raise InputError("two headers of one name")
+        raise InputError("duplicate header")
     if sum(len(name) + len(value) for name, value in headers) > FETCH_HEADERS_BYTES_MAX:
-        raise InputError(f"headers of more than {FETCH_HEADERS_BYTES_MAX} bytes")
+        raise InputError(f"headers exceed {FETCH_HEADERS_BYTES_MAX} bytes")
     return headers
 
 
 def _name(name: str) -> str:
     if _NAME.fullmatch(name) is None:
-        raise InputError(f"not a header's name: {name[:64]!r}")
+        raise InputError(f"invalid header name: {name[:64]!r}")
     if name.lower() in _OURS or name.lower().startswith(_PROXY):
-        raise InputError(f"the header {name[:64]} is not for the asker to say")
+        raise InputError(f"header {name[:64]} may not be set")
     return name
 
 
 def _header(name: str, value: Any) -> str:
     text = _text(value)
     if _VALUE.fullmatch(text) is None or text != text.strip():
-        raise InputError(f"not a value for the header {name[:64]}")
+        raise InputError(f"invalid value of header {name[:64]}")
     return text

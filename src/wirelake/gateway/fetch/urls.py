@@ -43,20 +43,20 @@ class Url(Struct, frozen=True):
 def read_url(text: str) -> Url:
     """Raises InputError, which says what is wrong with it."""
     if len(text) > FETCH_URL_CHARS_MAX:
-        raise InputError(f"a URL has at most {FETCH_URL_CHARS_MAX} characters")
+        raise InputError(f"URL must have at most {FETCH_URL_CHARS_MAX} characters")
     if _PRINTABLE.fullmatch(text) is None:
-        raise InputError("a URL has no spaces, backslashes, control characters or letters beyond ASCII")
+        raise InputError("URL must not contain spaces, backslashes, control characters or non-ASCII letters")
     try:
         parts = urlsplit(text)
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
         raise InputError(f"not a URL: {text}") from error
     if parts.scheme not in _PORTS:
-        raise InputError("a URL begins with http:// or https://")
+        raise InputError("URL must begin with http:// or https://")
     if "@" in parts.netloc or parts.fragment:
-        raise InputError("a URL to fetch has no user and no fragment")
+        raise InputError("URL must not contain a user or a fragment")
     if _HOST.fullmatch(host) is None or (":" in host and literal(host) is None) or port == 0:
-        raise InputError(f"a URL with an unusable host or port: {text}")
+        raise InputError(f"invalid host or port in URL: {text}")
     path = parts.path or "/"
     _check_path(path)
     return Url(parts.scheme, host, port or _PORTS[parts.scheme], path, parts.query)
@@ -65,7 +65,7 @@ def read_url(text: str) -> Url:
 def below(base: Url, method: str) -> Url:
     """The URL of one of its methods: the words behind the base."""
     if base.query:
-        raise InputError("a base URL has no query: it goes into ask")
+        raise InputError("base URL must not contain a query: put it into ask")
     if not method:
         return base
     path = base.path.removesuffix("/") + "/" + quote(method.removeprefix("/"), safe=_PATH_SAFE)
@@ -76,11 +76,11 @@ def below(base: Url, method: str) -> Url:
 def redirected(url: Url, location: str) -> Url:
     """Where an answer sends us."""
     if _PRINTABLE.fullmatch(location) is None:
-        raise InputError("redirected to what is not a URL")
+        raise InputError("redirected to an invalid URL")
     try:
         joined = urljoin(str(url), location)
     except ValueError as error:
-        raise InputError("redirected to what is not a URL") from error
+        raise InputError("redirected to an invalid URL") from error
     return read_url(joined.partition("#")[0])
 
 
@@ -88,12 +88,12 @@ def _check_path(path: str) -> None:
     """However often somebody on the way decodes it, it must not climb."""
     for _ in range(_UNQUOTED_MAX):
         if any(part in {".", ".."} for part in re.split(r"[/\\]", path)):
-            raise InputError("a path without . and .. parts, please")
+            raise InputError('path must not contain "." or ".."')
         decoded = unquote(path)
         if decoded == path:
             return
         path = decoded
-    raise InputError("a path that is encoded over and over")
+    raise InputError("path is percent-encoded repeatedly")
 
 
 class AllowList:
@@ -117,7 +117,7 @@ class AllowList:
         except InputError as error:
             raise InputError(f"settings: fetch.allow: {text!r}: {error}") from error
         if base.query:
-            raise InputError(f"settings: fetch.allow: {text!r}: a base URL has no query")
+            raise InputError(f"settings: fetch.allow: {text!r}: base URL must not contain a query")
         return base
 
 

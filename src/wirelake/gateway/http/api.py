@@ -39,7 +39,7 @@ class HttpApi:
     def __init__(self, gateway: "Gateway", address: Address) -> None:
         self.gateway = gateway
         self.address = address
-        self.doorkeeper = Authenticator(gateway, address)
+        self.authenticator = Authenticator(gateway, address)
         self.hashing = asyncio.Semaphore(HTTP_HASHES_MAX)
         self.peers: set[HttpPeer] = set()  # those who wait for an answer of the broker
         self.checks: set[asyncio.Task[Any]] = set()  # of tokens, under way
@@ -74,7 +74,12 @@ class HttpApi:
         Only such requests count: unfinished ones, and those whose token is being checked, keep nobody out.
         """
         if self.open >= HTTP_REQUESTS_OPEN_MAX:
-            raise ApiError(503, f"{HTTP_REQUESTS_OPEN_MAX} requests are under way already", "busy", AGAIN)
+            raise ApiError(
+                503,
+                f"{HTTP_REQUESTS_OPEN_MAX} requests are open already (HTTP_REQUESTS_OPEN_MAX): try again",
+                "busy",
+                AGAIN,
+            )
         self.open += 1
         try:
             yield
@@ -83,7 +88,7 @@ class HttpApi:
 
     def recognises(self, request: Request) -> bool:
         """Return whether it is known, without a slow check, who sends this request."""
-        return self.doorkeeper.recognise_now(RequestContext(self, request))
+        return self.authenticator.recognise_now(RequestContext(self, request))
 
     async def read(self, request: Request, bytes_max: int | None = None) -> bytes:
         """Read a request's body; ApiError at the limit. The connection counts its bytes as they arrive."""
@@ -103,4 +108,4 @@ class HttpApi:
 
 def _too_large(bytes_max: int) -> ApiError:
     name = " (HTTP_BODY_BYTES_MAX)" if bytes_max == HTTP_BODY_BYTES_MAX else ""
-    return ApiError(413, f"the body is over the limit of {bytes_max} bytes{name}", headers={"connection": "close"})
+    return ApiError(413, f"body exceeds the limit of {bytes_max} bytes{name}", headers={"connection": "close"})

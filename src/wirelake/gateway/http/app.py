@@ -50,5 +50,5 @@ class AsSent:
 async def _unknown(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 (what it is registered for)
     if error.status_code == 404:
-        error = ApiError(404, f"there is nothing at {request.url.path[:256]}; /api/openapi.json says what there is")
+        error = ApiError(404, f"no route {request.url.path[:256]}; see /api/openapi.json")
     return error_response(error)

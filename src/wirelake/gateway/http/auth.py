@@ -62,7 +62,7 @@ class Authenticator:
                 raise _foreign_host(exchange)
         if not self.recognise_now(exchange):
             if not header:
-                raise ApiError(401, "this needs Authorization: Bearer", headers=_CHALLENGE)
+                raise ApiError(401, "missing Authorization: Bearer header", headers=_CHALLENGE)
             await self.recognise(exchange, _bearer(header))
         if not header and exchange.identity == ANONYMOUS:
             _check_origin(exchange)
@@ -70,7 +70,7 @@ class Authenticator:
                 raise _foreign_host(exchange)
         exchange.connection.trust()
         if access in {Access.ADMIN, Access.SCRAPER} and not exchange.admin:
-            raise ApiError(403, "this is the admin's: it takes the token in keys/admin.token")
+            raise ApiError(403, "admin only: use the token in keys/admin.token")
 
     def recognise_now(self, exchange: RequestContext) -> bool:
         """Say in the exchange who this is, where that takes no slow check; return whether it does."""
@@ -151,7 +151,7 @@ def is_loopback(host: str) -> bool:
 def _bearer(header: str) -> str:
     scheme, _, token = header.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        raise ApiError(401, "only Authorization: Bearer is understood", headers=_CHALLENGE)
+        raise ApiError(401, "invalid Authorization header: only Bearer is supported", headers=_CHALLENGE)
     # ASGI hands headers over as Latin-1; what people send is UTF-8.
     return token.strip().encode("latin-1").decode("utf-8", "surrogateescape")
 
@@ -164,4 +164,4 @@ def _foreign_host(exchange: RequestContext) -> ApiError:
 def _check_origin(exchange: RequestContext) -> None:
     origin = exchange.header("origin")
     if origin and urlsplit(origin).netloc != exchange.header("host"):
-        raise ApiError(403, f"a page from {origin[:128]} may not act here without a token")
+        raise ApiError(403, f"pages from {origin[:128]} need a token")

@@ -1,4 +1,4 @@
-"""A connection of the HTTP door: uvicorn's, with the limits that every door of the gateway has.
+"""Handle a connection of the HTTP listener: uvicorn's, with the limits that every listener of the gateway has.
 
 Until it is known who sends a request, it has less time, and its body counts against a share of its own: whoever has no
 token can keep out neither those who have one nor, from another address, those who want to log in.
@@ -116,7 +116,7 @@ class HttpConnection(HttpToolsProtocol):
             self._head_bytes += len(data)
         super().data_received(data)
         if self._in_head and self._head_bytes > HTTP_HEAD_BYTES_MAX:
-            self._refuse(ApiError(431, f"the head is over the limit of {HTTP_HEAD_BYTES_MAX} bytes"))
+            self._refuse(ApiError(431, f"request line and headers exceed the limit of {HTTP_HEAD_BYTES_MAX} bytes"))
 
     async def while_open(self, work: Coroutine[Any, Any, T]) -> T:
         """Do this work for the request under way; ClientDisconnect if the connection ends meanwhile.
@@ -278,4 +278,4 @@ class HttpConnection(HttpToolsProtocol):
 
 
 def _too_many_bodies(budget: BodyBudget) -> ApiError:
-    return ApiError(429, f"bodies of {budget.bytes_max} bytes are under way already", headers=AGAIN)
+    return ApiError(429, f"bodies of {budget.bytes_max} bytes are being received already; try again", headers=AGAIN)

@@ -27,7 +27,7 @@ def as_bytes(content: Any, encoding: Encoding | UnsetType) -> bytes:
 
 def from_base64(text: Any, name: str) -> bytes:
     if not isinstance(text, str):
-        raise ApiError(400, f"{name} is base64 text")
+        raise ApiError(400, f"{name} must be base64 text")
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:

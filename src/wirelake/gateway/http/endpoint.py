@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from wirelake.errors import BusyError, ProtocolError, WirelakeError
 from wirelake.gateway.http.api import HttpApi
-from wirelake.gateway.http.errors import ApiError, error_response, told
+from wirelake.gateway.http.errors import ApiError, api_error, error_response
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import Access, Route
 from wirelake.protocols.jsontext import read_json, write_json
@@ -53,12 +53,12 @@ class RouteEndpoint:
         except ApiError as error:
             response = self._refused(error)
         except WirelakeError as error:
-            response = self._refused(told(error))
+            response = self._refused(api_error(error))
         except ClientDisconnect:
             raise
         except Exception:  # noqa: BLE001 whatever it is, the asker gets an answer and we a traceback
             _log.exception("%s %s failed", method, self._path)
-            response = self._refused(ApiError(500, "a fault of the gateway's own: its log says more"))
+            response = self._refused(ApiError(500, "internal error: see the log of the gateway"))
         known = method if method in self._routes else "other"  # a metric's label: peers must not invent new ones
         api.answered[known, self._path, response.status_code] += 1
         return response
@@ -74,7 +74,7 @@ class RouteEndpoint:
             return await self._do(route, exchange, b"")
         api.receiving += 1
         try:
-            await api.doorkeeper.admit(exchange, route.access)
+            await api.authenticator.admit(exchange, route.access)
             raw = b"" if route.takes is None else await api.read(request)
         finally:
             api.receiving -= 1
@@ -94,7 +94,7 @@ class RouteEndpoint:
         try:
             response = _response(route, await route.handle(exchange, body))
         except WirelakeError as fault:
-            error = told(fault)
+            error = api_error(fault)
         except ApiError as fault:
             error = fault
         if error is not None:

@@ -77,13 +77,13 @@ class ApiError(HTTPException):
         return write_json(ErrorBody(ErrorDetail(self.code, self.detail)))
 
 
-def told(error: WirelakeError) -> ApiError:
+def api_error(error: WirelakeError) -> ApiError:
     """Whose fault it is decides the status."""
     for kind, status, code in _STATUSES:
         if isinstance(error, kind):
             name = error.code if isinstance(error, ProtocolError) else code
             return ApiError(status, str(error), name, AGAIN if status in {429, 503} else None)
-    return ApiError(500, "a fault of the gateway's own: its log says more")
+    return ApiError(500, "internal error: see the log of the gateway")
 
 
 def failed(failure: Failure) -> ApiError:

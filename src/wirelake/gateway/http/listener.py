@@ -1,4 +1,4 @@
-"""The HTTP door: uvicorn, run piece by piece inside the gateway's own event loop.
+"""Listen for HTTP: uvicorn, run inside the gateway's own event loop.
 
 No signal handlers, no lifespan, no access log: those are the gateway's. uvicorn's own main loop wakes ten times a
 second; ours wakes once, sets the Date header, and measures how late it was woken.

@@ -14,20 +14,20 @@ from wirelake.gateway.http.route import Access, Handler, Parameter, Route
 _REFERENCE: Final = "#/components/schemas/{name}"
 _IN_PATH: Final = re.compile(r"\{(\w+)\}")
 _PHRASES: Final = {
-    400: "Not understood: the message says where.",
-    401: "No token, or an invalid one.",
-    403: "Known, and not allowed to do this.",
-    404: "There is none of that name.",
-    409: "It cannot be as things are: it is there already, or not yet.",
-    413: "The body is over its limit.",
-    429: "Too much at once: try again later.",
-    431: "The request line and the headers are over their limit.",
-    500: "A fault of the gateway's own: its log says more.",
-    501: "The provider's protocol has no way to ask this.",
-    502: "The provider failed, or went away.",
-    503: "The gateway cannot take work now: try again later.",
-    504: "No answer in time.",
-    507: "A limit on how much is kept is reached.",
+    400: "Invalid request: the message says where.",
+    401: "Missing or invalid token.",
+    403: "Not allowed for this identity.",
+    404: "Not found.",
+    409: "Conflict: it exists already, or not yet.",
+    413: "The body exceeds its limit.",
+    429: "Too many requests: try again later.",
+    431: "The request line and headers exceed their limit.",
+    500: "Internal error: see the log of the gateway.",
+    501: "Not encodable in the provider's protocol.",
+    502: "The provider failed or disconnected.",
+    503: "Unavailable: try again later.",
+    504: "No response in time.",
+    507: "A storage limit is reached.",
 }
 
 
@@ -45,7 +45,7 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
         "info": {
             "title": "Wirelake",
             "version": version("wirelake"),
-            "description": "Publish, subscribe, ask and look, over HTTP. A success means: on disk.",
+            "description": "Publish, subscribe, call services and inspect the gateway. Success means: on disk.",
         },
         "paths": paths,
         "components": {
@@ -74,7 +74,7 @@ def description_route(routes: Callable[[], Sequence[Route]]) -> Route:
     return Route(
         method="GET",
         path="/api/openapi.json",
-        summary="This description.",
+        summary="Get this description.",
         handle=handle,
         access=Access.ANYBODY,
         gives=dict[str, Any],
@@ -140,7 +140,7 @@ def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     error = {"application/json": {"schema": schemas[repr(ErrorBody)]}}
     told = {str(status): {"description": _PHRASES[status], "content": error} for status in sorted(refusals)}
     if route.any_refusal:
-        told["default"] = {"description": "Another error, with the number that the service gave it.", "content": error}
+        told["default"] = {"description": "Another error, with the code given by the service.", "content": error}
     return {str(route.status): good, **told}
 
 

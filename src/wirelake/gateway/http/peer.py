@@ -53,7 +53,7 @@ class HttpPeer:
             return
         self._parts.append(message)
         if len(self._parts) > HTTP_ANSWER_PARTS_MAX:
-            text = f"the answer has more than {HTTP_ANSWER_PARTS_MAX} parts"
+            text = f"the response has more than {HTTP_ANSWER_PARTS_MAX} parts"
             self._answered.set_exception(ApiError(502, text, "answer_too_long"))
         elif not message.more:
             self._answered.set_result(self._parts)

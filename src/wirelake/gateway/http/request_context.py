@@ -43,7 +43,7 @@ class RequestContext:
         """The connection that it came by."""
         connection = self._request.state.connection
         if not isinstance(connection, HttpConnection):
-            raise TypeError("a request comes by a connection of the HTTP door")
+            raise TypeError("requests arrive on connections of the HTTP listener")
         return connection
 
     @property

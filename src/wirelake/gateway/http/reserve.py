@@ -65,5 +65,5 @@ class HealthOnly:
         if scope["path"] in PATHS:
             await self._app(scope, receive, send_last)
             return
-        error = ApiError(503, "too many connections; only /healthz and /readyz are answered now", "busy", AGAIN)
+        error = ApiError(503, "too many connections; only /healthz and /readyz are served", "busy", AGAIN)
         await error_response(error)(scope, receive, send_last)

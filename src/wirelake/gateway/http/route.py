@@ -64,7 +64,7 @@ class Parameter(Struct, frozen=True):
         if self.required and not given:
             raise ApiError(400, f"{self.name} is missing")
         if self.items_max is not None and len(given) > self.items_max:
-            raise ApiError(400, f"{self.name} is given {len(given)} times, and {self.items_max} is the most")
+            raise ApiError(400, f"{self.name} is given {len(given)} times, limit {self.items_max}")
         for text in given:
             self._check_one(text)
 
@@ -73,14 +73,14 @@ class Parameter(Struct, frozen=True):
             is_number = text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
             if not is_number or int(text) < self.least or (self.most is not None and int(text) > self.most):
                 upper = "" if self.most is None else f" to {self.most}"
-                raise ApiError(400, f"{self.name} is a whole number from {self.least}{upper}, not {text[:32]!r}")
+                raise ApiError(400, f"{self.name} must be an integer from {self.least}{upper}, not {text[:32]!r}")
         if self.choices and text not in self.choices:
             raise ApiError(400, f"{self.name} is {' or '.join(self.choices)}, not {text[:32]!r}")
         if self.pattern and re.fullmatch(self.pattern, text) is None:
             raise ApiError(400, f"{self.name} is {self.rule}, not {text[:64]!r}")
 
 
-LIMIT: Final = Parameter("limit", "At most so many.", "integer", most=HTTP_LIST_ROWS_MAX)  # rows of a list
+LIMIT: Final = Parameter("limit", "Maximum number of items.", "integer", most=HTTP_LIST_ROWS_MAX)  # rows of a list
 
 
 class Route(Struct, frozen=True, kw_only=True):

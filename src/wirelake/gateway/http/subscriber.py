@@ -22,7 +22,7 @@ from wirelake.message import Kind, Message, Op, Topic, control
 from wirelake.protocols.jsontext import as_text, write_json
 from wirelake.protocols.session import Closing
 
-_OVER: Final = Closing("over", "the time that was asked for is over")
+_OVER: Final = Closing("over", "the requested duration is over")
 _PING: Final = b": still here\n\n"
 
 

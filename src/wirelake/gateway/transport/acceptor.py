@@ -100,7 +100,7 @@ class Acceptor:
             try:
                 accepted, name = await loop.sock_accept(listening)
             except OSError as error:  # too many open files, or a peer that was gone again
-                _log.warning("%s: a connection could not be accepted: %s", self._protocol, error)
+                _log.warning("%s: cannot accept a connection: %s", self._protocol, error)
                 await asyncio.sleep(GATEWAY_RETRY_S)
                 continue
             authenticated = self._authenticated or gateway.settings.auth.open
@@ -132,7 +132,7 @@ class Acceptor:
             if slot is not None:
                 slot.release()
             self._gateway.counters.refused[self._protocol, "tls_handshake"] += 1
-            _log.debug("%s: a TLS handshake failed: %s", self._protocol, error)
+            _log.debug("%s: TLS handshake failed: %s", self._protocol, error)
         except BaseException:
             if slot is not None:
                 slot.release()

@@ -50,4 +50,4 @@ class CommitBarrier:
                 else:
                     waiting.refused(error)
             except Exception:  # noqa: BLE001 (one of them must not keep the others waiting)
-                _log.exception("what waited for the disk could not be sent")
+                _log.exception("sending confirmations after a commit failed")

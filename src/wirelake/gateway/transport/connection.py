@@ -60,9 +60,9 @@ class Connection(asyncio.Protocol):
         "slot",
     )
 
-    def __init__(self, door: Endpoint, slot: Slot | None = None) -> None:
-        self._endpoint = door
-        self.protocol = door.protocol.name
+    def __init__(self, endpoint: Endpoint, slot: Slot | None = None) -> None:
+        self._endpoint = endpoint
+        self.protocol = endpoint.protocol.name
         self.id = ""
         self.identity = ""
         self.address = ""
@@ -195,16 +195,16 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = self._transport = cast(asyncio.Transport, transport)
-        door, gateway = self._endpoint, self._endpoint.gateway
+        endpoint, gateway = self._endpoint, self._endpoint.gateway
         now_s = gateway.now_s()
         self.address = address_of(transport.get_extra_info("peername"))
         self._outbox = Outbox(gateway.commit_barrier, self._send, self.storage_failed)
-        self._session = door.new_session(now_s)
-        self._splitter = door.new_splitter()
+        self._session = endpoint.new_session(now_s)
+        self._splitter = endpoint.new_splitter()
         self._fit_splitter()
         self._host = "@" + host_of(self.address)  # no identity's name
         self._read_limiter = ReadLimiter(gateway, transport, self)
-        self._closing = open_session(self, door)
+        self._closing = open_session(self, endpoint)
         if self._closing is not None:
             self.abort()
             return
@@ -433,7 +433,7 @@ class Connection(asyncio.Protocol):
         except EncodeError as error:
             if told:
                 raise  # the broker leaves this one out; the connection lives on
-            _log.error("session %s: a frame could not be written: %s", self.id, error)
+            _log.error("session %s: cannot encode a frame: %s", self.id, error)
             gateway.counters.errors[self.protocol, "encode"] += 1
             self._finish(Closing("encode", str(error)))
             return

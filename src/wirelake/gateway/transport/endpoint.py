@@ -1,4 +1,4 @@
-"""What a connection knows of where it belongs: a door where peers come in, or an upstream that we call."""
+"""Define what a connection belongs to: a listener that accepts peers, or an upstream to connect to."""
 
 from typing import TYPE_CHECKING, Protocol
 

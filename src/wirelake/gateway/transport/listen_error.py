@@ -1,4 +1,4 @@
-"""Why a door cannot be opened, in words."""
+"""Explain why a listener cannot be opened."""
 
 import errno
 import os

@@ -4,8 +4,8 @@ A browser lets any page connect anywhere, so without this rule a foreign page co
 machine can reach. It would still need a token, because a login is part of the protocol and no cookie does it; with
 `auth.open` it would need nothing at all. So a page may connect if
 
-- it came from this gateway's own HTTP door: the same host as the WebSocket's, and that door's port; or from the very
-  host and port of the WebSocket itself, as behind a proxy that serves both; or
+- it came from this gateway's own HTTP listener: the same host as the WebSocket's, and that listener's port; or from
+  the very host and port of the WebSocket itself, as behind a proxy that serves both; or
 - its origin is listed in the protocol's own setting (`WebSocketOptions.origins_setting`).
 
 With `auth.open` the host must then be an address or `localhost`: a foreign name that its owner makes to point here

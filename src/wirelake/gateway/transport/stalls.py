@@ -60,7 +60,7 @@ class Stall:
         if pending <= self._since_bytes - connection.pending_max // 2:
             self._since_s, self._since_bytes = now_s, pending
         elif now_s - self._since_s >= self._stalls.stall_s:
-            text = f"{pending} bytes were not taken within {self._stalls.stall_s:g} s (limits.stall_s)"
+            text = f"{pending} bytes were not read within {self._stalls.stall_s:g} s (limits.stall_s)"
             connection.give_up(STALLED, text)
             return
         self._since_bytes = max(self._since_bytes, pending)

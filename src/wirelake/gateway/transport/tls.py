@@ -1,4 +1,4 @@
-"""TLS for the doors: one context for all of them, so that new files hold for every door at once."""
+"""Create the TLS context that all listeners share, so that new files apply to all of them at once."""
 
 import ssl
 
@@ -24,4 +24,4 @@ def load_files(context: ssl.SSLContext, settings: Settings) -> None:
             context.load_verify_locations(settings.tls.client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
     except (OSError, ssl.SSLError) as error:
-        raise InputError(f"settings: [tls] cannot be used: {error}") from error
+        raise InputError(f"settings: cannot use the files in [tls]: {error}") from error

@@ -101,7 +101,7 @@ class UdpConnection(Connection):
         """One by one, so that the outbox fills datagrams with whole frames."""
         for frame in frames:
             if told and (size := len(frame.encode())) > UDP_DATAGRAM_BYTES_MAX:
-                raise EncodeError(f"a frame of {size} bytes is over the {UDP_DATAGRAM_BYTES_MAX} of a datagram")
+                raise EncodeError(f"a frame of {size} bytes exceeds the {UDP_DATAGRAM_BYTES_MAX} of a datagram")
             super()._write_frames([frame], told=told)
 
     def _discard(self) -> None:

@@ -73,8 +73,8 @@ class WebSocketConnection(Connection):
 
     __slots__ = ("_over", "_parts", "_unparsed_bytes", "_websocket")
 
-    def __init__(self, door: Endpoint, websocket: Protocol, slot: Slot | None = None) -> None:
-        super().__init__(door, slot)
+    def __init__(self, endpoint: Endpoint, websocket: Protocol, slot: Slot | None = None) -> None:
+        super().__init__(endpoint, slot)
         self._websocket = websocket
         self._over = False  # the library has said its last word
         self._unparsed_bytes = 0  # since the last whole frame; the library holds them
@@ -129,7 +129,7 @@ class WebSocketConnection(Connection):
 
     def _too_long(self) -> None:
         """Refuse a message or a handshake that goes on and on: the library's own limit cannot rise with the login."""
-        text = f"{self._unparsed_bytes} bytes without a whole message, over the limit of a message before the login"
+        text = f"{self._unparsed_bytes} bytes without a complete message exceed the limit before the login"
         if self._websocket.state is OPEN:
             self._websocket.fail(CloseCode.MESSAGE_TOO_BIG, text)
             self._answer()
@@ -192,13 +192,13 @@ class WebSocketConnection(Connection):
 
 
 class ServerWebSocket(WebSocketConnection):
-    """A client came in by a door."""
+    """Accept a client that connects to a listener."""
 
     __slots__ = ("_accepting", "_lenient", "_masking", "_options", "_tail")
 
-    def __init__(self, door: Endpoint, options: WebSocketOptions, slot: Slot | None = None) -> None:
+    def __init__(self, endpoint: Endpoint, options: WebSocketOptions, slot: Slot | None = None) -> None:
         self._accepting = ServerProtocol(max_size=options.message_bytes_max, logger=_quiet)
-        super().__init__(door, self._accepting, slot)
+        super().__init__(endpoint, self._accepting, slot)
         self._options = options
         self._lenient = options.lenient
         self._masking = Masking() if self._lenient else None
@@ -258,11 +258,11 @@ class ServerWebSocket(WebSocketConnection):
         if not origins:
             return True  # no browser
         gateway = self._endpoint.gateway
-        http_door = gateway.listeners.get("http")
+        http_listener = gateway.listeners.get("http")
         return len(origins) == 1 and origin_allowed(
             origins[0],
             request.headers.get("Host", ""),
-            None if http_door is None else http_door.address.port,
+            None if http_listener is None else http_listener.address.port,
             secure=gateway.tls is not None,
             listed=self._options.origins,
             open_to_all=gateway.settings.auth.open,
@@ -274,9 +274,9 @@ class ClientWebSocket(WebSocketConnection):
 
     __slots__ = ("_calling",)
 
-    def __init__(self, door: Endpoint, url: str, message_bytes_max: int) -> None:
+    def __init__(self, endpoint: Endpoint, url: str, message_bytes_max: int) -> None:
         self._calling = ClientProtocol(parse_uri(url), max_size=message_bytes_max, logger=_quiet)
-        super().__init__(door, self._calling)
+        super().__init__(endpoint, self._calling)
 
     def _discard(self) -> None:
         super()._discard()

@@ -68,7 +68,7 @@ class Upstream:
         self.id = ""
         keep_s = wire.upstream_keep_s(gateway.settings.section(wire))
         self.coalescer = RequestCoalescer(self._ask, self._answer, self._takes_no_more, gateway.broker.notifier, keep_s)
-        self.trouble = "it was not reached yet"
+        self.trouble = "not connected yet"
         self.calls = 0  # tries to connect
         self._gateway = gateway
         self._scheme, self._address = settings.parse_url(_stream_port(wire))
@@ -96,7 +96,7 @@ class Upstream:
         if self._task is not None:
             self._task.cancel()
         if self._connection is not None:
-            self._connection.close(Closing("shutdown", "the gateway needs this upstream no longer"))
+            self._connection.close(Closing("shutdown", "the gateway no longer needs this upstream"))
         for service in self.settings.services:
             self._gateway.broker.services.absent.pop(service, None)
         self.coalescer.close()
@@ -115,7 +115,7 @@ class Upstream:
             return
         call = self._gateway.broker.services.find(message.correlation)
         if call is None:
-            raise StateError("nobody asks this")
+            raise StateError("no such request")
         interest = unsubscribed_by(message)
         if interest is not None:
             self._gateway.upstreams.unsubscribe(call.asker, interest)
@@ -137,7 +137,7 @@ class Upstream:
 
     def _ask(self, request: Message) -> None:
         if self._connection is None:
-            raise StateError("the upstream is away")
+            raise StateError("the upstream is unavailable")
         self._connection.send(request)
 
     def _takes_no_more(self) -> bool:
@@ -188,21 +188,21 @@ class Upstream:
         if message.correlation != _LOGIN or message.kind is not Kind.RESPONSE:
             return
         if message.failure is not None:
-            self._refusal = f"it refused the login: {message.failure.text}"
+            self._refusal = f"login refused: {message.failure.text}"
             return  # the session closes by itself
         self.id = connection.id
         for service in self.settings.services:
             self._gateway.broker.services.register(self, service)
         if self._accepted is not None and not self._accepted.done():
             self._accepted.set_result(None)
-        _log.info("upstream %s is there", self.settings.name, extra={"session": connection.id})
+        _log.info("upstream %s connected", self.settings.name, extra={"session": connection.id})
         self.coalescer.on_connected()
 
     def _tell_absent(self) -> None:
         if self._closed:
             return
         absent = self._gateway.broker.services.absent
-        absent |= dict.fromkeys(self.settings.services, f"upstream {self.settings.name} is away: {self.trouble}")
+        absent |= dict.fromkeys(self.settings.services, f"upstream {self.settings.name} is unavailable: {self.trouble}")
 
     # Calling
 
@@ -213,14 +213,14 @@ class Upstream:
             try:
                 await self._call()
             except TimeoutError:
-                self.trouble = "it does not answer"
+                self.trouble = "no response"
             except (OSError, ssl.SSLError, UnicodeError) as error:  # the last of a name that cannot be looked up
                 self.trouble = str(error) or type(error).__name__
             if self._gateway.now_s() - begun_s >= UPSTREAM_STEADY_S:
                 backoff.reset()
             self._tell_absent()
             pause_s = backoff.next_s()
-            _log.info("upstream %s: %s; calling again in %.1f s", self.settings.name, self.trouble, pause_s)
+            _log.info("upstream %s: %s; reconnecting in %.1f s", self.settings.name, self.trouble, pause_s)
             await asyncio.sleep(pause_s)
 
     async def _call(self) -> None:
@@ -253,7 +253,7 @@ class Upstream:
         for service in self.settings.services:
             if service in own:
                 raise InputError(
-                    f"settings: upstream {self.settings.name}: {service} is a service of the gateway's own"
+                    f"settings: upstream {self.settings.name}: {service} is a service of the gateway itself"
                 )
 
     def _tls_context(self) -> ssl.SSLContext | None:
@@ -262,7 +262,7 @@ class Upstream:
         try:
             return ssl.create_default_context(cafile=self.settings.ca or None)
         except (OSError, ssl.SSLError) as error:
-            raise InputError(f"settings: upstream {self.settings.name}: ca cannot be used: {error}") from error
+            raise InputError(f"settings: upstream {self.settings.name}: cannot use ca: {error}") from error
 
 
 class UpstreamEndpoint:
@@ -284,7 +284,7 @@ class UpstreamEndpoint:
 
     def new_session(self, now_s: float) -> Session:
         if self.protocol.upstream_session is None:
-            raise InputError(f"{self.protocol.name} has no session to call an upstream with")
+            raise InputError(f"{self.protocol.name} has no client session for upstreams")
         return self.protocol.upstream_session(now_s)
 
     def new_splitter(self) -> Splitter:

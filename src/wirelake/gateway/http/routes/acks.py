@@ -23,7 +23,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/acks",
-        summary="Acknowledge notifications by their ids: they are not sent to this identity again.",
+        summary="Acknowledge notifications by their ids: they are not delivered to this identity again.",
         handle=ack,
         takes=AckRequest,
         status=204,

@@ -77,7 +77,7 @@ async def decode(_: RequestContext, given: DecodeRequest) -> dict[str, Any]:
     if given.transport is not None:
         names = [transport.carrier.value for transport in protocol.transports]
         if given.transport not in names:
-            raise ApiError(400, f"{protocol.name} travels by {', '.join(names)}, not by {given.transport[:32]!r}")
+            raise ApiError(400, f"{protocol.name} has the transports {', '.join(names)}, not {given.transport[:32]!r}")
         carrier = Carrier(given.transport)
     return await asyncio.to_thread(lambda: as_values(inspect(data, protocol, Sender(given.sender), carrier)))
 
@@ -85,7 +85,7 @@ async def decode(_: RequestContext, given: DecodeRequest) -> dict[str, Any]:
 def _bytes(hex_text: str) -> bytes:
     data = parse_hex(hex_text)
     if len(data) > HTTP_DECODE_BYTES_MAX:
-        raise ApiError(413, f"{len(data)} bytes, over the limit of {HTTP_DECODE_BYTES_MAX} (HTTP_DECODE_BYTES_MAX)")
+        raise ApiError(413, f"{len(data)} bytes exceed the limit of {HTTP_DECODE_BYTES_MAX} (HTTP_DECODE_BYTES_MAX)")
     return data
 
 
@@ -110,7 +110,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/decode",
-        summary="Take frames apart, field by field, with byte offsets.",
+        summary="Decode frames, field by field, with byte offsets.",
         handle=decode,
         takes=DecodeRequest,
         describe_body=_describe_bytes,
@@ -121,7 +121,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/identify",
-        summary="Say which of the protocols these bytes could be, and why.",
+        summary="Guess which protocol these bytes belong to, with reasons.",
         handle=guess,
         takes=Unknown,
         gives=Guesses,

@@ -1,4 +1,4 @@
-"""Is it alive, and can it take work?"""
+"""Report liveness and readiness."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -36,18 +36,20 @@ async def ready(exchange: RequestContext, _: None) -> Ready | Response:
     if reasons:
         body = NotReady(ErrorDetail("not_ready", "; ".join(reasons)), reasons)
         return Response(write_json(body), 503, AGAIN, "application/json")
-    return Ready("ready", {name: str(door.address) for name, door in exchange.gateway.listeners.items()})
+    return Ready("ready", {name: str(listener.address) for name, listener in exchange.gateway.listeners.items()})
 
 
 def reasons_against(gateway: "Gateway") -> list[str]:
-    """Why no work should be sent here now."""
+    """Return the reasons why the gateway is not ready."""
     reasons = [gateway.ready] if gateway.ready else []
     if gateway.log_behind:
         reasons.append("the log is behind")
     trouble = gateway.state.error
     if trouble is not None:
         reasons.append(str(trouble))
-    reasons += [f"the {name} door is closed" for name, door in gateway.listeners.items() if not door.is_open]
+    reasons += [
+        f"the {name} listener is closed" for name, listener in gateway.listeners.items() if not listener.is_open
+    ]
     return reasons
 
 
@@ -55,7 +57,7 @@ ROUTES = (
     Route(
         method="GET",
         path="/healthz",
-        summary="Whether the process answers at all.",
+        summary="Report whether the process is alive.",
         handle=alive,
         access=Access.ANYBODY,
         gives=Alive,
@@ -64,7 +66,7 @@ ROUTES = (
     Route(
         method="GET",
         path="/readyz",
-        summary="Whether it can take work: the log can be written, the state is open, the doors are. 503 says why not.",
+        summary="Report whether the log is writable and the state and listeners are open; if not, 503 with reasons.",
         handle=ready,
         access=Access.ANYBODY,
         gives=Ready,

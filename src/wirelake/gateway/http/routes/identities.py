@@ -41,7 +41,7 @@ class IdentityList(Struct):
 async def add(exchange: RequestContext, new: NewIdentity) -> AddedIdentity:
     identities = exchange.gateway.state.identities
     if new.name == ADMIN:
-        raise ConflictError(f"{ADMIN!r} is the name under which the admin token acts")
+        raise ConflictError(f"{ADMIN!r} is reserved for the admin token: choose another name")
     if identities.find(new.name) is not None:
         raise ConflictError(f"identity {new.name!r} exists already: to change its token, remove it first")
     token = new_token() if new.token is None else new.token
@@ -65,9 +65,9 @@ async def remove(exchange: RequestContext, _: None) -> None:
     name = exchange.path("name")
     commit = exchange.gateway.state.remove_identity(name)
     if commit is None:
-        raise ApiError(404, f"there is no identity {name[:64]!r}")
+        raise ApiError(404, f"no identity {name[:64]!r}")
     end_all_of(exchange, name, Closing("identity_removed", "this identity was removed"))
-    exchange.api.doorkeeper.visits.end_all_of(name)
+    exchange.api.authenticator.visits.end_all_of(name)
     await commit
 
 
@@ -75,7 +75,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/identities",
-        summary="Add an identity. The answer holds its token, which is never shown again.",
+        summary="Add an identity and return its token, which is not shown again.",
         handle=add,
         access=Access.ADMIN,
         takes=NewIdentity,
@@ -90,12 +90,12 @@ ROUTES = (
     Route(
         method="GET",
         path="/api/identities",
-        summary="Who may log in, by name. Never their tokens.",
+        summary="List the identities by name, without their tokens.",
         handle=list_identities,
         access=Access.ADMIN,
         gives=IdentityList,
         parameters=(
-            Parameter("after", "Only names after this one."),
+            Parameter("after", "Return names after this one."),
             LIMIT,
         ),
         example_answer={
@@ -106,11 +106,11 @@ ROUTES = (
     Route(
         method="DELETE",
         path="/api/identities/{name}",
-        summary="Remove an identity, its subscriptions and its sessions.",
+        summary="Remove an identity with its subscriptions and sessions.",
         handle=remove,
         access=Access.ADMIN,
         status=204,
         recorded=True,
-        parameters=(Parameter("name", "Of the identity."),),
+        parameters=(Parameter("name", "Name of the identity."),),
     ),
 )

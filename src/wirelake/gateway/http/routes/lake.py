@@ -32,7 +32,7 @@ async def ask(exchange: RequestContext, asked: QueryRequest) -> Response:
     """Run it in a process of its own, which is killed when nobody waits for the answer any more."""
     api = exchange.api
     if api.queries >= HTTP_QUERIES_MAX:
-        raise ApiError(429, f"{api.queries} queries are under way already (HTTP_QUERIES_MAX)")
+        raise ApiError(429, f"{api.queries} queries are running already (HTTP_QUERIES_MAX): try again")
     api.queries += 1
     try:
         return Response(await _run(exchange, asked), media_type="application/json")
@@ -70,7 +70,7 @@ ROUTES = (
     Route(
         method="GET",
         path="/api/lake/tables",
-        summary="The tables, how many rows and files each has, and when it last changed.",
+        summary="List the tables with their rows, files and last change.",
         handle=tables,
         access=Access.ADMIN,
         gives=Tables,
@@ -79,7 +79,7 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/lake/query",
-        summary="SQL over the tables: one SELECT, bounded in time, memory and rows.",
+        summary="Run one SELECT over the tables, limited in time, memory and rows.",
         handle=ask,
         access=Access.ADMIN,
         takes=QueryRequest,

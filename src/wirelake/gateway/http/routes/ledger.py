@@ -60,7 +60,7 @@ ROUTES = (
     Route(
         method="GET",
         path="/api/ledger",
-        summary="The gateway's counters since its start.",
+        summary="Get the gateway's counters since its start.",
         handle=ledger,
         access=Access.ADMIN,
         gives=Ledger,

@@ -23,7 +23,7 @@ _PAYLOAD: Final = "payload"
 async def ask(exchange: RequestContext, body: dict[str, Any]) -> dict[str, Any]:
     service, op = exchange.path("service"), exchange.path("op")
     if service == GATEWAY_SERVICE and op != Op.PING:
-        raise ApiError(404, "what the gateway itself does has paths of its own here: see /api/openapi.json")
+        raise ApiError(404, "services of the gateway itself have their own paths: see /api/openapi.json")
     timeout_ms = exchange.number("timeout_ms", int(exchange.gateway.broker.call_s * 1000))
     target = Operation(service, op, exchange.query("object"), group=exchange.query("group"))
     payload = from_base64(body.pop(_PAYLOAD), _PAYLOAD) if _PAYLOAD in body else b""
@@ -64,23 +64,23 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/services/{service}/{op}",
-        summary="Ask a service, and answer with what it says.",
+        summary="Call a service and return its response.",
         handle=ask,
         takes=dict[str, Any],
         gives=dict[str, Any],
         recorded=True,
         parameters=(
-            Parameter("service", "As its provider registered it."),
-            Parameter("op", "What is asked of it."),
-            Parameter("object", "What it is about, where the service wants that."),
-            Parameter("group", "Only providers that registered for this group."),
+            Parameter("service", "Name of the service."),
+            Parameter("op", "Operation."),
+            Parameter("object", "Object of the request, if the service needs one."),
+            Parameter("group", "Group of providers to choose from."),
             Parameter(
                 "timeout_ms",
-                "For the answer; the setting broker.call_s if not given.",
+                "Timeout; default: the setting broker.call_s.",
                 "integer",
                 most=HTTP_CALL_MS_MAX,
             ),
-            Parameter("X-Timeout-Ms", "The same, as a header.", "integer", header=True, most=HTTP_CALL_MS_MAX),
+            Parameter("X-Timeout-Ms", "The same as a header.", "integer", header=True, most=HTTP_CALL_MS_MAX),
         ),
         refusals=(501, 502, 504),
         any_refusal=True,

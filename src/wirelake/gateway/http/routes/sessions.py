@@ -73,7 +73,7 @@ async def end_session(exchange: RequestContext, _: None) -> None:
     wanted = exchange.path("id")
     session = next((session for session in _all(exchange) if session.id == wanted), None)
     if session is None:
-        raise ApiError(404, f"no session has the id {wanted[:64]!r}")
+        raise ApiError(404, f"no session {wanted[:64]!r}")
     session.close(Closing("ended", "ended by the administrator"))
 
 
@@ -120,16 +120,16 @@ ROUTES = (
     Route(
         method="GET",
         path="/api/sessions",
-        summary="Who is connected, oldest first.",
+        summary="List the sessions, oldest first.",
         handle=list_sessions,
         access=Access.ADMIN,
         gives=SessionList,
         parameters=(
-            Parameter("protocol", "Only those who speak this."),
-            Parameter("identity", "Only those of this name."),
+            Parameter("protocol", "Sessions of this protocol."),
+            Parameter("identity", "Sessions of this identity."),
             Parameter(
                 "after",
-                "Only those after the session of this id.",
+                "Return sessions after this id.",
                 pattern="(?:[0-9a-f]{1,12}-[0-9a-f]{1,12})?",
                 rule="a session's id",
             ),
@@ -159,11 +159,11 @@ ROUTES = (
     Route(
         method="DELETE",
         path="/api/sessions/{id}",
-        summary="End a session. Its peer is told, and may connect again.",
+        summary="Disconnect a session. Its peer is notified and may reconnect.",
         handle=end_session,
         access=Access.ADMIN,
         status=204,
         recorded=True,
-        parameters=(Parameter("id", "As the list has it."),),
+        parameters=(Parameter("id", "Id of the session."),),
     ),
 )

@@ -42,7 +42,7 @@ ROUTES = (
     Route(
         method="GET",
         path="/client.js",
-        summary="A sisnet client for browsers, as an ES module.",
+        summary="Get a sisnet client for browsers, as an ES module.",
         handle=client_js,
         access=Access.ANYBODY,
         gives=str,

@@ -21,7 +21,11 @@ async def subscribe(exchange: RequestContext, _: None) -> EventStream:
         check_topic(topic)
     keep = exchange.query("keep", "true")
     if exchange.gateway.stopping or len(exchange.api.subscribers) >= HTTP_STREAMS_MAX:
-        text = "the gateway is shutting down" if exchange.gateway.stopping else f"{HTTP_STREAMS_MAX} streams are open"
+        text = (
+            "the gateway is shutting down"
+            if exchange.gateway.stopping
+            else f"{HTTP_STREAMS_MAX} streams are open already (HTTP_STREAMS_MAX)"
+        )
         raise ApiError(503, text, headers=AGAIN)
     durable = {name for name in topics if Topic(name).is_durable}
     kept = set(exchange.gateway.state.topics.topics_of(exchange.identity))
@@ -47,7 +51,7 @@ ROUTES = (
     Route(
         method="GET",
         path="/api/subscribe",
-        summary="Notifications of these topics as server-sent events, until either side ends it.",
+        summary="Stream notifications of these topics as server-sent events.",
         handle=subscribe,
         access=Access.IDENTITY,
         gives=StreamEvent,
@@ -55,7 +59,7 @@ ROUTES = (
         parameters=(
             Parameter(
                 "topic",
-                "A topic's name; may be given several times.",
+                "Name of a topic; may be repeated.",
                 many=True,
                 required=True,
                 pattern=TOPIC,
@@ -69,7 +73,7 @@ ROUTES = (
             ),
             Parameter(
                 "for_ms",
-                "When the stream ends by itself; without it, never.",
+                "Duration of the stream; unlimited if not given.",
                 "integer",
                 most=HTTP_STREAM_MS_MAX,
             ),

@@ -135,12 +135,14 @@ ROUTES = (
     Route(
         method="GET",
         path="/api/topics/{topic}",
-        summary="A topic's subscribers, how far behind each is, and its last notifications. Nothing counts as acked.",
+        summary="Get a topic's subscribers with their lag, and its latest notifications, without acking them.",
         handle=show,
         gives=TopicView,
         parameters=(
             Parameter(
-                "topic", "Any for the admin; for an identity, a durable one that it subscribed to.", pattern=TOPIC
+                "topic",
+                "For an identity, a durable topic that it is subscribed to; any topic for the admin.",
+                pattern=TOPIC,
             ),
         ),
         example_answer={

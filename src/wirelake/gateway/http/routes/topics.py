@@ -109,14 +109,16 @@ ROUTES = (
     Route(
         method="POST",
         path="/api/topics/{topic}/notifications",
-        summary="Publish. Answered once the notification is on disk.",
+        summary="Publish a notification; responds once it is on disk.",
         handle=publish,
         takes=NewNotification,
         gives=PublishAnswer,
         status=201,
         recorded=True,
         describe_body=_describe_content,
-        parameters=(Parameter("topic", "A name with @ in front is durable, any other is live only.", pattern=TOPIC),),
+        parameters=(
+            Parameter("topic", "A topic whose name begins with @ is durable, any other is live.", pattern=TOPIC),
+        ),
         refusals=(507,),
         example={"content": "hello", "type": 0},
         example_answer={"id": "3f9a2c-1-7", "topic": "@news", "ts": 1_700_000_000_000},
@@ -124,12 +126,12 @@ ROUTES = (
     Route(
         method="GET",
         path="/api/topics",
-        summary="The topics, by name: all of them for the admin, its own durable ones for an identity.",
+        summary="List topics by name: all for the admin, its own durable ones for an identity.",
         handle=list_topics,
         gives=TopicList,
         parameters=(
-            Parameter("prefix", "Only names that begin so."),
-            Parameter("after", "Only names after this one."),
+            Parameter("prefix", "Prefix of the names."),
+            Parameter("after", "Return names after this one."),
             LIMIT,
         ),
         example_answer={

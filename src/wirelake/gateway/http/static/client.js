@@ -520,11 +520,11 @@ function refused(error) {
   return error instanceof LoginError && !WILL_PASS.some((words) => error.message.includes(words));
 }
 
-/** @returns {Promise<string>} where the gateway that served this file has its WebSocket door */
+/** @returns {Promise<string>} where the gateway that served this file has its WebSocket listener */
 async function findGateway() {
   const here = new URL(import.meta.url);
   const { doors } = await (await fetch(new URL("/readyz", here), { cache: "no-store" })).json();
-  if (!doors?.sisnet) throw new Error(doors ? "the gateway has no sisnet door" : "the gateway is not ready");
+  if (!doors?.sisnet) throw new Error(doors ? "the gateway has no sisnet listener" : "the gateway is not ready");
   const port = doors.sisnet.slice(doors.sisnet.lastIndexOf(":") + 1);
   return `${here.protocol === "https:" ? "wss" : "ws"}://${here.hostname}:${port}`;
 }
