@@ -25,7 +25,7 @@ def test_the_tour_ends_with_a_ledger_that_balances(tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "it balances" in done.stdout
+    assert "the ledger balances" in done.stdout
     for table in ("gold.ledger", "gold.traffic_minute", "gold.device_latest", "gold.call_minute", "gold.bars_minute"):
         assert table in done.stdout
     lake = tmp_path / "tour" / "data" / "lake"
@@ -35,4 +35,4 @@ def test_the_tour_ends_with_a_ledger_that_balances(tmp_path: Path) -> None:
         [sys.executable, "-m", "wirelake.cli.main", *words], capture_output=True, text=True, check=False, timeout=WAIT_S
     )
     assert again.returncode == 1
-    assert "holds an earlier tour" in again.stderr
+    assert "contains an earlier demo" in again.stderr

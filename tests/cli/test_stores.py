@@ -75,7 +75,7 @@ def test_serve_refuses_a_folder_without_its_log_until_the_loss_is_accepted(tmp_p
     serve_once(tmp_path, "--accept-loss")
     assert LogReader(data / "log").oldest_seq == end
     serve_once(tmp_path)
-    assert "belong together" in wirelake("doctor", "--config", settings).stdout
+    assert "are consistent" in wirelake("doctor", "--config", settings).stdout
 
 
 def test_serve_refuses_a_folder_without_its_state_until_the_loss_is_accepted(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class Provider(FakePeer):
         self._gateway = running.gateway
         running.gateway.broker.services.register(self, service)
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         super().send(message)
         if message.kind is Kind.REQUEST:
             wrong = message.fields.get("wrong")

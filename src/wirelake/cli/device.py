@@ -17,6 +17,7 @@ from wirelake.errors import InputError
 from wirelake.limits import STATE_CLOSE_S
 from wirelake.protocols.hextext import parse_hex
 from wirelake.protocols.jsontext import write_json
+from wirelake.state.devices import DEVICE_KEY_BYTES
 from wirelake.state.store import StateStore
 
 
@@ -49,6 +50,8 @@ Examples:
 def add(serial: str, device_type: int, key_hex: str | None, config_file: Path | None, data_folder: Path | None) -> None:
     """Register the device SERIAL."""
     key = None if key_hex is None else parse_hex(key_hex)
+    if key is not None and len(key) != DEVICE_KEY_BYTES:
+        raise InputError(f"--key has {len(key)} bytes: a device key has 16 bytes, which are 32 hex digits")
     with registry(load(config_file, data_folder), make=True) as place:
         if isinstance(place, ApiClient):
             given = {"serial": serial, "type": device_type} | ({} if key is None else {"key": key.hex()})

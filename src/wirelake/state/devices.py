@@ -19,7 +19,7 @@ _SAVE_SEALS: Final = Statement(
 )
 _REMOVE_SEALS: Final = Statement("device_seals", "DELETE FROM device_seals WHERE serial IN (", "?", ")")
 
-_KEY_BYTES: Final = 16  # AES-128
+DEVICE_KEY_BYTES: Final = 16  # AES-128
 _TYPE_MAX: Final = 0xFF
 _EVERY_DEVICE: Final = "*"  # what is sent to it goes to all
 
@@ -72,8 +72,8 @@ class DeviceRegistry:
             raise InputError(f"a device's serial is not {serial!r}, which stands for all devices")
         if not 0 <= type <= _TYPE_MAX:
             raise InputError(f"a device's type must be 0 to {_TYPE_MAX}, not {type}")
-        if key is not None and len(key) != _KEY_BYTES:
-            raise InputError(f"a device's key must have {_KEY_BYTES} bytes, not {len(key)}")
+        if key is not None and len(key) != DEVICE_KEY_BYTES:
+            raise InputError(f"a device's key must have {DEVICE_KEY_BYTES} bytes, not {len(key)}")
         if serial in self._by_serial:
             raise ConflictError(f"device {serial!r} exists already: to change its type or key, remove it first")
         if len(self._by_serial) >= STATE_DEVICES_MAX:
