@@ -36,14 +36,14 @@ def test_once_status_and_compact(tmp_path: Path) -> None:
     ran = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, env=without_java, check=False)
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr == ""
-    assert "its own pages are at http://" in ran.stdout
+    assert "its UI is at http://" in ran.stdout
     assert "1000 records in" in ran.stdout
     check_tables(data)
     status = wirelake("pipeline", "status", "--json", "--data", str(data))
     told = json.loads(status.stdout)
     assert told["running"] is False
     assert [stage["behind_rows"] for stage in told["stages"]] == [0, 0]
-    assert "does not run" in wirelake("pipeline", "status", "--data", str(data)).stdout
+    assert "not running" in wirelake("pipeline", "status", "--data", str(data)).stdout
     compacted = wirelake("pipeline", "compact", "--data", str(data))
     assert "bronze.frames" in compacted.stdout, compacted.stderr
     check_tables(data)
@@ -124,7 +124,7 @@ def test_up_runs_the_gateway_and_the_pipeline_and_ends_both(tmp_path: Path) -> N
             for line in process.stdout:
                 if line.split()[:1] == ["http"]:
                     address = line.split()[1]
-                if line.startswith("Spark is up"):
+                if line.startswith("Spark started"):
                     break
             assert address.startswith(f"http://{HOST}:")
             deadline_s = time.monotonic() + WAIT_S

@@ -287,7 +287,7 @@ async def test_a_device_that_was_not_heard_sealed_is_listed(tmp_path: Path) -> N
         await known(meter, "safe")
         (lost,) = (await caller.call("POST", ALL, {"type": 130})).json()["unanswered"]
         assert (lost["serial"], lost["receipt"]) == ("safe", False)
-        assert "nothing sealed came" in lost["reason"]
+        assert "no sealed packet received" in lost["reason"]
 
 
 async def test_what_is_collected_has_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,7 @@ async def test_files_that_cannot_be_used_change_nothing(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, "comet", tls=tls) as running:
         other = tls_files(tmp_path / "other", "second")
         mixed = {"cert": tls["cert"], "key": other["key"]}
-        with pytest.raises(InputError, match=r"\[tls\] cannot be used"):
+        with pytest.raises(InputError, match=r"cannot use the files in \[tls\]"):
             reload(running.gateway, changed(running, tls=mixed, limits={"connections": 1}))
         assert running.gateway.admission.unauthenticated_max > 1
         assert await certificate_name(running.port("comet")) == "first"
