@@ -250,7 +250,7 @@ async def test_a_request_that_fails_or_cannot_be_said(tmp_path: Path) -> None:
             with pytest.raises(AnswerError) as failed:
                 await client.topics()
             assert failed.value.code == 5
-            with pytest.raises(InputError, match="'news' is not a topic"):
+            with pytest.raises(InputError, match="'news' is not a comet topic"):
                 await client.subscribe("news")
             with pytest.raises(EncodeError):
                 await client.report_environ(phone_type="x" * 40_000)

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import Access, Route
 
-FOLDER: Final = Path(__file__).parent / "static"
+FOLDER: Final = Path(__file__).parent.parent / "static"
 JAVASCRIPT: Final = "text/javascript; charset=utf-8"
 
 
