@@ -308,7 +308,7 @@ async def test_what_is_collected_has_limits(tmp_path: Path, monkeypatch: pytest.
             assert (len(said["answers"]), len(said["unanswered"]), said["omitted"]) == (2, 2, 8)
 
             monkeypatch.setattr(device_broadcast, "BROADCAST_DEVICES_MAX", 2)
-            assert "3 were heard from" in await caller.refused(400, "bad_request", "POST", ALL, body)
+            assert "3 are online" in await caller.refused(400, "bad_request", "POST", ALL, body)
 
 
 async def test_only_so_many_broadcasts_at_once_and_whoever_leaves_makes_room(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from gateway.http.calling import BOB, calling
-from wirelake.config import ListenSection
+from wirelake.config import default_settings
 from wirelake.gateway.http.auth import is_loopback
 from wirelake.gateway.http.route import Access
 from wirelake.gateway.http.routing import ROUTES
@@ -115,7 +115,7 @@ async def test_an_open_gateway_still_keeps_what_is_the_admins(tmp_path: Path) ->
         assert "elsewhere.example" in message
 
 
-LOOPBACK = {**dict.fromkeys(ListenSection.__struct_fields__, "off"), "http": "127.0.0.1:0"}
+LOOPBACK = {**dict.fromkeys(default_settings().listen.__struct_fields__, "off"), "http": "127.0.0.1:0"}
 EVERYWHERE = {**LOOPBACK, "http": "0.0.0.0:0"}
 
 
