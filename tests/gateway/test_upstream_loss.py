@@ -15,8 +15,8 @@ from gateway.running import HOST, running_gateway, until
 from gateway.upstreams import GATEWAY, SUB, UNSUB, connected, upstream
 from gateway.web_terminal import IDENTITY, WebTerminal
 from wirelake.errors import InputError
-from wirelake.gateway import upstream as module
 from wirelake.gateway.reload import reload
+from wirelake.gateway.upstream import upstream as module
 from wirelake.protocols.session import Closing
 from wirelake.protocols.sisnet.settings import Settings
 from wirelake.protocols.sisnet.sizes import sized
