@@ -224,11 +224,11 @@ def test_a_crash_between_the_two_tables_is_healed_by_doing_it_again(
 def test_one_who_rewrites_at_a_time(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
     say(log)
     once(spark, data)
-    with rewrite_lock(data / "lake"), pytest.raises(InUseError, match="another process is rewrite_lock the tables"):
+    with rewrite_lock(data / "lake"), pytest.raises(InUseError, match="another process is rewriting the tables"):
         again(spark, data)
 
     def compact_meanwhile(_done: int, _rows: int) -> None:
-        with pytest.raises(InUseError, match="another process is rewrite_lock the tables"):
+        with pytest.raises(InUseError, match="another process is rewriting the tables"):
             compact(data / "lake")
 
     redecode(spark, data, RedecodeRequest(protocol="mended"), on_progress=compact_meanwhile)
