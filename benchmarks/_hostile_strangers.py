@@ -8,7 +8,7 @@ from typing import Final
 
 from _hostile_logins import HOST, Target
 
-from wirelake.protocols.sisnet.sizes import write_size
+from wirelake.protocols.sisnet.envelope import write_size
 
 PROMISING = 160
 PROMISED_BYTES = 16_000_000

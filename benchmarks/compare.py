@@ -1,4 +1,4 @@
-"""Two checkouts in one run: codecs, fan-out, ingest and connections, one round of each in turn.
+"""Two checkouts in one run: codecs, decoding of the log, fan-out, ingest and connections, one round of each in turn.
 
     ./dev bench compare -- OTHER_CHECKOUT [--rounds N]
 
@@ -16,7 +16,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ HERE = Path(__file__).resolve().parent.parent
 FRAMES = 20_000
 CODEC_ROUNDS = 5
 CHUNK_BYTES = 65_536
-WIDTHS = {1: 60_000, 10: 30_000, 100: 6_000, 1000: 1_000}  # subscribers: messages
+WIDTHS = {1: 300_000, 10: 150_000, 100: 60_000, 1000: 20_000}  # subscribers: messages, for a second or so of each
 INGEST_S = 2.0
 CONNECTIONS = 2_000
 LESS_IS_BETTER = "bytes"
@@ -61,7 +63,7 @@ def run(tree: Path) -> dict[str, float]:
     """Measure a checkout in a process of its own."""
     path = os.pathsep.join([str(tree / "src"), str(tree / "benchmarks")])
     done = subprocess.run(
-        [sys.executable, __file__, str(tree), "--probe"],
+        [sys.executable, "-P", __file__, str(tree), "--probe"],  # -P: its own modules, not those beside this file
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.PIPE,
         check=True,
@@ -71,7 +73,7 @@ def run(tree: Path) -> dict[str, float]:
 
 
 def probe(tree: Path) -> dict[str, float]:
-    return {**codecs(tree), **fan_out(), **ingest(), **connections()}
+    return {**codecs(tree), **log_decoding(), **fan_out(), **ingest(), **connections()}
 
 
 def codecs(tree: Path) -> dict[str, float]:
@@ -105,6 +107,56 @@ def codec_rates(protocol: Any, case: Any, carrier: Any, chunks: list[bytes]) -> 
         "decode": rate(lambda: [decode(each, sender) for each in frames]),
         "encode": rate(lambda: [encode() for _ in range(FRAMES)]),
     }
+
+
+def log_decoding() -> dict[str, float]:
+    """Decode batches of the log as a task of the pipeline does, without Spark."""
+    import pyarrow as pa  # noqa: PLC0415
+    from lakeside.frames import SAMPLES, column  # noqa: PLC0415 (of the checkout that is measured)
+
+    decode_batch = first_found(("wirelake.pipeline.ingest.decode", "wirelake.pipeline.decode.batch")).decode_batch
+    schema = first_found(("wirelake.log.schema", "wirelake.log.interface")).SCHEMA
+    found = {}
+    for protocol, what, make, sender in SAMPLES:
+        values = {
+            "protocol": protocol,
+            "event": "frame",
+            "direction": "in" if sender == "client" else "out",
+            "session": "1-1",
+            "identity": "1234567",
+            "peer": "10.0.0.1:1",
+            "node": "local",
+            "note": "",
+            "at": 1_700_000_000_000_000,
+        }
+        columns = [
+            pa.array(range(FRAMES), field.type)
+            if field.name == "seq"
+            else column(make, FRAMES).cast(field.type)
+            if field.name == "frame"
+            else pa.array([values[field.name]] * FRAMES, field.type)
+            for field in schema
+        ]
+        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+        decode_batch(batch)  # compiles the kernels
+        name = protocol.replace("resp", "redis")  # its earlier name
+        found[f"log decode, {name} {what}/s"] = rate(partial(decode_batch, batch))
+    return found
+
+
+def first_found(modules: tuple[str, ...]) -> Any:
+    """Import the first of these modules that the checkout has."""
+    for name in modules:
+        if find_spec_or_none(name):
+            return import_module(name)
+    raise ImportError(f"none of {modules}")
+
+
+def find_spec_or_none(name: str) -> object:
+    try:
+        return find_spec(name)
+    except ModuleNotFoundError:  # a package on the way is not there
+        return None
 
 
 def rate(work: Callable[[], object]) -> float:

@@ -27,8 +27,8 @@ from servers import LOAD_CORE, missing, pin_load, redis, wirelake
 
 from wirelake.protocols.redis.frames import Command
 from wirelake.protocols.redis.splitter import ValueSplitter
+from wirelake.protocols.sisnet.envelope import sized
 from wirelake.protocols.sisnet.frames import SisnetTcpSplitter
-from wirelake.protocols.sisnet.sizes import sized
 from wirelake.protocols.splitter import Splitter
 
 VALUE_BYTES = 64

@@ -1,4 +1,4 @@
-"""A box on magline: subscribes, prints what is pushed, acknowledges it; publishes; calls a numbered service.
+"""Run a box on magline: subscribe, print and acknowledge notifications; publish; call a numbered service.
 
     wirelake serve &
     wirelake identity add box-1 --token secret
@@ -6,8 +6,8 @@
     python examples/box.py --user box-1 --token secret --publish @boxes 'open up'
     python examples/box.py --user box-1 --token secret --call 17 'hello'
 
-It prints the gateway's public key; give it with --pin the next time, and no other gateway will do. A lost connection is
-taken up where it was.
+It prints the gateway's public key: pass it with --pin the next time to accept no other gateway. After a lost connection
+it resumes its session.
 """
 
 import argparse
@@ -21,10 +21,10 @@ from wirelake.errors import WirelakeError
 
 
 async def listen(client: MaglineClient, count: int | None) -> None:
-    """Each is acknowledged when the next is asked for: had we failed to show it, it would come again."""
+    """Print notifications. Each is acked when the next is requested, so that a failure delivers it again."""
     shown = 0
-    async with aclosing(client.notifications()) as coming:
-        async for notification in coming:
+    async with aclosing(client.notifications()) as notifications:
+        async for notification in notifications:
             print(f"{notification.topic} {notification.id} {notification.text}", flush=True)
             shown += 1
             if shown == count:
@@ -56,13 +56,13 @@ def main() -> None:
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="durable if it starts with @, else live")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=9757)
-    parser.add_argument("--user", required=True, help="the name of an identity")
-    parser.add_argument("--token", default=os.environ.get("TOKEN", ""), help="or in TOKEN")
-    parser.add_argument("--pin", metavar="HEX", help="the gateway's public key, as printed the last time")
-    parser.add_argument("--publish", nargs=2, metavar=("TOPIC", "CONTENT"), help="publish, print the id, and end")
-    parser.add_argument("--call", nargs=2, metavar=("NUMBER", "TEXT"), help="ask service magline/NUMBER, and end")
-    parser.add_argument("--count", type=int, help="end after so many notifications")
-    parser.add_argument("--seconds", type=float, help="end after so long")
+    parser.add_argument("--user", required=True, help="name of an identity")
+    parser.add_argument("--token", default=os.environ.get("TOKEN", ""), help="default: the environment variable TOKEN")
+    parser.add_argument("--pin", metavar="HEX", help="public key of the gateway, as printed before")
+    parser.add_argument("--publish", nargs=2, metavar=("TOPIC", "CONTENT"), help="publish, print the id, and exit")
+    parser.add_argument("--call", nargs=2, metavar=("NUMBER", "TEXT"), help="call the service magline/NUMBER, and exit")
+    parser.add_argument("--count", type=int, help="stop after this many notifications")
+    parser.add_argument("--seconds", type=float, help="stop after this time")
     try:
         asyncio.run(run(parser.parse_args()))
     except WirelakeError as error:

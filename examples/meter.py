@@ -1,11 +1,11 @@
-"""A meter on apostol: reports its status and readings every second, and answers what it is asked.
+"""Run a meter on apostol: report status and readings every second, and respond to requests.
 
     wirelake serve &
     wirelake device add meter-1
     python examples/meter.py --serial meter-1
     wirelake send meter-1 130 68656c6c6f
 
-With --key it seals what it says. Each report is on the gateway's disk before the next line is printed.
+With --key it seals its reports. A line is printed once a report is on the gateway's disk.
 """
 
 import argparse
@@ -18,9 +18,9 @@ from contextlib import suppress
 from wirelake.clients.apostol import ApostolDevice, Data, DeviceError, DeviceRequest
 from wirelake.errors import LateError, WirelakeError
 from wirelake.protocols.apostol.commands import Reading, Status
-from wirelake.protocols.apostol.opcodes import REQUEST_BIT, CommandType, ErrorCode
+from wirelake.protocols.apostol.constants import REQUEST_BIT, CommandType, ErrorCode
 
-VOLTAGE, ENERGY = 1, 2  # what this meter calls its readings
+VOLTAGE, ENERGY = 1, 2  # types of this meter's readings
 
 
 class Meter:
@@ -36,8 +36,8 @@ class Meter:
         return [Reading(VOLTAGE, 230 + 5 * math.sin(up_s)), Reading(ENERGY, int(up_s * 1000), 4)]
 
     async def answer(self, request: DeviceRequest) -> Data:
-        """Status and readings when asked; transparent data comes back as it is."""
-        print(f"asked {request.command_type:#04x} {request.data.hex()}", flush=True)
+        """Return the status or the readings, or echo transparent data."""
+        print(f"request {request.command_type:#04x} {request.data.hex()}", flush=True)
         match request.command_type & ~REQUEST_BIT:
             case CommandType.STATUS:
                 return self.status()
@@ -49,7 +49,7 @@ class Meter:
 
 
 async def report(device: ApostolDevice, meter: Meter, every_s: float | None) -> None:
-    """For ever, or once."""
+    """Report once, or every `every_s` seconds."""
     while True:
         try:
             await device.report(CommandType.STATUS, meter.status())
@@ -94,11 +94,11 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=7332)
     parser.add_argument("--serial", required=True)
     parser.add_argument("--type", type=int, default=0, help="0 IoT, 1 Android, 2 iOS")
-    parser.add_argument("--key", help="16 bytes, in hex")
+    parser.add_argument("--key", help="16 bytes in hex")
     parser.add_argument("--transport", choices=("udp", "tcp"), default="udp")
     parser.add_argument("--every", type=float, default=1.0, metavar="SECONDS")
-    parser.add_argument("--once", action="store_true", help="report once, and end")
-    parser.add_argument("--seconds", type=float, help="end after so long")
+    parser.add_argument("--once", action="store_true", help="report once and exit")
+    parser.add_argument("--seconds", type=float, help="stop after this time")
     try:
         asyncio.run(run(parser.parse_args()))
     except WirelakeError as error:

@@ -1,11 +1,11 @@
-"""A phone on comet: subscribes, prints what comes, acknowledges it.
+"""Run a phone on comet: subscribe, print and acknowledge notifications.
 
     wirelake serve &
     wirelake identity add alice --token secret
     python examples/phone.py --client alice --token secret @news
     wirelake publish @news 'hello'
 
-It reconnects by itself; what was published while it was away comes first.
+It reconnects automatically; what was published while it was away comes first.
 """
 
 import argparse
@@ -26,10 +26,10 @@ def show(notification: Notification) -> None:
 
 
 async def listen(client: CometClient, count: int | None) -> None:
-    """Each is acknowledged when the next is asked for: had we failed to show it, it would come again."""
+    """Print notifications. Each is acked when the next is requested, so that a failure delivers it again."""
     shown = 0
-    async with aclosing(client.notifications()) as coming:
-        async for notification in coming:
+    async with aclosing(client.notifications()) as notifications:
+        async for notification in notifications:
             show(notification)
             shown += 1
             if shown == count:
@@ -57,12 +57,14 @@ def main() -> None:
     parser.add_argument("topics", nargs="+", metavar="TOPIC", help="starts with @")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=7334)
-    parser.add_argument("--client", required=True, help="the name of an identity")
-    parser.add_argument("--token", default=os.environ.get("TOKEN", ""), help="or in TOKEN")
-    parser.add_argument("--seal", type=int, choices=(0, 16, 32), default=0, help="bytes of the key that seals content")
-    parser.add_argument("--once", action="store_true", help="show what waits, and end")
-    parser.add_argument("--count", type=int, help="end after so many")
-    parser.add_argument("--seconds", type=float, help="end after so long")
+    parser.add_argument("--client", required=True, help="name of an identity")
+    parser.add_argument("--token", default=os.environ.get("TOKEN", ""), help="default: the environment variable TOKEN")
+    parser.add_argument(
+        "--seal", type=int, choices=(0, 16, 32), default=0, help="bytes of the key that encrypts content"
+    )
+    parser.add_argument("--once", action="store_true", help="print the backlog and exit")
+    parser.add_argument("--count", type=int, help="stop after this many notifications")
+    parser.add_argument("--seconds", type=float, help="stop after this time")
     try:
         asyncio.run(run(parser.parse_args()))
     except WirelakeError as error:

@@ -1,4 +1,4 @@
-"""A station on esnp: provides a service, asks one, follows a request on its way, listens to topics.
+"""Run a station on esnp: provide a service, call one, trace a request, listen to topics.
 
     wirelake serve &
     wirelake identity add station-1 --token secret
@@ -8,7 +8,7 @@
     python examples/station.py --user station-1 --token secret --ask 'devices/command?o=1234' '{"type": 130}'
     wirelake publish @news 'hello'
 
-It reconnects by itself, with its topics and its service.
+It reconnects automatically and restores its topics and its service.
 """
 
 import argparse
@@ -25,17 +25,17 @@ from wirelake.errors import WirelakeError
 
 
 async def add(request: ServiceRequest) -> dict[str, Any]:
-    """What the service does, whatever protocol it is asked by."""
+    """Handle a request to the service, from a client of any protocol."""
     numbers = request.value.get("numbers") if isinstance(request.value, dict) else None
     if request.op != "add" or not isinstance(numbers, list):
-        raise ServiceError('ask me: add {"numbers": [1, 2]}', 400)
+        raise ServiceError('expected add {"numbers": [1, 2]}', 400)
     return {"sum": sum(numbers)}
 
 
 async def listen(client: EsnpClient, count: int | None) -> None:
     shown = 0
-    async with aclosing(client.notifications()) as coming:
-        async for notification in coming:
+    async with aclosing(client.notifications()) as notifications:
+        async for notification in notifications:
             print(f"{notification.topic} {notification.id} {notification.text}", flush=True)
             shown += 1
             if shown == count:
@@ -69,13 +69,13 @@ def main() -> None:
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="durable if it starts with @, else live")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=1080)
-    parser.add_argument("--user", required=True, help="the name of an identity")
-    parser.add_argument("--token", default=os.environ.get("TOKEN", ""), help="or in TOKEN")
-    parser.add_argument("--serve", metavar="NAME", help="provide a service of this name, which adds numbers")
-    parser.add_argument("--ask", nargs=2, metavar=("ADDRESS", "JSON"), help="ask a service, and end")
-    parser.add_argument("--trace", nargs=2, metavar=("ADDRESS", "JSON"), help="ask, print every hop, and end")
-    parser.add_argument("--count", type=int, help="end after so many notifications")
-    parser.add_argument("--seconds", type=float, help="end after so long")
+    parser.add_argument("--user", required=True, help="name of an identity")
+    parser.add_argument("--token", default=os.environ.get("TOKEN", ""), help="default: the environment variable TOKEN")
+    parser.add_argument("--serve", metavar="NAME", help="provide a service of this name that adds numbers")
+    parser.add_argument("--ask", nargs=2, metavar=("ADDRESS", "JSON"), help="call a service and exit")
+    parser.add_argument("--trace", nargs=2, metavar=("ADDRESS", "JSON"), help="call, print every hop, and exit")
+    parser.add_argument("--count", type=int, help="stop after this many notifications")
+    parser.add_argument("--seconds", type=float, help="stop after this time")
     try:
         asyncio.run(run(parser.parse_args()))
     except WirelakeError as error:

@@ -1,4 +1,4 @@
-"""A terminal on sisnet: listens to topics, asks a service, and provides one, by WebSocket or TCP.
+"""Run a terminal on sisnet, by WebSocket or TCP: listen to topics, call a service, provide one.
 
     wirelake serve &
     wirelake identity add desk --token secret
@@ -7,7 +7,7 @@
     wirelake request adder/add '{"numbers": [1, 2, 3]}'
     python examples/terminal.py --user desk --token secret --ask adder/add '{"numbers": [4, 5]}'
 
-It reconnects by itself, with its topics and its service.
+It reconnects automatically and restores its topics and its service.
 """
 
 import argparse
@@ -24,18 +24,18 @@ from wirelake.errors import WirelakeError
 
 
 async def add(request: ServiceRequest) -> dict[str, Any]:
-    """What the service does, whatever protocol it is asked by."""
+    """Handle a request to the service, from a client of any protocol."""
     numbers = request.value.get("numbers") if isinstance(request.value, dict) else None
     if request.op != "add" or not isinstance(numbers, list):
-        raise ServiceError('ask me: add {"numbers": [1, 2]}', 400)
-    print(f"asked to add {numbers}", flush=True)
+        raise ServiceError('expected add {"numbers": [1, 2]}', 400)
+    print(f"adding {numbers}", flush=True)
     return {"sum": sum(numbers)}
 
 
 async def listen(client: SisnetClient, count: int | None) -> None:
     shown = 0
-    async with aclosing(client.notifications()) as coming:
-        async for notification in coming:
+    async with aclosing(client.notifications()) as notifications:
+        async for notification in notifications:
             print(f"{notification.topic} {notification.id} {notification.text}", flush=True)
             shown += 1
             if shown == count:
@@ -61,12 +61,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A terminal on sisnet.")
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="durable if it starts with @, else live")
     parser.add_argument("--url", default="ws://127.0.0.1:7329", help="or wss://, tcp://, tls://")
-    parser.add_argument("--user", required=True, help="the name of an identity")
-    parser.add_argument("--token", default=os.environ.get("TOKEN", ""), help="or in TOKEN")
-    parser.add_argument("--serve", metavar="NAME", help="provide a service of this name, which adds numbers")
-    parser.add_argument("--ask", nargs=2, metavar=("SERVICE/OP", "JSON"), help="ask a service, and end")
-    parser.add_argument("--count", type=int, help="end after so many notifications")
-    parser.add_argument("--seconds", type=float, help="end after so long")
+    parser.add_argument("--user", required=True, help="name of an identity")
+    parser.add_argument("--token", default=os.environ.get("TOKEN", ""), help="default: the environment variable TOKEN")
+    parser.add_argument("--serve", metavar="NAME", help="provide a service of this name that adds numbers")
+    parser.add_argument("--ask", nargs=2, metavar=("SERVICE/OP", "JSON"), help="call a service and exit")
+    parser.add_argument("--count", type=int, help="stop after this many notifications")
+    parser.add_argument("--seconds", type=float, help="stop after this time")
     try:
         asyncio.run(run(parser.parse_args()))
     except WirelakeError as error:

@@ -1,4 +1,4 @@
-"""Runs every fuzz target for some seconds, with the captured frames as a start.
+"""Run every fuzz target for some seconds, starting from the captured frames.
 
 python fuzz/run.py [SECONDS] [NAME…]
 """
@@ -14,7 +14,7 @@ INPUT_BYTES_MAX = 4096
 
 
 def seed(name: str) -> Path:
-    """A corpus of the protocol's captured frames, from both ends."""
+    """Write a corpus of the protocol's captured frames, of both sides."""
     folder = ROOT / "fuzz" / "corpus" / name
     folder.mkdir(parents=True, exist_ok=True)
     for number, line in enumerate((ROOT / "tests" / "captures" / f"{name}.hex").read_text().splitlines()):

@@ -2,7 +2,7 @@
 
     python fuzz/sequences.py [SECONDS] [SEED]
 
-Ends with exit code 1 if a session is left over, a traceback was logged, or the memory is not given back.
+The exit code is 1 if a session is left over, a traceback was logged, or memory is not released.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The benchmarks, one after the other, or those named. Run by `./dev bench [name…] [-- options]`."""
+"""Run all benchmarks one after the other, or those named. Run by `./dev bench [name…] [-- options]`."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Lint, format and types. Run by `./dev check`, and first by `./dev test`."""
+"""Check lint rules, format and types. Run by `./dev check`, and first by `./dev test`."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ BENCHMARKS_PATH = {**os.environ, "MYPYPATH": "benchmarks"}
 
 
 def check() -> bool:
-    """Runs every step, also after one that failed, so that one run shows all there is."""
+    """Run every step, also after one that failed, so that one run shows every problem."""
     fine = True
     for name, command in STEPS:
         print(f"── {name}", flush=True)

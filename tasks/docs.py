@@ -1,4 +1,4 @@
-"""Writes the generated parts of docs/ anew, between `<!-- generated: … -->` and `<!-- end -->`. Run by `./dev docs`.
+"""Regenerate the parts of docs/ between `<!-- generated: … -->` and `<!-- end -->`. Run by `./dev docs`.
 
 State diagrams come from the tables that drive the sessions, the tables of what does not cross from the examples that
 the tests run, settings and columns from the lines that define them, so the docs cannot drift from the code; a test
@@ -18,9 +18,9 @@ from wirelake import config
 from wirelake.lake import tables
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.jsontext import write_json
 from wirelake.protocols.protocol import Carrier, Protocol, Transport
 from wirelake.protocols.state_machine import StateMachine
+from wirelake.protocols.text import write_json
 
 MANUAL = Path(__file__).resolve().parent.parent / "docs"
 DOCS = MANUAL / "protocols"
@@ -28,7 +28,7 @@ PART = re.compile(r"(<!-- generated: (?P<what>\w+) -->\n).*?(<!-- end -->)", re.
 
 
 def generated(protocol: Protocol, page: str) -> str:
-    """The page with its generated parts as they should be."""
+    """Return the page with its generated parts up to date."""
     parts = {
         "server": lambda: _states(protocol.state_machines[Sender.SERVER]),
         "client": lambda: _states(protocol.state_machines[Sender.CLIENT]),
@@ -38,7 +38,7 @@ def generated(protocol: Protocol, page: str) -> str:
 
 
 def crossing(page: str) -> str:
-    """One table of everything that some protocol cannot carry. What was observed on the page is the matrix test's."""
+    """Return the table of everything that some protocol cannot encode; a test writes the other tables."""
     lines = ["| into | said by | what | then |", "| --- | --- | --- | --- |"]
     for protocol in map(registry.get, registry.BUILT_IN):
         lines += [f"| {protocol.name} | {loss.sender} | {loss.what} | {loss.then} |" for loss in protocol.losses]
@@ -46,7 +46,7 @@ def crossing(page: str) -> str:
 
 
 def settings(page: str) -> str:
-    """Every key, its default and its meaning, a table for each section."""
+    """Return a table for each section: every key, its default and its meaning."""
     own = remarks_on_fields(Path(config.__file__))
     listeners = {("ListenSection", transport.setting): _about(transport) for transport in _transports()}
     lines = []
@@ -74,7 +74,7 @@ def _about(transport: Transport) -> str:
 
 
 def columns(page: str) -> str:
-    """Every table: what a row is, and its columns."""
+    """Return for every table what a row is, and its columns."""
     remarks = remarks_on_columns(Path(tables.__file__))
     lines = []
     for table in tables.TABLES.values():
@@ -108,12 +108,12 @@ _TYPES = {
 
 
 def _default(value: object) -> str:
-    """As it would stand in the file."""
+    """Return a value as the file would have it."""
     return f"`{write_json(value).decode()}`"
 
 
 def pages() -> dict[Path, str]:
-    """Every generated page as it should be."""
+    """Return every generated page with its up-to-date text."""
     path = DOCS / "crossing.md"
     wanted = {path: crossing(path.read_text())}
     for path, write in ((MANUAL / "settings.md", settings), (MANUAL / "tables.md", columns)):

@@ -1,4 +1,4 @@
-"""Resolve requirements.lock anew: versions and hashes, no addresses. Run by `./dev lock`.
+"""Resolve requirements.lock again: versions and hashes, no addresses. Run by `./dev lock`.
 
 uv resolves for every platform and Python version at once; it is used here only, so it is not in the lock.
 """

@@ -1,4 +1,4 @@
-"""What a source says about its settings and columns: the comment on the line where each is named."""
+"""Read the comments on settings and columns, from the lines where a source defines them."""
 
 import ast
 import io
@@ -10,7 +10,7 @@ Remarks = dict[tuple[str, str], str]  # (class or table, key or column) → the 
 
 
 def remarks_on_fields(source: Path) -> Remarks:
-    """Of every field of every class."""
+    """Return the comments on every field of every class."""
     text = source.read_text()
     comments = _comments(text)
     return {
@@ -24,7 +24,7 @@ def remarks_on_fields(source: Path) -> Remarks:
 
 
 def remarks_on_columns(source: Path) -> Remarks:
-    """Of every `_table(NAME, (COLUMN, TYPE), …)`. What is said about `*_PLACE` is said about `seq`."""
+    """Return the comments on every `_table(NAME, (COLUMN, TYPE), …)`; `seq` has that on `*_PLACE`."""
     text = source.read_text()
     comments = _comments(text)
     remarks: Remarks = {}

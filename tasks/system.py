@@ -1,6 +1,6 @@
-"""The programs from outside Python that the tests and benchmarks talk to, installed where we may.
+"""Install the programs from outside Python that the tests and benchmarks use.
 
-They are peers and foreign clients (a browser, redis's own tools): the product itself needs none of them.
+They are peers and foreign clients (a browser, redis's own tools); the product itself needs none of them.
 """
 
 import os
@@ -24,7 +24,7 @@ INSTALL_TIMEOUT_S = 600
 
 
 def ensure(programs: dict[str, str]) -> None:
-    """Install what is missing; where that is not ours to do, say what to do and go on."""
+    """Install what is missing; without the permission to do so, print what to do and continue."""
     missing = sorted(
         {package for program, package in programs.items() if shutil.which(program, path=search_path()) is None}
     )
@@ -45,5 +45,5 @@ def ensure(programs: dict[str, str]) -> None:
 
 
 def search_path() -> str:
-    """Debian keeps servers in sbin, which is not on everybody's PATH."""
+    """Return PATH with sbin, which has Debian's servers and is not on every PATH."""
     return os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])

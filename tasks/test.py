@@ -1,4 +1,4 @@
-"""Every test. Run by `./dev test`.
+"""Run the tests. Run by `./dev test`.
 
 ./dev test                     lint, types, then all tests with branch coverage
 ./dev test --long              the same, then each fuzz target for a minute and live sessions for five
@@ -29,7 +29,7 @@ def main() -> int:
     fine = check()
     print("── tests", flush=True)
     workers = str(os.cpu_count() or 1)
-    # By group: whatever needs Spark runs in one worker, one test after the other, while the others do the rest.
+    # By group: one worker runs the tests that need Spark, one after the other; the others run the rest.
     tested = subprocess.run(
         [BIN / "pytest", "-n", workers, "--dist", "loadgroup", "--cov", "--cov-branch", "--cov-report=term"],
         check=False,

@@ -1,6 +1,6 @@
 """A real browser for tests: one for all tests of a process, and a profile of its own for each of them.
 
-The browser lives in an event loop of its own, in a thread, for as long as the tests run; a test's story runs there too,
+The browser runs in an event loop of its own, in a thread, as long as the tests run; a test's story runs there too,
 with its gateway and clients:
 
     def test_a_page(browser: Browser, tmp_path: Path) -> None:
@@ -11,8 +11,8 @@ with its gateway and clients:
 
         browser.run(story)
 
-What the page writes to the console as an error, what it throws and does not catch, and requests that fail make the test
-fail, unless `forgiving` names a part of the text. The last sight of a failed test is in build/screenshots too.
+Errors on the page's console, uncaught exceptions and failed requests make the test
+fail, unless `forgiving` has a part of the text. build/screenshots has the last screenshot of a failed test too.
 """
 
 import asyncio
@@ -49,13 +49,13 @@ ARGUMENTS = (
     "--disable-sync",
 )
 
-expect.set_options(timeout=PAGE_MS)  # it has a patience of its own otherwise
+expect.set_options(timeout=PAGE_MS)  # it has a timeout of its own otherwise
 
 Story = Callable[[Page], Awaitable[None]]
 
 
 class Browser:
-    """Started with its first story: a run without browser tests starts none."""
+    """Run stories in a browser, which starts with the first story: a run without browser tests starts none."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -64,7 +64,7 @@ class Browser:
         self._chromium: Chromium | None = None
 
     def run(self, story: Story, *, forgiving: Sequence[str] = (), **context: Any) -> None:
-        """`context` goes to the browser's new_context: viewport, color_scheme, reduced_motion …"""
+        """Run a story; `context` goes to the browser's new_context: viewport, color_scheme, reduced_motion …"""
         self._wait(self._tell(story, forgiving, context))
 
     async def screenshot(self, page: Page, name: str) -> Path:
@@ -137,7 +137,7 @@ async def _in_time(work: Awaitable[None]) -> None:
 
 
 class Faults:
-    """What the pages of a context complain about."""
+    """Collect the errors of the pages of a context."""
 
     def __init__(self, context: BrowserContext) -> None:
         self.found: list[str] = []
@@ -151,5 +151,5 @@ class Faults:
 
     def _failed(self, request: Request) -> None:
         if request.failure == "net::ERR_ABORTED":
-            return  # the page that asked was left
+            return  # the browser left the page that sent the request
         self.found.append(f"{request.method} {request.url} failed: {request.failure}")

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from browsing import Browser
 
-# How long an example takes says how busy the machine is, and nothing about the code.
+# The duration of an example depends on how busy the machine is, so it says nothing about the code.
 settings.register_profile(
     "untimed",
     settings.get_profile(settings.get_current_profile_name()),
@@ -34,8 +34,8 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
 
 @pytest.fixture(scope="session")
 def browser() -> "Iterator[Browser]":
-    """One for all tests of this process."""
-    from browsing import Browser  # only tests that want one pay for it
+    """Provide one browser for all tests of this process."""
+    from browsing import Browser  # imported here so that only tests with a browser need it
 
     browser = Browser()
     try:

@@ -4,7 +4,7 @@ from threading import Thread, get_ident
 
 import pytest
 
-from wirelake.commit import Commit
+from wirelake.commit import Commit, CommitQueue
 from wirelake.errors import LogWriteError, StateError, StorageError
 
 
@@ -170,3 +170,26 @@ def test_a_joint_of_what_is_decided_needs_no_commit_of_its_own() -> None:
     for other in (durable, failed, waiting):
         assert Commit.combine(failed, other) is failed
         assert Commit.combine(other, failed) is failed
+
+
+def test_a_queue_gives_back_the_items_of_a_commit_together_and_in_order() -> None:
+    done: list[tuple[Commit, list[str]]] = []
+    queue: CommitQueue[str] = CommitQueue(lambda commit, items: done.append((commit, items)))
+    one, other = Commit(), Commit()
+    queue.add(one, "a")
+    queue.add(other, "b")
+    queue.extend(one, ["c", "d"])
+    queue.extend(other, [])
+    assert list(queue) == ["a", "c", "d", "b"]
+    other.resolve(StorageError("full"))
+    one.resolve()
+    assert done == [(other, ["b"]), (one, ["a", "c", "d"])]
+    assert not list(queue)
+
+
+def test_a_queue_gives_back_at_once_what_waits_for_a_known_outcome() -> None:
+    done: list[str] = []
+    queue: CommitQueue[str] = CommitQueue(lambda _, items: done.extend(items))
+    queue.add(Commit.resolved(), "a")
+    queue.extend(Commit.resolved(StorageError("full")), ["b", "c"])
+    assert done == ["a", "b", "c"]

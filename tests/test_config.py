@@ -6,7 +6,7 @@ import pytest
 from wirelake import config
 from wirelake.address import Address, parse_address
 from wirelake.errors import InputError
-from wirelake.protocols.upstream import UpstreamSettings
+from wirelake.protocols.settings import UpstreamSettings
 
 
 def load(*args: Any, **options: Any) -> Any:

@@ -3,66 +3,32 @@
 A beacon only sends, by UDP. Served by a gateway, a reading of a registered station is published as its telemetry.
 """
 
-import struct
-from collections.abc import Iterator
 from enum import Enum, auto
+from typing import Annotated
 
-from wirelake.errors import ProtocolError, TranslationError
+from wirelake.errors import TranslationError
+from wirelake.layout import Body, Envelope, FrameSet, LayoutFrame, const, i16, scaled, text8, u8
 from wirelake.message import Credentials, Device, Kind, Message, Op, control
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Frame, Sender
-from wirelake.protocols.protocol import Carrier, Clue, Protocol, Transport
+from wirelake.protocols.protocol import Carrier, Protocol, Transport
 from wirelake.protocols.session import Closing, Session, Step
-from wirelake.protocols.splitter import Splitter
 from wirelake.protocols.state_machine import StateMachine, Transition
-from wirelake.protocols.tree import Dissector, Tree
-
-MAGIC = 0xBE
 
 
-class Reading(Frame, frozen=True):
-    name = "reading"
-    station: str
-    tenths: int
-
-    def encode(self) -> bytes:
-        station = self.station.encode()
-        return bytes([MAGIC, len(station)]) + station + struct.pack(">h", self.tenths)
+class Packet(Envelope, frame_bytes_max=259):
+    magic: Annotated[u8, const(0xBE, text="a reading starts with be")]
+    body: Body
 
 
-class BeaconSplitter(Splitter):
-    def _ends(self, buffer: bytes | bytearray, ends: list[int]) -> int:
-        start = 0
-        while len(buffer) >= start + 2:
-            if buffer[start] != MAGIC:
-                raise ProtocolError("magic", f"a reading starts with {MAGIC:02x}", start)
-            size = buffer[start + 1] + 4
-            if start + size > len(buffer):
-                return size
-            start += size
-            ends.append(start)
-        return 2
+class Reading(LayoutFrame, frozen=True, envelope=Packet):
+    """The temperature at a station."""
+
+    station: text8
+    tenths: Annotated[i16, scaled(0.1, "°C")]
 
 
-def dissect(frame: bytes, _sender: Sender) -> Tree:
-    d = Dissector(frame, "beacon reading")
-    try:
-        if d.u8("magic") != MAGIC:
-            raise ProtocolError("magic", f"a reading starts with {MAGIC:02x}", 0)
-        d.text("station", d.u8("station size"))
-        tenths = d.number("tenths", "h")
-        d.note(f"{tenths / 10:.1f} °C")
-        d.finish()
-    except ProtocolError as error:
-        return Tree(d.root, error)
-    return Tree(d.root)
-
-
-def decode(frame: bytes, sender: Sender) -> Reading:
-    tree = dissect(frame, sender)
-    if tree.error is not None:
-        raise tree.error
-    return Reading(tree.root.find("station").value, tree.root.find("tenths").value)
+FRAMES = FrameSet("beacon", Packet, [Reading])
 
 
 def to_message(frame: Frame, _sender: Sender) -> Message:
@@ -75,11 +41,6 @@ def from_message(message: Message, _sender: Sender) -> Reading:
     if not isinstance(message.target, Device) or "celsius" not in message.fields:
         raise TranslationError("a beacon carries a station's temperature and nothing else")
     return Reading(message.target.serial, round(message.fields["celsius"] * 10))
-
-
-def clues(_frame: bytes, _sender: Sender) -> Iterator[Clue]:
-    yield Clue(8, "starts with BE")
-    yield Clue(8, "the station's length fits")
 
 
 class State(Enum):
@@ -142,10 +103,10 @@ PROTOCOL = Protocol(
     title="beacon: weather stations",
     transports=(Transport(Carrier.UDP, 7999, "beacon"),),
     decoder_version=1,
-    splitter=lambda _sender, _carrier: BeaconSplitter(frame_bytes_max=259),
-    decode=decode,
-    dissect=dissect,
-    clues=clues,
+    splitter=lambda _sender, _carrier: FRAMES.splitter(),
+    decode=FRAMES.decode,
+    dissect=FRAMES.dissect,
+    clues=FRAMES.clues,
     to_message=to_message,
     from_message=from_message,
     server_session=ServerSession,

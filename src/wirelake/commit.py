@@ -2,14 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from threading import Event, Lock
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from wirelake.errors import StateError, StorageError
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Callback = Callable[["Commit"], object]
 
 
@@ -161,3 +162,39 @@ class Commit:
                 callback(self)
             except Exception:  # noqa: BLE001 (one caller's error must reach neither the others nor the writing thread)
                 _log.exception("a callback of a commit failed")
+
+
+class CommitQueue(Generic[T]):
+    """Hold items until the commit that they wait for has an outcome, with one callback for each commit.
+
+    `on_done(commit, items)` gets them in the order in which they were added.
+    """
+
+    __slots__ = ("_items", "_on_done")
+
+    def __init__(self, on_done: Callable[[Commit, list[T]], None]) -> None:
+        self._on_done = on_done
+        self._items: dict[Commit, list[T]] = {}
+
+    def __iter__(self) -> Iterator[T]:
+        """Iterate over all items that wait."""
+        return (item for items in self._items.values() for item in items)
+
+    def add(self, commit: Commit, item: T) -> None:
+        items = self._items.get(commit)
+        if items is not None:
+            items.append(item)
+        else:
+            self._items[commit] = [item]
+            commit.add_done_callback(self._release)  # at once, if the outcome is known and no event loop runs
+
+    def extend(self, commit: Commit, items: Sequence[T]) -> None:
+        waiting = self._items.get(commit)
+        if waiting is not None:
+            waiting += items
+        else:
+            self._items[commit] = list(items)
+            commit.add_done_callback(self._release)
+
+    def _release(self, commit: Commit) -> None:
+        self._on_done(commit, self._items.pop(commit))

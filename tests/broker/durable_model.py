@@ -5,13 +5,13 @@ from itertools import count
 from msgspec import Struct, field
 
 from broker.peers import UNSAYABLE, Told
-from wirelake.limits import BROKER_SENT_RUNS, BROKER_SETTLE_S
+from wirelake.limits import BROKER_IMPLICIT_ACK_TICK_S, BROKER_RUNS_PER_PAUSE
 from wirelake.state.topics import TopicStore
 
 RESEND_S = 30.0
-RESEND_LATEST_S = 2 * RESEND_S + RESEND_S / BROKER_SENT_RUNS  # in a steady flow, the second time
+RESEND_LATEST_S = 2 * RESEND_S + RESEND_S / BROKER_RUNS_PER_PAUSE  # in a steady flow, the second time
 IMPLICIT_ACK_S = 20.0
-IMPLICIT_ACK_LATEST_S = IMPLICIT_ACK_S * (1 + 1 / BROKER_SENT_RUNS) + 4 * BROKER_SETTLE_S
+IMPLICIT_ACK_LATEST_S = IMPLICIT_ACK_S * (1 + 1 / BROKER_RUNS_PER_PAUSE) + 4 * BROKER_IMPLICIT_ACK_TICK_S
 KEEP_MS = 100_000
 
 

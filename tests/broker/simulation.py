@@ -63,8 +63,14 @@ class World:
         self.random = random.Random(seed)
         self.store = store
         conflate = self.random.random() < 0.5
-        self.broker = Broker(store, self._record, conflate=conflate, resend_s=RESEND_S, implicit_ack_s=IMPLICIT_ACK_S)
-        self.broker.durable.wake = self._wake
+        self.broker = Broker(
+            store,
+            self._record,
+            conflate=conflate,
+            resend_s=RESEND_S,
+            implicit_ack_s=IMPLICIT_ACK_S,
+            on_release=self._wake,
+        )
         self.durable = DurableModel(store.topics)
         self.live = LiveModel(conflate=conflate)
         self.services = ServiceModel()

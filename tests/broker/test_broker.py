@@ -1,15 +1,17 @@
 import asyncio
-from typing import Any
+import threading
 
 import pytest
 
 from broker.conftest import Records
 from broker.peers import COMET, ESNP, UNSAYABLE, FakePeer, asking, notification, request, response
 from wirelake.broker.broker import Broker
-from wirelake.broker.delivery_log import Record
+from wirelake.broker.delivery import Record
+from wirelake.broker.peer import Job, Peer
 from wirelake.errors import StorageError
 from wirelake.limits import BROKER_TOPIC_CHARS_MAX, BROKER_TOPICS_PER_REQUEST_MAX
 from wirelake.message import Device, Kind, Message, Op, Topic, control
+from wirelake.state.batch import Batch
 from wirelake.state.store import StateStore
 
 
@@ -19,7 +21,7 @@ def broker(store: StateStore, record: Record) -> Broker:
 
 
 async def rest(broker: Broker) -> None:
-    await broker._state.barrier()
+    await broker.durable.topics.ack("", [])  # nothing to do: durable when everything before is
     for _ in range(3):
         await asyncio.sleep(0)
     while broker.waiting:
@@ -66,14 +68,21 @@ async def test_what_changes_nothing_is_answered_too(broker: Broker, message: Mes
     assert answer.failure is None
 
 
-async def test_a_commit_that_fails_is_the_answer(
-    broker: Broker, store: StateStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_commit_that_fails_is_the_answer(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     peer = FakePeer("1", ESNP, "ann")
-    monkeypatch.setattr(store.writer, "_write", _full)
+    is_awaited = threading.Event()
+
+    def full(*_: object) -> None:
+        is_awaited.wait(10)
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(Batch, "execute", full)
     handle(broker, peer, asking(Op.SUBSCRIBE, "s", topics=["@a"]))
+    waiting = asyncio.ensure_future(rest(broker))
+    await asyncio.sleep(0)
+    is_awaited.set()
     with pytest.raises(StorageError):
-        await rest(broker)
+        await waiting
     for _ in range(3):
         await asyncio.sleep(0)
     assert failure(peer, "s")[1] == 503
@@ -150,7 +159,7 @@ async def test_a_fault_of_the_askers_is_its_answer(broker: Broker, message: Mess
 
 async def test_an_answer_that_cannot_be_said_becomes_one_that_can(broker: Broker) -> None:
     peer = FakePeer("1", ESNP, "ann")
-    broker.builtin["own"] = lambda asker, message, _: asker.send(response(message, payload=UNSAYABLE))
+    broker.register_builtin("own", lambda asker, message, _: asker.send(response(message, payload=UNSAYABLE)))
     handle(broker, peer, request("own", "q"))
     assert failure(peer, "q")[1] == 400
 
@@ -179,7 +188,7 @@ async def test_a_device_is_asked_by_its_serial(broker: Broker) -> None:
     command = Message(kind=Kind.REQUEST, target=Device("1234"), correlation="q")
     handle(broker, asker, command)
     assert failure(asker, "q")[1] == 404
-    broker.devices["1234"] = device
+    broker.devices.attach(device)
     handle(broker, asker, control(Op.PING, correlation="p"))
     handle(broker, asker, Message(kind=Kind.REQUEST, target=Device("1234"), correlation="q2"))
     handle(broker, device, response(device.asked()[0], payload=b"fine"))
@@ -197,13 +206,34 @@ async def test_telemetry_is_published(broker: Broker, records: Records) -> None:
     assert [event for event, *_ in records] == ["subscribe", "publish", "deliver"]
 
 
+async def test_a_long_request_goes_to_the_runner_also_if_that_has_no_jobs_yet(
+    store: StateStore, record: Record
+) -> None:
+    runner = IdleRunner()
+    broker, peer = Broker(store, record, jobs=runner), FakePeer("1", COMET, "ann")
+    handle(broker, peer, asking(Op.BACKLOG, "b"))
+    assert len(runner.jobs) == 1
+    assert not peer.heard
+    assert list(runner.jobs[0]) == []
+    assert len(peer.answers("b")) == 1
+
+
+class IdleRunner:
+    """Counts the jobs that run, and so is false: it only takes them down."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+
+    def __len__(self) -> int:
+        return 0
+
+    def start(self, _peer: Peer, _message: Message, job: Job) -> None:
+        self.jobs.append(job)
+
+
 async def test_saying_goodbye(broker: Broker) -> None:
     peer = FakePeer("1", ESNP, "ann")
     handle(broker, peer, asking(Op.LOGOUT, "q"))
     assert len(peer.answers("q")) == 1
     assert peer.ended is not None
     assert peer.ended.code == "logout"
-
-
-def _full(*_: Any) -> None:
-    raise StorageError("the disk is full")

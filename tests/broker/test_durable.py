@@ -6,10 +6,11 @@ import pytest
 
 from broker.conftest import Records
 from broker.peers import COMET, ESNP, MAGLINE, SEALED_COMET, UNSAYABLE, FakePeer
-from wirelake.broker.delivery_log import Record
+from wirelake.broker.delivery import Record
 from wirelake.broker.topics_durable import DurableTopics
 from wirelake.errors import BusyError, StorageError
-from wirelake.limits import BROKER_CATCH_UP_ROWS, BROKER_SENT_RUNS, BROKER_SETTLE_S
+from wirelake.limits import BROKER_CATCH_UP_ROWS, BROKER_IMPLICIT_ACK_TICK_S, BROKER_RUNS_PER_PAUSE
+from wirelake.state.batch import Batch
 from wirelake.state.store import StateStore
 
 RESEND_S = 30.0
@@ -17,8 +18,20 @@ IMPLICIT_ACK_S = 20.0
 
 
 @pytest.fixture
-def topics(store: StateStore, record: Record) -> DurableTopics:
-    return DurableTopics(store.topics, record, resend_s=RESEND_S, implicit_ack_s=IMPLICIT_ACK_S)
+def released() -> list[bool]:
+    """One entry for each call of `on_release`."""
+    return []
+
+
+@pytest.fixture
+def topics(store: StateStore, record: Record, released: list[bool]) -> DurableTopics:
+    return DurableTopics(
+        store.topics,
+        record,
+        resend_s=RESEND_S,
+        implicit_ack_s=IMPLICIT_ACK_S,
+        on_release=lambda: released.append(True),
+    )
 
 
 def subscribe(topics: DurableTopics, peer: FakePeer, name: str = "@a") -> None:
@@ -32,7 +45,7 @@ def publish(topics: DurableTopics, *contents: bytes, name: str = "@a") -> list[s
 
 async def decided(topics: DurableTopics) -> None:
     """The event loop has heard of what is on disk."""
-    await topics.topics._writer.barrier()
+    await topics.topics.ack("", [])  # nothing to do: durable when everything before is
     for _ in range(3):
         await asyncio.sleep(0)
 
@@ -47,17 +60,17 @@ def numbers(first: int, last: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, last + 1)]
 
 
-async def test_one_write_for_what_was_released_together(topics: DurableTopics, records: Records) -> None:
+async def test_one_write_for_what_was_released_together(
+    topics: DurableTopics, records: Records, released: list[bool]
+) -> None:
     one, other = FakePeer("1", COMET, "ann"), FakePeer("2", COMET, "bob")
     for peer in (one, other):
         subscribe(topics, peer)
-    woken: list[bool] = []
-    topics.wake = lambda: woken.append(True)
     publish(topics, b"a", b"b", b"c")
     topics.flush(0.0)
     assert not one.told, "nothing is sent before it is durable"
     await decided(topics)
-    assert woken
+    assert released
     topics.flush(0.0)
     assert one.contents() == [b"a", b"b", b"c"]
     assert len(one.writes) == 1
@@ -130,7 +143,7 @@ async def test_who_sends_something_after_the_bytes_drained_has_them(topics: Dura
     publish(topics, b"a", b"b")
     await flushed(topics, 100.0)
     peer.bytes_in += 1  # on its way while we wrote: says nothing about what was written
-    assert topics.due_s == 100.0 + BROKER_SETTLE_S
+    assert topics.due_s == 100.0 + BROKER_IMPLICIT_ACK_TICK_S
     topics.tick(101.0)
     topics.tick(102.0)
     assert pending(topics) == [b"a", b"b"]
@@ -177,9 +190,8 @@ async def test_a_steady_flow_is_acked_all_along(topics: DurableTopics) -> None:
         publish(topics, b"%d" % second)
         await flushed(topics, float(second))
         topics.tick(second + 0.5)
-        assert len(pending(topics)) <= IMPLICIT_ACK_S * (1 + 1 / BROKER_SENT_RUNS) + 2
-    (of_peer,) = topics.implicit_acks._open.values()
-    assert len(of_peer.drained) <= BROKER_SENT_RUNS + 2
+        assert len(pending(topics)) <= IMPLICIT_ACK_S * (1 + 1 / BROKER_RUNS_PER_PAUSE) + 2
+    assert topics.implicit_acks.runs <= BROKER_RUNS_PER_PAUSE + 2
 
 
 @pytest.mark.parametrize("drained", [True, False])
@@ -249,7 +261,7 @@ async def test_who_unsubscribes_acks_nothing_any_more(topics: DurableTopics, rec
 async def test_only_so_many_peers_are_looked_at_in_one_tick(
     topics: DurableTopics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wirelake.broker.implicit_acks.BROKER_SETTLE_PEERS", 3)
+    monkeypatch.setattr("wirelake.broker.implicit_acks.BROKER_IMPLICIT_ACK_PEERS", 3)
     peers = [FakePeer(str(number), ESNP, f"p{number}") for number in range(10)]
     for peer in peers:
         subscribe(topics, peer)
@@ -377,23 +389,25 @@ async def test_a_failed_commit_is_told_to_nobody_and_its_positions_are_given_aga
     subscribe(topics, peer)
     publish(topics, b"kept")
     await flushed(topics)
-    whole = store.writer._write
+    execute = Batch.execute
     fail = threading.Event()
 
-    def write(_: object) -> None:
+    def failing(*_: object) -> None:
         fail.wait(10)
         raise BusyError("no room")
 
-    monkeypatch.setattr(store.writer, "_write", write)
+    monkeypatch.setattr(Batch, "execute", failing)
     subscribe(topics, other)
     publish(topics, b"lost")
+    waiting = asyncio.ensure_future(decided(topics))
+    await asyncio.sleep(0)  # it waits for the batch that fails, not for what comes after
     fail.set()
     with pytest.raises(StorageError):
-        await decided(topics)
+        await waiting
     for _ in range(3):
         await asyncio.sleep(0)
     assert topics.connected("@a") == 1, "bob's subscription is not there either"
-    monkeypatch.setattr(store.writer, "_write", whole)
+    monkeypatch.setattr(Batch, "execute", execute)
     async with asyncio.timeout(10):
         while store.writer.error is not None:
             await asyncio.sleep(0.01)
@@ -418,7 +432,7 @@ async def test_acks_wait_while_the_state_cannot_be_written(
     with monkeypatch.context() as trouble:
         trouble.setattr(topics.topics, "ack_through", _full)
         topics.tick(2.0)
-    assert topics.due_s == 2.0 + BROKER_SETTLE_S
+    assert topics.due_s == 2.0 + BROKER_IMPLICIT_ACK_TICK_S
     topics.tick(3.0)
     assert topics.topics.backlog("ann") == []
 

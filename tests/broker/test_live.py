@@ -1,9 +1,10 @@
 import pytest
 
 from broker.peers import COMET, REDIS, SEALED_COMET, UNSAYABLE, FakePeer, Told, notification
+from wirelake.broker.delivery import SlowConsumers
 from wirelake.broker.topics_live import LiveTopics
 from wirelake.errors import FullError
-from wirelake.limits import BROKER_GATHERED_MAX, BROKER_MISSED_NAMES_MAX, BROKER_PATTERNS_PER_PEER_MAX
+from wirelake.limits import BROKER_MISSED_TOPICS_MAX, BROKER_PATTERNS_PER_PEER_MAX, BROKER_TURN_NOTIFICATIONS_MAX
 
 
 def publish(live: LiveTopics, name: str, content: bytes) -> int:
@@ -102,7 +103,7 @@ def test_a_slow_reader_is_cut_off_once_and_the_others_are_not_disturbed() -> Non
 
 
 def test_a_slow_reader_gets_the_newest_of_each_name_later() -> None:
-    live, peer = LiveTopics(conflate=True), FakePeer("1", REDIS)
+    live, peer = LiveTopics(slow_consumers=SlowConsumers(conflate=True)), FakePeer("1", REDIS)
     for name in ("x", "y", "z"):
         live.subscribe(peer, name)
     peer.is_congested = True
@@ -120,26 +121,26 @@ def test_a_slow_reader_gets_the_newest_of_each_name_later() -> None:
 
 
 def test_a_pattern_does_not_keep_any_number_of_names_for_a_slow_reader() -> None:
-    live, peer = LiveTopics(conflate=True), FakePeer("1", REDIS)
+    live, peer = LiveTopics(slow_consumers=SlowConsumers(conflate=True)), FakePeer("1", REDIS)
     live.subscribe_pattern(peer, "*")
     peer.is_congested = True
-    for number in range(BROKER_MISSED_NAMES_MAX + 10):
+    for number in range(BROKER_MISSED_TOPICS_MAX + 10):
         publish(live, f"n{number}", b"%d" % number)
     live.flush()
     peer.is_congested = False
     live.on_drain(peer)
-    assert len(peer.told) == BROKER_MISSED_NAMES_MAX
-    assert peer.contents()[-1] == b"%d" % (BROKER_MISSED_NAMES_MAX + 9)
+    assert len(peer.told) == BROKER_MISSED_TOPICS_MAX
+    assert peer.contents()[-1] == b"%d" % (BROKER_MISSED_TOPICS_MAX + 9)
 
 
 def test_too_much_in_one_turn_is_written_before_its_end() -> None:
     live, peer = LiveTopics(), FakePeer("1", REDIS)
     live.subscribe(peer, "x")
-    for number in range(BROKER_GATHERED_MAX + 1):
+    for number in range(BROKER_TURN_NOTIFICATIONS_MAX + 1):
         publish(live, "x", b"%d" % number)
     assert len(peer.writes) == 1
     live.flush()
-    assert peer.contents() == [b"%d" % number for number in range(BROKER_GATHERED_MAX + 1)]
+    assert peer.contents() == [b"%d" % number for number in range(BROKER_TURN_NOTIFICATIONS_MAX + 1)]
 
 
 @pytest.mark.parametrize("habits", [REDIS, SEALED_COMET])

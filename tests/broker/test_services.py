@@ -1,7 +1,7 @@
 import pytest
 
 from broker.peers import COMET, ESNP, UNSAYABLE, FakePeer, request, response
-from wirelake.broker import service_subscriptions
+from wirelake.broker import services as services_module
 from wirelake.broker.services import Services
 from wirelake.errors import FullError, StateError
 from wirelake.limits import BROKER_CALLS_OVER_MAX, BROKER_SERVICES_PER_PEER_MAX, BROKER_TIMEOUTS_AT_ONCE
@@ -148,7 +148,7 @@ def test_answered_calls_do_not_gather(services: Services, asker: FakePeer, provi
     for number in range(3 * BROKER_CALLS_OVER_MAX):
         services.request(asker, request("sums", str(number)), 0.0, 300.0)
         services.on_answer(provider, response(provider.heard.pop()))
-    assert len(services._due) <= BROKER_CALLS_OVER_MAX + 2
+    assert services.timers <= BROKER_CALLS_OVER_MAX + 2
 
 
 def test_limits(services: Services) -> None:
@@ -261,8 +261,8 @@ def test_an_answer_that_continues_for_nobody_is_stopped(
 def test_subscriptions_to_services_are_bounded(
     services: Services, asker: FakePeer, provider: FakePeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_subscriptions, "BROKER_SUBSCRIPTIONS_PER_PEER_MAX", 2)
-    monkeypatch.setattr(service_subscriptions, "BROKER_SUBSCRIPTIONS_MAX", 3)
+    monkeypatch.setattr(services_module, "BROKER_SUBSCRIPTIONS_PER_PEER_MAX", 2)
+    monkeypatch.setattr(services_module, "BROKER_SUBSCRIPTIONS_MAX", 3)
     other = FakePeer("other", ESNP, "eve")
     for number in range(2):
         subscribe(services, asker, provider, str(number))

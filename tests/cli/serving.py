@@ -1,4 +1,4 @@
-"""`wirelake serve` as a process, and commands beside it."""
+"""Run `wirelake serve` as a process, and commands against it."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ HOST = "127.0.0.1"
 
 
 def free_ports(count: int) -> list[int]:
-    """Free now. Kept open until all are chosen, so that they differ."""
+    """Return ports that are free now. All are open at once while they are chosen, so that they differ."""
     opened = [socket.create_server((HOST, 0)) for _ in range(count)]
     try:
         return [each.getsockname()[1] for each in opened]
@@ -30,11 +30,13 @@ def clean_environment(**variables: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("WIRELAKE_")} | variables
 
 
-def write_settings(folder: Path, *doors: str, text: str = "", ports: dict[str, int] | None = None) -> Path:
-    """A settings file with these doors, each on a free port, and the data beside it."""
-    ports = ports or dict(zip(doors, free_ports(len(doors)), strict=True))
+def write_settings(folder: Path, *listeners: str, text: str = "", ports: dict[str, int] | None = None) -> Path:
+    """Write a settings file with these listeners, each on a free port, and the data folder next to it."""
+    ports = ports or dict(zip(listeners, free_ports(len(listeners)), strict=True))
     lines = [f'data = "{folder / "data"}"', "[listen]"]
-    lines += [f'{door} = "{HOST}:{ports[door]}"' if door in ports else f'{door} = "off"' for door in _ALL]
+    lines += [
+        f'{listener} = "{HOST}:{ports[listener]}"' if listener in ports else f'{listener} = "off"' for listener in _ALL
+    ]
     file = folder / "wirelake.toml"
     file.write_text("\n".join([*lines, text]))
     return file
@@ -59,7 +61,7 @@ class Serving:
         self.greeting: list[str] = []
         self.output = self.errors = ""
 
-    def hear_greeting(self) -> None:
+    def read_greeting(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.greeting.append(line.rstrip())
@@ -67,13 +69,13 @@ class Serving:
                 return
         raise AssertionError(f"it ended: {self.process.communicate()[1]}")
 
-    def address(self, door: str) -> tuple[str, int]:
-        (line,) = [line for line in self.greeting if line.split()[0] == door]
+    def address(self, listener: str) -> tuple[str, int]:
+        (line,) = [line for line in self.greeting if line.split()[0] == listener]
         host, _, port = line.split()[-1].rpartition(":")
         return host.removeprefix("http://"), int(port)
 
     def end(self, name: int = signal.SIGTERM) -> int:
-        """Answers the exit code."""
+        """Send the signal, and return the exit code."""
         self.process.send_signal(name)
         self.output, self.errors = self.process.communicate(timeout=WAIT_S)
         return self.process.returncode
@@ -85,12 +87,12 @@ class Serving:
 @contextmanager
 def serving(
     folder: Path,
-    *doors: str,
+    *listeners: str,
     options: tuple[str, ...] = (),
     text: str = "",
     ports: dict[str, int] | None = None,
 ) -> Iterator[Serving]:
-    settings = write_settings(folder, *doors, text=text, ports=ports)
+    settings = write_settings(folder, *listeners, text=text, ports=ports)
     process = subprocess.Popen(
         [sys.executable, "-m", "wirelake.cli.main", "serve", "--config", str(settings), *options],
         stdout=subprocess.PIPE,
@@ -101,7 +103,7 @@ def serving(
     with process:
         try:
             running = Serving(process, settings)
-            running.hear_greeting()
+            running.read_greeting()
             yield running
         finally:
             process.kill()

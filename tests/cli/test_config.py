@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from wirelake.cli.main import COMMANDS, wirelake
 from wirelake.config import load
 from wirelake.protocols import registry
-from wirelake.protocols.upstream import UpstreamSettings
+from wirelake.protocols.settings import UpstreamSettings
 
 
 def test_what_is_printed_can_be_read_back(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_lists_and_tables_can_be_read_back_too(tmp_path: Path) -> None:
 
 
 def every_command() -> list[list[str]]:
-    """Also those inside groups. `log` is looked at by tests of its own."""
+    """Return every command, also those inside groups. `log` has tests of its own."""
     words: list[list[str]] = []
     for name in COMMANDS:
         command = wirelake.get_command(click.Context(wirelake), name)

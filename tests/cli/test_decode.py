@@ -108,8 +108,8 @@ def test_output_into_a_closed_pipe_is_quiet() -> None:
 def test_nothing_and_what_is_no_hex() -> None:
     assert str(run("comet", "").exception) == "no bytes given"
     assert str(run("comet", "-", stdin=b"").exception) == "no bytes given"
-    told = str(run("comet", "-", stdin=b"00\x07").exception)
-    assert told == r"'\x07' (character 3) is not a hex digit; if standard input has raw bytes, use --raw"
+    error = str(run("comet", "-", stdin=b"00\x07").exception)
+    assert error == r"'\x07' (character 3) is not a hex digit; if standard input has raw bytes, use --raw"
 
 
 def test_a_malformed_part_of_a_good_frame_exits_1_and_names_the_byte() -> None:

@@ -1,4 +1,4 @@
-"""The tour, as a person takes it: real processes, real Spark. Its own exit code says whether the ledger balances."""
+"""Run the demo as users do, with real processes and Spark. Its exit code says whether the ledger balances."""
 
 import subprocess
 import sys

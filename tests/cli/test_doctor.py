@@ -6,18 +6,19 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.serving import serving
-from wirelake.cli import dependencies, doctor
+from wirelake.cli.commands import doctor
 from wirelake.cli.main import wirelake
+from wirelake.cli.support import dependencies
 from wirelake.errors import InputError
 
-QUIET_DOORS = "[listen]\n" + "\n".join(
-    f'{door} = "off"' for door in ("magline", "apostol", "esnp", "sisnet", "sisnet_tcp", "redis", "http")
+OTHERS_OFF = "[listen]\n" + "\n".join(
+    f'{name} = "off"' for name in ("magline", "apostol", "esnp", "sisnet", "sisnet_tcp", "redis", "http")
 )
 
 
 def run(folder: Path, extra: str = "", data: Path | None = None) -> Result:
     config = folder / "settings.toml"
-    config.write_text(QUIET_DOORS + "\n" + (extra or 'comet = "off"'))
+    config.write_text(OTHERS_OFF + "\n" + (extra or 'comet = "off"'))
     return CliRunner().invoke(wirelake, ["doctor", "--config", str(config), "--data", str(data or folder / "new")])
 
 
@@ -51,15 +52,15 @@ def test_a_data_folder_that_is_a_file(tmp_path: Path) -> None:
 
 
 def test_a_data_folder_without_the_right_to_write() -> None:
-    """/proc is a folder in which not even root makes files."""
-    finding = doctor._folder(Path("/proc/wirelake"))
-    assert not finding.fine
+    """Not even root can create files in /proc."""
+    (finding,) = [each for each in doctor.examine(None, Path("/proc/wirelake")) if "The data folder" in each.text]
+    assert not finding.is_ok
     assert "is not writable" in finding.text
 
 
 def test_too_little_room_too_few_files_too_old_a_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_FREE_BYTES_MIN", 2**62)
-    monkeypatch.setattr(doctor, "_PYTHON_MIN", (99, 0))
+    monkeypatch.setattr(doctor, "FREE_BYTES_MIN", 2**62)
+    monkeypatch.setattr(doctor, "PYTHON_MIN", (99, 0))
     monkeypatch.setattr(doctor, "missing", lambda: ["no_such_module"])
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
@@ -75,25 +76,25 @@ def test_too_little_room_too_few_files_too_old_a_python(tmp_path: Path, monkeypa
 
 
 def test_what_the_pipeline_would_run_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def told() -> doctor.Finding:
+    def pipeline_finding() -> doctor.Finding:
         (found,) = [
             each for each in doctor.examine(None, tmp_path) if each.text.startswith(("The pipeline", "No pipeline"))
         ]
         return found
 
-    assert told().fine
-    assert "PySpark" in told().text
-    assert "Java" in told().text
+    assert pipeline_finding().is_ok
+    assert "PySpark" in pipeline_finding().text
+    assert "Java" in pipeline_finding().text
 
     def no_java() -> None:
         raise InputError("Spark needs Java 17 or later")
 
     monkeypatch.setattr(doctor, "find_java", no_java)
-    assert not told().fine
-    assert "Spark needs Java 17" in told().text
+    assert not pipeline_finding().is_ok
+    assert "Spark needs Java 17" in pipeline_finding().text
     monkeypatch.setattr(dependencies, "find_spec", lambda name: None if name == "pyspark" else True)
-    assert told().fine  # a gateway needs none
-    assert "pip install wirelake[pipeline]" in told().text
+    assert pipeline_finding().is_ok  # a gateway needs none
+    assert "pip install wirelake[pipeline]" in pipeline_finding().text
 
 
 def test_a_gateway_that_runs_is_no_fault(tmp_path: Path) -> None:

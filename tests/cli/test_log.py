@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from wirelake.cli.log import command
+from wirelake.cli.commands.log import log as log_command
 from wirelake.errors import InputError
 from wirelake.log.segments.format import segment_path
 from wirelake.log.segments.log import SegmentLog
@@ -19,7 +19,7 @@ AT_US = 1_900_000_000_000_000  # 2030-03-17 17:46:40 UTC
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A hundred records, one a second, of two protocols and five sessions."""
+    """Write a hundred records, one per second, of two protocols and five sessions."""
     log = SegmentLog(tmp_path / "log", LogSettings(segment_bytes=16 * 1024))
     for seq in range(100):
         protocol = "comet" if seq % 4 else "esnp"
@@ -32,7 +32,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def run(data: Path, *words: str) -> Result:
-    return CliRunner().invoke(command, [words[0], "--data", str(data), *words[1:]])
+    return CliRunner().invoke(log_command, [words[0], "--data", str(data), *words[1:]])
 
 
 def seqs(result: Result) -> list[int]:
@@ -83,7 +83,7 @@ def test_tail_prints_the_last_ones(data: Path) -> None:
 
 
 def test_tail_follows_a_living_log(data: Path) -> None:
-    code = "import sys; from wirelake.cli.log import command; command(sys.argv[1:])"
+    code = "import sys; from wirelake.cli.commands.log import log; log(sys.argv[1:])"
     words = ["tail", "--data", str(data), "--json", "-f", "-n", "1"]
     process = subprocess.Popen(
         [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, env=os.environ | {"PYTHONUNBUFFERED": "1"}
@@ -149,6 +149,18 @@ def test_an_empty_log_and_no_log(tmp_path: Path) -> None:
     assert json.loads(run(tmp_path, "stats", "--json").stdout)["newest_at_us"] is None
     nothing = run(tmp_path / "elsewhere", "stats")
     assert isinstance(nothing.exception, InputError)
+
+
+def test_records_under_an_earlier_name_of_the_protocol_are_included(tmp_path: Path) -> None:
+    log = SegmentLog(tmp_path / "log")
+    for protocol in ("resp", "comet", "redis", "uninstalled"):
+        log.append(AT_US, protocol, "frame", "in", "s", "i", "p", b"", "").wait(10)
+    log.close()
+    for name in ("redis", "resp"):
+        assert seqs(run(tmp_path, "cat", "--json", "--protocol", name)) == [0, 2]
+        assert seqs(run(tmp_path, "tail", "--json", "--protocol", name)) == [0, 2]
+    assert seqs(run(tmp_path, "cat", "--json", "--protocol", "comet")) == [1]
+    assert seqs(run(tmp_path, "cat", "--json", "--protocol", "uninstalled")) == [3]
 
 
 @pytest.mark.parametrize("words", [("tail",), ("tail", "--follow"), ("cat",)])

@@ -1,4 +1,4 @@
-"""`wirelake pipeline` as a process, and `wirelake up` with it."""
+"""Test `wirelake pipeline` and `wirelake up` as processes."""
 
 import json
 import os
@@ -27,7 +27,7 @@ WAIT_S = 180.0
 
 
 def test_once_status_and_compact(tmp_path: Path) -> None:
-    """With a PATH on which there is no Java."""
+    """Run with a PATH that has no Java."""
     data = tmp_path / "data"
     filled(data, 1000)
     words = [sys.executable, "-m", "wirelake.cli.main", "pipeline", "run", "--once", "--data", str(data)]
@@ -40,9 +40,9 @@ def test_once_status_and_compact(tmp_path: Path) -> None:
     assert "1000 records in" in ran.stdout
     check_tables(data)
     status = wirelake("pipeline", "status", "--json", "--data", str(data))
-    told = json.loads(status.stdout)
-    assert told["running"] is False
-    assert [stage["behind_rows"] for stage in told["stages"]] == [0, 0]
+    found = json.loads(status.stdout)
+    assert found["running"] is False
+    assert [stage["behind_rows"] for stage in found["stages"]] == [0, 0]
     assert "not running" in wirelake("pipeline", "status", "--data", str(data)).stdout
     compacted = wirelake("pipeline", "compact", "--data", str(data))
     assert "bronze.frames" in compacted.stdout, compacted.stderr
@@ -78,9 +78,9 @@ def test_redecode_says_what_changes_and_does_it(tmp_path: Path) -> None:
 
     pipeline("run", "--once")
     codec.write_text("2")
-    told = pipeline("redecode", "--protocol", "mended", "--dry-run")
-    assert "1 quarantined frames can be decoded now, 1 decoded frames no longer can." in told
-    assert told.endswith("Nothing was changed.\n")
+    found = pipeline("redecode", "--protocol", "mended", "--dry-run")
+    assert "1 quarantined frame can be decoded now, 1 decoded frame no longer can." in found
+    assert found.endswith("Nothing was changed.\n")
     done = json.loads(pipeline("redecode", "--protocol", "mended", "--since", "2030-01-01", "--json"))
     assert done["tables"]["silver.messages"]["fields"] == {"topic": 1}
     assert rows_of(data, "silver.messages").sort("seq")["decoder"].to_list() == ["mended/2"] * 2
@@ -96,7 +96,7 @@ def test_redecode_without_tables_says_so(tmp_path: Path) -> None:
 
 
 def path_without_java(folder: Path) -> Path:
-    """All that is on the system's PATH, but no Java."""
+    """Return a folder with all programs of the system's PATH except Java."""
     folder.mkdir()
     for program in [*Path("/usr/bin").iterdir(), *Path("/bin").iterdir()]:
         if program.name != "java" and not (folder / program.name).is_symlink():
@@ -188,13 +188,13 @@ def test_ctrl_c_while_spark_starts_leaves_no_java_behind(tmp_path: Path) -> None
 
 
 def is_starting(pid: int) -> bool:
-    """Whether it has begun to start Spark's JVM."""
+    """Return whether the process has begun to start Spark's JVM."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return any(b"SparkSubmit" in Path(f"/proc/{child}/cmdline").read_bytes() for child in children)
 
 
 def java_of(pid: int) -> int:
-    """The JVM that the process started."""
+    """Return the process id of the JVM that the process started."""
     for line in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         if Path(f"/proc/{line}/comm").read_text().strip() == "java":
             return int(line)
@@ -203,7 +203,7 @@ def java_of(pid: int) -> int:
 
 def wait_until(data: Path, seq: int, process: "subprocess.Popen[str]") -> None:
     deadline_s = time.monotonic() + WAIT_S
-    while (told := read_progress(data)) is None or told.next_seq < seq:
+    while (found := read_progress(data)) is None or found.next_seq < seq:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline_s
         time.sleep(0.1)
@@ -211,6 +211,6 @@ def wait_until(data: Path, seq: int, process: "subprocess.Popen[str]") -> None:
 
 def metrics(address: str, data: Path) -> str:
     token = (data / "keys" / "admin.token").read_text().strip()
-    asked = urllib.request.Request(f"{address}/metrics", headers={"Authorization": f"Bearer {token}"})  # noqa: S310
-    with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310
-        return str(answer.read().decode())
+    request = urllib.request.Request(f"{address}/metrics", headers={"Authorization": f"Bearer {token}"})  # noqa: S310
+    with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310
+        return str(response.read().decode())

@@ -8,7 +8,7 @@ from wirelake.cli.main import wirelake
 from wirelake.lake.tables import READINGS
 
 
-def ask(tmp_path: Path, *words: str) -> tuple[int, str, str]:
+def run_query(tmp_path: Path, *words: str) -> tuple[int, str, str]:
     write(tmp_path / "lake", READINGS, {"seq": 1, "serial": "m,1", "value": 1.5}, {"seq": 2, "serial": "m2"})
     done = CliRunner().invoke(wirelake, ["query", "--data", str(tmp_path), *words])
     return done.exit_code, done.stdout, done.stderr
@@ -18,16 +18,16 @@ SQL = "SELECT seq, serial, value FROM silver.readings ORDER BY seq"
 
 
 def test_a_table_for_people(tmp_path: Path) -> None:
-    code, out, err = ask(tmp_path, SQL)
+    code, out, err = run_query(tmp_path, SQL)
     assert code == 0
     assert [line.split() for line in out.splitlines()] == [["seq", "serial", "value"], ["1", "m,1", "1.5"], ["2", "m2"]]
     assert "2 rows in" in err
 
 
 def test_json_and_csv_for_programs(tmp_path: Path) -> None:
-    _, out, _ = ask(tmp_path, SQL, "--format", "json", "--rows", "1")
+    _, out, _ = run_query(tmp_path, SQL, "--format", "json", "--rows", "1")
     assert [json.loads(line) for line in out.splitlines()] == [{"seq": 1, "serial": "m,1", "value": 1.5}]
-    _, out, err = ask(tmp_path / "other", SQL, "--format", "csv")
+    _, out, err = run_query(tmp_path / "other", SQL, "--format", "csv")
     assert out == 'seq,serial,value\n1,"m,1",1.5\n2,m2,\n'
     assert err == ""
 
@@ -41,4 +41,4 @@ def test_a_lake_without_tables_says_so(tmp_path: Path) -> None:
     done = CliRunner().invoke(wirelake, ["query", "--data", str(tmp_path), "SELECT seq FROM silver.readings"])
     assert (done.exit_code, done.stdout.split()) == (0, ["seq"])
     assert f"No tables in {tmp_path / 'lake'} yet" in done.stderr
-    assert "No table" not in ask(tmp_path / "filled", "SELECT seq FROM silver.readings WHERE false")[2]
+    assert "No table" not in run_query(tmp_path / "filled", "SELECT seq FROM silver.readings WHERE false")[2]

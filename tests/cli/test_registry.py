@@ -1,4 +1,4 @@
-"""`identity` and `device`, with a gateway and without one."""
+"""Test `identity` and `device`, with and without a running gateway."""
 
 import json
 from collections.abc import Iterator

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from cli.serving import WAIT_S, serving, wirelake, write_settings
-from wirelake.cli import pidfile, reloads
-from wirelake.cli.reloads import ReloadOutcome
+from wirelake.cli.support.processes import PidFile, ReloadOutcome, gateway_pid, read_reload_outcome
 from wirelake.errors import InUseError
 
 
@@ -42,7 +41,7 @@ def test_the_signal_alone_does_the_same(tmp_path: Path) -> None:
         running.settings.write_text(running.settings.read_text() + "[comet]\nidle_s = 7\n")
         running.process.send_signal(signal.SIGHUP)
         until_s = time.monotonic() + WAIT_S
-        while not reloads.read(tmp_path / "data", running.process.pid).count:
+        while not read_reload_outcome(tmp_path / "data", running.process.pid).count:
             assert time.monotonic() < until_s
             time.sleep(0.02)
         assert running.run("reload").stdout == "No setting has changed.\n", "it was applied by the signal before"
@@ -62,14 +61,14 @@ def test_without_a_gateway_it_says_so_and_touches_no_process(tmp_path: Path) -> 
 
 
 def test_the_pid_file_is_held_by_one(tmp_path: Path) -> None:
-    assert pidfile.running(tmp_path / "nowhere") is None
-    held = pidfile.PidFile(tmp_path)
-    assert pidfile.running(tmp_path) == os.getpid()
+    assert gateway_pid(tmp_path / "nowhere") is None
+    held = PidFile(tmp_path)
+    assert gateway_pid(tmp_path) == os.getpid()
     with pytest.raises(InUseError, match=f"process {os.getpid()}"):
-        pidfile.PidFile(tmp_path)
+        PidFile(tmp_path)
     held.release()
-    assert pidfile.running(tmp_path) is None
-    pidfile.PidFile(tmp_path).release()
+    assert gateway_pid(tmp_path) is None
+    PidFile(tmp_path).release()
 
 
 def test_an_outcome_in_sentences() -> None:

@@ -20,8 +20,8 @@ def test_it_says_where_it_is_and_where_the_token_is(tmp_path: Path) -> None:
         assert running.greeting[0].endswith(f"data in {folder}")
         assert running.greeting[-1].startswith(f"The admin token is in {folder / 'keys' / 'admin.token'}.")
         token = (folder / "keys" / "admin.token").read_text().strip()
-        for door in ("comet", "http"):
-            socket.create_connection(running.address(door), WAIT_S).close()
+        for listener in ("comet", "http"):
+            socket.create_connection(running.address(listener), WAIT_S).close()
         assert running.end() == 0
         assert token not in "".join(running.greeting) + running.output + running.errors
 
@@ -62,7 +62,7 @@ def test_it_ends_in_time_though_a_query_runs(tmp_path: Path) -> None:
     with serving(tmp_path, "http") as running, ThreadPoolExecutor() as pool:
         host, port = running.address("http")
         token = (tmp_path / "data" / "keys" / "admin.token").read_text().strip()
-        asked = pool.submit(
+        pending = pool.submit(
             httpx.post,
             f"http://{host}:{port}/api/lake/query",
             json={"sql": sql},
@@ -78,20 +78,23 @@ def test_it_ends_in_time_though_a_query_runs(tmp_path: Path) -> None:
         start_s = time.monotonic()
         assert running.end() == 0
         assert time.monotonic() - start_s < GATEWAY_STOP_S
-        assert asked.result().status_code == 503
+        assert pending.result().status_code == 503
         assert "Traceback" not in running.errors
 
 
 def test_a_port_that_is_taken_is_told_in_one_sentence(tmp_path: Path) -> None:
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
-        for door in ("comet", "apostol", "http"):
-            settings = write_settings(tmp_path, ports={door: port})
+        for listener in ("comet", "apostol", "http"):
+            settings = write_settings(tmp_path, ports={listener: port})
             result = wirelake("serve", "--config", str(settings))
             assert result.returncode == 1
-            expected = f"wirelake: listen.{door}: cannot listen on {HOST}:{port}: "
-            (said,) = [line for line in result.stderr.splitlines() if line.startswith("wirelake:")]
-            assert said == f"{expected}another program listens there. Stop it, or set listen.{door} (HOST:PORT, or off)"
+            expected = f"wirelake: listen.{listener}: cannot listen on {HOST}:{port}: "
+            (line,) = [line for line in result.stderr.splitlines() if line.startswith("wirelake:")]
+            assert (
+                line
+                == f"{expected}another program listens there. Stop it, or set listen.{listener} (HOST:PORT, or off)"
+            )
             assert "Traceback" not in result.stderr
             assert result.stdout == ""
 

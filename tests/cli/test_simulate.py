@@ -11,17 +11,17 @@ import pytest
 from rich.console import Console
 
 from cli.serving import WAIT_S, Serving, clean_environment, serving, wirelake
-from wirelake.cli.simulate import at_url, print_report
+from wirelake.cli.commands.simulate import at_url, print_report
 from wirelake.config import Settings, TlsSection
 from wirelake.errors import InputError
 from wirelake.simulator.report import Report
 
-DOORS = ("apostol", "comet", "esnp", "magline", "sisnet", "sisnet_tcp", "redis", "http")
+LISTENERS = ("apostol", "comet", "esnp", "magline", "sisnet", "sisnet_tcp", "redis", "http")
 QUICK = ("--devices", "8", "--rate", "40", "--seconds", "1")
 
 
 def test_a_fleet_from_the_shell(tmp_path: Path) -> None:
-    with serving(tmp_path, *DOORS) as served:
+    with serving(tmp_path, *LISTENERS) as served:
         done = served.run("simulate", *QUICK, "--seed", "3")
         assert (done.returncode, done.stderr) == (0, "")
         assert "8 members in" in done.stdout
@@ -51,8 +51,8 @@ def test_nobody_there_and_a_wrong_protocol(tmp_path: Path) -> None:
 
 def test_the_summary_says_what_went_wrong() -> None:
     report = Report(skipped=3, behind_s=2.5)
-    report.of("apostol", "status").failed += 1
-    report.blame("apostol status: no receipt [after all]")
+    report.counts_of("apostol", "status").failed += 1
+    report.add_reason("apostol status: no receipt [after all]")
     report.faults["lost"] = 7
     text = StringIO()
     print_report(Console(file=text, width=100, soft_wrap=True), report)
@@ -80,7 +80,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "wirelake.cli.main", "simulate", *words, "--config", str(served.settings)]
         with subprocess.Popen(command, env=clean_environment(), stdout=PIPE, stderr=PIPE, text=True) as simulating:
             deadline_s = time.monotonic() + WAIT_S
-            while not heard(served):
+            while not have_all_reported(served):
                 assert time.monotonic() < deadline_s
                 time.sleep(0.1)
             simulating.send_signal(signal.SIGINT)
@@ -90,7 +90,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
         assert served.run("identity", "list").stdout.strip() == "No identities yet."
 
 
-def heard(served: Serving) -> bool:
-    """Whether every meter has spoken."""
+def have_all_reported(served: Serving) -> bool:
+    """Return whether every meter has sent something."""
     rows = json.loads(served.run("device", "list", "--json").stdout)
     return len(rows) == 3 and all(row["heard"] for row in rows)

@@ -1,4 +1,4 @@
-"""What the commands say of a data folder whose parts do not belong together."""
+"""Test the errors of commands on a data folder whose parts do not belong together."""
 
 import asyncio
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from gateway.test_durability import Served, drain, subscribe
+from gateway.gateway_process import ServeProcess, drain, subscribe
 
 from cli.serving import HOST, WAIT_S, serving, wirelake, write_settings
 from wirelake.log.segments.high_watermark import read_data_id, write_data_id
@@ -28,7 +28,7 @@ def serve_once(folder: Path, *options: str) -> None:
 
 
 def checkpointed(data: Path, seq: int) -> None:
-    """As if the pipeline had filled the tables up to there."""
+    """Write a checkpoint as if the pipeline had filled the tables up to this record."""
     places = DataPaths.of(data)
     open_stream(places)
     offsets = places.checkpoint / "spark" / "offsets"
@@ -38,8 +38,8 @@ def checkpointed(data: Path, seq: int) -> None:
 
 
 def test_half_a_write_ahead_log_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    """Published over HTTP, killed, cut, started again: the subscriber that was away gets every one of them."""
-    served = Served(tmp_path / "data")
+    """Publish, kill, truncate and restart: the subscriber that was offline receives every notification."""
+    served = ServeProcess(tmp_path / "data")
     with served.running() as process:
         asyncio.run(subscribe(served))
         url = f"http://{HOST}:{served.ports['http']}/api/topics/%40crash/notifications"
@@ -107,10 +107,10 @@ def test_the_pipeline_refuses_a_checkpoint_beyond_the_log(tmp_path: Path, words:
     serve_once(tmp_path)
     data = tmp_path / "data"
     checkpointed(data, 10_000)
-    said = wirelake("pipeline", *words, "--data", str(data))
-    assert said.returncode != 0
-    assert "filled up to record 10000, but the log ends at" in said.stdout + said.stderr
-    assert "Spark" not in said.stdout, "it was refused before Spark was started"
+    done = wirelake("pipeline", *words, "--data", str(data))
+    assert done.returncode != 0
+    assert "filled up to record 10000, but the log ends at" in done.stdout + done.stderr
+    assert "Spark" not in done.stdout, "it was refused before Spark was started"
     assert "filled up to record 10000" in wirelake("doctor", "--data", str(data)).stdout
 
 
@@ -121,13 +121,13 @@ def test_the_pipeline_refuses_a_checkpoint_of_another_folder(tmp_path: Path) -> 
     assert wirelake("pipeline", "status", "--data", str(data)).returncode == 0
     write_data_id(data / "log", "another" + read_data_id(data / "log")[7:])
     for words in (("run", "--once"), ("status",)):
-        said = wirelake("pipeline", *words, "--data", str(data))
-        assert said.returncode != 0
-        assert "the checkpoint and the tables belong to another data folder" in said.stderr
+        done = wirelake("pipeline", *words, "--data", str(data))
+        assert done.returncode != 0
+        assert "the checkpoint and the tables belong to another data folder" in done.stderr
 
 
 def test_serve_refuses_a_log_behind_the_checkpoint(tmp_path: Path) -> None:
-    """Also where the state is gone too: the tables have seen more than the new log would have."""
+    """Refuse also without the state: the tables have more records than the new log would have."""
     serve_once(tmp_path)
     data = tmp_path / "data"
     checkpointed(data, LogReader(data / "log").next_seq)

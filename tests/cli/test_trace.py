@@ -3,7 +3,7 @@ import json
 from pathlib import Path
 
 from click.testing import CliRunner
-from gateway.running import running_gateway
+from gateway.running_gateway import running_gateway
 from tracing.writing import ID, Written
 
 from cli.serving import wirelake as wirelake_process
@@ -50,13 +50,13 @@ async def test_through_a_running_gateway_and_after_it(tmp_path: Path) -> None:
         await running.gateway.state.topics.subscribe("bob", "@a")
         id_ = await running.publish("@a", "hello")
         words = ("trace", id_, "--json", "--config", str(settings))
-        asked = await asyncio.to_thread(wirelake_process, *words)
+        through_gateway = await asyncio.to_thread(wirelake_process, *words)
         bobs = tmp_path / "bobs"
         bobs.write_text("bob:bobs-token")
         hers = await asyncio.to_thread(wirelake_process, *words, "--token-file", str(bobs))
         unknown = await asyncio.to_thread(wirelake_process, "trace", "a-1-1", "--config", str(settings))
     assert "no message 'a-1-1'" in unknown.stderr
     read = await asyncio.to_thread(wirelake_process, *words)
-    assert json.loads(read.stdout) == json.loads(asked.stdout), "the same, whoever puts it together"
+    assert json.loads(read.stdout) == json.loads(through_gateway.stdout), "the same, whoever puts it together"
     assert [event["what"] for event in json.loads(hers.stdout)["timeline"]] == ["publish"]
-    assert json.loads(asked.stdout)["deliveries"] == [{"identity": "bob", "state": "pending"}]
+    assert json.loads(through_gateway.stdout)["deliveries"] == [{"identity": "bob", "state": "pending"}]

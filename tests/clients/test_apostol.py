@@ -10,10 +10,11 @@ from random import Random
 from typing import Any, Literal
 
 import pytest
-from gateway.running import HOST, WAIT_S, Running, running_gateway, until
+from gateway.running_gateway import HOST, WAIT_S, Running, running_gateway, until
 
 from wirelake.backoff import Backoff
 from wirelake.clients.apostol import ApostolDevice, Data, DeviceError, DeviceRequest
+from wirelake.clients.client import ClientOptions
 from wirelake.clients.comet import CometClient
 from wirelake.clients.faults import Faults
 from wirelake.errors import InputError, LateError, StateError, TranslationError
@@ -29,16 +30,16 @@ BOTH = pytest.mark.parametrize("transport", ["udp", "tcp"])
 
 
 @asynccontextmanager
-async def gateway(folder: Path, *doors: str, **settings: Any) -> AsyncIterator[Running]:
+async def gateway(folder: Path, *listeners: str, **settings: Any) -> AsyncIterator[Running]:
     devices = [("m1", 6, None), ("safe", 6, KEY)]
     settings.setdefault("apostol", GATEWAY)
-    async with running_gateway(folder, "apostol", *doors, devices=devices, **settings) as running:
+    async with running_gateway(folder, "apostol", *listeners, devices=devices, **settings) as running:
         yield running
 
 
 def device(running: Running, serial: str = "m1", key: bytes | None = None, **options: Any) -> ApostolDevice:
     options.setdefault("settings", QUICK)
-    options.setdefault("backoff", Backoff(first_s=0.01, max_s=0.05))
+    options.setdefault("options", ClientOptions(backoff=Backoff(first_s=0.01, max_s=0.05)))
     return ApostolDevice(HOST, running.port("apostol"), serial, 6, key, **options)
 
 
@@ -91,7 +92,7 @@ async def test_requests_are_answered_by_the_handler(tmp_path: Path, transport: T
             case 0x85:
                 raise ValueError("a fault of the handler's")
             case 0x86:
-                return Status(1, 2, 3, 0, 5)  # which no command 6 can carry
+                return Status(1, 2, 3, 0, 5)  # which a command 6 cannot hold
             case kind:
                 raise DeviceError(kind & 0x0F)
 
@@ -121,28 +122,30 @@ async def test_more_requests_than_it_works_on(tmp_path: Path) -> None:
 
     async with gateway(tmp_path) as running, device(running, handler=handler) as meter:
         await meter.status(1)
-        asked = [asyncio.create_task(running.command("m1", 0x82)) for _ in range(70)]
-        await until(lambda: sum(task.done() for task in asked) == 6)
-        refused = [task.result().failure for task in asked if task.done()]
+        requests = [asyncio.create_task(running.command("m1", 0x82)) for _ in range(70)]
+        await until(lambda: sum(task.done() for task in requests) == 6)
+        refused = [task.result().failure for task in requests if task.done()]
         assert all(failure is not None and failure.code == 1 for failure in refused)
         release.set()
-        answers = await asyncio.gather(*asked)
+        answers = await asyncio.gather(*requests)
         assert sum(answer.payload == b"done" for answer in answers) == 64
 
 
 @BOTH
 async def test_a_broadcast_is_answered(tmp_path: Path, transport: Transport) -> None:
-    heard: list[DeviceRequest] = []
+    requests: list[DeviceRequest] = []
 
     async def handler(request: DeviceRequest) -> Data:
-        heard.append(request)
+        requests.append(request)
         return b"here"
 
     async with gateway(tmp_path) as running, device(running, transport=transport, handler=handler) as meter:
         await meter.status(1)
-        said = await running.broadcast(0x85, b"all")
-        assert [(request.command_type, request.data, request.broadcast) for request in heard] == [(0x85, b"all", True)]
-        assert [(each["serial"], each["data"]) for each in said["answers"]] == [("m1", b"here".hex())]
+        result = await running.broadcast(0x85, b"all")
+        assert [(request.command_type, request.data, request.broadcast) for request in requests] == [
+            (0x85, b"all", True)
+        ]
+        assert [(each["serial"], each["data"]) for each in result["answers"]] == [("m1", b"here".hex())]
 
 
 @BOTH
@@ -223,8 +226,8 @@ async def test_bad_bytes_from_a_gateway() -> None:
 
     server = await asyncio.start_server(serve, HOST, 0)
     port = server.sockets[0].getsockname()[1]
-    backoff = Backoff(first_s=0.01, max_s=0.01)
-    async with ApostolDevice(HOST, port, "m1", transport="tcp", backoff=backoff) as meter:
+    options = ClientOptions(backoff=Backoff(first_s=0.01, max_s=0.01))
+    async with ApostolDevice(HOST, port, "m1", transport="tcp", options=options) as meter:
         await until(lambda: meter.unreadable >= 2)
     server.close()
 
@@ -251,11 +254,12 @@ async def test_what_cannot_be_reported(tmp_path: Path) -> None:
         await meter.close()
     tls = ssl.create_default_context()
     with pytest.raises(InputError):
-        ApostolDevice(HOST, 1, "m1", tls=tls)
+        ApostolDevice(HOST, 1, "m1", options=ClientOptions(tls=tls))
 
 
 async def test_nobody_there() -> None:
-    meter = ApostolDevice(HOST, 1, "m1", transport="tcp", connect_s=0.05, backoff=Backoff(first_s=0.01))
+    options = ClientOptions(connect_s=0.05, backoff=Backoff(first_s=0.01))
+    meter = ApostolDevice(HOST, 1, "m1", transport="tcp", options=options)
     with pytest.raises(LateError, match="not connected within"):
         await meter.open()
 

@@ -7,25 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway.running import HOST, WAIT_S, Running, running_gateway, until
-from gateway.wire import Phone
+from gateway.comet_client import Phone
+from gateway.running_gateway import HOST, WAIT_S, Running, running_gateway, until
+from msgspec.structs import replace
 
 from wirelake.backoff import Backoff
+from wirelake.clients.client import ClientOptions
 from wirelake.clients.comet import CometClient
 from wirelake.clients.notification import Notification
 from wirelake.errors import AnswerError, EncodeError, InputError, LateError, LostError, RefusedError, StateError
 from wirelake.protocols.comet.session import SessionSettings
 
 PHONE = ("phone", "secret")
+QUICK = ClientOptions(backoff=Backoff(first_s=0.01, max_s=0.05))
 
 
-def at_once() -> Backoff:
-    return Backoff(first_s=0.01, max_s=0.05)
-
-
-def phone(running: Running, **options: Any) -> CometClient:
-    options.setdefault("backoff", at_once())
-    return CometClient(HOST, running.port("comet"), *PHONE, **options)
+def phone(running: Running, options: ClientOptions = QUICK, **rest: Any) -> CometClient:
+    return CometClient(HOST, running.port("comet"), *PHONE, options=options, **rest)
 
 
 @asynccontextmanager
@@ -36,8 +34,8 @@ async def gateway(folder: Path, **options: Any) -> AsyncIterator[Running]:
 
 async def take(client: CometClient, count: int, **options: Any) -> list[Notification]:
     found = []
-    async with asyncio.timeout(WAIT_S), aclosing(client.notifications(**options)) as coming:
-        async for notification in coming:
+    async with asyncio.timeout(WAIT_S), aclosing(client.notifications(**options)) as notifications:
+        async for notification in notifications:
             found.append(notification)
             if len(found) == count:
                 break
@@ -64,9 +62,9 @@ async def test_topics_are_added_and_taken_away(tmp_path: Path) -> None:
         assert running.gateway.state.topics.topics_of("phone") == names
         await client.unsubscribe(*names[1:])
         assert await client.topics() == names[:1]
-        await running.publish(names[1], "unheard")
-        await running.publish(names[0], "heard")
-        assert (await client.next_notification(WAIT_S)).text == "heard"
+        await running.publish(names[1], "not received")
+        await running.publish(names[0], "received")
+        assert (await client.next_notification(WAIT_S)).text == "received"
 
 
 async def test_the_backlog_is_drained_list_by_list(tmp_path: Path) -> None:
@@ -86,7 +84,7 @@ async def test_the_backlog_is_drained_list_by_list(tmp_path: Path) -> None:
             assert await client.backlog() == []
 
 
-async def test_what_is_taken_is_acked_when_the_next_is_asked_for(tmp_path: Path) -> None:
+async def test_what_is_taken_is_acked_when_the_next_is_requested(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running, phone(running) as client:
         await client.subscribe("@news")
         for number in range(5):
@@ -140,7 +138,7 @@ async def test_a_gateway_that_comes_back(tmp_path: Path) -> None:
     taking = asyncio.create_task(take(client, 2))
     topics = asyncio.create_task(client.topics())
     async with gateway(tmp_path, ports={"comet": port}) as running:
-        assert await topics == ["@news"], "what is asked while there is no connection waits for one"
+        assert await topics == ["@news"], "requests wait for a connection"
         assert client.connections == 2
         await running.publish("@news", "after")
         assert [each.text for each in await taking] == ["before", "after"]
@@ -159,15 +157,15 @@ async def test_a_subscription_that_the_gateway_forgot_is_made_again(tmp_path: Pa
         await client.close()
 
 
-async def test_what_was_asked_is_lost_with_the_connection(tmp_path: Path) -> None:
+async def test_open_requests_fail_when_the_connection_is_lost(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running, phone(running) as client:
-        asked = asyncio.create_task(client.subscribe("@news"))
+        request = asyncio.create_task(client.subscribe("@news"))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         for connection in list(running.gateway.connections.values()):
             connection.abort()
         with pytest.raises(LostError, match="connection lost"):
-            await asked
+            await request
         await client.subscribe("@news")
         assert client.connections == 2
 
@@ -211,12 +209,12 @@ async def test_an_old_connection_of_ones_own_is_waited_out(tmp_path: Path) -> No
     """Where a second connection is refused, a client that lost its first one calls until the gateway notices."""
     async with (
         gateway(tmp_path, comet={"second": "refuse"}) as running,
-        phone(running, backoff=Backoff(lambda: 1.0, 0.1, 0.1)) as client,
+        phone(running, ClientOptions(backoff=Backoff(lambda: 1.0, 0.1, 0.1))) as client,
     ):
         for connection in list(running.gateway.connections.values()):
             connection.abort()
         await until(lambda: not running.gateway.connections)
-        async with await Phone.call(running.port("comet"), *PHONE):
+        async with await Phone.connect(running.port("comet"), *PHONE):
             await until(lambda: "connected already" in client.trouble)
         await client.ping()
         assert client.connections == 2
@@ -229,7 +227,8 @@ async def test_nobody_there() -> None:
         pauses.append(1)
         return 0.5
 
-    client = CometClient(HOST, 1, *PHONE, connect_s=0.2, backoff=Backoff(random, 0.02, 0.04))
+    options = ClientOptions(connect_s=0.2, backoff=Backoff(random, 0.02, 0.04))
+    client = CometClient(HOST, 1, *PHONE, options=options)
     with pytest.raises(LateError, match=r"not connected within 0.2 s: .*Connect"):
         await client.open()
     assert len(pauses) > 3, "it called again and again"
@@ -238,8 +237,8 @@ async def test_nobody_there() -> None:
 
 
 async def test_a_gateway_that_does_not_answer(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as running, phone(running, answer_s=0.05) as client:
-        running.gateway.on_message = lambda *_: None  # type: ignore[method-assign]
+    async with gateway(tmp_path) as running, phone(running, replace(QUICK, answer_s=0.05)) as client:
+        running.gateway.broker.handle = lambda *_: None  # type: ignore[method-assign]
         with pytest.raises(LateError, match=r"no answer within 0.05 s"):
             await client.topics()
 
@@ -279,17 +278,17 @@ async def test_heartbeats_keep_a_quiet_client_connected(tmp_path: Path) -> None:
 async def test_a_silent_gateway_is_left(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running, phone(running, settings=SessionSettings(idle_s=0.1)) as client:
         await until(lambda: client.connections > 1)
-        assert "nothing heard" in client.trouble
+        assert "no data received" in client.trouble
 
 
 async def test_a_full_inbox_is_not_read_into_but_answers_are(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as running, phone(running, inbox_max=4) as client:
+    async with gateway(tmp_path) as running, phone(running, replace(QUICK, inbox_max=4)) as client:
         await client.subscribe("@news")
         for number in range(200):
             await running.publish("@news", str(number))
         texts = []
-        async with asyncio.timeout(WAIT_S), aclosing(client.notifications(ack=False)) as coming:
-            async for notification in coming:
+        async with asyncio.timeout(WAIT_S), aclosing(client.notifications(ack=False)) as notifications:
+            async for notification in notifications:
                 texts.append(int(notification.text))
                 await client.ack(notification.id)
                 if len(texts) == 200:
@@ -301,11 +300,14 @@ async def test_a_full_inbox_is_not_read_into_but_answers_are(tmp_path: Path) -> 
 
 async def test_a_slow_reader_is_written_to_as_it_reads(tmp_path: Path) -> None:
     """Its inbox stays small; the rest waits at the gateway."""
-    async with gateway(tmp_path, limits={"pending_bytes": 4096}) as running, phone(running, inbox_max=10) as client:
+    async with (
+        gateway(tmp_path, limits={"pending_bytes": 4096}) as running,
+        phone(running, replace(QUICK, inbox_max=10)) as client,
+    ):
         await client.subscribe("@news")
         published = [f"{number} {'x' * 3000}" for number in range(2000)]
         await asyncio.gather(*(running.publish("@news", content) for content in published))
-        assert len(client._inbox) < 40
+        assert client.inbox_size < 40
         taken = await take(client, 2000, backlog=False, ack=False)
         assert [each.text for each in taken] == published
         assert client.left_out == 0

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from gateway.running import HOST, WAIT_S, running_gateway, until
+from gateway.running_gateway import HOST, WAIT_S, running_gateway, until
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "clients.md"
 
@@ -31,6 +31,8 @@ async def test_the_programs_on_the_page_run(tmp_path: Path) -> None:
         await running.publish("@weather/de", "good night")
         await asyncio.wait_for(phone, WAIT_S)
         assert running.waiting("alice") == []
+        topics = await asyncio.wait_for(names["hasty_phone"](HOST, running.port("comet"), "secret"), WAIT_S)
+        assert topics == ["@news", "@weather/de"]
         await asyncio.wait_for(names["meter"](HOST, running.port("apostol"), key), WAIT_S)
         url = f"ws://{HOST}:{running.port('sisnet')}"
         assert await asyncio.wait_for(names["terminal"](url, "secret"), WAIT_S) == {"sum": 6}

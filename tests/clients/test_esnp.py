@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway.running import HOST, WAIT_S, Running, running_gateway, until
+from gateway.running_gateway import HOST, WAIT_S, Running, running_gateway, until
+from msgspec.structs import replace
 
 from wirelake.backoff import Backoff
+from wirelake.clients.client import ClientOptions
 from wirelake.clients.esnp import EsnpClient
 from wirelake.clients.serving import AnswerPackets, ServiceError, ServiceRequest
 from wirelake.errors import AnswerError, InputError, LateError, LostError, RefusedError, StateError, TranslationError
@@ -18,9 +20,11 @@ from wirelake.limits import CLIENT_ANSWER_PACKETS_MAX
 STATION = ("station", "secret")
 
 
-def station(running: Running, **options: Any) -> EsnpClient:
-    options.setdefault("backoff", Backoff(first_s=0.01, max_s=0.05))
-    return EsnpClient(HOST, running.port("esnp"), *STATION, **options)
+QUICK = ClientOptions(backoff=Backoff(first_s=0.01, max_s=0.05))
+
+
+def station(running: Running, options: ClientOptions = QUICK) -> EsnpClient:
+    return EsnpClient(HOST, running.port("esnp"), *STATION, options=options)
 
 
 @asynccontextmanager
@@ -37,19 +41,20 @@ async def never(_: ServiceRequest) -> Any:
     await asyncio.Event().wait()
 
 
-async def test_publish_and_be_told(tmp_path: Path) -> None:
+async def test_publish_and_receive(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running, station(running) as client:
         await client.subscribe("@news", "live")
         published = await client.publish("@news", b"\xff\x00 no text", type=7)
-        told = await client.next_notification(WAIT_S)
-        assert (told.id, told.topic, told.type, told.content) == (published, "@news", 7, b"\xff\x00 no text")
+        notification = await client.next_notification(WAIT_S)
+        assert (notification.id, notification.topic, notification.type) == (published, "@news", 7)
+        assert notification.content == b"\xff\x00 no text"
         assert await client.publish("live", "") == ""
         assert (await client.next_notification(WAIT_S)).content == b""
         await client.unsubscribe("@news")
-        await client.publish("@news", "unheard")
-        await client.publish("live", "heard")
-        async with asyncio.timeout(WAIT_S), aclosing(client.notifications()) as coming:
-            assert (await anext(coming)).text == "heard"
+        await client.publish("@news", "not received")
+        await client.publish("live", "received")
+        async with asyncio.timeout(WAIT_S), aclosing(client.notifications()) as notifications:
+            assert (await anext(notifications)).text == "received"
         await client.ping()
 
 
@@ -114,7 +119,7 @@ async def test_an_answer_may_take_too_long(tmp_path: Path) -> None:
         await provider.register("never", never)
         with pytest.raises(AnswerError, match="timeout"):
             await provider.ask("never/op?to=50")
-        async with station(running, answer_s=0.05) as hasty:
+        async with station(running, replace(QUICK, answer_s=0.05)) as hasty:
             with pytest.raises(LateError):
                 await hasty.ask("never/op")
 
@@ -171,9 +176,9 @@ async def test_a_gateway_that_comes_back(tmp_path: Path) -> None:
         await client.subscribe("@news", "live")
         await client.register("echo", echo)
     await until(lambda: not client.connected)
-    asked = asyncio.create_task(client.ask("echo/say", 1))
+    request = asyncio.create_task(client.ask("echo/say", 1))
     async with gateway(tmp_path, ports={"esnp": port}) as running:
-        assert await asked == 1, "what is asked while there is no connection waits for one"
+        assert await request == 1, "requests wait for a connection"
         assert client.connections == 2
         for topic in ("@news", "live"):
             await running.publish(topic, topic)
@@ -181,15 +186,15 @@ async def test_a_gateway_that_comes_back(tmp_path: Path) -> None:
         await client.close()
 
 
-async def test_what_was_asked_is_lost_with_the_connection(tmp_path: Path) -> None:
+async def test_open_requests_fail_when_the_connection_is_lost(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running, station(running) as client:
         await client.register("never", never)
-        asked = asyncio.create_task(client.ask("never/op"))
+        request = asyncio.create_task(client.ask("never/op"))
         await until(lambda: running.gateway.broker.services.open == 1)
         (connection,) = running.gateway.connections.values()
         connection.abort()
         with pytest.raises(LostError):
-            await asyncio.wait_for(asked, WAIT_S)
+            await asyncio.wait_for(request, WAIT_S)
         await client.ping()
         assert client.connections == 2
 
@@ -212,7 +217,7 @@ async def test_a_message_of_megabytes(tmp_path: Path) -> None:
 
 
 async def test_a_slow_reader_loses_nothing(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as running, station(running, inbox_max=4) as client:
+    async with gateway(tmp_path) as running, station(running, replace(QUICK, inbox_max=4)) as client:
         await client.subscribe("@news")
         for number in range(200):
             await running.publish("@news", str(number))

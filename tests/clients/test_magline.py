@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway.running import HOST, WAIT_S, Running, running_gateway, until
+from gateway.running_gateway import HOST, WAIT_S, Running, running_gateway, until
 
 from wirelake.backoff import Backoff
 from wirelake.clients.apostol import ApostolDevice, DeviceRequest
+from wirelake.clients.client import ClientOptions
 from wirelake.clients.esnp import EsnpClient
 from wirelake.clients.magline import MaglineClient
 from wirelake.clients.notification import Notification
@@ -23,13 +24,13 @@ BOX = ("box", "secret")
 
 
 def box(running: Running, **options: Any) -> MaglineClient:
-    options.setdefault("backoff", Backoff(first_s=0.01, max_s=0.05))
+    options.setdefault("options", ClientOptions(backoff=Backoff(first_s=0.01, max_s=0.05)))
     return MaglineClient(HOST, running.port("magline"), *BOX, **options)
 
 
 @asynccontextmanager
-async def gateway(folder: Path, *doors: str, **options: Any) -> AsyncIterator[Running]:
-    async with running_gateway(folder, "magline", *doors, identities=[BOX], **options) as running:
+async def gateway(folder: Path, *listeners: str, **options: Any) -> AsyncIterator[Running]:
+    async with running_gateway(folder, "magline", *listeners, identities=[BOX], **options) as running:
         yield running
 
 
@@ -42,8 +43,8 @@ def cut(running: Running, protocol: str = "magline") -> None:
 
 async def take(client: MaglineClient, count: int, *, ack: bool = True) -> list[Notification]:
     found: list[Notification] = []
-    async with asyncio.timeout(WAIT_S), aclosing(client.notifications(ack=ack)) as coming:
-        async for notification in coming:
+    async with asyncio.timeout(WAIT_S), aclosing(client.notifications(ack=ack)) as notifications:
+        async for notification in notifications:
             found.append(notification)
             if len(found) == count:
                 if ack:
@@ -53,35 +54,35 @@ async def take(client: MaglineClient, count: int, *, ack: bool = True) -> list[N
 
 
 @pytest.mark.parametrize("little", [False, True])
-async def test_publish_and_be_told_and_ack(tmp_path: Path, little: bool) -> None:
+async def test_publish_receive_and_ack(tmp_path: Path, little: bool) -> None:
     async with gateway(tmp_path) as running, box(running, little=little) as client:
         await client.subscribe("@news", "live")
         published = await client.publish("@news", b"\xff\x00 no text")
-        (told,) = await take(client, 1, ack=False)
-        assert (told.id, told.topic, told.content) == (published, "@news", b"\xff\x00 no text")
+        (notification,) = await take(client, 1, ack=False)
+        assert (notification.id, notification.topic, notification.content) == (published, "@news", b"\xff\x00 no text")
         assert [each.id for each in running.waiting("box")] == [published]
         await client.ack(published)
         assert running.waiting("box") == []
         assert await client.publish("live", "only now") == ""
         assert (await client.next_notification(WAIT_S)).text == "only now"
         await client.unsubscribe("@news", "live")
-        await client.publish("@news", "unheard")
+        await client.publish("@news", "not received")
         assert running.waiting("box") == []
         await client.ping()
 
 
-async def test_what_is_taken_is_acked_when_the_next_is_asked_for(tmp_path: Path) -> None:
+async def test_what_is_taken_is_acked_when_the_next_is_requested(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running:
         async with box(running) as client:
             await client.subscribe("@news")
             for number in range(50):
                 await running.publish("@news", str(number))
-            told = await take(client, 50)
-            assert [each.text for each in told] == [str(number) for number in range(50)]
+            taken = await take(client, 50)
+            assert [each.text for each in taken] == [str(number) for number in range(50)]
             await until(lambda: running.waiting("box") == [])
             await running.publish("@news", "unfinished")
-            async with aclosing(client.notifications()) as coming:
-                assert (await anext(coming)).text == "unfinished"
+            async with aclosing(client.notifications()) as notifications:
+                assert (await anext(notifications)).text == "unfinished"
         assert [each.content for each in running.waiting("box")] == [b"unfinished"], "its work was not finished"
 
 
@@ -122,12 +123,12 @@ async def test_a_device_is_commanded(tmp_path: Path) -> None:
         ApostolDevice(HOST, running.port("apostol"), "m1", handler=answer) as device,
         box(running) as client,
     ):
-        with pytest.raises(AnswerError) as unheard:
+        with pytest.raises(AnswerError) as absent:
             await client.command("m2", 0x82)
-        assert unheard.value.code == 7
+        assert absent.value.code == 7
         await device.report(2, b"hello")
-        said = await client.command("m1", 0x82, b"\x01\x02")
-        assert (said["serial"], said["type"], said["error"], said["data"]) == ("m1", 2, 0, "0201")
+        response = await client.command("m1", 0x82, b"\x01\x02")
+        assert (response["serial"], response["type"], response["error"], response["data"]) == ("m1", 2, 0, "0201")
         with pytest.raises(AnswerError) as wrong:
             await client.command("m1", 2)
         assert wrong.value.code == 2
@@ -171,8 +172,8 @@ async def test_acks_outlive_a_lost_connection(tmp_path: Path) -> None:
         for number in range(5):
             await running.publish("@news", str(number))
         found: dict[str, str] = {}
-        async with asyncio.timeout(WAIT_S), aclosing(client.notifications()) as coming:
-            async for notification in coming:
+        async with asyncio.timeout(WAIT_S), aclosing(client.notifications()) as notifications:
+            async for notification in notifications:
                 found[notification.id] = notification.text  # what was not acked yet comes again
                 if notification.text == "2" and client.connections == 1:
                     cut(running)
@@ -187,9 +188,9 @@ async def test_acks_outlive_a_lost_connection(tmp_path: Path) -> None:
 async def test_new_keys(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running, box(running) as client:
         await client.subscribe("@news")
-        asked = [asyncio.create_task(client.publish("@news", str(number))) for number in range(3)]
+        requests = [asyncio.create_task(client.publish("@news", str(number))) for number in range(3)]
         await client.rekey()
-        assert all(await asyncio.gather(*asked))
+        assert all(await asyncio.gather(*requests))
         assert sorted(each.text for each in await take(client, 3)) == ["0", "1", "2"]
         assert client.connections == 1
         client.drop()
@@ -217,16 +218,16 @@ async def test_who_is_refused_or_replaced_stays_away(tmp_path: Path) -> None:
             assert refused.value.code == 6
         async with box(running) as first:
             taking = asyncio.create_task(first.next_notification())
-            thief = box(running)
-            thief._session_to_resume = first._session_to_resume
-            await thief.open()
+            second = box(running)
+            second._session_to_resume = first._session_to_resume
+            await second.open()
             with pytest.raises(RefusedError, match="FIN 5"):
                 await asyncio.wait_for(taking, WAIT_S)
-            assert thief.resumed == 1
-            await thief.close()
+            assert second.resumed == 1
+            await second.close()
 
 
-async def test_what_was_asked_is_lost_with_the_connection(tmp_path: Path) -> None:
+async def test_open_requests_fail_when_the_connection_is_lost(tmp_path: Path) -> None:
     async def never(_: ServiceRequest) -> Any:
         await asyncio.Event().wait()
 
@@ -236,11 +237,11 @@ async def test_what_was_asked_is_lost_with_the_connection(tmp_path: Path) -> Non
         box(running) as client,
     ):
         await provider.register("magline/17", never)
-        asked = asyncio.create_task(client.call(17))
+        request = asyncio.create_task(client.call(17))
         await until(lambda: running.gateway.broker.services.open == 1)
         cut(running)
         with pytest.raises(LostError):
-            await asyncio.wait_for(asked, WAIT_S)
+            await asyncio.wait_for(request, WAIT_S)
         await client.ping()
     with pytest.raises(StateError):
         await client.ping()

@@ -6,10 +6,8 @@ from random import Random
 import pytest
 
 from wirelake.backoff import Backoff
-from wirelake.clients.acks import AckTracker
 from wirelake.clients.faults import Faults
-from wirelake.clients.inbox import Inbox
-from wirelake.clients.notification import Notification
+from wirelake.clients.notification import AckTracker, Inbox, Notification
 from wirelake.errors import AnswerError, LateError, LostError, StateError
 from wirelake.protocols.frame import Sender
 
@@ -34,7 +32,7 @@ async def test_an_inbox_keeps_order_and_each_key_once() -> None:
     assert inbox.left_out == 1
     inbox.discard("b")
     inbox.discard("unknown")
-    inbox.nudge()
+    inbox.wake()
     assert [await inbox.take() for _ in range(3)] == [None, 1, 3]
     waiting = [asyncio.create_task(inbox.take()) for _ in range(2)]
     await asyncio.sleep(0)
@@ -50,7 +48,7 @@ async def test_an_inbox_gives_out_what_it_has_before_it_is_over() -> None:
     inbox.finish()
     assert len(inbox) == 1
     assert await inbox.take() == 1
-    assert inbox.over
+    assert inbox.is_over
     for _ in range(2):
         with pytest.raises(ValueError, match="why"):
             await inbox.take()
@@ -96,17 +94,17 @@ async def test_acks_are_gathered_while_one_is_under_way_and_repeated_after_a_los
 
     acks = AckTracker(send, 3)
     for number in range(6):
-        acks.soon(str(number))
+        acks.add(str(number))
         await asyncio.sleep(0)
     assert sent == [["0"]]
     assert "5" in acks
     with pytest.raises(LateError):
-        await acks.durable(0.01)
+        await acks.flush(0.01)
     go.set()
-    await acks.durable(5)
+    await acks.flush(5)
     assert sent == [["0"], ["1", "2", "3"], ["1", "2", "3"], ["1", "2", "3"], ["4", "5"]]
     assert "5" not in acks, "refused: it comes again by itself"
-    acks.soon("6")
+    acks.add("6")
     await acks.finish()
     assert sent[-1] == ["6"]
 
@@ -117,6 +115,6 @@ async def test_acks_end_with_the_client() -> None:
 
     acks = AckTracker(send, 3)
     await acks.finish()
-    acks.soon("1")
+    acks.add("1")
     await acks.finish()
     assert "1" in acks

@@ -8,35 +8,35 @@ from typing import Any
 
 import msgspec
 import pytest
-from gateway.running import HOST, WAIT_S, Running, running_gateway, until
+from gateway.running_gateway import HOST, WAIT_S, Running, running_gateway, until
 
 from wirelake.backoff import Backoff
 from wirelake.broker.peer import Peer
-from wirelake.clients.feed import NotificationQueue
+from wirelake.clients.client import ClientOptions
 from wirelake.clients.serving import AnswerPackets, ServiceError, ServiceRequest
-from wirelake.clients.sisnet import SisnetClient
+from wirelake.clients.sisnet import RecordSubscription, SisnetClient
 from wirelake.errors import AnswerError, InputError, LateError, LostError, RefusedError, StateError, TranslationError
 from wirelake.limits import CLIENT_ANSWER_PACKETS_MAX, CLIENT_SERVED_MAX
 from wirelake.message import Failure, Kind, Message, Operation
 from wirelake.protocols.sisnet.session import SessionSettings
 
 TERMINAL = ("terminal", "secret")
-DOORS = {"ws": "sisnet", "tcp": "sisnet_tcp"}
-both = pytest.mark.parametrize("scheme", DOORS)
+LISTENERS = {"ws": "sisnet", "tcp": "sisnet_tcp"}
+QUICK = ClientOptions(backoff=Backoff(first_s=0.01, max_s=0.05))
+both = pytest.mark.parametrize("scheme", LISTENERS)
 
 
-def terminal(running: Running, scheme: str = "ws", **options: Any) -> SisnetClient:
-    options.setdefault("backoff", Backoff(first_s=0.01, max_s=0.05))
-    return SisnetClient(f"{scheme}://{HOST}:{running.port(DOORS[scheme])}", *TERMINAL, **options)
+def terminal(running: Running, scheme: str = "ws", options: ClientOptions = QUICK, **rest: Any) -> SisnetClient:
+    return SisnetClient(f"{scheme}://{HOST}:{running.port(LISTENERS[scheme])}", *TERMINAL, options=options, **rest)
 
 
 @asynccontextmanager
 async def gateway(folder: Path, **options: Any) -> AsyncIterator[Running]:
-    async with running_gateway(folder, *DOORS.values(), identities=[TERMINAL], **options) as running:
+    async with running_gateway(folder, *LISTENERS.values(), identities=[TERMINAL], **options) as running:
         yield running
 
 
-async def next_of(feed: NotificationQueue) -> Any:
+async def next_of(feed: RecordSubscription) -> Any:
     async with asyncio.timeout(WAIT_S):
         return await anext(feed)
 
@@ -46,7 +46,7 @@ async def echo(request: ServiceRequest) -> Any:
 
 
 @both
-async def test_publish_and_be_told(tmp_path: Path, scheme: str) -> None:
+async def test_publish_and_receive(tmp_path: Path, scheme: str) -> None:
     async with gateway(tmp_path) as running, terminal(running, scheme) as client:
         await client.subscribe("@news", "live")
         published = await client.publish("@news", b"\xff\x00 no text", type=7)
@@ -56,9 +56,9 @@ async def test_publish_and_be_told(tmp_path: Path, scheme: str) -> None:
         assert await client.publish("live", "only now") == ""
         assert (await client.next_notification(WAIT_S)).text == "only now"
         await client.unsubscribe("@news")
-        await client.publish("@news", "unheard")
-        await client.publish("live", "heard")
-        assert (await client.next_notification(WAIT_S)).text == "heard"
+        await client.publish("@news", "not received")
+        await client.publish("live", "received")
+        assert (await client.next_notification(WAIT_S)).text == "received"
         await client.ping()
 
 
@@ -78,7 +78,7 @@ async def test_every_kind_of_value_crosses(tmp_path: Path, scheme: str, binary: 
         assert with_bytes["n"] == 1
 
 
-async def test_a_service_sees_what_is_asked_and_may_refuse(tmp_path: Path) -> None:
+async def test_a_service_sees_requests_and_may_refuse(tmp_path: Path) -> None:
     seen: list[ServiceRequest] = []
 
     async def handler(request: ServiceRequest) -> Any:
@@ -109,7 +109,7 @@ async def test_a_service_sees_what_is_asked_and_may_refuse(tmp_path: Path) -> No
             await asker.ask("moody", "op", {"value": object()})
 
 
-async def test_who_subscribes_can_be_asked_too(tmp_path: Path) -> None:
+async def test_a_subscriber_can_also_provide(tmp_path: Path) -> None:
     """Both ends name their questions from 1 on, so the gateway asks under the names of this end's subscriptions."""
     async with gateway(tmp_path) as running, terminal(running) as provider, terminal(running) as asker:
         await provider.subscribe("@a")
@@ -153,21 +153,21 @@ async def test_more_requests_than_a_service_works_on_are_refused(tmp_path: Path)
 
     async with gateway(tmp_path) as running, terminal(running) as provider, terminal(running) as asker:
         await provider.register("slow", handler)
-        asked = [asyncio.create_task(asker.ask("slow", "op")) for _ in range(CLIENT_SERVED_MAX)]
+        requests = [asyncio.create_task(asker.ask("slow", "op")) for _ in range(CLIENT_SERVED_MAX)]
         await running.recorded("frame", CLIENT_SERVED_MAX + 1, protocol="sisnet", direction="out")
         with pytest.raises(AnswerError, match="being handled already"):
             await asker.ask("slow", "op")
         go.set()
-        assert await asyncio.gather(*asked) == [None] * CLIENT_SERVED_MAX
+        assert await asyncio.gather(*requests) == [None] * CLIENT_SERVED_MAX
 
 
 class Records:
-    """A data set that pushes what it is told to, in the gateway's place."""
+    """Replace the gateway's data set with one that pushes on command."""
 
     def __init__(self, running: Running) -> None:
         self.gateway = running.gateway
         self.subscribers: dict[str, tuple[Peer, str]] = {}
-        running.gateway.broker.builtin["sisdb"] = self.serve
+        running.gateway.broker.register_builtin("sisdb", self.serve)
 
     def serve(self, peer: Peer, message: Message, _now_s: float) -> None:
         assert isinstance(message.target, Operation)
@@ -217,7 +217,8 @@ async def test_records_come_under_the_name_of_the_request(tmp_path: Path, scheme
 
 @both
 async def test_a_full_feed_holds_the_gateway_back_and_loses_nothing(tmp_path: Path, scheme: str) -> None:
-    async with gateway(tmp_path) as running, terminal(running, scheme, inbox_max=2) as client:
+    options = msgspec.structs.replace(QUICK, inbox_max=2)
+    async with gateway(tmp_path) as running, terminal(running, scheme, options) as client:
         records = Records(running)
         feed = await client.sub("k", "t")
         for number in range(3000):
@@ -229,9 +230,9 @@ async def test_a_full_feed_holds_the_gateway_back_and_loses_nothing(tmp_path: Pa
 
 @both
 async def test_a_gateway_that_comes_back(tmp_path: Path, scheme: str) -> None:
-    """Subscriptions, feeds and services are there again; what was asked meanwhile waits."""
+    """Subscriptions and services are restored; requests made meanwhile wait."""
     async with gateway(tmp_path) as running:
-        port = running.port(DOORS[scheme])
+        port = running.port(LISTENERS[scheme])
         Records(running)
         client = terminal(running, scheme)
         await client.open()
@@ -240,12 +241,12 @@ async def test_a_gateway_that_comes_back(tmp_path: Path, scheme: str) -> None:
         feed = await client.sub("k", "t")
         assert await next_of(feed) == [[0, "first"]]
     await until(lambda: not client.connected)
-    asked = asyncio.create_task(client.ask("echo", "say", "hello"))
+    request = asyncio.create_task(client.ask("echo", "say", "hello"))
     async with running_gateway(tmp_path, identities=[TERMINAL]) as running:
         records = Records(running)
         await running.publish("@news", "missed")
-        await running.open_door(DOORS[scheme], port)
-        assert await asyncio.wait_for(asked, WAIT_S) == "hello"
+        await running.open_listener(LISTENERS[scheme], port)
+        assert await asyncio.wait_for(request, WAIT_S) == "hello"
         assert client.connections == 2
         await running.publish("live", "again")
         assert {(await client.next_notification(WAIT_S)).text for _ in range(2)} == {"missed", "again"}
@@ -266,8 +267,8 @@ async def test_a_feed_that_cannot_be_had_again_ends_with_the_reason(tmp_path: Pa
         feed = await client.sub("k", "t")
         await next_of(feed)
     async with running_gateway(tmp_path, identities=[TERMINAL]) as running:
-        running.gateway.broker.builtin.pop("sisdb", None)
-        await running.open_door("sisnet", port)
+        running.gateway.broker.unregister_builtin("sisdb")
+        await running.open_listener("sisnet", port)
         with pytest.raises(AnswerError, match="ServiceHandler"):
             await next_of(feed)
         await client.ping()
@@ -277,7 +278,7 @@ async def test_a_feed_that_cannot_be_had_again_ends_with_the_reason(tmp_path: Pa
 @both
 async def test_wrong_credentials_end_it(tmp_path: Path, scheme: str) -> None:
     async with gateway(tmp_path) as running:
-        url = f"{scheme}://{HOST}:{running.port(DOORS[scheme])}"
+        url = f"{scheme}://{HOST}:{running.port(LISTENERS[scheme])}"
         for user, token, why in (("terminal", "wrong", "invalid token"), ("nobody", "x", "invalid token")):
             with pytest.raises(RefusedError, match=why):
                 await SisnetClient(url, user, token).open()
@@ -286,28 +287,29 @@ async def test_wrong_credentials_end_it(tmp_path: Path, scheme: str) -> None:
 async def test_nobody_there_and_no_websocket_there(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running:
         port = running.port("sisnet_tcp")
-        client = SisnetClient(f"ws://{HOST}:{port}", *TERMINAL, connect_s=0.3, backoff=Backoff(first_s=0.01))
+        options = ClientOptions(connect_s=0.3, backoff=Backoff(first_s=0.01))
+        client = SisnetClient(f"ws://{HOST}:{port}", *TERMINAL, options=options)
         with pytest.raises(LateError, match="no WebSocket"):
             await client.open()
     with pytest.raises(LateError, match="not connected"):
-        await SisnetClient(f"tcp://{HOST}:{port}", *TERMINAL, connect_s=0.2).open()
+        await SisnetClient(f"tcp://{HOST}:{port}", *TERMINAL, options=ClientOptions(connect_s=0.2)).open()
     with pytest.raises(InputError, match="ws://HOST:PORT"):
         SisnetClient("http://localhost", *TERMINAL)
 
 
 @both
-async def test_a_lost_connection_fails_what_was_asked(tmp_path: Path, scheme: str) -> None:
+async def test_open_requests_fail_when_the_connection_is_lost(tmp_path: Path, scheme: str) -> None:
     async def never(_: ServiceRequest) -> Any:
         await asyncio.Event().wait()
 
     async with gateway(tmp_path) as running, terminal(running, scheme) as client:
         await client.register("never", never)
-        asked = asyncio.create_task(client.ask("never", "op"))
+        request = asyncio.create_task(client.ask("never", "op"))
         await until(lambda: running.gateway.broker.services.open == 1)
         (connection,) = running.gateway.connections.values()
         connection.abort()
         with pytest.raises(LostError):
-            await asyncio.wait_for(asked, WAIT_S)
+            await asyncio.wait_for(request, WAIT_S)
         await client.ping()
 
 
@@ -327,7 +329,7 @@ async def test_a_message_of_megabytes(tmp_path: Path, scheme: str) -> None:
         assert await client.ask("echo", "say", content) == content
 
 
-async def test_the_settings_of_the_session_are_kept(tmp_path: Path) -> None:
+async def test_session_settings_are_used(tmp_path: Path) -> None:
     settings = msgspec.structs.replace(SessionSettings(), ping_s=0.05)
     async with gateway(tmp_path) as running, terminal(running, settings=settings):
         await running.recorded("frame", 4, protocol="sisnet", direction="in")  # the login and three pings

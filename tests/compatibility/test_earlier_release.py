@@ -1,4 +1,4 @@
-"""A data folder and settings of an earlier release, as its own programs left them, are opened by this one.
+"""This release opens the data folder and settings of an earlier one, as its programs left them.
 
 earlier-release.tar.xz has its wirelake.toml with every key of that time, and its data folder. Clients of all protocols
 were connected to the gateway, the pipeline ran once while some of them still were and a call was open, more requests
@@ -17,7 +17,7 @@ import pytest
 import redis.asyncio
 from cli.serving import wirelake
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
-from gateway.running import HOST, WAIT_S, Running, running_gateway
+from gateway.running_gateway import HOST, WAIT_S, Running, running_gateway
 from pipeline.checking import check_tables, logged, rows_of
 
 from wirelake.clients.apostol import ApostolDevice
@@ -42,7 +42,7 @@ PIPELINE_S = 300.0  # only a failing test waits so long
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The folder with wirelake.toml and data/."""
+    """Extract the folder with wirelake.toml and data/."""
     with tarfile.open(ARCHIVE) as archive:
         safely: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Python 3.11.4 and later
         archive.extractall(tmp_path, **safely)  # noqa: S202 (our own)
@@ -59,13 +59,13 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def gateway(folder: Path) -> Any:
-    """Today's gateway, with the settings of then but for the ports."""
+    """Run this release's gateway with the earlier settings, except for the ports."""
     sections = {name: value for name, value in read_settings(folder).items() if name not in {"data", "listen"}}
     return running_gateway(folder, *LISTENERS, **sections)
 
 
 def pick(settings: Settings, like: dict[str, Any]) -> dict[str, Any]:
-    """The values of the keys that were there then."""
+    """Return the values of the keys that the earlier release had."""
     values = msgspec.json.decode(msgspec.json.encode(settings))
     return {
         section: {key: values[section][key] for key in keys} if isinstance(keys, dict) else values[section]
@@ -209,7 +209,7 @@ def test_the_pipeline_continues_from_its_checkpoint(folder: Path, data: Path) ->
     assert rows_of(data, "bronze.frames")["seq"].max() == done - 1
     assert rows_of(data, "silver.calls").filter(service="slow-adder")["status"].to_list() == ["open"]
     printed = run_wirelake(folder, "pipeline", "run", "--once", timeout_s=PIPELINE_S)
-    assert f"{until - done} records in 1 batches; the tables contain all records before {until}." in printed
+    assert f"{until - done} records in 1 batch; the tables contain all records before {until}." in printed
     check_tables(data)
     ledger = rows_of(data, "gold.ledger")
     assert ledger["balanced"].all(), ledger.filter(~polars.col("balanced"))["why"].to_list()

@@ -1,4 +1,4 @@
-"""What axe finds on every page that is shown, in light and dark: nothing serious."""
+"""Check with axe that no page has a serious fault, in the light and the dark theme."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from browsing import Browser
-from gateway.running import HOST, Running
+from gateway.running_gateway import HOST, Running
 from playwright.async_api import Page
 from redis.asyncio import Redis
 
@@ -27,7 +27,7 @@ PATHS: Final = sorted(
 )
 
 KNOWN: Final[dict[str, Any]] = {"identities": [("ann", "anns")], "devices": [(SERIAL, 6, None)]}
-FILLED: Final = {  # what is there once the page's own script has done its part
+FILLED: Final = {  # present once the page's script has run
     "/": "#protocols tbody tr",
     "/sessions": "#sessions tbody tr",
     "/topics": "#topics tbody tr",
@@ -61,10 +61,10 @@ def test_nothing_serious(browser: Browser, tmp_path: Path, scheme: str) -> None:
             found += [f"the dialog: {fault}" for fault in await serious(page)]
             await page.goto(f"http://{HOST}:{running.port('http')}/inspector?hex={STATUS}")
             await page.locator("[data-field=serial]").wait_for()
-            found += [f"bytes taken apart: {fault}" for fault in await serious(page)]
+            found += [f"decoded bytes: {fault}" for fault in await serious(page)]
             await page.goto(f"http://{HOST}:{running.port('http')}/trace?id={id_}")
             await page.locator("[data-what=publish]").wait_for()
-            found += [f"a way: {fault}" for fault in await serious(page)]
+            found += [f"a trace: {fault}" for fault in await serious(page)]
         assert not found, "\n".join(found)
         await client.aclose()
 

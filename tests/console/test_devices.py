@@ -5,8 +5,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from browsing import Browser
-from gateway.running import HOST, Running
-from gateway.wire import Meter, report
+from gateway.apostol_client import Meter, report
+from gateway.running_gateway import HOST, Running
 from lake.writing import write
 from playwright.async_api import Page, expect
 
@@ -16,7 +16,7 @@ from wirelake.lake.tables import DEVICE_COMMANDS, DEVICE_LATEST, READINGS
 from wirelake.protocols.apostol.commands import Reading, Status
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
-SERIAL = "<b onclick='hit'>&1"  # as much of it as a serial holds
+SERIAL = "<b onclick='hit'>&1"  # as long as a serial may be
 
 
 async def answers(request: DeviceRequest) -> Data:
@@ -95,7 +95,7 @@ def test_the_list_a_device_and_commands_to_it(browser: Browser, tmp_path: Path) 
 
 def test_what_it_reports_is_plotted_at_once_without_the_tables(browser: Browser, tmp_path: Path) -> None:
     async def story(page: Page, running: Running) -> None:
-        seconds = count(1_700_000_000)  # its clock, so that no two reports are of one moment
+        seconds = count(1_700_000_000)  # of its clock: no two reports have the same time
         async with ApostolDevice(HOST, running.port("apostol"), "m1", time_s=lambda: next(seconds)) as device:
             await device.readings({1: 500})
             await page.goto(f"http://{HOST}:{running.port('http')}/devices/m1")
@@ -114,11 +114,11 @@ def test_what_it_reports_is_plotted_at_once_without_the_tables(browser: Browser,
 
 def test_packets_that_wait_for_others(browser: Browser, tmp_path: Path) -> None:
     async def story(page: Page, running: Running) -> None:
-        async with await Meter.call(running.port("apostol")) as meter:
+        async with await Meter.connect(running.port("apostol")) as meter:
             packets = report("m1", 9, bytes(30), data_bytes=10)
             for number in (0, 2, 3):
                 meter.send(packets[number])
-                await meter.hear()
+                await meter.receive()
             await page.goto(f"http://{HOST}:{running.port('http')}/devices/m1")
             row = page.locator("#reassembly tbody tr")
             await expect(row).to_contain_text("3 of 4")

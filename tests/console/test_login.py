@@ -2,7 +2,7 @@ from pathlib import Path
 
 from browsing import Browser
 from gateway.http.calling import BOB, calling
-from gateway.running import Running
+from gateway.running_gateway import Running
 from playwright.async_api import Page, expect
 
 from console.visiting import visit

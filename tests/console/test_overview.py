@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from browsing import Browser
-from gateway.running import HOST, Running, running_gateway
+from gateway.running_gateway import HOST, Running, running_gateway
 from lake.writing import write
 from playwright.async_api import Page, expect
 from redis.asyncio import Redis
@@ -57,7 +57,7 @@ def test_a_page_left_open_while_the_gateway_is_started_anew(browser: Browser, tm
             await page.wait_for_load_state("load")  # its scripts run
         await expect(page.locator("#message")).to_contain_text("does not respond")
         async with running_gateway(tmp_path, "http", ports={"http": port}):
-            await log_in(page, token)  # it asks by itself who is there, and comes back
+            await log_in(page, token)  # it redirects to the login by itself
             assert page.url == f"http://{HOST}:{port}{path}"
             await page.goto("about:blank")
 

@@ -2,7 +2,7 @@ import asyncio
 from pathlib import Path
 
 from browsing import Browser
-from gateway.running import HOST, Running, until
+from gateway.running_gateway import HOST, Running, until
 from playwright.async_api import Page, expect
 from redis.asyncio import Redis
 
@@ -72,7 +72,7 @@ def test_by_protocol_from_the_overview_and_a_slow_one_says_why(browser: Browser,
             row = page.get_by_role("row", name="ann")
             await expect(row).to_be_visible()
             assert "protocol=comet" in page.url
-            # A peer that does not read: nothing is sent here, its outbox only says so.
+            # A peer that does not read: nothing is sent, only its outbox says that much is pending.
             (connection,) = [each for each in running.gateway.connections.values() if each.identity == "ann"]
             connection.is_congested = True
             await expect(row).to_contain_text("slow consumer: not reading")

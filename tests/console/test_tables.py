@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from browsing import Browser
-from gateway.running import Running
+from gateway.running_gateway import Running
 from lake.writing import write
 from playwright.async_api import Page, expect
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from browsing import Browser
-from gateway.running import HOST, Running, until
+from gateway.running_gateway import HOST, Running, until
 from lake.writing import write
 from playwright.async_api import Page, expect
 
@@ -98,7 +98,7 @@ def test_a_live_name_is_listened_to_while_the_page_is_open(browser: Browser, tmp
         await expect(page.locator("#connected")).to_have_text("1")
         await page.get_by_label("Content", exact=True).fill("mine")
         await page.get_by_role("button", name="Publish").click()
-        await expect(page.locator("#answer")).to_contain_text("1 receivers")
+        await expect(page.locator("#answer")).to_contain_text("1 receiver:")
         await expect(page.locator("#last pre").first).to_have_text("mine")
         await browser.screenshot(page, "topic-live")
         await page.goto(f"http://{HOST}:{running.port('http')}/topics")

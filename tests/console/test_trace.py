@@ -4,14 +4,14 @@ from typing import Any
 
 from browsing import Browser
 from gateway.http.calling import BOB
-from gateway.running import HOST, Running
+from gateway.running_gateway import HOST, Running
 from lake.writing import write
 from playwright.async_api import Page, expect
 
 from console.visiting import NASTY, visit
 from wirelake.clients.comet import CometClient
 from wirelake.lake.tables import NOTIFICATIONS
-from wirelake.protocols.jsontext import write_json
+from wirelake.protocols.text import write_json
 
 TOPIC = f"@{NASTY}"
 PUBLISH = """async ([topic, body]) => {
@@ -22,7 +22,7 @@ PUBLISH = """async ([topic, body]) => {
 
 
 async def published(page: Page, running: Running) -> str:
-    """By the console's own visitor, delivered to bob and acked by him; answers its id."""
+    """Publish from the console, deliver to bob, ack, and return the id."""
     await running.gateway.state.topics.subscribe("bob", TOPIC)
     answer: Any = await page.evaluate(PUBLISH, [TOPIC, write_json({"content": NASTY}).decode()])
     async with CometClient(HOST, running.port("comet"), *BOB) as phone:

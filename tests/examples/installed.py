@@ -1,4 +1,4 @@
-"""The example packages, installed as a user would, and commands that find them."""
+"""Install the example packages as a user would, and run commands that find them."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ WAIT_S = 300.0  # only a failing test waits so long
 def install(folder: Path, *names: str) -> dict[str, str]:
     """Build and install these into the folder; return the environment in which they are found.
 
-    pip finds what it needs to build in this very environment.
+    pip builds them with the packages of this environment.
     """
     pip = [sys.executable, "-m", "pip", "install", "-qq", "--no-deps", "--no-build-isolation"]
     subprocess.run([*pip, "--target", str(folder), *(str(EXAMPLES / name) for name in names)], check=True)

@@ -1,4 +1,4 @@
-"""The worked example of a protocol of devices, installed as a user would, and decoded through the command line."""
+"""The example of a device protocol, installed as a user would, and decoded on the command line."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The example of a protocol that is served: installed as a user would, and talked to over sockets, with TLS on."""
+"""The example of a protocol with sessions, installed as a user would, and served over TLS sockets."""
 
 import json
 import socket
@@ -15,8 +15,8 @@ import httpx
 import pytest
 import redis
 from cli.serving import free_ports
-from gateway.added import added_protocols, example
 from gateway.certificates import make_certificate
+from gateway.installed_protocol import example, installed_protocols
 
 from examples.installed import WAIT_S, install, wirelake
 from wirelake.log.interface import SCHEMA
@@ -30,7 +30,7 @@ OFF = ("comet", "magline", "apostol", "esnp", "sisnet", "sisnet_tcp")
 
 
 class Served:
-    """`wirelake serve` in a process, with the packages beside it."""
+    """Run `wirelake serve` as a process that finds the installed packages."""
 
     def __init__(self, folder: Path) -> None:
         self.packages = folder / "packages"
@@ -85,7 +85,7 @@ class Served:
 
 
 class Pager:
-    """A pager of the tests' own: a TLS socket and frames."""
+    """Send and receive pager frames over a TLS socket."""
 
     def __init__(self, served: Served, identity: str, token: str) -> None:
         plain = socket.create_connection((HOST, served.ports["pager"]), WAIT_S)
@@ -104,7 +104,7 @@ class Pager:
         self._socket.sendall(frame.encode())
 
     def receive(self) -> Any:
-        """The next frame, None where the gateway closed."""
+        """Return the next frame, or None if the gateway closed the connection."""
         head = self._exactly(8)
         if not head:
             return None
@@ -191,9 +191,9 @@ def test_services_both_ways(served: Served) -> None:
     with served.pager("ann") as ann, served.pager("bob") as bob:
         ann.ask(pager.Provide, service="clock")
         bob.send(pager.Ask(number=50, service="clock", op="now", content=b"utc"))
-        asked = ann.receive()
-        assert (asked.service, asked.op, asked.content) == ("clock", "now", b"utc")
-        ann.send(pager.Reply(number=asked.number, content=b"noon"))
+        request = ann.receive()
+        assert (request.service, request.op, request.content) == ("clock", "now", b"utc")
+        ann.send(pager.Reply(number=request.number, content=b"noon"))
         assert bob.receive() == pager.Reply(number=50, content=b"noon")
         bob.send(pager.Ask(number=51, service="clock", op="set"))
         ann.send(pager.Refused(number=ann.receive().number, code=99, content=b"no"))
@@ -259,7 +259,7 @@ def test_its_frames_become_rows(served: Served) -> None:
             [*(("pager", frame) for frame in frames), ("beacon", beacon.Reading("Oslo", -75).encode())]
         )
     ]
-    with added_protocols({"pager": "pager:PROTOCOL", "beacon": "beacon:PROTOCOL"}):
+    with installed_protocols({"pager": "pager:PROTOCOL", "beacon": "beacon:PROTOCOL"}):
         decoded = decode_batch(pa.RecordBatch.from_pylist(records, SCHEMA))
     first, second = decoded.messages.to_pylist()
     assert (first["kind"], first["topic"], first["payload"]) == ("notification", "@rows", b"row")
@@ -269,7 +269,7 @@ def test_its_frames_become_rows(served: Served) -> None:
 
 
 def _logged(served: Served, protocol: str, count: int) -> list[Any]:
-    """The frames that `wirelake log cat` prints, once there are so many."""
+    """Return the frames that `wirelake log cat` prints, once there are so many."""
     ends_s = time.monotonic() + WAIT_S
     while True:
         done = served.cli("log", "cat", "--protocol", protocol, "--json", "--full")
@@ -281,7 +281,7 @@ def _logged(served: Served, protocol: str, count: int) -> list[Any]:
 
 
 def test_history_is_decoded_again_by_a_newer_decoder(served: Served) -> None:
-    """Last: the installed package is changed."""
+    """Change the installed package; this test must be the last."""
     with served.pager("ann") as ann:
         ann.ask(pager.Publish, topic="@again", content=b"x")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as station:

@@ -1,4 +1,4 @@
-"""A disk that the log cannot write to for a while, and an event loop that tells what escaped into it."""
+"""A disk that is full for a while, and a check that no exception reaches the event loop."""
 
 import asyncio
 import errno
@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from gateway.running import Running, until
+from gateway.running_gateway import Running, until
 from wirelake.files import Buffer, FileSystem
 
 
 class FullDisk:
-    """Stands in for the disk behind every log that is opened after it was made."""
+    """Replace the disk of every log that is opened from now on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_full = False
@@ -29,7 +29,7 @@ class FullDisk:
 
     @asynccontextmanager
     async def refusing(self, running: Running) -> AsyncIterator[None]:
-        """The log refuses everything inside, and takes records again afterwards."""
+        """Let the log refuse everything inside this context, and accept records again afterwards."""
         log = running.gateway.log
         self.is_full = True
         log.append(0, "", "test", "", "", "", "", b"")
@@ -43,7 +43,7 @@ class FullDisk:
 
 @contextmanager
 def nothing_escapes() -> Iterator[None]:
-    """No exception reaches the event loop's handler meanwhile."""
+    """Fail if an exception reaches the event loop's handler inside this context."""
     loop = asyncio.get_running_loop()
     escaped: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _loop, context: escaped.append(context))

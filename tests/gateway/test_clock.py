@@ -1,4 +1,4 @@
-"""A system clock that jumps, while a gateway runs: nothing that has a time to live is given up for it."""
+"""A system clock that jumps while a gateway runs expires nothing."""
 
 import asyncio
 import time
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import redis.asyncio
 
-from gateway.running import HOST, running_gateway, until
+from gateway.running_gateway import HOST, running_gateway, until
 from wirelake.clock import SteadyClock
 
 DAY_S = 86_400
@@ -14,12 +14,13 @@ APP = ("app", "t0ken")
 
 
 async def test_a_jump_of_three_days_expires_nothing(tmp_path: Path) -> None:
+    ahead_s = [0]
+    clock = SteadyClock(lambda: time.time_ns() + ahead_s[0] * 1_000_000_000)
     async with (
-        running_gateway(tmp_path, "redis", identities=[APP]) as running,
+        running_gateway(tmp_path, "redis", identities=[APP], clock=clock) as running,
         redis.asyncio.Redis(host=HOST, port=running.port("redis"), username=APP[0], password=APP[1], protocol=2) as app,
     ):
-        gateway, ahead_s = running.gateway, [0]
-        gateway.clock = SteadyClock(lambda: time.time_ns() + ahead_s[0] * 1_000_000_000)
+        gateway = running.gateway
         await gateway.state.topics.subscribe("ann", "@a")
         for number in range(60):
             await running.publish("@a", str(number))
@@ -27,13 +28,13 @@ async def test_a_jump_of_three_days_expires_nothing(tmp_path: Path) -> None:
         ahead_s[0] = 3 * DAY_S
         await asyncio.sleep(0.2)
         for _ in range(5):
-            gateway.sweep.step(gateway.now_ms())
+            gateway.sweeper.step(gateway.now_ms())
             await gateway.state.barrier()
         assert await app.get("k") == b"v"
         assert DAY_S - 60 < await app.ttl("k") <= DAY_S
         ahead_s[0] = 0
         await asyncio.sleep(0.2)
-        gateway.sweep.step(gateway.now_ms())
+        gateway.sweeper.step(gateway.now_ms())
         assert len(running.waiting("ann")) == 60
         await until(lambda: gateway.clock.steps == 2)
 

@@ -1,4 +1,4 @@
-"""The log, the state and the checkpoint of a data folder belong together: what is missing is restored, or refused."""
+"""The log, state and checkpoint of a data folder belong together: what is missing is restored or refused."""
 
 import random
 import shutil
@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.running import HOST, Running, running_gateway
+from gateway.running_gateway import HOST, Running, running_gateway
 from wirelake.errors import LossError, StorageError
 from wirelake.gateway.stores import open_stores
 from wirelake.log.segments.consumer_offsets import ConsumerOffsets
@@ -19,7 +19,7 @@ from wirelake.log.segments.high_watermark import read_data_id, write_data_id
 from wirelake.log.segments.reader import LogReader
 from wirelake.log.segments.settings import LogSettings
 from wirelake.message import GATEWAY_SERVICE, Kind, Message, Op, Operation
-from wirelake.protocols.publish_batch import PublishBatch
+from wirelake.protocols.batches import PublishBatch
 from wirelake.state.store import StateStore
 
 BEFORE_IDS = Path(__file__).parent / "folders" / "folder-without-id.tar.xz"
@@ -28,7 +28,7 @@ CUTS = 12
 
 
 async def on_disk(running: Running) -> None:
-    """All that happened so far, in both stores."""
+    """Wait until everything so far is durable in both stores."""
     await running.gateway.state.barrier()
     await running.gateway.recorder.event(_Nobody(), "open", {})
 
@@ -38,13 +38,13 @@ class _Nobody:
 
 
 def copied(data: Path, folder: Path) -> Path:
-    """A data folder as a power failure would leave it now."""
+    """Copy the data folder as a power failure would leave it now."""
     shutil.copytree(data, folder / "data", ignore=shutil.ignore_patterns("*.lock", "lock", "*-shm"))
     return folder
 
 
 def seen(store: StateStore) -> dict[str, Any]:
-    """What anybody could tell of the topics; times and rows on disk may differ."""
+    """Return what clients can observe of the topics; times and rows on disk may differ."""
     topics = store.topics
     found: dict[str, Any] = {}
     for name in sorted(topics.names()):
@@ -78,7 +78,7 @@ def reopened(folder: Path, *, accept_loss: bool = False) -> dict[str, Any]:
 
 
 class Subscriber:
-    """A peer of the broker's own that asks, and hears nothing but answers: it fetches what it missed."""
+    """Subscribe as a peer of the broker that receives only answers and pulls its backlog."""
 
     protocol = "test"
     sends_acks = True
@@ -89,7 +89,7 @@ class Subscriber:
 
     def __init__(self, running: Running, identity: str) -> None:
         self.identity = identity
-        self.id = running.gateway.new_id()
+        self.id = running.gateway.sessions.new_id()
         self._gateway = running.gateway
 
     def encode_notification(self, message: Message) -> bytes:
@@ -119,7 +119,7 @@ async def publish_many(running: Running, topic: str, count: int) -> list[str]:
 
 
 async def mixed(running: Running, chance: random.Random, steps: int) -> None:
-    """Everything that changes topics, each step durable before the next."""
+    """Change topics in every way, in random order; each step is durable before the next."""
     people = [Subscriber(running, name) for name in ("ann", "bob", "cid")]
     gateway = running.gateway
     for step in range(steps):
@@ -137,7 +137,7 @@ async def mixed(running: Running, chance: random.Random, steps: int) -> None:
                 gateway.broker.publish_batch(who, "1", Several(topic, [b"a%d" % step, b"b%d" % step]), gateway.now_ms())
             case 5:
                 if chance.random() < 0.2:
-                    swept = gateway.sweep.step(gateway.now_ms() + 10**10)
+                    swept = gateway.sweeper.step(gateway.now_ms() + 10**10)
                     await gateway.state.barrier()
                     for gone in swept.expired:
                         note = {"first": gone.first, "last": gone.last}
@@ -150,7 +150,7 @@ async def mixed(running: Running, chance: random.Random, steps: int) -> None:
 
 
 async def test_whatever_the_state_lost_of_its_topics_is_replayed(tmp_path: Path) -> None:
-    """The write-ahead log is cut anywhere: afterwards everything is as if it had not been."""
+    """Cut the write-ahead log anywhere: afterwards the state is the same as without the cut."""
     chance = random.Random(5)
     async with running_gateway(tmp_path / "live", **SMALL) as running:
         await mixed(running, chance, 150)
@@ -187,7 +187,7 @@ async def test_a_state_that_lost_half_of_its_write_ahead_log_owes_everything_aga
 
 
 async def test_a_publication_that_only_the_log_has_keeps_its_position(tmp_path: Path) -> None:
-    """As after a crash between the two syncs: nobody was told that it is there, but its record is."""
+    """Crash between the two syncs: the record is in the log, but the publication was not acknowledged."""
     async with running_gateway(tmp_path / "live", **SMALL) as running:
         Subscriber(running, "ann").ask(Op.SUBSCRIBE, topics=["@news"])
         await publish_many(running, "@news", 3)
@@ -229,7 +229,7 @@ async def test_what_the_log_cannot_restore_is_refused_and_named(tmp_path: Path) 
         (note,) = [each["note"] for each in running.records("state") if "lost" in each["note"]]
         assert "identities" in note["lost"][0]
         await on_disk(running)
-    reopened(older)  # said once, that is enough
+    reopened(older)  # the loss is reported once only
 
 
 async def test_what_was_changed_while_no_gateway_ran_is_missed_too(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ async def test_a_deleted_log_is_refused_and_never_begins_again(tmp_path: Path) -
 
 
 async def test_a_log_that_was_cut_goes_on_behind_a_hole(tmp_path: Path) -> None:
-    """Two runs, the second one's segment is lost: its records are told as lost, and no seq is given twice."""
+    """Lose the segment of the second of two runs: its records are reported as lost, and no seq is reused."""
     async with running_gateway(tmp_path, **SMALL) as running:
         await publish_many(running, "@news", 5)
     shutil.copytree(tmp_path / "data" / "log", tmp_path / "older")
@@ -428,7 +428,7 @@ async def test_a_crash_while_the_id_is_given_does_no_harm(tmp_path: Path) -> Non
 
 
 def damage(file: Path, share: float) -> None:
-    """A page in the middle is overwritten."""
+    """Overwrite a page in the middle of the file."""
     raw = bytearray(file.read_bytes())
     page = int(len(raw) // 4096 * share) * 4096
     raw[page : page + 4096] = b"\xa5" * 4096

@@ -1,4 +1,4 @@
-"""A damaged file ends with one sentence that names the table, the file and what to do; never with a traceback."""
+"""Test that a damaged file gives one sentence with the table, the file and what to do, never a traceback."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -9,9 +9,8 @@ from cli.serving import wirelake
 
 from lake.writing import write
 from wirelake.errors import DamagedTableError, InputError
-from wirelake.lake.damage import explain, explained
-from wirelake.lake.listing import tables
-from wirelake.lake.query import query
+from wirelake.lake.damage import explain_damage, find_damage
+from wirelake.lake.query import list_tables, query
 from wirelake.lake.tables import LEDGER, READINGS
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -80,33 +79,33 @@ def test_a_damaged_commit(
     lake: Path, place: Callable[[Path, int], Path], version: int, harm: Callable[[Path], Path], what: str
 ) -> None:
     path = harm(place(lake, version))
-    with pytest.raises(DamagedTableError) as asked:
+    with pytest.raises(DamagedTableError) as raised:
         query(lake, SQL)
-    check(str(asked.value), path, what)
+    check(str(raised.value), path, what)
     with pytest.raises(DamagedTableError) as listed:
-        tables(lake)
+        list_tables(lake)
     check(str(listed.value), path, what)
 
 
 @pytest.mark.parametrize(("harm", "what"), DATA)
 def test_a_damaged_file_of_rows(lake: Path, harm: Callable[[Path], Path], what: str) -> None:
     path = harm(data(lake))
-    with pytest.raises(DamagedTableError) as asked:
+    with pytest.raises(DamagedTableError) as raised:
         query(lake, SQL)
-    check(str(asked.value), path, what)
+    check(str(raised.value), path, what)
     assert query(lake, "SELECT protocol FROM gold.ledger").rows == [["comet"]]
 
 
 def test_a_library_that_names_no_file_is_helped(lake: Path) -> None:
     path = cut(data(lake))
-    with pytest.raises(DamagedTableError) as found, explained(lake, look_at_data=True):
+    with pytest.raises(DamagedTableError) as found, explain_damage(lake, check_files=True):
         raise OSError("Parquet magic bytes not found in footer")
     check(str(found.value), path, "is damaged")
 
 
 def test_what_is_no_damage_stays_what_it_is(lake: Path) -> None:
-    assert explain(lake, ValueError("else"), look_at_data=True) is None
-    with pytest.raises(ValueError, match="else"), explained(lake, look_at_data=True):
+    assert find_damage(lake, ValueError("else"), check_files=True) is None
+    with pytest.raises(ValueError, match="else"), explain_damage(lake, check_files=True):
         raise ValueError("else")
     with pytest.raises(InputError, match="Conversion"):
         query(lake, "SELECT 'x'::INT")

@@ -10,8 +10,7 @@ import pytest
 
 from lake.writing import write
 from wirelake.errors import DamagedTableError, InputError
-from wirelake.lake.listing import tables
-from wirelake.lake.query import open_database, query
+from wirelake.lake.query import list_tables, open_database, query
 from wirelake.lake.tables import LEDGER, READINGS, TABLES
 from wirelake.limits import LAKE_ANSWER_BYTES_MAX
 
@@ -96,7 +95,7 @@ def test_a_question_that_takes_too_long_is_ended(lake: Path) -> None:
 
 
 def test_the_list_of_tables(lake: Path) -> None:
-    found = {info.name: info for info in tables(lake)}
+    found = {info.name: info for info in list_tables(lake)}
     assert set(found) == set(TABLES)
     readings = found["silver.readings"]
     assert (readings.rows, readings.files, readings.version) == (5, 1, 0)
@@ -127,7 +126,7 @@ def test_ctrl_c_is_passed_on(lake: Path) -> None:
 
 
 def test_what_duckdb_may_read_is_limited_too(lake: Path) -> None:
-    """Should a statement get past the check, the database itself reads nothing outside the lake."""
+    """Check that the database reads nothing outside the lake, should a statement get past the check."""
     with closing(open_database(lake.resolve())) as database:
         for sql in (
             "SELECT * FROM read_text('/etc/hostname')",

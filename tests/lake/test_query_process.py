@@ -39,7 +39,7 @@ def pool(lake: Path) -> Iterator[QueryPool]:
     made.close()
 
 
-def ask(pool: QueryPool, sql: str, timeout_s: float = WAIT_S) -> QueryResult:
+def run_query(pool: QueryPool, sql: str, timeout_s: float = WAIT_S) -> QueryResult:
     return json.decode(pool.query(sql, 100_000, timeout_s).run(), type=QueryResult)
 
 
@@ -64,18 +64,18 @@ def only_child() -> int:
     ],
 )
 def test_answers_are_those_of_this_process(lake: Path, pool: QueryPool, sql: str) -> None:
-    expected, found = in_process.query(lake, sql), ask(pool, sql)
+    expected, found = in_process.query(lake, sql), run_query(pool, sql)
     assert (found.columns, found.rows, found.truncated) == (expected.columns, expected.rows, expected.truncated)
 
 
 def test_a_process_is_used_again_and_sees_new_rows(lake: Path, pool: QueryPool) -> None:
-    assert ask(pool, "SELECT count(*) FROM gold.ledger").rows == [[0]]
+    assert run_query(pool, "SELECT count(*) FROM gold.ledger").rows == [[0]]
     first = only_child()
     write(lake, LEDGER, {"hour": AT, "protocol": "comet", "balanced": True, "day": date(2026, 1, 2)})
-    assert ask(pool, "SELECT count(*) FROM gold.ledger").rows == [[1]]
+    assert run_query(pool, "SELECT count(*) FROM gold.ledger").rows == [[1]]
     with pytest.raises(InputError, match="syntax error"):
-        ask(pool, "SELEC")
-    assert ask(pool, "SELECT 1").rows == [[1]]
+        run_query(pool, "SELEC")
+    assert run_query(pool, "SELECT 1").rows == [[1]]
     assert only_child() == first
 
 
@@ -89,24 +89,24 @@ def test_a_process_is_used_again_and_sees_new_rows(lake: Path, pool: QueryPool) 
 )
 def test_the_memory_limit_holds_and_the_next_query_works(pool: QueryPool, sql: str) -> None:
     with pytest.raises(InputError, match=f"exceeded the memory limit of {LAKE_MEMORY_MIB_MAX} MiB"):
-        ask(pool, sql)
-    assert ask(pool, "SELECT count(*) FROM silver.readings").rows == [[3000]]
+        run_query(pool, sql)
+    assert run_query(pool, "SELECT count(*) FROM silver.readings").rows == [[3000]]
 
 
 def test_the_time_limit_holds_though_duckdb_does_not_listen(pool: QueryPool) -> None:
     started_s = time.monotonic()
     with pytest.raises(InputError, match=r"within the time limit of 0\.5 s"):
-        ask(pool, ENDLESS, 0.5)
+        run_query(pool, ENDLESS, 0.5)
     assert time.monotonic() - started_s < WAIT_S
-    assert ask(pool, "SELECT 1").rows == [[1]]
+    assert run_query(pool, "SELECT 1").rows == [[1]]
 
 
 def test_a_process_that_dies_is_replaced(pool: QueryPool) -> None:
-    assert ask(pool, "SELECT 1").rows == [[1]]
+    assert run_query(pool, "SELECT 1").rows == [[1]]
     os.kill(only_child(), signal.SIGKILL)
     with pytest.raises(InputError, match="memory limit"):  # as the kernel does when memory is short
-        ask(pool, "SELECT 2")
-    assert ask(pool, "SELECT 3").rows == [[3]]
+        run_query(pool, "SELECT 2")
+    assert run_query(pool, "SELECT 3").rows == [[3]]
 
 
 def test_a_query_can_be_cancelled(pool: QueryPool) -> None:
@@ -114,7 +114,7 @@ def test_a_query_can_be_cancelled(pool: QueryPool) -> None:
     threading.Timer(0.5, running.cancel).start()
     with pytest.raises(StateError, match="cancelled"):
         running.run()
-    assert ask(pool, "SELECT 1").rows == [[1]]
+    assert run_query(pool, "SELECT 1").rows == [[1]]
     late = pool.query("SELECT 1", 1)
     late.cancel()
     with pytest.raises(StateError, match="cancelled"):
@@ -125,16 +125,16 @@ def test_closing_the_pool_ends_queries_under_way(lake: Path) -> None:
     pool = QueryPool(lake)
     threading.Timer(0.5, pool.close).start()
     with pytest.raises(StateError, match="cancelled"):
-        ask(pool, ENDLESS)
+        run_query(pool, ENDLESS)
     with pytest.raises(StateError, match="cancelled"):
-        ask(pool, "SELECT 1")
+        run_query(pool, "SELECT 1")
 
 
 def test_a_query_process_does_not_outlive_its_parent(lake: Path) -> None:
     program = (
         "import sys, pathlib, os; from wirelake.lake.query_process import QueryProcess, Query\n"
         "process = QueryProcess(pathlib.Path(sys.argv[1])); process.run(Query('SELECT 1', 1, 60.0))\n"
-        "print(process._process.pid, flush=True)\n"
+        "print(process.pid, flush=True)\n"
         f"process.run(Query({ENDLESS!r}, 1, 60.0))\n"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(lake)], stdout=subprocess.PIPE, text=True) as parent:
@@ -152,7 +152,7 @@ def test_a_query_process_sees_no_settings_and_writes_no_files(lake: Path, monkey
     monkeypatch.setenv("WIRELAKE_SISNET_UPSTREAMS", "secret")
     pool = QueryPool(lake)
     try:
-        assert ask(pool, "SELECT 1").rows == [[1]]
+        assert run_query(pool, "SELECT 1").rows == [[1]]
         pid = only_child()
         assert b"secret" not in Path(f"/proc/{pid}/environ").read_bytes()
         limits = Path(f"/proc/{pid}/limits").read_text()

@@ -6,7 +6,7 @@ from duckdb import DuckDBPyConnection
 
 from wirelake.errors import InputError
 from wirelake.lake.query import open_database
-from wirelake.lake.statement import check
+from wirelake.lake.statement import check_statement, quote_at
 from wirelake.lake.tables import TABLES
 
 
@@ -75,7 +75,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBPyConne
 )
 def test_no_other_table_function_is_called(database: DuckDBPyConnection, form: str, call: str) -> None:
     with pytest.raises(InputError, match=f"{call.partition('(')[0]} is not available"):
-        check(database, form.format(call))
+        check_statement(database, form.format(call))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_no_other_table_function_is_called(database: DuckDBPyConnection, form: s
 @pytest.mark.parametrize("form", ["SELECT {}", "SELECT 1 WHERE {} = ''", "SELECT list_transform([1], x -> {})"])
 def test_no_function_tells_about_the_process(database: DuckDBPyConnection, form: str, call: str) -> None:
     with pytest.raises(InputError, match=f"{call.partition('(')[0].lower()} is not available"):
-        check(database, form.format(call))
+        check_statement(database, form.format(call))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_no_function_tells_about_the_process(database: DuckDBPyConnection, form:
 )
 def test_nothing_but_select(database: DuckDBPyConnection, sql: str) -> None:
     with pytest.raises(InputError, match="read-only"):
-        check(database, sql)
+        check_statement(database, sql)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_nothing_but_select(database: DuckDBPyConnection, sql: str) -> None:
 )
 def test_no_other_table_is_read(database: DuckDBPyConnection, sql: str) -> None:
     with pytest.raises(InputError, match=r"does not exist! The tables are bronze\.frames"):
-        check(database, sql)
+        check_statement(database, sql)
 
 
 @pytest.mark.parametrize(
@@ -167,9 +167,26 @@ def test_no_other_table_is_read(database: DuckDBPyConnection, sql: str) -> None:
     ],
 )
 def test_what_a_statement_reads(database: DuckDBPyConnection, sql: str, reads: set[str]) -> None:
-    assert check(database, sql) == reads
+    assert check_statement(database, sql) == reads
 
 
 def test_a_statement_nested_too_deeply_is_refused(database: DuckDBPyConnection) -> None:
     with pytest.raises(InputError, match="nested too deeply"):
-        check(database, "SELECT " + " + ".join(["1"] * 900))
+        check_statement(database, "SELECT " + " + ".join(["1"] * 900))
+
+
+@pytest.mark.parametrize(
+    ("written", "quoted"),
+    [
+        ("SELECT at, seq FROM t WHERE at > 1", 'SELECT "at", seq FROM t WHERE "at" > 1'),
+        ("SELECT max(AT) FROM t ORDER BY at", 'SELECT max("AT") FROM t ORDER BY "at"'),
+        ("SELECT 'é', at FROM t", "SELECT 'é', \"at\" FROM t"),
+        ("SELECT t.at FROM t", 'SELECT t."at" FROM t'),
+        ("SELECT 'at', \"at\", format -- at\nFROM t", "SELECT 'at', \"at\", format -- at\nFROM t"),
+        ("SELECT at AT TIME ZONE 'UTC' FROM t", "SELECT \"at\" AT TIME ZONE 'UTC' FROM t"),
+        ("SELECT * FROM t AT (VERSION => 1)", "SELECT * FROM t AT (VERSION => 1)"),
+        ("SELECT at::date, latest FROM t", 'SELECT "at"::date, latest FROM t'),
+    ],
+)
+def test_the_column_may_be_named_without_quotes(written: str, quoted: str) -> None:
+    assert quote_at(written) == quoted

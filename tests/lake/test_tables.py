@@ -1,4 +1,4 @@
-"""The names that scripts outside the project depend on."""
+"""Test the names that scripts outside the project depend on."""
 
 import pytest
 

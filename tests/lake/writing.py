@@ -1,4 +1,4 @@
-"""Small tables for tests, written as any Delta writer would."""
+"""Write small tables for tests, as any Delta writer would."""
 
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,6 @@ from wirelake.lake.tables import LakeTable
 
 
 def write(lake: Path, table: LakeTable, *rows: dict[str, Any]) -> None:
-    """Columns that a row does not name are null."""
+    """Write rows. Columns that a row lacks are null."""
     data = pa.Table.from_pylist(list(rows), schema=table.schema)
     write_deltalake(lake / table.folder, data, mode="append", partition_by=list(table.partition_by))

@@ -1,4 +1,4 @@
-"""The code blocks of a page, with what their info string says about running them.
+"""Parse the code blocks of a page, and from their info strings how to run them.
 
 ```console              commands after `$ `, and what they print; `…` stands for anything
 ```console stopped      while no gateway runs
@@ -69,18 +69,18 @@ def blocks(page: Path) -> list[Block]:
 
 
 def prose(page: Path) -> str:
-    """What is left of a page without its blocks and comments."""
+    """Return the text of a page without its blocks and comments."""
     return _COMMENT.sub("", _BLOCK.sub("", page.read_text()))
 
 
 def fits(shown: list[str], printed: list[str]) -> bool:
-    """Whether `printed` is what is shown. A line `…` stands for any lines, `…` within one for any characters."""
+    """Return whether `printed` matches. A line `…` stands for any lines, `…` within one for any characters."""
     lines = [r"(?:.*\n)*?" if line.strip() == "…" else _line(line) for line in shown]
     text = "".join(f"{line.rstrip()}\n" for line in printed)
     return re.fullmatch("".join(lines), text) is not None
 
 
 def _line(shown: str) -> str:
-    """Columns are as wide as their widest value, so spaces count as one."""
+    """Collapse spaces, because columns are as wide as their widest value."""
     parts = (r"\s+".join(map(re.escape, re.split(r"\s+", part))) for part in re.split("…", shown.rstrip()))
     return ".*".join(parts) + r"\n"

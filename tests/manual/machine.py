@@ -1,4 +1,4 @@
-"""A folder in which the commands of one page are run as they stand there, with ports of its own."""
+"""A folder in which the commands of one page run unchanged, with ports of its own."""
 
 import os
 import re
@@ -23,7 +23,7 @@ LISTEN = default_settings().listen
 
 
 class Machine:
-    """Commands find what a clone has: ./dev, examples/ and .venv. `data` lies beside them, as the pages say."""
+    """Run commands in a folder that has ./dev, examples/ and .venv as a clone has, and `data` beside them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -39,7 +39,7 @@ class Machine:
         self._staying: list[Started] = []
 
     def here(self, text: str) -> str:
-        """With this machine's ports for those of the manual."""
+        """Replace the ports of the manual with those of this machine."""
         return _exchanged(text, self._ports)
 
     def there(self, text: str) -> str:
@@ -89,13 +89,13 @@ class Machine:
             assert started.interrupt() == 0, started.text
 
     def kill(self) -> None:
-        """Whatever happened: nothing runs on."""
+        """End all processes that still run."""
         for started in (*self._staying, *filter(None, [self._gateway])):
             started.kill()
 
 
 class Started:
-    """A command in a process group of its own. Its output goes to a file, so that it never waits for a reader."""
+    """Run a command in a process group of its own, with its output in a file, so that it never blocks."""
 
     def __init__(self, machine: Machine, command: str, environment: Mapping[str, str]) -> None:
         self._machine = machine
@@ -129,7 +129,7 @@ class Started:
             self.kill()
 
     def interrupt(self) -> int:
-        """As Ctrl-C does on a terminal: to all of them."""
+        """Interrupt the process group, as Ctrl-C does on a terminal."""
         os.killpg(self._process.pid, signal.SIGINT)
         return self.wait()
 

@@ -1,4 +1,4 @@
-"""Everything that README and docs/ say to type is typed here, and everything that is code is run."""
+"""Every command and every code block of README and docs/ is run here."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ def run_toml(block: Block, machine: Machine) -> None:
 
 
 def run_sql(block: Block, machine: Machine) -> None:
-    """With nothing written yet, every table is there, and empty; and with what the page has had written."""
+    """Run the queries on empty tables, and on those that the page has filled."""
     for lake in ("no lake", "data/lake"):
         query(machine.folder / lake, block.text)
 

@@ -1,4 +1,4 @@
-"""What stands between the blocks: commands within a sentence, links, names of metrics."""
+"""The text between the blocks: commands within a sentence, links, names of metrics."""
 
 import re
 import shlex
@@ -23,7 +23,7 @@ ENDINGS: Final = ("_total", "_bucket", "_sum", "_count")
 
 
 def resolved(words: list[str]) -> tuple[click.Command, list[str]]:
-    """The command that the words begin with, and the rest of them."""
+    """Return the command with which the words begin, and the remaining words."""
     command: click.Command = wirelake
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         context = click.Context(command)
@@ -75,7 +75,7 @@ def test_metrics_that_are_named_exist() -> None:
 
 
 def commands(command: click.Command = wirelake, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], click.Command]:
-    """Every command by the words that call it."""
+    """Return every command by the words that call it."""
     found = {path: command} if path else {}
     if isinstance(command, click.Group):
         context = click.Context(command)
@@ -99,7 +99,7 @@ def test_the_help_of_a_command_has_an_example_that_could_be_typed(path: tuple[st
 
 
 def test_the_shell_completes(tmp_path: Path) -> None:
-    """As the quick start says, and as bash then asks with every tab."""
+    """Complete commands as the quick start says, and as bash then requests at every tab."""
     program = Path(sys.executable).with_name("wirelake")
 
     def ask(**variables: str) -> str:

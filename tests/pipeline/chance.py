@@ -1,4 +1,4 @@
-"""Random histories: gateways that start and are killed, sessions of all protocols, devices that stutter."""
+"""Generate random histories: gateways that start and are killed, sessions of all protocols, repeating devices."""
 
 import json
 from random import Random
@@ -7,9 +7,9 @@ from typing import Any
 from pipeline.histories import SECOND, T0, Record, deliver, encoded, frame, ids, numbered, record
 from wirelake.message import Credentials, Failure, Kind, Message, Op, Operation, Topic, control
 from wirelake.protocols.apostol.commands import DeviceCommand, Reading, ServerCommand, Status
+from wirelake.protocols.apostol.constants import ANSWER, SEALED, TO_DEVICE, ZIPPED
 from wirelake.protocols.apostol.envelope import build_packets
 from wirelake.protocols.apostol.frames import Packet, receipt_for
-from wirelake.protocols.apostol.opcodes import ANSWER, SEALED, TO_DEVICE, ZIPPED
 from wirelake.protocols.frame import Sender
 
 KEY = bytes(range(16))
@@ -19,7 +19,7 @@ _FIELDS = [["time", "I", 8, 1], ["newp", "F", 8, 1]]
 
 
 class History:
-    """Records of one node, in the order in which they happen; `at` may step back a little."""
+    """Generate the records of one node in order. `at` may step back a little."""
 
     def __init__(self, chance: Random) -> None:
         self.chance = chance
@@ -42,7 +42,7 @@ class History:
             self._counted[place] = self._counted.get(place, 0) + 1
 
     def at(self) -> int:
-        """Mostly later than before; a clock that is set back does not go back far."""
+        """Return a time, mostly later than the last one. A clock that is set back does not go back far."""
         chance = self.chance
         self._now += chance.choice((0, 1, 1000, 50_000, SECOND, 5 * SECOND, 20 * SECOND))
         return self._now - (chance.randrange(8 * SECOND) if chance.random() < 0.05 else 0)
@@ -128,8 +128,8 @@ class History:
             self.add(frame("http", "out", b'{"error": {"message": "busy"}}', self.at(), session, note=note))
             return
         failure = Failure("no", 3) if chance.random() < 0.2 and not more else None
-        said = Message(kind=Kind.RESPONSE, correlation=question.correlation, failure=failure, more=more)
-        self.add(frame(protocol, "out", encoded(protocol, said, Sender.SERVER), self.at(), session))
+        response = Message(kind=Kind.RESPONSE, correlation=question.correlation, failure=failure, more=more)
+        self.add(frame(protocol, "out", encoded(protocol, response, Sender.SERVER), self.at(), session))
 
     def records_set(self) -> None:
         of_sisnet = [session for session, protocol in self._sessions.items() if protocol == "sisnet"]

@@ -1,4 +1,4 @@
-"""Tables against the log they come from: no row lost, none twice."""
+"""Check tables against their log: no row is lost, and none exists twice."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from wirelake.log.segments.reader import LogReader
 
 
 def rows_of(data: Path, name: str) -> polars.DataFrame:
-    """Read by somebody who knows nothing of Spark; empty if there is no such table yet."""
+    """Read a table without Spark. Return an empty one if it does not exist yet."""
     folder = data / "lake" / TABLES[name].folder
     if not (folder / "_delta_log").exists():
         empty: polars.DataFrame = polars.from_arrow(TABLES[name].schema.empty_table())  # type: ignore[assignment]
@@ -28,7 +28,7 @@ def logged(data: Path) -> list[dict[str, Any]]:
 
 
 def check_tables(data: Path) -> None:
-    """Every record once in bronze, as it is; every frame in exactly one of messages and quarantine."""
+    """Check that every record is in bronze once, and every frame in exactly one of messages and quarantine."""
     log = logged(data)
     bronze = rows_of(data, "bronze.frames").sort("seq")
     assert bronze["seq"].to_list() == [row["seq"] for row in log]

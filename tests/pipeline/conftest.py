@@ -1,4 +1,4 @@
-"""One Spark session for each pytest worker: it takes seconds to start."""
+"""Share one Spark session per pytest worker, because it takes seconds to start."""
 
 import os
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ PLUGIN = Path(__file__).parent / "plugin"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All that need Spark run in one worker, one after the other: two sessions on two cores would fight."""
+    """Run all tests that need Spark in one worker: two sessions would compete for two cores."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
@@ -26,13 +26,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def codec(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file that says which version of `mended` is installed."""
+    """Return the file with the installed version of `mended`."""
     return tmp_path_factory.mktemp("codec") / "version"
 
 
 @pytest.fixture(scope="session")
 def spark(codec: Path) -> "Iterator[SparkSession]":
-    """Its Python workers know the protocols `brittle` and `mended` of the folder plugin/."""
+    """Open a session whose Python workers have the protocols `brittle` and `mended` of the folder plugin/."""
     from wirelake.pipeline.spark.session import open_session
 
     os.environ["MENDED_CODEC"] = str(codec)
@@ -44,13 +44,13 @@ def spark(codec: Path) -> "Iterator[SparkSession]":
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data folder."""
+    """Return a data folder."""
     return tmp_path / "data"
 
 
 @pytest.fixture
 def log(data: Path) -> Iterator[SegmentLog]:
-    """A log in small segments."""
+    """Open a log with small segments."""
     opened = SegmentLog(data / "log", LogSettings(segment_bytes=64 * 1024, fsync=False, keep_days=None))
     yield opened
     opened.close()

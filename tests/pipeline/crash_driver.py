@@ -1,4 +1,4 @@
-"""Fills the tables of a data folder in small batches, until it is done or killed: `crash_driver.py DATA`."""
+"""Fill the tables of a data folder in small batches, until it is done or killed: `crash_driver.py DATA`."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Records of a log as a gateway writes them, frames really encoded; and the way from there to the tables."""
+"""Build records of a log with really encoded frames, as a gateway writes them, and reduce them to tables."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ Record = dict[str, Any]
 
 
 def record(event: str, at: int = T0, **columns: Any) -> Record:
-    """`at` in microseconds; a note may be anything JSON can hold."""
+    """Return a record. `at` is in microseconds; the note may be any JSON value."""
     row = dict.fromkeys(SCHEMA.names, "") | {"frame": b"", "node": NODE, "event": event, "at": at} | columns
     if not isinstance(row["note"], str):
         row["note"] = json.dumps(row["note"])
@@ -39,11 +39,11 @@ def frame(protocol: str, direction: str, data: bytes, at: int = T0, session: str
 
 
 def encoded(protocol: str, message: Message, sender: Sender) -> bytes:
-    """As a session would write it: magline's seq, which ties answers to questions, is the session's to give."""
-    said = registry.get(protocol).from_message(message, sender)
-    if isinstance(said, MaglineFrame) and message.correlation:
-        said = replace(said, seq=int(message.correlation))
-    return said.encode()
+    """Encode a message as a session would. The session assigns magline's seq, which is the correlation."""
+    encoded_frame = registry.get(protocol).from_message(message, sender)
+    if isinstance(encoded_frame, MaglineFrame) and message.correlation:
+        encoded_frame = replace(encoded_frame, seq=int(message.correlation))
+    return encoded_frame.encode()
 
 
 def deliver(topic: str, first: int, last: int, to: Iterable[tuple[str, str]], at: int = T0, attempt: int = 1) -> Record:
@@ -73,7 +73,7 @@ def spans_to_events(spans: Sequence[Sequence[Record]], buckets: int) -> pa.Table
 
 
 class BucketRun:
-    """All buckets, batch after batch: what the engine does, without Spark."""
+    """Reduce all buckets, batch after batch, as the job does, but without Spark."""
 
     def __init__(self, buckets: int = 1, keys: Keys | None = None, rules: Rules = RULES) -> None:
         self.final: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
@@ -104,7 +104,7 @@ class BucketRun:
         return every
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """Final and open, in an order that does not depend on the batches."""
+        """Return the final and open rows, in an order that does not depend on the batches."""
         parts = [*self.final[table], *(opened[table] for opened in self._open if table in opened)]
         rows = [row for part in parts for row in part.to_pylist()]
         return sorted(rows, key=repr)
@@ -113,7 +113,7 @@ class BucketRun:
 def reduced_rows(
     records: Sequence[Record], table: str, keys: Keys | None = None, rules: Rules = RULES
 ) -> list[dict[str, Any]]:
-    """One batch, one bucket."""
+    """Return the rows of these records as one batch in one bucket."""
     run = BucketRun(1, keys, rules)
     run.batch(numbered(records))
     return run.rows(table)

@@ -1,4 +1,4 @@
-"""An installed protocol that offers the pipeline a column decoder, records and call rules: JSON objects, one a frame.
+"""Define an installed protocol with a column decoder, records and call rules for the pipeline: a JSON object per frame.
 
 Its modules for the pipeline are this one.
 """
@@ -10,10 +10,10 @@ from wirelake.message import Kind, Message, Operation
 from wirelake.protocols.calls import CallRules
 from wirelake.protocols.columnar import DecodedFrames, decode_each
 from wirelake.protocols.frame import Frame, Sender
-from wirelake.protocols.jsontext import read_json
 from wirelake.protocols.protocol import Protocol
 from wirelake.protocols.records import MessageFilter, WrittenRecord
 from wirelake.protocols.splitter import DatagramSplitter
+from wirelake.protocols.text import read_json
 from wirelake.protocols.tree import Field, Tree
 
 KIND = "record:installed"

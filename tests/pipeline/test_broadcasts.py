@@ -1,11 +1,11 @@
-"""Broadcasts from and to devices, from real sockets to the last table: they are decoded, and the ledger balances."""
+"""Test broadcasts from and to devices, from sockets to the last table: they are decoded, and the ledger balances."""
 
 import asyncio
 from pathlib import Path
 
 import polars
-from gateway.running import running_gateway
-from gateway.wire import Meter, StreamMeter, report
+from gateway.apostol_client import Meter, StreamMeter, report
+from gateway.running_gateway import running_gateway
 from pyspark.sql import SparkSession
 
 from pipeline.checking import check_tables, rows_of
@@ -17,26 +17,26 @@ FLEET = 12
 
 
 async def spoken(folder: Path) -> None:
-    """m0 broadcasts readings, a stranger tries to, and all devices are sent a broadcast in the same moment."""
+    """Let m0 broadcast readings, an unknown device try to, and the gateway broadcast to all devices at once."""
     serials = [f"m{number}" for number in range(FLEET)]
     devices = [(serial, 6, None) for serial in serials]
     async with running_gateway(folder, "apostol", devices=devices) as running:
         port = running.port("apostol")
-        async with await StreamMeter.call(port) as meter, await Meter.call(port) as stranger:
+        async with await StreamMeter.connect(port) as meter, await Meter.connect(port) as stranger:
             for serial in reversed(serials):
                 meter.send(report(serial, 1, b"hello", device_type=6)[0])
-                await meter.hear()
+                await meter.receive()
             first, second = report("", 2, READINGS, command_type=4, device_type=0xFF, data_bytes=8)
             (unfinished, _) = report("", 3, READINGS, command_type=4, device_type=0xFF, data_bytes=8)
             for packet in (second, first, first, unfinished):
                 meter.send(packet)
-                await meter.hear()
+                await meter.receive()
             stranger.send(first)
             await running.recorded("refuse")
             for peer in running.gateway.devices.peers.values():  # what is a matter of chance, one in 256
                 peer.session._next_no = 77  # type: ignore[attr-defined]
-            told = await running.broadcast(0x82, b"all", wait_ms=50)
-            assert (told["devices"], told["answered"]) == (FLEET, 0)
+            outcome = await running.broadcast(0x82, b"all", wait_ms=50)
+            assert (outcome["devices"], outcome["answered"]) == (FLEET, 0)
 
 
 def test_broadcasts_are_decoded_and_the_ledger_balances(spark: SparkSession, tmp_path: Path) -> None:

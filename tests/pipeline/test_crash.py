@@ -1,4 +1,4 @@
-"""The driver is killed at any moment, with its JVM: no row is lost, none is there twice, in any table."""
+"""Kill the driver and its JVM at any moment: in no table is a row lost, or there twice."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def rounds() -> int:
 
 
 class Driver:
-    """In a process group of its own, with the JVM that it starts."""
+    """Run the driver in a process group of its own, with the JVM that it starts."""
 
     def __init__(self, data: Path) -> None:
         words = [sys.executable, str(DRIVER), str(data)]
@@ -69,7 +69,7 @@ def wait_for_traces(data: Path, pattern: str, more: int, driver: Driver) -> None
 
 
 def same_tables(one: Path, other: Path) -> None:
-    """The same rows, whatever files and batches they came in."""
+    """Check that the rows are the same, in whatever files and batches."""
     for name in TABLES:
         frames = [rows_of(data, name) for data in (one, other)]
         if name == BATCHES.name:  # of batches as they came: what they add up to is the same
@@ -102,7 +102,7 @@ def test_the_gateway_is_killed_under_a_running_pipeline(spark: "SparkSession", t
     reached = threading.Event()
     wanted = [1]
 
-    def told(progress: JobProgress) -> None:
+    def on_progress(progress: JobProgress) -> None:
         if progress.next_seq >= wanted[0]:
             reached.set()
 
@@ -112,7 +112,7 @@ def test_the_gateway_is_killed_under_a_running_pipeline(spark: "SparkSession", t
     for number in range(3):
         with serving(tmp_path, "http") as gateway:
             if job is None:
-                job = Job(spark, data, JobSettings(trigger_s=0.1), on_progress=told)
+                job = Job(spark, data, JobSettings(trigger_s=0.1), on_progress=on_progress)
                 running = threading.Thread(target=job.run)
                 running.start()
             for _ in range(30):
@@ -139,10 +139,10 @@ def test_the_gateway_is_killed_under_a_running_pipeline(spark: "SparkSession", t
 
 def publish(address: tuple[str, int], data: Path, content: str) -> None:
     token = (data / "keys" / "admin.token").read_text().strip()
-    asked = urllib.request.Request(
+    request = urllib.request.Request(
         f"http://{address[0]}:{address[1]}/api/topics/%40news/notifications",
         json.dumps({"content": content}).encode(),
         {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310
-        assert answer.status == 201
+    with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310
+        assert response.status == 201

@@ -1,13 +1,13 @@
-"""From real clients on every protocol to the last table: what was sent is what the tables say."""
+"""Test the way from real clients of every protocol to the last table: the tables have what was sent."""
 
 import asyncio
 from pathlib import Path
 
 import polars
 from deltalake import DeltaTable
-from gateway.running import running_gateway
+from gateway.running_gateway import running_gateway
 from pyspark.sql import SparkSession
-from simulator.test_simulation import ALL_DOORS, BAD_WEATHER, Watched, of, world_of
+from simulator.test_simulation import ALL_LISTENERS, BAD_WEATHER, Watched, of, world_of
 
 from pipeline.checking import check_tables, rows_of
 from wirelake.lake.query import query
@@ -20,7 +20,7 @@ from wirelake.simulator.simulation import Plan, simulate
 
 async def spoken(folder: Path) -> Report:
     plan = Plan(devices=16, rate=60, seconds=2, seed=5, keep=True)
-    async with running_gateway(folder, *ALL_DOORS, apostol={"receipt_s": 0.4, "resends_max": 12}) as running:
+    async with running_gateway(folder, *ALL_LISTENERS, apostol={"receipt_s": 0.4, "resends_max": 12}) as running:
         return await simulate(world_of(running, seed=5, faults=BAD_WEATHER), plan, Watched())
 
 
@@ -40,17 +40,18 @@ def _check_silver(data: Path, report: Report) -> None:
     reports = commands.filter(~polars.col("answer") & (polars.col("direction") == "in"))
     for kind, command_type in (("status", 1), ("readings", 4)):
         assert (
-            len(reports.filter(polars.col("command_type") == command_type)) == report.of("apostol", kind).acknowledged
+            len(reports.filter(polars.col("command_type") == command_type))
+            == report.counts_of("apostol", kind).acknowledged
         )
     measured = rows_of(data, "silver.readings")
     assert set(measured["serial"]) == set(reports.filter(polars.col("command_type") == 4)["serial"])
-    assert len(rows_of(data, "silver.records")) == report.of("sisnet", "set").acknowledged
+    assert len(rows_of(data, "silver.records")) == report.counts_of("sisnet", "set").acknowledged
     published = rows_of(data, "silver.notifications").filter(~polars.col("topic").str.starts_with("@devices/"))
     assert len(published) == of(report, "publish").acknowledged
     deliveries = rows_of(data, "silver.deliveries")
     phones = deliveries.filter(polars.col("protocol") == "comet")
     assert set(phones["state"]) == {"acked"}
-    assert len(phones) == report.of("comet", "notification").acknowledged
+    assert len(phones) == report.counts_of("comet", "notification").acknowledged
     assert len(deliveries) == deliveries.select("id", "identity").n_unique()
     sessions = rows_of(data, "silver.sessions")
     assert sessions["closed_at"].null_count() == 0
@@ -58,8 +59,8 @@ def _check_silver(data: Path, report: Report) -> None:
         assert len(sessions.filter(polars.col("protocol") == protocol)) == report.connections[protocol]
     calls = rows_of(data, "silver.calls")
     assert set(calls["status"]).isdisjoint({"open", "unanswered"})
-    asked = calls.filter((polars.col("service") == "sim-adder") | polars.col("service").str.starts_with("magline/"))
-    assert len(asked) == of(report, "ask").acknowledged
+    requests = calls.filter((polars.col("service") == "sim-adder") | polars.col("service").str.starts_with("magline/"))
+    assert len(requests) == of(report, "ask").acknowledged
 
 
 def _check_gold(data: Path, report: Report) -> None:
@@ -81,7 +82,7 @@ def _check_gold(data: Path, report: Report) -> None:
 
 
 def _check_that_the_ledger_can_fail(spark: SparkSession, data: Path) -> None:
-    """Rows that are taken out behind the pipeline's back are missed."""
+    """Check that rows removed by hand are found missing."""
     folder = data / "lake" / TABLES["silver.messages"].folder
     lost = DeltaTable(str(folder)).delete("protocol = 'comet' AND direction = 'in'")["num_deleted_rows"]
     assert lost

@@ -47,21 +47,21 @@ def test_everything_in_the_log_is_in_the_tables_once(spark: "SparkSession", log:
     fill(log, 500, seed=1)
     assert once(spark, data).rows == 500
     check_tables(data)
-    told = read_progress(data)
-    assert told is not None
-    assert (told.next_seq, told.errors) == (3500, [])
+    stored = read_progress(data)
+    assert stored is not None
+    assert (stored.next_seq, stored.errors) == (3500, [])
 
 
 def test_a_running_job_takes_what_comes_until_it_is_stopped(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
     fill(log, 100)
     arrived = {100: threading.Event(), 300: threading.Event()}
 
-    def told(progress: JobProgress) -> None:
+    def on_batch(progress: JobProgress) -> None:
         for seq, event in arrived.items():
             if progress.next_seq >= seq:
                 event.set()
 
-    job = Job(spark, data, JobSettings(trigger_s=0.1), on_progress=told)
+    job = Job(spark, data, JobSettings(trigger_s=0.1), on_progress=on_batch)
     running = threading.Thread(target=job.run)
     running.start()
     assert arrived[100].wait(WAIT_S)
@@ -186,10 +186,10 @@ def test_old_intents_are_forgotten_once_gold_has_them(
 ) -> None:
     from wirelake.pipeline.commit import manifests
 
-    monkeypatch.setattr(manifests, "PIPELINE_INTENTS_KEPT", 2)
+    monkeypatch.setattr(manifests, "PIPELINE_MANIFESTS_KEPT", 2)
     fill(log, 100)
     once(spark, data, batch_rows=20)
-    kept = ManifestStore(data / "checkpoints" / "tables").batches()
-    assert len(kept) == 2
-    assert once(spark, data).batch == kept[-1]
+    batches = ManifestStore(data / "checkpoints" / "tables").batches()
+    assert len(batches) == 2
+    assert once(spark, data).batch == batches[-1]
     check_tables(data)

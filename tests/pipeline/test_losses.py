@@ -1,4 +1,4 @@
-"""What is lost or dropped is never silent: it is in the job's figures, in the status and in the ledger."""
+"""Test that every loss is visible: in the job's progress, in the status and in the ledger."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from wirelake.pipeline.gold.schedule import Dirty
 from wirelake.pipeline.job import Job, JobSettings
 from wirelake.pipeline.status import status_of
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.jsontext import write_json
+from wirelake.protocols.text import write_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ def once(spark: "SparkSession", data: Path, **rest: Any) -> JobProgress:
 
 
 def counters(log: SegmentLog, at_us: int, received: int | None) -> None:
-    """As a gateway writes them; its first, with None."""
+    """Write counters as a gateway does; None is for its first ones."""
     hour = str(at_us // HOUR_US * 3600)
     note: dict[str, Any] = {"start": True} if received is None else {}
     note["hours"] = {} if received is None else {hour: {"comet": {"in": received}}}
@@ -77,8 +77,8 @@ def test_damaged_records_are_left_out_once_the_driver_finds_them_damaged_too(
     assert (progress.rows, progress.next_seq) == (3000 - gap.rows, 3000)
     assert seqs_of(data, "bronze.frames") == [row["seq"] for row in logged(data)]
     assert status_of(data, 0).dropped == {"records_lost": gap.rows}
-    said = f"{gap.rows} records were damaged in the log"
-    assert ledger(data, "lost", "balanced", "why", protocol="") == [(gap.rows, False, said)]
+    reason = "1 record was damaged in the log" if gap.rows == 1 else f"{gap.rows} records were damaged in the log"
+    assert ledger(data, "lost", "balanced", "why", protocol="") == [(gap.rows, False, reason)]
 
 
 def test_what_a_limit_dropped_is_told_and_remembered(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
@@ -122,7 +122,7 @@ def test_rows_and_files_that_are_taken_from_the_tables_show(spark: "SparkSession
     refresh_ledger(spark, data / "lake", everything(data))
     (found,) = ledger(data, "files_missing", "balanced", "why", protocol="")
     assert found[:2] == (1, False)
-    assert f"1 files are missing: bronze.frames/{path.parent.name}/{path.name}" in found[2]
+    assert f"1 file is missing: bronze.frames/{path.parent.name}/{path.name}" in found[2]
     wrong = rows_of(data, "gold.ledger").filter(
         polars.col("protocol") != "", polars.col("received") < polars.col("scanned")
     )

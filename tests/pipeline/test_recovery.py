@@ -6,7 +6,7 @@ import pytest
 from pipeline.checking import rows_of
 from pipeline.traffic import START_US, fill
 from wirelake.errors import StorageError
-from wirelake.limits import PIPELINE_RESTART_FIRST_S, PIPELINE_RESTART_MAX_S, PIPELINE_SENTENCE_MAX
+from wirelake.limits import PIPELINE_ERROR_CHARS_MAX, PIPELINE_RESTART_FIRST_S, PIPELINE_RESTART_MAX_S
 from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline import job as job_module
 from wirelake.pipeline.batch import BatchRunner
@@ -42,7 +42,7 @@ def test_pauses_grow_up_to_a_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "sentence"),
     [
         (StorageError("the disk is full\nreally"), "the disk is full\nreally"),
         (
@@ -56,11 +56,11 @@ def test_pauses_grow_up_to_a_limit() -> None:
             "ValueError: the frame is too long",
         ),
         (KeyError(), "KeyError"),
-        (RuntimeError("x" * 9_999), "x" * PIPELINE_SENTENCE_MAX),
+        (RuntimeError("x" * 9_999), "x" * PIPELINE_ERROR_CHARS_MAX),
     ],
 )
-def test_one_sentence_says_what_went_wrong(error: Exception, said: str) -> None:
-    assert summarize_error(error) == said
+def test_one_sentence_says_what_went_wrong(error: Exception, sentence: str) -> None:
+    assert summarize_error(error) == sentence
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +117,7 @@ def test_a_fault_of_the_machine_is_not_blamed_on_the_records(
 
 
 def failing(*seqs: int) -> list[Span]:
-    """What was tried is kept, to see that it is not everything."""
+    """Record the attempts, to check that not everything is tried."""
     tried: list[Span] = []
 
     def dry_run(spans: list[Span]) -> None:

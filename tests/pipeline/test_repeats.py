@@ -1,12 +1,12 @@
-"""Frames that the log holds once and the wire had many times: the tables hold them as the wire did."""
+"""Test frames that the log stores once although they were sent many times: the tables have each of them."""
 
 import asyncio
 import shutil
 from pathlib import Path
 from random import Random
 
-from gateway.running import running_gateway
-from gateway.test_redis_values import Line
+from gateway.redis_client import RedisConnection
+from gateway.running_gateway import running_gateway
 from pyspark.sql import SparkSession
 
 from pipeline.checking import check_tables, rows_of
@@ -22,10 +22,13 @@ VALUE = Random(4).randbytes(200 * KIB)
 ANSWER = b"$%d\r\n%s\r\n" % (len(VALUE), VALUE)
 
 
-async def asked(folder: Path, count: int) -> None:
-    async with running_gateway(folder, "redis", auth={"open": True}) as running, await Line.call(running) as line:
-        line.say(b"SET", b"key", VALUE)
-        assert await line.hear() == b"+OK\r\n"
+async def send_requests(folder: Path, count: int) -> None:
+    async with (
+        running_gateway(folder, "redis", auth={"open": True}) as running,
+        await RedisConnection.connect(running) as line,
+    ):
+        line.send(b"SET", b"key", VALUE)
+        assert await line.receive() == b"+OK\r\n"
         for _ in range(count):
             assert await line.ask("GET key") == ANSWER
 
@@ -33,7 +36,7 @@ async def asked(folder: Path, count: int) -> None:
 def test_the_tables_hold_whole_frames_and_the_ledger_balances(spark: SparkSession, tmp_path: Path) -> None:
     data = tmp_path / "data"
     for _ in range(2):  # the second after a restart
-        asyncio.run(asked(tmp_path, 20))
+        asyncio.run(send_requests(tmp_path, 20))
     assert sum(path.stat().st_size for path in (data / "log").glob("*.seg")) < 10 * len(VALUE)
     Job(spark, data, JobSettings(once=True, batch_rows=30), GOLD).run()
     check_tables(data)
@@ -64,7 +67,7 @@ def test_a_frame_whose_tail_is_lost_is_in_exactly_one_table(spark: SparkSession,
     SegmentLog(data / "log", LogSettings(keep_days=None)).close()  # makes a hole of the first block
     Job(spark, data, JobSettings(once=True), GOLD).run()
     check_tables(data)
-    kept = rows_of(data, "silver.quarantine").sort("seq")
-    assert kept["seq"].to_list() == [1, 2]
+    quarantined = rows_of(data, "silver.quarantine").sort("seq")
+    assert quarantined["seq"].to_list() == [1, 2]
     bronze = rows_of(data, "bronze.frames").sort("seq")
     assert bronze["note"].str.contains(MISSING_TAIL_BYTES).all()

@@ -4,7 +4,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from pipeline.traffic import START_US, fill
-from wirelake.cli.pipeline import command
+from wirelake.cli.commands.pipeline import pipeline
 from wirelake.lake.progress import JobError, JobProgress, read_progress, write_progress
 from wirelake.limits import PIPELINE_ERRORS_SHOWN
 from wirelake.log.segments.log import SegmentLog
@@ -35,7 +35,7 @@ def test_each_stage_is_behind_by_rows_and_seconds(log: SegmentLog, data: Path) -
     status = status_of(data, NOW_MS)
     assert (status.running, status.ui, status.rows_s) == (True, "http://here", 12.5)
     assert (status.dropped, status.noted) == ({"calls_given_up": 4}, {"acks_repeated": 2})
-    shown = CliRunner().invoke(command, ["status", "--data", str(data)])
+    shown = CliRunner().invoke(pipeline, ["status", "--data", str(data)])
     assert "Dropped so far: calls_given_up 4." in shown.output
     assert "Noted so far: acks_repeated 2." in shown.output
     assert [(stage.behind_rows, stage.behind_s) for stage in status.stages] == [(10, 10.0), (60, 60.0)]

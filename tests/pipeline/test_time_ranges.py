@@ -4,7 +4,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirelake.limits import GOLD_STRETCHES_MAX
+from wirelake.limits import GOLD_TIME_RANGES_MAX
 from wirelake.pipeline.time_ranges import HOUR_US, MINUTE_US, TimeRange, days_of, join_ranges
 
 
@@ -25,7 +25,7 @@ def test_days_end_before_midnight() -> None:
 @given(st.sets(st.integers(0, 5000), min_size=1, max_size=400))
 def test_every_minute_is_in_one_of_few(minutes: set[int]) -> None:
     found = join_ranges((minute * MINUTE_US for minute in minutes), MINUTE_US)
-    assert len(found) <= GOLD_STRETCHES_MAX
+    assert len(found) <= GOLD_TIME_RANGES_MAX
     assert all(one.until_us < other.from_us for one, other in pairwise(found))
     for minute in minutes:
         assert sum(each.from_us <= minute * MINUTE_US < each.until_us for each in found) == 1

@@ -1,4 +1,4 @@
-"""Workers that do not see what the driver sees: the batch fails and names what is wrong; nothing is left out."""
+"""Test workers that see other files than the driver: the batch fails with the reason, and nothing is left out."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ SCRIPT = Path(__file__).parent / "views_job.py"
 
 
 class Machines:
-    """A driver's folder and a worker's, each with a `data` of its own. What is not put in the worker's is shared."""
+    """Provide a folder for the driver and one for the worker. What the worker's lacks is shared."""
 
     def __init__(self, folder: Path) -> None:
         self.data, self.worker = folder / "driver" / "data", folder / "worker" / "data"
@@ -33,7 +33,7 @@ class Machines:
             self.share(name)
 
     def share(self, name: str) -> None:
-        """The worker sees the driver's from now on."""
+        """Let the worker see the driver's files from now on."""
         place = self.worker / name
         if place.is_dir() and not place.is_symlink():
             shutil.rmtree(place)
@@ -41,7 +41,7 @@ class Machines:
         place.symlink_to(self.data / name)
 
     def part(self, name: str, *, copy: bool = False) -> None:
-        """The worker has one of its own from now on: a copy, or an empty one."""
+        """Give the worker a folder of its own from now on: a copy, or an empty one."""
         (self.worker / name).unlink()
         if copy:
             shutil.copytree(self.data / name, self.worker / name)
@@ -49,7 +49,7 @@ class Machines:
             (self.worker / name).mkdir()
 
     def run(self, batch_rows: int = 1000) -> str:
-        """What the job says in the end."""
+        """Run the job, and return its last output."""
         path = os.pathsep.join([str(PLUGIN), *sys.path])
         ran = subprocess.run(
             [sys.executable, str(SCRIPT), str(batch_rows)],
@@ -79,10 +79,10 @@ def test_a_worker_with_a_stale_view_of_the_log_fails_and_skips_nothing(machines:
     machines.part("log", copy=True)  # with the mark and the segments of this moment
     fill(log, 1500)
     log.close()
-    said = machines.run()
-    assert said.startswith("failed: ")
-    assert "of records 1" in said
-    assert "cannot read record 1500" in said
+    output = machines.run()
+    assert output.startswith("failed: ")
+    assert "of records 1" in output
+    assert "cannot read record 1500" in output
     done = seqs_of(machines.data, "bronze.frames")
     assert done == list(range(len(done)))
     assert len(done) <= 1500
@@ -100,10 +100,10 @@ def test_a_worker_with_another_lake_folder_is_refused_and_the_tables_stay_readab
     fill(log, 500, seed=1)
     log.close()
     machines.part("lake")
-    said = machines.run()
-    assert "is missing (expected: " in said
-    assert "reported by the worker on " in said
-    assert str(Path("data") / "lake") in said
+    output = machines.run()
+    assert "is missing (expected: " in output
+    assert "reported by the worker on " in output
+    assert str(Path("data") / "lake") in output
     assert query(machines.data / "lake", "SELECT count(*) FROM bronze.frames").rows == [[500]]
     assert ConsumerOffsets(machines.data / "log").get(CONSUMER) == 500
     machines.share("lake")

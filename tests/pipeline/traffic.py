@@ -1,4 +1,4 @@
-"""A log of mixed traffic: captured frames of every protocol, some of them damaged, and what happens around them."""
+"""Write a log of mixed traffic: captured frames of every protocol, some of them damaged, with other records."""
 
 from functools import cache
 from pathlib import Path
@@ -8,7 +8,7 @@ from wirelake.log.interface import EventLog
 from wirelake.log.segments.log import SegmentLog
 from wirelake.log.segments.settings import LogSettings
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.jsontext import write_json
+from wirelake.protocols.text import write_json
 
 CAPTURES = Path(__file__).parent.parent / "captures"
 START_US = 1_900_000_000_000_000  # in 2030: no retention by age
@@ -17,7 +17,7 @@ WAIT_S = 60.0
 
 @cache
 def captures() -> list[tuple[str, Sender, bytes]]:
-    """(protocol, sender, frame) of every captured frame."""
+    """Return (protocol, sender, frame) of every captured frame."""
     found = []
     for path in sorted(CAPTURES.glob("*.hex")):
         for line in path.read_text().splitlines():
@@ -28,7 +28,7 @@ def captures() -> list[tuple[str, Sender, bytes]]:
 
 
 def fill(log: EventLog, records: int, seed: int = 0, step_us: int = 200) -> None:
-    """So many records, one in a hundred damaged; durable when this returns."""
+    """Append so many records, one in a hundred damaged. They are durable when this returns."""
     random = Random(seed)
     commit = None
     for _ in range(records):
@@ -54,7 +54,7 @@ def fill(log: EventLog, records: int, seed: int = 0, step_us: int = 200) -> None
 
 
 def filled(data: Path, records: int, seed: int = 0) -> None:
-    """A data folder with a log of so many records."""
+    """Create a data folder with a log of so many records."""
     log = SegmentLog(data / "log", LogSettings(segment_bytes=1024 * 1024, fsync=False, keep_days=None))
     for start in range(0, records, 5000):
         fill(log, min(5000, records - start), seed + start)

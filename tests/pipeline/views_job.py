@@ -1,4 +1,4 @@
-"""Runs the job once with workers that see other files under the same path: `views_job.py BATCH_ROWS`.
+"""Run the job once with workers that see other files under the same path: `views_job.py BATCH_ROWS`.
 
 The data folder is /proc/self/cwd/data: the driver's is below the folder in which this runs, the workers' below
 WORKER_FOLDER. So they are two machines with mounts of their own, on one.

@@ -11,7 +11,7 @@ import pytest
 
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.jsontext import write_json
+from wirelake.protocols.text import write_json
 
 CAPTURES = Path(__file__).parent.parent / "captures"
 LINE = re.compile(r"(?P<sender>client|server) (?P<name>\S+) (?P<hex>[0-9a-f ]+) (?P<fields>[{\[].*)")

@@ -21,8 +21,8 @@ from wirelake.protocols import kernel_primitives as primitives
 from wirelake.protocols.apostol import columns as apostol
 from wirelake.protocols.apostol import kernels as apostol_kernels
 from wirelake.protocols.apostol.commands import DeviceCommand, Reading
+from wirelake.protocols.apostol.constants import FIRST, LAST
 from wirelake.protocols.apostol.frames import Packet
-from wirelake.protocols.apostol.opcodes import FIRST, LAST
 from wirelake.protocols.columnar import bytes_and_offsets, decode_each
 from wirelake.protocols.comet import columns as comet
 from wirelake.protocols.comet import kernels as comet_kernels

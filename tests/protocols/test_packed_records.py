@@ -6,8 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wirelake.errors import EncodeError, LimitError, ProtocolError
-from wirelake.protocols.packed_records import read_tables, write_tables
-from wirelake.protocols.sisnet.limits import SISNET_LINE_VALUES_MAX, SISNET_TABLE_VALUES_MAX, SISNET_TABLES_MAX
+from wirelake.protocols.packed_records import (
+    LINE_VALUES_MAX,
+    TABLE_VALUES_MAX,
+    TABLES_MAX,
+    read_tables,
+    write_tables,
+)
+from wirelake.protocols.sisnet.constants import LIMIT_CODE_PREFIX
 
 FIELDS = [
     ["time", "U", 8, 1],
@@ -112,7 +118,7 @@ def test_a_line_has_a_bounded_number_of_values() -> None:
     table = read_tables({"t": {"fields": [["v", "I", 1, 1024]]}})["t"]
     assert len(table.unpack(bytes(1024 * 4))) == 4
     with pytest.raises(LimitError, match="values in one line"):
-        table.unpack(bytes(SISNET_LINE_VALUES_MAX + 1024))
+        table.unpack(bytes(LINE_VALUES_MAX + 1024))
 
 
 def test_tables_are_written_as_they_are_read() -> None:
@@ -145,14 +151,14 @@ def test_tables_are_written_as_they_are_read() -> None:
         ({"t": {"fields": [["v", "I", 4], ["v", "I", 4]]}}, "bad_dict"),
         ({"t": {"fields": [["v", "C", 65537]]}}, "sisnet_record_bytes_max"),
         ({"t": {"fields": [["v", "C", 10**30]]}}, "sisnet_record_bytes_max"),
-        ({"t": {"fields": [["v", "I", 1, SISNET_TABLE_VALUES_MAX + 1]]}}, "sisnet_table_values_max"),
+        ({"t": {"fields": [["v", "I", 1, TABLE_VALUES_MAX + 1]]}}, "sisnet_table_values_max"),
         (
-            {str(n): {"fields": [["v", "I", 1]]} for n in range(SISNET_TABLES_MAX + 1)},
+            {str(n): {"fields": [["v", "I", 1]]} for n in range(TABLES_MAX + 1)},
             "sisnet_tables_max",
         ),
     ],
 )
 def test_a_bad_dict_is_refused_by_name(given: Any, code: str) -> None:
     with pytest.raises(ProtocolError) as caught:
-        read_tables(given)
+        read_tables(given, LIMIT_CODE_PREFIX)
     assert caught.value.code == code

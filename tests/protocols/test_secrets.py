@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pipeline.ingest.inputs import frame_records, log_batch
 
-from wirelake.gateway.http.endpoint import blanked
-from wirelake.gateway.http.routing import ROUTES
+from wirelake.gateway.http.assembly import ROUTES
+from wirelake.gateway.http.bodies import redact
 from wirelake.message import Credentials, Op, control
 from wirelake.pipeline.ingest.decode import decode_batch
 from wirelake.protocols import registry
@@ -16,12 +16,10 @@ from wirelake.protocols.esnp import lines
 from wirelake.protocols.esnp.frames import EsnpMessage
 from wirelake.protocols.esnp.values import var_of
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.jsontext import write_json
 from wirelake.protocols.magline import frames as magline
 from wirelake.protocols.redis.frames import Command
-from wirelake.protocols.sisnet.binary_form import BinaryRequest
-from wirelake.protocols.sisnet.foreign import Redis
-from wirelake.protocols.sisnet.json_form import Json
+from wirelake.protocols.sisnet.forms import BinaryRequest, Json, Redis
+from wirelake.protocols.text import write_json
 
 TOKEN = "s3cr3t-T0K3N"
 SID = bytes(range(16))
@@ -113,7 +111,7 @@ def test_a_redis_command_inside_sisnet_is_shown_if_it_is_no_login() -> None:
 def test_http_bodies_come_without_their_secrets(route: Any) -> None:
     records = []
     for direction, note in (("in", {}), ("out", {"status": 201})):
-        body = blanked(write_json({"name": "ann", **dict.fromkeys(route.secrets, TOKEN)}), route.secrets)
+        body = redact(write_json({"name": "ann", **dict.fromkeys(route.secrets, TOKEN)}), route.secrets)
         text = write_json({"method": route.method, "path": route.path, **note}).decode()
         records.append({"protocol": "http", "direction": direction, "frame": body, "note": text})
     seen = shown(log_batch(*records))

@@ -38,7 +38,7 @@ def compiler() -> str | None:
 
 
 class Disk:
-    """The journal of one folder, and what a power failure leaves of it."""
+    """Journal the writes to one folder, and simulate a power failure."""
 
     def __init__(self, folder: Path, workshop: Path) -> None:
         self.folder = folder
@@ -49,7 +49,7 @@ class Disk:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For the process whose writes are to be written down."""
+        """Return the environment of the process whose writes are to be journaled."""
         return {
             "LD_PRELOAD": str(self._library),
             "DISK_JOURNAL_FILE": str(self._journal),
@@ -57,14 +57,14 @@ class Disk:
         }
 
     def begin(self) -> None:
-        """What is in the folder now is on the platter. Call it before the process starts."""
+        """Record the folder's content as durable. Call it before the process starts."""
         self._journal.unlink(missing_ok=True)
         shutil.rmtree(self._before, ignore_errors=True)
         if self.folder.exists():
             shutil.copytree(self.folder, self._before)
 
     def fail(self, chance: Random) -> int:
-        """Make the folder what is left of it; how many operations were not yet synced."""
+        """Reduce the folder to what survives; return how many operations were not yet synced."""
         seen_seq = _watermark(self.folder)
         now, durable = self._replay()
         for path in {*now, *durable}:  # names that wait for a sync of their folder
@@ -85,7 +85,7 @@ class Disk:
         return sum(len(file.pending) for file in now.values())
 
     def _replay(self) -> tuple[dict[Path, Inode], dict[Path, Inode]]:
-        """The files by name, as the process saw them and as the disk knows them."""
+        """Track the files by name, as the process sees them and as the disk has them."""
         now: dict[Path, Inode] = {}
         if self._before.exists():
             for path in self._before.rglob("*"):
@@ -111,7 +111,7 @@ class Disk:
         return now, durable
 
     def _operations(self) -> Iterator[Operation]:
-        """The last one may have been cut off by the kill: then it does not count."""
+        """Read the journal, without a last entry that the kill cut off."""
         journal = self._journal.read_bytes() if self._journal.exists() else b""
         place = 0
         while place + _HEAD.size <= len(journal):

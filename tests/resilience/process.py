@@ -1,4 +1,4 @@
-"""`wirelake serve` as a process that can be watched, starved of disk, killed and started again on the same ports."""
+"""`wirelake serve` as a process that can be watched, run out of disk, be killed and restarted on the same ports."""
 
 import os
 import resource
@@ -14,19 +14,19 @@ from typing import Any, Final
 
 import httpx
 from cli.serving import free_ports
-from gateway.running import HOST, WAIT_S
+from gateway.running_gateway import HOST, WAIT_S
 
 LISTENERS: Final = ("comet", "magline", "apostol", "esnp", "sisnet", "sisnet_tcp", "redis", "http")
 _TRACES: Final = ("Traceback", "exception was never retrieved", "Exception in callback", "Fatal Python error")
 
 
 class GatewayProcess:
-    """All listeners on free ports. `settings` and `environment` are variables of the process."""
+    """Run all listeners on free ports; `settings` and `environment` are variables of the process."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str], environment: Mapping[str, str] | None = None) -> None:
         self.folder = folder
         self.ports = dict(zip(LISTENERS, free_ports(len(LISTENERS)), strict=True))
-        self.output: list[str] = []  # what it wrote to stderr, over all its lives
+        self.output: list[str] = []  # what it wrote to stderr, over all restarts
         self._environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("WIRELAKE_")},
             **{f"WIRELAKE_LISTEN_{name.upper()}": f"{HOST}:{port}" for name, port in self.ports.items()},
@@ -48,12 +48,12 @@ class GatewayProcess:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of the administrator."""
+        """Return the headers that authenticate the administrator."""
         token = (self.folder / "keys" / "admin.token").read_text().strip()
         return {"Authorization": f"Bearer {token}"}
 
     def start(self) -> None:
-        """Return once it is ready. Its stderr is a pipe: pipes still take bytes when no file does."""
+        """Start it, and return once it is ready. Its stderr is a pipe, because pipes work while the disk is full."""
         command = [sys.executable, "-m", "wirelake.cli.main", "serve"]
         process = self._process = subprocess.Popen(
             command, env=self._environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -73,7 +73,7 @@ class GatewayProcess:
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
-        """End it in peace; the exit code."""
+        """Stop it with SIGTERM, and return the exit code."""
         return self._end(signal.SIGTERM)
 
     def resident_bytes(self) -> int:
@@ -81,7 +81,7 @@ class GatewayProcess:
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     def refuse_writes(self, *, refuse: bool) -> None:
-        """Every write to a file fails as if the disk were full, in the log as in the state."""
+        """Let every write to a file fail as if the disk were full, in the log and in the state."""
         limit = 0 if refuse else resource.RLIM_INFINITY
         resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 
@@ -96,7 +96,7 @@ class GatewayProcess:
         return answer.json()
 
     def tracebacks(self) -> list[str]:
-        """What it printed that no peer and no full disk should be able to make it print, with some context."""
+        """Return the tracebacks that it printed, with some context; neither peers nor a full disk may cause any."""
         lines = list(self.output)
         places = [number for number, line in enumerate(lines) if any(word in line for word in _TRACES)]
         return ["".join(lines[max(0, number - 3) : number + 40]) for number in places]

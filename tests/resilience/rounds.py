@@ -25,18 +25,18 @@ class Summary(Struct):
 
 
 class Chaos:
-    """One data folder over all rounds. `workshop` has room for journals and copies."""
+    """Run rounds on one data folder; `workshop` is a folder for journals and copies."""
 
-    def __init__(self, folder: Path, workshop: Path, seed: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, workshop: Path, seed: int, report: Callable[[str], None]) -> None:
         self.model = Model()
         self.summary = Summary()
         self._chance = Random(seed)
         self._folder = folder
         self._workshop = workshop
-        self._tell = tell
+        self._tell = report
 
     def run(self, kills: int, power_failures: int) -> None:
-        """Stop at the first problem, which is then in `model.problems`."""
+        """Run until the first problem, which is then in `model.problems`."""
         kinds = ["kill"] * kills + ["power"] * power_failures
         self._chance.shuffle(kinds)
         disk = Disk(self._folder, self._workshop) if power_failures else None

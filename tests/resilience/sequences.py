@@ -11,7 +11,7 @@ from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
-from gateway.running import HOST
+from gateway.running_gateway import HOST
 from msgspec import Struct, field
 
 from resilience.process import GatewayProcess
@@ -22,13 +22,13 @@ SETTINGS: Final = {f"WIRELAKE_{name}_LOGIN_S": "2" for name in ("COMET", "MAGLIN
     "WIRELAKE_COMET_IDLE_S": "5",
     "WIRELAKE_MAGLINE_IDLE_S": "5",
 }
-PEERS: Final = 16  # that speak at once
+PEERS: Final = 16  # connected at the same time
 STEPS_MAX: Final = 12  # of one session
 BURST: Final = 40  # frames written at once
-LINGER_S: Final = 0.3  # for the gateway to end a session by itself
+LINGER_S: Final = 0.3  # for the gateway to close a session by itself
 FULL_DISK_S: Final = (0.02, 0.4)  # how long writes fail
 GOOD_DISK_S: Final = (0.3, 1.5)
-SETTLE_S: Final = 60.0  # for the last sessions to be gone
+SETTLE_S: Final = 60.0  # for the last sessions to end
 WARM_UP_SHARE: Final = 0.4  # of the whole time
 GROWTH_MAX: Final = 1.2  # of the resident memory, over what it was after the warm-up
 
@@ -42,7 +42,7 @@ class Outcome(Struct):
 
 
 class Campaign:
-    """`run` for some seconds; the same seed makes the same choices, though not the same timing."""
+    """Fuzz for some seconds; the same seed makes the same choices, though not the same timing."""
 
     def __init__(self, gateway: GatewayProcess, seed: int) -> None:
         self.outcome = Outcome()
@@ -51,7 +51,7 @@ class Campaign:
         self._accounts: list[Account] = []
 
     def provide(self) -> None:
-        """Identities and devices that exist, so that many sessions get beyond their login."""
+        """Add identities and devices, so that many sessions get beyond their login."""
         for number in range(4):
             made = self._gateway.post("/api/identities", {"name": f"fuzz-{number}"})
             self._accounts.append(Account(made["name"], made["token"]))
@@ -65,14 +65,14 @@ class Campaign:
         await asyncio.gather(disk, *peers)
 
     async def settle(self) -> list[dict[str, Any]]:
-        """Wait for the last sessions to end; those that are left over after all."""
+        """Wait for the last sessions to end, and return those that are left over."""
         until_s = time.monotonic() + SETTLE_S
         while (left := self._sessions()) and time.monotonic() < until_s:
             await asyncio.sleep(0.1)
         return left
 
     async def resident_below(self, limit: int) -> int:
-        """Wait for the allocators to give memory back; how much is resident then."""
+        """Wait until the allocators release memory, and return how much is resident then."""
         until_s = time.monotonic() + SETTLE_S
         while (resident := self._gateway.resident_bytes()) > limit and time.monotonic() < until_s:
             self._sessions()  # a quiet process frees nothing
@@ -101,7 +101,7 @@ class Campaign:
         try:
             if chance.random() < 0.8:
                 await speaker.login(reader, writer)
-            if chance.random() < 0.85:  # the others never read what they are told
+            if chance.random() < 0.85:  # the others never read
                 reading = asyncio.create_task(_read_all(reader))
             for _ in range(chance.randrange(STEPS_MAX)):
                 if not _write(writer, _spoken(speaker, chance), chance):
@@ -137,7 +137,7 @@ class Campaign:
 
 
 def _spoken(speaker: Speaker, chance: Random) -> bytes:
-    """What a peer sends in one step: mostly as it should be."""
+    """Return what a peer sends in one step: mostly valid frames."""
     match chance.choices(("valid", "burst", "mangled", "garbage", "cut"), (70, 6, 14, 5, 5))[0]:
         case "valid":
             return speaker.frame()
@@ -153,7 +153,7 @@ def _spoken(speaker: Speaker, chance: Random) -> bytes:
 
 
 def _write(writer: asyncio.StreamWriter, data: bytes, chance: Random) -> bool:
-    """In one piece or two. Whether the connection still stands."""
+    """Send in one piece or two; return whether the connection is still open."""
     if writer.transport.is_closing():
         return False
     cut = chance.randrange(len(data) + 1)
@@ -170,7 +170,7 @@ async def _leave(writer: asyncio.StreamWriter, chance: Random) -> None:
             sock = writer.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
-        case 2:  # says no more, but listens
+        case 2:  # sends no more, but reads
             if not writer.transport.is_closing():
                 writer.write_eof()
             await asyncio.sleep(LINGER_S)
@@ -185,7 +185,7 @@ async def _read_all(reader: asyncio.StreamReader) -> None:
 
 
 async def fuzz(gateway: GatewayProcess, seconds: float, seed: int) -> tuple[Outcome, list[str]]:
-    """A whole campaign against a gateway that was just started; what went wrong, in sentences."""
+    """Run a whole campaign against a new gateway, and return descriptions of the problems."""
     campaign = Campaign(gateway, seed)
     campaign.provide()
     outcome = campaign.outcome

@@ -1,7 +1,7 @@
-"""Peers that say valid and invalid things of their protocol in random order, and leave at random points.
+"""Peers that send valid and invalid frames in random order, and disconnect at random points.
 
-Each `Speaker` makes the bytes of one protocol: `login` opens a session as it should be, `frame` is one valid thing to
-say. What is done with those bytes (sent, mangled, cut short, repeated) is the same for all: see `sequences.py`.
+Each `Speaker` makes the bytes of one protocol: `login` opens a session correctly, `frame` is one valid frame
+to send. What happens to those bytes (sent, mangled, cut short, repeated) is the same for all: see `sequences.py`.
 """
 
 import asyncio
@@ -13,7 +13,8 @@ from random import Random
 from typing import ClassVar, Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from gateway.wire import data_lines, report, to
+from gateway.apostol_client import report
+from gateway.esnp_client import data_lines, to
 from msgspec import Struct
 from websockets.frames import Frame as WebSocketFrame
 from websockets.frames import Opcode
@@ -24,9 +25,9 @@ from wirelake.protocols.esnp.frames import EsnpMessage
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import crypto
 from wirelake.protocols.magline import frames as magline
-from wirelake.protocols.magline.splitter import MaglineSplitter
+from wirelake.protocols.magline.frames import MaglineSplitter
 from wirelake.protocols.redis.frames import Command
-from wirelake.protocols.sisnet.sizes import sized
+from wirelake.protocols.sisnet.envelope import sized
 
 TOPICS: Final = ("@a", "@b/c", "@新闻", "live", "x.y")
 SERVICES: Final = ("wirelake", "sisdb", "redis", "devices", "nobody", "fuzzed")
@@ -47,7 +48,7 @@ class Speaker:
         self.account = account if chance.random() < 0.8 else Account(account.name, "wrong")
 
     async def login(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Open a session. Writes need not be answered: the caller reads whatever comes afterwards."""
+        """Open a session, without waiting for every answer: the caller reads what arrives afterwards."""
 
     def frame(self) -> bytes:
         raise NotImplementedError
@@ -158,7 +159,7 @@ class SisnetSpeaker(Speaker):
         name = f"{self.chance.randrange(5)}:".encode()
         topic, service = self.topic(), self.chance.choice(SERVICES)
         key = {"key": f"k{self.chance.randrange(5)}", "sdb": "day"}
-        asked = (
+        request = (
             {"service": "wirelake", "command": "ping"},
             {"service": "wirelake", "command": "publish", "ask": {"topic": topic, "content": "x"}},
             {"service": "wirelake", "command": "subscribe", "ask": {"topic": topic}},
@@ -177,7 +178,7 @@ class SisnetSpeaker(Speaker):
             {"ans": 0},
         )
         forms = (
-            json.dumps(self.chance.choice(asked)).encode(),
+            json.dumps(self.chance.choice(request)).encode(),
             b"B\x4f" + self.chance.randbytes(20),
             b"R" + Command((b"GET", b"k1")).encode(),
             b"set:k:day:" + self.chance.randbytes(24),
@@ -266,7 +267,7 @@ class MaglineSpeaker(Speaker):
 
 
 class ApostolSpeaker(Speaker):
-    """Over TCP; the same bytes go over UDP, one packet a datagram."""
+    """Speak apostol over TCP; the same bytes go over UDP, one packet per datagram."""
 
     listener = "apostol"
 
@@ -316,7 +317,7 @@ SPEAKERS: Final[tuple[type[Speaker], ...]] = (
 
 
 def mangled(data: bytes, chance: Random) -> bytes:
-    """The bytes with a few changes, as a broken or hostile peer would send them."""
+    """Return the bytes with a few changes, as a broken or hostile peer would send them."""
     changed = bytearray(data)
     for _ in range(chance.randint(1, 4)):
         place = chance.randrange(len(changed) + 1)

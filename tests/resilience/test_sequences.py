@@ -1,4 +1,4 @@
-"""The sequence fuzzer, for as long as a normal test run can wait. `fuzz/sequences.py` runs it for longer."""
+"""The sequence fuzzer, briefly. `fuzz/sequences.py` runs it for longer."""
 
 import random
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Mixed load of all protocols, each sender with a number for everything it sends, and a model of what was promised.
 
-A promise is an answer: 201, `ok`, REP, a receipt. What was promised is there after any failure; what was sent and not
-answered may be there or not; nothing else is.
+A promise is an answer: 201, `ok`, REP, a receipt. What was promised is stored after any failure; what was sent and not
+answered may be stored or not; nothing else is.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from redis.exceptions import RedisError
 
 from resilience.process import GatewayProcess
 from wirelake.clients.apostol import ApostolDevice
+from wirelake.clients.client import ClientOptions
 from wirelake.clients.comet import CometClient
 from wirelake.clients.esnp import EsnpClient
 from wirelake.clients.magline import MaglineClient
@@ -38,13 +39,14 @@ ROUND_NUMBERS: Final = 1_000_000  # of one round: numbers are never used twice
 METER_NUMBERS: Final = 100_000  # of one meter in one round
 DRAIN_S: Final = 120.0
 CONNECT_S: Final = 30.0
+OPTIONS: Final = ClientOptions(connect_s=CONNECT_S)
 _FAILURES: Final = (WirelakeError, RedisError, httpx.HTTPError, OSError)
 
 Send = Callable[[int], Awaitable[object]]
 
 
 class Model(Struct):
-    """What was sent and what was promised, over all rounds."""
+    """Hold what was sent and what was promised, over all rounds."""
 
     sent: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))  # by topic, key or table
     promised: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -53,7 +55,7 @@ class Model(Struct):
     problems: list[str] = field(default_factory=list)
 
     def drained(self, notifications: list[Notification]) -> None:
-        """The gateway offered all of this to the phone, which had acked some of it before."""
+        """Check what the gateway delivered to the phone, which had acked some of it before."""
         by_topic: dict[str, list[int]] = defaultdict(list)
         for notification in notifications:
             by_topic[topic_of(notification)].append(number_of(notification))
@@ -68,11 +70,11 @@ class Model(Struct):
 
     def check_topics(self) -> None:
         for topic in TOPICS:
-            there = set(self.received[topic])
-            self._compare(topic, there)
+            delivered = set(self.received[topic])
+            self._compare(topic, delivered)
 
     def check_value(self, value: int) -> None:
-        """Of the key that was set to one number after the other."""
+        """Check the key that was set to one number after the other."""
         promised = max(self.promised[KEY], default=0)
         if value < promised or (value and value not in self.sent[KEY]):
             self.problems.append(f"the key holds {value} after {promised} was promised")
@@ -80,28 +82,28 @@ class Model(Struct):
     def check_records(self, numbers: list[int]) -> None:
         self._compare(TABLE["sdb"], set(numbers))
 
-    def _compare(self, name: str, there: set[int]) -> None:
-        if lost := self.promised[name] - there:
+    def _compare(self, name: str, delivered: set[int]) -> None:
+        if lost := self.promised[name] - delivered:
             self.problems.append(f"{name}: {len(lost)} promised and lost: {sorted(lost)[:5]}")
-        if invented := there - self.sent[name]:
+        if invented := delivered - self.sent[name]:
             self.problems.append(f"{name}: {len(invented)} never sent: {sorted(invented)[:5]}")
 
 
 def topic_of(notification: Notification) -> str:
-    """comet does not say the topic. The content does; a meter is known by the range of its numbers."""
-    said = json.loads(notification.content)
-    if "topic" in said:
-        return str(said["topic"])
+    """Return the topic, which comet does not send: the content has it, and a meter has a range of numbers."""
+    body = json.loads(notification.content)
+    if "topic" in body:
+        return str(body["topic"])
     return f"@devices/{SERIALS[number_of(notification) % ROUND_NUMBERS // METER_NUMBERS]}"
 
 
 def number_of(notification: Notification) -> int:
-    said = json.loads(notification.content)
-    return int(said.get("number", said.get("device_time")))
+    body = json.loads(notification.content)
+    return int(body.get("number", body.get("device_time")))
 
 
 class Workload:
-    """Everybody sends until the gateway is gone."""
+    """Send from all clients until the gateway is gone."""
 
     def __init__(self, gateway: GatewayProcess, model: Model) -> None:
         self._gateway = gateway
@@ -112,13 +114,13 @@ class Workload:
             self._gateway.post("/api/devices", {"serial": serial})
 
     async def prepare(self) -> None:
-        """The phone's subscriptions, and the table of the records."""
+        """Make the phone's subscriptions, and the table of the records."""
         async with self._phone() as phone, self._sisnet() as sisnet:
             await phone.subscribe(*TOPICS)
             await sisnet.ask("sisdb", "create", {**TABLE, "fields": [["time", "U", 8, 1]]})
 
     async def run(self, round_: int, seconds: float, fail: Callable[[], None]) -> None:
-        """Load for some seconds, then `fail` pulls the plug while everybody is sending."""
+        """Run load for some seconds, then call `fail` while all clients are sending."""
         first = (round_ + 1) * ROUND_NUMBERS
         async with AsyncExitStack() as stack:
             senders = await self._senders(stack)
@@ -135,7 +137,7 @@ class Workload:
         self._model.problems += [repr(error) for error in ended if isinstance(error, Exception)]
 
     async def check(self) -> None:
-        """After a restart: take what is there, and compare it with what was promised."""
+        """Read what is stored after a restart, and compare it with what was promised."""
         async with asyncio.timeout(DRAIN_S), self._phone() as phone, self._sisnet() as sisnet, self._redis() as values:
             self._model.drained([notification async for notification in phone.drain_backlog()])
             self._model.check_topics()
@@ -178,29 +180,29 @@ class Workload:
                 self._model.promised[name].add(number)
 
     async def _listen(self) -> None:
-        """The phone takes notifications as they come, and acks every second one at once."""
+        """Receive notifications as the phone, and ack every second one at once."""
         with suppress(*_FAILURES):
             async with self._phone() as phone:
                 async for notification in phone.notifications(ack=False):
                     number, topic = number_of(notification), topic_of(notification)
                     if number % 2 or (topic, number) in self._model.acked:
                         continue
-                    # An ack that was sent and not answered may count, or not: the phone has it either way.
+                    # An ack that was sent and not answered may count or not: the phone has the notification either way.
                     self._model.received[topic].append(number)
                     await phone.ack(notification.id)
                     self._model.acked.add((topic, number))
 
     def _phone(self) -> CometClient:
-        return CometClient(HOST, self._gateway.ports["comet"], PHONE, "", connect_s=CONNECT_S)
+        return CometClient(HOST, self._gateway.ports["comet"], PHONE, "", options=OPTIONS)
 
     def _magline(self) -> MaglineClient:
-        return MaglineClient(HOST, self._gateway.ports["magline"], "box", "", connect_s=CONNECT_S)
+        return MaglineClient(HOST, self._gateway.ports["magline"], "box", "", options=OPTIONS)
 
     def _esnp(self) -> EsnpClient:
-        return EsnpClient(HOST, self._gateway.ports["esnp"], "station", "", connect_s=CONNECT_S)
+        return EsnpClient(HOST, self._gateway.ports["esnp"], "station", "", options=OPTIONS)
 
     def _sisnet(self) -> SisnetClient:
-        return SisnetClient(f"ws://{HOST}:{self._gateway.ports['sisnet']}", "terminal", "", connect_s=CONNECT_S)
+        return SisnetClient(f"ws://{HOST}:{self._gateway.ports['sisnet']}", "terminal", "", options=OPTIONS)
 
     def _redis(self) -> redis.asyncio.Redis:
         once = Retry(NoBackoff(), 0)  # what was sent twice would have two answers
@@ -208,7 +210,7 @@ class Workload:
 
     def _meter(self, serial: str) -> ApostolDevice:
         transport: Any = serial.rpartition("-")[2]
-        return ApostolDevice(HOST, self._gateway.ports["apostol"], serial, transport=transport, connect_s=CONNECT_S)
+        return ApostolDevice(HOST, self._gateway.ports["apostol"], serial, transport=transport, options=OPTIONS)
 
 
 def content(publisher: str, number: int) -> str:

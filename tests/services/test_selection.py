@@ -27,9 +27,9 @@ def test_ranges(options: dict[str, Any], since: Any, until: Any, count: Any, *, 
 
 
 def test_names() -> None:
-    assert Names("a", "day").single
-    assert not Names("a,b", "day").single
-    assert not Names("a", "*").single
+    assert Names("a", "day").is_single
+    assert not Names("a,b", "day").is_single
+    assert not Names("a", "*").is_single
     assert Names("a,b,a", "x,y").each() == [("a", "x"), ("b", "x"), ("a", "y"), ("b", "y")]
     assert read_selection({"key": 600600, "sdb": "day"}, "get").names.keys == "600600", (
         "a number is taken for its digits"
@@ -39,10 +39,10 @@ def test_names() -> None:
 def test_fields_and_forms() -> None:
     rows = [(1, 2.5), (2, 3.5)]
     plain = read_selection(NAMED, "get")
-    assert plain.chosen(("time", "x"), rows) == rows
+    assert plain.apply(("time", "x"), rows) == rows
     some = read_selection({**NAMED, "fields": "x,time"}, "get")
-    assert some.chosen(("time", "x"), rows) == [[2.5, 1], [3.5, 2]]
+    assert some.apply(("time", "x"), rows) == [[2.5, 1], [3.5, 2]]
     objects = read_selection({**NAMED, "fields": ["x"], "format": "json"}, "get")
-    assert objects.chosen(("time", "x"), rows) == [{"x": 2.5}, {"x": 3.5}]
+    assert objects.apply(("time", "x"), rows) == [{"x": 2.5}, {"x": 3.5}]
     everything = read_selection({**NAMED, "fields": True, "format": Format.ARRAY}, "get")
     assert (everything.fields, everything.describe) == ((), True)

@@ -25,28 +25,28 @@ OBJECTS = st.lists(
 )
 
 
-def kept(table: PackedTable | LooseTable, values: list[Any]) -> list[bytes]:
+def stored(table: PackedTable | LooseTable, values: list[Any]) -> list[bytes]:
     return [record.data for record in table.records(values)]
 
 
 @given(ROWS)
 def test_what_is_packed_comes_back(rows: list[Any]) -> None:
     table = read_layout("t", FIELDS)
-    assert table.rows(kept(table, rows)) == rows
+    assert table.rows(stored(table, rows)) == rows
     assert [record.time for record in table.records(rows)] == [row[0] for row in rows]
     objects = [dict(zip(table.names, row, strict=True)) for row in rows]
     assert table.records(objects) == table.records(rows)
-    assert table.packed(b"".join(kept(table, rows))) == table.records(rows)
+    assert table.unpack(b"".join(stored(table, rows))) == table.records(rows)
 
 
 @given(OBJECTS, OBJECTS)
 def test_what_a_table_without_a_layout_is_given_comes_back(first: list[Any], later: list[Any]) -> None:
     empty = LooseTable("t", ())
-    before = empty.grown(first)
-    after = before.grown(later)
+    before = empty.with_fields_of(first)
+    after = before.with_fields_of(later)
     assert after.names[: len(before.names)] == before.names, "fields only come behind the others"
-    assert after.grown(first + later) is after
-    rows = after.rows(kept(before, first) + kept(after, later))
+    assert after.with_fields_of(first + later) is after
+    rows = after.rows(stored(before, first) + stored(after, later))
     assert rows == [[each.get(name) for name in after.names] for each in first + later]
 
 
@@ -76,14 +76,14 @@ def test_a_time_is_a_number(time: Any) -> None:
 def test_times_with_a_fraction_are_ordered_by_their_whole_part() -> None:
     table = LooseTable("t", ("time",))
     assert [record.time for record in table.records([[-1.5], [2.9], []])] == [-2, 2, 0]
-    assert [record.time for record in read_layout("t", [["time", "F", 8]]).packed(struct.pack("<d", 2.9))] == [2]
+    assert [record.time for record in read_layout("t", [["time", "F", 8]]).unpack(struct.pack("<d", 2.9))] == [2]
 
 
 def test_half_a_record_is_refused() -> None:
-    with pytest.raises(InputError, match="no whole records"):
-        read_layout("t", FIELDS).packed(b"half")
+    with pytest.raises(InputError, match="the size of the data, 4, is not a multiple of the record size"):
+        read_layout("t", FIELDS).unpack(b"half")
 
 
 def test_a_table_has_a_bounded_number_of_fields() -> None:
     with pytest.raises(InputError, match="more than 1024 fields"):
-        LooseTable("t", ()).grown([{f"f{number}": 1 for number in range(1025)}])
+        LooseTable("t", ()).with_fields_of([{f"f{number}": 1 for number in range(1025)}])

@@ -7,19 +7,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from gateway.running import HOST, Running, running_gateway, until
+from gateway.running_gateway import HOST, Running, running_gateway, until
 
-from wirelake.cli.api import ApiClient
+from wirelake.cli.support.api import ApiClient
 from wirelake.errors import AnswerError, InputError
-from wirelake.simulator.fleet import fleet
-from wirelake.simulator.habits import acts
+from wirelake.simulator.fleet import make_fleet, schedule
 from wirelake.simulator.limits import SIMULATOR_TOPICS
+from wirelake.simulator.member_kinds import MEMBERS
 from wirelake.simulator.report import Report, SimulationCounts
-from wirelake.simulator.simulation import LISTENERS, MEMBERS, Plan, simulate
-from wirelake.simulator.topics import topic
-from wirelake.simulator.world import NetworkFaults, World
+from wirelake.simulator.simulation import Plan, listener_of, simulate
+from wirelake.simulator.world import NetworkFaults, World, topic
 
-ALL_DOORS = (*LISTENERS.values(), "sisnet_tcp", "http")
+ALL_LISTENERS = (*map(listener_of, MEMBERS), "sisnet_tcp", "http")
 BAD_WEATHER = NetworkFaults(loss=0.1, reorder=0.1, duplicate=0.1, corrupt=0.03)
 
 
@@ -50,12 +49,14 @@ def world_of(running: Running, **rest: Any) -> World:
     listen = msgspec.structs.replace(settings.listen, http=f"{HOST}:{running.port('http')}")
     api = ApiClient(msgspec.structs.replace(settings, listen=listen))
     listeners = {name: (HOST, running.port(name)) for name in running.gateway.listeners}
-    return World(http=api.ask, listeners=listeners, **rest)
+    return World(http=api.request, listeners=listeners, **rest)
 
 
 def planned(plan: Plan) -> Counter[tuple[str, str]]:
-    places = fleet(plan.devices, plan.protocols, plan.seed, plan.slow_readers)
-    return Counter((places[act.member].protocol, act.kind) for act in acts(places, plan.rate, plan.seconds, plan.seed))
+    fleet = make_fleet(plan.devices, plan.protocols, plan.seed, plan.slow_readers)
+    return Counter(
+        (fleet[action.member].protocol, action.kind) for action in schedule(fleet, plan.rate, plan.seconds, plan.seed)
+    )
 
 
 def of(report: Report, kind: str) -> SimulationCounts:
@@ -71,11 +72,13 @@ def check_against_the_log(running: Running, report: Report, plan: Plan) -> None:
     news = {topic(number): published[topic(number)] for number in range(SIMULATOR_TOPICS)}
     assert sum(news.values()) == of(report, "publish").acknowledged
     reports = sum(count for name, count in published.items() if name.startswith("@devices/sim-meter-"))
-    told = report.of("apostol", "status").acknowledged + report.of("apostol", "readings").acknowledged
-    assert reports == told, "each report once, whatever the network did to its packets"
-    phones = [place for place in fleet(plan.devices, plan.protocols, plan.seed) if place.protocol == "comet"]
+    acknowledged = (
+        report.counts_of("apostol", "status").acknowledged + report.counts_of("apostol", "readings").acknowledged
+    )
+    assert reports == acknowledged, "each report once, whatever the network did to its packets"
+    phones = [member for member in make_fleet(plan.devices, plan.protocols, plan.seed) if member.protocol == "comet"]
     due = sum(news[name] for phone in phones for name in {topic(phone.number), topic(phone.number + 3)})
-    notifications = report.of("comet", "notification")
+    notifications = report.counts_of("comet", "notification")
     assert (notifications.received, notifications.acknowledged) == (due, due)
     acked = {
         (row["note"]["identity"], each)
@@ -88,13 +91,13 @@ def check_against_the_log(running: Running, report: Report, plan: Plan) -> None:
     for protocol in report.members.keys() - {"apostol"}:
         assert report.connections[protocol] == logins[protocol]
     sets = [row for row in running.records("frame", protocol="sisnet", direction="in") if b"set" in row["frame"]]
-    assert len(sets) >= report.of("sisnet", "set").acknowledged
+    assert len(sets) >= report.counts_of("sisnet", "set").acknowledged
 
 
 @pytest.mark.parametrize("faults", [NetworkFaults(), BAD_WEATHER], ids=["fair", "bad"])
 async def test_a_fleet_of_every_protocol(tmp_path: Path, faults: NetworkFaults) -> None:
     plan = Plan(devices=16, rate=60, seconds=2, seed=5, keep=True)
-    async with running_gateway(tmp_path, *ALL_DOORS, apostol={"receipt_s": 0.4, "resends_max": 12}) as running:
+    async with running_gateway(tmp_path, *ALL_LISTENERS, apostol={"receipt_s": 0.4, "resends_max": 12}) as running:
         progress = Watched()
         report = await simulate(world_of(running, seed=5, faults=faults), plan, progress)
         assert progress.phases == [
@@ -112,9 +115,9 @@ async def test_a_fleet_of_every_protocol(tmp_path: Path, faults: NetworkFaults) 
         for (protocol, kind), count in planned(plan).items():
             if kind != "away":
                 first = report.members["apostol"] if (protocol, kind) == ("apostol", "status") else 0
-                assert report.of(protocol, kind).sent == count + first, (protocol, kind)
-        assert report.of("comet", "subscribe").acknowledged == report.connections["comet"]
-        assert report.of("magline", "resume").acknowledged > 0
+                assert report.counts_of(protocol, kind).sent == count + first, (protocol, kind)
+        assert report.counts_of("comet", "subscribe").acknowledged == report.connections["comet"]
+        assert report.counts_of("magline", "resume").acknowledged > 0
         assert of(report, "ask").acknowledged == of(report, "served").received
         assert all(bool(count) == bool(faults.loss) for count in report.faults.values())
         check_against_the_log(running, report, plan)

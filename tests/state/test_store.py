@@ -12,7 +12,7 @@ import pytest
 from state.conftest import Reopen
 from wirelake.commit import Commit
 from wirelake.errors import BusyError, InUseError, StateError, StorageError
-from wirelake.state.batch import Statement
+from wirelake.state.batch import Batch, Statement
 from wirelake.state.store import StateStore
 from wirelake.state.subscriptions import Subscription
 
@@ -117,14 +117,15 @@ def test_more_than_may_wait_is_refused_and_leaves_no_trace(
 ) -> None:
     monkeypatch.setattr(f"wirelake.state.writer.{limit}", 3)
     store.topics.subscribe("ann", "@news").wait(WAIT_S)
+    release = hold_the_writer(store, monkeypatch)
     published = 0
-    with store.writer._condition:  # the writer cannot take up anything in here
-        while published < 4:
-            try:
-                store.topics.publish("@news", b"x" * 100, 1)
-            except BusyError:
-                break
-            published += 1
+    while published < 4:
+        try:
+            store.topics.publish("@news", b"x" * 100, 1)
+        except BusyError:
+            break
+        published += 1
+    release()
     assert 0 < published < 4
     assert store.topics.head("@news") == published
     store.barrier().wait(WAIT_S)
@@ -143,6 +144,20 @@ def test_closing_writes_what_waits_and_ends_the_work(store: StateStore, reopen: 
         old.topics.publish("@news", b"x", 1)
     with pytest.raises(StorageError, match="cannot be read"):
         old.topics.retained("@news")
+
+
+def hold_the_writer(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Keep the writer busy with one batch until the function that is returned is called."""
+    released, execute = threading.Event(), Batch.execute
+
+    def slow_execute(batch: Batch, connection: sqlite3.Connection) -> None:
+        released.wait(WAIT_S)
+        execute(batch, connection)
+
+    monkeypatch.setattr(Batch, "execute", slow_execute)
+    store.topics.subscribe("holder", "@held")
+    assert _becomes(lambda: store.writer.pending_operations == 0), "the writer did not take it up"
+    return released.set
 
 
 def fill_disk(store: StateStore) -> None:
@@ -200,17 +215,16 @@ async def test_on_a_loop_those_who_hear_of_the_failure_find_memory_in_step(store
     assert heads == [1]
 
 
-def test_what_waits_behind_a_failed_batch_fails_with_it(store: StateStore) -> None:
+def test_what_waits_behind_a_failed_batch_fails_with_it(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
     fill_disk(store)
     behind: list[Commit] = []
-    write = store.writer._write
+    gathered, execute = threading.Event(), Batch.execute
 
-    def slow_write(batch: object) -> None:
+    def slow_execute(batch: Batch, connection: sqlite3.Connection) -> None:
         gathered.wait(WAIT_S)
-        write(batch)  # type: ignore[arg-type]
+        execute(batch, connection)
 
-    gathered = threading.Event()
-    store.writer._write = slow_write  # type: ignore[method-assign]
+    monkeypatch.setattr(Batch, "execute", slow_execute)
     _, first = store.topics.publish("@news", bytes(100_000), 1)
     assert _becomes(lambda: store.writer.pending_operations == 0), "the writer did not take it up"
     behind.append(store.topics.publish("@news", b"small", 1)[1])

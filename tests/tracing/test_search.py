@@ -6,9 +6,8 @@ from tracing.writing import AT_US, ID, IDS, Written
 from wirelake.limits import TRACE_FRAME_BYTES_MAX
 from wirelake.protocols.redis.frames import Command
 from wirelake.tracing import search
-from wirelake.tracing.record import LogRecord
+from wirelake.tracing.record import LogRecord, NotificationId
 from wirelake.tracing.search import Search
-from wirelake.tracing.trace_id import NotificationId
 
 PLACE = NotificationId(ID, IDS, 2)
 
@@ -50,7 +49,7 @@ def test_of_very_many_the_ends_are_kept_and_of_long_frames_the_beginning(
         looking = Search(tmp_path / "log")
         found = looking.session("s-1", since_us)
         assert seqs(found) == all_seqs[:2] + all_seqs[-2:]
-        assert looking.left_out == 5
+        assert looking.omitted == 5
         assert {(record.bytes, len(record.frame)) for record in found} == {(9999, TRACE_FRAME_BYTES_MAX)}
 
 
@@ -63,15 +62,15 @@ def test_bounds_end_a_search_and_it_says_so(tmp_path: Path, monkeypatch: pytest.
         written.add("open", session="s-1")
     near = Search(tmp_path / "log")
     assert seqs(near.notification(PLACE, "", None)) == [first]
-    assert near.complete
+    assert near.is_complete
     for _ in range(4):
         written.add("open", session="s-1")
     far = Search(tmp_path / "log")
     assert far.notification(PLACE, "", None) == []
-    assert not far.complete
+    assert not far.is_complete
     late = Search(tmp_path / "log", clock=iter([0.0, 1e9]).__next__)
     assert late.session("s-2", None) == []
-    assert not late.complete
+    assert not late.is_complete
     written.close()
 
 
@@ -104,7 +103,7 @@ def test_the_frame_that_brought_it(tmp_path: Path) -> None:
     by_nobody = written.publish(content=b"1", by="")
     written.close()
     looking = Search(tmp_path / "log")
-    one, other, nobody = (looking.one(seq) for seq in (published, unclear, by_nobody))
+    one, other, nobody = (looking.find_record(seq) for seq in (published, unclear, by_nobody))
     assert one is not None
     assert other is not None
     assert nobody is not None

@@ -17,7 +17,7 @@ def record(event: str, seq: int = 1, frame: bytes = b"", direction: str = "", **
 
 
 def test_records_are_told_in_sentences() -> None:
-    told = {
+    sentences = {
         "comet frame from 127.0.0.1:9": record("frame", direction="in"),
         "comet frame to 127.0.0.1:9, GET /x": record("frame", direction="out", method="GET", path="/x"),
         "published on @a at position 2 by anna": record("publish", topic="@a", position=2, by="anna"),
@@ -30,7 +30,7 @@ def test_records_are_told_in_sentences() -> None:
         "cannot be decoded: no (byte 3, bad)": record("quarantine", code="bad", offset=3, text="no"),
         "close: reason peer_closed, bytes_in 0": record("close", reason="peer_closed", text="", bytes_in=0),
     }
-    assert [event_of(each).text for each in told.values()] == list(told)
+    assert [event_of(each).text for each in sentences.values()] == list(sentences)
     many = b"[" + b",".join(b'["s-%d","n-%d"]' % (n, n) for n in range(9)) + b"]"
     sent = event_of(record("deliver", frame=many, attempt=1))
     assert (sent.recipients, sent.text) == (9, "written to n-0, n-1, n-2, n-3, n-4 and 4 more")

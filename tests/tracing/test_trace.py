@@ -13,7 +13,7 @@ NOON = datetime(2030, 1, 2, 12, tzinfo=UTC)
 
 
 def row(table: LakeTable, **values: Any) -> dict[str, Any]:
-    """Of noon, and settled."""
+    """Return a settled row of noon."""
     common = {"at": NOON, "day": date(2030, 1, 2), "settled": True, "node": "n", "protocol": "comet"}
     return {name: value for name, value in (common | values).items() if name in table.schema.names}
 

@@ -1,4 +1,4 @@
-"""A log as a gateway writes it, made by hand."""
+"""Write a log by hand, as a gateway would."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ IDS = "f82a8d91-1-"
 
 
 class Written:
-    """Each record a millisecond after the one before."""
+    """Write records, each a millisecond after the one before."""
 
     def __init__(self, data: Path) -> None:
         self._log = SegmentLog(data / "log", LogSettings())

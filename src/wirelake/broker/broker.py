@@ -1,28 +1,26 @@
-"""Takes the messages that sessions hand up and does what they ask, whatever protocol asked.
+"""Handle the messages that sessions receive, independently of their protocol.
 
-Answers that promise something durable are given when it is: the broker keeps them by commit, with one callback for all.
+A response that promises something durable is sent once it is.
 """
 
-import logging
 import re
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 from msgspec import ValidationError, convert
 from msgspec.structs import replace
 
 from wirelake.broker.consumer import as_message
-from wirelake.broker.delivery_log import Record
-from wirelake.broker.jobs import AtOnce, Job, Jobs
-from wirelake.broker.notifier import Notifier
-from wirelake.broker.peer import Peer, PeerObserver
-from wirelake.broker.services import ANSWERED, ROUTED, Services, failed
+from wirelake.broker.delivery import Notifier, Record, SlowConsumers
+from wirelake.broker.devices import Devices
+from wirelake.broker.peer import InlineJobRunner, Job, JobRunner, Peer, PeerObserver
+from wirelake.broker.services import ANSWERED, ROUTED, Hop, Services, failed
 from wirelake.broker.topics_durable import DurableTopics
 from wirelake.broker.topics_live import LiveTopics
 from wirelake.cleanup import clean_up
-from wirelake.commit import Commit
+from wirelake.commit import Commit, CommitQueue
 from wirelake.errors import EncodeError, InputError, StateError, StorageError, TranslationError
 from wirelake.limits import (
     BROKER_BACKLOG_BYTES,
@@ -35,8 +33,6 @@ from wirelake.limits import (
     BROKER_TOPICS_PER_REQUEST_MAX,
 )
 from wirelake.message import (
-    BROADCAST,
-    EVERY_DEVICE,
     FETCH_FORMAT,
     TOPIC,
     Device,
@@ -49,20 +45,18 @@ from wirelake.message import (
     content_of,
     control_op,
 )
-from wirelake.protocols.publish_batch import PublishBatch
+from wirelake.protocols.batches import PublishBatch
 from wirelake.protocols.session import Closing
 from wirelake.state.notifications import BacklogLimits, StoredNotification
 from wirelake.state.store import StateStore
 from wirelake.state.topics import PublishRequest
 
-_log = logging.getLogger(__name__)
-
 _TOPIC: Final = re.compile(TOPIC)
 RETAIN: Final = "retain"  # header of a notification
 RECEIVED: Final = "received"
 
-RecordPublished = Callable[[Sequence[StoredNotification], bool], None]  # in their order; whether the last value is kept
-Builtin = Callable[[Peer, Message, float], None]  # a service of the gateway's own
+RecordPublished = Callable[[Sequence[StoredNotification], bool], None]  # in their order; whether they are retained
+Builtin = Callable[[Peer, Message, float], None]  # serves a request itself: requester, request, now_s
 
 
 class Broker:
@@ -77,54 +71,96 @@ class Broker:
         implicit_ack_s: float = BROKER_IMPLICIT_ACK_S,
         call_s: float = BROKER_CALL_S,
         record_published: RecordPublished | None = None,
+        jobs: JobRunner | None = None,
+        fetch: Builtin | None = None,
+        on_hop: Hop | None = None,
+        on_release: Callable[[], None] | None = None,
     ) -> None:
+        """Record deliveries with `record`, and publishes with `record_published` (one by one, with `record`, if None).
+
+        `jobs` runs long requests, `fetch` serves requests to fetch by HTTP, `on_hop` is called for each step of a
+        traced request, and `on_release` when notifications became durable, and `flush` can send them.
+        """
         self.notifier = Notifier()
-        self.live = LiveTopics(self.notifier, conflate=conflate)
-        self.durable = DurableTopics(state.topics, record, self.notifier, resend_s, implicit_ack_s)
-        self.services = Services(self.notifier)
-        self.builtin: dict[str, Builtin] = {}
-        self.jobs: Jobs = AtOnce()
-        self.fetch: Builtin | None = None  # serves what is to be fetched by HTTP, whatever its service
-        self.observers: list[PeerObserver] = []  # services of the gateway's own that remember peers
-        self.devices: dict[str, Peer] = {}  # serial → its session
+        self.slow_consumers = SlowConsumers(conflate=conflate)
+        self.live = LiveTopics(self.notifier, self.slow_consumers)
+        self.durable = DurableTopics(
+            state.topics,
+            record,
+            self.notifier,
+            resend_s=resend_s,
+            implicit_ack_s=implicit_ack_s,
+            on_release=on_release,
+        )
+        self.services = Services(self.notifier, on_hop)
+        self.devices = Devices(devices_topic, self.publish, self._publish_many)
+        self.jobs: JobRunner = InlineJobRunner() if jobs is None else jobs  # a runner without jobs may be falsy
+        self.call_s = call_s  # for a response, if the request names no time of its own
         self._state = state
         self._record = record
         self._record_published = record_published or self._record_each
-        self.call_s = call_s  # for an answer, where the request names no time of its own
-        self.devices_topic = devices_topic  # telemetry of a device is published on this and its serial; empty: not
-        self._answers: dict[Commit, list[tuple[Peer, Message]]] = {}
+        self._fetch = fetch
+        self._builtin: dict[str, Builtin] = {}
+        self._observers: list[PeerObserver] = []
+        self._responses: CommitQueue[tuple[Peer, Message]] = CommitQueue(self._on_commit)
+
+    # Registration
+
+    @property
+    def builtin(self) -> Mapping[str, Builtin]:
+        """Return the services that the gateway itself serves, by name."""
+        return MappingProxyType(self._builtin)
+
+    def register_builtin(self, service: str, builtin: Builtin) -> None:
+        """Serve a service in the gateway itself. No peer can provide one of this name."""
+        self._builtin[service] = builtin
+
+    def unregister_builtin(self, service: str) -> None:
+        self._builtin.pop(service, None)
+
+    def add_observer(self, observer: PeerObserver) -> None:
+        """Notify a component when peers close or drain."""
+        self._observers.append(observer)
+
+    # Peers
 
     def on_login(self, peer: Peer) -> None:
-        """The peer's login was accepted: its durable subscriptions are its identity's."""
+        """Attach a peer that pulls its backlog to the durable subscriptions of its identity."""
         if peer.pulls_backlog:
             for name in self._state.topics.topics_of(peer.identity):
                 self.durable.attach(peer, name)
 
     def topics_of(self, peer: Peer) -> list[str]:
-        """What its session is subscribed to, durable and live."""
+        """Return the topics that the peer is subscribed to, durable and live."""
         return [*self.durable.lag(peer), *self.live.names_of(peer)]
 
     def rejoin(self, peer: Peer, topic: str) -> None:
-        """The session was subscribed to this before its connection was lost."""
+        """Subscribe a resumed session again to a topic that it had before its connection was lost."""
         if Topic(topic).is_durable:
             self.durable.attach(peer, topic)
         else:
             self.live.subscribe(peer, topic)
 
     def on_close(self, peer: Peer) -> None:
-        """The peer is gone: forget it everywhere, whatever fails on the way."""
-        if self.devices.get(peer.identity) is peer:
-            del self.devices[peer.identity]
+        """Forget a closed peer everywhere, whatever fails on the way."""
+        self.devices.detach(peer)
         clean_up(
             f"session {peer.id}",
             partial(self.live.leave, peer),
             partial(self.durable.leave, peer),
             partial(self.services.leave, peer),
-            *[partial(watcher.on_close, peer) for watcher in self.observers],
+            *[partial(observer.on_close, peer) for observer in self._observers],
         )
 
+    def on_drain(self, peer: Peer) -> None:
+        """Go on sending to a peer that is no longer congested."""
+        self.live.on_drain(peer)
+        self.durable.on_drain(peer)
+        for observer in self._observers:
+            observer.on_drain(peer)
+
     def handle(self, peer: Peer, message: Message, now_s: float, now_ms: int) -> None:
-        """What a session handed up. A fault of the asker's, or of the disk, is its answer."""
+        """Handle a message of a peer. An error of the request or of the disk becomes the response."""
         if message.traced:
             self.services.hop(peer, message.correlation, RECEIVED, "")
         try:
@@ -134,36 +170,36 @@ class Broker:
         except StorageError as error:
             peer.send(failed(message.correlation, str(error), FailureCode.STORAGE))
 
+    # Time
+
     @property
     def waiting(self) -> bool:
+        """Tell whether `flush` has something to do."""
         return self.live.waiting or self.durable.waiting
 
     def flush(self, now_s: float) -> None:
-        """Once a turn of the event loop, if `waiting`."""
+        """Write what is buffered. Call this once a turn of the event loop, if `waiting`."""
         if self.live.waiting:
             self.live.flush()
         if self.durable.waiting:
             self.durable.flush(now_s)
 
-    def on_drain(self, peer: Peer) -> None:
-        self.live.on_drain(peer)
-        self.durable.on_drain(peer)
-        for watcher in self.observers:
-            watcher.on_drain(peer)
-
     @property
     def due_s(self) -> float | None:
+        """Return when `tick` next has something to do."""
         return min((due for due in (self.durable.due_s, self.services.due_s) if due is not None), default=None)
 
     def tick(self, now_s: float) -> None:
         self.durable.tick(now_s)
         self.services.tick(now_s)
 
-    def publish(self, topic: str, message: Message, publisher: str, now_ms: int) -> tuple[Message, Commit | None]:
-        """The notification as it will be delivered, and when it is durable (None for a live name).
+    # Publishing
 
-        A live name's answer has the number of receivers in `fields`. With the header `retain` a durable topic keeps it
-        as its last value, for those who subscribe later.
+    def publish(self, topic: str, message: Message, publisher: str, now_ms: int) -> tuple[Message, Commit | None]:
+        """Publish a message. Return the notification as it will be delivered, and its commit (None for a live topic).
+
+        For a live topic, `fields` of the notification has the number of receivers. With the header `retain`, a durable
+        topic retains it as its last value, for those who subscribe later.
         """
         check_topic(topic)
         content = content_of(message)
@@ -179,59 +215,73 @@ class Broker:
             reached = self.live.publish(topic, notification)
             return replace(notification, fields={"receivers": reached}), None
         retain = message.headers.get(RETAIN) is True
-        kept, commit = self.durable.publish(topic, content, now_ms, message.type, publisher, retain=retain)
-        self._record_published([kept], retain)
-        return as_message(kept), commit
+        stored, commit = self.durable.publish(topic, content, now_ms, message.type, publisher, retain=retain)
+        self._record_published([stored], retain)
+        return as_message(stored), commit
 
-    def publish_batch(self, peer: Peer, correlation: str, bundle: PublishBatch, now_ms: int) -> None:
-        """Many on one durable topic; the answer is for each of them."""
+    def publish_batch(self, peer: Peer, correlation: str, batch: PublishBatch, now_ms: int) -> None:
+        """Publish many notifications on one durable topic, with one response for all of them."""
         try:
-            kept, commit = self.durable.publish_many([(bundle.topic, bundle.contents(), peer.identity)], now_ms)
-            self._record_published(kept, False)
+            stored, commit = self.durable.publish_many([(batch.topic, batch.contents(), peer.identity)], now_ms)
+            self._record_published(stored, False)
         except InputError as error:
             peer.send(failed(correlation, str(error), FailureCode.BAD_REQUEST))
         except StorageError as error:
             peer.send(failed(correlation, str(error), FailureCode.STORAGE))
         else:
-            receivers = len(self._state.topics.subscribers(bundle.topic))
+            receivers = len(self._state.topics.subscribers(batch.topic))
             self.after(
                 commit, peer, Message(kind=Kind.RESPONSE, correlation=correlation, fields={"receivers": receivers})
             )
 
+    @property
+    def devices_topic(self) -> str:
+        """Return the topic below which reports of devices are published, or ""."""
+        return self.devices.topic
+
+    def _publish_many(self, requests: Sequence[PublishRequest], now_ms: int) -> Commit | None:
+        """Publish on durable topics with one commit, leaving out those whose name is not valid."""
+        valid = [request for request in requests if _is_topic(request[0])]
+        if not valid:
+            return None
+        stored, commit = self.durable.publish_many(valid, now_ms)
+        self._record_published(stored, False)
+        return commit
+
     def _record_each(self, notifications: Sequence[StoredNotification], retain: bool) -> None:
-        for kept in notifications:
-            note = {"id": kept.id, "position": kept.position, "type": kept.type, "by": kept.publisher}
-            self._record("publish", kept.topic, kept.content, {**note, "retain": True} if retain else note)
+        for stored in notifications:
+            note = {"id": stored.id, "position": stored.position, "type": stored.type, "by": stored.publisher}
+            self._record("publish", stored.topic, stored.content, {**note, "retain": True} if retain else note)
 
-    def after(self, commit: Commit | None, peer: Peer, answer: Message) -> None:
-        """Say this once that is durable, or that it failed."""
+    # Responses
+
+    def after(self, commit: Commit | None, peer: Peer, response: Message) -> None:
+        """Send a response once the commit is durable, or a failure if it fails."""
         if commit is None:
-            self._answer(peer, answer)
-            return
-        answers = self._answers.get(commit)
-        if answers is not None:
-            answers.append((peer, answer))
+            self._respond(peer, response)
         else:
-            self._answers[commit] = [(peer, answer)]
-            commit.add_done_callback(self._decided)  # at once, if there is nothing to wait for
+            self._responses.add(commit, (peer, response))
 
-    def _decided(self, commit: Commit) -> None:
-        if commit.error is not None:
+    def _on_commit(self, commit: Commit, responses: list[tuple[Peer, Message]]) -> None:
+        error = commit.error
+        if error is not None:
             self.durable.reconcile()
-        for peer, answer in self._answers.pop(commit):
-            if answer.kind is Kind.NOTIFICATION:
-                if commit.error is None:
-                    self.notifier.send(peer, answer)
-            elif commit.error is not None:
-                peer.send(failed(answer.correlation, str(commit.error), FailureCode.STORAGE))
+        for peer, response in responses:
+            if response.kind is Kind.NOTIFICATION:
+                if error is None:
+                    self.notifier.send(peer, response)
+            elif error is not None:
+                peer.send(failed(response.correlation, str(error), FailureCode.STORAGE))
             else:
-                self._answer(peer, answer)
+                self._respond(peer, response)
 
-    def _answer(self, peer: Peer, answer: Message) -> None:
-        """Of the gateway itself."""
-        if answer.traced:
-            self.services.hop(peer, answer.correlation, ANSWERED, "")
-        peer.send(answer)
+    def _respond(self, peer: Peer, response: Message) -> None:
+        """Send a response of the gateway itself."""
+        if response.traced:
+            self.services.hop(peer, response.correlation, ANSWERED, "")
+        peer.send(response)
+
+    # Requests
 
     def _handle(self, peer: Peer, message: Message, now_s: float, now_ms: int) -> None:
         kind = message.kind
@@ -240,73 +290,25 @@ class Broker:
         elif kind is Kind.NOTIFICATION:
             self._publish(peer, message, now_ms)
         elif kind is Kind.TELEMETRY:
-            self.publish_report(peer.identity, message, now_ms)
+            self.devices.publish_report(peer.identity, message, now_ms)
         elif (op := control_op(message)) is not None:
             self._control(peer, message, op)
         elif kind is Kind.REQUEST or isinstance(message.target, Operation | Device):
             self._request(peer, message, now_s)
         elif kind is Kind.CONTROL:
-            raise InputError(f"{message.name or 'this'} is nothing that can be asked of the gateway")
+            raise InputError(f"{message.name or 'this'} is not an operation of the gateway")
         elif message.correlation:
-            self._answer(peer, answered(message))  # an event that only wants to be known
+            self._respond(peer, answered(message))  # an event that only has to be confirmed
 
     def _publish(self, peer: Peer, message: Message, now_ms: int) -> None:
         if not isinstance(message.target, Topic):
-            raise InputError("nothing says which topic to publish on")
+            raise InputError("the message does not name which topic to publish on")
         notification, commit = self.publish(message.target.name, message, peer.identity, now_ms)
         if message.correlation:
             subscribers = len(self._state.topics.subscribers(message.target.name))
             durable = {"id": notification.id, "ts": notification.at_ms, "receivers": subscribers}
             fields = notification.fields or durable
             self.after(commit, peer, answered(message, fields=fields))
-
-    def publish_report(self, serial: str, message: Message, now_ms: int) -> Commit | None:
-        """Publish what a device reports; return the commit, if there is one. StorageError if that is refused."""
-        if not self.devices_topic or not serial:
-            return None
-        if message.headers.get(BROADCAST) is True:
-            return self._publish_broadcast(serial, message, now_ms)
-        try:
-            _, commit = self.publish(f"{self.devices_topic}/{serial}", _as_report(message), serial, now_ms)
-        except InputError as error:  # a serial that cannot be part of a name
-            _log.debug("a report of %r cannot be published: %s", serial, error)
-            return None
-        return commit
-
-    def _publish_broadcast(self, serial: str, message: Message, now_ms: int) -> Commit | None:
-        """Publish it on the device's own topic and on the one of broadcasts: on both, or StorageError is raised."""
-        report = _as_report(message)
-        report = replace(report, fields={**report.fields, "serial": serial, BROADCAST: True})
-        names = [f"{self.devices_topic}/{serial}", f"{self.devices_topic}/{EVERY_DEVICE}"]
-        if not Topic(self.devices_topic).is_durable:
-            for name in names:
-                with suppress(InputError):  # a serial that cannot be part of a name
-                    self.publish(name, report, serial, now_ms)
-            return None
-        content = content_of(report)
-        return self._publish_runs([(name, [content], serial) for name in names], now_ms)
-
-    def publish_reports(self, reports: Sequence[tuple[str, Message]], now_ms: int) -> Commit | None:
-        """Do the same for many devices at once, by their serials, where their topics are durable.
-
-        All of them are published, or StorageError is raised.
-        """
-        return self._publish_runs(
-            [
-                (f"{self.devices_topic}/{serial}", [content_of(_as_report(message))], serial)
-                for serial, message in reports
-            ],
-            now_ms,
-        )
-
-    def _publish_runs(self, runs: Sequence[PublishRequest], now_ms: int) -> Commit | None:
-        """Publish all whose topic can be one."""
-        good = [run for run in runs if _is_topic(run[0])]
-        if not good:
-            return None
-        kept, commit = self.durable.publish_many(good, now_ms)
-        self._record_published(kept, False)
-        return commit
 
     def _control(self, peer: Peer, message: Message, op: Op) -> None:
         match op:
@@ -318,27 +320,27 @@ class Broker:
                 commit = self.durable.on_ack(peer.identity, _texts(message, "ids"))
                 self.after(commit, peer, answered(message))
             case Op.TOPICS:
-                self._answer(peer, answered(message, fields={"topics": self._state.topics.topics_of(peer.identity)}))
+                self._respond(peer, answered(message, fields={"topics": self._state.topics.topics_of(peer.identity)}))
             case Op.BACKLOG:
-                self.jobs.start(peer, message, self._backlog(peer, message, _room(message)))
+                self.jobs.start(peer, message, self._send_backlog(peer, message, _backlog_limits(message)))
             case Op.REGISTER:
-                self.services.register(peer, self._free(_service(message)), _group(message))
-                self._answer(peer, answered(message))
+                self.services.register(peer, self._check_free(_service(message)), _group(message))
+                self._respond(peer, answered(message))
             case Op.UNREGISTER:
                 self.services.unregister(peer, _service(message), _group(message))
-                self._answer(peer, answered(message))
+                self._respond(peer, answered(message))
             case Op.LOGOUT:
                 peer.send(answered(message))
                 peer.close(Closing("logout"))
             case _:
-                self._answer(peer, answered(message))
+                self._respond(peer, answered(message))
 
-    def _backlog(self, peer: Peer, message: Message, room: BacklogLimits) -> Job:
-        """An identity may have thousands of topics, and what waits in each is on disk."""
-        waiting = yield from self._state.topics.read_backlog_in_steps(peer.identity, room)
-        parts = tuple(as_message(notification) for notification in waiting.rows)
-        self._answer(peer, answered(message, name="message_list", parts=parts))
-        self.durable.backlog(peer, waiting)
+    def _send_backlog(self, peer: Peer, message: Message, limits: BacklogLimits) -> Job:
+        """Read in steps: an identity may have thousands of topics, and their notifications are on disk."""
+        backlog = yield from self._state.topics.read_backlog_in_steps(peer.identity, limits)
+        parts = tuple(as_message(notification) for notification in backlog.rows)
+        self._respond(peer, answered(message, name="message_list", parts=parts))
+        self.durable.on_backlog(peer, backlog)
 
     def _subscribe(self, peer: Peer, message: Message) -> None:
         topics, patterns = _names(message, "topics"), _names(message, "patterns")
@@ -346,11 +348,11 @@ class Broker:
         retained = []
         for name in topics:
             if Topic(name).is_durable:
-                new = peer.identity not in self._state.topics.subscribers(name)
-                if new:
+                is_new = peer.identity not in self._state.topics.subscribers(name)
+                if is_new:
                     retained.append(self._state.topics.retained(name))
                 commit = self._state.topics.subscribe(peer.identity, name)
-                if new:
+                if is_new:
                     start, ids = self._state.topics.head(name), self._state.topics.id_prefix(name)
                     self._record("subscribe", name, b"", {"identity": peer.identity, "ids": ids, "start": start})
                 self.durable.attach(peer, name)
@@ -368,9 +370,9 @@ class Broker:
         topics = _names(message, "topics")
         for name in topics:
             if Topic(name).is_durable:
-                subscribed = peer.identity in self._state.topics.subscribers(name)
+                was_subscribed = peer.identity in self._state.topics.subscribers(name)
                 commit = self._state.topics.unsubscribe(peer.identity, name)
-                if subscribed:
+                if was_subscribed:
                     self._record("unsubscribe", name, b"", {"identity": peer.identity})
                 self.durable.on_unsubscribe(peer.identity, name)
             else:
@@ -379,8 +381,8 @@ class Broker:
             self.live.unsubscribe_pattern(peer, glob)
         self.after(commit, peer, answered(message))
 
-    def _free(self, service: str) -> str:
-        if service in self.builtin:
+    def _check_free(self, service: str) -> str:
+        if service in self._builtin:
             raise InputError(f"the service {service} is the gateway's own")
         return service
 
@@ -389,15 +391,15 @@ class Broker:
         if isinstance(message.target, Device):
             device = self.devices.get(message.target.serial)
             if device is None:
-                text = f"device {message.target.serial} was not heard yet"
+                text = f"device {message.target.serial} is not connected"
                 peer.send(failed(message.correlation, text, FailureCode.NOT_FOUND))
                 return
             self.services.call(peer, message, device, now_s, timeout_s)
             return
         target = message.target if isinstance(message.target, Operation) else Operation("")
-        builtin = self.fetch if message.headers.get("fmt") == FETCH_FORMAT else self.builtin.get(target.service)
+        builtin = self._fetch if message.headers.get("fmt") == FETCH_FORMAT else self._builtin.get(target.service)
         if target.group:
-            builtin = None  # what the gateway itself serves is in no group
+            builtin = None  # built-in services are in no group
         if builtin is not None:
             if message.traced:
                 self.services.hop(peer, message.correlation, ROUTED, "")
@@ -408,20 +410,15 @@ class Broker:
             self.services.request(peer, message, now_s, timeout_s)
 
     def timeout_s(self, message: Message) -> float:
-        """How long its answer may take."""
-        asked = message.headers.get("timeout_ms")
-        if not isinstance(asked, int | float) or asked <= 0:
+        """Return how long the response may take."""
+        timeout_ms = message.headers.get("timeout_ms")
+        if not isinstance(timeout_ms, int | float) or timeout_ms <= 0:
             return self.call_s
-        return min(asked, BROKER_CALL_MS_MAX) / 1000
-
-
-def _as_report(message: Message) -> Message:
-    """A device's telemetry as it is published: all of it as fields."""
-    data = {"data": message.payload} if message.payload else {}
-    return replace(message, payload=b"", fields=message.fields | data)
+        return min(timeout_ms, BROKER_CALL_MS_MAX) / 1000
 
 
 def answered(message: Message, **rest: object) -> Message:
+    """Return a response to the message, with these fields of `Message`."""
     rest.setdefault("traced", message.traced)
     return Message(kind=Kind.RESPONSE, correlation=message.correlation, **rest)  # type: ignore[arg-type]
 
@@ -429,12 +426,13 @@ def answered(message: Message, **rest: object) -> Message:
 def _is_topic(name: str) -> bool:
     try:
         check_topic(name)
-    except InputError:  # a device's serial cannot be part of a name
+    except InputError:
         return False
     return True
 
 
 def check_topic(name: str) -> None:
+    """Raise InputError if a topic cannot have this name."""
     if not 0 < len(name) <= BROKER_TOPIC_CHARS_MAX:
         raise InputError(f"a topic's name has 1 to {BROKER_TOPIC_CHARS_MAX} characters")
     if _TOPIC.fullmatch(name) is None:
@@ -457,14 +455,14 @@ def _texts(message: Message, field: str) -> list[str]:
     return list(texts)
 
 
-def _room(message: Message) -> BacklogLimits:
-    """What whoever asks for a backlog has room for, within our own bounds."""
+def _backlog_limits(message: Message) -> BacklogLimits:
+    """Return the limits that a request for a backlog names, within the broker's own."""
     try:
-        room = convert(message.fields, BacklogLimits)
+        limits = convert(message.fields, BacklogLimits)
     except ValidationError as error:
-        raise InputError(f"no such room for a backlog: {error}") from error
-    rows_max, bytes_max = min(room.rows_max, BROKER_BACKLOG_ROWS), min(room.bytes_max, BROKER_BACKLOG_BYTES)
-    return replace(room, rows_max=rows_max, bytes_max=bytes_max)
+        raise InputError(f"invalid limits for a backlog: {error}") from error
+    rows_max, bytes_max = min(limits.rows_max, BROKER_BACKLOG_ROWS), min(limits.bytes_max, BROKER_BACKLOG_BYTES)
+    return replace(limits, rows_max=rows_max, bytes_max=bytes_max)
 
 
 def _service(message: Message) -> str:

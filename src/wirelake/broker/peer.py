@@ -1,78 +1,102 @@
-"""What the broker knows of a live session. The gateway's connections are such peers; so are the tests' own."""
+"""Define what the broker needs from the gateway: peers, observers of peers, and a way to run long requests."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Protocol
 
+from wirelake.commit import Commit
 from wirelake.message import Message
 from wirelake.protocols.session import Closing
 
 
 class Peer(Protocol):
-    """Somebody connected. All calls come from one thread and return at once."""
+    """A connected session. All calls come from one thread and return at once."""
 
     id: str  # of the session
     protocol: str
-    identity: str  # empty before the login
+    identity: str  # "" before the login
 
     @property
     def sends_acks(self) -> bool:
-        """Whether its protocol has acks; otherwise notifications are acked for it: see `implicit_acks`."""
+        """Tell whether its protocol has acks. If not, the broker acks for it: see `implicit_acks`."""
         ...
 
     @property
     def bytes_in(self) -> int:
-        """Count the bytes received from it so far."""
+        """Return how many bytes were received from it so far."""
         ...
 
     @property
     def bytes_written(self) -> int:
-        """Count the bytes handed over for it so far, those that still wait included."""
+        """Return how many bytes were written to it so far, including those that are still buffered."""
         ...
 
     @property
     def bytes_drained(self) -> int:
-        """Count those of them that left this machine, as far as it can tell; 0 once the connection is closing."""
+        """Return how many of those have left this machine, as far as is known; 0 once the connection is closing."""
         ...
 
     @property
     def pulls_backlog(self) -> bool:
-        """Whether it asks for what it missed (comet); otherwise that is pushed when it subscribes."""
+        """Tell whether it requests what it missed itself. If not, the broker pushes that when it subscribes."""
         ...
 
     @property
     def encoding_key(self) -> Hashable | None:
-        """Peers of one audience get the same bytes for a notification; None: it has to be sealed for this one."""
+        """Return the key that it shares with peers that get the same bytes, or None if it shares with none."""
         ...
 
     @property
     def is_congested(self) -> bool:
-        """Whether it reads more slowly than it is written to, by more than the limit."""
+        """Tell whether more bytes wait for it than the limit allows."""
         ...
 
     def encode_notification(self, message: Message) -> bytes:
-        """A notification as this peer's audience is told of it."""
+        """Return the bytes of a notification for all peers with its encoding key."""
         ...
 
     def write(self, data: bytes) -> None:
-        """Bytes for its audience, as they are."""
+        """Write bytes that `encode_notification` returned for its encoding key."""
         ...
 
     def send(self, message: Message) -> None:
-        """An answer, a request or a notification, through its own session."""
+        """Send a response, a request or a notification through its session."""
         ...
 
     def close(self, closing: Closing) -> None:
-        """Close the connection and tell it why."""
+        """Close the connection and send the reason."""
         ...
 
 
 class PeerObserver(Protocol):
-    """Somebody who remembers peers, and has to know what becomes of them."""
+    """A component that remembers peers, and must know what becomes of them."""
 
     def on_close(self, peer: Peer) -> None:
-        """The peer is gone."""
+        """Forget the peer: its session is over."""
         ...
 
     def on_drain(self, peer: Peer) -> None:
-        """A slow reader has caught up."""
+        """Go on sending to a peer that is no longer congested."""
         ...
+
+
+# A long request, which sends its response itself. It yields where others may run: None, or a commit to wait for.
+Job = Iterator[Commit | None]
+
+
+class JobRunner(Protocol):
+    """Run long requests in slices, so that others have their turn in between."""
+
+    def start(self, peer: Peer, message: Message, job: Job) -> None:
+        """Run a job until it ends or its peer closes. An error of the request or of the disk becomes the response.
+
+        What the peer sends meanwhile waits until the job ends.
+        """
+        ...
+
+
+class InlineJobRunner:
+    """Run each job at once to its end, without waiting for its commits: the broker's responses do that."""
+
+    def start(self, _peer: Peer, _message: Message, job: Job) -> None:
+        for _ in job:
+            pass

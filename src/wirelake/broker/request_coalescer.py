@@ -1,8 +1,8 @@
-"""Many askers, one upstream: identical requests under way are asked once, and one subscription serves all subscribers.
+"""Coalesce requests to an upstream: send identical open requests once, and share one subscription among subscribers.
 
-Whoever asks what is being asked already is answered together with the others; the packets of the answer that came
-before are kept for a while and given to it first. A subscription lives as long as anybody wants it: it is asked for
-again when the upstream was away, and called off when the last subscriber is gone.
+A requester that joins an open request gets the same response as the others; the packets that came before are held for a
+while and sent to it first. A subscription lasts as long as it has a subscriber: it is made again after the upstream was
+away, and ended when the last subscriber is gone.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec import Struct, field, json
 from msgspec.structs import replace
 
-from wirelake.broker.notifier import Notifier
+from wirelake.broker.delivery import Notifier, SlowConsumers
 from wirelake.broker.peer import Peer
 from wirelake.broker.services import Call, failed
 from wirelake.errors import EncodeError, StateError, TranslationError
@@ -27,212 +27,216 @@ from wirelake.limits import (
 )
 from wirelake.message import FORWARDED, FORWARDED_BYTES, Failure, FailureCode, Kind, Message, Operation
 from wirelake.protocols import registry
-from wirelake.protocols.interest import Interest, subscribed_by, topic_of
-from wirelake.protocols.session import Closing
+from wirelake.protocols.translation import Interest, subscribed_by, topic_of
 
 UNSUB: Final = "unsub"
-_RELAYED: Final = frozenset({FORWARDED, FORWARDED_BYTES})
-_PACKET_OVERHEAD_BYTES: Final = 256  # what a kept packet counts, beside its content
+_FORWARDED_HEADERS: Final = frozenset({FORWARDED, FORWARDED_BYTES})
+_PACKET_OVERHEAD_BYTES: Final = 256  # counted for a held packet besides its content
 
 
 class CoalescedRequest(Struct, eq=False):
-    """One request to the upstream, and everybody who wants to know what comes of it."""
+    """One request to the upstream, and all calls that wait for its response."""
 
-    correlation: str  # the upstream's session knows it by this
+    correlation: str  # on the upstream's session
     key: bytes
     request: Message
-    interest: Interest | None = None  # what is subscribed to, if it is a subscription
-    one_way: bool = False  # nobody waits for the answer
-    bytes: int = 0  # about how long the request is
+    interest: Interest | None = None  # what it subscribes to, if it does
+    is_one_way: bool = False  # nobody waits for the response
+    bytes: int = 0  # about the length of the request
     waiting: list[Call] = field(default_factory=list)
-    confirmed: Message | None = None  # a subscription's first answer, once it is there
+    confirmed: Message | None = None  # the first response to a subscription, once it is there
     subscribers: dict[tuple[str, str], Call] = field(default_factory=dict)  # by session and correlation
     packets: deque[Message] = field(default_factory=deque)
-    whole: bool = True  # `packets` are all that came; else nobody can join a request
+    has_all_packets: bool = True  # else no further request can join
 
     @property
-    def wanted(self) -> bool:
-        return self.one_way or bool(self.subscribers) or any(not call.over for call in self.waiting)
+    def is_wanted(self) -> bool:
+        return self.is_one_way or bool(self.subscribers) or any(not call.over for call in self.waiting)
 
 
 class RequestCoalescer:
-    """`ask` sends a request upstream; `answer` answers a call, and says whether somebody still waited for it.
-
-    While the upstream takes in less than it is sent, `congested`, what it is asked waits here.
-    """
+    """Queue requests while the upstream is congested, or has as many open as it may have."""
 
     def __init__(
         self,
-        ask: Callable[[Message], None],
-        answer: Callable[[Call, Message], bool],
-        congested: Callable[[], bool],
-        telling: Notifier,
+        send: Callable[[Message], None],
+        respond: Callable[[Call, Message], bool],
+        is_congested: Callable[[], bool],
+        notifier: Notifier,
         keep_s: float = UPSTREAM_KEEP_S,
     ) -> None:
+        """`send` sends to the upstream. `respond` responds to a call; it returns False if nobody waited for it."""
         self.keep_s = keep_s
-        self.joined = 0  # requests that needed none of their own upstream
-        self.cut = 0  # slow subscribers cut off
-        self._ask = ask
-        self._answer = answer
-        self._congested = congested
-        self._telling = telling
+        self.joined = 0  # requests that joined an open one
+        self._send_upstream = send
+        self._respond = respond
+        self._is_congested = is_congested
+        self._notifier = notifier
+        self._slow_consumers = SlowConsumers()
         self._by_key: dict[bytes, CoalescedRequest] = {}
         self._by_correlation: dict[str, CoalescedRequest] = {}
         self._number = 0
-        self._open: dict[str, None] = {}  # asked and not answered
+        self._open: dict[str, None] = {}  # sent, without a response yet
         self._queue: deque[CoalescedRequest] = deque()
         self._queue_bytes = 0
-        self._kept: deque[tuple[float, int, CoalescedRequest]] = deque()  # when, bytes, whose oldest packet
+        # The time and the bytes of each held packet, oldest first, and the request whose oldest packet it is.
+        self._kept: deque[tuple[float, int, CoalescedRequest]] = deque()
         self._kept_bytes = 0
         self._of_peer: dict[str, dict[CoalescedRequest, None]] = {}
         self._subscribers = 0
 
     @property
     def open(self) -> int:
-        """Requests that are under way or wait for their turn."""
+        """Return how many requests are open or queued."""
         return len(self._open) + len(self._queue)
 
     @property
+    def cut(self) -> int:
+        """Return how many slow subscribers were closed."""
+        return self._slow_consumers.closed
+
+    @property
     def subscriptions(self) -> int:
-        return sum(shared.interest is not None for shared in self._by_correlation.values())
+        return sum(coalesced.interest is not None for coalesced in self._by_correlation.values())
 
-    # What is asked here
+    # Requests
 
-    def ask(self, call: Call, request: Message, now_s: float) -> None:
-        """Somebody asks this of the upstream."""
+    def request(self, call: Call, request: Message, now_s: float) -> None:
+        """Send a request, or join an open one that is identical."""
         interest = subscribed_by(request)
         if interest is not None and self._subscribers >= UPSTREAM_SUBSCRIBERS_MAX:
-            self._answer(call, failed("", "too many subscribers of this upstream", FailureCode.BUSY))
+            self._respond(call, failed("", "too many subscribers of this upstream", FailureCode.BUSY))
             return
         self._forget_old(now_s)
         key, size = key_of(request, interest)
-        shared = self._by_key.get(key)
-        if shared is not None and (shared.whole or interest is not None):
+        coalesced = self._by_key.get(key)
+        if coalesced is not None and (coalesced.has_all_packets or interest is not None):
             self.joined += 1
-            self._join(shared, call)
+            self._join(coalesced, call)
             return
-        too_long = self._queue_bytes + size > UPSTREAM_WAITING_BYTES_MAX
-        if len(self._queue) >= UPSTREAM_REQUESTS_WAITING_MAX or too_long:
-            self._answer(call, failed("", "too many requests wait for this upstream", FailureCode.BUSY))
+        is_too_long = self._queue_bytes + size > UPSTREAM_WAITING_BYTES_MAX
+        if len(self._queue) >= UPSTREAM_REQUESTS_WAITING_MAX or is_too_long:
+            self._respond(call, failed("", "too many requests wait for this upstream", FailureCode.BUSY))
             return
-        shared = self._new(key, request, interest)
-        shared.bytes = size + request.headers.get(FORWARDED_BYTES, 0)
-        shared.waiting.append(call)
-        self._by_key[key] = shared
-        self._send(shared)
+        coalesced = self._new(key, request, interest)
+        coalesced.bytes = size + request.headers.get(FORWARDED_BYTES, 0)
+        coalesced.waiting.append(call)
+        self._by_key[key] = coalesced
+        self._send(coalesced)
 
-    def unsubscribe(self, asker: Peer, interest: Interest) -> None:
-        """Also what it asked for and was not told of yet."""
-        for shared in [each for each in self._by_correlation.values() if each.interest == interest]:
-            own = [call for call in shared.waiting if call.asker.id == asker.id]
-            shared.waiting = [call for call in shared.waiting if call.asker.id != asker.id]
+    def unsubscribe(self, requester: Peer, interest: Interest) -> None:
+        """End the subscriptions of a peer to this, including those that the upstream has not confirmed."""
+        for coalesced in [each for each in self._by_correlation.values() if each.interest == interest]:
+            own = [call for call in coalesced.waiting if call.requester.id == requester.id]
+            coalesced.waiting = [call for call in coalesced.waiting if call.requester.id != requester.id]
             for call in own:
-                self._answer(call, failed("", "unsubscribed before it was subscribed"))
-        for shared in [each for each in self._of_peer.get(asker.id, {}) if each.interest == interest]:
-            self._drop_subscriber(shared, asker.id)
-            del self._of_peer[asker.id][shared]
-            self._release(shared)
-        if not self._of_peer.get(asker.id, True):
-            del self._of_peer[asker.id]
+                self._respond(call, failed("", "unsubscribed before it was subscribed"))
+        for coalesced in [each for each in self._of_peer.get(requester.id, {}) if each.interest == interest]:
+            self._drop_subscriber(coalesced, requester.id)
+            del self._of_peer[requester.id][coalesced]
+            self._release(coalesced)
+        if not self._of_peer.get(requester.id, True):
+            del self._of_peer[requester.id]
 
     def on_close(self, peer: Peer) -> None:
-        """The peer is gone, with its subscriptions."""
-        for shared in self._of_peer.pop(peer.id, {}):
-            self._drop_subscriber(shared, peer.id)
-            self._release(shared)
+        """End the subscriptions of a closed peer."""
+        for coalesced in self._of_peer.pop(peer.id, {}):
+            self._drop_subscriber(coalesced, peer.id)
+            self._release(coalesced)
 
-    def _join(self, shared: CoalescedRequest, call: Call) -> None:
-        if shared.confirmed is not None:
-            if self._answer(call, shared.confirmed):
-                self._subscribe(shared, call)
-                for packet in shared.packets:
-                    self._push(shared, call, packet)
+    def _join(self, coalesced: CoalescedRequest, call: Call) -> None:
+        if coalesced.confirmed is not None:
+            if self._respond(call, coalesced.confirmed):
+                self._subscribe(coalesced, call)
+                for packet in coalesced.packets:
+                    self._push(coalesced, call, packet)
             return
-        shared.waiting.append(call)
-        for packet in shared.packets:
-            self._answer(call, packet)
+        coalesced.waiting.append(call)
+        for packet in coalesced.packets:
+            self._respond(call, packet)
 
-    # What the upstream says
+    # The upstream
 
     def on_answer(self, message: Message, now_s: float) -> None:
+        """Forward a response or a push of the upstream."""
         self._forget_old(now_s)
-        shared = self._by_correlation.get(message.correlation)
-        if shared is None:
+        coalesced = self._by_correlation.get(message.correlation)
+        if coalesced is None:
             return
         if message.kind is Kind.NOTIFICATION:
-            self._keep(shared, message, now_s)
-            for call in list(shared.subscribers.values()):
-                self._push(shared, call, message)
+            self._keep(coalesced, message, now_s)
+            for call in list(coalesced.subscribers.values()):
+                self._push(coalesced, call, message)
             return
         if message.more and message.failure is None:
-            self._keep(shared, message, now_s)
-            for call in shared.waiting:
-                self._answer(call, message)
+            self._keep(coalesced, message, now_s)
+            for call in coalesced.waiting:
+                self._respond(call, message)
             return
-        self._open.pop(shared.correlation, None)
-        if shared.interest is None or message.failure is not None:
-            self._finish(shared, message)
+        self._open.pop(coalesced.correlation, None)
+        if coalesced.interest is None or message.failure is not None:
+            self._finish(coalesced, message)
         else:
-            self._confirm(shared, message)
+            self._confirm(coalesced, message)
         self._send_next()
 
     def on_connected(self) -> None:
-        """The upstream can be asked, perhaps again: its subscriptions are made anew."""
-        for shared in list(self._by_correlation.values()):
-            self._send(shared)
+        """Make the subscriptions again on a new connection."""
+        for coalesced in list(self._by_correlation.values()):
+            self._send(coalesced)
 
     def on_drain(self) -> None:
-        """The upstream has taken in what it was sent."""
+        """Go on sending: the upstream is no longer congested."""
         self._send_next()
 
     def on_connection_lost(self) -> None:
-        """The upstream went away, and whoever waited was told. Subscriptions stay, and wait for it."""
+        """Forget open requests, whose calls have failed. Subscriptions wait for the next connection."""
         self._clear()
-        for shared in list(self._by_correlation.values()):
-            shared.waiting.clear()
-            if not shared.subscribers:
-                self._drop(shared)
+        for coalesced in list(self._by_correlation.values()):
+            coalesced.waiting.clear()
+            if not coalesced.subscribers:
+                self._drop(coalesced)
 
     def close(self) -> None:
-        """There will be no upstream any more."""
-        for shared in list(self._by_correlation.values()):
-            self._finish(shared, failed("", "this upstream is no longer used", FailureCode.PROVIDER_LOST))
+        """End everything: the upstream is no longer used."""
+        for coalesced in list(self._by_correlation.values()):
+            self._finish(coalesced, failed("", "this upstream is no longer used", FailureCode.PROVIDER_LOST))
         self._clear()
 
-    def _confirm(self, shared: CoalescedRequest, answer: Message) -> None:
-        shared.confirmed = answer
-        waiting, shared.waiting = shared.waiting, []
+    def _confirm(self, coalesced: CoalescedRequest, answer: Message) -> None:
+        coalesced.confirmed = answer
+        waiting, coalesced.waiting = coalesced.waiting, []
         for call in waiting:
-            if self._answer(call, answer):
-                self._subscribe(shared, call)
-        self._release(shared)
+            if self._respond(call, answer):
+                self._subscribe(coalesced, call)
+        self._release(coalesced)
 
-    def _finish(self, shared: CoalescedRequest, answer: Message) -> None:
-        """The last word on it. Subscribers were answered before: what ends is a request that was still valid."""
-        self._drop(shared)
-        for call in shared.waiting:
-            self._answer(call, answer)
-        over = replace(answer, failure=Failure("" if answer.failure is None else answer.failure.text, FailureCode.GONE))
-        for call in list(shared.subscribers.values()):
-            call.asker.send(replace(over, correlation=call.correlation))
-            self._drop_subscriber(shared, call.asker.id)
-            self._of_peer.get(call.asker.id, {}).pop(shared, None)
+    def _finish(self, coalesced: CoalescedRequest, answer: Message) -> None:
+        """Send the final response to those that wait, and end the subscriptions."""
+        self._drop(coalesced)
+        for call in coalesced.waiting:
+            self._respond(call, answer)
+        end = replace(answer, failure=Failure("" if answer.failure is None else answer.failure.text, FailureCode.GONE))
+        for call in list(coalesced.subscribers.values()):
+            call.requester.send(replace(end, correlation=call.correlation))
+            self._drop_subscriber(coalesced, call.requester.id)
+            self._of_peer.get(call.requester.id, {}).pop(coalesced, None)
 
-    # Asking upstream, so much at once
+    # The queue to the upstream
 
     def _new(
-        self, key: bytes, request: Message, interest: Interest | None, *, one_way: bool = False
+        self, key: bytes, request: Message, interest: Interest | None, *, is_one_way: bool = False
     ) -> CoalescedRequest:
         self._number += 1
         correlation = str(self._number)
         request = replace(request, correlation=correlation, kind=Kind.REQUEST)
-        shared = CoalescedRequest(correlation, key, request, interest, one_way)
-        self._by_correlation[correlation] = shared
-        return shared
+        coalesced = CoalescedRequest(correlation, key, request, interest, is_one_way)
+        self._by_correlation[correlation] = coalesced
+        return coalesced
 
-    def _send(self, shared: CoalescedRequest) -> None:
-        self._queue.append(shared)
-        self._queue_bytes += shared.bytes
+    def _send(self, coalesced: CoalescedRequest) -> None:
+        self._queue.append(coalesced)
+        self._queue_bytes += coalesced.bytes
         self._send_next()
 
     def _clear(self) -> None:
@@ -241,93 +245,95 @@ class RequestCoalescer:
         self._queue_bytes = 0
 
     def _send_next(self) -> None:
-        while self._queue and len(self._open) < UPSTREAM_REQUESTS_OPEN_MAX and not self._congested():
-            shared = self._queue.popleft()
-            self._queue_bytes -= shared.bytes
-            if not shared.wanted:
-                self._drop(shared)
+        while self._queue and len(self._open) < UPSTREAM_REQUESTS_OPEN_MAX and not self._is_congested():
+            coalesced = self._queue.popleft()
+            self._queue_bytes -= coalesced.bytes
+            if not coalesced.is_wanted:
+                self._drop(coalesced)
                 continue
-            self._open[shared.correlation] = None
+            self._open[coalesced.correlation] = None
             try:
-                self._ask(shared.request)
+                self._send_upstream(coalesced.request)
             except (EncodeError, StateError, TranslationError) as error:
-                self._open.pop(shared.correlation, None)
-                self._finish(shared, failed("", f"the upstream cannot be asked this: {error}", FailureCode.UNENCODABLE))
+                self._open.pop(coalesced.correlation, None)
+                failure = failed("", f"the request cannot be sent to the upstream: {error}", FailureCode.UNENCODABLE)
+                self._finish(coalesced, failure)
 
-    def _release(self, shared: CoalescedRequest) -> None:
-        """If nobody wants it any more, call it off; the upstream knows subscriptions by what they are to."""
-        if shared.wanted or shared.correlation not in self._by_correlation:
+    def _release(self, coalesced: CoalescedRequest) -> None:
+        """Unsubscribe if there is no subscriber left. The upstream identifies a subscription by its interest."""
+        if coalesced.is_wanted or coalesced.correlation not in self._by_correlation:
             return
-        same = [each for each in self._by_correlation.values() if each.interest == shared.interest]
-        if any(each.wanted for each in same):
+        same = [each for each in self._by_correlation.values() if each.interest == coalesced.interest]
+        if any(each.is_wanted for each in same):
             return
         for each in same:
             self._drop(each)
-        target = shared.request.target
-        if isinstance(target, Operation) and shared.confirmed is not None:
-            headers = {name: value for name, value in shared.request.headers.items() if name not in _RELAYED}
-            unsub = replace(shared.request, target=replace(target, op=UNSUB), headers=headers)
-            self._send(self._new(b"", unsub, None, one_way=True))
+        target = coalesced.request.target
+        if isinstance(target, Operation) and coalesced.confirmed is not None:
+            request = coalesced.request
+            headers = {name: value for name, value in request.headers.items() if name not in _FORWARDED_HEADERS}
+            unsub = replace(request, target=replace(target, op=UNSUB), headers=headers)
+            self._send(self._new(b"", unsub, None, is_one_way=True))
 
-    def _drop(self, shared: CoalescedRequest) -> None:
-        self._by_correlation.pop(shared.correlation, None)
-        if self._by_key.get(shared.key) is shared:
-            del self._by_key[shared.key]
+    def _drop(self, coalesced: CoalescedRequest) -> None:
+        self._by_correlation.pop(coalesced.correlation, None)
+        if self._by_key.get(coalesced.key) is coalesced:
+            del self._by_key[coalesced.key]
 
     # Subscribers
 
-    def _subscribe(self, shared: CoalescedRequest, call: Call) -> None:
-        place = call.asker.id, call.correlation
-        if place not in shared.subscribers:
+    def _subscribe(self, coalesced: CoalescedRequest, call: Call) -> None:
+        key = call.requester.id, call.correlation
+        if key not in coalesced.subscribers:
             self._subscribers += 1
-        shared.subscribers[place] = call
-        self._of_peer.setdefault(call.asker.id, {})[shared] = None
+        coalesced.subscribers[key] = call
+        self._of_peer.setdefault(call.requester.id, {})[coalesced] = None
 
-    def _drop_subscriber(self, shared: CoalescedRequest, peer_id: str) -> None:
-        for place in [place for place in shared.subscribers if place[0] == peer_id]:
-            del shared.subscribers[place]
+    def _drop_subscriber(self, coalesced: CoalescedRequest, peer_id: str) -> None:
+        for key in [key for key in coalesced.subscribers if key[0] == peer_id]:
+            del coalesced.subscribers[key]
             self._subscribers -= 1
 
-    def _push(self, shared: CoalescedRequest, call: Call, packet: Message) -> None:
-        asker = call.asker
-        if asker.is_congested:
-            self.cut += 1
-            self.on_close(asker)
-            asker.close(Closing("slow_consumer", "reads more slowly than its subscriptions bring"))
+    def _push(self, coalesced: CoalescedRequest, call: Call, packet: Message) -> None:
+        requester = call.requester
+        if requester.is_congested:
+            self.on_close(requester)
+            self._slow_consumers.close(requester)
             return
-        topic = None if shared.interest is None else topic_of(shared.interest)
-        target = None if registry.streams_answers(asker.protocol) else topic
-        self._telling.send(asker, replace(packet, correlation=call.correlation, target=target))
+        topic = None if coalesced.interest is None else topic_of(coalesced.interest)
+        target = None if registry.streams_answers(requester.protocol) else topic
+        self._notifier.send(requester, replace(packet, correlation=call.correlation, target=target))
 
-    # Packets for those who come later
+    # Packets for requests that join later
 
-    def _keep(self, shared: CoalescedRequest, packet: Message, now_s: float) -> None:
+    def _keep(self, coalesced: CoalescedRequest, packet: Message, now_s: float) -> None:
         size = len(packet.payload) + len(_json(packet.fields) or b"") + _PACKET_OVERHEAD_BYTES
         size += packet.headers.get(FORWARDED_BYTES, 0)
-        shared.packets.append(packet)
-        self._kept.append((now_s, size, shared))
+        coalesced.packets.append(packet)
+        self._kept.append((now_s, size, coalesced))
         self._kept_bytes += size
         self._forget_old(now_s)
 
     def _forget_old(self, now_s: float) -> None:
-        """Packets come in the order of their time: whose is the oldest of all is the oldest of that one."""
+        """Drop packets beyond the age and the size. The oldest of all is also the oldest of its request."""
         while self._kept and (self._kept[0][0] <= now_s - self.keep_s or self._kept_bytes > UPSTREAM_KEPT_BYTES_MAX):
-            _, size, shared = self._kept.popleft()
+            _, size, coalesced = self._kept.popleft()
             self._kept_bytes -= size
-            shared.packets.popleft()
-            shared.whole = False
+            coalesced.packets.popleft()
+            coalesced.has_all_packets = False
 
 
 def key_of(request: Message, interest: Interest | None) -> tuple[bytes, int]:
-    """Requests with the same key ask the same: service, command, format and what is asked. For a subscription the
-    format does not matter, because what is pushed is written for each subscriber. Also about how long the request is.
+    """Return a key that identical requests share (service, operation, format, content), and about their length.
+
+    The format does not matter for a subscription, because pushes are encoded for each subscriber.
     """
     target = request.target if isinstance(request.target, Operation) else Operation("")
     fmt = "" if interest is not None else request.headers.get("fmt", "")
-    asked = _json([target.service, target.op, target.object, fmt, request.fields])
-    if asked is None:
-        asked = request.correlation.encode()  # cannot be compared: like no other
-    content = asked + b"\0" + request.payload
+    identity = _json([target.service, target.op, target.object, fmt, request.fields])
+    if identity is None:
+        identity = request.correlation.encode()  # cannot be compared, so it is like no other
+    content = identity + b"\0" + request.payload
     return hashlib.blake2b(content, digest_size=32).digest(), len(content)
 
 

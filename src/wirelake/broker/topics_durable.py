@@ -1,27 +1,25 @@
-"""Durable topics, for those connected now: who is fed from which position on.
+"""Deliver durable topics to the subscribers that are connected now.
 
-A topic is a log with cursors (in `state/`). A connected subscriber is a `Feed`: the position up to which it was written
-to. Feeds that stand at the same position and belong to one audience get the same joined bytes with one write. A slow
-reader's feed simply stays behind; when it has drained, it catches up from disk in slices: memory keeps nothing for it.
+A topic is a log with cursors (in `state/`). A connected subscriber is a `Consumer`: the position up to which it was
+written to. Consumers at the same position that share an encoding key get the same joined bytes with one write. The
+consumer of a slow peer falls behind; once the peer has drained, it catches up from disk in slices, so that nothing is
+held in memory for it.
 
 Only what is durable is sent: a notification is released when its commit is.
 """
 
 import heapq
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from time import monotonic
 
-from wirelake.broker.consumer import Consumer, as_messages, in_a_row
-from wirelake.broker.delivery_log import DeliveryLog, Record
+from wirelake.broker.consumer import Consumer, InFlight, InFlightRun, as_messages, contiguous_runs
+from wirelake.broker.delivery import DeliveryLog, Notifier, Record, Refusals
 from wirelake.broker.implicit_acks import ImplicitAcks
-from wirelake.broker.in_flight import InFlight, InFlightRun
-from wirelake.broker.notifier import Notifier, Refusals
 from wirelake.broker.peer import Peer
-from wirelake.commit import Commit
+from wirelake.commit import Commit, CommitQueue
 from wirelake.errors import StorageError
 from wirelake.limits import (
     BROKER_CATCH_UP_BYTES,
@@ -33,10 +31,7 @@ from wirelake.limits import (
 from wirelake.message import Message
 from wirelake.protocols.session import Closing
 from wirelake.state.notifications import Backlog, StoredNotification
-from wirelake.state.topics import PublishRequest as Published
-from wirelake.state.topics import TopicStore
-
-_log = logging.getLogger(__name__)
+from wirelake.state.topics import PublishRequest, TopicStore
 
 
 class DurableTopics:
@@ -44,28 +39,31 @@ class DurableTopics:
         self,
         topics: TopicStore,
         record: Record,
-        telling: Notifier | None = None,
+        notifier: Notifier | None = None,
+        *,
         resend_s: float = BROKER_RESEND_S,
         implicit_ack_s: float = BROKER_IMPLICIT_ACK_S,
+        on_release: Callable[[], None] | None = None,
     ) -> None:
+        """`on_release` is called when notifications became durable, and `flush` can send them."""
         self.topics = topics
         self.implicit_acks = ImplicitAcks(self._ack_through, implicit_ack_s)
         self.resend_s = resend_s
-        self.delivered = 0
+        self.delivered = 0  # notifications times peers
         self.resent = 0
-        self.wake: Callable[[], None] = _nobody  # called when something was released
         self.readers: dict[str, dict[Commit, None]] = {}  # topic → resolved when something on it was released
-        self._telling = telling or Notifier()
-        self._notes = DeliveryLog(topics, record)
-        self._feeds: dict[str, dict[str, Consumer]] = {}  # topic → peer id → feed
-        self._of_peer: dict[str, dict[str, Consumer]] = {}  # peer id → topic → feed
-        self._sessions: Counter[str] = Counter()  # identity → its peers that are fed
-        self._waiting: dict[Commit, list[StoredNotification]] = {}
+        self._on_release = on_release
+        self._notifier = notifier or Notifier()
+        self._log = DeliveryLog(topics, record)
+        self._consumers: dict[str, dict[str, Consumer]] = {}  # topic → peer id →
+        self._of_peer: dict[str, dict[str, Consumer]] = {}  # peer id → topic →
+        self._sessions: Counter[str] = Counter()  # identity → its peers with a consumer
+        self._uncommitted: CommitQueue[StoredNotification] = CommitQueue(self._on_commit)
         self._unreleased: dict[str, int] = {}  # topic → the first position that is not yet written to anybody
         self._released: list[StoredNotification] = []
         self._behind: dict[Consumer, None] = {}
-        self._due: list[tuple[float, int, Consumer]] = []  # a heap: when a feed has to be looked at for sending again
-        self._pushed = 0
+        self._due: list[tuple[float, int, Consumer]] = []  # a heap: when something may have to be sent again
+        self._timer_number = 0  # breaks ties in the heap
 
     def publish(
         self,
@@ -79,110 +77,103 @@ class DurableTopics:
     ) -> tuple[StoredNotification, Commit]:
         notification, commit = self.topics.publish(name, content, now_ms, type=type, publisher=publisher, retain=retain)
         self._unreleased.setdefault(name, notification.position)
-        waiting = self._waiting.get(commit)
-        if waiting is not None:
-            waiting.append(notification)
-        else:
-            self._waiting[commit] = [notification]
-            commit.add_done_callback(self._decided)
+        self._uncommitted.add(commit, notification)
         return notification, commit
 
-    def publish_many(self, runs: Sequence[Published], now_ms: int) -> tuple[list[StoredNotification], Commit]:
-        """Durable together."""
-        notifications, commit = self.topics.publish_many(runs, now_ms)
-        place = 0
-        for name, contents, _ in runs:
-            self._unreleased.setdefault(name, notifications[place].position)
-            place += len(contents)
-        waiting = self._waiting.get(commit)
-        if waiting is not None:
-            waiting += notifications
-        else:
-            self._waiting[commit] = list(notifications)
-            commit.add_done_callback(self._decided)
+    def publish_many(self, requests: Sequence[PublishRequest], now_ms: int) -> tuple[list[StoredNotification], Commit]:
+        """Publish on several topics with one commit."""
+        notifications, commit = self.topics.publish_many(requests, now_ms)
+        index = 0
+        for name, contents, _ in requests:
+            self._unreleased.setdefault(name, notifications[index].position)
+            index += len(contents)
+        self._uncommitted.extend(commit, notifications)
         return notifications, commit
 
     def attach(self, peer: Peer, name: str) -> None:
-        """The peer's session subscribed, or logged in with this subscription: feed it from here on.
+        """Send the topic to a peer that subscribed, or logged in with this subscription, from here on.
 
-        A peer that fetches (comet) asks for what it missed itself; others get it now, and with it what was written to
-        an earlier session of the identity and is not acked.
+        A peer that does not pull its backlog gets what it missed now, including what was written to an earlier session
+        of the identity and is not acked.
         """
         if name in self._of_peer.get(peer.id, {}) or self.topics.subscription(peer.identity, name) is None:
             return
         head = self._released_head(name)
-        feed = Consumer(peer, name, head, head)
+        consumer = Consumer(peer, name, head, head)
         if not peer.pulls_backlog:
             missed = self.topics.backlog(peer.identity, [name], 1)
             if missed and missed[0].position <= head:
-                feed.position = missed[0].position - 1
-                self._lag(feed)
+                consumer.position = missed[0].position - 1
+                self._fall_behind(consumer)
         if peer.id not in self._of_peer:
             self._of_peer[peer.id] = {}
             self._sessions[peer.identity] += 1
-        self._of_peer[peer.id][name] = feed
-        self._feeds.setdefault(name, {})[peer.id] = feed
+        self._of_peer[peer.id][name] = consumer
+        self._consumers.setdefault(name, {})[peer.id] = consumer
 
     def on_unsubscribe(self, identity: str, name: str) -> None:
-        """None of its sessions is fed any longer."""
+        """Stop sending the topic to the sessions of an identity that unsubscribed."""
         if self._sessions[identity]:
-            for feed in list(self._feeds.get(name, {}).values()):
-                if feed.peer.identity == identity:
-                    self._detach(feed)
+            for consumer in list(self._consumers.get(name, {}).values()):
+                if consumer.peer.identity == identity:
+                    self._detach(consumer)
 
     def leave(self, peer: Peer) -> None:
+        """Remove the consumers of a peer that is closed."""
         self.implicit_acks.leave(peer)
-        for feed in list(self._of_peer.get(peer.id, {}).values()):
-            self._detach(feed)
+        for consumer in list(self._of_peer.get(peer.id, {}).values()):
+            self._detach(consumer)
 
     def lag(self, peer: Peer) -> dict[str, int]:
-        """How many notifications of each topic wait for this peer."""
-        return {name: self.topics.head(name) - feed.position for name, feed in self._of_peer.get(peer.id, {}).items()}
+        """Return how many notifications of each topic wait for this peer."""
+        consumers = self._of_peer.get(peer.id, {})
+        return {name: self.topics.head(name) - consumer.position for name, consumer in consumers.items()}
 
     def connected(self, name: str) -> int:
-        return len(self._feeds.get(name, {}))
+        """Return how many peers the topic is sent to."""
+        return len(self._consumers.get(name, {}))
 
     def listeners(self, name: str) -> Counter[str]:
-        """The identities that are fed with this topic, each with the number of its sessions."""
-        return Counter(feed.peer.identity for feed in self._feeds.get(name, {}).values())
+        """Return the identities that the topic is sent to, each with the number of its sessions."""
+        return Counter(consumer.peer.identity for consumer in self._consumers.get(name, {}).values())
 
     def sessions(self, identity: str, name: str) -> int:
-        """How many of the identity's sessions are fed with this topic."""
+        """Return how many sessions of the identity the topic is sent to."""
         if not self._sessions[identity]:
             return 0
-        return sum(feed.peer.identity == identity for feed in self._feeds.get(name, {}).values())
+        return sum(consumer.peer.identity == identity for consumer in self._consumers.get(name, {}).values())
 
     def reconcile(self) -> None:
-        """A commit failed, and memory is what is on disk again: feed nobody who is not subscribed after all."""
-        for feeds in list(self._feeds.values()):
-            for feed in list(feeds.values()):
-                if self.topics.subscription(feed.peer.identity, feed.topic) is None:
-                    self._detach(feed)
+        """Follow the state after a failed commit: it is what is on disk, so some subscriptions may be gone."""
+        for consumers in list(self._consumers.values()):
+            for consumer in list(consumers.values()):
+                if self.topics.subscription(consumer.peer.identity, consumer.topic) is None:
+                    self._detach(consumer)
         self._unreleased = {}
-        for notification in [each for run in (*self._waiting.values(), self._released) for each in run]:
+        for notification in chain(self._uncommitted, self._released):
             first = self._unreleased.get(notification.topic, notification.position)
             self._unreleased[notification.topic] = min(first, notification.position)
 
     @property
     def unrecorded(self) -> int:
-        """Deliveries and acks that the log had no room for."""
-        return self._notes.unrecorded
+        """Return how many deliveries and acks the log refused to record."""
+        return self._log.unrecorded
 
     @property
     def waiting(self) -> bool:
-        """Whether `flush` has something to do."""
+        """Tell whether `flush` has something to do."""
         return bool(self._released or self._behind)
 
     def flush(self, now_s: float) -> None:
-        """Write what was released to those who stand right before it, and one slice to those who lag."""
+        """Write what was released to consumers that are up to date, and one slice to those that are behind."""
         released, self._released = self._released, []
         by_topic: dict[str, list[StoredNotification]] = {}
         for name, together in groupby(released, attrgetter("topic")):
             by_topic.setdefault(name, []).extend(together)
         for name, run in by_topic.items():
-            feeds = self._feeds.get(name)
-            if feeds:
-                self._feed(list(feeds.values()), run, now_s)
+            consumers = self._consumers.get(name)
+            if consumers:
+                self._deliver(list(consumers.values()), run, now_s)
             if name in self.readers:
                 for waiting in self.readers.pop(name):
                     if not waiting.is_done:
@@ -192,244 +183,247 @@ class DurableTopics:
             else:
                 self._unreleased[name] = run[-1].position + 1
         ends_s = monotonic() + BROKER_CATCH_UP_S
-        for feed in list(self._behind):
-            if feed in self._behind:  # or it went away meanwhile
-                del self._behind[feed]
-                self._behind[feed] = None  # behind those who still wait for a slice
-                with _BacklogRead(feed.peer):
-                    self._catch_up(feed, now_s)
+        for consumer in list(self._behind):
+            if consumer in self._behind:  # else it was detached meanwhile
+                del self._behind[consumer]
+                self._behind[consumer] = None  # after those that still wait for a slice
+                with _CloseOnStorageError(consumer.peer):
+                    self._catch_up(consumer, now_s)
                 if monotonic() >= ends_s:
                     break
 
     def on_drain(self, peer: Peer) -> None:
-        """A slow reader can be written to again."""
-        for feed in self._of_peer.get(peer.id, {}).values():
-            if feed.behind:
-                self._behind[feed] = None
+        """Go on with a peer that is no longer congested."""
+        for consumer in self._of_peer.get(peer.id, {}).values():
+            if consumer.is_behind:
+                self._behind[consumer] = None
 
     @property
     def due_s(self) -> float | None:
-        """When `tick` next has something to do."""
+        """Return when `tick` next has something to do."""
         dues = (self._resend_due_s, self.implicit_acks.due_s)
         return min((due_s for due_s in dues if due_s is not None), default=None)
 
     def tick(self, now_s: float) -> None:
-        """Send again what was not acked in time; ack what peers without acks have got."""
-        seen: list[Consumer] = []
+        """Send again what was not acked in time, and ack for peers whose protocol has no acks."""
+        handled: list[Consumer] = []
         while (due_s := self._resend_due_s) is not None and due_s <= now_s:
-            feed = heapq.heappop(self._due)[2]
-            feed.timed = False
-            seen.append(feed)
-            with _BacklogRead(feed.peer):
-                self._resend(feed, now_s)
-        for feed in seen:
-            self._watch(feed)
+            consumer = heapq.heappop(self._due)[2]
+            consumer.is_timed = False
+            handled.append(consumer)
+            with _CloseOnStorageError(consumer.peer):
+                self._resend(consumer, now_s)
+        for consumer in handled:
+            self._start_timer(consumer)
         self.implicit_acks.tick(now_s)
 
-    def _ack_through(self, feed: Consumer, position: int) -> None:
-        """Ack all of a topic up to the position, for a peer without acks."""
-        identity, name = feed.peer.identity, feed.topic
-        if self._of_peer.get(feed.peer.id, {}).get(name) is not feed:
-            return  # unsubscribed meanwhile
+    def _ack_through(self, consumer: Consumer, position: int) -> None:
+        """Ack everything up to the position, for a peer whose protocol has no acks."""
+        identity, name = consumer.peer.identity, consumer.topic
+        if self._of_peer.get(consumer.peer.id, {}).get(name) is not consumer:
+            return  # it unsubscribed meanwhile
         subscription = self.topics.subscription(identity, name)
         if subscription is not None and subscription.cursor < position:
             self.topics.ack_through(identity, name, position)
-            self._notes.record_acks_through(identity, name, position)
+            self._log.record_acks_through(identity, name, position)
 
     def on_ack(self, identity: str, ids: Sequence[str]) -> Commit:
-        """By its own word."""
+        """Ack notifications by their ids."""
         commit = self.topics.ack(identity, ids)
-        self._notes.record_ack(identity, ids)
+        self._log.record_ack(identity, ids)
         return commit
 
-    def backlog(self, peer: Peer, backlog: Backlog) -> None:
-        """The peer asked what waits for it, and this is the answer."""
-        of_topic: dict[str, list[StoredNotification]] = {}
+    def on_backlog(self, peer: Peer, backlog: Backlog) -> None:
+        """Record what a peer that pulled its backlog got, and what was too large for it."""
+        by_topic: dict[str, list[StoredNotification]] = {}
         for row in backlog.rows:
-            of_topic.setdefault(row.topic, []).append(row)
-        for name, waiting in of_topic.items():
-            for run in in_a_row(waiting):
-                self._notes.record_delivery([peer], name, run[0].position, run[-1].position, 1)
-        feeds = self._of_peer.get(peer.id, {})
-        for passed in backlog.oversized:
-            feed = feeds.get(passed.topic)
-            if feed is not None:
-                why = f"a content of {passed.content_bytes} bytes is too long for {peer.protocol}"
-                self._notes.unencodable(feed, passed.position, why)
+            by_topic.setdefault(row.topic, []).append(row)
+        for name, rows in by_topic.items():
+            for run in contiguous_runs(rows):
+                self._log.record_delivery([peer], name, run[0].position, run[-1].position, 1)
+        consumers = self._of_peer.get(peer.id, {})
+        for oversized in backlog.oversized:
+            consumer = consumers.get(oversized.topic)
+            if consumer is not None:
+                why = f"a content of {oversized.content_bytes} bytes is too long for {peer.protocol}"
+                self._log.record_unencodable(consumer, oversized.position, why)
 
-    def _detach(self, feed: Consumer) -> None:
-        peer, name = feed.peer, feed.topic
-        of_peer, feeds = self._of_peer[peer.id], self._feeds[name]
-        del of_peer[name], feeds[peer.id]
+    def _detach(self, consumer: Consumer) -> None:
+        peer, name = consumer.peer, consumer.topic
+        of_peer, of_topic = self._of_peer[peer.id], self._consumers[name]
+        del of_peer[name], of_topic[peer.id]
         if not of_peer:
             del self._of_peer[peer.id]
             self._sessions[peer.identity] -= 1
             if not self._sessions[peer.identity]:
                 del self._sessions[peer.identity]
-        if not feeds:
-            del self._feeds[name]
-        self._behind.pop(feed, None)
-        feed.unacked = InFlight()  # its place among the due is skipped when it comes up
+        if not of_topic:
+            del self._consumers[name]
+        self._behind.pop(consumer, None)
+        consumer.in_flight = InFlight()  # so that the heap skips it
 
     def _released_head(self, name: str) -> int:
-        """The last position that went through `flush`: those after it still come."""
+        """Return the last position that `flush` has handled."""
         first = self._unreleased.get(name)
         return self.topics.head(name) if first is None else first - 1
 
-    def _decided(self, commit: Commit) -> None:
-        notifications = self._waiting.pop(commit)
-        if commit.error is None:
-            self._released += notifications
-            self.wake()
-        else:  # whoever published them is told, and nobody else ever hears of them
+    def _on_commit(self, commit: Commit, notifications: list[StoredNotification]) -> None:
+        if commit.error is not None:  # the publisher gets the error, and nobody gets the notifications
             self.reconcile()
+            return
+        self._released += notifications
+        if self._on_release is not None:
+            self._on_release()
 
-    def _feed(self, feeds: Iterable[Consumer], run: list[StoredNotification], now_s: float) -> None:
-        """A run of consecutive positions, from memory."""
+    def _deliver(self, consumers: Iterable[Consumer], run: list[StoredNotification], now_s: float) -> None:
+        """Write a run of consecutive positions from memory."""
         first, last = run[0].position, run[-1].position
         encoded: dict[object, tuple[bytes, Refusals]] = {}
         reached: list[Consumer] = []
         messages = as_messages(run)
-        for feed in feeds:
-            peer = feed.peer
-            if feed.behind or feed.position >= last:
+        for consumer in consumers:
+            peer = consumer.peer
+            if consumer.is_behind or consumer.position >= last:
                 continue
-            if feed.position != first - 1 or peer.is_congested:
-                self._lag(feed)
+            if consumer.position != first - 1 or peer.is_congested:
+                self._fall_behind(consumer)
                 continue
-            audience = peer.encoding_key
-            if audience is None:
-                refusals = self._say(peer, messages)
+            key = peer.encoding_key
+            if key is None:
+                refusals = self._send(peer, messages)
             else:
-                if audience not in encoded:
-                    encoded[audience] = self._joined(peer, messages)
-                data, refusals = encoded[audience]
+                if key not in encoded:
+                    encoded[key] = self._encode(peer, messages)
+                data, refusals = encoded[key]
                 if data:
                     peer.write(data)
             if refusals:
-                self._told(feed, run, refusals, now_s)
+                self._on_write_with_refusals(consumer, run, refusals, now_s)
             else:
-                reached.append(feed)
-        self._delivered(reached, first, last, now_s)
+                reached.append(consumer)
+        self._on_write(reached, first, last, now_s)
 
-    def _lag(self, feed: Consumer) -> None:
-        feed.behind = True
-        self._behind[feed] = None
+    def _fall_behind(self, consumer: Consumer) -> None:
+        consumer.is_behind = True
+        self._behind[consumer] = None
 
-    def _catch_up(self, feed: Consumer, now_s: float) -> None:
-        peer = feed.peer
+    def _catch_up(self, consumer: Consumer, now_s: float) -> None:
+        peer = consumer.peer
         if peer.is_congested:
-            self._behind.pop(feed, None)  # `drained` brings it back
+            self._behind.pop(consumer, None)  # `on_drain` brings it back
             return
-        head = self._released_head(feed.topic)
-        read = self.topics.read_after(feed.topic, feed.position, BROKER_CATCH_UP_ROWS, BROKER_CATCH_UP_BYTES)
+        head = self._released_head(consumer.topic)
+        read = self.topics.read_after(consumer.topic, consumer.position, BROKER_CATCH_UP_ROWS, BROKER_CATCH_UP_BYTES)
         read = [row for row in read if row.position <= head]
-        wanted = self._wanted(feed, read)
-        self._told(feed, wanted, self._tell(peer, wanted), now_s)
-        feed.position = read[-1].position if read else max(feed.position, head)
-        if feed.position >= head:
-            feed.behind = False
-            self._behind.pop(feed, None)
+        pending = self._pending(consumer, read)
+        self._on_write_with_refusals(consumer, pending, self._write(peer, pending), now_s)
+        consumer.position = read[-1].position if read else max(consumer.position, head)
+        if consumer.position >= head:
+            consumer.is_behind = False
+            self._behind.pop(consumer, None)
 
-    def _wanted(self, feed: Consumer, rows: list[StoredNotification]) -> list[StoredNotification]:
-        """Without what was acked before this connection came."""
-        subscription = self.topics.subscription(feed.peer.identity, feed.topic)
-        if subscription is None or not rows or rows[0].position > feed.begun:
+    def _pending(self, consumer: Consumer, rows: list[StoredNotification]) -> list[StoredNotification]:
+        """Leave out what the identity had acked before this peer attached."""
+        subscription = self.topics.subscription(consumer.peer.identity, consumer.topic)
+        if subscription is None or not rows or rows[0].position > consumer.attached_at:
             return rows
-        return [row for row in rows if row.position > feed.begun or subscription.is_pending(row.position)]
+        return [row for row in rows if row.position > consumer.attached_at or subscription.is_pending(row.position)]
 
-    def _tell(self, peer: Peer, rows: Sequence[StoredNotification]) -> Refusals:
-        """With one write, if there is anything to say. Answers what cannot be said."""
+    def _write(self, peer: Peer, rows: Sequence[StoredNotification]) -> Refusals:
+        """Send notifications to one peer, with one write if possible. Return those that are not encodable."""
         messages = as_messages(rows)
         if peer.encoding_key is None:
-            return self._say(peer, messages)
-        data, refusals = self._joined(peer, messages)
+            return self._send(peer, messages)
+        data, refusals = self._encode(peer, messages)
         if data:
             peer.write(data)
         return refusals
 
-    def _say(self, peer: Peer, messages: list[Message]) -> Refusals:
+    def _send(self, peer: Peer, messages: list[Message]) -> Refusals:
         refusals: Refusals = {}
         for message in messages:
-            self._telling.send(peer, message, refusals)
+            self._notifier.send(peer, message, refusals)
         return refusals
 
-    def _joined(self, peer: Peer, messages: list[Message]) -> tuple[bytes, Refusals]:
+    def _encode(self, peer: Peer, messages: list[Message]) -> tuple[bytes, Refusals]:
         refusals: Refusals = {}
-        return b"".join([self._telling.encode_notification(peer, message, refusals) for message in messages]), refusals
+        encode = self._notifier.encode_notification
+        return b"".join([encode(peer, message, refusals) for message in messages]), refusals
 
-    def _told(self, feed: Consumer, rows: list[StoredNotification], refusals: Refusals, now_s: float) -> None:
-        """These were written for the first time, but for those that cannot be said."""
-        for told in in_a_row([row for row in rows if row.id not in refusals]):
-            self._delivered([feed], told[0].position, told[-1].position, now_s)
+    def _on_write_with_refusals(
+        self, consumer: Consumer, rows: list[StoredNotification], refusals: Refusals, now_s: float
+    ) -> None:
+        """Remember and record the first write of these rows, except those that are not encodable."""
+        for run in contiguous_runs([row for row in rows if row.id not in refusals]):
+            self._on_write([consumer], run[0].position, run[-1].position, now_s)
         for row in rows:
             if row.id in refusals:
-                self._notes.unencodable(feed, row.position, refusals[row.id])
+                self._log.record_unencodable(consumer, row.position, refusals[row.id])
         if rows:
-            feed.position = max(feed.position, rows[-1].position)
-            if not feed.peer.sends_acks:  # what its protocol cannot carry is over for it like the rest
-                self.implicit_acks.on_write(feed, now_s)
+            consumer.position = max(consumer.position, rows[-1].position)
+            if not consumer.peer.sends_acks:  # what is not encodable is acked like the rest
+                self.implicit_acks.on_write(consumer, now_s)
 
-    def _resend(self, feed: Consumer, now_s: float) -> None:
-        """A slice of what is due; the rest of it at the next tick."""
-        unacked = feed.unacked
-        if feed.peer.is_congested:
-            unacked.postpone(now_s, self.resend_s)
+    def _resend(self, consumer: Consumer, now_s: float) -> None:
+        """Send a slice of what is due again. The rest follows at the next tick."""
+        in_flight = consumer.in_flight
+        if consumer.peer.is_congested:
+            in_flight.postpone(now_s, self.resend_s)
             return
-        room = BROKER_CATCH_UP_ROWS
-        while room > 0 and (run := unacked.due(now_s, self.resend_s)) is not None:
-            room -= self._resend_run(feed, run, room, now_s)
+        rows_left = BROKER_CATCH_UP_ROWS
+        while rows_left > 0 and (run := in_flight.due(now_s, self.resend_s)) is not None:
+            rows_left -= self._resend_run(consumer, run, rows_left, now_s)
 
-    def _resend_run(self, feed: Consumer, run: InFlightRun, rows_max: int, now_s: float) -> int:
-        """Answers how many were read."""
-        subscription = self.topics.subscription(feed.peer.identity, feed.topic)
+    def _resend_run(self, consumer: Consumer, run: InFlightRun, rows_max: int, now_s: float) -> int:
+        """Send the unacked part of a run again. Return how many rows were read."""
+        subscription = self.topics.subscription(consumer.peer.identity, consumer.topic)
         if subscription is None or subscription.cursor >= run.last:
-            feed.unacked.on_resend(run, run.last, None, now_s)
+            consumer.in_flight.on_resend(run, run.last, None, now_s)
             return 0
         first = max(run.first, subscription.cursor + 1)
-        read = self.topics.read_after(feed.topic, first - 1, rows_max, BROKER_CATCH_UP_BYTES)
+        read = self.topics.read_after(consumer.topic, first - 1, rows_max, BROKER_CATCH_UP_BYTES)
         rows = [row for row in read if row.position <= run.last and subscription.is_pending(row.position)]
-        refusals = self._tell(feed.peer, rows)
+        refusals = self._write(consumer.peer, rows)
         rows = [row for row in rows if row.id not in refusals]
-        for told in in_a_row(rows):
-            self.resent += len(told)
-            first, last = told[0].position, told[-1].position
-            self._notes.record_delivery([feed.peer], feed.topic, first, last, run.attempts + 1)
+        for resent in contiguous_runs(rows):
+            self.resent += len(resent)
+            first, last = resent[0].position, resent[-1].position
+            self._log.record_delivery([consumer.peer], consumer.topic, first, last, run.attempts + 1)
         bounds = (rows[0].position, rows[-1].position) if rows else None
-        feed.unacked.on_resend(run, read[-1].position if read else run.last, bounds, now_s)
+        consumer.in_flight.on_resend(run, read[-1].position if read else run.last, bounds, now_s)
         return len(read)
 
     @property
     def _resend_due_s(self) -> float | None:
-        while self._due and self._due[0][2].unacked.oldest_s is None:
-            heapq.heappop(self._due)[2].timed = False
+        while self._due and self._due[0][2].in_flight.oldest_s is None:
+            heapq.heappop(self._due)[2].is_timed = False
         return self._due[0][0] if self._due else None
 
-    def _watch(self, feed: Consumer) -> None:
-        oldest_s = feed.unacked.oldest_s
-        if oldest_s is not None and not feed.timed:
-            feed.timed = True
-            self._pushed += 1
-            heapq.heappush(self._due, (oldest_s + self.resend_s, self._pushed, feed))
+    def _start_timer(self, consumer: Consumer) -> None:
+        oldest_s = consumer.in_flight.oldest_s
+        if oldest_s is not None and not consumer.is_timed:
+            consumer.is_timed = True
+            self._timer_number += 1
+            heapq.heappush(self._due, (oldest_s + self.resend_s, self._timer_number, consumer))
 
-    def _delivered(self, feeds: list[Consumer], first: int, last: int, now_s: float) -> None:
-        """Remember and record that these were written for the first time."""
-        if not feeds:
+    def _on_write(self, consumers: list[Consumer], first: int, last: int, now_s: float) -> None:
+        """Remember and record the first write of these positions."""
+        if not consumers:
             return
-        self.delivered += (last - first + 1) * len(feeds)
-        for feed in feeds:
-            feed.position = max(feed.position, last)
-            if feed.peer.sends_acks:
-                feed.unacked.on_write(first, last, now_s, self.resend_s)
-                if not feed.timed:
-                    self._watch(feed)
+        self.delivered += (last - first + 1) * len(consumers)
+        for consumer in consumers:
+            consumer.position = max(consumer.position, last)
+            if consumer.peer.sends_acks:
+                consumer.in_flight.on_write(first, last, now_s, self.resend_s)
+                if not consumer.is_timed:
+                    self._start_timer(consumer)
             else:
-                self.implicit_acks.on_write(feed, now_s)
-        self._notes.record_delivery([feed.peer for feed in feeds], feeds[0].topic, first, last, 1)
+                self.implicit_acks.on_write(consumer, now_s)
+        self._log.record_delivery([consumer.peer for consumer in consumers], consumers[0].topic, first, last, 1)
 
 
-class _BacklogRead:
-    """A peer whose notifications cannot be read back from disk is told so and let go; the others go on."""
+class _CloseOnStorageError:
+    """Close a peer whose notifications cannot be read from disk, and go on with the others."""
 
     __slots__ = ("_peer",)
 
@@ -443,7 +437,3 @@ class _BacklogRead:
             return False
         self._peer.close(Closing("storage", str(error)))
         return True
-
-
-def _nobody() -> None:
-    """Nobody waits."""

@@ -1,1 +1,1 @@
-"""Implement the command line: one module for each command."""
+"""Implement the command line `wirelake`."""

@@ -1,4 +1,4 @@
-"""Define the program `wirelake`. A command is imported only when called, so that each starts fast."""
+"""Define the program `wirelake`. Import the module of a command only when it is called, so that each starts fast."""
 
 import errno
 import os
@@ -11,7 +11,29 @@ import click
 
 from wirelake.errors import WirelakeError
 
-# name → one-line help. The module wirelake.cli.<name> defines it as `command`.
+# The module in wirelake.cli.commands that defines each command, as a function or group of the command's name.
+_MODULES: Final = {
+    "up": "serve",
+    "demo": "demo",
+    "serve": "serve",
+    "reload": "config",
+    "identity": "identity",
+    "device": "device",
+    "publish": "messaging",
+    "subscribe": "messaging",
+    "request": "messaging",
+    "send": "messaging",
+    "pipeline": "pipeline",
+    "simulate": "simulate",
+    "trace": "trace",
+    "log": "log",
+    "query": "query",
+    "decode": "decode",
+    "identify": "decode",
+    "config": "config",
+    "doctor": "doctor",
+}
+# The help of each command in one line, so that the overview imports none of them.
 COMMANDS: Final = {
     "up": "Run the gateway and the pipeline on this machine.",
     "demo": "Take a tour of Wirelake, in about two minutes.",
@@ -36,7 +58,7 @@ COMMANDS: Final = {
 EXIT_BAD_INPUT: Final = 1
 EXIT_INTERRUPTED: Final = 130  # by shell convention: 128 plus the signal's number
 # Disk and permission errors that any command may meet; any other OSError is a bug and is shown with its traceback.
-_OF_THE_MACHINE: Final = frozenset(
+_MACHINE_ERRORS: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE}
 )
 
@@ -48,7 +70,7 @@ class LazyCommands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"wirelake.cli.{cmd_name}").command
+        command: click.Command = getattr(import_module(f"wirelake.cli.commands.{_MODULES[cmd_name]}"), cmd_name)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -77,7 +99,7 @@ def main() -> None:
     except BrokenPipeError:  # `wirelake … | head` closed our output: not an error
         sys.stderr.close()
     except OSError as error:
-        if error.errno not in _OF_THE_MACHINE:
+        if error.errno not in _MACHINE_ERRORS:
             raise
         place = f"{os.fsdecode(error.filename)}: " if error.filename else ""
         click.echo(f"wirelake: {place}{os.strerror(error.errno)}", err=True)

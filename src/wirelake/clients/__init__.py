@@ -1,1 +1,1 @@
-"""asyncio clients: a thin shell around the pure client sessions, for users, the simulator and the tests."""
+"""Connect to a gateway with asyncio: thin clients around the pure client sessions, one for each protocol."""

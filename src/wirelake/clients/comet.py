@@ -1,23 +1,17 @@
-"""A phone: subscribes, is told, fetches what it missed, acknowledges."""
+"""Connect a phone over comet: subscribe, receive notifications, fetch the missed ones, acknowledge."""
 
 import logging
-import os
-import ssl
-import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import islice
+from typing import Unpack
 
-from wirelake.backoff import Backoff
-from wirelake.clients.acks import AckTracker
-from wirelake.clients.notification import Notification, notification_of
-from wirelake.clients.stream import StreamClient
+from wirelake.clients.client import DEFAULT_OPTIONS, ClientOptions, DeprecatedOptions, StreamClient, resolve_options
+from wirelake.clients.notification import AckTracker, Notification, notification_of
 from wirelake.errors import InputError, LateError, LostError, StateError
-from wirelake.limits import CLIENT_ANSWER_S, CLIENT_CONNECT_S, CLIENT_INBOX_MAX
 from wirelake.message import Credentials, Failure, Kind, Message, Op, control
 from wirelake.protocols.comet.client import ClientSession
-from wirelake.protocols.comet.limits import COMET_WRITE_COUNT_MAX
-from wirelake.protocols.comet.opcodes import ErrorCode
+from wirelake.protocols.comet.constants import COMET_WRITE_COUNT_MAX, ErrorCode
 from wirelake.protocols.comet.protocol import PROTOCOL
 from wirelake.protocols.comet.server import topic_allowed
 from wirelake.protocols.comet.session import SessionSettings
@@ -30,9 +24,9 @@ _TOPICS_PER_FRAME = 64  # of the longest names; more would not fit a frame
 
 
 class CometClient(StreamClient):
-    """`secret_bytes` 16 or 32 has the content sealed on its way. `random` gives that many fresh random bytes.
+    """Receive notifications as a phone. `secret_bytes` of 16 or 32 has their content encrypted in transit.
 
-    Heartbeats go out by themselves. Wrong credentials, and another connection under the same name, end it for good.
+    Heartbeats are sent automatically. Wrong credentials, or another connection under the same name, end the client.
     """
 
     protocol = PROTOCOL
@@ -46,59 +40,45 @@ class CometClient(StreamClient):
         *,
         secret_bytes: int = 0,
         settings: SessionSettings = SessionSettings(),
-        tls: ssl.SSLContext | None = None,
-        answer_s: float = CLIENT_ANSWER_S,
-        connect_s: float | None = CLIENT_CONNECT_S,
-        inbox_max: int = CLIENT_INBOX_MAX,
-        backoff: Backoff | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        random: Callable[[int], bytes] = os.urandom,
+        options: ClientOptions = DEFAULT_OPTIONS,
+        **deprecated: Unpack[DeprecatedOptions],
     ) -> None:
-        super().__init__(
-            host,
-            port,
-            tls=tls,
-            answer_s=answer_s,
-            connect_s=connect_s,
-            inbox_max=inbox_max,
-            backoff=backoff,
-            clock=clock,
-        )
+        options = resolve_options(options, deprecated)
+        super().__init__(host, port, options=options)
         self._credentials = Credentials(client_id, token)
         self._secret_bytes = secret_bytes
         self._settings = settings
-        self._random = random
-        self._missed = False  # something may wait for get_message_list
+        self._has_missed = False  # the gateway may have notifications for get_message_list
         self._acks = AckTracker(self._ack, COMET_WRITE_COUNT_MAX)
 
     # For users
 
     async def subscribe(self, *topics: str) -> None:
-        """Durable when this returns, and kept by the gateway for this client, connected or not."""
-        for some in _parts(topics, _TOPICS_PER_FRAME):
-            await self.request(control(Op.SUBSCRIBE, fields={"topics": _checked(some)}))
-            self._topics.update(dict.fromkeys(some))
+        """Subscribe; durable when this returns. The gateway keeps subscriptions while the client is away."""
+        for batch in _batches(topics, _TOPICS_PER_FRAME):
+            await self.request(control(Op.SUBSCRIBE, fields={"topics": _check_topics(batch)}))
+            self._topics.update(dict.fromkeys(batch))
 
     async def unsubscribe(self, *topics: str) -> None:
-        for some in _parts(topics, _TOPICS_PER_FRAME):
-            for name in some:
+        for batch in _batches(topics, _TOPICS_PER_FRAME):
+            for name in batch:
                 self._topics.pop(name, None)
-            await self.request(control(Op.UNSUBSCRIBE, fields={"topics": _checked(some)}))
+            await self.request(control(Op.UNSUBSCRIBE, fields={"topics": _check_topics(batch)}))
 
     async def topics(self) -> list[str]:
-        """What this client is subscribed to, as the gateway says."""
+        """Return the topics that the gateway has for this client."""
         answer = await self.request(control(Op.TOPICS))
         return list(answer.fields.get("topics", ()))
 
     async def backlog(self) -> list[Notification]:
-        """What waits for an ack, oldest first: as many as fit one answer."""
+        """Return notifications without an ack, oldest first: as many as fit into one response."""
         answer = await self.request(control(Op.BACKLOG))
         return [notification_of(part) for part in answer.parts]
 
     async def drain_backlog(self, *, ack: bool = True) -> AsyncGenerator[Notification, None]:
-        """All that waits. Each is acked when the next is asked for; after a list's last one, the next list is fetched.
+        """Yield all notifications without an ack, list by list, until a list has nothing new.
 
-        With `ack=False` that is yours to do, before the end of each list. It ends when nothing new comes.
+        Each is acked when you request the next one. With `ack=False`, ack them yourself before the end of each list.
         """
         before: set[str] = set()
         while waiting := await self.backlog():
@@ -107,46 +87,46 @@ class CometClient(StreamClient):
                 if notification.id not in before and notification.id not in self._acks:
                     yield notification
                     if ack:
-                        self._acks.soon(notification.id)
-            await self._acks.durable(self._answer_s)
+                        self._acks.add(notification.id)
+            await self._acks.flush(self._options.answer_s)
             ids = {notification.id for notification in waiting}
             if ids <= before:
                 return
             before = ids
 
     async def notifications(self, *, ack: bool = True, backlog: bool = True) -> AsyncGenerator[Notification, None]:
-        """What is published, as it comes; after each login first what was missed, unless `backlog=False`.
+        """Yield notifications as they arrive; after each login first the missed ones, unless `backlog=False`.
 
-        Each is acked by itself when the next is asked for, so one whose work fails comes again; with `ack=False`
-        call `ack` yourself. What is not acked in time comes more than once.
+        Each is acked when you request the next one, so it is delivered again if your code fails. With `ack=False`,
+        call `ack` yourself. A notification that is not acked in time is delivered more than once.
         """
-        while not self._inbox.over:
-            if backlog and self._missed and not self._over:
-                self._missed = False
+        while not self._inbox.is_over:
+            if backlog and self._has_missed and not self._is_closed:
+                self._has_missed = False
                 try:
                     async with aclosing(self.drain_backlog(ack=ack)) as missed:
-                        async for found in missed:
-                            yield found
+                        async for notification in missed:
+                            yield notification
                 except (LostError, LateError) as error:
                     _log.info("fetching the backlog failed, retrying later: %s", error)
-                    self._missed = True
+                    self._has_missed = True
                 except StateError:
-                    if not self._over:
+                    if not self._is_closed:
                         raise
                 continue
             taken = await self._take()
             if taken is not None:
                 yield taken
                 if ack:
-                    self._acks.soon(taken.id)
+                    self._acks.add(taken.id)
 
     async def ack(self, *ids: str) -> None:
-        """These are dealt with: durable when this returns."""
-        for some in _parts(ids, COMET_WRITE_COUNT_MAX):
-            await self._ack(some)
+        """Acknowledge notifications; durable when this returns."""
+        for batch in _batches(ids, COMET_WRITE_COUNT_MAX):
+            await self._ack(batch)
 
     async def ping(self) -> None:
-        """A heartbeat of your own, answered."""
+        """Wait until the gateway answers a heartbeat."""
         await self.request(control(Op.PING))
 
     async def report_environ(
@@ -158,33 +138,33 @@ class CometClient(StreamClient):
     # For StreamClient
 
     def _new_session(self, now_s: float) -> Session:
-        return ClientSession(now_s, self._random, self._secret_bytes, self._settings)
+        return ClientSession(now_s, self._options.random, self._secret_bytes, self._settings)
 
     def _login(self) -> Message:
         return control(Op.LOGIN, credentials=self._credentials)
 
     async def _restore(self) -> None:
-        for some in _parts(self._topics, _TOPICS_PER_FRAME):
-            await self._ask(control(Op.SUBSCRIBE, fields={"topics": some}))
-        self._missed = True
-        self._inbox.nudge()
+        for batch in _batches(self._topics, _TOPICS_PER_FRAME):
+            await self._ask(control(Op.SUBSCRIBE, fields={"topics": batch}))
+        self._has_missed = True
+        self._inbox.wake()
 
-    def _no_room(self) -> None:
-        self._missed = True  # it waits at the gateway
+    def _on_inbox_full(self) -> None:
+        self._has_missed = True  # the gateway still has it
 
-    async def _last_words(self) -> None:
+    async def _before_close(self) -> None:
         await self._acks.finish()
 
     def _final(self, failure: Failure) -> bool:
         if failure.code == ErrorCode.CONNECTED_ELSEWHERE:
-            # While logged in, or at the first login. After a loss it may be our own old connection, still open there.
-            return self._ready or not self.connections
+            # After a loss it may be our own old connection, which the gateway has not noticed yet.
+            return self._is_ready or not self.connections
         return failure.code in (ErrorCode.TOKEN_WRONG, ErrorCode.CLIENT_UNKNOWN)
 
     def _check(self, message: Message) -> None:
         self.protocol.from_message(message, Sender.CLIENT).encode()
 
-    # Inside
+    # Internal
 
     async def _ack(self, ids: list[str]) -> None:
         await self.request(control(Op.ACK, fields={"ids": ids}))
@@ -193,13 +173,13 @@ class CometClient(StreamClient):
             self._inbox.discard(each)
 
 
-def _parts(items: Iterable[str], size: int) -> Iterator[list[str]]:
+def _batches(items: Iterable[str], size: int) -> Iterator[list[str]]:
     rest = iter(list(items))
-    while some := list(islice(rest, size)):
-        yield some
+    while batch := list(islice(rest, size)):
+        yield batch
 
 
-def _checked(topics: list[str]) -> list[str]:
+def _check_topics(topics: list[str]) -> list[str]:
     for topic in topics:
         if not topic_allowed(topic):
             raise InputError(

@@ -1,29 +1,25 @@
-"""A station: asks services by their address, publishes, subscribes, and provides services."""
+"""Connect a station over esnp: call services by address, provide them, publish and subscribe."""
 
-import ssl
-import time
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wirelake.backoff import Backoff
-from wirelake.clients.service import ServiceClient
-from wirelake.clients.values import contents_of, joined
+from wirelake.clients.client import DEFAULT_OPTIONS, ClientOptions, DeprecatedOptions, resolve_options
+from wirelake.clients.serving import ServiceClient, contents_of, join_packets
 from wirelake.errors import StateError
-from wirelake.limits import CLIENT_ANSWER_S, CLIENT_CLOSE_S, CLIENT_CONNECT_S, CLIENT_INBOX_MAX
+from wirelake.limits import CLIENT_CLOSE_S
 from wirelake.message import TRACE, Kind, Message, Operation
 from wirelake.protocols.esnp.address import parse_url
 from wirelake.protocols.esnp.client import ClientSession
-from wirelake.protocols.esnp.opcodes import Flag
+from wirelake.protocols.esnp.constants import Flag
 from wirelake.protocols.esnp.protocol import PROTOCOL
 from wirelake.protocols.esnp.session import SessionSettings
 from wirelake.protocols.session import Session
 
 
 class Hop(Struct, frozen=True):
-    """What happened to a request on its way."""
+    """One step of a request on its way."""
 
     hop: str  # received, routed to, answered by
     node: str
@@ -31,9 +27,10 @@ class Hop(Struct, frozen=True):
 
 
 class EsnpClient(ServiceClient):
-    """An address is `esnp://HOST/SERVICE/OP?o=OBJECT&g=GROUP&to=MS`, or shortly `SERVICE/OP`; `_` for an absent part.
+    """Call and provide services as a station.
 
-    Values are those of `values.py`: fields as a dict, bytes as the payload, both together, or one plain value.
+    An address is `esnp://HOST/SERVICE/OP?o=OBJECT&g=GROUP&to=MS`, with `_` for an absent part, or just `SERVICE/OP`.
+    Values are those of `serving.py`: fields as a dict, bytes as the payload, both together, or one plain value.
     """
 
     protocol = PROTOCOL
@@ -46,73 +43,60 @@ class EsnpClient(ServiceClient):
         token: str,
         *,
         settings: SessionSettings = SessionSettings(),
-        tls: ssl.SSLContext | None = None,
-        answer_s: float = CLIENT_ANSWER_S,
-        connect_s: float | None = CLIENT_CONNECT_S,
-        inbox_max: int = CLIENT_INBOX_MAX,
-        backoff: Backoff | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        options: ClientOptions = DEFAULT_OPTIONS,
+        **deprecated: Unpack[DeprecatedOptions],
     ) -> None:
-        super().__init__(
-            host,
-            port,
-            user,
-            token,
-            tls=tls,
-            answer_s=answer_s,
-            connect_s=connect_s,
-            inbox_max=inbox_max,
-            backoff=backoff,
-            clock=clock,
-        )
-        self._settings = replace(settings, reply_s=answer_s + CLIENT_CLOSE_S)  # ours is over first, and says more
+        options = resolve_options(options, deprecated)
+        super().__init__(host, port, user, token, options=options)
+        # The client's own timeout must be the first, because its error says more.
+        self._settings = replace(settings, reply_s=options.answer_s + CLIENT_CLOSE_S)
         self._hops: dict[str, list[Hop]] = {}  # by correlation
 
     # For users
 
     async def ask(self, address: str, value: Any = None) -> Any:
-        """The answer's value; several messages are joined. The gateway waits for it as long as `to` says, or 5 s."""
-        return joined(await self.ask_packets(address, value))
+        """Return the value of the response; several messages are joined. The gateway waits for `to` ms, or 5 s."""
+        return join_packets(await self.ask_packets(address, value))
 
     async def ask_packets(self, address: str, value: Any = None) -> list[Any]:
-        """The value of each message of the answer."""
+        """Return the value of each message of the response."""
         return await self._ask_packets(_request(address, value))
 
     async def trace(self, address: str, value: Any = None) -> tuple[Any, list[Hop]]:
-        """The answer, and every hop of the request before it."""
+        """Return the response and every hop of the request."""
         message = _request(address, value)
         correlation = self._new_correlation()
         hops = self._hops[correlation] = []
         try:
             headers = {**message.headers, "esnp.flags": [Flag.TRACE.value]}
-            found = await self._ask_packets(replace(message, correlation=correlation, headers=headers))
-            return joined(found), hops
+            packets = await self._ask_packets(replace(message, correlation=correlation, headers=headers))
+            return join_packets(packets), hops
         finally:
             del self._hops[correlation]
 
     async def tell(self, address: str, value: Any = None, *, event: bool = False) -> None:
-        """What wants no answer: written when this returns, and no more is known. `event`: FLAG 6 instead of 5."""
+        """Send a message that expects no response; it is written when this returns. `event`: FLAG 6 instead of 5."""
         message = replace(_request(address, value), kind=Kind.EVENT, name="event" if event else "info")
         self._check(message)
         await self._until_ready()
-        if self._line is None:
+        if self._transport is None:
             raise StateError("the connection is gone")
-        await self._line.drained()
-        self._say(message)
+        await self._transport.drain()
+        self._send(message)
 
     # For StreamClient
 
     def _new_session(self, now_s: float) -> Session:
         return ClientSession(now_s, self._settings)
 
-    def _told(self, message: Message) -> None:
+    def _on_other_message(self, message: Message) -> None:
         if message.name != TRACE:
-            super()._told(message)
+            super()._on_other_message(message)
             return
         hops = self._hops.get(message.correlation)
         if hops is not None:
-            said = message.fields
-            hops.append(Hop(str(said.get("hop", "")), str(said.get("node", "")), int(said.get("at_ms", 0))))
+            fields = message.fields
+            hops.append(Hop(str(fields.get("hop", "")), str(fields.get("node", "")), int(fields.get("at_ms", 0))))
 
 
 def _request(address: str, value: Any) -> Message:

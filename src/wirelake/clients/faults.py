@@ -1,4 +1,4 @@
-"""Made-up faults of a network, for tests and the simulator: packets get lost, come twice, late, or changed."""
+"""Inject network faults, for tests and the simulator: lose, duplicate, delay and corrupt packets."""
 
 from collections.abc import Callable, Iterator
 from random import Random
@@ -6,11 +6,11 @@ from random import Random
 from wirelake.limits import CLIENT_MANGLED_MAX
 from wirelake.protocols.frame import Sender
 
-Mangle = Callable[[bytes, Sender], Iterator[bytes]]  # a packet and who sent it → what arrives, in this order
+Mangle = Callable[[bytes, Sender], Iterator[bytes]]  # a packet and its sender → the packets that arrive, in order
 
 
 class Faults:
-    """Each chance is from 0 to 1. A packet that is held back comes after one of those that follow it."""
+    """Apply each fault with its probability, from 0 to 1. A delayed packet arrives after one of those that follow."""
 
     def __init__(
         self, random: Random, *, lose: float = 0.0, repeat: float = 0.0, delay: float = 0.0, corrupt: float = 0.0
@@ -27,7 +27,7 @@ class Faults:
         held = self._held[sender]
         if self._corrupt and packet and self._random.random() < self._corrupt:
             self.corrupted += 1
-            packet = self._changed(packet)
+            packet = self._flip_bit(packet)
         if self._random.random() < self._lose:
             self.lost += 1
         elif len(held) < CLIENT_MANGLED_MAX and self._random.random() < self._delay:
@@ -44,6 +44,7 @@ class Faults:
 
     @property
     def made(self) -> dict[str, int]:
+        """Return how many packets had each fault."""
         return {
             "lost": self.lost,
             "repeated": self.repeated,
@@ -51,7 +52,6 @@ class Faults:
             "corrupted": self.corrupted,
         }
 
-    def _changed(self, packet: bytes) -> bytes:
-        """One bit of it is another."""
-        place = self._random.randrange(len(packet))
-        return packet[:place] + bytes((packet[place] ^ 1 << self._random.randrange(8),)) + packet[place + 1 :]
+    def _flip_bit(self, packet: bytes) -> bytes:
+        index = self._random.randrange(len(packet))
+        return packet[:index] + bytes((packet[index] ^ 1 << self._random.randrange(8),)) + packet[index + 1 :]

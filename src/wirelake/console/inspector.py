@@ -1,20 +1,77 @@
-"""Show bytes as a tree of fields. The page's URL holds what is shown, so that it can be shared."""
+"""Show bytes as a tree of fields, and the timeline of one message. The URL names what is shown, so it can be shared."""
 
-from wirelake.console.page import Context, page
+from typing import Final
+
+from wirelake.console.page import PageServer, Values, page_route
+from wirelake.console.resources import device_protocols
+from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.request_context import RequestContext
+from wirelake.gateway.http.route import BoundRoute
+from wirelake.gateway.http.routes.messages import Tracer
 from wirelake.limits import HTTP_DECODE_BYTES_MAX
 from wirelake.protocols import registry
+from wirelake.tracing.timeline import TraceEvent
+
+ICONS: Final = {
+    "publish": "✎",
+    "route": "⇢",
+    "deliver": "⇉",
+    "unsayable": "✗",
+    "ack": "✓",
+    "expire": "⌛",
+    "open": "○",
+    "close": "●",
+    "login": "☺",
+    "refuse": "✗",
+    "fault": "✗",
+    "quarantine": "✗",
+}
+_OTHER: Final = "·"
 
 
-async def view(_: RequestContext) -> Context:
-    protocols = {
-        protocol.name: {
-            "title": protocol.title,
-            "transports": list(dict.fromkeys(transport.carrier.value for transport in protocol.transports)),
+class InspectorPages:
+    def __init__(self, server: PageServer, tracer: Tracer) -> None:
+        self._server = server
+        self._tracer = tracer
+
+    def routes(self) -> tuple[BoundRoute, ...]:
+        bind = self._server.bind
+        return (bind(INSPECTOR, "inspector.html", self.inspector), bind(TRACE, "trace.html", self.trace))
+
+    async def inspector(self, _: RequestContext) -> Values:
+        protocols = {
+            protocol.name: {
+                "title": protocol.title,
+                "transports": list(dict.fromkeys(transport.carrier.value for transport in protocol.transports)),
+            }
+            for protocol in registry.all_protocols()
         }
-        for protocol in registry.all_protocols()
-    }
-    return {"data": {"protocols": protocols, "bytes_max": HTTP_DECODE_BYTES_MAX}, "protocols": protocols}
+        return {"data": {"protocols": protocols, "bytes_max": HTTP_DECODE_BYTES_MAX}, "protocols": protocols}
+
+    async def trace(self, context: RequestContext) -> Values:
+        wanted = context.query("id").strip()
+        values: Values = {
+            "wanted": wanted,
+            "found": None,
+            "failed": "",
+            "icon": _icon,
+            "protocols": {protocol.name for protocol in registry.all_protocols()},
+            "device_protocols": device_protocols(),
+        }
+        if wanted:
+            try:
+                values["found"] = await self._tracer.trace(context, wanted)
+            except ApiError as error:
+                values["failed"] = error.detail
+        return values
 
 
-ROUTES = (page("/inspector", "inspector.html", view),)
+def _icon(event: TraceEvent) -> str:
+    if event.what == "frame":
+        return "→" if event.direction == "in" else "←"
+    return ICONS.get(event.what, _OTHER)
+
+
+INSPECTOR: Final = page_route("/inspector")
+TRACE: Final = page_route("/trace")
+ROUTES: Final = (INSPECTOR, TRACE)

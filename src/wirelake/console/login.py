@@ -5,55 +5,60 @@ from urllib.parse import parse_qs
 
 from starlette.responses import RedirectResponse, Response
 
-from wirelake.console.page import HEADERS, rendered
-from wirelake.gateway.http.cookie_sessions import COOKIE, is_own_page
+from wirelake.console.page import HEADERS, render
+from wirelake.gateway.http.auth import Authenticator, is_own_page
+from wirelake.gateway.http.bodies import read_bytes
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.request_context import RequestContext
-from wirelake.gateway.http.route import Access, Route
-from wirelake.limits import CONSOLE_FORM_BYTES_MAX, HTTP_VISIT_S
+from wirelake.gateway.http.route import Access, BoundRoute, Route
+from wirelake.limits import CONSOLE_FORM_BYTES_MAX
 
 _FIELDS_MAX: Final = 8
 
 
-async def show(exchange: RequestContext, _: None) -> Response:
-    return rendered("login.html", exchange, to=_place(exchange.query("to")), failed="")
+class LoginPages:
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+
+    def routes(self) -> tuple[BoundRoute, ...]:
+        return (SHOW.bind(self.show), LOG_IN.bind(self.log_in), LOG_OUT.bind(self.log_out))
+
+    async def show(self, context: RequestContext, _: None) -> Response:
+        return render("login.html", context, to=_target(context.query("to")), failed="")
+
+    async def log_in(self, context: RequestContext, _: None) -> Response:
+        _check_own_page(context)
+        form = await _form(context)
+        to, token = _target(form.get("to", "")), form.get("token", "").strip()
+        try:
+            if not token:
+                raise ApiError(401, "token is required")
+            await self._authenticator.authenticate(context, token)
+        except ApiError as error:
+            return render("login.html", context, error.status_code, to=to, failed=error.detail)
+        response = RedirectResponse(to if context.is_admin or to != "/" else "/topics", 303, HEADERS)
+        self._authenticator.cookie_sessions.begin(context, response)
+        return response
+
+    async def log_out(self, context: RequestContext, _: None) -> Response:
+        _check_own_page(context)
+        response = RedirectResponse("/login", 303, HEADERS)
+        self._authenticator.cookie_sessions.end(context, response)
+        return response
 
 
-async def enter(exchange: RequestContext, _: None) -> Response:
-    if not is_own_page(exchange):
+def _check_own_page(context: RequestContext) -> None:
+    if not is_own_page(context):
         raise ApiError(403, "submit this form from the console's own page")
-    form = await _form(exchange)
-    to, token = _place(form.get("to", "")), form.get("token", "").strip()
-    authenticator, gateway = exchange.api.authenticator, exchange.gateway
-    try:
-        if not token:
-            raise ApiError(401, "token is required")
-        await authenticator.recognise(exchange, token)
-    except ApiError as error:
-        return rendered("login.html", exchange, error.status_code, to=to, failed=error.detail)
-    key = authenticator.visits.begin(exchange.identity, exchange.admin, gateway.now_s())
-    answer = RedirectResponse(to if exchange.admin or to != "/" else "/topics", 303, HEADERS)
-    secure = gateway.tls is not None
-    answer.set_cookie(COOKIE, key, int(HTTP_VISIT_S), httponly=True, samesite="strict", secure=secure)
-    return answer
 
 
-async def leave(exchange: RequestContext, _: None) -> Response:
-    if not is_own_page(exchange):
-        raise ApiError(403, "submit this form from the console's own page")
-    exchange.api.authenticator.visits.end(exchange.request.cookies.get(COOKIE, ""))
-    answer = RedirectResponse("/login", 303, HEADERS)
-    answer.delete_cookie(COOKIE)
-    return answer
-
-
-def _place(to: str) -> str:
+def _target(to: str) -> str:
     """Return where to go after the login: a page of the console, never another site."""
     return to if to.startswith("/") and not to.startswith(("//", "/\\")) and to.isprintable() else "/"
 
 
-async def _form(exchange: RequestContext) -> dict[str, str]:
-    raw = await exchange.api.read(exchange.request, CONSOLE_FORM_BYTES_MAX)
+async def _form(context: RequestContext) -> dict[str, str]:
+    raw = await read_bytes(context.request, CONSOLE_FORM_BYTES_MAX)
     try:
         fields = parse_qs(raw.decode(), keep_blank_values=True, max_num_fields=_FIELDS_MAX)
     except ValueError as error:
@@ -61,8 +66,7 @@ async def _form(exchange: RequestContext) -> dict[str, str]:
     return {name: values[0] for name, values in fields.items()}
 
 
-ROUTES = (
-    Route(method="GET", path="/login", summary="Log in.", handle=show, access=Access.ANYBODY),
-    Route(method="POST", path="/login", summary="Log in.", handle=enter, access=Access.ANYBODY),
-    Route(method="POST", path="/logout", summary="Log out.", handle=leave, access=Access.ANYBODY),
-)
+SHOW: Final = Route(method="GET", path="/login", summary="Log in.", access=Access.ANYBODY)
+LOG_IN: Final = Route(method="POST", path="/login", summary="Log in.", access=Access.ANYBODY)
+LOG_OUT: Final = Route(method="POST", path="/logout", summary="Log out.", access=Access.ANYBODY)
+ROUTES: Final = (SHOW, LOG_IN, LOG_OUT)

@@ -1,10 +1,11 @@
-"""Render a page, and check who may see it.
+"""Render pages, and check who may see them.
 
 Data from the wire (topic names, serials, content) reaches the HTML through the templates only, which escape it. The
 content security policy restricts the browser to the gateway's own files, so that a missed escape does little harm.
 """
 
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -13,10 +14,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from msgspec import json, to_builtins
 from starlette.responses import RedirectResponse, Response
 
-from wirelake.console.filters import FILTERS
+from wirelake.gateway.http.auth import Authenticator
 from wirelake.gateway.http.errors import ApiError
+from wirelake.gateway.http.limiter import RequestLimiter
 from wirelake.gateway.http.request_context import RequestContext
-from wirelake.gateway.http.route import Access, Handler, Route
+from wirelake.gateway.http.route import Access, BoundRoute, Route
 
 TITLES: Final = {
     "/": "Overview",
@@ -49,8 +51,8 @@ HEADERS: Final = {
     "x-content-type-options": "nosniff",
 }
 
-Context = dict[str, Any]
-View = Callable[[RequestContext], Awaitable[Context]]
+Values = dict[str, Any]  # of the variables of a template
+View = Callable[[RequestContext], Awaitable[Values]]
 
 
 def _as_json(value: Any) -> str:
@@ -58,6 +60,49 @@ def _as_json(value: Any) -> str:
     text = json.encode(to_builtins(value, str_keys=True)).decode()
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
+
+# Filters: format numbers and times. The JavaScript of the pages has the same functions in format.js.
+
+
+def number(value: float | None) -> str:
+    """Format as 1 234 567, with thin spaces."""
+    return "–" if value is None else f"{value:,.0f}".replace(",", "\u202f")
+
+
+def size(value: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def time(ms: int | None) -> str:
+    """Format in UTC."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S") if ms else "–"
+
+
+def moment(us: int) -> str:
+    """Format in UTC, to the millisecond."""
+    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] if us else "–"
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+FILTERS: Final[dict[str, Callable[..., Any]]] = {
+    "number": number,
+    "size": size,
+    "time": time,
+    "moment": moment,
+    "duration": duration,
+}
 
 _TEMPLATES: Final = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
@@ -69,44 +114,53 @@ _TEMPLATES: Final = Environment(
 _TEMPLATES.filters.update(FILTERS)
 
 
-def rendered(template: str, exchange: RequestContext, status: int = 200, **context: Any) -> Response:
-    data = context.get("data")
+def render(template: str, context: RequestContext, status: int = 200, **values: Any) -> Response:
+    """Return a page. `data` in the values is passed to its JavaScript."""
+    data = values.get("data")
     html = _TEMPLATES.get_template(template).render(
-        titles={path: title for path, title in TITLES.items() if exchange.admin or path not in ADMINS},
-        path=exchange.request.url.path,
-        identity=exchange.identity,
-        admin=exchange.admin,
-        **{**context, "data_json": None if data is None else _as_json(data)},
+        titles={path: title for path, title in TITLES.items() if context.is_admin or path not in ADMINS},
+        path=context.request.url.path,
+        identity=context.identity,
+        admin=context.is_admin,
+        **{**values, "data_json": None if data is None else _as_json(data)},
     )
     return Response(html, status, HEADERS, media_type="text/html; charset=utf-8")
 
 
-def page(path: str, template: str, view: View) -> Route:
-    """Return the route of a page that requires a login. `data` in the view's context is passed to its JavaScript."""
-    return Route(
-        method="GET",
-        path=path,
-        summary=TITLES.get(path, ""),
-        handle=_shown(template, view, path in ADMINS),
-        access=Access.ANYBODY,
-    )
+def page_route(path: str) -> Route:
+    """Describe the route of a page. `PageServer` checks the login, so that it can redirect to the login page."""
+    return Route(method="GET", path=path, summary=TITLES.get(path, ""), access=Access.ANYBODY)
 
 
-def _shown(template: str, view: View, admin: bool) -> Handler:
-    async def handle(exchange: RequestContext, _: None) -> Response:
-        try:
-            await exchange.api.authenticator.admit(exchange, Access.ADMIN if admin else Access.IDENTITY)
-            with exchange.api.slot():
-                context = await view(exchange)
-        except ApiError as error:
-            if error.status_code == 401:
-                wanted = exchange.request.url.path
-                if exchange.request.url.query:
-                    wanted += f"?{exchange.request.url.query}"
-                to = "" if wanted == "/" else f"?to={quote(wanted, safe='/')}"
-                return RedirectResponse(f"/login{to}", 303, HEADERS)
-            heading = _ERROR_HEADINGS.get(error.status_code, "Error")
-            return rendered("error.html", exchange, error.status_code, heading=heading, message=error.detail)
-        return rendered(template, exchange, **context)
+class PageServer:
+    """Serve pages that require a login."""
 
-    return handle
+    def __init__(self, authenticator: Authenticator, limiter: RequestLimiter) -> None:
+        self._authenticator = authenticator
+        self._limiter = limiter
+
+    def bind(self, route: Route, template: str, view: View) -> BoundRoute:
+        """Return a page whose template gets the values that `view` returns."""
+        access = Access.ADMIN if route.path in ADMINS else Access.IDENTITY
+
+        async def handle(context: RequestContext, _: None) -> Response:
+            try:
+                await self._authenticator.authorize(context, access)
+                with self._limiter.open.slot():
+                    values = await view(context)
+            except ApiError as error:
+                return _error_page(context, error)
+            return render(template, context, **values)
+
+        return route.bind(handle)
+
+
+def _error_page(context: RequestContext, error: ApiError) -> Response:
+    if error.status_code == 401:
+        wanted = context.request.url.path
+        if context.request.url.query:
+            wanted += f"?{context.request.url.query}"
+        to = "" if wanted == "/" else f"?to={quote(wanted, safe='/')}"
+        return RedirectResponse(f"/login{to}", 303, HEADERS)
+    heading = _ERROR_HEADINGS.get(error.status_code, "Error")
+    return render("error.html", context, error.status_code, heading=heading, message=error.detail)

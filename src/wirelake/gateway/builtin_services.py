@@ -1,56 +1,65 @@
-"""The gateway's own services, given to the broker."""
+"""Register the gateway's own services at the broker: device commands, redis values, data sets of records."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from wirelake.broker.broker import Broker, Builtin
 from wirelake.broker.peer import Peer
-from wirelake.gateway.devices.broadcast import Broadcasts
-from wirelake.gateway.devices.commands import DeviceCommands
+from wirelake.config import Settings
 from wirelake.gateway.http.peer import HttpPeer
+from wirelake.gateway.jobs import SlicedJobRunner
+from wirelake.gateway.scheduling import Later
+from wirelake.gateway.transport.connection import Connection
+from wirelake.gateway.transport.fair_queue import FairQueue
 from wirelake.limits import GATEWAY_BUSY_PAUSE_S
 from wirelake.message import DEVICES_SERVICE
 from wirelake.protocols import registry
-from wirelake.services.packets import Sending
 from wirelake.services.records import RecordService
 from wirelake.services.redis.service import SERVICE, RedisService
+from wirelake.services.subscriptions import PacketSender
+from wirelake.state.store import StateStore
 
-if TYPE_CHECKING:
-    from wirelake.gateway.gateway import Gateway
-
-
-_REDIS_VERSION: Final = "7.4.0"  # whose commands and errors ours are like; clients choose by it what they ask
+# The service follows the commands and errors of this version. Clients choose by it which commands they use.
+_REDIS_VERSION: Final = "7.4.0"
 
 
 class BuiltinServices:
-    def __init__(self, gateway: "Gateway") -> None:
-        self._gateway = gateway
-        broker, state = gateway.broker, gateway.state
-        broker.builtin[DEVICES_SERVICE] = DeviceCommands(gateway, Broadcasts(gateway))
-        broker.builtin[SERVICE] = RedisService(
-            broker, state, gateway.jobs, gateway.now_ms, gateway.now_s, gateway.later, _is_admin, self._about
-        )
-        sending = Sending(self._later, self._pause_s)
-        self.records = RecordService(broker, state.records, sending, gateway.flush_soon)
-        self.apply()
+    """Own the built-in services, and apply the settings to them."""
 
-    def _later(self, peer: Peer, pause_s: float, call: Callable[[], object]) -> None:
-        queue, share = self._gateway.queue, self._gateway.share_of(peer)
-        if pause_s:
-            self._gateway.later(pause_s, lambda: queue.add_read(share, call))
-        else:
-            queue.add_read(share, call)
+    def __init__(
+        self,
+        settings: Settings,
+        broker: Broker,
+        state: StateStore,
+        device_commands: Builtin,
+        jobs: SlicedJobRunner,
+        queue: FairQueue,
+        connections: Mapping[str, Connection],
+        flush_soon: Callable[[], None],
+        is_log_behind: Callable[[], bool],
+        now_s: Callable[[], float],
+        now_ms: Callable[[], int],
+        later: Later,
+    ) -> None:
+        """`connections` are the open ones by id. While `is_log_behind` returns True, long answers pause."""
+        self._jobs = jobs
+        self._queue = queue
+        self._connections = connections
+        self._is_log_behind = is_log_behind
+        self._now_ms = now_ms
+        self._later = later
+        self._started_ms = now_ms()
+        broker.register_builtin(DEVICES_SERVICE, device_commands)
+        redis = RedisService(broker, state, jobs, now_ms, now_s, later, _is_admin, self._describe)
+        broker.register_builtin(SERVICE, redis)
+        self.records = RecordService(broker, state.records, PacketSender(self._send_later, self._pause_s), flush_soon)
+        self.apply(settings)
 
-    def _pause_s(self, peer: Peer) -> float:
-        gateway = self._gateway
-        connection = gateway.connections.get(peer.id)
-        is_behind = connection is not None and connection.pending_bytes > gateway.settings.limits.pending_bytes
-        return GATEWAY_BUSY_PAUSE_S if gateway.log_behind or is_behind else 0.0
-
-    def apply(self) -> None:
-        """The settings in force. A data set that an upstream serves is not kept here."""
-        settings = self._gateway.settings
+    def apply(self, settings: Settings) -> None:
+        """Use these settings. A data set that an upstream serves is not served here."""
+        self._pending_bytes_max = settings.limits.pending_bytes
         sections = [(protocol, settings.section(protocol)) for protocol in registry.all_protocols()]
         relayed = {
             service
@@ -61,10 +70,22 @@ class BuiltinServices:
         data_sets = [name for protocol, section in sections for name in protocol.data_sets(section)]
         self.records.serve(tuple(name for name in data_sets if name not in relayed))
 
-    def _about(self) -> str:
-        """The first lines of what a redis client gets from INFO."""
-        gateway = self._gateway
-        uptime_s = (gateway.now_ms() - gateway.started_ms) // 1000
+    def _send_later(self, peer: Peer, pause_s: float, call: Callable[[], object]) -> None:
+        queue, share = self._queue, self._jobs.share_of(peer)
+        if pause_s:
+            self._later(pause_s, lambda: queue.add_read(share, call))
+        else:
+            queue.add_read(share, call)
+
+    def _pause_s(self, peer: Peer) -> float:
+        """Return how long to wait before the next packet for this peer."""
+        connection = self._connections.get(peer.id)
+        is_full = connection is not None and connection.pending_bytes > self._pending_bytes_max
+        return GATEWAY_BUSY_PAUSE_S if is_full or self._is_log_behind() else 0.0
+
+    def _describe(self) -> str:
+        """Return the first lines of the answer to the command INFO of redis."""
+        uptime_s = (self._now_ms() - self._started_ms) // 1000
         lines = [
             "# Server",
             f"redis_version:{_REDIS_VERSION}",
@@ -74,7 +95,7 @@ class BuiltinServices:
             f"uptime_in_seconds:{uptime_s}",
             "",
             "# Clients",
-            f"connected_clients:{len(gateway.connections)}",
+            f"connected_clients:{len(self._connections)}",
             "",
             "# Replication",
             "role:master",
@@ -84,5 +105,5 @@ class BuiltinServices:
 
 
 def _is_admin(peer: Peer) -> bool:
-    """Whether it gave the admin token: where everybody is let in, a name proves nothing."""
+    """Return whether the peer sent the admin token: where everybody is admitted, a name proves nothing."""
     return isinstance(peer, HttpPeer) and peer.is_admin

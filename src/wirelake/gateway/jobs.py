@@ -1,18 +1,20 @@
-"""Run long requests in slices of time: those of peers' sessions, and those of HTTP."""
+"""Run long requests of sessions and of HTTP in slices of time, in turn with other work."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 
-from wirelake.broker.jobs import Job
-from wirelake.broker.peer import Peer
+from wirelake.broker.peer import Job, Peer
 from wirelake.broker.services import failed
 from wirelake.commit import Commit
 from wirelake.errors import BusyError, EncodeError, InputError, StateError, StorageError, TranslationError
+from wirelake.gateway.scheduling import Later
+from wirelake.gateway.transport.connection import Connection
+from wirelake.gateway.transport.fair_queue import FairQueue
 from wirelake.limits import (
     GATEWAY_BUSY_PAUSE_S,
     GATEWAY_JOB_INLINE_S,
@@ -20,9 +22,6 @@ from wirelake.limits import (
     GATEWAY_JOBS_PER_SHARE_MAX,
 )
 from wirelake.message import FailureCode, Message
-
-if TYPE_CHECKING:
-    from wirelake.gateway.gateway import Gateway
 
 T = TypeVar("T")
 
@@ -38,25 +37,40 @@ class _Entry(Struct, eq=False):
     is_over: bool = False
 
 
-class Jobs:
-    """Also a watcher of the broker's: a peer that goes away takes its jobs with it."""
+class SlicedJobRunner:
+    """Run jobs. It also observes the broker's peers: the jobs of a peer end when it disconnects."""
 
-    def __init__(self, gateway: "Gateway") -> None:
-        self._gateway = gateway
+    def __init__(
+        self,
+        connections: Mapping[str, Connection],
+        queue: FairQueue,
+        later: Later,
+        is_log_behind: Callable[[], bool],
+    ) -> None:
+        """`connections` are the open ones by id. While `is_log_behind` returns True, jobs pause."""
+        self._connections = connections
+        self._queue = queue
+        self._later = later
+        self._is_log_behind = is_log_behind
         self._of_peer: dict[str, dict[_Entry, None]] = {}
         self._of_share: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return self._of_share.total()
 
+    def share_of(self, peer: Peer) -> str:
+        """Return whose share of the event loop's time a peer uses."""
+        connection = self._connections.get(peer.id)
+        return peer.identity if connection is None else connection.share
+
     def start(self, peer: Peer, message: Message, job: Job) -> None:
-        """Run a job of a session: at once where it is short, else in turn with the others."""
-        connection = self._gateway.connections.get(peer.id)
-        share = self._gateway.share_of(peer)
+        """Run a job of a session: at once if it is short, else in turn with the others."""
+        connection = self._connections.get(peer.id)
+        share = self.share_of(peer)
         if not self._has_room(share):
             peer.send(failed(message.correlation, "too many long requests are open; try again", FailureCode.BUSY))
             return
-        on_end = _nothing if connection is None else connection.end_job
+        on_end = _do_nothing if connection is None else connection.end_job
         entry = _Entry(_guarded(peer, message, job), share, peer.id, on_end)
         if self._is_short(entry):
             return
@@ -65,12 +79,12 @@ class Jobs:
         self._add(entry)
 
     async def result(self, share: str, job: Generator[None, None, T]) -> T:
-        """Run a job of an HTTP request, and return what it returns."""
+        """Run a job of an HTTP request and return its result."""
         if not self._has_room(share):
             job.close()
             raise BusyError("too many long requests are open; try again")
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        entry = _Entry(_resolving(job, done), share, "", _nothing)
+        entry = _Entry(_resolving(job, done), share, "", _do_nothing)
         if self._is_short(entry):
             return await done
         self._add(entry)
@@ -84,11 +98,14 @@ class Jobs:
             self._end(entry)
 
     def on_drain(self, peer: Peer) -> None:
-        """A job says its answer in one piece."""
+        """Do nothing: a job sends its answer at once, however slowly the peer reads."""
 
     def _is_short(self, entry: _Entry) -> bool:
-        """Run it to its end, if that is near. A share with jobs under way begins no other: each may hold memory."""
-        if self._of_share[entry.share] or self._gateway.log_behind:
+        """Run a job for a moment, and return whether that finished it.
+
+        A share with jobs under way starts no other one here, because each may use memory.
+        """
+        if self._of_share[entry.share] or self._is_log_behind():
             return False
         ends_s = monotonic() + GATEWAY_JOB_INLINE_S
         for waits_for in entry.job:
@@ -103,21 +120,20 @@ class Jobs:
     def _add(self, entry: _Entry) -> None:
         self._of_share[entry.share] += 1
         self._of_peer.setdefault(entry.peer_id, {})[entry] = None
-        self._queue(entry)
+        self._enqueue(entry)
 
-    def _queue(self, entry: _Entry) -> None:
-        """What has to wait for the disk is queued when that is done."""
+    def _enqueue(self, entry: _Entry) -> None:
+        """Queue a job, once the commit that it waits for is done."""
         if entry.waits_for is not None and not entry.waits_for.is_done:
-            entry.waits_for.add_done_callback(lambda _: self._queue(entry))
+            entry.waits_for.add_done_callback(lambda _: self._enqueue(entry))
             return
-        self._gateway.queue.add_job(entry.share, self._steps(entry))
+        self._queue.add_job(entry.share, self._steps(entry))
 
     def _steps(self, entry: _Entry) -> Iterator[None]:
-        """As the queue runs them. What has to wait gives up its place, and is queued again."""
-        gateway = self._gateway
+        """Run a job step by step, as the queue asks for it. A job that has to wait leaves and is queued again."""
         while not entry.is_over:
-            if gateway.log_behind:
-                gateway.later(GATEWAY_BUSY_PAUSE_S, lambda: self._queue(entry))
+            if self._is_log_behind():
+                self._later(GATEWAY_BUSY_PAUSE_S, lambda: self._enqueue(entry))
                 return
             try:
                 entry.waits_for = next(entry.job)
@@ -128,7 +144,7 @@ class Jobs:
                 self._end(entry)
                 raise
             if entry.waits_for is not None and not entry.waits_for.is_done:
-                self._queue(entry)
+                self._enqueue(entry)
                 return
             yield
 
@@ -147,7 +163,7 @@ class Jobs:
 
 
 def _guarded(peer: Peer, message: Message, job: Job) -> Generator[Commit | None, None, None]:
-    """Answer with what went wrong, as the broker does for what is answered at once."""
+    """Answer the peer with the error that the job raises, as the broker does for short requests."""
     try:
         yield from job
     except (InputError, EncodeError, TranslationError, StateError) as error:
@@ -159,7 +175,7 @@ def _guarded(peer: Peer, message: Message, job: Job) -> Generator[Commit | None,
 def _resolving(job: Generator[None, None, T], done: "asyncio.Future[T]") -> Generator[None, None, None]:
     try:
         result = yield from job
-    except Exception as error:  # noqa: BLE001 whoever awaits it gets it
+    except Exception as error:  # noqa: BLE001 (whoever awaits the result gets it)
         if not done.done():
             done.set_exception(error)
     else:
@@ -167,5 +183,5 @@ def _resolving(job: Generator[None, None, T], done: "asyncio.Future[T]") -> Gene
             done.set_result(result)
 
 
-def _nothing() -> Any:
-    """Nobody waits."""
+def _do_nothing() -> None:
+    """End a job that no connection waits for."""

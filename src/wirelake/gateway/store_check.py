@@ -1,6 +1,7 @@
-"""Look at a data folder without opening it for writing: do its parts belong together?
+"""Check for `wirelake doctor` that the parts of a data folder belong together, without opening it for writing.
 
-For `wirelake doctor`; a gateway looks closer when it opens them, see `stores.py`.
+A gateway checks more when it opens the folder: see `stores.py`. This module imports none of the packages whose absence
+`wirelake doctor` reports.
 """
 
 import sqlite3
@@ -10,9 +11,8 @@ from pathlib import Path
 from msgspec import DecodeError, Struct
 
 from wirelake.errors import WirelakeError
-from wirelake.lake.checkpoint import mismatch, read_checkpoint
-from wirelake.log.segments.high_watermark import WATERMARK_FILE as MARK
-from wirelake.log.segments.high_watermark import HighWatermark, read_data_id
+from wirelake.lake.progress import mismatch, read_checkpoint
+from wirelake.log.segments.high_watermark import WATERMARK_FILE, HighWatermark, read_data_id
 from wirelake.state.batch import LogPosition, read_log_position
 from wirelake.state.database import CORRUPTION_ADVICE
 
@@ -23,18 +23,18 @@ class _State(Struct):
 
 
 def examine_stores(folder: Path) -> list[str]:
-    """What is wrong, as sentences without an end; nothing if all is well, or nothing is there yet."""
+    """Return what is wrong, as sentences without a full stop. A folder that does not exist yet has no problems."""
     log, state_file = folder / "log", folder / "state.db"
     problems: list[str] = []
     checkpoint = read_checkpoint(folder)
     try:
-        state = _read_state(state_file)  # before the log, which grows meanwhile
+        state = _read_state(state_file)  # before the log, which may grow in between
     except (sqlite3.Error, DecodeError) as error:
         problems.append(f"state.db is not readable ({error}): {CORRUPTION_ADVICE}")
         state = None
     try:
         log_id = read_data_id(log)
-        end = HighWatermark(log).seq if (log / MARK).exists() else 0
+        end = HighWatermark(log).seq if (log / WATERMARK_FILE).exists() else 0
     except WirelakeError as error:
         return [*problems, str(error)]
     if state is None and end and not problems:
@@ -50,11 +50,11 @@ def examine_stores(folder: Path) -> list[str]:
 
 
 def _read_state(path: Path) -> _State | None:
-    """None where there is none."""
+    """Return the id and the position that the state stores, or None if there is no state."""
     if not path.exists() or not path.stat().st_size:
         return None
-    # Where nothing waits in a write-ahead log the file can be read as it lies, without making files beside it.
-    how = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as connection:
+    # Without a write-ahead log, SQLite can read the file as it is, without creating files beside it.
+    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)) as connection:
         row = connection.execute("SELECT value FROM meta WHERE name = 'data_id'").fetchone()
         return _State("" if row is None else row[0], read_log_position(connection))

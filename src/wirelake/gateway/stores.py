@@ -1,10 +1,10 @@
-"""Open the log and the state of a data folder together, and see that they belong together.
+"""Open the log and the state of a data folder together, and check that they belong together.
 
-The log, the state and the pipeline's checkpoint carry one id. The state keeps how far into the log it goes, and how
-much of the log was on disk by then. So a start notices a log or a state that was deleted, cut, exchanged or restored
-from an older copy. What the state lacks and the log has is replayed. A crash leaves a difference of a few records
-between the two, in either direction, and is mended in the same way. What cannot be restored is a loss: the start is
-refused, unless it was told to accept that.
+The log, the state and the pipeline's checkpoint have the same id. The state stores the position in the log that it
+corresponds to, and how much of the log was on disk by then. So a start notices a log or a state that was deleted,
+truncated, exchanged or restored from an older copy. What the state lacks and the log has is replayed; this also repairs
+the difference of a few records, in either direction, that a crash leaves. What cannot be restored is a loss, and the
+gateway refuses to start unless it was started with `--accept-loss`.
 """
 
 import logging
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from msgspec import json
 
 from wirelake.errors import LossError, StorageError
-from wirelake.lake.checkpoint import Checkpoint, read_checkpoint
+from wirelake.lake.progress import Checkpoint, read_checkpoint
 from wirelake.log.segments.consumer_offsets import ConsumerOffsets
 from wirelake.log.segments.high_watermark import read_data_id, write_data_id
 from wirelake.log.segments.log import SegmentLog, clock_us
@@ -34,7 +34,7 @@ from wirelake.state.replay import REPLAYED_EVENTS, LogReplay, ReplayReport
 from wirelake.state.store import StateStore
 
 _log = logging.getLogger(__name__)
-_LOOKED_AT: Final = pa.array([*REPLAYED_EVENTS, "state"])
+_REPLAYED: Final = pa.array([*REPLAYED_EVENTS, "state"])
 _NOUNS: Final = {
     "device_seals": "replay protection of devices",
     "values": "redis values",
@@ -48,8 +48,8 @@ _ID_BYTES: Final = 16
 class Stores(NamedTuple):
     log: SegmentLog
     state: StateStore
-    position: LogPosition  # at which the state begins to follow the log
-    unlogged: list[str]  # tables that were changed while no gateway ran, of which the log does not know
+    position: LogPosition  # of the log, from which the state follows it
+    unlogged: list[str]  # tables that were changed while no gateway ran, so that the log has no record of it
     accepted: list[str]  # losses, as sentences
     epoch: str
 
@@ -57,11 +57,11 @@ class Stores(NamedTuple):
 def open_stores(
     folder: Path, settings: LogSettings, *, accept_loss: bool = False, now_us: Callable[[], int] = clock_us
 ) -> Stores:
-    """Open both. LossError if something confirmed is missing and cannot be restored, unless that is accepted."""
-    return _Opening(folder, settings, accept_loss, now_us).run()
+    """Open both. Raise LossError if confirmed data is missing and cannot be restored, unless `accept_loss` is set."""
+    return _Opener(folder, settings, accept_loss, now_us).run()
 
 
-class _Opening:
+class _Opener:
     def __init__(self, folder: Path, settings: LogSettings, accept_loss: bool, now_us: Callable[[], int]) -> None:
         self._folder = folder
         self._now_us = now_us
@@ -78,23 +78,23 @@ class _Opening:
             opened.callback(lambda: log.close())
             had_state = _has_content(self._state_file)
             if not had_state and log.next_seq:
-                self._lost(
+                self._add_loss(
                     f"state.db is missing or empty, and the log has {log.next_seq} records: identities, devices, "
                     "redis values and sisdb records are gone (topics and what was published are replayed from the log)"
                 )
-                self._refuse_unless_accepted()  # before an empty database is made, which would look like a state
+                self._refuse_unless_accepted()  # before an empty database is created, which would look like a state
             database = Database(self._state_file)
             opened.callback(database.close)
             try:
                 database.check()
-                database.write_connection.execute("BEGIN IMMEDIATE")
-                known = _KnownStores(database.write_connection, had_state, read_data_id(self._log_folder), checkpoint)
+                connection = database.write_connection
+                connection.execute("BEGIN IMMEDIATE")
+                known = _KnownPositions(connection, had_state, read_data_id(self._log_folder), checkpoint)
                 log = self._continue(log, known)
-                found = self._reconcile(database.write_connection, log, known)
-                database.write_connection.execute("COMMIT")
-                database.write_connection.execute(
-                    "PRAGMA wal_checkpoint(TRUNCATE)"
-                )  # the id is then in the file itself
+                found = self._reconcile(connection, log, known)
+                connection.execute("COMMIT")
+                # The checkpoint moves the id from the write-ahead log to the file itself.
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             except sqlite3.Error as error:
                 raise storage_error(f"{self._state_file} cannot be brought into step with the log", error) from error
             if known.log_id != known.data_id:
@@ -105,21 +105,23 @@ class _Opening:
             _log.warning("accepted: %s", loss)
         return Stores(log, state, *found, self._losses, database.meta("epoch"))
 
-    def _continue(self, log: SegmentLog, known: "_KnownStores") -> SegmentLog:
-        """A log that ends before what others have seen of it goes on behind that, if the loss is accepted."""
+    def _continue(self, log: SegmentLog, known: "_KnownPositions") -> SegmentLog:
+        """Return the log to continue with. If it ends before what others have read of it, and that is accepted, it
+        continues behind that.
+        """
         end = log.next_seq
         positions = ConsumerOffsets(self._log_folder).all().values()
         seen = max(known.durable_seq, known.pipeline_seq, *(position.seq for position in positions))
         if known.is_foreign:
-            self._lost(
+            self._add_loss(
                 f"state.db belongs to another data folder (id {known.state_id}; the log has {known.log_id}): nothing "
                 "is known of what this log's gateway owes to whom"
             )
         elif known.is_older:
-            self._lost("state.db was written before this log: it is an old copy, or was recreated")
+            self._add_loss("state.db was written before this log: it is an old copy, or was recreated")
         if end >= seen and not (known.has_topics_only and not end):
             return log
-        self._lost(
+        self._add_loss(
             f"the log ends at record {end}, and {known.seen_by(seen)} up to {seen}: it was deleted, cut, or restored "
             "from an older copy"
             if end < seen
@@ -133,74 +135,77 @@ class _Opening:
         return SegmentLog(self._log_folder, self._settings, now_us=self._now_us)
 
     def _reconcile(
-        self, connection: sqlite3.Connection, log: SegmentLog, known: "_KnownStores"
+        self, connection: sqlite3.Connection, log: SegmentLog, known: "_KnownPositions"
     ) -> tuple[LogPosition, list[str]]:
-        """Inside the transaction that the caller has begun."""
+        """Replay the log into the state, inside the transaction that the caller has begun.
+
+        Return the position to follow the log from, and the tables that changed without the log.
+        """
         epoch = known.meta("epoch")
-        restoring = LogReplay(connection, epoch, new_ids=self._accept_loss)
-        from_seq = self._replay_from(log, known)
+        replay = LogReplay(connection, epoch, new_ids=self._accept_loss)
+        from_seq = self._first_seq(log, known)
         if from_seq is not None:
-            lost_tables, rows_damaged = self._replay(restoring, log, from_seq, known)
-            restored = restoring.finish()
-            self._judge(restored, lost_tables, rows_damaged)
-            if any((restored.publications, restored.subscriptions, restored.acks, restored.expired)):
+            lost_tables, rows_damaged = self._replay(replay, log, from_seq, known)
+            report = replay.finish()
+            self._add_losses(report, lost_tables, rows_damaged)
+            if any((report.publications, report.subscriptions, report.acks, report.expired)):
                 _log.info(
                     "the state was behind the log: replayed %d publications, %d subscriptions, %d acks and %d expiries",
-                    *(restored.publications, restored.subscriptions, restored.acks, restored.expired),
+                    *(report.publications, report.subscriptions, report.acks, report.expired),
                 )
         self._refuse_unless_accepted()
-        if self._losses:  # whatever was given out and is not known here any more: no id is ever given twice
+        if self._losses:  # a new epoch: ids that were given out and are now unknown must not be given again
             connection.execute("UPDATE meta SET value = lower(hex(randomblob(4))) WHERE name = 'epoch'")
         unlogged = pop_unlogged(connection)
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('data_id', ?)", (known.data_id,))
-        # Numbers of batches begin with the time: not even a state that was restored from a copy gives one twice.
+        # Batch numbers start with the time, so that not even a state restored from a copy uses one twice.
         position = LogPosition(max(known.batch + 1, time.time_ns() // 1_000_000), log.next_seq, log.committed_seq)
         position.write(connection)
         return position, unlogged
 
-    def _replay_from(self, log: SegmentLog, known: "_KnownStores") -> int | None:
-        """The first record to look at; None where the state is none of this log's, or begins with it."""
+    def _first_seq(self, log: SegmentLog, known: "_KnownPositions") -> int | None:
+        """Return the first record to replay, or None if the state is not of this log or starts with it."""
         end, oldest = log.next_seq, log.oldest_seq
         if known.is_foreign or not end or (known.position is None and not known.log_id and known.had_state):
             return None
         if known.position is None or known.is_older:
             return oldest
         if known.next_seq < oldest:
-            self._lost(
+            self._add_loss(
                 f"the state ends at record {known.next_seq} of the log, which begins at {oldest}: it was restored from "
                 "an old copy, and what happened between the two was removed by retention"
             )
         return max(known.next_seq, oldest)
 
     def _replay(
-        self, restoring: LogReplay, log: SegmentLog, from_seq: int, known: "_KnownStores"
+        self, replay: LogReplay, log: SegmentLog, from_seq: int, known: "_KnownPositions"
     ) -> tuple[set[str], int]:
-        """Answers the tables that the state lost changes of, and how many records could not be read."""
+        """Return the tables of which the state lost changes, and how many records could not be read."""
         lost_tables: set[str] = set()
         reader = LogReader(self._log_folder)
         for batch in reader.read(from_seq, log.next_seq):
-            chosen = batch.filter(pc.is_in(batch["event"], value_set=_LOOKED_AT))
+            chosen = batch.filter(pc.is_in(batch["event"], value_set=_REPLAYED))
             for row in chosen.select(["event", "note", "frame", "at"]).cast(_ROWS).to_pylist():
                 note: dict[str, Any] = json.decode(row["note"])
                 if row["event"] != "state":
-                    restoring.apply(row["event"], note, row["frame"], row["at"] // 1000)
+                    replay.apply(row["event"], note, row["frame"], row["at"] // 1000)
                 elif known.position is not None and note["batch"] > known.batch:
                     lost_tables |= set(note["tables"])
         return lost_tables, reader.rows_lost
 
-    def _judge(self, restored: ReplayReport, lost_tables: set[str], rows_damaged: int) -> None:
+    def _add_losses(self, report: ReplayReport, lost_tables: set[str], rows_damaged: int) -> None:
         if lost_tables:
             nouns = ", ".join(sorted({_NOUNS.get(table, table) for table in lost_tables}))
-            self._lost(
+            self._add_loss(
                 f"state.db lost changes that the log cannot restore, of: {nouns} (its write-ahead log was cut, or it "
                 "was restored from an older copy)"
             )
-        if restored.unplaced:
-            self._lost(f"{restored.unplaced} records of the log are of topics that state.db knows by other numbers")
-        if restored.missing and rows_damaged:
-            self._lost(f"{restored.missing} publications are neither in state.db nor readable in the log")
+        if report.unplaced:
+            self._add_loss(f"{report.unplaced} records of the log are of topics that state.db knows by other numbers")
+        if report.missing and rows_damaged:
+            self._add_loss(f"{report.missing} publications are neither in state.db nor readable in the log")
 
-    def _lost(self, text: str) -> None:
+    def _add_loss(self, text: str) -> None:
         self._losses.append(text)
 
     def _refuse_unless_accepted(self) -> None:
@@ -211,8 +216,8 @@ class _Opening:
             )
 
 
-class _KnownStores:
-    """What the state and the checkpoint say of the log."""
+class _KnownPositions:
+    """Read what the state and the checkpoint know of the log."""
 
     def __init__(
         self, connection: sqlite3.Connection, had_state: bool, log_id: str, checkpoint: Checkpoint | None
@@ -237,12 +242,12 @@ class _KnownStores:
 
     @property
     def is_older(self) -> bool:
-        """A state without an id beside a log that has one: the id is given to the state first."""
+        """Return whether the state has no id but the log has one: the state gets its id first."""
         return bool(self.had_state and self.log_id and not self.state_id)
 
     @property
     def has_topics_only(self) -> bool:
-        """A state from before there were positions, with topics that somebody published on."""
+        """Return whether the state stores no position in the log, but has notifications."""
         if self.position is not None:
             return False
         return bool(self._connection.execute("SELECT EXISTS (SELECT 1 FROM notifications)").fetchone()[0])
@@ -260,7 +265,7 @@ class _KnownStores:
         return 0 if self.position is None or self.is_foreign else self.position.durable_seq
 
     def seen_by(self, seq: int) -> str:
-        """Who saw records up to there."""
+        """Return who has read records up to this one."""
         if seq == self.durable_seq:
             return "state.db has seen it"
         return "the pipeline has read it" if seq == self.pipeline_seq else "a consumer has read it"

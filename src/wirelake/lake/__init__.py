@@ -1,1 +1,1 @@
-"""The tables: their names and columns, and how to read them without Spark."""
+"""Define the tables, and read them without Spark."""

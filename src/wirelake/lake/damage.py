@@ -26,8 +26,8 @@ _ADVICE: Final = (
 )
 
 
-def explain(lake: Path, error: BaseException | str, *, look_at_data: bool = False) -> DamagedTableError | None:
-    """Return the damage that caused this error, or None. `look_at_data` also opens every file of every table."""
+def find_damage(lake: Path, error: BaseException | str, *, check_files: bool = False) -> DamagedTableError | None:
+    """Return the damage that caused this error, or None. `check_files` also opens every file of every table."""
     written = [table for table in TABLES.values() if (lake / table.folder / "_delta_log").is_dir()]
     for table in written:
         found = _in_log(lake / table.folder / "_delta_log")
@@ -38,21 +38,21 @@ def explain(lake: Path, error: BaseException | str, *, look_at_data: bool = Fals
         if named is not None and named[0].startswith(f"{table.folder}/"):
             path = lake / named[0]
             return _damage(lake, table, path, "is damaged" if path.exists() else "is missing")
-        found = _in_data(lake, table) if look_at_data and named is None else None
+        found = _in_data(lake, table) if check_files and named is None else None
         if found is not None:
             return _damage(lake, table, *found)
     return None
 
 
 @contextmanager
-def explained(lake: Path, *, look_at_data: bool = False) -> Iterator[None]:
+def explain_damage(lake: Path, *, check_files: bool = False) -> Iterator[None]:
     """Raise libraries' errors about damaged files as DamagedTableError, and all others as they are."""
     try:
         yield
     except (WirelakeError, AssertionError):
         raise
     except Exception as error:
-        damage = explain(lake, error, look_at_data=look_at_data)
+        damage = find_damage(lake, error, check_files=check_files)
         if damage is None:
             raise
         raise damage from error

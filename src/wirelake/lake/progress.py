@@ -1,4 +1,10 @@
-"""The pipeline's progress: a small file that its job writes, also shown in the gateway's /metrics."""
+"""Read how far the pipeline has filled the tables, without Spark.
+
+checkpoints/tables/metrics.json         the progress of the job, which is also in the gateway's /metrics
+checkpoints/tables/stream.json          the data folder's id
+checkpoints/tables/intents/NUMBER.json  the end of a batch, from its manifest
+checkpoints/tables/spark/offsets/N      the same, as Spark planned it
+"""
 
 from pathlib import Path
 from typing import Final
@@ -8,7 +14,8 @@ from msgspec import DecodeError, Struct, field, json
 from wirelake.files import replace_file
 from wirelake.limits import PIPELINE_ERRORS_SHOWN
 
-PATH: Final = Path("checkpoints") / "tables" / "metrics.json"  # in the data folder
+FOLDER: Final = Path("checkpoints") / "tables"  # in the data folder
+PATH: Final = FOLDER / "metrics.json"
 
 
 class JobError(Struct, frozen=True):
@@ -17,7 +24,7 @@ class JobError(Struct, frozen=True):
 
 
 class JobProgress(Struct):
-    """The progress of a job. `at` figures are event time: when the gateway saw the newest record of a stage."""
+    """Hold the progress of a job. `at` figures are event time: when the gateway saw the newest record of a stage."""
 
     pid: int
     written_at_ms: int = 0
@@ -56,3 +63,70 @@ def read_progress(data: Path) -> JobProgress | None:
         return json.decode((data / PATH).read_bytes(), type=JobProgress)
     except (FileNotFoundError, DecodeError):  # or a job of another version wrote it
         return None
+
+
+class Checkpoint(Struct, frozen=True):
+    """Hold what the checkpoint says about the log that filled the tables."""
+
+    data_id: str  # empty if written before there were ids
+    next_seq: int  # the first record that is in no batch
+
+
+class _Stream(Struct):
+    data_id: str = ""
+
+
+class _Manifest(Struct):
+    until_seq: int
+
+
+class _Offset(Struct):
+    seq: int
+
+
+def read_checkpoint(data: Path) -> Checkpoint | None:
+    """Return the checkpoint, or None if no pipeline has run."""
+    folder = data / FOLDER
+    try:
+        stream = json.decode((folder / "stream.json").read_bytes(), type=_Stream)
+    except FileNotFoundError:
+        return None
+    except DecodeError:  # the pipeline reports the damage
+        stream = _Stream()
+    return Checkpoint(stream.data_id, max(_manifest_end(folder), _planned_end(folder)))
+
+
+def mismatch(checkpoint: Checkpoint, data_id: str, next_seq: int) -> str:
+    """Return why a checkpoint does not fit the log with this id and end, or "" if it does."""
+    if checkpoint.data_id and data_id and checkpoint.data_id != data_id:
+        return (
+            f"the checkpoint and the tables belong to another data folder (id {checkpoint.data_id}; the log has "
+            f"{data_id}): restore the checkpoints/ and lake/ of this log, or move both away to fill the tables again"
+        )
+    if checkpoint.next_seq > next_seq:
+        return (
+            f"the tables are filled up to record {checkpoint.next_seq}, but the log ends at {next_seq}: it was "
+            "deleted, truncated, or restored from an older copy. Restore the log, or start the gateway once with "
+            "--accept-loss, which continues the log after that record; to fill the tables again from this log, move "
+            "checkpoints/ and lake/ away"
+        )
+    return ""
+
+
+def _manifest_end(folder: Path) -> int:
+    last = max(folder.glob("intents/[0-9]*.json"), default=None)
+    return 0 if last is None else _seq(last.read_bytes(), _Manifest, "until_seq")
+
+
+def _planned_end(folder: Path) -> int:
+    files = [path for path in folder.glob("spark/offsets/[0-9]*") if path.name.isdecimal()]
+    last = max(files, key=lambda path: int(path.name), default=None)
+    return 0 if last is None else _seq(last.read_bytes().strip().rpartition(b"\n")[2], _Offset, "seq")
+
+
+def _seq(text: bytes, kind: type[Struct], name: str) -> int:
+    """Return a number of a file; 0 if it is damaged, which the pipeline itself reports."""
+    try:
+        return int(getattr(json.decode(text, type=kind), name))
+    except DecodeError:
+        return 0

@@ -1,4 +1,4 @@
-"""Run SQL over the tables with DuckDB, read-only and bounded.
+"""List the tables, and run SQL over them with DuckDB, read-only and bounded.
 
 The database is in memory and has one view for each table that a statement reads. Each statement is checked before it
 runs (see statement.py), and the database is sandboxed: DuckDB may read the lake's folder and nothing else, and its
@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct, json
 
 from wirelake.errors import InputError
-from wirelake.lake.damage import explain
-from wirelake.lake.sql_quoting import quote_at, quoted
-from wirelake.lake.statement import check
+from wirelake.lake.damage import explain_damage, find_damage
+from wirelake.lake.statement import check_statement, quote_at, quoted
 from wirelake.lake.tables import TABLES, LakeTable
 from wirelake.limits import (
     LAKE_ANSWER_BYTES_MAX,
@@ -71,20 +71,20 @@ def query(lake: Path, sql: str, rows_max: int = LAKE_ROWS_MAX, timeout_s: float 
 def run_queries(lake: Path, statements: Sequence[str], rows_max: int, timeout_s: float) -> list[QueryResult]:
     """Run statements in one database, because opening it takes longer than a small query. They share the time."""
     lake = lake.resolve()
-    with explained(lake), closing(open_database(lake)) as database:
+    with translate_errors(lake), closing(open_database(lake)) as database:
         return run(database, lake, statements, rows_max, timeout_s)
 
 
 def run(
     database: "DuckDBPyConnection", lake: Path, statements: Sequence[str], rows_max: int, timeout_s: float
 ) -> list[QueryResult]:
-    """Run statements in a database of `open_database`. Use `explained` around this."""
+    """Run statements in a database of `open_database`. Use `translate_errors` around this."""
     started_s = time.monotonic()
     results: list[QueryResult] = []
     with _limited(database, timeout_s):
         for statement in statements:
             sql = quote_at(statement)
-            for name in check(database, sql):
+            for name in check_statement(database, sql):
                 database.execute(f"CREATE OR REPLACE VIEW {name} AS {_view(lake, TABLES[name])}")
             cursor = database.execute(sql)
             columns = [ResultColumn(str(name), str(kind)) for name, kind, *_ in cursor.description or ()]
@@ -158,7 +158,7 @@ def _limited(database: "DuckDBPyConnection", timeout_s: float) -> Iterator[None]
 
 
 @contextmanager
-def explained(lake: Path) -> Iterator[None]:
+def translate_errors(lake: Path) -> Iterator[None]:
     """Raise DuckDB's errors as InputError with its own text, which points at the position in the SQL; or as
     DamagedTableError, if it could not read a file.
     """
@@ -180,7 +180,7 @@ def explained(lake: Path) -> Iterator[None]:
     except (duckdb.OutOfMemoryException, MemoryError) as error:
         raise InputError(MEMORY_EXCEEDED) from error
     except duckdb.Error as error:
-        damage = explain(lake, error) if isinstance(error, file_errors) else None
+        damage = find_damage(lake, error) if isinstance(error, file_errors) else None
         if damage is not None:
             raise damage from error
         # Readers of tables need not know where the files are.
@@ -223,3 +223,41 @@ _PLAIN: Final[dict[type, Callable[[Any], Any]]] = {
 
 def _plain(value: Any) -> Any:
     return _PLAIN.get(type(value), str)(value)
+
+
+class TableInfo(Struct, frozen=True):
+    name: str
+    columns: list[str]
+    version: int  # of the Delta table: one for each commit; -1 if nothing was written yet
+    rows: int
+    files: int
+    bytes: int
+    changed_at_ms: int  # 0 if nothing was written yet
+
+
+def list_tables(lake: Path) -> list[TableInfo]:
+    """Return the tables and their sizes, from the Delta log alone."""
+    return [_table_info(lake, table) for table in TABLES.values()]
+
+
+def _table_info(lake: Path, table: LakeTable) -> TableInfo:
+    columns = list(table.schema.names)
+    if not is_written(lake, table):
+        return TableInfo(table.name, columns, -1, 0, 0, 0, 0)
+    try:
+        from deltalake import DeltaTable  # noqa: PLC0415 an extra
+    except ImportError as error:
+        raise InputError(NOT_INSTALLED) from error
+    with explain_damage(lake):
+        opened = DeltaTable(lake / table.folder)
+        files = pa.table(opened.get_add_actions(flatten=True))
+    changed = files["modification_time"].cast(pa.timestamp("ms")).cast(pa.int64()) if len(files) else None
+    return TableInfo(
+        name=table.name,
+        columns=columns,
+        version=opened.version(),
+        rows=pc.sum(files["num_records"]).as_py() or 0,
+        files=len(files),
+        bytes=pc.sum(files["size_bytes"]).as_py() or 0,
+        changed_at_ms=pc.max(changed).as_py() if changed is not None else 0,
+    )

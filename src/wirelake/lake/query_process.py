@@ -18,12 +18,12 @@ from msgspec import json
 from wirelake.errors import DamagedTableError, InputError, StateError
 from wirelake.lake.query import MEMORY_EXCEEDED, QueryResult, time_exceeded
 from wirelake.lake.query_worker import (
-    ANSWER,
     DAMAGED,
-    LAST_REFUSAL,
+    FAILURE,
+    LAST_FAILURE,
     LENGTH_BYTES,
     READY,
-    REFUSAL,
+    RESULT,
     Query,
     frame,
 )
@@ -53,7 +53,7 @@ def query(lake: Path, sql: str, rows_max: int = LAKE_ROWS_MAX, timeout_s: float 
 
 
 class QueryProcess:
-    """One process and its pipes. Any thread may call `kill`; only one at a time may call the rest."""
+    """Run one process with its pipes. Any thread may call `kill`; only one at a time may call the rest."""
 
     def __init__(self, lake: Path) -> None:
         self.is_usable = True
@@ -71,6 +71,10 @@ class QueryProcess:
         if self._process.stdin is None or self._process.stdout is None:
             raise TypeError("Popen did not create the pipes")
         self._requests, self._replies = self._process.stdin, self._process.stdout
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def is_fresh(self) -> bool:
@@ -108,10 +112,10 @@ class QueryProcess:
             self.is_usable = False
             raise
         self._used_s = time.monotonic()
-        self.is_usable = kind in {ANSWER, REFUSAL}
+        self.is_usable = kind in {RESULT, FAILURE}
         if kind == DAMAGED:
             raise DamagedTableError(body.decode(errors="replace"))
-        if kind in {REFUSAL, LAST_REFUSAL}:
+        if kind in {FAILURE, LAST_FAILURE}:
             raise InputError(body.decode(errors="replace"))
         return body
 
@@ -140,8 +144,8 @@ class QueryProcess:
         readable.register(self._replies, select.POLLIN)
         parts: list[bytes] = []
         while size:
-            left_s = deadline_s - time.monotonic()
-            if left_s <= 0 or not readable.poll(left_s * 1000):
+            remaining_s = deadline_s - time.monotonic()
+            if remaining_s <= 0 or not readable.poll(remaining_s * 1000):
                 raise TimeoutError
             part = self._replies.read(min(_READ_BYTES, size))
             if not part:
@@ -152,7 +156,7 @@ class QueryProcess:
 
 
 class QueryPool:
-    """Idle processes for the next queries. The caller limits how many run at once."""
+    """Keep idle processes for the next queries. The caller limits how many run at once."""
 
     def __init__(self, lake: Path) -> None:
         self._lake = lake
@@ -183,7 +187,7 @@ class QueryPool:
             raise StateError("the query was cancelled")
         return process
 
-    def give_back(self, running: "PooledQuery") -> None:
+    def release(self, running: "PooledQuery") -> None:
         with self._lock:
             self._running.discard(running)
             process, running.process = running.process, None
@@ -220,7 +224,7 @@ class QueryPool:
 
 
 class PooledQuery:
-    """A query that runs in a thread and can be cancelled by another."""
+    """Run a query in a thread, and let another thread cancel it."""
 
     def __init__(self, pool: QueryPool, query: Query) -> None:
         self.process: QueryProcess | None = None  # while it runs
@@ -234,7 +238,7 @@ class PooledQuery:
         try:
             return process.run(self._query)
         finally:
-            self._pool.give_back(self)
+            self._pool.release(self)
 
     def cancel(self) -> None:
         self._pool.cancel(self)

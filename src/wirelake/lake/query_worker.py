@@ -1,4 +1,4 @@
-"""The process that runs users' queries, one at a time: `python -m wirelake.lake.query_worker LAKE`.
+"""Run users' queries, one at a time, as the process `python -m wirelake.lake.query_worker LAKE`.
 
 It limits its own memory, so that a query that needs more fails here and nowhere else. Requests come on standard input
 and replies go to standard output, each preceded by its length. At the end of the input the process exits, whatever it
@@ -17,7 +17,7 @@ from typing import BinaryIO, Final
 from msgspec import Struct, json
 
 from wirelake.errors import DamagedTableError, InputError
-from wirelake.lake.query import explained, open_database, run
+from wirelake.lake.query import open_database, run, translate_errors
 from wirelake.limits import (
     LAKE_MEMORY_MIB_MAX,
     LAKE_PROCESS_EXTRA_MIB,
@@ -29,13 +29,13 @@ from wirelake.limits import (
 
 LENGTH_BYTES: Final = 8
 READY: Final = b"r"  # ready for a query
-ANSWER: Final = b"a"  # a `QueryResult` as JSON
-LAST_ANSWER: Final = b"A"  # the same, and the process exits
-REFUSAL: Final = b"e"  # why there is no result
-LAST_REFUSAL: Final = b"E"
+RESULT: Final = b"a"  # a `QueryResult` as JSON
+LAST_RESULT: Final = b"A"  # the same, and the process exits
+FAILURE: Final = b"e"  # why there is no result
+LAST_FAILURE: Final = b"E"
 DAMAGED: Final = b"d"  # which table cannot be read; the process exits
 _RECURSION_MAX: Final = 10_000  # of a statement's tree: DuckDB limits expressions itself
-_HELD: Final = re.compile(r"VmData:\s*(\d+) kB")
+_ALLOCATED: Final = re.compile(r"VmData:\s*(\d+) kB")
 
 
 class Query(Struct, frozen=True):
@@ -50,15 +50,15 @@ def frame(kind: bytes, body: bytes) -> bytes:
 
 def main(lake: Path) -> None:
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what a library prints is no reply
+    os.dup2(2, 1)  # what a library prints is not a reply
     limit_process()
     requests: queue.SimpleQueue[Query] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin.buffer, requests), daemon=True).start()
     try:
-        with explained(lake):
+        with translate_errors(lake):
             database = open_database(lake)
     except InputError as error:
-        _send(replies, LAST_REFUSAL, str(error).encode())
+        _send(replies, LAST_FAILURE, str(error).encode())
         return
     _send(replies, READY, b"")
     while True:
@@ -67,17 +67,17 @@ def main(lake: Path) -> None:
         except queue.Empty:
             return
         try:
-            with explained(lake):
-                (answer,) = run(database, lake, [query.sql], query.rows_max, query.timeout_s)
-                body = json.encode(answer)
+            with translate_errors(lake):
+                (result,) = run(database, lake, [query.sql], query.rows_max, query.timeout_s)
+                body = json.encode(result)
         except DamagedTableError as error:
             _send(replies, DAMAGED, str(error).encode())
             return
         except InputError as error:
-            body, kinds = str(error).encode(), (REFUSAL, LAST_REFUSAL)
+            body, kinds = str(error).encode(), (FAILURE, LAST_FAILURE)
         else:
-            kinds = (ANSWER, LAST_ANSWER)
-        is_last = _held_mib() > LAKE_PROCESS_KEEP_MIB
+            kinds = (RESULT, LAST_RESULT)
+        is_last = _allocated_mib() > LAKE_PROCESS_KEEP_MIB
         _send(replies, kinds[is_last], body)
         if is_last:
             return
@@ -106,9 +106,9 @@ def _send(replies: BinaryIO, kind: bytes, body: bytes) -> None:
         view = view[replies.write(view) :]
 
 
-def _held_mib() -> int:
+def _allocated_mib() -> int:
     """Return what the process has allocated and not released, as its limit counts it."""
-    found = _HELD.search(Path("/proc/self/status").read_text())
+    found = _ALLOCATED.search(Path("/proc/self/status").read_text())
     return int(found[1]) // 1024 if found is not None else 0
 
 

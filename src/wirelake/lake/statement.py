@@ -1,4 +1,4 @@
-"""Check a user's SQL before it runs: one SELECT that reads the lake's tables and nothing else.
+"""Quote and check SQL before it runs: a user's statement is one SELECT that reads the lake's tables and nothing else.
 
 DuckDB parses the statement and returns its syntax tree as JSON, in which this searches for everything that a statement
 can read from. Only the lake's tables, common table expressions in scope, and table functions that make rows out of
@@ -7,11 +7,11 @@ without asking DuckDB whether that is allowed.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from wirelake.errors import InputError
-from wirelake.lake.sql_quoting import quoted
 from wirelake.lake.tables import TABLES
 
 if TYPE_CHECKING:
@@ -50,10 +50,13 @@ DENIED_FUNCTIONS: Final = frozenset(
     }
 )
 CATALOG_TABLES: Final = frozenset({"information_schema.tables", "information_schema.columns"})
+_AT: Final = re.compile(r"\bat\b", re.IGNORECASE)
+# The keyword: `x AT TIME ZONE 'UTC'`, `FROM t AT (VERSION => 3)`.
+_KEYWORD: Final = re.compile(r"at\s*(\(|time\s+zone\b)", re.IGNORECASE)
 _CATALOGS: Final = frozenset({"", "memory"})
 
 
-def check(database: "DuckDBPyConnection", sql: str) -> frozenset[str]:
+def check_statement(database: "DuckDBPyConnection", sql: str) -> frozenset[str]:
     """Return the names of the tables that the statement reads; InputError if it is not one SELECT over them."""
     statements = database.extract_statements(sql)
     if not statements:
@@ -123,3 +126,27 @@ def _check_table_function(function: dict[str, Any]) -> None:
             f"the table function {name} is not available in queries: they read the tables "
             f"({', '.join(TABLES)}) and may use {allowed}"
         )
+
+
+def quoted(text: str) -> str:
+    """Return text as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def quote_at(sql: str) -> str:
+    """Return the statement with quotes around each `at` that can only be the column.
+
+    `at` is also a keyword of DuckDB, and users need not quote it.
+    """
+    import duckdb  # noqa: PLC0415 an extra, and slow to import
+
+    raw = sql.encode()  # the offsets of tokens count bytes
+    offsets = [offset for offset, kind in duckdb.tokenize(sql) if kind == duckdb.token_type.keyword]
+    parts: list[bytes] = []
+    done = 0
+    for start in offsets:
+        rest = raw[start:].decode(errors="replace")
+        if _AT.match(rest) and not _KEYWORD.match(rest):
+            parts += [raw[done:start], b'"', raw[start : start + 2], b'"']
+            done = start + 2
+    return b"".join([*parts, raw[done:]]).decode()

@@ -1,4 +1,4 @@
-"""Every table of the lake: its columns, and the columns that partition its files.
+"""Define every table of the lake: its columns, and the columns that partition its files.
 
 `at` is when the gateway saw it, in UTC; `seq` is the position in the log, unique with `node`. `day` is the day of `at`:
 it partitions a table, so that a query about a day reads the files of that day only. In tables whose rows may still
@@ -30,7 +30,7 @@ class LakeTable(Struct, frozen=True):
 
     @property
     def folder(self) -> str:
-        """The table's folder, relative to the data folder's lake/."""
+        """Return the table's folder, relative to the data folder's lake/."""
         return self.name.replace(".", "/")
 
     @property

@@ -1,1 +1,1 @@
-"""From the log to tables, on Spark. Decoding and reducing are pure: they need no Spark session."""
+"""Fill the tables from the log, on Spark. Decoding and reducing are pure: they need no Spark session."""

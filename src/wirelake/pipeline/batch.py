@@ -15,8 +15,7 @@ from wirelake.errors import MissingRecordsError
 from wirelake.lake.tables import BATCHES, FRAMES, TABLES
 from wirelake.limits import PIPELINE_VIEW_WAIT_S
 from wirelake.log.segments.consumer_offsets import ConsumerOffsets
-from wirelake.log.segments.range_reader import Gap
-from wirelake.log.segments.reader import LogReader
+from wirelake.log.segments.reader import Gap, LogReader
 from wirelake.pipeline.commit.checkpoint import CONSUMER, StreamIdentity, sync_offsets
 from wirelake.pipeline.commit.delta import DeltaWriter, commit_lock
 from wirelake.pipeline.commit.files import FileAction, FileChecks, write_rows
@@ -51,7 +50,7 @@ _SPANS: Final = ", ".join(f"{name} long" for name in Span.__struct_fields__)
 
 
 class BatchRunner:
-    """Computes batches and commits them to the tables. Files of a batch that fails are never part of a table."""
+    """Compute batches and commit them to the tables. Files of a batch that fails are never part of a table."""
 
     def __init__(
         self,

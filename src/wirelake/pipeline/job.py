@@ -1,4 +1,4 @@
-"""The job: a streaming query over the log that fills the tables, until it is stopped or everything is done."""
+"""Run the job: a streaming query over the log that fills the tables, until it is stopped or everything is done."""
 
 import logging
 import os
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from wirelake.errors import StorageError
-from wirelake.lake.damage import explain
+from wirelake.lake.damage import find_damage
 from wirelake.lake.progress import JobProgress, write_progress
 from wirelake.limits import (
     LAKE_COMPACT_EVERY_BATCHES,
@@ -24,8 +24,7 @@ from wirelake.limits import (
     PIPELINE_VIEW_WAIT_S,
 )
 from wirelake.log.segments.consumer_offsets import ConsumerOffsets
-from wirelake.log.segments.range_reader import damaged_gaps
-from wirelake.log.segments.reader import LogReader
+from wirelake.log.segments.reader import LogReader, damaged_gaps
 from wirelake.pipeline.batch import BatchRunner
 from wirelake.pipeline.commit.checkpoint import CONSUMER, StreamLock, open_stream
 from wirelake.pipeline.commit.compaction import Compactor
@@ -64,7 +63,7 @@ class JobSettings(Struct, frozen=True, kw_only=True):
 
 
 class Job:
-    """The work of one process on one data folder. `on_progress` is called after every batch, from another thread."""
+    """Run the pipeline of one data folder. `on_progress` is called after every batch, from another thread."""
 
     def __init__(
         self,
@@ -172,7 +171,7 @@ class Job:
                 manifest = self._compute(spans, batch)
             self._batches.commit(manifest)
         except Exception as error:
-            damage = None if isinstance(error, StorageError) else explain(self.paths.lake, error)
+            damage = None if isinstance(error, StorageError) else find_damage(self.paths.lake, error)
             self._reason = summarize_error(damage or error)  # Spark would wrap it
             self._failures.add(batch, self._reason)
             raise
@@ -262,4 +261,4 @@ class Job:
 
 
 class SparkLostError(StorageError):
-    """The JVM is gone: only a new process can continue."""
+    """Raised if the JVM has exited: only a new process can continue."""

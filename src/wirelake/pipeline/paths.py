@@ -1,4 +1,4 @@
-"""Where everything is in a data folder. Executors on other machines see the same folders: paths are absolute."""
+"""Define where everything is in a data folder. Paths are absolute: executors on other machines see the same folders."""
 
 from pathlib import Path
 
@@ -22,12 +22,12 @@ class DataPaths(Struct, frozen=True):
 
     @property
     def database(self) -> Path:
-        """The gateway's state, with the keys of devices."""
+        """Return the gateway's state, with the keys of devices."""
         return self.data / "state.db"
 
     @property
     def checkpoint(self) -> Path:
-        """The checkpoint of the stream that fills the tables: Spark's own, the manifests, and the bucket states."""
+        """Return the checkpoint of the stream that fills the tables: Spark's own, manifests, and bucket states."""
         return self.data / "checkpoints" / "tables"
 
     @property

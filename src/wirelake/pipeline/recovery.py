@@ -1,6 +1,6 @@
-"""What to do when a batch fails: remember how often, wait longer each time, and find the records that break the job.
+"""Recover when a batch fails: count its failures, wait longer each time, and find the records that break the job.
 
-Failures are kept on disk, because a restart may be one of the whole process.
+Failures are stored on disk, because the process itself may restart.
 """
 
 import logging
@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from wirelake.errors import MissingRecordsError, StorageError
 from wirelake.files import replace_file
 from wirelake.limits import (
+    PIPELINE_ERROR_CHARS_MAX,
     PIPELINE_POISON_MAX,
     PIPELINE_RESTART_FIRST_S,
     PIPELINE_RESTART_MAX_S,
-    PIPELINE_SENTENCE_MAX,
 )
 from wirelake.log.segments.block_index import BlockIndex
 from wirelake.pipeline.ingest.spans import Span, plan_spans
@@ -33,7 +33,7 @@ class BatchFailure(Struct, frozen=True):
 
 
 class FailureLog:
-    """The batch that failed last, and how often."""
+    """Store which batch failed last, and how often."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "failure.json"
@@ -63,10 +63,10 @@ def restart_delay_s(times: int) -> float:
 def summarize_error(error: BaseException) -> str:
     """Return one line: the last Python error, if Spark wraps it in pages of Java, or else Spark's first line."""
     if isinstance(error, StorageError):
-        return str(error)[:PIPELINE_SENTENCE_MAX]
+        return str(error)[:PIPELINE_ERROR_CHARS_MAX]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     errors = [line for line in lines if "Error" in line or "Exception" in line]
-    return (errors[-1] if errors else lines[0])[:PIPELINE_SENTENCE_MAX]
+    return (errors[-1] if errors else lines[0])[:PIPELINE_ERROR_CHARS_MAX]
 
 
 def are_records_missing(error: BaseException) -> bool:
@@ -75,15 +75,15 @@ def are_records_missing(error: BaseException) -> bool:
 
 
 class NoPoisonRecordError(Exception):
-    """The job fails for a reason that is in no single record: a full disk, no memory, two records together."""
+    """Raised if the cause is not a single record: a full disk, too little memory, two records together."""
 
 
-def find_poison(log: Path, whole: Span, dry_run: DryRun) -> list[int]:
-    """Return the seqs of the records on each of which `dry_run` fails. `whole` is known to fail."""
-    if not _passes(dry_run, [Span(whole.from_seq, whole.from_seq, whole.now_us)]):
+def find_poison(log: Path, failing: Span, dry_run: DryRun) -> list[int]:
+    """Return the seqs of the records on each of which `dry_run` fails. `failing` is known to fail."""
+    if not _passes(dry_run, [Span(failing.from_seq, failing.from_seq, failing.now_us)]):
         raise NoPoisonRecordError("the batch fails even without its records")
     found: list[int] = []
-    _search(log, whole, dry_run, found)
+    _search(log, failing, dry_run, found)
     return found
 
 
@@ -99,10 +99,10 @@ def _search(log: Path, span: Span, dry_run: DryRun, found: list[int]) -> None:
         return
     middle = (span.from_seq + span.until_seq) // 2
     halves = [Span(span.from_seq, middle, span.now_us), Span(middle, span.until_seq, span.now_us)]
-    failing = [half for half in halves if not _passes(dry_run, _spans(log, half))]
-    if not failing:
+    failing_halves = [half for half in halves if not _passes(dry_run, _spans(log, half))]
+    if not failing_halves:
         raise NoPoisonRecordError(f"records {span.from_seq} to {span.until_seq} fail together, but not in halves")
-    for half in failing:
+    for half in failing_halves:
         _search(log, half, dry_run, found)
 
 

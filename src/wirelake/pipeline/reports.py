@@ -1,4 +1,4 @@
-"""What tasks report to the driver, and to each other: JSON text in rows next to the events."""
+"""Define what tasks report to the driver, and to each other, as JSON in rows next to the events."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -6,7 +6,7 @@ from typing import Any, Final
 import pyarrow as pa
 from msgspec import Struct, field, json
 
-from wirelake.log.segments.range_reader import Gap
+from wirelake.log.segments.reader import Gap
 from wirelake.pipeline.commit.files import FileAction
 from wirelake.pipeline.commit.manifests import ReadCount
 from wirelake.pipeline.stateful.events import EVENT_SCHEMA
@@ -17,13 +17,13 @@ REPORT_SCHEMA: Final = pa.schema([("report", pa.string())])
 
 
 class BatchClock(Struct, frozen=True, tag="clock"):
-    """Tells every bucket the time of the batch."""
+    """Tell every bucket the time of the batch."""
 
     now_us: int
 
 
 class SpanReport(Struct, frozen=True, tag="span"):
-    """What became of a span of the log."""
+    """Report what became of a span of the log."""
 
     from_seq: int
     until_seq: int
@@ -37,7 +37,7 @@ class SpanReport(Struct, frozen=True, tag="span"):
 
 
 class BucketReport(Struct, frozen=True, tag="bucket"):
-    """What became of a bucket."""
+    """Report what became of a bucket."""
 
     bucket: int
     state: str | None = None  # file with its new state; None: as before

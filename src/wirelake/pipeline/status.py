@@ -1,12 +1,11 @@
-"""How far each stage of the pipeline is behind the log, whether a job is running or not."""
+"""Report how far each stage of the pipeline is behind the log, whether or not a job is running."""
 
 import os
 from pathlib import Path
 
 from msgspec import Struct
 
-from wirelake.lake.checkpoint import mismatch, read_checkpoint
-from wirelake.lake.progress import JobError, JobProgress, read_progress
+from wirelake.lake.progress import JobError, JobProgress, mismatch, read_checkpoint, read_progress
 from wirelake.limits import PIPELINE_FRESH_S
 from wirelake.log.segments.block_index import BlockIndex
 from wirelake.log.segments.high_watermark import HighWatermark, read_data_id
@@ -60,7 +59,7 @@ def status_of(data: Path, now_ms: int) -> PipelineStatus:
 
 
 def checkpoint_problem(data: Path) -> str:
-    """Why the checkpoint does not belong to the log beside it, as a summarize_error; or nothing."""
+    """Return why the checkpoint does not belong to the log of the same data folder, or "" if it does."""
     checkpoint = read_checkpoint(data)  # before the log, which may grow
     log = data / "log"
     return "" if checkpoint is None else mismatch(checkpoint, read_data_id(log), HighWatermark(log).seq)
@@ -70,7 +69,7 @@ def newest(log: Path) -> tuple[int, int]:
     """Return the log's end, and the time of its newest record; 0 if it has none."""
     reader = LogReader(log)
     end = reader.next_seq
-    at_us = max((piece.at_max_us for piece in BlockIndex(log).ranges(max(reader.oldest_seq, end - 1), end)), default=0)
+    at_us = max((block.at_max_us for block in BlockIndex(log).ranges(max(reader.oldest_seq, end - 1), end)), default=0)
     return end, at_us
 
 

@@ -1,4 +1,4 @@
-"""Minutes, hours and ranges of time: which rows changed, and what has to be computed again."""
+"""Compute minutes, hours and ranges of time: which rows changed, and what has to be computed again."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from wirelake.lake.tables import LakeTable
-from wirelake.limits import GOLD_STRETCHES_MAX
+from wirelake.limits import GOLD_TIME_RANGES_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -23,7 +23,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TimeRange(Struct, frozen=True, order=True):
-    """A range of microseconds since 1970, without its end."""
+    """Describe a range of microseconds since 1970, without its end."""
 
     from_us: int
     until_us: int
@@ -41,10 +41,10 @@ def join_ranges(starts_us: Iterable[int], length_us: int) -> list[TimeRange]:
             found[-1] = TimeRange(found[-1].from_us, start_us + length_us)
         else:
             found.append(TimeRange(start_us, start_us + length_us))
-    if len(found) <= GOLD_STRETCHES_MAX:
+    if len(found) <= GOLD_TIME_RANGES_MAX:
         return found
     gaps = sorted(range(1, len(found)), key=lambda index: found[index].from_us - found[index - 1].until_us)
-    closed = set(gaps[: len(found) - GOLD_STRETCHES_MAX])
+    closed = set(gaps[: len(found) - GOLD_TIME_RANGES_MAX])
     joined: list[TimeRange] = []
     for index, each in enumerate(found):
         if index in closed:

@@ -4,6 +4,7 @@
 (`Protocol.columns`) that gives the same columns; its module has the functions and constants of `ColumnDecoder`.
 """
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 from typing import Protocol as Interface
@@ -13,12 +14,11 @@ import pyarrow as pa
 from msgspec import Struct
 
 from wirelake.errors import ProtocolError, StorageError, TranslationError, UnknownProtocolError
-from wirelake.message import Kind, Message, Operation, Topic
+from wirelake.message import Kind, Message, Op, Operation, Topic
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.jsontext import write_json
 from wirelake.protocols.protocol import Protocol
-from wirelake.protocols.secrets import without_secrets
+from wirelake.protocols.text import write_json
 
 _TEXT: Final = pa.string()
 _OFFSET_MAX: Final = 2**31 - 1
@@ -53,7 +53,7 @@ Row = tuple[str, str | None, str | None, str | None, str | None, str | None, str
 
 
 class RefusedFrame(Struct, frozen=True):
-    """A frame that cannot be decoded. `row` is its index among the frames given."""
+    """A frame that cannot be decoded. `row` is its index among the frames."""
 
     row: int
     code: str
@@ -102,7 +102,7 @@ def decode_each(protocol: Protocol, frames: Any, from_server: Any) -> DecodedFra
 
 
 def explain_refusals(protocol: Protocol, frames: Any, from_server: Any, refused: Any) -> list[RefusedFrame]:
-    """Return what the codec says about frames that a kernel refuses."""
+    """Return the errors of the codec for frames that a kernel refuses."""
     found = []
     for index in refused.tolist():
         sender = Sender.SERVER if from_server[index] else Sender.CLIENT
@@ -149,7 +149,7 @@ def message_columns(rows: list[Row]) -> Any:
 
 
 def _extra_fields(message: Message) -> dict[str, Any]:
-    """Return what a message says outside its fields. A field of the same name takes precedence."""
+    """Return what a message has outside its fields. A field of the same name takes precedence."""
     extra: dict[str, Any] = {}
     if message.id:
         extra["id"] = message.id
@@ -211,3 +211,41 @@ def flags(values: Any) -> Any:
     """Return a column of booleans: which of the values are not zero."""
     bits = np.packbits(values != 0, bitorder="little")
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(bits)])
+
+
+# ── secrets
+#
+# Translation separates the credentials of a login from its fields. The functions below cover what translation cannot
+# know: frames that resemble a login, and logins inside a request to a service.
+
+BLANK: Final = "…"
+_SECRET_FIELDS: Final = frozenset({"token", "password", "passwd", "secret", "sid"})
+_LOGIN_FIELDS: Final = frozenset({"version", "compress", "format", "client_name"})  # what else a login may contain
+_LOGIN_OPS: Final = frozenset({"login", "auth", "hello"})
+
+
+def without_secrets(message: Message) -> tuple[dict[str, Any], bytes]:
+    """Return the fields and the payload of a message without what nobody may see."""
+    fields, payload, target = message.fields, message.payload, message.target
+    op = target.op if isinstance(target, Operation) else ""
+    if message.kind is Kind.RESPONSE:
+        return fields, payload
+    if op == Op.LOGIN and message.kind is Kind.CONTROL:
+        return {name: value for name, value in fields.items() if name in _LOGIN_FIELDS}, b""
+    if message.kind is Kind.CONTROL or op.lower() in _LOGIN_OPS:
+        fields = {name: BLANK if name.lower() in _SECRET_FIELDS else value for name, value in fields.items()}
+    if payload and isinstance(target, Operation):
+        is_login = _login_checks().get(target.service)
+        if is_login is not None and is_login(payload):
+            payload = b""
+    return fields, payload
+
+
+@cache
+def _login_checks() -> dict[str, Callable[[bytes], bool]]:
+    """Return by service how to recognise a login in the payload of a request to it."""
+    return {
+        protocol.payload_service: protocol.is_login
+        for protocol in registry.all_protocols()
+        if protocol.payload_service and protocol.is_login is not None
+    }

@@ -1,6 +1,7 @@
-"""What a listener hands to a protocol that makes a server session: settings, time, randomness, keys."""
+"""What a protocol gets to make a server session: settings, time, randomness, keys."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric import rsa, x25519
@@ -23,7 +24,7 @@ class KeyStore(Protocol):
 
 
 class SessionContext(Struct, frozen=True):
-    """Everything a server session may know about the world around it."""
+    """Everything that a server session may know about its surroundings."""
 
     settings: Any  # the protocol's own `Settings`, as they are in force now
     now_s: float
@@ -32,10 +33,19 @@ class SessionContext(Struct, frozen=True):
     keys: KeyStore
     address: Address  # of the listener
     node_names: tuple[str, ...] = ()  # this node, this machine and loopback
-    is_open: bool = False  # `auth.open`: everybody is let in
+    wall_s: Callable[[], float] = lambda: 0.0  # the system's time, to compare with times in frames
+    is_open: bool = False  # `auth.open`: everybody is admitted
     is_secure: bool = False  # the connection is encrypted by TLS
 
     def session_settings(self, session_type: type[Settings], **more: Any) -> Settings:
-        """Return the settings as the richer type that a session works with."""
-        fields: Mapping[str, Any] = asdict(self.settings)
-        return session_type(**fields, **more)
+        """Return the settings as the richer type that a session works with. Sessions with equal ones share them."""
+        try:
+            made: Settings = _session_settings(self.settings, session_type, tuple(more.items()))
+        except TypeError:  # a setting of an installed protocol is a list: not hashable
+            made = session_type(**asdict(self.settings), **more)
+        return made
+
+
+@lru_cache(maxsize=64)
+def _session_settings(settings: Any, session_type: type[Any], more: tuple[tuple[str, Any], ...]) -> Any:
+    return session_type(**asdict(settings), **dict(more))

@@ -1,11 +1,11 @@
-"""What an added protocol raises ends its own work and nobody else's.
+"""Contain the exceptions of added protocols, so that they affect nobody else.
 
-A codec that raises anything but our own errors raises a ProtocolError instead: the frame is quarantined. A session that
-raises closes its own connection, with the code `session_fault`.
+If a codec raises anything but our own errors, a ProtocolError is raised instead, and the frame is quarantined. If a
+session raises, its own connection is closed with the code `session_fault`.
 """
 
 import logging
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from enum import Enum
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from wirelake.errors import EncodeError, ProtocolError, StateError, TranslationError, WirelakeError
 from wirelake.message import Message
 from wirelake.protocols.context import SessionContext
+from wirelake.protocols.device_session import Assembling, DeviceSession
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.protocol import Carrier, Clue, Protocol
 from wirelake.protocols.session import Closing, Resumption, Session, Step
@@ -31,9 +32,10 @@ def guard(protocol: Protocol) -> Protocol:
     """Return the protocol with everything that it runs guarded."""
 
     def clues(frame: bytes, sender: Sender) -> Iterable[Clue]:
-        return list(protocol.clues(frame, sender))  # a generator would raise outside of the guard
+        return list(protocol.clues(frame, sender))  # consumed here: a generator would raise outside of the guard
 
-    made, served = protocol.server_session, protocol.server_splitter
+    make_session, server_splitter, device_of = protocol.server_session, protocol.server_splitter, protocol.device_of
+    session_type = GuardedSession if device_of is None else GuardedDeviceSession
     return replace(
         protocol,
         decode=_guarded(protocol, protocol.decode),
@@ -41,8 +43,12 @@ def guard(protocol: Protocol) -> Protocol:
         clues=_guarded(protocol, clues),
         to_message=_guarded(protocol, protocol.to_message),
         splitter=_guarded_splitter(protocol, protocol.splitter),
-        server_splitter=None if served is None else _guarded_splitter(protocol, served),
-        server_session=None if made is None else lambda context: GuardedSession(protocol.name, made, context),
+        server_splitter=None if server_splitter is None else _guarded_splitter(protocol, server_splitter),
+        server_session=(
+            None if make_session is None else lambda context: session_type(protocol.name, make_session, context)
+        ),
+        device_of=None if device_of is None else _guarded_device_of(protocol, device_of),
+        telemetry_reader=None,  # an exception in a batch cannot be blamed on one frame
     )
 
 
@@ -66,7 +72,7 @@ def _guarded_splitter(
     def guarded(of: Any, carrier: Carrier) -> Splitter:
         try:
             splitter: object = make(of, carrier)
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is this protocol's own)
+        except Exception as error:  # noqa: BLE001 (any fault is this protocol's own)
             return BrokenSplitter(f"{protocol.name}: splitter raised {_in_words(error)}")
         if not isinstance(splitter, Splitter):
             return BrokenSplitter(f"{protocol.name}: splitter returned a {type(splitter).__name__}, not a Splitter")
@@ -75,17 +81,28 @@ def _guarded_splitter(
     return guarded
 
 
+def _guarded_device_of(protocol: Protocol, device_of: Callable[[Frame], str | None]) -> Callable[[Frame], str | None]:
+    def guarded(frame: Frame) -> str | None:
+        try:
+            return device_of(frame)
+        except Exception as error:  # noqa: BLE001 (any fault is this protocol's own)
+            _log.exception("%s: device_of raised %s; the frame is refused", protocol.name, _in_words(error))
+            return ""  # no device has this serial
+
+    return guarded
+
+
 class BrokenSplitter(Splitter):
-    """In place of one that could not be made: reads nothing, and says why."""
+    """Takes the place of a splitter that could not be made. It reads nothing, and fails with the reason."""
 
-    __slots__ = ("_why",)
+    __slots__ = ("_reason",)
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, reason: str) -> None:
         super().__init__(frame_bytes_max=0)
-        self._why = why
+        self._reason = reason
 
     def _ends(self, buffer: bytes | bytearray, ends: list[int]) -> int:
-        raise ProtocolError(CODEC_FAULT, self._why, 0)
+        raise ProtocolError(CODEC_FAULT, self._reason, 0)
 
 
 class FaultState(Enum):
@@ -93,16 +110,17 @@ class FaultState(Enum):
 
 
 class Encoded(Frame, frozen=True):
-    """A frame of which the bytes are known."""
+    """A frame that is encoded already."""
 
     data: bytes
+    is_reply: bool = False  # type: ignore[misc]
 
     def encode(self) -> bytes:
         return self.data
 
 
 class GuardedSession(Session):
-    """Stands before the session of an added protocol. Once that raised, it only closes."""
+    """Wraps the session of an added protocol. Once that raised, it only closes the connection."""
 
     __slots__ = ("_protocol", "_session", "fault")
 
@@ -112,18 +130,22 @@ class GuardedSession(Session):
         self._session: Session | None = None
         try:
             session: object = make(context)
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is this protocol's own)
-            self._failed("server_session", error)
+        except Exception as error:  # noqa: BLE001 (any fault is this protocol's own)
+            self._fail_session("server_session", error)
             return
         if isinstance(session, Session):
             self._session = session
         else:
-            self._failed("server_session", TypeError(f"a {type(session).__name__} is not a Session"))
+            self._fail_session("server_session", TypeError(f"a {type(session).__name__} is not a Session"))
 
-    # What a session is asked to do
+    # Methods of the session
 
     def receive(self, frame: Frame, now_s: float) -> Step:
         return self._step("receive", lambda session: session.receive(frame, now_s))
+
+    def receive_many(self, frames: list[bytes], start: int, now_s: float) -> Step | None:
+        none: Step | None = None
+        return self._call("receive_many", lambda session: session.receive_many(frames, start, now_s), none)
 
     def send(self, message: Message, now_s: float) -> Step:
         return self._step("send", lambda session: session.send(message, now_s), may_refuse=True)
@@ -132,51 +154,51 @@ class GuardedSession(Session):
         return self._step("fail", lambda session: session.fail(error, now_s))
 
     def close(self, closing: Closing, now_s: float) -> Step:
-        return self._step("goodbye", lambda session: session.close(closing, now_s))
+        return self._step("close", lambda session: session.close(closing, now_s))
 
     def tick(self, now_s: float) -> Step:
         return self._step("tick", lambda session: session.tick(now_s))
 
     def encode_notification(self, message: Message) -> bytes:
         try:
-            return self._whole.encode_notification(message)
+            return self._working_session.encode_notification(message)
         except WirelakeError:
             raise
         except Exception as error:
-            self._failed("encoded", error)
+            self._fail_session("encode_notification", error)
             raise EncodeError(self.fault) from error
 
     def may_resume(self, secret: bytes) -> bool:
-        return self._ask("may_resume", lambda session: session.may_resume(secret), False)
+        return self._call("may_resume", lambda session: session.may_resume(secret), False)
 
     def logged_frame(self, raw: bytes, sender: Sender) -> bytes:
-        return self._ask("kept", lambda session: session.logged_frame(raw, sender), b"")
+        return self._call("logged_frame", lambda session: session.logged_frame(raw, sender), b"")
 
     def redact_unreadable(self, raw: bytes) -> bytes:
-        return self._ask("kept_unread", lambda session: session.redact_unreadable(raw), bytes(len(raw)))
+        return self._call("redact_unreadable", lambda session: session.redact_unreadable(raw), bytes(len(raw)))
 
-    # What it is
+    # Properties of the session
 
     @property
     def sends_acks(self) -> bool:  # type: ignore[override]
-        return self._ask("acknowledges", lambda session: session.sends_acks, False)
+        return self._call("sends_acks", lambda session: session.sends_acks, False)
 
     @property
     def pulls_backlog(self) -> bool:  # type: ignore[override]
-        return self._ask("fetches", lambda session: session.pulls_backlog, False)
+        return self._call("pulls_backlog", lambda session: session.pulls_backlog, False)
 
     @property
     def logs_wire_bytes(self) -> bool:  # type: ignore[override]
-        return self._ask("keeps_wire", lambda session: session.logs_wire_bytes, True)
+        return self._call("logs_wire_bytes", lambda session: session.logs_wire_bytes, True)
 
     @property
     def state(self) -> Enum:  # type: ignore[override]
         failed: Enum = FaultState.FAILED
-        return self._ask("state", lambda session: session.state, failed)
+        return self._call("state", lambda session: session.state, failed)
 
     @property
     def last_received_s(self) -> float:
-        return self._ask("heard_s", lambda session: session.last_received_s, 0.0)
+        return self._call("last_received_s", lambda session: session.last_received_s, 0.0)
 
     @last_received_s.setter
     def last_received_s(self, now_s: float) -> None:
@@ -185,46 +207,46 @@ class GuardedSession(Session):
 
     @property
     def deadlines(self) -> dict[str, float]:  # type: ignore[override]
-        return self._ask("deadlines", lambda session: session.deadlines, {})
+        return self._call("deadlines", lambda session: session.deadlines, {})
 
     @property
     def is_paused(self) -> bool:
-        return self._ask("paused", lambda session: session.is_paused, False)
+        return self._call("is_paused", lambda session: session.is_paused, False)
 
     @property
     def is_leaving(self) -> bool:
-        return self._ask("leaving", lambda session: session.is_leaving, False)
+        return self._call("is_leaving", lambda session: session.is_leaving, False)
 
     @property
     def frame_bytes_max(self) -> int | None:
-        return self._ask("frame_bytes_max", lambda session: session.frame_bytes_max, None)
+        return self._call("frame_bytes_max", lambda session: session.frame_bytes_max, None)
 
     @property
     def is_deciding_login(self) -> bool:
-        return self._ask("deciding", lambda session: session.is_deciding_login, False)
+        return self._call("is_deciding_login", lambda session: session.is_deciding_login, False)
 
     @property
     def encoding_key(self) -> Hashable | None:
-        return self._ask("audience", lambda session: session.encoding_key, None)
+        return self._call("encoding_key", lambda session: session.encoding_key, None)
 
     @property
     def begins_anonymous(self) -> bool:
-        return self._ask("begins_anonymous", lambda session: session.begins_anonymous, False)
+        return self._call("begins_anonymous", lambda session: session.begins_anonymous, False)
 
     @property
     def resumption(self) -> Resumption | None:
-        return self._ask("resumption", lambda session: session.resumption, None)
+        return self._call("resumption", lambda session: session.resumption, None)
 
     @property
     def deadline_s(self) -> float | None:
-        """At once where it failed: then `tick` closes the connection."""
+        """Return when `tick` is due: at once if the session failed, so that `tick` closes the connection."""
         at_once: float | None = 0.0
-        return self._ask("deadline_s", lambda session: session.deadline_s, at_once)
+        return self._call("deadline_s", lambda session: session.deadline_s, at_once)
 
     # Guards
 
     @property
-    def _whole(self) -> Session:
+    def _working_session(self) -> Session:
         if self._session is None:
             raise StateError(self.fault)
         return self._session
@@ -239,32 +261,98 @@ class GuardedSession(Session):
         except (StateError, TranslationError, EncodeError) as error:
             if may_refuse:
                 raise
-            return self._failed(what, error)
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is this session's own)
-            return self._failed(what, error)
+            return self._fail_session(what, error)
+        except Exception as error:  # noqa: BLE001 (any fault is this session's own)
+            return self._fail_session(what, error)
 
-    def _ask(self, what: str, call: Callable[[Session], _Result], otherwise: _Result) -> _Result:
+    def _call(self, what: str, call: Callable[[Session], _Result], default: _Result) -> _Result:
         if self._session is None:
-            return otherwise
+            return default
         try:
             return call(self._session)
-        except Exception as error:  # noqa: BLE001 (the same)
-            self._failed(what, error)
-            return otherwise
+        except Exception as error:  # noqa: BLE001 (any fault is this session's own)
+            self._fail_session(what, error)
+            return default
 
-    def _failed(self, what: str, error: Exception) -> Step:
+    def _fail_session(self, what: str, error: Exception) -> Step:
         self.fault = f"{self._protocol}: {what} of the session raised {_in_words(error)}"
         self._session = None
         _log.error("%s; its connection is closed", self.fault, exc_info=error)
         return Step(closing=Closing(SESSION_FAULT, self.fault))
 
 
+class GuardedDeviceSession(GuardedSession, DeviceSession):
+    """Wraps a session that belongs to a device."""
+
+    __slots__ = ()
+
+    @property
+    def _device(self) -> DeviceSession:
+        if not isinstance(self._session, DeviceSession):
+            raise StateError(self.fault or "the session of a device must be a DeviceSession")
+        return self._session
+
+    @property
+    def device_type(self) -> int:  # type: ignore[override]
+        return self._call("device_type", lambda _: self._device.device_type, 0)
+
+    @property
+    def serial(self) -> str:  # type: ignore[override]
+        return self._call("serial", lambda _: self._device.serial, "")
+
+    @property
+    def forgery_reasons(self) -> frozenset[str]:  # type: ignore[override]
+        return self._call("forgery_reasons", lambda _: self._device.forgery_reasons, frozenset[str]())
+
+    @property
+    def is_located(self) -> bool:
+        return self._call("is_located", lambda _: self._device.is_located, False)
+
+    @property
+    def assembling(self) -> int:
+        return self._call("assembling", lambda _: self._device.assembling, 0)
+
+    @property
+    def assembling_bytes(self) -> int:
+        return self._call("assembling_bytes", lambda _: self._device.assembling_bytes, 0)
+
+    @property
+    def assembling_bytes_max(self) -> int:
+        return self._call("assembling_bytes_max", lambda _: self._device.assembling_bytes_max, 0)
+
+    @property
+    def assembly_s(self) -> float:
+        return self._call("assembly_s", lambda _: self._device.assembly_s, 0.0)
+
+    @property
+    def has_unsaved(self) -> bool:
+        return self._call("has_unsaved", lambda _: self._device.has_unsaved, False)
+
+    def under_way(self) -> Sequence[Assembling]:
+        return self._call("under_way", lambda _: self._device.under_way(), ())
+
+    def relieve(self, now_s: float) -> Step:
+        return self._step("relieve", lambda _: self._device.relieve(now_s))
+
+    def is_report(self, frame: Frame) -> bool:
+        return self._call("is_report", lambda _: self._device.is_report(frame), False)
+
+    def withdraw(self, frame: Frame, report: Message) -> None:
+        self._call("withdraw", lambda _: self._device.withdraw(frame, report), None)
+
+    def take_unsaved(self) -> dict[int, bytes]:
+        return self._call("take_unsaved", lambda _: self._device.take_unsaved(), dict[int, bytes]())
+
+    def keep_unsaved(self, number: int) -> None:
+        self._call("keep_unsaved", lambda _: self._device.keep_unsaved(number), None)
+
+
 def _encoded(frame: Frame) -> Frame:
-    """Encode it here, where what that raises is the session's own fault."""
+    """Encode the frame here, where an exception is known to be the session's own fault."""
     try:
-        return Encoded(frame.encode())
+        return Encoded(frame.encode(), frame.is_reply)
     except EncodeError:
-        return frame  # whoever sends it knows what to do
+        return frame  # the sender handles it
 
 
 def _in_words(error: Exception) -> str:

@@ -1,6 +1,6 @@
-"""Bytes taken apart for people: every frame as a tree, with offsets counted from the first byte of the input.
+"""Bytes for people: which protocols they could belong to, and each frame as a tree of fields.
 
-The command line's `decode` and the browser's inspector show the same thing.
+The command line and the browser's inspector show the same results. Offsets count from the first byte of the input.
 """
 
 from typing import Any
@@ -9,13 +9,71 @@ from msgspec import Struct
 
 from wirelake.errors import ProtocolError
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.protocol import Carrier, Protocol
+from wirelake.protocols.protocol import Carrier, Clue, Protocol
 from wirelake.protocols.tree import Field, Tree
+
+# ── identify
+
+FRAMES_LOOKED_AT_MAX = 64
+INCOMPLETE_BITS = -4.0  # a capture may end inside a frame
+UNREADABLE_BITS = -24.0  # malformed bytes speak against the protocol
+
+
+class Guess(Struct, frozen=True):
+    """A protocol and a sender that bytes could be of, with the reasons."""
+
+    protocol: str
+    sender: Sender
+    carrier: Carrier
+    bits: float  # the larger, the less likely to be chance
+    frames: int
+    reasons: tuple[str, ...]
+
+
+def identify(data: bytes, protocols: tuple[Protocol, ...]) -> list[Guess]:
+    """Return the protocols that the bytes could be of, most likely first."""
+    guesses: dict[tuple[str, Sender], Guess] = {}
+    for protocol in protocols:
+        for carrier in {transport.carrier: None for transport in protocol.transports}:
+            for sender in Sender:
+                guess = _guess(data, protocol, carrier, sender)
+                best = guesses.get((protocol.name, sender))
+                if guess.bits > 0 and (best is None or guess.bits > best.bits):
+                    guesses[protocol.name, sender] = guess
+    return sorted(guesses.values(), key=lambda guess: -guess.bits)
+
+
+def _guess(data: bytes, protocol: Protocol, carrier: Carrier, sender: Sender) -> Guess:
+    splitter = protocol.splitter(sender, carrier)
+    frames = splitter.receive(data)[:FRAMES_LOOKED_AT_MAX]
+    whole = not splitter.rest and splitter.failure is None
+    clues: list[Clue] = []
+    read = 0
+    failure = splitter.failure
+    for frame in map(splitter.bare, frames):
+        try:
+            protocol.decode(frame, sender)
+            clues.extend(protocol.clues(frame, sender))
+        except ProtocolError as error:
+            failure, whole = error, False
+            break
+        read += 1
+    if failure is not None:
+        clues.append(Clue(UNREADABLE_BITS, f"but: {failure.text}"))
+    elif not whole:
+        clues.append(Clue(INCOMPLETE_BITS, "but the last frame is not whole"))
+    bits = sum(clue.bits for clue in clues) if read else 0.0
+    reasons = tuple(dict.fromkeys(clue.text for clue in clues))
+    return Guess(protocol.name, sender, carrier, bits, read, reasons)
+
+
+# ── inspect
 
 
 class Inspection(Struct):
-    """`trees` holds one tree a frame. `failure` is the first fault, with its place in the input: a frame that cannot be
-    read, or a part of one that cannot.
+    """The frames of some bytes, as one tree each.
+
+    `failure` is the first error, with its offset in the input: of a frame that cannot be decoded, or of a part of one.
     """
 
     protocol: str
@@ -23,10 +81,11 @@ class Inspection(Struct):
     carrier: Carrier
     trees: list[Tree]
     failure: ProtocolError | None = None
-    rest: bytes = b""  # bytes that could not be cut into a frame
+    rest: bytes = b""  # bytes after the last complete frame
 
 
 def inspect(data: bytes, protocol: Protocol, sender: Sender, carrier: Carrier | None = None) -> Inspection:
+    """Split bytes into frames and dissect each. The default carrier is the first of the protocol."""
     carrier = carrier or next((transport.carrier for transport in protocol.transports), Carrier.TCP)
     splitter = protocol.splitter(sender, carrier)
     frames = splitter.receive(data)
@@ -36,8 +95,8 @@ def inspect(data: bytes, protocol: Protocol, sender: Sender, carrier: Carrier | 
     for frame in frames:
         bare = splitter.bare(frame)
         prefix = len(frame) - len(bare)
-        tree = _dissected(protocol, bare, sender)
-        _move(tree.root, start + prefix)
+        tree = _dissect(protocol, bare, sender)
+        _shift(tree.root, start + prefix)
         if prefix:
             tree.root.children.insert(0, Field("size", start, prefix, len(bare), "of the message that follows"))
             tree.root.offset, tree.root.size = start, len(frame)
@@ -50,10 +109,10 @@ def inspect(data: bytes, protocol: Protocol, sender: Sender, carrier: Carrier | 
     return Inspection(protocol.name, sender, carrier, trees, failure, splitter.rest)
 
 
-def _dissected(protocol: Protocol, frame: bytes, sender: Sender) -> Tree:
+def _dissect(protocol: Protocol, frame: bytes, sender: Sender) -> Tree:
     try:
         return protocol.dissect(frame, sender)
-    except ProtocolError as error:  # an added protocol's own fault: the bytes are shown as they are
+    except ProtocolError as error:  # an installed protocol raised: show the bytes as they are
         raw = Field("bytes", 0, len(frame), frame)
         return Tree(Field(f"{protocol.name} frame", 0, len(frame), children=[raw]), error)
 
@@ -63,16 +122,16 @@ def _faults(tree: Tree) -> list[ProtocolError]:
     return inside if tree.error is None else [tree.error, *inside]
 
 
-def _move(field: Field, by: int) -> None:
+def _shift(field: Field, by: int) -> None:
     field.offset += by
     if field.fault is not None:
         field.fault = field.fault.shift(by)
     for child in field.children:
-        _move(child, by)
+        _shift(child, by)
 
 
 def as_values(found: Inspection) -> dict[str, Any]:
-    """The same as plain values, for JSON; bytes as hex."""
+    """Return an inspection as plain values for JSON, with bytes as hex."""
     return {
         "protocol": found.protocol,
         "from": found.sender,

@@ -1,26 +1,28 @@
-"""Packed records: each table's layout as a `dict` gives it, {table: {"fields": [[name, type, bytes, count], …]}}.
+"""Packed records, by the layouts of their tables: {table: {"fields": [[name, type, bytes, count], …]}}.
 
-Little-endian, one field after the other, nothing between them; a record is as long as its fields together.
-I, U: integers of 1, 2, 4 or 8 bytes.   F: a float of 4 or 8.   C: text of that many bytes, filled up with zeros.
-A count above one (none means one) makes the field a list.
+The fields of a record follow each other without gaps, in little-endian order.
+I, U: integers of 1, 2, 4 or 8 bytes.   F: a float of 4 or 8.   C: text of that many bytes, padded with zeros.
+A count above one (the default is one) makes the field a list.
+
+A LimitError has the name of the limit as its code, after the prefix of the protocol that the records came in.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from struct import Struct as Layout
 from struct import error as struct_error
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
 from wirelake.errors import EncodeError, LimitError, ProtocolError
-from wirelake.protocols.sisnet.limits import (
-    SISNET_LINE_VALUES_MAX,
-    SISNET_RECORD_BYTES_MAX,
-    SISNET_TABLE_VALUES_MAX,
-    SISNET_TABLES_MAX,
-)
-from wirelake.protocols.texts import text_of
+from wirelake.limits import KIB, RECORDS_FIELDS_MAX
+from wirelake.protocols.text import text_of
+
+TABLES_MAX: Final = 256  # read at once
+TABLE_VALUES_MAX: Final = RECORDS_FIELDS_MAX  # in one record; a field with a count has that many
+RECORD_BYTES_MAX: Final = 64 * KIB
+LINE_VALUES_MAX: Final = 1024 * 1024  # in the records that are unpacked at once
 
 _LETTERS = {
     ("I", 1): "b",
@@ -39,6 +41,8 @@ _COLUMN_SIZES = (3, 4)  # count may be left out
 
 
 class Column(Struct, frozen=True):
+    """One field of a layout."""
+
     name: str
     type: str
     bytes: int
@@ -46,13 +50,14 @@ class Column(Struct, frozen=True):
 
 
 class RecordTable:
-    """One table's layout, ready to read and write records."""
+    """Pack and unpack the records of one table."""
 
-    __slots__ = ("_layout", "_plain", "columns", "name")
+    __slots__ = ("_code_prefix", "_layout", "_plain", "columns", "name")
 
-    def __init__(self, name: str, columns: tuple[Column, ...]) -> None:
+    def __init__(self, name: str, columns: tuple[Column, ...], code_prefix: str = "") -> None:
         self.name = name
         self.columns = columns
+        self._code_prefix = code_prefix
         self._layout = Layout("<" + "".join(_letters(column) for column in columns))
         self._plain = all(column.count == 1 and column.type != _TEXT for column in columns)
 
@@ -61,13 +66,13 @@ class RecordTable:
         return self._layout.size
 
     def unpack(self, data: bytes) -> list[dict[str, Any]]:
-        """Every record, by the names of its fields; text as UTF-8, read as GBK where it is not."""
+        """Return every record by the names of its fields. Text that is not UTF-8 is read as GBK."""
         self._check(data)
         names = [column.name for column in self.columns]
         return [dict(zip(names, row, strict=True)) for row in self.rows(data)]
 
     def rows(self, data: bytes) -> list[Sequence[Any]]:
-        """Whole records, as many as there are, in the order of the fields."""
+        """Return the values of every record in the order of the fields."""
         rows: Iterable[Sequence[Any]] = self._layout.iter_unpack(data)
         return list(rows) if self._plain else [list(self._gathered(row)) for row in rows]
 
@@ -77,12 +82,12 @@ class RecordTable:
             text = f"{len(data)} bytes are no whole records of {self._layout.size} bytes, as '{self.name}' has them"
             raise ProtocolError("record_bytes", text, len(data) - over)
         values = count * sum(column.count for column in self.columns)
-        if values > SISNET_LINE_VALUES_MAX:
-            text = f"{values} values in one line: at most {SISNET_LINE_VALUES_MAX}"
-            raise LimitError("sisnet_line_values_max", text, 0)
+        if values > LINE_VALUES_MAX:
+            text = f"{values} values in one line: at most {LINE_VALUES_MAX}"
+            raise LimitError(f"{self._code_prefix}line_values_max", text, 0)
 
     def pack(self, records: Iterable[Mapping[str, Any]]) -> bytes:
-        """Records by the names of their fields. Raises EncodeError for a value that its field cannot hold."""
+        """Pack records given by the names of their fields. Raise EncodeError if a value does not fit its field."""
         pack, names = self._layout.pack, [column.name for column in self.columns]
         try:
             if self._plain:
@@ -110,39 +115,39 @@ class RecordTable:
             yield from (_text(self.name, column, each) for each in values) if column.type == _TEXT else values
 
 
-def read_tables(dictionary: Any) -> dict[str, RecordTable]:
-    """The tables that a dict names. Raises ProtocolError, which says which one is wrong, and how."""
+def read_tables(dictionary: Any, code_prefix: str = "") -> dict[str, RecordTable]:
+    """Return the tables of a dict of layouts. Raise ProtocolError, which says which table is wrong and how."""
     if not isinstance(dictionary, dict):
         raise _bad("a dict is an object of tables")
-    if len(dictionary) > SISNET_TABLES_MAX:
-        raise LimitError("sisnet_tables_max", f"{len(dictionary)} tables: at most {SISNET_TABLES_MAX}", 0)
-    return {name: _table(name, table) for name, table in dictionary.items()}
+    if len(dictionary) > TABLES_MAX:
+        raise LimitError(f"{code_prefix}tables_max", f"{len(dictionary)} tables: at most {TABLES_MAX}", 0)
+    return {name: _table(name, table, code_prefix) for name, table in dictionary.items()}
 
 
 def write_tables(tables: Iterable[RecordTable]) -> dict[str, Any]:
-    """What a dict carries for these tables."""
+    """Return the layouts of these tables as a dict."""
     return {
         table.name: {"fields": [[each.name, each.type, each.bytes, each.count] for each in table.columns]}
         for table in tables
     }
 
 
-def _table(name: str, table: Any) -> RecordTable:
+def _table(name: str, table: Any, code_prefix: str) -> RecordTable:
     fields = table.get("fields") if isinstance(table, dict) else None
     if not isinstance(fields, list) or not fields:
         raise _bad(f"table '{name}' has no list of fields")
     columns = tuple(_column(name, each) for each in fields)
     values = sum(column.count for column in columns)
-    if values > SISNET_TABLE_VALUES_MAX:
-        text = f"a record of '{name}' has {values} values: at most {SISNET_TABLE_VALUES_MAX}"
-        raise LimitError("sisnet_table_values_max", text, 0)
+    if values > TABLE_VALUES_MAX:
+        text = f"a record of '{name}' has {values} values: at most {TABLE_VALUES_MAX}"
+        raise LimitError(f"{code_prefix}table_values_max", text, 0)
     if len({column.name for column in columns}) != len(columns):
         raise _bad(f"table '{name}' has two fields of one name")
     size = sum(column.bytes * column.count for column in columns)
-    if size > SISNET_RECORD_BYTES_MAX:
-        text = f"a record of '{name}' has {size} bytes: at most {SISNET_RECORD_BYTES_MAX}"
-        raise LimitError("sisnet_record_bytes_max", text, 0)
-    return RecordTable(name, columns)
+    if size > RECORD_BYTES_MAX:
+        text = f"a record of '{name}' has {size} bytes: at most {RECORD_BYTES_MAX}"
+        raise LimitError(f"{code_prefix}record_bytes_max", text, 0)
+    return RecordTable(name, columns, code_prefix)
 
 
 def _column(table: str, given: Any) -> Column:

@@ -1,7 +1,7 @@
-"""What a protocol is: one object that the gateway, the pipeline, the command line and the browser all use.
+"""The protocol object, which the gateway, the pipeline, the command line and the browser all use.
 
-It owns everything that is its own. The core asks the registry for the installed protocols and takes from each its
-listeners, its section of the settings, its sessions and its tables; it names none of them.
+A protocol defines everything that is its own. The core gets the installed protocols from the registry, and from each
+its listeners, its section of the settings, its sessions and its tables; it names none of them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,16 +12,16 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from wirelake.message import Message
+from wirelake.protocols.batches import TelemetryReader
 from wirelake.protocols.calls import CallRules
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.session import Session
-from wirelake.protocols.settings import ProtocolSettings
+from wirelake.protocols.settings import ProtocolSettings, UpstreamSettings
 from wirelake.protocols.splitter import Splitter
 from wirelake.protocols.state_machine import StateMachine
 from wirelake.protocols.translation import Loss
 from wirelake.protocols.tree import Tree
-from wirelake.protocols.upstream import UpstreamSettings
 
 
 class Carrier(StrEnum):
@@ -31,7 +31,7 @@ class Carrier(StrEnum):
 
 
 class Transport(Struct, frozen=True):
-    """One way the protocol travels. `setting` is its key under [listen]."""
+    """A transport of the protocol, with its default port. `setting` is its key under [listen]."""
 
     carrier: Carrier
     port: int
@@ -53,9 +53,9 @@ class WebSocketOptions(Struct, frozen=True):
 
     message_bytes_max: int
     is_text: Callable[[bytes], bool] = lambda _frame: False  # whether a frame goes out as a text message
-    lenient: bool = False  # take clients without a Host header, or that do not mask their frames
+    lenient: bool = False  # accept clients that send no Host header, or do not mask their frames
     origins: tuple[str, ...] = ()  # pages of other sites that may connect, or "*" for all
-    origins_setting: str = ""  # named where a page is refused
+    origins_setting: str = ""  # named when a page is refused
 
 
 SecondSession = Literal["allow", "replace", "refuse"]
@@ -71,7 +71,7 @@ class Refusal(StrEnum):
 
 
 class DeviceCodes(Struct, frozen=True):
-    """The numbers of a protocol that devices speak, with names for people."""
+    """The numbers of a protocol for devices, with their names."""
 
     types: Mapping[int, str]  # of devices
     commands: Mapping[int, str]  # as a device reports them
@@ -79,7 +79,9 @@ class DeviceCodes(Struct, frozen=True):
 
 
 class Protocol(Struct, frozen=True):
-    """`decoder_version` goes into every decoded row; raise it when `decode` or `to_message` give another result.
+    """Everything that the core needs to know about a protocol.
+
+    `decoder_version` goes into every decoded row; raise it when `decode` or `to_message` return another result.
 
     `settings` is the section of wirelake.toml that has the protocol's name; the callables below that take settings get
     an instance of it. A protocol without `server_session` can be decoded, but not served.
@@ -104,17 +106,25 @@ class Protocol(Struct, frozen=True):
     state_machines: Mapping[Sender, StateMachine] = MappingProxyType({})  # of the sessions, drawn into the docs
     server_splitter: Callable[[Any, Carrier], Splitter] | None = None  # limits from the settings; else `splitter`
     refusal_codes: Mapping[Refusal, int] = MappingProxyType({})  # in the protocol's own numbers; else 0
-    second_session: Callable[[Any], SecondSession] = lambda _settings: "allow"  # of an identity that has one
+    second_session: Callable[[Any], SecondSession] = lambda _settings: "allow"  # for an identity that has a session
     websocket: Callable[[Any], WebSocketOptions] | None = None  # of a protocol with a WebSocket transport
-    upstreams: Callable[[Any], tuple[UpstreamSettings, ...]] = lambda _settings: ()  # servers that the gateway calls
+    upstreams: Callable[[Any], tuple[UpstreamSettings, ...]] = lambda _settings: ()  # servers the gateway connects to
     upstream_session: Callable[[float], Session] | None = None  # for a connection to one of them
-    upstream_keep_s: Callable[[Any], float] = lambda _settings: 0.0  # how long their answers are kept for late joiners
-    data_sets: Callable[[Any], tuple[str, ...]] = lambda _settings: ()  # services that keep records, made by settings
+    upstream_keep_s: Callable[[Any], float] = lambda _settings: 0.0  # how long their answers are stored for latecomers
+    data_sets: Callable[[Any], tuple[str, ...]] = lambda _settings: ()  # services with records, made by settings
     streams_answers: bool = False  # pushes go out under the name of the request; else as notifications of a topic
-    # Each frame says which device it is from, and sessions are the devices'. Built-in protocols only, for now.
-    frames_name_devices: bool = False
-    device_codes: DeviceCodes | None = None  # of a protocol that devices speak
+    # Return which device a frame is from; None if it names none, as a broadcast. Sessions are then the devices' and
+    # not the connections': `server_session` makes a `DeviceSession`, and `settings` is a `DeviceSettings`.
+    device_of: Callable[[Frame], str | None] | None = None
+    telemetry_reader: Callable[[], TelemetryReader] | None = None  # reads runs of devices' reports as batches
+    device_codes: DeviceCodes | None = None  # of a protocol for devices
     example: bytes = b""  # a frame from a client, for the documentation of the HTTP API
+    calls: CallRules = CallRules()
+    columns: str = ""  # module that decodes many frames at once: see `columnar.ColumnDecoder`
+    reassembly: str = ""  # module that assembles commands from packets: see `reassembly.Reassembly`
+    records: str = ""  # module that reads records from requests: see `records.RecordReader`
+    payload_service: str = ""  # requests to this service, in any protocol, carry a frame of this one as their payload
+    is_login: Callable[[bytes], bool] | None = None  # whether such a payload contains credentials
 
     @property
     def listeners(self) -> dict[str, tuple[Carrier, ...]]:
@@ -125,10 +135,3 @@ class Protocol(Struct, frozen=True):
         for transport in self.transports:
             keys[transport.setting] = (*keys.get(transport.setting, ()), transport.carrier)
         return keys
-
-    calls: CallRules = CallRules()
-    columns: str = ""  # module that decodes many frames at once: see `columnar.ColumnDecoder`
-    reassembly: str = ""  # module that assembles commands from packets: see `reassembly.Reassembly`
-    records: str = ""  # module that reads records from requests: see `records.RecordReader`
-    payload_service: str = ""  # requests to this service, in any protocol, carry a frame of this one as their payload
-    is_login: Callable[[bytes], bool] | None = None  # whether such a payload contains credentials

@@ -1,4 +1,4 @@
-"""What a protocol offers whose devices send commands in several packets: see `Protocol.reassembly`."""
+"""The interface of a protocol whose devices send commands in several packets: see `Protocol.reassembly`."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -11,7 +11,7 @@ EXPIRED: Final = "expired"
 REFUSED: Final = "refused"
 # Reasons for a refusal that depend on more than the packets: on a device's key of today, and on earlier commands.
 KEY_REASONS: Final = ("no_key", "bad_seal")
-REPLAYED: Final = "replayed"
+REPLAYED: Final = "replayed"  # a recorded command was sent again
 
 KeyOf = Callable[[str], bytes | None]  # a device's key by its serial
 
@@ -46,7 +46,7 @@ class FinishedCommand(Struct, gc=False):
 
 
 class CommandContent(Struct, frozen=True, gc=False):
-    """What a complete command says."""
+    """The content of a complete command."""
 
     command_type: int | None = None
     error: int | None = None
@@ -150,4 +150,4 @@ class Reassembly(Interface):
     def read_command(
         self, address: DeviceAddress, assembly: CommandAssembly, done: FinishedCommand, key_of: KeyOf, rules: Any
     ) -> CommandContent:
-        """Return what a complete command says. Raise ProtocolError, whose code is the reason for its refusal."""
+        """Return the content of a complete command. Raise ProtocolError, whose code is the reason for its refusal."""

@@ -1,4 +1,4 @@
-"""What a protocol offers whose requests write records into tables: see `Protocol.records`."""
+"""The interface of a protocol whose requests write records into tables: see `Protocol.records`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,7 @@ class RecordReader(Interface):
     """The module that `Protocol.records` names. Fields are those of a message; layouts can be packed as JSON."""
 
     KIND: str  # names the events and the state of this protocol in checkpoints: never change it
-    LAYOUT: MessageFilter  # the session says how its records are laid out
+    LAYOUT: MessageFilter  # the session defines the layout of its records
     WRITE: MessageFilter  # records are written
     CREATE: MessageFilter  # a table is created, for all sessions
 

@@ -1,12 +1,12 @@
-"""Name → protocol. Built-in ones are the packages beside this module; others come through entry points.
+"""Find protocols by name. Built-in ones are packages beside this module; others are installed as entry points.
 
 A package adds its own with
 
     [project.entry-points."wirelake.protocols"]
     morse = "morse_wirelake:PROTOCOL"
 
-A protocol is imported when it is first asked for. An added one that cannot be loaded is reported by `failures`, and
-everything else goes on without it.
+A protocol is imported on first use. An installed one that cannot be loaded is reported by `failures`, and does not
+affect the others.
 """
 
 import difflib
@@ -20,6 +20,7 @@ from typing import Any, Final
 from wirelake import protocols
 from wirelake.errors import InputError, UnknownProtocolError
 from wirelake.message import INTERNAL_HEADERS
+from wirelake.protocols.device_session import DeviceSettings
 from wirelake.protocols.guards import guard
 from wirelake.protocols.protocol import Protocol
 from wirelake.protocols.settings import SECTIONS, ProtocolSettings
@@ -32,7 +33,7 @@ _NAME: Final = re.compile("[a-z][a-z0-9_]*")
 
 
 def get(name: str) -> Protocol:
-    """Return the protocol of this name, or that had it earlier. UnknownProtocolError, or InputError if it is broken."""
+    """Return the protocol of this name or alias. Raise UnknownProtocolError, or InputError if it is broken."""
     if name in BUILT_IN:
         return _built_in(name)
     if name in _entry_points():
@@ -50,7 +51,7 @@ def load_module(name: str) -> Any:
 
 
 def names() -> tuple[str, ...]:
-    """Return the built-in ones first, then the added ones; those that cannot be loaded too."""
+    """Return the names of built-in protocols, then of installed ones, including those that cannot be loaded."""
     return (*BUILT_IN, *sorted(_entry_points().keys() - set(BUILT_IN)))
 
 
@@ -61,14 +62,14 @@ def all_protocols() -> tuple[Protocol, ...]:
 
 
 def refresh() -> None:
-    """Look again at what is installed."""
+    """Discover the installed protocols again."""
     for cached in (failures, streams_answers, _private_prefixes, _earlier_names, _entry_points, _added):
         cached.cache_clear()
 
 
 @cache
 def failures() -> dict[str, str]:
-    """Return why added protocols cannot be loaded, by name; where that is a built-in one's, by the entry point."""
+    """Return why protocols cannot be loaded, by name; by entry point, if the name is that of a built-in one."""
     broken: dict[str, str] = {}
     keys: dict[str, str] = {}  # under [listen] → the added protocol that has it
     for name, point in sorted(_entry_points().items()):
@@ -84,19 +85,13 @@ def failures() -> dict[str, str]:
 
 
 @cache
-def device_protocol() -> Protocol:
-    """Return the protocol whose frames name the devices that they are from."""
-    return next(protocol for protocol in map(_built_in, BUILT_IN) if protocol.frames_name_devices)
-
-
-@cache
 def streams_answers(name: str) -> bool:
-    """Return whether sessions of this protocol take many answers to one request: see `Protocol.streams_answers`."""
+    """Return whether sessions of this protocol accept many answers to a request: see `Protocol.streams_answers`."""
     return name in names() and get(name).streams_answers
 
 
 def is_private_header(name: str) -> bool:
-    """Return whether a header is named `<protocol>.<name>`, for peers of that protocol alone, or is the gateway's."""
+    """Return whether a header is for peers of one protocol only, as `<protocol>.<name>` is, or for the gateway."""
     return name.startswith(_private_prefixes())
 
 
@@ -128,7 +123,7 @@ def _added(name: str) -> Protocol:
         raise InputError(f"entry point {point.value} takes the name of the built-in protocol '{name}'")
     try:
         found = point.load()
-    except Exception as error:  # whatever a package does when it is imported, it must not stop the others
+    except Exception as error:  # a package that fails on import must not affect the others
         raise InputError(f"entry point {point.value} cannot be loaded: {type(error).__name__}: {error}") from error
     if not isinstance(found, Protocol):
         raise InputError(f"entry point {point.value} is a {type(found).__name__}, not a Protocol")
@@ -139,18 +134,18 @@ def _added(name: str) -> Protocol:
 
 
 def _check(place: str, protocol: Protocol) -> None:
-    """Raise InputError for what would be in the way of the others: its name, its keys in the settings, its settings."""
+    """Raise InputError if the name, the keys under [listen] or the settings of a protocol are invalid or taken."""
     taken = {key: name for name in BUILT_IN for key in _built_in(name).listeners} | {"http": "the HTTP API"}
     if protocol.name in SECTIONS or not _NAME.fullmatch(protocol.name):
         raise InputError(f"entry point {place}: '{protocol.name}' cannot be the name of a section of wirelake.toml")
-    if protocol.frames_name_devices:
-        raise InputError(f"entry point {place}: only built-in protocols may set frames_name_devices")
     for transport in protocol.transports:
         if transport.setting in taken or not _NAME.fullmatch(transport.setting):
             owner = taken.get(transport.setting, "no name of a setting")
             raise InputError(f"entry point {place}: listen.{transport.setting} is {owner}")
     if not (isinstance(protocol.settings, type) and issubclass(protocol.settings, ProtocolSettings)):
         raise InputError(f"entry point {place}: its settings are no ProtocolSettings")
+    if protocol.device_of is not None and not issubclass(protocol.settings, DeviceSettings):
+        raise InputError(f"entry point {place}: its sessions are the devices', so its settings must be DeviceSettings")
     try:
         settings = protocol.settings()
         for call in (protocol.second_session, protocol.upstreams, protocol.upstream_keep_s, protocol.data_sets):

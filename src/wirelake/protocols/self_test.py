@@ -1,4 +1,4 @@
-"""Try an added protocol with a few bytes, and say what is wrong with it: what `wirelake doctor` reports."""
+"""Test an installed protocol with a few inputs. `wirelake doctor` reports the result."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -17,7 +17,7 @@ _LATER_S: Final = 3600.0  # the deadlines of a new session have passed by then
 
 
 def first_fault(protocol: Protocol) -> str:
-    """Return what the protocol raises, beside what it may, for bytes that it might meet; "" if nothing."""
+    """Return the first exception that the protocol must not raise, for some sample bytes; "" if there is none."""
     for sender in Sender:
         for data in _SAMPLES:
             for attempt in _attempts(protocol, data, sender):
@@ -47,7 +47,7 @@ def _split(protocol: Protocol, data: bytes, sender: Sender) -> None:
 
 
 def _session_fault(protocol: Protocol) -> str:
-    """Return what a server session raises when it begins, receives a frame, waits for long, and ends."""
+    """Return what a server session raises when it begins, receives a frame, times out, and closes."""
     if protocol.server_session is None:
         return ""
     for frame in (None, *_frames(protocol)):
@@ -80,7 +80,7 @@ def _frames(protocol: Protocol) -> Iterator[Frame]:
 
 
 class _NewKeys:
-    """Keys that are forgotten with the session that asked for them."""
+    """Keys that are not stored."""
 
     def private_key(self, _name: str, generate: Callable[[], PrivateKey]) -> PrivateKey:
         return generate()

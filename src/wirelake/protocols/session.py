@@ -1,4 +1,4 @@
-"""The pure part of a connection: one peer's session, without sockets and clocks.
+"""The base of all sessions: the protocol state of one connection, without sockets and clocks.
 
 Frames and the time go in; a `Step` with frames to send and messages for the broker comes out. A server session turns
 each request into a message with a `correlation` and gets the answer back through `send`; a client session works the
@@ -13,8 +13,8 @@ from msgspec import Struct, field
 
 from wirelake.errors import ProtocolError, StateError
 from wirelake.message import Kind, Message, control_op
+from wirelake.protocols.batches import PublishBatch
 from wirelake.protocols.frame import Frame, Sender
-from wirelake.protocols.publish_batch import PublishBatch
 from wirelake.protocols.state_machine import StateMachine, Transition
 
 SILENCE = "silence"
@@ -37,6 +37,7 @@ class Step(Struct):
     frames: list[Frame] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     closing: Closing | None = None
+    batch: PublishBatch | None = None  # a run of frames that `receive_many` handled together
 
 
 class Resumption(Struct, frozen=True):
@@ -53,16 +54,14 @@ class Resumption(Struct, frozen=True):
 class Session:
     """Drives a `StateMachine`. Each transition names a method `(argument, now_s, step) -> None`.
 
-    A method that may lead to one of several states sets `self.state`; with one state in the row it is set for it.
+    If a transition has one next state, it is set before the method is called; else the method sets `self.state`.
     """
 
     __slots__ = ("deadlines", "idle_s", "last_received_s", "state")
     state_machine: ClassVar[StateMachine]
-    sends_acks: ClassVar[bool] = False  # whether the peer acks notifications; else the broker does it for the peer
-    pulls_backlog: ClassVar[bool] = False  # whether it asks for what it missed; else that is sent when it subscribes
-    logs_wire_bytes: ClassVar[bool] = (
-        True  # whether frames are logged as they were on the wire; else as `logged_frame` returns them
-    )
+    sends_acks: ClassVar[bool] = False  # whether the peer acks notifications; else the broker does so for it
+    pulls_backlog: ClassVar[bool] = False  # whether the peer fetches its backlog; else that is sent when it subscribes
+    logs_wire_bytes: ClassVar[bool] = True  # whether frames are logged as on the wire; else see `logged_frame`
 
     def __init__(self, now_s: float, idle_s: float | None = None) -> None:
         self.state: Enum = self.state_machine.start
@@ -154,17 +153,12 @@ class Session:
         """Encode a notification for all sessions with the same `encoding_key`. Do not change the session."""
         raise StateError(f"{type(self).__name__} has no encoding key")
 
-    def skim(self, frames: list[bytes], start: int) -> PublishBatch | None:
-        """Return the run of frames from `start` on that can be published without decoding each, or None."""
+    def receive_many(self, frames: list[bytes], start: int, now_s: float) -> Step | None:
+        """Handle the run of like frames that begins at `start` as one batch, without decoding each of them.
+
+        Return None if the frame at `start` has to be decoded and handed to `receive`, as this default does.
+        """
         return None
-
-    def skimmed(self, bundle: PublishBatch, reached: int) -> bytes:
-        """Return the answer to each frame of a batch that reached so many subscribers."""
-        raise StateError(f"{type(self).__name__} skims nothing")
-
-    def ask(self, bundle: PublishBatch) -> str:
-        """Return the correlation of a batch that is published as one request. Its answer is for every frame."""
-        raise StateError(f"{type(self).__name__} skims nothing")
 
     def logged_frame(self, raw: bytes, sender: Sender) -> bytes:
         """Return a frame as it is logged. Called after the step that it was part of."""

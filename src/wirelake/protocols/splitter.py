@@ -1,7 +1,7 @@
-"""Cuts a stream of bytes into whole frames, whatever pieces it arrives in.
+"""Split a stream of bytes into whole frames, in whatever chunks it arrives.
 
-A splitter knows lengths and nothing else; `decode` gives the frames their meaning. What it cuts off is what goes
-into the log. Each protocol says in `_ends` how to find where its frames end.
+A splitter knows only how long frames are; `decode` knows what they mean. The frames that it returns are what goes into
+the log. Each protocol implements `_ends`, which finds where its frames end.
 """
 
 from functools import lru_cache
@@ -17,7 +17,7 @@ _CUT_TOGETHER: Final = 64  # frames of one length that are cut with one call
 
 
 def cut(buffer: bytes, ends: list[int]) -> list[bytes]:
-    """The frames between the ends, of which the first is 0. Many of one length are cut many times faster."""
+    """Return the frames between the ends, of which the first is 0. Runs of one length are cut many times faster."""
     count = len(ends) - 1
     size = ends[1] if count else 0
     if count < _CUT_TOGETHER or ends[-1] != size * count or ends != list(range(0, ends[-1] + 1, size)):
@@ -36,30 +36,30 @@ def _many(size: int) -> Layout:
 
 
 class Splitter:
-    """Feed it with `receive`; look at `failure` after each call.
+    """Takes bytes by `receive`, and returns whole frames. Check `failure` after each call.
 
-    Frames that came before the bad place are still returned. After a failure nothing more is read: `rest`
-    holds the bytes from the bad frame's first byte on, as far as they had arrived.
+    Frames before the bad one are still returned. After a failure, nothing more is read: `rest` holds the bytes from the
+    first byte of the bad frame on, as far as they have arrived.
     """
 
     __slots__ = ("_held", "_need", "failure", "frame_bytes_max", "position", "retry")
     plain: ClassVar[bool] = True  # whether frames travel as they are; else see `bare` and `wrap`
 
     def __init__(self, frame_bytes_max: int) -> None:
-        self.frame_bytes_max = frame_bytes_max  # may be raised later, as after a login
-        self.position = 0  # where in the stream the first frame that is not yet whole begins
+        self.frame_bytes_max = frame_bytes_max  # may be raised later, for example after a login
+        self.position = 0  # where the first incomplete frame begins in the stream
         self.failure: ProtocolError | None = None
-        self.retry = False  # what is held was too long and no longer is: see `receive_again`
+        self.retry = False  # a held frame was too long and no longer is: see `receive_again`
         self._held: bytes | bytearray = b""
-        self._need = 0  # with fewer bytes than this held, another look would find nothing new
+        self._need = 0  # with fewer bytes than this, there cannot be another whole frame
 
     @property
     def rest(self) -> bytes:
-        """What has come but is not (or cannot become) a whole frame."""
+        """Return the bytes that arrived but are not, or cannot become, a whole frame."""
         return bytes(self._held)
 
     def set_limit(self, frame_bytes_max: int) -> None:
-        """Change how long a frame may be. One that was too long until now is looked at again by the next `receive`."""
+        """Change how long a frame may be. The next `receive` tries again a frame that was too long until now."""
         if frame_bytes_max > self.frame_bytes_max and isinstance(self.failure, LimitError):
             self.failure = None
             self.retry = True
@@ -68,25 +68,25 @@ class Splitter:
         self.frame_bytes_max = frame_bytes_max
 
     def _look_again(self) -> None:
-        """Forget how far into the unfinished frame was looked."""
+        """Forget how far the incomplete frame was scanned."""
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes `rest` has."""
+        """Return the size of `rest`."""
         return len(self._held)
 
     def discard(self, keep_bytes: int = 0) -> bytes:
-        """Let go of `rest`, and answer with its first bytes."""
+        """Drop `rest`, and return its first bytes."""
         held, self._held = self._held, b""
         return bytes(held[:keep_bytes])
 
     def receive(self, data: bytes) -> list[bytes]:
-        """The frames that `data` made whole, in order."""
+        """Return the frames that `data` completes, in order."""
         if self.failure is not None:
             return []
         buffer: bytes | bytearray = data
         if self._held:
-            buffer = self._gather(data)
+            buffer = self._join_held(data)
             if len(buffer) < self._need:
                 return []
         ends: list[int] = [0]
@@ -94,7 +94,7 @@ class Splitter:
             self._need = self._ends(buffer, ends)
         except ProtocolError as error:
             self.failure = error.shift(self.position)
-        except Exception as error:  # noqa: BLE001 (of an added protocol: its own stream ends, and nothing else)
+        except Exception as error:  # noqa: BLE001 (a fault of an added protocol ends its own stream only)
             text = f"{type(self).__name__} raised {type(error).__name__}: {error}"
             self.failure = ProtocolError(CODEC_FAULT, text, self.position)
         done = ends[-1]
@@ -111,25 +111,25 @@ class Splitter:
         return cut(whole, ends)
 
     def receive_again(self) -> list[bytes]:
-        """The frames in what is held, now that the limit is higher."""
+        """Return the frames in the held bytes, now that the limit is higher."""
         self.retry = False
         return self.receive(b"")
 
     def bare(self, frame: bytes) -> bytes:
-        """The frame without what the transport put before it, as `decode` takes it."""
+        """Return the frame without what the transport put before it, as `decode` takes it."""
         return frame
 
     def wrap(self, frame: bytes) -> bytes:
-        """The opposite of `bare`: an encoded frame as it is written to this transport."""
+        """Return an encoded frame as it is written to this transport: the opposite of `bare`."""
         return frame
 
     def finish(self) -> None:
-        """No more bytes will come: a frame that is not whole by now is a failure."""
+        """Take note that the stream ended: an incomplete frame is a failure."""
         if self._held and self.failure is None:
             text = f"the bytes end inside a frame: {len(self._held)} here, at least {self._need} needed"
             self.failure = ProtocolError("incomplete", text, self.position + len(self._held))
 
-    def _gather(self, data: bytes) -> bytes | bytearray:
+    def _join_held(self, data: bytes) -> bytes | bytearray:
         held = self._held
         if isinstance(held, bytes):
             if len(held) + len(data) <= SPLITTER_JOIN_BYTES_MAX:
@@ -140,9 +140,9 @@ class Splitter:
         return held
 
     def _ends(self, buffer: bytes | bytearray, ends: list[int]) -> int:
-        """Append the end of each whole frame in `buffer`; answer how many bytes the next one needs at least.
+        """Append the end of each whole frame in `buffer`. Return how many bytes the next one needs at least.
 
-        The needed bytes count from the end of the last whole frame. Raises ProtocolError with an offset into `buffer`.
+        They count from the end of the last whole frame. Raise ProtocolError with an offset into `buffer`.
         """
         raise NotImplementedError
 
@@ -153,7 +153,7 @@ class Splitter:
 
 
 class DatagramSplitter(Splitter):
-    """For transports that keep message bounds themselves: each piece is one frame."""
+    """For transports that preserve message boundaries: each message is one frame."""
 
     __slots__ = ()
 

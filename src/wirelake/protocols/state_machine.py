@@ -1,12 +1,12 @@
 """The states of a session and the transitions between them, as one table.
 
-The same transitions drive the session and are drawn into the docs, so that neither can drift from the other.
+The table drives the session and is drawn into the docs, so the two always agree.
 
-An event is a frame's name if the peer sent something, `app …` if our own side asks for something, `clock …` if a
-deadline passed, and `*` for every frame that has no transition of its own in that state.
+An event is the name of a frame from the peer, `app …` for a call from our own side, `clock …` for a deadline that
+passed, or `*` for every frame that has no transition of its own in that state.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import Enum
 
 from msgspec import Struct
@@ -15,6 +15,8 @@ ANY_FRAME = "*"
 
 
 class Transition(Struct, frozen=True):
+    """What a session does on an event in a state."""
+
     state: Enum
     event: str
     action: str  # the name of the session's method
@@ -23,7 +25,7 @@ class Transition(Struct, frozen=True):
 
 
 class StateMachine:
-    """Transitions, found by state and event. The session starts in the state of the first one."""
+    """Find transitions by state and event. A session starts in the state of the first transition."""
 
     def __init__(self, rows: Iterable[Transition]) -> None:
         self.rows = tuple(rows)
@@ -33,9 +35,11 @@ class StateMachine:
             raise ValueError("two rows for one state and event")
 
     def find(self, state: Enum, event: str) -> Transition | None:
+        """Return the transition for an `app …` or `clock …` event."""
         return self._found.get((state, event))
 
     def find_frame(self, state: Enum, name: str) -> Transition | None:
+        """Return the transition for a frame: its own, or that of any other frame."""
         return self._found.get((state, name)) or self._found.get((state, ANY_FRAME))
 
     def mermaid(self) -> str:
@@ -56,6 +60,51 @@ class StateMachine:
             then = " or ".join(state.name for state in row.next_states)
             lines.append(f"| {row.state.name} | {_label(row.event)} | {then} | {row.summary} |")
         return "\n".join(lines)
+
+
+def login_transitions(
+    checking: Enum,
+    decided: tuple[Enum, ...],
+    closed: Enum,
+    *,
+    decide: str,
+    late: str,
+    hold: str = "held until the login is decided",
+    held_frames: str = ANY_FRAME,
+) -> Iterator[Transition]:
+    """Yield the transitions of the state in which a login is checked and the frames behind it are held.
+
+    The session has the methods `_decide`, `_hold` and `_too_late`; `decided` are the states that `_decide` may choose.
+    """
+    yield Transition(checking, "app response", "_decide", decided, decide)
+    yield Transition(checking, held_frames, "_hold", (checking, closed), hold)
+    yield Transition(checking, "clock login", "_too_late", (closed,), late)
+
+
+def closing_transitions(
+    states: Iterable[Enum],
+    closed: Enum,
+    *,
+    close: str = "close",
+    fail: str | None = "close",
+    silence: str | None = "close",
+    flood: str | None = None,
+) -> Iterator[Transition]:
+    """Yield the transitions that close a session from any of these states, with a summary of each for the docs.
+
+    The session has the methods `_goodbye`, `_fail`, `_silent` and `_flood`; an event whose summary is None has no
+    transition.
+    """
+    events = (
+        ("app fail", "_fail", fail),
+        ("app close", "_goodbye", close),
+        ("app flood", "_flood", flood),
+        ("clock silence", "_silent", silence),
+    )
+    for state in states:
+        for event, action, summary in events:
+            if summary is not None:
+                yield Transition(state, event, action, (closed,), summary)
 
 
 def _label(event: str) -> str:

@@ -1,7 +1,7 @@
-"""A frame as a tree of named fields with byte offsets, as a packet analyser shows it.
+"""Frames as trees of named fields with byte offsets, as a packet analyser shows them.
 
-`decode` is made for speed and gives values; each protocol's `tree.py` walks the same bytes with a `Dissector`
-and also says where each value stands. Tests hold both to the same verdict on every input.
+`decode` is written for speed and returns values. Each protocol's `tree.py` reads the same bytes with a `Dissector`,
+which also records offsets. Tests require that both accept and refuse the same inputs.
 """
 
 import struct
@@ -15,25 +15,25 @@ from wirelake.errors import ProtocolError
 
 
 class Field(Struct, omit_defaults=True):
-    """`size` bytes at `offset` and what they mean. A field without a value groups its children."""
+    """`size` bytes at `offset`, and their meaning. A field without a value groups its children."""
 
     name: str
     offset: int
     size: int = 0
     value: Any = None
-    note: str = ""  # what the value stands for, in words
+    note: str = ""  # the meaning of the value
     children: list["Field"] = []
-    fault: ProtocolError | None = None  # why it is shown raw: the frame around it is good
+    fault: ProtocolError | None = None  # why it is shown raw, in a valid frame
 
     def leaves(self) -> Iterator["Field"]:
-        """The fields that have bytes of their own, in wire order."""
+        """Yield the fields that have bytes of their own, in the order of the wire."""
         if not self.children:
             yield self
         for child in self.children:
             yield from child.leaves()
 
     def find(self, *names: str) -> "Field":
-        """The descendant at this path of names."""
+        """Return the descendant at this path of names."""
         found = self
         for name in names:
             found = next(child for child in found.children if child.name == name)
@@ -41,14 +41,14 @@ class Field(Struct, omit_defaults=True):
 
 
 class Tree(Struct, omit_defaults=True):
-    """One frame taken apart. With an error, the fields up to the bad place are still there."""
+    """The fields of one frame; if there is an error, those before it."""
 
     root: Field
     error: ProtocolError | None = None
 
 
 class Dissector:
-    """Walks over bytes; each read names a field and adds it to the open group."""
+    """Read bytes field by field. Each read adds a named field to the open group."""
 
     def __init__(self, data: bytes, name: str, *, big_endian: bool = True) -> None:
         self.data = data
@@ -64,7 +64,7 @@ class Dissector:
 
     @contextmanager
     def group(self, name: str, note: str = "") -> Iterator[Field]:
-        """Fields read inside belong to a field of their own."""
+        """Group the fields that are read inside the context."""
         outer, inner = self._open, Field(name, self.position, note=note, children=[])
         outer.children.append(inner)
         self._open = inner
@@ -76,7 +76,7 @@ class Dissector:
 
     @contextmanager
     def window(self, size: int) -> Iterator[None]:
-        """Reads inside may not pass `size` bytes from here."""
+        """Limit the reads inside the context to the next `size` bytes."""
         self.need(size, "the part")
         outer, self.end = self.end, self.position + size
         try:
@@ -85,12 +85,12 @@ class Dissector:
             self.end = outer
 
     def need(self, size: int, name: str) -> None:
-        """Refuse to read past the end; the error stands where the missing bytes would begin."""
+        """Raise ProtocolError if fewer bytes are left. Its offset is that of the missing bytes."""
         if self.left < size:
             raise ProtocolError("short", f"{name} needs {size} bytes, {self.left} are left", self.end)
 
     def add(self, name: str, size: int, value: Any, note: str = "") -> Field:
-        """A field of `size` bytes from here, already understood; moves past it."""
+        """Add a field of `size` bytes whose value is known, and move past it."""
         self.need(size, name)
         leaf = Field(name, self.position, size, value, note)
         self._open.children.append(leaf)
@@ -98,7 +98,7 @@ class Dissector:
         return leaf
 
     def number(self, name: str, code: str, note: str = "") -> Any:
-        """A number by its `struct` letter."""
+        """Read a number by its `struct` format."""
         layout = struct.Struct(self.order + code)
         self.need(layout.size, name)
         (value,) = layout.unpack_from(self.data, self.position)
@@ -127,7 +127,7 @@ class Dissector:
         leaf.fault = fault.shift(leaf.offset)
 
     def text(self, name: str, size: int, note: str = "") -> str:
-        """UTF-8 text of that many bytes."""
+        """Read UTF-8 text of that many bytes."""
         self.need(size, name)
         start = self.position
         value = utf8(self.data[start : start + size], start)
@@ -135,16 +135,17 @@ class Dissector:
         return value
 
     def note(self, note: str) -> None:
-        """Words for the field read last."""
+        """Set the note of the last field."""
         self._open.children[-1].note = note
 
     def finish(self) -> None:
+        """Raise ProtocolError if bytes are left."""
         if self.left:
             raise ProtocolError("trailing", f"{self.left} bytes too many", self.position)
 
 
 def utf8(data: bytes, offset: int) -> str:
-    """Text, or an error that stands at the first bad byte."""
+    """Decode text. Raise ProtocolError with the offset of the first bad byte."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:

@@ -1,1 +1,1 @@
-"""The gateway's own services: redis values, and sisdb's records. Pure of sockets; the time is passed in."""
+"""Implement the built-in services: redis values, and the records of data sets. No sockets; time is an argument."""

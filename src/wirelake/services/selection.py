@@ -1,4 +1,4 @@
-"""What a request to a data set names: which series, which of their records, which fields, in which form."""
+"""Parse what a request to a data set selects: series, records, fields and format."""
 
 import re
 from enum import StrEnum
@@ -16,7 +16,7 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
 
 
 class Format(StrEnum):
-    """How records are answered."""
+    """Name the format of records in a response."""
 
     ARRAY = "array"  # a row of values for each
     JSON = "json"  # an object for each
@@ -24,18 +24,18 @@ class Format(StrEnum):
 
 
 class Names(Struct, frozen=True):
-    """Keys and tables, as they were asked for."""
+    """Hold the keys and tables of a request, separated by commas, or `*`."""
 
     keys: str
     sdbs: str
 
     @property
-    def single(self) -> bool:
-        """One key and one table: answered by the bare records."""
+    def is_single(self) -> bool:
+        """Whether there is one key and one table: the response then has just the records."""
         return not any("," in names or names == ALL for names in (self.keys, self.sdbs))
 
     def each(self) -> list[tuple[str, str]]:
-        """(key, sdb) of all that are named, each once, where neither is `*`."""
+        """Return each (key, sdb) once. Only valid if neither is `*`."""
         sdbs, keys = dict.fromkeys(self.sdbs.split(",")), dict.fromkeys(self.keys.split(","))
         return [(key, sdb) for sdb in sdbs for key in keys]
 
@@ -43,18 +43,18 @@ class Names(Struct, frozen=True):
 class Selection(Struct, frozen=True):
     names: Names
     fields: tuple[str, ...] = ()  # empty: all
-    describe: bool = False  # the field lists too
+    describe: bool = False  # whether to include the lists of fields
     since: int | None = None
     until: int | None = None
     count: int | None = None
     newest: bool = False
     format: Format = Format.ARRAY
 
-    def chosen(self, names: tuple[str, ...], rows: list[Any]) -> list[Any]:
-        """The rows of a table with these fields, with those that were asked for, in the form that was."""
+    def apply(self, names: tuple[str, ...], rows: list[Any]) -> list[Any]:
+        """Return the rows of a table that has these fields, with the selected fields, in the selected format."""
         if self.fields:
-            places = [_place(names, field) for field in self.fields]
-            rows = [[row[place] for place in places] for row in rows]
+            indexes = [_index(names, field) for field in self.fields]
+            rows = [[row[index] for index in indexes] for row in rows]
             names = self.fields
         if self.format is Format.JSON:
             return [_object(names, row) for row in rows]
@@ -72,7 +72,7 @@ def read_names(fields: dict[str, Any], op: str) -> Names:
 
 
 def read_sdbs(fields: dict[str, Any]) -> str:
-    """Tables, if some are named."""
+    """Return the tables that the request names, or ""."""
     sdbs = _text(fields, "sdb")
     if sdbs:
         _check_names(sdbs, "sdb")
@@ -80,7 +80,7 @@ def read_sdbs(fields: dict[str, Any]) -> str:
 
 
 def read_selection(fields: dict[str, Any], op: str) -> Selection:
-    """Older clients give their options inside a list."""
+    """Return the selection of a request. Older clients send their options inside a list."""
     for each in fields["msg"] if isinstance(fields.get("msg"), list) else ():
         if isinstance(each, dict):
             fields = each | fields
@@ -90,8 +90,8 @@ def read_selection(fields: dict[str, Any], op: str) -> Selection:
         count = abs(count)
         if count > STATE_READ_ROWS_MAX:
             raise InputError(f"count is at most {STATE_READ_ROWS_MAX}")
-    asked = fields.get("format") or Format.ARRAY
-    if asked not in list(Format):
+    format_ = fields.get("format") or Format.ARRAY
+    if format_ not in list(Format):
         raise InputError(f"format is one of {', '.join(Format)}")
     return Selection(
         names=read_names(fields, op),
@@ -101,53 +101,53 @@ def read_selection(fields: dict[str, Any], op: str) -> Selection:
         until=until,
         count=count,
         newest=newest,
-        format=Format(asked),
+        format=Format(format_),
     )
 
 
-def _fields(given: Any) -> tuple[str, ...]:
-    """A list of names, names with commas between them, or an object that has them as keys."""
-    if given is None or isinstance(given, bool) or given == ALL:
+def _fields(value: Any) -> tuple[str, ...]:
+    """Return the names in a list, in a text with commas, or in the keys of an object."""
+    if value is None or isinstance(value, bool) or value == ALL:
         return ()
-    names = given.split(",") if isinstance(given, str) else list(given) if isinstance(given, list | dict) else None
+    names = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, list | dict) else None
     if names is None or not all(isinstance(name, str) for name in names):
         raise InputError("fields are a list of names")
     return tuple(names)
 
 
 def _text(fields: dict[str, Any], name: str) -> str:
-    given = fields.get(name, "")
-    if isinstance(given, int) and not isinstance(given, bool):
-        return str(given)
-    if not isinstance(given, str):
+    value = fields.get(name, "")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str):
         raise InputError(f"{name} is a text")
-    return given
+    return value
 
 
 def _check_names(names: str, what: str) -> int:
-    """How many there are."""
+    """Check that the names are valid, and return how many there are."""
     if names == ALL:
         return 1
-    listed = names.split(",")
-    for name in listed:
+    parts = names.split(",")
+    for name in parts:
         if _NAME.fullmatch(name) is None or (what == "sdb" and "." in name):
             raise InputError(f"not a name for a {what}: {name[:64]!r}")
-    return len(listed)
+    return len(parts)
 
 
-def _number(given: Any, what: str) -> int | None:
-    if given is None:
+def _number(value: Any, what: str) -> int | None:
+    if value is None:
         return None
-    if isinstance(given, str) and _NUMBER.fullmatch(given):
-        return int(given)
-    if isinstance(given, int) and not isinstance(given, bool):
-        return given
-    if isinstance(given, float) and given == given // 1:
-        return int(given)
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, float) and value == value // 1:
+        return int(value)
     raise InputError(f"{what} is a whole number")
 
 
-def _place(names: tuple[str, ...], field: str) -> int:
+def _index(names: tuple[str, ...], field: str) -> int:
     try:
         return names.index(field)
     except ValueError:

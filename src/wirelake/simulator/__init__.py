@@ -1,1 +1,1 @@
-"""A fleet of real clients over real sockets, with habits that a seed repeats."""
+"""Simulate a fleet of real clients over real sockets. A seed repeats a run."""

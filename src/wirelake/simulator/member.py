@@ -1,74 +1,75 @@
-"""One member of the fleet at work: does its acts one after the other, and keeps the books."""
+"""Run one member of the fleet: perform its actions one after the other, and count the results."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
 from wirelake.errors import WirelakeError
-from wirelake.simulator.fleet import FleetMember
-from wirelake.simulator.habits import Act
-from wirelake.simulator.limits import SIMULATOR_WAITING_ACTS_MAX
+from wirelake.simulator.fleet import Action, MemberProfile
+from wirelake.simulator.limits import SIMULATOR_WAITING_ACTIONS_MAX
 from wirelake.simulator.report import SimulationCounts
 from wirelake.simulator.world import World
 
 _log = logging.getLogger(__name__)
 
+Perform = Callable[[Action], Awaitable[None]]
+
 
 class Member:
-    """A protocol's own says how it connects, and has a method for each kind of act."""
+    """Perform actions over a client. A protocol's member connects, and has a method for each kind of action."""
 
-    def __init__(self, world: World, place: FleetMember) -> None:
+    def __init__(self, world: World, profile: MemberProfile) -> None:
         self.world = world
-        self.place = place
-        self._acts: asyncio.Queue[Act] = asyncio.Queue(SIMULATOR_WAITING_ACTS_MAX)
+        self.profile = profile
+        self._actions: asyncio.Queue[Action] = asyncio.Queue(SIMULATOR_WAITING_ACTIONS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # What a protocol's member says
+    # For a protocol's member to override
 
-    def doing(self) -> dict[str, Callable[[Act], Awaitable[None]]]:
-        """By the kind of the act."""
+    def performers(self) -> dict[str, Perform]:
+        """Return the method for each kind of action."""
         raise NotImplementedError
 
     async def connect(self) -> None:
         raise NotImplementedError
 
-    async def settle(self) -> None:
-        """The acts of all are over: take what is still on its way."""
+    async def take_pending(self) -> None:
+        """Take what is still waiting at the gateway, after the actions of all members."""
 
     async def disconnect(self) -> None:
         raise NotImplementedError
 
     # For the simulation
 
-    async def enter(self) -> None:
+    async def start(self) -> None:
         try:
             await self.connect()
         except WirelakeError as error:
-            self.failed("connect", error)
+            self.count_failure("connect", error)
             return
-        self.begin(self._work())
+        self.start_task(self._perform_all())
 
-    def offer(self, act: Act) -> None:
-        """Acts that find no room are skipped and counted: a fleet that cannot keep up says so."""
+    def offer(self, action: Action) -> None:
+        """Queue an action. If the queue is full, skip and count it: the report shows that the fleet cannot keep up."""
         try:
-            self._acts.put_nowait(act)
+            self._actions.put_nowait(action)
         except asyncio.QueueFull:
             self.world.report.skipped += 1
 
-    async def finish(self) -> None:
-        """Until all that was offered is done; at once where it never connected."""
+    async def finish_actions(self) -> None:
+        """Wait until all queued actions are done; return at once if the member never connected."""
         if self._tasks:
-            await self._acts.join()
+            await self._actions.join()
 
-    async def take_the_rest(self) -> None:
-        """When all have finished: nobody says anything more."""
+    async def drain(self) -> None:
+        """Take what is still waiting, once all members have finished their actions."""
         if self._tasks:
             try:
-                await self.settle()
+                await self.take_pending()
             except WirelakeError as error:
-                self.failed("settle", error)
+                self.count_failure("drain", error)
 
-    async def leave(self) -> None:
+    async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -77,26 +78,23 @@ class Member:
     # For the protocols' members
 
     def counts(self, kind: str) -> SimulationCounts:
-        return self.world.report.of(self.place.protocol, kind)
+        return self.world.report.counts_of(self.profile.protocol, kind)
 
-    def connected(self) -> None:
-        self.world.report.connections[self.place.protocol] += 1
+    def count_connection(self) -> None:
+        self.world.report.connections[self.profile.protocol] += 1
 
-    def begin(self, work: Awaitable[None]) -> asyncio.Task[None]:
-        """In the background, until the end."""
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
+    def count_failure(self, kind: str, error: Exception) -> None:
+        self.counts(kind).failed += 1
+        self.world.report.add_reason(f"{self.profile.protocol} {kind}: {error}")
 
     async def count(self, kind: str, work: Awaitable[object]) -> bool:
-        """One thing of this kind: sent, and then acknowledged or failed. Answers which."""
+        """Await the work and count it as sent, then as acknowledged or failed. Return whether it succeeded."""
         counts = self.counts(kind)
         counts.sent += 1
         try:
             await work
         except WirelakeError as error:
-            self.failed(kind, error)
+            self.count_failure(kind, error)
             return False
         except asyncio.CancelledError:
             counts.failed += 1
@@ -104,27 +102,31 @@ class Member:
         counts.acknowledged += 1
         return True
 
-    def failed(self, kind: str, error: Exception) -> None:
-        self.counts(kind).failed += 1
-        self.world.report.blame(f"{self.place.protocol} {kind}: {error}")
+    def start_task(self, work: Awaitable[None]) -> asyncio.Task[None]:
+        """Run the work in the background until `stop`."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+        return task
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
+        protocol = self.profile.protocol
         if isinstance(error, WirelakeError):
-            self.world.report.blame(f"{self.place.protocol}: {error}")
+            self.world.report.add_reason(f"{protocol}: {error}")
         elif error is not None:
-            _log.error("%s: internal error of the simulator", self.place.name, exc_info=error)
-            self.world.report.blame(f"{self.place.protocol}: internal error of the simulator, {type(error).__name__}")
+            _log.error("%s: internal error of the simulator", self.profile.name, exc_info=error)
+            self.world.report.add_reason(f"{protocol}: internal error of the simulator, {type(error).__name__}")
 
-    async def _work(self) -> None:
-        doing = self.doing()
+    async def _perform_all(self) -> None:
+        performers = self.performers()
         while True:
-            act = await self._acts.get()
+            action = await self._actions.get()
             try:
-                await doing[act.kind](act)
+                await performers[action.kind](action)
             except WirelakeError as error:
-                _log.info("%s: %s failed: %s", self.place.name, act.kind, error)
-                self.world.report.blame(f"{self.place.protocol} {act.kind}: {error}")
+                _log.info("%s: %s failed: %s", self.profile.name, action.kind, error)
+                self.world.report.add_reason(f"{self.profile.protocol} {action.kind}: {error}")
             finally:
-                self._acts.task_done()
+                self._actions.task_done()

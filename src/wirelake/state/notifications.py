@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 
 from wirelake.commit import Commit
 from wirelake.limits import (
-    STATE_PASSED_OVER_MAX,
+    STATE_OVERSIZED_MAX,
     STATE_READ_BYTES_MAX,
     STATE_READ_ROWS_MAX,
     STATE_RECENT_BYTES_MAX,
@@ -110,7 +110,7 @@ def fit_backlog(pending: Iterable[StoredNotification | OversizedNotification], l
     size = 0
     for each in pending:
         if isinstance(each, OversizedNotification):
-            if len(backlog.oversized) >= STATE_PASSED_OVER_MAX:
+            if len(backlog.oversized) >= STATE_OVERSIZED_MAX:
                 break
             backlog.oversized.append(each)
             continue

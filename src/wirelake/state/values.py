@@ -16,7 +16,7 @@ from wirelake.commit import Commit
 from wirelake.errors import FullError, InputError, WrongTypeError
 from wirelake.limits import (
     STATE_HASH_FIELDS_MAX,
-    STATE_KEYS_LOOKED_AT,
+    STATE_KEYS_AT_ONCE,
     STATE_NAME_BYTES_MAX,
     STATE_VALUES_BYTES_MAX,
     STATE_VALUES_MAX,
@@ -167,7 +167,7 @@ class Values:
         count = max(count, 1)
         while count > 0:
             start = bisect_right(self._numbers, cursor)
-            numbers = self._numbers[start : start + min(count, STATE_KEYS_LOOKED_AT)]
+            numbers = self._numbers[start : start + min(count, STATE_KEYS_AT_ONCE)]
             count -= len(numbers)
             found: list[bytes] = []
             for number in numbers:

@@ -1,18 +1,46 @@
-"""A record of the log, with its note parsed."""
+"""Parse the records of the log, and the ids by which messages, records and sessions are traced."""
 
+import re
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError
 from wirelake.limits import TRACE_FRAME_BYTES_MAX
-from wirelake.protocols.jsontext import read_json
-from wirelake.tracing.trace_id import NotificationId
+from wirelake.protocols.text import read_json
+
+_HEX: Final = frozenset(bytes([digit]) for digit in b"0123456789abcdef")
+_NOTIFICATION: Final = re.compile(r"([0-9a-f]{1,32}-[0-9a-f]{1,16}-)([0-9a-f]{1,16})")  # <epoch>-<topic>-<position>
+_RECORD: Final = re.compile(r"[0-9]{1,18}")
+_SESSION: Final = re.compile(r"[0-9a-z]{1,32}-[0-9a-z]{1,16}")
+
+
+class NotificationId(Struct, frozen=True):
+    """Hold the id of a notification, and its parts as in the notes of the log."""
+
+    id: str
+    ids: str  # the common prefix of the ids of its topic
+    position: int
+
+
+TraceId = NotificationId | int | str  # a notification, a record, a session
+
+
+def parse_trace_id(text: str) -> TraceId | None:
+    """Parse the id of a notification, the seq of a record, or the id of a session. Return None for anything else."""
+    notification = _NOTIFICATION.fullmatch(text)
+    if notification is not None:
+        return NotificationId(text, notification[1], int(notification[2], 16))
+    if _RECORD.fullmatch(text):
+        return int(text)
+    return text if _SESSION.fullmatch(text) else None
 
 
 class LogRecord(Struct, frozen=True):
+    """Hold a record of the log, with its note parsed."""
+
     seq: int
     at_us: int
     protocol: str
@@ -84,9 +112,6 @@ def contains_id(frame: bytes, id: str) -> bool:  # noqa: A002 the field's name
             return True
         start = found + 1
     return False
-
-
-_HEX = frozenset(bytes([digit]) for digit in b"0123456789abcdef")
 
 
 def _note(text: str) -> dict[str, Any]:

@@ -21,31 +21,30 @@ from wirelake.limits import (
 from wirelake.log.segments.reader import LogReader
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.jsontext import read_json, write_json
-from wirelake.tracing.record import LogRecord, read_records, shorten_frame
-from wirelake.tracing.trace_id import NotificationId
+from wirelake.protocols.text import read_json, write_json
+from wirelake.tracing.record import LogRecord, NotificationId, read_records, shorten_frame
 
-_RANGED = pa.array(["deliver", "unsayable", "ack"])
+_EVENTS_WITH_RANGE = pa.array(["deliver", "unsayable", "ack"])
 Select = Callable[[Any], list[LogRecord]]  # the records of a batch to return
 
 
 class Search:
-    """One search of a log. `complete` says whether it saw everything within the limits."""
+    """Search a log once. `is_complete` says whether it read everything within the limits."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._reader = LogReader(folder)
         self._clock = clock
         self._deadline_s = clock() + TRACE_SEARCH_S
-        self._left = TRACE_SEARCHED_MAX
+        self._remaining = TRACE_SEARCHED_MAX
         self.end_seq = self._reader.next_seq
-        self.complete = True
-        self.left_out = 0  # matching records beyond the limit
+        self.is_complete = True
+        self.omitted = 0  # matching records beyond the limit
 
     @property
     def oldest_seq(self) -> int:
         return self._reader.oldest_seq
 
-    def one(self, seq: int) -> LogRecord | None:
+    def find_record(self, seq: int) -> LogRecord | None:
         found = self._between(seq, seq + 1)
         return found[0] if found else None
 
@@ -67,17 +66,17 @@ class Search:
             if found.num_rows > TRACE_RECORDS_MAX:  # more than anybody reads
                 half = TRACE_RECORDS_MAX // 2
                 parts = [found.slice(0, half), found.slice(found.num_rows - half)]
-                self.left_out += found.num_rows - 2 * half
+                self.omitted += found.num_rows - 2 * half
             return [shorten_frame(record) for part in parts for record in read_records(part)]
 
         return self._collect(select, since_us, "open")
 
     def newest(self, events: set[str], from_seq: int, count_max: int) -> list[LogRecord]:
         """Return up to `count_max` records of these events from a seq on, newest first."""
-        wanted = pa.array(sorted(events))
+        event_names = pa.array(sorted(events))
         found: list[LogRecord] = []
         for part in self._backward(from_seq):
-            matching = [batch.filter(pc.is_in(batch["event"], value_set=wanted)) for batch in part]
+            matching = [batch.filter(pc.is_in(batch["event"], value_set=event_names)) for batch in part]
             found += reversed([record for batch in matching for record in read_records(batch)])
             if len(found) >= count_max:
                 break
@@ -89,8 +88,8 @@ class Search:
         The log does not link them: a frame is recorded when it arrives, a publish when it is done.
         """
         by = published.note.get("by")
-        near = self._between(published.seq - TRACE_NEAR_RECORDS, published.seq)
-        frames = [each for each in near if (each.event, each.direction, each.identity) == ("frame", "in", by)]
+        nearby = self._between(published.seq - TRACE_NEAR_RECORDS, published.seq)
+        frames = [each for each in nearby if (each.event, each.direction, each.identity) == ("frame", "in", by)]
         for matches in (has_content, contains):
             for record in reversed(frames):
                 if matches(record, published.frame):
@@ -99,8 +98,8 @@ class Search:
 
     def find_publishes(self, frame: LogRecord) -> list[LogRecord]:
         """Return what was published because of a frame."""
-        near = self._between(frame.seq + 1, frame.seq + 1 + TRACE_NEAR_RECORDS)
-        published = [each for each in near if each.event == "publish" and each.note.get("by") == frame.identity]
+        nearby = self._between(frame.seq + 1, frame.seq + 1 + TRACE_NEAR_RECORDS)
+        published = [each for each in nearby if each.event == "publish" and each.note.get("by") == frame.identity]
         return [each for each in published if has_content(frame, each.frame) or contains(frame, each.frame)]
 
     def _collect(self, select: Select, since_us: int | None, first_event: str) -> list[LogRecord]:
@@ -108,21 +107,21 @@ class Search:
         if since_us is not None:
             for batch in self._forward(since_us - TRACE_SLACK_US):
                 more = select(batch)
-                found = self._ends(found + more) if more else found
+                found = self._keep_ends(found + more) if more else found
             return found
         for part in self._backward():
             earlier = [record for batch in part for record in select(batch)]
-            found = self._ends(earlier + found)
+            found = self._keep_ends(earlier + found)
             if any(record.event == first_event for record in earlier):
                 break
         return found
 
-    def _ends(self, found: list[LogRecord]) -> list[LogRecord]:
+    def _keep_ends(self, found: list[LogRecord]) -> list[LogRecord]:
         """Return the first and the last records, which say the most."""
         if len(found) <= TRACE_RECORDS_MAX:
             return found
         half = TRACE_RECORDS_MAX // 2
-        self.left_out += len(found) - 2 * half
+        self.omitted += len(found) - 2 * half
         return found[:half] + found[-half:]
 
     def _between(self, start: int, end: int) -> list[LogRecord]:
@@ -138,7 +137,7 @@ class Search:
                 if self._is_exhausted(batch.num_rows):
                     return
         except GoneError:  # retention removed it meanwhile
-            self.complete = False
+            self.is_complete = False
 
     def _backward(self, from_seq: int = 0) -> Iterator[list[Any]]:
         """Yield steps from the end back to a seq; within a step, batches are in order."""
@@ -148,16 +147,16 @@ class Search:
             try:
                 yield list(self._reader.read(start, end))
             except GoneError:
-                self.complete = False
+                self.is_complete = False
                 return
             if self._is_exhausted(end - start):
                 return
             end = start
 
     def _is_exhausted(self, count: int) -> bool:
-        self._left -= count
-        exhausted = self._left <= 0 or self._clock() > self._deadline_s
-        self.complete = self.complete and not exhausted
+        self._remaining -= count
+        exhausted = self._remaining <= 0 or self._clock() > self._deadline_s
+        self.is_complete = self.is_complete and not exhausted
         return exhausted
 
 
@@ -165,7 +164,7 @@ def _may_concern(batch: Any, notification: NotificationId) -> Any:
     """Return the rows that may be about it: a quick check of the columns, before that of the records."""
     events, notes = batch["event"], batch["note"]
     named = pc.match_substring(notes, f'"{notification.id}"')
-    ranged = pc.and_(pc.is_in(events, value_set=_RANGED), pc.match_substring(notes, f'"{notification.ids}"'))
+    ranged = pc.and_(pc.is_in(events, value_set=_EVENTS_WITH_RANGE), pc.match_substring(notes, f'"{notification.ids}"'))
     framed = pc.and_(pc.equal(events, "frame"), pc.match_substring(batch["frame"], notification.id))
     return pc.or_(pc.or_(named, ranged), pc.or_(framed, pc.equal(events, "expire")))
 

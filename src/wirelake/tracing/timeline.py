@@ -24,7 +24,7 @@ class Recipient(Struct, frozen=True):
 
 
 class TraceEvent(Struct, kw_only=True):
-    """An event on a timeline. `hex` is the frame, cut if it is long; `bytes` is its real length.
+    """Hold an event of a timeline. `hex` is the frame, cut if it is long; `bytes` is its real length.
 
     `recipients` is how many a delivery went to; `to` names them, up to a limit.
     """
@@ -89,7 +89,7 @@ def _deliver(event: TraceEvent, _: dict[str, Any]) -> str:
     return f"written to {_join_names([each.identity for each in event.to])}{again}"
 
 
-def _unsayable(event: TraceEvent, note: dict[str, Any]) -> str:
+def _unencodable(event: TraceEvent, note: dict[str, Any]) -> str:
     return f"not encodable for {_join_names([each.identity for each in event.to])}: {note.get('reason')}"
 
 
@@ -118,7 +118,7 @@ _SENTENCES: Final[dict[str, Callable[[TraceEvent, dict[str, Any]], str]]] = {
     "frame": _frame,
     "publish": _publish,
     "deliver": _deliver,
-    "unsayable": _unsayable,
+    "unsayable": _unencodable,
     "ack": _ack,
     "expire": _expire,
     "quarantine": _quarantine,
@@ -227,14 +227,14 @@ def visible_to(events: Iterable[TraceEvent], identity: str) -> list[TraceEvent]:
 
 def sort_events(events: Iterable[TraceEvent]) -> list[TraceEvent]:
     """Return events by time, with offsets. Of too many, return the first and the last, which say the most."""
-    line = sorted(events, key=lambda event: (event.at_us, _rank(event), event.seq or 0))
-    if len(line) > TRACE_EVENTS_MAX:
+    timeline = sorted(events, key=lambda event: (event.at_us, _rank(event), event.seq or 0))
+    if len(timeline) > TRACE_EVENTS_MAX:
         half = TRACE_EVENTS_MAX // 2
-        line = [*line[:half], *line[-half:]]
-    for event in line:
-        event.offset_ms = (event.at_us - line[0].at_us) / 1000
+        timeline = [*timeline[:half], *timeline[-half:]]
+    for event in timeline:
+        event.offset_ms = (event.at_us - timeline[0].at_us) / 1000
         event.to = event.to[:TRACE_RECIPIENTS_MAX]
-    return line
+    return timeline
 
 
 def _rank(event: TraceEvent) -> int:

@@ -14,12 +14,11 @@ from msgspec.structs import replace
 
 from wirelake.errors import DamagedTableError, InputError
 from wirelake.limits import TRACE_EVENTS_MAX, TRACE_SEARCH_S, TRACE_SEARCHED_MAX
-from wirelake.protocols.jsontext import Encoding, as_text
-from wirelake.tracing import table_rows
-from wirelake.tracing.record import LogRecord, read_record
+from wirelake.protocols.text import Encoding, as_text
+from wirelake.tracing import stored as stored_rows
+from wirelake.tracing.record import LogRecord, NotificationId, parse_trace_id, read_record
 from wirelake.tracing.search import Search
-from wirelake.tracing.stored_notification import DeliveryState, NotificationTrace
-from wirelake.tracing.table_rows import Rows
+from wirelake.tracing.stored import DeliveryState, NotificationTrace, Rows
 from wirelake.tracing.timeline import (
     TraceEvent,
     event_of,
@@ -31,11 +30,10 @@ from wirelake.tracing.timeline import (
     unknown_events,
     visible_to,
 )
-from wirelake.tracing.trace_id import NotificationId, parse_trace_id
 
 
 class Trace(Struct, kw_only=True):
-    """What is known about a notification, a record or a session. Only a notification has all fields.
+    """Hold what is known about a notification, a record or a session. Only a notification has all fields.
 
     `kept` says whether the topic still stores it; `subscribers` is how many it is for, and `deliveries` lists them, up
     to a limit. `caveats` says what could not be searched.
@@ -72,6 +70,8 @@ def trace(folder: Path, text: str, stored: NotificationTrace | None = None, only
 
 
 class _Tracer:
+    """Assemble one trace from the log and the tables of a data folder."""
+
     def __init__(self, folder: Path) -> None:
         self._lake = folder / "lake"
         self._caveats: list[str] = []
@@ -82,7 +82,7 @@ class _Tracer:
             self._caveats.append(f"{error}")
 
     def notification(self, wanted: NotificationId, stored: NotificationTrace | None, only: str) -> Trace | None:
-        rows = self._rows(table_rows.notification_rows, wanted.id)
+        rows = self._rows(stored_rows.notification_rows, wanted.id)
         known = stored or _from_tables(rows)
         found: list[LogRecord] = []
         if self._search is not None:
@@ -109,7 +109,7 @@ class _Tracer:
             events, rows = visible_to(events, only), {}
         else:
             seqs = [event.seq for event in events if event.what == "frame" and event.seq is not None]
-            rows |= self._rows(table_rows.record_rows, seqs)
+            rows |= self._rows(stored_rows.record_rows, seqs)
         content, encoding = as_text(known.content)
         return Trace(
             kind="notification",
@@ -125,16 +125,16 @@ class _Tracer:
             subscribers=len(deliveries) if stored is None else stored.subscribers,
             deliveries=deliveries,
             timeline=sort_events(events),
-            rows=table_rows.shorten(rows),
+            rows=stored_rows.shorten(rows),
             caveats=self._all_caveats(len(events)),
         )
 
     def record(self, seq: int) -> Trace | None:
-        found = None if self._search is None else self._search.one(seq)
+        found = None if self._search is None else self._search.find_record(seq)
         source = "log"
         if found is None:
             source = "bronze.frames"
-            row = self._rows(table_rows.frame_row, seq)
+            row = self._rows(stored_rows.frame_row, seq)
             found = None if not row else read_record(row, parse_time_us(row["at"]), bytes.fromhex(row["frame"]))
         if found is None:
             return None
@@ -144,11 +144,11 @@ class _Tracer:
                 events += [event_of(each) for each in self._search.find_publishes(found)]
             elif found.event == "publish":
                 events = self._events(found, [found])
-        rows = self._rows(table_rows.record_rows, [each.seq for each in events if each.seq is not None])
+        rows = self._rows(stored_rows.record_rows, [each.seq for each in events if each.seq is not None])
         return self._trace("record", str(seq), events, rows)
 
     def session(self, session: str) -> Trace | None:
-        rows = self._rows(table_rows.session_rows, session)
+        rows = self._rows(stored_rows.session_rows, session)
         opened = [parse_time_us(row["opened_at"]) for row in rows.get("silver.sessions", ()) if row["opened_at"]]
         found: list[LogRecord] = []
         if self._search is not None:
@@ -164,9 +164,9 @@ class _Tracer:
         return self._trace("session", session, events, rows)
 
     def _trace(self, kind: Literal["record", "session"], name: str, events: list[TraceEvent], rows: Rows) -> Trace:
-        shown = table_rows.shorten(rows)
+        short = stored_rows.shorten(rows)
         return Trace(
-            kind=kind, id=name, timeline=sort_events(events), rows=shown, caveats=self._all_caveats(len(events))
+            kind=kind, id=name, timeline=sort_events(events), rows=short, caveats=self._all_caveats(len(events))
         )
 
     def _events(self, published: LogRecord | None, found: Sequence[LogRecord]) -> list[TraceEvent]:
@@ -192,11 +192,13 @@ class _Tracer:
     def _all_caveats(self, events: int) -> list[str]:
         if events > TRACE_EVENTS_MAX:
             self._caveats.append(f"only the first and the last of {events} events are shown (TRACE_EVENTS_MAX)")
-        if self._search is not None and not self._search.complete:
+        if self._search is not None and not self._search.is_complete:
             bounds = f"at most {TRACE_SEARCHED_MAX:,} records, for {TRACE_SEARCH_S:g} s"
             self._caveats.append(f"the log is long: not all of it was searched ({bounds})")
-        if self._search is not None and self._search.left_out:
-            self._caveats.append(f"{self._search.left_out} records in between are not shown (TRACE_RECORDS_MAX)")
+        if self._search is not None and self._search.omitted:
+            count = self._search.omitted
+            records, verb = ("1 record", "is") if count == 1 else (f"{count} records", "are")
+            self._caveats.append(f"{records} in between {verb} not shown (TRACE_RECORDS_MAX)")
         return self._caveats
 
 

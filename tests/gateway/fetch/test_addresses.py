@@ -2,7 +2,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from wirelake.gateway.fetch.addresses import is_public, literal
+from wirelake.gateway.fetch.urls import is_public, parse_address
 
 OWN = [
     "127.0.0.1",
@@ -55,7 +55,7 @@ def test_addresses_of_the_internet(address: str) -> None:
 
 
 def test_only_a_written_out_address_is_a_literal() -> None:
-    assert literal("127.0.0.1") == ip_address("127.0.0.1")
-    assert literal("::1") == ip_address("::1")
+    assert parse_address("127.0.0.1") == ip_address("127.0.0.1")
+    assert parse_address("::1") == ip_address("::1")
     for name in ("localhost", "127.1", "2130706433", "0x7f.1", "0177.0.0.1"):
-        assert literal(name) is None
+        assert parse_address(name) is None

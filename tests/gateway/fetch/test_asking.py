@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from wirelake.errors import InputError
-from wirelake.gateway.fetch.request import read_asked
+from wirelake.gateway.fetch.exchange import build_request
 from wirelake.gateway.fetch.urls import read_url
 from wirelake.message import Kind, Message, Operation
 
@@ -16,7 +16,7 @@ def asking(command: str = "getSecID.json", **fields: Any) -> Message:
 
 
 def head(message: Message) -> list[str]:
-    return read_asked(message).encode().partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
+    return build_request(message).encode().partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
 
 
 def test_the_example_of_the_protocol() -> None:
@@ -33,7 +33,7 @@ def test_values_of_every_kind_in_the_query() -> None:
 
 
 def test_post_makes_it_a_post_of_json() -> None:
-    asked = read_asked(asking("x", a=1, post={"b": [2]}))
+    asked = build_request(asking("x", a=1, post={"b": [2]}))
     wire = asked.encode()
     assert wire.startswith(b"POST /data/v1/api/master/x?a=1 HTTP/1.1\r\n")
     assert b"\r\nContent-Length: 9\r\n" in wire
@@ -84,26 +84,26 @@ def test_headers_are_added() -> None:
 )
 def test_headers_that_could_mean_something_else_are_refused(headers: Any) -> None:
     with pytest.raises(InputError):
-        read_asked(asking("x", headers=headers))
+        build_request(asking("x", headers=headers))
 
 
 @pytest.mark.parametrize("command", ["../x", "a/%2e%2e/x"])
 def test_a_method_cannot_climb(command: str) -> None:
     with pytest.raises(InputError):
-        read_asked(asking(command))
+        build_request(asking(command))
 
 
 def test_what_is_too_long_or_no_object_is_refused() -> None:
     with pytest.raises(InputError):
-        read_asked(asking("x", a="x" * 9000))
+        build_request(asking("x", a="x" * 9000))
     with pytest.raises(InputError):
-        read_asked(Message(kind=Kind.REQUEST, target=Operation(BASE, "x"), payload=b"x"))
+        build_request(Message(kind=Kind.REQUEST, target=Operation(BASE, "x"), payload=b"x"))
     with pytest.raises(InputError):
-        read_asked(Message(kind=Kind.REQUEST, target=Operation("http", "x")))
+        build_request(Message(kind=Kind.REQUEST, target=Operation("http", "x")))
 
 
 def test_what_was_meant_for_one_server_is_not_told_another() -> None:
-    asked = read_asked(asking("x", headers={"Authorization": "secret"}, post={}))
-    assert asked.moved(read_url("https://api.com/other"), as_get=False).headers == asked.headers
-    moved = asked.moved(read_url("https://other/"), as_get=True)
+    asked = build_request(asking("x", headers={"Authorization": "secret"}, post={}))
+    assert asked.redirect(read_url("https://api.com/other"), as_get=False).headers == asked.headers
+    moved = asked.redirect(read_url("https://other/"), as_get=True)
     assert (moved.headers, moved.body) == ((), None)

@@ -12,11 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.certificates import make_certificate
-from gateway.running import HOST, Running, running_gateway, until
-from gateway.web_terminal import IDENTITY, WebTerminal
+from gateway.running_gateway import HOST, Running, running_gateway, until
+from gateway.sisnet_client import IDENTITY, WebTerminal
 from wirelake.config import FetchSection
 from wirelake.errors import InputError
-from wirelake.gateway.reload import reload
 
 Serve = Callable[[bytes, bytes, asyncio.StreamWriter], Awaitable[None]]  # head, body, where to answer
 
@@ -66,7 +65,7 @@ def saying(wire: bytes) -> Serve:
 async def fetching(folder: Path, **fetch: Any) -> AsyncIterator[tuple[Running, WebTerminal]]:
     async with (
         running_gateway(folder, "sisnet", identities=[IDENTITY], fetch=fetch) as running,
-        await WebTerminal.call(running.port("sisnet")) as terminal,
+        await WebTerminal.connect(running.port("sisnet")) as terminal,
     ):
         yield running, terminal
 
@@ -120,13 +119,13 @@ async def test_form_h_posts_and_headers(tmp_path: Path) -> None:
         async with fetching(tmp_path, allow=[url]) as (_, terminal):
             asked = {"service": url, "command": "m", "ask": {"post": {"b": 2}, "headers": {"X-Key": "k"}}}
             await terminal.send(f"h:H{json.dumps(asked)}".encode())
-            assert await terminal.hear("h") == {"ans": 5, "msg": {"ok": True}}
+            assert await terminal.receive_json("h") == {"ans": 5, "msg": {"ok": True}}
             head, body = there.asked[0]
             assert head.startswith(b"POST /m HTTP/1.1\r\n")
             assert b"\r\nX-Key: k\r\n" in head
             assert body == b'{"b":2}'
             await terminal.send(b"h:Hnonsense")
-            assert (await terminal.hear("h"))["ans"] == -1
+            assert (await terminal.receive_json("h"))["ans"] == -1
 
 
 @pytest.mark.parametrize(
@@ -323,9 +322,9 @@ async def test_the_list_changes_with_a_reload_or_not_at_all(tmp_path: Path) -> N
         assert (await fetch(terminal, url))["ans"] == -1
         for bad in (FetchSection(allow=(url, "nonsense")), FetchSection(allow=(url,), ca="/nowhere")):
             with pytest.raises(InputError, match="fetch"):
-                reload(gateway, replace(gateway.settings, fetch=bad))
+                gateway.reload(replace(gateway.settings, fetch=bad))
         assert (await fetch(terminal, url))["ans"] == -1
-        reload(gateway, replace(gateway.settings, fetch=FetchSection(allow=(url,))))
+        gateway.reload(replace(gateway.settings, fetch=FetchSection(allow=(url,))))
         assert await fetch(terminal, url) == {"ans": 3, "msg": []}
 
 
@@ -361,10 +360,10 @@ async def test_so_many_at_once_and_no_more(tmp_path: Path) -> None:
         url = f"http://{HOST}:{port}/"
         async with fetching(tmp_path, allow=[url], open_max=3) as (_, terminal):
             for _ in range(10):
-                await terminal.say("f", fmt="http", service=url, command="")
+                await terminal.send_json("f", fmt="http", service=url, command="")
             await until(lambda: under_way == 3)
             go_on.set()
-            assert [await terminal.hear("f") for _ in range(10)] == [{"ans": 3, "msg": []}] * 10
+            assert [await terminal.receive_json("f") for _ in range(10)] == [{"ans": 3, "msg": []}] * 10
             assert most == 3
 
 

@@ -1,4 +1,4 @@
-"""A real gateway with its HTTP door open, and clients of it."""
+"""Run a real gateway with its HTTP listener open, and call it."""
 
 import asyncio
 import ssl
@@ -10,8 +10,7 @@ from typing import Any
 
 import httpx
 
-from gateway.running import HOST, WAIT_S, Running, running_gateway
-from wirelake.gateway.http.api import HttpApi
+from gateway.running_gateway import HOST, WAIT_S, Running, running_gateway
 from wirelake.gateway.http.listener import HttpListener
 from wirelake.message import Kind, Message
 from wirelake.protocols.session import Closing
@@ -20,7 +19,7 @@ BOB = ("bob", "bobs-token")
 
 
 class Calling(Running):
-    """`call` acts as the admin unless told otherwise."""
+    """Call the gateway as the admin, or with another bearer token."""
 
     def __init__(self, running: Running, client: httpx.AsyncClient) -> None:
         super().__init__(running.gateway)
@@ -28,10 +27,10 @@ class Calling(Running):
         self.admin_token = running.gateway.keys.admin_token()
 
     @property
-    def api(self) -> HttpApi:
-        door = self.gateway.listeners["http"]
-        assert isinstance(door, HttpListener)
-        return door.api
+    def http(self) -> HttpListener:
+        listener = self.gateway.listeners["http"]
+        assert isinstance(listener, HttpListener)
+        return listener
 
     async def call(
         self, method: str, path: str, body: Any = None, *, bearer: str | None = "", **rest: Any
@@ -44,7 +43,7 @@ class Calling(Running):
         return await self.client.request(method, path, headers=headers, **rest)
 
     async def refused(self, status: int, code: str, method: str, path: str, body: Any = None, **rest: Any) -> str:
-        """The message of an answer that has to be this error, in the one form that errors have."""
+        """Return the message of an error response, after checking its status, code and form."""
         response = await self.call(method, path, body, **rest)
         assert response.status_code == status, response.text
         assert response.headers["content-type"] == "application/json"
@@ -55,7 +54,7 @@ class Calling(Running):
         return str(found["error"]["message"])
 
     async def raw(self, data: bytes) -> bytes:
-        """What comes back for these bytes until the gateway closes."""
+        """Send these bytes, and return what the gateway sends until it closes."""
         reader, writer = await asyncio.open_connection(HOST, self.port("http"))
         writer.write(data)
         try:
@@ -67,9 +66,9 @@ class Calling(Running):
 
 @asynccontextmanager
 async def calling(
-    folder: Path, *doors: str, trust: ssl.SSLContext | None = None, **options: Any
+    folder: Path, *listeners: str, trust: ssl.SSLContext | None = None, **options: Any
 ) -> AsyncIterator[Calling]:
-    async with running_gateway(folder, "http", *doors, **options) as running:
+    async with running_gateway(folder, "http", *listeners, **options) as running:
         scheme = "https" if trust else "http"
         url = f"{scheme}://{HOST}:{running.port('http')}"
         async with httpx.AsyncClient(base_url=url, verify=trust or True, timeout=WAIT_S, trust_env=False) as client:
@@ -77,7 +76,7 @@ async def calling(
 
 
 class Provider:
-    """A peer of the broker that answers what it is asked."""
+    """Provide a service as a peer of the broker."""
 
     protocol = "test"
     identity = "provider"
@@ -88,14 +87,14 @@ class Provider:
     bytes_in = bytes_written = bytes_drained = 0
 
     def __init__(self, caller: Calling, service: str, answer: Callable[[Message], list[Message]]) -> None:
-        self.id = caller.gateway.new_id()
-        self.asked: list[Message] = []
+        self.id = caller.gateway.sessions.new_id()
+        self.requests: list[Message] = []
         self._gateway = caller.gateway
         self._answer = answer
         caller.gateway.broker.services.register(self, service)
 
     def send(self, message: Message) -> None:
-        self.asked.append(message)
+        self.requests.append(message)
         for answer in self._answer(message):
             self._gateway.later(0.0, partial(self._give, answer))
 

@@ -1,4 +1,4 @@
-"""The browser's client, in a browser, against a real gateway."""
+"""Run the JavaScript client in a browser against a real gateway."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,9 +11,10 @@ from browsing import Browser
 from playwright.async_api import Page
 from websockets.asyncio.server import ServerConnection, serve
 
-from gateway.running import HOST, WAIT_S, Running, running_gateway, until
+from gateway.running_gateway import HOST, WAIT_S, Running, running_gateway, until
 from wirelake.backoff import Backoff
 from wirelake.broker.peer import Peer
+from wirelake.clients.client import ClientOptions
 from wirelake.clients.serving import AnswerPackets, ServiceError, ServiceRequest
 from wirelake.clients.sisnet import SisnetClient
 from wirelake.errors import AnswerError
@@ -21,8 +22,8 @@ from wirelake.message import Failure, Kind, Message, Operation
 
 DESK = ("desk", "secret")
 SERVER = ("server", "secret")
-DOORS = ("http", "sisnet", "sisnet_tcp")
-# What Chromium itself says when nobody answers, or a gateway that is about to end.
+LISTENERS = ("http", "sisnet", "sisnet_tcp")
+# Messages of Chromium itself when the gateway does not respond or is stopping.
 LOST = ("WebSocket connection to", "net::ERR_", "503 (Service Unavailable)")
 
 SCRIPT = """
@@ -42,23 +43,23 @@ SCRIPT = """
 
 @asynccontextmanager
 async def gateway(folder: Path, **options: Any) -> AsyncIterator[Running]:
-    async with running_gateway(folder, *DOORS, identities=[DESK, SERVER], **options) as running:
+    async with running_gateway(folder, *LISTENERS, identities=[DESK, SERVER], **options) as running:
         yield running
 
 
 def back(folder: Path, ports: dict[str, int]) -> AbstractAsyncContextManager[Running]:
-    """The same gateway again, with the browser's door still closed."""
+    """Run the same gateway again, with the listener of browsers still closed."""
     return running_gateway(folder, "http", "sisnet_tcp", ports=ports)
 
 
 def server(running: Running) -> SisnetClient:
     url = f"tcp://{HOST}:{running.port('sisnet_tcp')}"
-    return SisnetClient(url, *SERVER, backoff=Backoff(first_s=0.01, max_s=0.05))
+    return SisnetClient(url, *SERVER, options=ClientOptions(backoff=Backoff(first_s=0.01, max_s=0.05)))
 
 
 async def visit(page: Page, running: Running, host: str = HOST) -> None:
-    """A page that the gateway itself served: a browser lets no other into this machine."""
-    await page.route("**/favicon.ico", lambda route: route.fulfill(status=204))  # which every page asks for
+    """Open a page of the gateway itself: browsers let no other page connect to this machine."""
+    await page.route("**/favicon.ico", lambda route: route.fulfill(status=204))  # requested by every page
     await page.goto(f"http://{host}:{running.port('http')}/healthz")
     await page.add_script_tag(content=SCRIPT, type="module")
     await page.wait_for_function("!!window.failure")
@@ -71,7 +72,7 @@ async def enter(page: Page, running: Running, more: str = "{}") -> None:
 
 @asynccontextmanager
 async def entered(page: Page, running: Running, more: str = "{}") -> AsyncIterator[None]:
-    """The client is closed before the gateway is, which it would call in vain."""
+    """Close the client before the gateway, which it would try to reach."""
     await enter(page, running, more)
     yield
     await page.evaluate("client.close()")
@@ -165,7 +166,7 @@ def test_a_page_provides_a_service(browser: Browser, tmp_path: Path) -> None:
 
 
 class Records:
-    """A data set that pushes to whoever subscribed last."""
+    """Provide a data set that pushes to the latest subscriber."""
 
     def __init__(self, running: Running, *, broken: bool = False) -> None:
         self.peer: Peer | None = None
@@ -173,7 +174,7 @@ class Records:
         self.called_off = asyncio.Event()
         self._broken = broken
         self._gateway = running.gateway
-        running.gateway.broker.builtin["sisdb"] = self.serve
+        running.gateway.broker.register_builtin("sisdb", self.serve)
 
     def serve(self, peer: Peer, message: Message, _now_s: float) -> None:
         assert isinstance(message.target, Operation)
@@ -194,7 +195,7 @@ class Records:
 def test_records_as_they_come_and_a_gateway_that_comes_back(browser: Browser, tmp_path: Path) -> None:
     async def story(page: Page) -> None:
         async with gateway(tmp_path) as running:
-            ports = {door: running.port(door) for door in DOORS}
+            ports = {name: running.port(name) for name in LISTENERS}
             records = Records(running)
             await enter(page, running)
             await page.evaluate(
@@ -219,7 +220,7 @@ def test_records_as_they_come_and_a_gateway_that_comes_back(browser: Browser, tm
             await other.register("echo", echo)
             await running.publish("@news", "missed")
             records = Records(running)
-            await running.open_door("sisnet", ports["sisnet"])
+            await running.open_listener("sisnet", ports["sisnet"])
             await page.wait_for_function("client.connected")
             assert await page.evaluate("client.connections") == 2
             assert await page.evaluate("asked") == "waited"
@@ -256,13 +257,13 @@ def test_quotes_of_the_gateways_own_data_set(browser: Browser, tmp_path: Path) -
 def test_a_feed_that_cannot_be_had_again_says_so(browser: Browser, tmp_path: Path) -> None:
     async def story(page: Page) -> None:
         async with gateway(tmp_path) as running:
-            ports = {door: running.port(door) for door in DOORS}
+            ports = {name: running.port(name) for name in LISTENERS}
             Records(running)
             await enter(page, running)
             await page.evaluate("client.sub('k', 't', () => {}, {onEnd: (error) => heard.push(error.message)})")
         async with back(tmp_path, ports) as running:
             Records(running, broken=True)
-            await running.open_door("sisnet", ports["sisnet"])
+            await running.open_listener("sisnet", ports["sisnet"])
             await page.wait_for_function("heard.length == 1")
             assert await page.evaluate("client.ping().then(() => heard[0])") == "no such table"
 
@@ -270,7 +271,7 @@ def test_a_feed_that_cannot_be_had_again_says_so(browser: Browser, tmp_path: Pat
 
 
 def test_hundreds_of_topics_are_subscribed_to_again(browser: Browser, tmp_path: Path) -> None:
-    """More than may be asked at once."""
+    """Send more requests than may be open at once."""
 
     async def story(page: Page) -> None:
         async with gateway(tmp_path) as running, entered(page, running):
@@ -349,15 +350,15 @@ def test_who_says_nothing_is_called_anew(browser: Browser, tmp_path: Path) -> No
             url = f"ws://{HOST}:{listening.getsockname()[1]}"
             await page.evaluate(f"void start('desk', 'secret', {{url: '{url}', pingMs: 50}}).catch(() => {{}})")
             await page.wait_for_function("lost > 1")
-            assert await page.evaluate("client.trouble") == "nothing was heard"
+            assert await page.evaluate("client.trouble") == "no data received"
             assert len(calls) > 1
             await page.evaluate("client.close()")
 
-    browser.run(story, forgiving=LOST)  # the call that is given up may be one that was not answered yet
+    browser.run(story, forgiving=LOST)  # the abandoned call may not have a response yet
 
 
 def test_a_page_of_another_site_may_not_connect(browser: Browser, tmp_path: Path) -> None:
-    """It may load the client, which is no secret, and then gets no further."""
+    """Let a page of another site load the client, but nothing else."""
 
     async def story(page: Page) -> None:
         async with gateway(tmp_path) as running:

@@ -1,4 +1,4 @@
-"""Limits below the application: peers that are slow, many, or do not speak HTTP."""
+"""Check the limits below the application: peers that are slow, many, or do not speak HTTP."""
 
 import asyncio
 import contextlib
@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from gateway.http.calling import calling
-from gateway.running import HOST, WAIT_S, until
+from gateway.running_gateway import HOST, WAIT_S, until
 from wirelake.gateway.http import connection as connection_module
 from wirelake.limits import HTTP_HEAD_BYTES_MAX
 
 
 async def cut_off(reader: asyncio.StreamReader) -> None:
-    """The gateway ends the connection without a word, with a reset or not."""
+    """Wait until the gateway closes the connection without a response."""
     async with asyncio.timeout(WAIT_S):
         with contextlib.suppress(ConnectionResetError):
             assert not await reader.read()

@@ -5,23 +5,23 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.apostol_client import Meter, report
 from gateway.http.calling import BOB, Calling, calling
-from gateway.wire import Meter, report
 from wirelake.protocols.apostol.commands import Reading, encode_data
-from wirelake.protocols.apostol.opcodes import ANSWER
+from wirelake.protocols.apostol.constants import ANSWER
 
 KEY = bytes(range(16))
 COMMANDS = "/api/devices/m1/commands"
 
 
 async def heard(caller: Calling, meter: Meter, serial: str = "m1") -> None:
-    """The device speaks once, and gets its receipt."""
+    """Send one report of the device, and wait for its receipt."""
     meter.send(report(serial, 1, b"hello")[0])
-    assert (await meter.hear()).receipt
+    assert (await meter.receive()).receipt
 
 
 async def answered(asked: "asyncio.Task[httpx.Response]", meter: Meter, data: bytes, **rest: Any) -> httpx.Response:
-    request = await meter.hear()
+    request = await meter.receive()
     assert request.to_device
     for packet in report("m1", request.command_no, data, params=ANSWER, **rest):
         meter.send(packet)
@@ -65,7 +65,7 @@ async def test_a_bad_device(tmp_path: Path, body: object) -> None:
 async def test_a_command_is_answered_with_what_the_device_says(tmp_path: Path) -> None:
     async with (
         calling(tmp_path, "apostol", devices=[("m1", 0, None)], identities=[BOB]) as caller,
-        await Meter.call(caller.port("apostol")) as meter,
+        await Meter.connect(caller.port("apostol")) as meter,
     ):
         await heard(caller, meter)
         body = {"type": 0x82, "data": "0a0b"}
@@ -75,14 +75,14 @@ async def test_a_command_is_answered_with_what_the_device_says(tmp_path: Path) -
         assert response.json() == {
             "serial": "m1", "type": 2, "error": 0, "device_time": 1_700_000_000, "data": "0c0d",
         }  # fmt: skip
-        assert (await meter.hear()).receipt
+        assert (await meter.receive()).receipt
 
         asked = asyncio.create_task(caller.call("POST", COMMANDS, {"type": 0x84}))
         readings = encode_data((Reading(1, 500), Reading(2, 1.5)))
         response = await answered(asked, meter, readings, command_type=4)
         values = [(reading["type"], reading["value"]) for reading in response.json()["readings"]]
         assert values == [(1, 500), (2, 1.5)]
-        assert (await meter.hear()).receipt
+        assert (await meter.receive()).receipt
 
         asked = asyncio.create_task(caller.call("POST", COMMANDS, {"type": 0x82}))
         response = await answered(asked, meter, b"", error=3)
@@ -98,7 +98,7 @@ async def test_unknown_not_heard_and_silent_devices(tmp_path: Path) -> None:
         body = {"type": 130, "wait_ms": 50}
         assert "nobody" in await caller.refused(404, "not_found", "POST", "/api/devices/nobody/commands", body)
         assert "'m1' is offline" in await caller.refused(409, "not_heard", "POST", COMMANDS, body)
-        async with await Meter.call(caller.port("apostol")) as meter:
+        async with await Meter.connect(caller.port("apostol")) as meter:
             await heard(caller, meter)
             message = await caller.refused(504, "timeout", "POST", COMMANDS, body)
             assert message == "device 'm1' did not answer within 50 ms"
@@ -124,7 +124,7 @@ async def test_a_bad_command(tmp_path: Path, body: object) -> None:
 async def test_removing_a_device_ends_its_session(tmp_path: Path) -> None:
     async with (
         calling(tmp_path, "apostol", devices=[("m1", 0, None)]) as caller,
-        await Meter.call(caller.port("apostol")) as meter,
+        await Meter.connect(caller.port("apostol")) as meter,
     ):
         await heard(caller, meter)
         (row,) = (await caller.call("GET", "/api/devices")).json()["devices"]
@@ -132,7 +132,7 @@ async def test_removing_a_device_ends_its_session(tmp_path: Path) -> None:
         await caller.call("DELETE", "/api/devices/m1")
         assert not caller.gateway.devices.peers
         meter.send(report("m1", 2, b"again")[0])
-        assert await meter.silent()
+        assert await meter.is_silent()
 
 
 async def test_a_device_and_its_packets_that_wait_for_others(tmp_path: Path) -> None:
@@ -140,12 +140,12 @@ async def test_a_device_and_its_packets_that_wait_for_others(tmp_path: Path) -> 
         quiet = (await caller.call("GET", "/api/devices/a%2F2")).json()
         assert (quiet["serial"], quiet["heard"], quiet["heard_at_ms"]) == ("a/2", False, None)
         await caller.refused(404, "not_found", "GET", "/api/devices/nobody")
-        async with await Meter.call(caller.port("apostol")) as meter:
+        async with await Meter.connect(caller.port("apostol")) as meter:
             packets = report("m1", 9, bytes(30), data_bytes=10)
             assert len(packets) == 4, "the time and the type come before the data"
             for number in (0, 2):
                 meter.send(packets[number])
-                assert (await meter.hear()).receipt
+                assert (await meter.receive()).receipt
             found = (await caller.call("GET", "/api/devices/m1", bearer=":".join(BOB))).json()
             (command,) = found["under_way"]
             assert (command["command_no"], command["packets"], command["packets_in_all"]) == (9, 2, None)
@@ -154,18 +154,18 @@ async def test_a_device_and_its_packets_that_wait_for_others(tmp_path: Path) -> 
             assert (found["topic"], found["assembling"], found["heard"]) == ("@devices/m1", 1, True)
             assert abs(found["heard_at_ms"] - caller.gateway.now_ms()) < 60_000
             meter.send(packets[3])
-            assert (await meter.hear()).receipt
+            assert (await meter.receive()).receipt
             (command,) = (await caller.call("GET", "/api/devices/m1")).json()["under_way"]
             assert (command["packets_in_all"], command["missing"]) == (4, [1])
             meter.send(packets[1])
-            assert (await meter.hear()).receipt
+            assert (await meter.receive()).receipt
             assert (await caller.call("GET", "/api/devices/m1")).json()["under_way"] == []
 
 
 async def test_a_device_that_is_not_registered_is_shown_while_it_is_heard(tmp_path: Path) -> None:
     async with (
         calling(tmp_path, "apostol", apostol={"open": True}) as caller,
-        await Meter.call(caller.port("apostol")) as meter,
+        await Meter.connect(caller.port("apostol")) as meter,
     ):
         await heard(caller, meter, "guest")
         found = (await caller.call("GET", "/api/devices/guest")).json()

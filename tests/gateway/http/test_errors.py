@@ -1,7 +1,7 @@
 import pytest
 
 from wirelake import errors
-from wirelake.gateway.http.errors import CODES, ApiError, api_error, failed
+from wirelake.gateway.http.errors import CODES, ApiError, api_error, service_error
 from wirelake.message import Failure
 
 
@@ -32,7 +32,7 @@ def test_the_body_has_one_form() -> None:
 
 
 def test_a_services_number_is_the_status_only_where_it_can_be() -> None:
-    found = [failed(Failure("x", code)) for code in (-1, 0, 200, 399, 418, 599, 600)]
+    found = [service_error(Failure("x", code)) for code in (-1, 0, 200, 399, 418, 599, 600)]
     assert [error.status_code for error in found] == [502, 502, 502, 502, 418, 599, 502]
     assert all(error.code for error in found)
     assert CODES[502] == "service_failed"

@@ -4,7 +4,7 @@ from random import Random
 import pytest
 
 from gateway.http.calling import Calling, calling
-from gateway.running import until
+from gateway.running_gateway import until
 from wirelake.errors import StorageError
 
 
@@ -22,6 +22,7 @@ async def test_a_healthy_gateway(tmp_path: Path) -> None:
         assert (await caller.call("HEAD", "/healthz", bearer=None)).status_code == 200
         ready = await caller.call("GET", "/readyz", bearer=None)
         assert ready.status_code == 200
+        assert ready.json()["listeners"] == ready.json()["doors"]
         assert ready.json()["doors"].keys() == {"http", "comet", "apostol"}
         assert ready.json()["doors"]["comet"] == f"127.0.0.1:{caller.port('comet')}"
 
@@ -33,7 +34,7 @@ async def test_each_reason_not_to_be_ready(tmp_path: Path, monkeypatch: pytest.M
         gateway.listeners["apostol"].close()
         assert await reasons(caller) == ["the apostol listener is closed", "the comet listener is closed"]
         monkeypatch.setattr(type(gateway.log), "refusal", "the log cannot be written: full")
-        monkeypatch.setattr(gateway.state.writer, "_error", StorageError("the state cannot be written: full"))
+        monkeypatch.setattr(type(gateway.state), "error", StorageError("the state cannot be written: full"))
         assert (await reasons(caller))[:2] == ["the log cannot be written: full", "the state cannot be written: full"]
         monkeypatch.undo()
         monkeypatch.setattr(gateway, "stopping", True)
@@ -46,7 +47,7 @@ async def test_a_log_at_its_limit_says_which_consumer_is_behind(tmp_path: Path) 
     async with calling(tmp_path, log={"segment_mb": 1, "disk_bytes_max": 3 * 1024 * 1024}) as caller:
         log = caller.gateway.log
         log.commit_offset("pipeline", 0)
-        chance = Random(1)  # contents that differ: what repeats is stored once
+        chance = Random(1)  # contents that differ: repeated ones are stored once
         for _ in range(100):
             content = {"content": chance.randbytes(100_000).hex()}
             response = await caller.call("POST", "/api/topics/%40news/notifications", content)

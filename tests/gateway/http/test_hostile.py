@@ -1,4 +1,4 @@
-"""Peers without a token that take what they can get: everybody else is served meanwhile."""
+"""Serve all others while peers without a token use as much as they can get."""
 
 import asyncio
 import contextlib
@@ -13,10 +13,10 @@ import pytest
 import uvloop
 
 from gateway.http.calling import Calling, calling
-from gateway.running import HOST, WAIT_S, until
-from wirelake.gateway.http import api as api_module
+from gateway.running_gateway import HOST, WAIT_S, until
 from wirelake.gateway.http import connection as connection_module
-from wirelake.gateway.http.reserve import HealthReserve
+from wirelake.gateway.http import limiter as limiter_module
+from wirelake.gateway.http.limiter import HealthReserve
 from wirelake.limits import (
     CONSOLE_FORM_BYTES_MAX,
     HTTP_HEALTH_CONNECTIONS_MAX,
@@ -30,7 +30,7 @@ UNFINISHED = LOGIN + b"content-length: 100\r\n\r\ntoken="
 
 @asynccontextmanager
 async def peers(caller: Calling, *requests: bytes) -> AsyncIterator[list[asyncio.StreamReader]]:
-    """Connections that each send this, and stay."""
+    """Open a connection for each request, send the request, and stay connected."""
     opened = [await asyncio.open_connection(HOST, caller.port("http")) for _ in requests]
     for (_, writer), data in zip(opened, requests, strict=True):
         writer.write(data)
@@ -49,13 +49,13 @@ async def served(caller: Calling, **how: str | None) -> list[int]:
 async def test_a_thousand_unfinished_logins_keep_nobody_out(tmp_path: Path) -> None:
     async with calling(tmp_path) as caller:
         async with peers(caller, *[UNFINISHED] * 1100):
-            await until(lambda: caller.api.unknown_bodies.used_bytes == 1100 * len(b"token="))
-            assert caller.api.open == 0
+            await until(lambda: caller.http.limiter.unknown_bodies.used_bytes == 1100 * len(b"token="))
+            assert caller.http.limiter.open.running == 0
             assert await served(caller) == [200] * 4
             made = (await caller.call("POST", "/api/identities", {"name": "ann"})).json()
             assert await served(caller, bearer=made["token"]) == [200] * 4
             assert (await caller.call("GET", "/login", bearer=None)).status_code == 200
-        await until(lambda: caller.api.unknown_bodies.used_bytes == 0)
+        await until(lambda: caller.http.limiter.unknown_bodies.used_bytes == 0)
 
 
 async def test_two_thousand_wrong_tokens_keep_nobody_out(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ async def test_health_is_answered_when_no_more_connections_are_let_in(tmp_path: 
     async with calling(tmp_path, limits={"connections": 5}) as caller:
         async with peers(caller, *[b""] * (5 + 2 * HTTP_HEALTH_CONNECTIONS_MAX)) as silent:
             await until(lambda: caller.gateway.counters.refused["http", "connections_max"] >= len(silent) - 5)
-            assert len(caller.api.reserve) == HTTP_HEALTH_CONNECTIONS_PER_ADDRESS_MAX
+            assert len(caller.http.limiter.reserve) == HTTP_HEALTH_CONNECTIONS_PER_ADDRESS_MAX
             for path in (b"/healthz", b"/readyz"):
                 answer = await caller.raw(b"GET %s HTTP/1.1\r\nhost: x\r\n\r\n" % path)
                 assert answer.startswith(b"HTTP/1.1 200"), answer
@@ -83,7 +83,7 @@ async def test_health_is_answered_when_no_more_connections_are_let_in(tmp_path: 
             answer = await caller.raw(b"GET /api/topics HTTP/1.1\r\nauthorization: Bearer %s\r\n\r\n" % token)
             assert answer.startswith(b"HTTP/1.1 503")
             assert caller.gateway.admission.open == 5
-        await until(lambda: not len(caller.api.reserve) and not caller.gateway.admission.open)
+        await until(lambda: not len(caller.http.limiter.reserve) and not caller.gateway.admission.open)
         assert (await caller.call("GET", "/api/topics")).status_code == 200
 
 
@@ -111,24 +111,24 @@ async def test_a_login_form_is_cut_while_it_is_read(tmp_path: Path) -> None:
         writer.close()
         answer = await caller.raw(LOGIN + b"content-length: %d\r\n\r\n" % (CONSOLE_FORM_BYTES_MAX + 1))
         assert answer.startswith(b"HTTP/1.1 413"), "not one byte of it is waited for"
-        await until(lambda: caller.api.unknown_bodies.used_bytes == 0)
+        await until(lambda: caller.http.limiter.unknown_bodies.used_bytes == 0)
 
 
 async def test_bodies_of_unknown_senders_have_a_budget_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api_module, "HTTP_UNKNOWN_BODIES_PER_ADDRESS_BYTES_MAX", 5000)
+    monkeypatch.setattr(limiter_module, "HTTP_UNKNOWN_BODIES_PER_ADDRESS_BYTES_MAX", 5000)
     body = b"token=" + b"x" * 994
     async with calling(tmp_path) as caller:
         async with peers(caller, *[LOGIN + b"content-length: 2000\r\n\r\n" + body] * 5):
-            await until(lambda: caller.api.unknown_bodies.used_bytes == 5000)
+            await until(lambda: caller.http.limiter.unknown_bodies.used_bytes == 5000)
             answer = await caller.raw(LOGIN + b"content-length: 2000\r\n\r\n" + body)
             assert answer.startswith(b"HTTP/1.1 429")
             assert b"retry-after: 1" in answer
             published = await caller.call("POST", "/api/topics/%40a/notifications", {"content": "x" * 100_000})
             assert published.status_code == 201, "who is known has room"
-        await until(lambda: caller.api.unknown_bodies.used_bytes == 0)
-        assert caller.api.bodies.used_bytes == 0
+        await until(lambda: caller.http.limiter.unknown_bodies.used_bytes == 0)
+        assert caller.http.limiter.bodies.used_bytes == 0
 
 
 async def test_a_body_is_counted_for_its_sender_once_it_is_known(tmp_path: Path) -> None:
@@ -137,11 +137,11 @@ async def test_a_body_is_counted_for_its_sender_once_it_is_known(tmp_path: Path)
         reader, writer = await asyncio.open_connection(HOST, caller.port("http"))
         head = "POST /api/topics/%40a/notifications HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ann:chosen\r\n"
         writer.write(f'{head}content-length: 15\r\n\r\n{{"content":'.encode())
-        await until(lambda: caller.api.bodies.used_bytes == len('{"content":'))
-        assert caller.api.unknown_bodies.used_bytes == 0
+        await until(lambda: caller.http.limiter.bodies.used_bytes == len('{"content":'))
+        assert caller.http.limiter.unknown_bodies.used_bytes == 0
         writer.write(b'"x"}')
         assert b"201" in await reader.readline()
-        await until(lambda: caller.api.bodies.used_bytes == 0)
+        await until(lambda: caller.http.limiter.bodies.used_bytes == 0)
         writer.close()
 
 
@@ -161,7 +161,7 @@ async def test_unknown_senders_have_less_time(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("runner", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def test_resets_leave_no_traceback(tmp_path: Path, runner: object, caplog: pytest.LogCaptureFixture) -> None:
-    """Several requests at once whose connection is reset before the first is answered."""
+    """Reset connections with several requests before the first response."""
 
     async def work() -> None:
         async with calling(tmp_path) as caller:
@@ -175,7 +175,7 @@ def test_resets_leave_no_traceback(tmp_path: Path, runner: object, caplog: pytes
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 peer.close()
             await until(lambda: not caller.gateway.counters.connections["http"])
-            await until(lambda: caller.api.receiving == 0 and caller.api.open == 0)
+            await until(lambda: caller.http.limiter.receiving == 0 and caller.http.limiter.open.running == 0)
 
     runner(work())  # type: ignore[operator]
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []

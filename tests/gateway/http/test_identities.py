@@ -1,8 +1,8 @@
 import asyncio
 from pathlib import Path
 
+from gateway.comet_client import Phone
 from gateway.http.calling import BOB, calling
-from gateway.wire import Phone
 from wirelake.protocols.comet import frames
 
 
@@ -13,7 +13,7 @@ async def test_a_token_is_made_shown_once_and_works_everywhere(tmp_path: Path) -
         made = response.json()
         assert made.keys() == {"name", "token"}
         assert len(made["token"]) > 20
-        async with await Phone.call(caller.port("comet"), made["name"], made["token"]):
+        async with await Phone.connect(caller.port("comet"), made["name"], made["token"]):
             pass
         topics = await caller.call("GET", "/api/topics", bearer=f"phone-1:{made['token']}")
         assert topics.status_code == 200
@@ -49,10 +49,10 @@ async def test_what_cannot_be_added(tmp_path: Path) -> None:
 
 async def test_removing_one_ends_its_sessions_and_its_rights(tmp_path: Path) -> None:
     async with calling(tmp_path, "comet", identities=[BOB]) as caller:
-        async with await Phone.call(caller.port("comet"), *BOB) as phone:
+        async with await Phone.connect(caller.port("comet"), *BOB) as phone:
             assert (await caller.call("DELETE", "/api/identities/bob")).status_code == 204
-            assert isinstance(await phone.hear(), frames.Error)
-            assert await phone.hear() is None
+            assert isinstance(await phone.receive(), frames.Error)
+            assert await phone.receive() is None
         await caller.refused(401, "unauthorized", "GET", "/api/topics", bearer=":".join(BOB))
         await caller.refused(404, "not_found", "DELETE", "/api/identities/bob")
         statuses = [row["note"]["status"] for row in caller.records("frame", protocol="http", direction="out")]

@@ -10,11 +10,11 @@ import pytest
 from lake.writing import write
 
 from gateway.http.calling import BOB, calling
-from gateway.running import WAIT_S
+from gateway.running_gateway import WAIT_S
 from wirelake.lake.tables import LEDGER
 from wirelake.limits import GATEWAY_STOP_S, HTTP_QUERIES_MAX, LAKE_MEMORY_MIB_MAX, LAKE_ROWS_MAX, MIB
 
-ENDLESS = "SELECT levenshtein(repeat('x', 400000), repeat('y', 400000))"  # deaf to DuckDB's own interrupt
+ENDLESS = "SELECT levenshtein(repeat('x', 400000), repeat('y', 400000))"  # ignores DuckDB's own interrupt
 
 HOUR = datetime(2026, 1, 2, 3, tzinfo=UTC)
 
@@ -63,7 +63,7 @@ async def test_a_query_whose_asker_left_is_ended(tmp_path: Path) -> None:
         for _ in range(HTTP_QUERIES_MAX + 1):
             with pytest.raises(httpx.ReadTimeout):
                 await caller.call("POST", "/api/lake/query", {"sql": ENDLESS}, timeout=0.5)
-            await until(lambda: caller.api.queries == 0)
+            await until(lambda: caller.http.lake.limit.running == 0)
         await until(lambda: not children())
         assert (await caller.call("POST", "/api/lake/query", {"sql": "SELECT 1"})).json()["rows"] == [[1]]
 
@@ -85,7 +85,7 @@ def rss_bytes() -> int:
 
 
 def children() -> list[str]:
-    """Query processes, by their numbers."""
+    """Return the ids of the query processes."""
     found = [pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
     return [pid for pid in found if b"query_worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 

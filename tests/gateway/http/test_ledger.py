@@ -1,21 +1,21 @@
 from pathlib import Path
 
+from gateway.comet_client import Phone
 from gateway.http.calling import BOB, calling
-from gateway.running import until
-from gateway.wire import Phone
+from gateway.running_gateway import until
 from wirelake.protocols.comet import frames
 
 
 async def test_the_counters_agree_with_the_log(tmp_path: Path) -> None:
     async with calling(tmp_path, "comet", identities=[BOB]) as caller:
-        async with await Phone.call(caller.port("comet"), *BOB) as phone:
+        async with await Phone.connect(caller.port("comet"), *BOB) as phone:
             await phone.ask(frames.Subscribe(("@a",)))
             await caller.call("POST", "/api/topics/%40a/notifications", {"content": "x"})
-            await phone.hear()
+            await phone.receive()
             open_ = (await caller.call("GET", "/api/ledger")).json()
             assert open_["protocols"]["comet"]["connections"] == 1
             phone.write(b"\x00\x01\x63")  # no such type
-            await phone.hear()
+            await phone.receive()
         await until(lambda: not caller.gateway.connections)
         ledger = (await caller.call("GET", "/api/ledger")).json()
         for protocol in ("comet", "http"):

@@ -1,9 +1,11 @@
 from pathlib import Path
 
+import pytest
+
 from gateway.http.calling import BOB, calling
-from gateway.running import HOST
+from gateway.running_gateway import HOST
 from wirelake.clients.comet import CometClient
-from wirelake.limits import HTTP_TRACES_MAX
+from wirelake.gateway.http.routes import messages as messages_module
 
 EVE = ("eve", "eves-token")
 
@@ -74,7 +76,7 @@ async def test_the_whole_way_of_a_message(tmp_path: Path) -> None:
             await caller.refused(404, "not_found", "GET", f"/api/messages/{others}", bearer=":".join(BOB))
 
 
-async def test_so_many_at_once(tmp_path: Path) -> None:
+async def test_so_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages_module, "HTTP_TRACES_MAX", 0)
     async with calling(tmp_path) as caller:
-        caller.api.traces = HTTP_TRACES_MAX
         assert "HTTP_TRACES_MAX" in await caller.refused(429, "busy", "GET", "/api/messages/a-1-1")

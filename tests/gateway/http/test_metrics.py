@@ -2,12 +2,13 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.apostol_client import Meter, report
+from gateway.comet_client import Phone
 from gateway.http.calling import BOB, Calling, calling
-from gateway.running import until
-from gateway.wire import Meter, Phone, report
-from wirelake.gateway.histogram import Histogram
+from gateway.running_gateway import until
+from wirelake.gateway.metrics import Histogram
 from wirelake.lake.progress import JobProgress, write_progress
-from wirelake.protocols.apostol.opcodes import SEALED
+from wirelake.protocols.apostol.constants import SEALED
 from wirelake.protocols.comet import frames
 
 
@@ -23,10 +24,10 @@ async def scraped(caller: Calling) -> dict[tuple[str, tuple[str, ...]], float]:
 
 async def test_what_happened_is_counted(tmp_path: Path) -> None:
     async with calling(tmp_path, "comet", identities=[BOB]) as caller:
-        async with await Phone.call(caller.port("comet"), *BOB) as phone:
+        async with await Phone.connect(caller.port("comet"), *BOB) as phone:
             await phone.ask(frames.Subscribe(("@a",)))
             await caller.call("POST", "/api/topics/%40a/notifications", {"content": "x"})
-            await phone.hear()
+            await phone.receive()
             found = await scraped(caller)
             assert found["wirelake_connections", ("comet",)] == 1
             assert found["wirelake_connections_accepted_total", ("comet",)] == 1
@@ -46,7 +47,7 @@ async def test_what_happened_is_counted(tmp_path: Path) -> None:
             assert found["process_resident_memory_bytes", ()] > 1_000_000
             assert found["wirelake_admitted", ()] == 2
             phone.write(b"\x00\x01\x63")
-            await phone.hear()
+            await phone.receive()
         await until(lambda: not caller.gateway.connections)
         await caller.call("GET", "/api/topics", bearer="bob:wrong")
         later = await scraped(caller)
@@ -62,14 +63,14 @@ async def test_what_happened_is_counted(tmp_path: Path) -> None:
 async def test_commands_that_expire_or_are_refused_are_counted(tmp_path: Path) -> None:
     async with calling(tmp_path, "apostol", devices=[("m1", 0, None)], apostol={"assembly_s": 0.05}) as caller:
         failed = "wirelake_device_commands_failed_total"
-        async with await Meter.call(caller.port("apostol")) as meter:
+        async with await Meter.connect(caller.port("apostol")) as meter:
             meter.send(report("m1", 1, b"good")[0])
-            meter.send(report("m1", 2, b"x" * 100, data_bytes=60)[0])  # the second packet never comes
-            for number in (3, 4):  # whole, and not to be read: the first by itself, the others with those like it
+            meter.send(report("m1", 2, b"x" * 100, data_bytes=60)[0])  # the second packet never arrives
+            for number in (3, 4):  # complete but not decodable: the first alone, the others in a batch
                 meter.send(report("m1", number, bytes.fromhex("01 01 02 ff"), command_type=4)[0])
             meter.send(report("m1", 5, b"x", params=SEALED, seal_with=(bytes(16), bytes(12)))[0])
             for _ in range(5):
-                assert (await meter.hear()).receipt
+                assert (await meter.receive()).receipt
             await until(lambda: ("expired", "assembly_timeout") in caller.gateway.counters.device_commands)
             found = {key[1]: value for key, value in (await scraped(caller)).items() if key[0] == failed}
             assert found == {
@@ -98,7 +99,7 @@ def test_a_histogram_counts_up_to_each_bound() -> None:
 
 async def test_the_lag_of_the_loop_is_measured(tmp_path: Path) -> None:
     async with calling(tmp_path) as caller:
-        await until(lambda: caller.api.loop_lag_s.count > 0)
+        await until(lambda: caller.http.stats.loop_lag_s.count > 0)
         assert (await scraped(caller))["wirelake_loop_lag_seconds_count", ()] > 0
 
 
@@ -115,7 +116,7 @@ async def test_a_pipeline_that_runs_beside_it_is_shown(tmp_path: Path) -> None:
         assert found["wirelake_pipeline_noted_total", ("acks_repeated",)] == 2
         assert found["wirelake_pipeline_behind_rows", ("silver",)] == caller.gateway.log.next_seq
         assert 0 <= found["wirelake_pipeline_behind_seconds", ("silver",)] < 60
-        assert ("wirelake_pipeline_behind_seconds", ("gold",)) not in found  # it has taken in nothing yet
+        assert ("wirelake_pipeline_behind_seconds", ("gold",)) not in found  # it has processed nothing yet
         told.written_at_ms = now_ms - 3_600_000
         write_progress(folder, told)
         assert ("wirelake_pipeline_rows_total", ()) not in await scraped(caller)  # it no longer runs

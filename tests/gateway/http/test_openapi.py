@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from gateway.http.calling import calling
+from wirelake.gateway.http.assembly import ROUTES
 from wirelake.gateway.http.errors import CODES
 from wirelake.gateway.http.openapi import describe
 from wirelake.gateway.http.route import Route
-from wirelake.gateway.http.routing import ROUTES
 
 DESCRIPTION = describe(ROUTES)
 NAMES = [f"{route.method} {route.path}" for route in ROUTES]
@@ -73,7 +73,7 @@ def test_parameters_and_refusals_are_described(route: Route) -> None:
     in_path = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"}
     assert in_path == set(re.findall(r"\{(\w+)\}", route.path))
     statuses = [int(status) for status in operation["responses"] if status != "default"]
-    assert ("default" in operation["responses"]) == route.any_refusal
+    assert ("default" in operation["responses"]) == route.has_other_refusals
     assert all(status in CODES for status in statuses if status >= 400)
     assert ("security" in operation) == (401 in statuses)
     assert {400, 431, 500} <= set(statuses)
@@ -130,7 +130,7 @@ def test_every_reference_leads_somewhere() -> None:
 
 
 def check(value: Any, schema: dict[str, Any]) -> None:
-    """As much of JSON Schema as the description uses."""
+    """Validate a value by the parts of JSON Schema that the description uses."""
     if "$ref" in schema:
         check(value, DESCRIPTION["components"]["schemas"][schema["$ref"].rpartition("/")[2]])
         return

@@ -1,4 +1,4 @@
-"""The API called as its own description says, and against it, by schemathesis: over a socket, from another process."""
+"""Let schemathesis, in another process, call the API with requests that match its description and that do not."""
 
 import asyncio
 import sys
@@ -10,7 +10,7 @@ from gateway.http.calling import calling
 CONFIG: Final = Path(__file__).with_name("schemathesis.toml")
 EXAMPLES: Final = 5  # of each operation in each phase
 REQUEST_S: Final = 60  # on a busy machine
-WRONG_TOKENS_MAX: Final = 1_000_000  # so many that their answers are not delayed
+WRONG_TOKENS_MAX: Final = 1_000_000  # so that responses to them are not delayed
 
 
 async def test_the_api_is_what_its_description_says(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from gateway.http.calling import BOB, Provider, answering, calling
-from gateway.running import until
+from gateway.running_gateway import until
 from wirelake.message import Failure, Operation
 
 ASK = "/api/services/magline%2F16/call"
@@ -16,13 +16,13 @@ async def test_fields_and_payload_go_both_ways(tmp_path: Path) -> None:
         body = {"a": {"b": [1]}, "payload": "AAE="}
         response = await caller.call("POST", f"{ASK}?object=m7", body, bearer=":".join(BOB))
         assert (response.status_code, response.json()) == (200, {"n": 1, "payload": "/w=="})
-        (asked,) = provider.asked
-        assert asked.target == Operation("magline/16", "call", "m7")
-        assert (asked.fields, asked.payload, asked.source) == ({"a": {"b": [1]}}, b"\x00\x01", "bob")
+        (request,) = provider.requests
+        assert request.target == Operation("magline/16", "call", "m7")
+        assert (request.fields, request.payload, request.source) == ({"a": {"b": [1]}}, b"\x00\x01", "bob")
 
         empty = await caller.call("POST", ASK)
         assert empty.status_code == 200
-        assert provider.asked[1].fields == {}
+        assert provider.requests[1].fields == {}
         came, went = caller.records("frame", protocol="http")[:2]
         assert (came["frame"], went["frame"]) == (b'{"a":{"b":[1]},"payload":"AAE="}', response.content)
 

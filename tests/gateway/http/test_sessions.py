@@ -1,20 +1,21 @@
 from pathlib import Path
 
+from gateway.apostol_client import Meter, report
+from gateway.comet_client import Phone
 from gateway.http.calling import BOB, calling
-from gateway.running import until
-from gateway.wire import Meter, Phone, report
+from gateway.running_gateway import until
 from wirelake.protocols.comet import frames
 
 
 async def test_everybody_connected_is_listed_in_order(tmp_path: Path) -> None:
     async with (
         calling(tmp_path, "comet", "apostol", identities=[BOB], devices=[("m1", 0, None)]) as caller,
-        await Phone.call(caller.port("comet"), *BOB) as phone,
-        await Meter.call(caller.port("apostol")) as meter,
+        await Phone.connect(caller.port("comet"), *BOB) as phone,
+        await Meter.connect(caller.port("apostol")) as meter,
     ):
         await phone.ask(frames.Subscribe(("@a",)))
         meter.send(report("m1", 1, b"x")[0])
-        await meter.hear()
+        await meter.receive()
         rows = (await caller.call("GET", "/api/sessions")).json()["sessions"]
         assert [(row["protocol"], row["identity"], row["state"]) for row in rows] == [
             ("comet", "bob", "ready"),
@@ -36,13 +37,13 @@ async def test_everybody_connected_is_listed_in_order(tmp_path: Path) -> None:
 async def test_a_session_can_be_ended(tmp_path: Path) -> None:
     async with (
         calling(tmp_path, "comet", identities=[BOB]) as caller,
-        await Phone.call(caller.port("comet"), *BOB) as phone,
+        await Phone.connect(caller.port("comet"), *BOB) as phone,
     ):
         (row,) = (await caller.call("GET", "/api/sessions")).json()["sessions"]
         response = await caller.call("DELETE", f"/api/sessions/{row['id']}")
         assert (response.status_code, response.content) == (204, b"")
-        assert await phone.error() == 3
-        assert await phone.hear() is None
+        assert await phone.receive_error() == 3
+        assert await phone.receive() is None
         await until(lambda: not caller.gateway.connections)
         (closed,) = await caller.recorded("close", protocol="comet")
         assert closed["note"]["reason"] == "ended"

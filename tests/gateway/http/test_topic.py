@@ -2,9 +2,9 @@ import base64
 from pathlib import Path
 from urllib.parse import quote
 
+from gateway.comet_client import Phone
 from gateway.http.calling import BOB, calling
-from gateway.running import until
-from gateway.wire import Phone
+from gateway.running_gateway import until
 from wirelake.limits import HTTP_TOPIC_CONTENT_CHARS, HTTP_TOPIC_LAST_BYTES, HTTP_TOPIC_LAST_ROWS
 from wirelake.protocols.comet import frames
 
@@ -15,11 +15,11 @@ async def test_subscribers_with_their_lag_and_the_last_notifications(tmp_path: P
     async with calling(tmp_path, "comet", identities=[BOB]) as caller:
         topics = caller.gateway.state.topics
         await topics.subscribe("carol", "@news")
-        async with await Phone.call(caller.port("comet"), *BOB) as phone:
+        async with await Phone.connect(caller.port("comet"), *BOB) as phone:
             assert await phone.ask(frames.Subscribe(("@news",))) == frames.Ok()
             first = await caller.publish("@news", "one", type=7)
             await caller.publish("@news", b"\xff\x00")
-            await phone.hear(), await phone.hear()
+            await phone.receive(), await phone.receive()
             assert await phone.ask(frames.MessageAck((first,))) == frames.Ok()
             found = (await caller.call("GET", NEWS)).json()
             assert found["who"] == [

@@ -5,9 +5,9 @@ from urllib.parse import quote
 
 import pytest
 
+from gateway.comet_client import Phone
 from gateway.http.calling import BOB, calling
-from gateway.running import running_gateway
-from gateway.wire import Phone
+from gateway.running_gateway import running_gateway
 from wirelake.errors import LogWriteError, StorageError
 from wirelake.protocols.comet import frames
 
@@ -22,7 +22,7 @@ async def test_a_published_notification_is_answered_when_it_and_its_frames_are_o
         assert published.keys() == {"id", "topic", "ts"}
         assert published["topic"] == "@news"
 
-        kept = caller.gateway.state.topics.find(published["id"])  # reads what is durable, nothing later
+        kept = caller.gateway.state.topics.find(published["id"])  # reads only what is durable
         assert kept is not None
         assert (kept.content, kept.type, kept.publisher, kept.at_ms) == (b"hello", 7, "admin", published["ts"])
 
@@ -113,11 +113,11 @@ async def test_a_live_name_reaches_those_who_listen_and_is_not_kept(tmp_path: Pa
 async def test_a_comet_subscriber_gets_what_http_published(tmp_path: Path) -> None:
     async with (
         calling(tmp_path, "comet", identities=[BOB]) as caller,
-        await Phone.call(caller.port("comet"), *BOB) as phone,
+        await Phone.connect(caller.port("comet"), *BOB) as phone,
     ):
         assert await phone.ask(frames.Subscribe(("@news",))) == frames.Ok()
         published = (await caller.call("POST", PUBLISH, {"content": "hello", "type": 7})).json()
-        assert await phone.hear() == frames.Message(7, published["id"], b"hello", published["ts"])
+        assert await phone.receive() == frames.Message(7, published["id"], b"hello", published["ts"])
 
         (row,) = (await caller.call("GET", "/api/topics")).json()["topics"]
         assert row == {"topic": "@news", "durable": True, "subscribers": 1, "connected": 1, "head": 1, "lag": 1}
@@ -161,7 +161,7 @@ async def test_a_log_that_refuses_is_a_503_and_nothing_is_promised(
 
 async def test_a_log_that_is_behind_is_a_429(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with calling(tmp_path) as caller:
-        monkeypatch.setattr(type(caller.gateway), "log_behind", True)
+        monkeypatch.setattr("wirelake.gateway.gateway.GATEWAY_LOG_BEHIND", -1)  # of the buffer: it is always behind
         response = await caller.call("POST", PUBLISH, {"content": "x"})
         assert (response.status_code, response.headers["retry-after"]) == (429, "1")
         monkeypatch.undo()

@@ -21,8 +21,7 @@ from wirelake.log.segments.format import list_segments, segment_path
 from wirelake.log.segments.integrity import verify_log
 from wirelake.log.segments.log import SegmentLog
 from wirelake.log.segments.mapped_segment import MappedSegment
-from wirelake.log.segments.range_reader import RangeReader
-from wirelake.log.segments.reader import LogReader
+from wirelake.log.segments.reader import LogReader, RangeReader
 from wirelake.log.segments.settings import LogSettings
 
 VALUE = Random(1).randbytes(MIB)

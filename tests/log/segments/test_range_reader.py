@@ -13,8 +13,7 @@ from wirelake.log.segments.format import HEADER_BYTES, list_segments, segment_pa
 from wirelake.log.segments.high_watermark import HighWatermark
 from wirelake.log.segments.log import SegmentLog
 from wirelake.log.segments.mapped_segment import BlockInfo, BlockState, MappedSegment
-from wirelake.log.segments.range_reader import DAMAGED, HOLE, SOURCE_DAMAGED, Gap, RangeReader, damaged_gaps
-from wirelake.log.segments.reader import LogReader
+from wirelake.log.segments.reader import DAMAGED, HOLE, SOURCE_DAMAGED, Gap, LogReader, RangeReader, damaged_gaps
 
 ROWS = 400
 

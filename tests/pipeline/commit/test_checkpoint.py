@@ -1,4 +1,4 @@
-"""The checkpoint and the log belong together: what does not is an error, never a pipeline that reads nothing."""
+"""Test that a checkpoint of another log is an error, never a pipeline that reads nothing."""
 
 import asyncio
 import shutil
@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from gateway.running import running_gateway
+from gateway.running_gateway import running_gateway
 
 from pipeline.checking import rows_of
 from pipeline.traffic import filled
 from wirelake.errors import LossError
-from wirelake.lake.checkpoint import read_checkpoint
+from wirelake.lake.progress import read_checkpoint
 from wirelake.log.segments.high_watermark import read_data_id
 from wirelake.pipeline.ingest.source import WirelakeSource
 from wirelake.pipeline.job import Job, JobSettings

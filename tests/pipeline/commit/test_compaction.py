@@ -67,7 +67,7 @@ def test_open_rows_are_left_alone(commits: DeltaWriter, tmp_path: Path) -> None:
 
 
 def test_it_does_not_disturb_a_stream_that_commits_meanwhile(commits: DeltaWriter, tmp_path: Path) -> None:
-    """The stream replaces open rows in every commit, which is what Delta's own optimisation does not bear."""
+    """Compact while the stream replaces open rows in every commit, which Delta's own OPTIMIZE does not allow."""
     opened = write_rows(CALLS, calls(0, settled=False), tmp_path)
     commits.commit("silver.calls", 0, opened, [])
     failed: list[BaseException] = []
@@ -80,15 +80,15 @@ def test_it_does_not_disturb_a_stream_that_commits_meanwhile(commits: DeltaWrite
         except BaseException as error:  # noqa: BLE001
             failed.append(error)
 
-    beside = threading.Thread(target=compact_all_the_time)
-    beside.start()
+    thread = threading.Thread(target=compact_all_the_time)
+    thread.start()
     for batch in range(1, 41):
         new = write_rows(CALLS, calls(batch, settled=False), tmp_path)
         settled = write_rows(CALLS, calls(batch - 1), tmp_path)
         commits.commit("silver.calls", batch, [*settled, *new], opened)
         opened = new
     over.set()
-    beside.join()
+    thread.join()
     assert failed == []
     assert seqs(tmp_path) == list(range(41))
     compact(tmp_path)
@@ -105,14 +105,14 @@ def test_what_was_replaced_meanwhile_is_not_joined(
 ) -> None:
     files = [file for batch in range(3) for file in write_rows(FRAMES, frames(batch), tmp_path)]
     commits.commit("bronze.frames", 0, files, [])
-    join = compaction._join
+    join = compaction.join_files
 
     def slowly(*arguments: object) -> object:
         joined = join(*arguments)  # type: ignore[arg-type]
         commits.commit("bronze.frames", 1, write_rows(FRAMES, frames(7), tmp_path), files[:1])  # somebody's redecode
         return joined
 
-    monkeypatch.setattr(compaction, "_join", slowly)
+    monkeypatch.setattr(compaction, "join_files", slowly)
     assert compact_table(tmp_path, FRAMES, 2).files_joined == 0
     assert seqs(tmp_path, FRAMES) == [1, 2, 7]
 

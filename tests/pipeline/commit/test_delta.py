@@ -63,7 +63,7 @@ def test_open_rows_are_replaced_in_one_commit(commits: DeltaWriter, tmp_path: Pa
 
 
 def test_others_read_the_tables_without_spark(commits: DeltaWriter, tmp_path: Path) -> None:
-    """Filters find rows whatever column they are on: the statistics do not lie by being there for some."""
+    """Check that filters on any column find rows: statistics of only some columns would hide them."""
     commits.commit("silver.calls", 0, write_rows(CALLS, calls(1, 2, op="get", latency_ms=1.5), tmp_path), [])
     commits.commit("silver.calls", 1, write_rows(CALLS, calls(3, op="put", latency_ms=2.5), tmp_path), [])
     table = polars.scan_delta(str(tmp_path / "silver" / "calls"))
@@ -83,7 +83,7 @@ def test_two_writers_at_once_both_get_through(tmp_path: Path) -> None:
 
 
 def test_whoever_removes_a_file_that_is_gone_fails(commits: DeltaWriter, tmp_path: Path) -> None:
-    """Two that replace the same file must not both succeed: its rows would be there twice."""
+    """Check that only one of two replacements of a file succeeds: its rows would exist twice."""
     files = write_rows(CALLS, calls(1), tmp_path)
     commits.commit("silver.calls", 0, files, [])
     one, other = open_table(tmp_path, CALLS), open_table(tmp_path, CALLS)
@@ -91,7 +91,7 @@ def test_whoever_removes_a_file_that_is_gone_fails(commits: DeltaWriter, tmp_pat
         replace_files(one, CALLS.name, write_rows(CALLS, calls(1), tmp_path), files, data_change=False)
         with pytest.raises(InUseError):
             rewrite_lock(tmp_path).__enter__()
-    with rewrite_lock(tmp_path), pytest.raises(FilesReplacedError, match="1 files were replaced"):
+    with rewrite_lock(tmp_path), pytest.raises(FilesReplacedError, match="1 file was replaced"):
         replace_files(other, CALLS.name, write_rows(CALLS, calls(1), tmp_path), files, data_change=False)
     assert seqs(tmp_path) == [1]
 
@@ -137,7 +137,7 @@ def test_files_know_their_groups_again(commits: DeltaWriter, tmp_path: Path) -> 
 
 
 def test_old_versions_are_forgotten_when_the_log_is_summed_up(tmp_path: Path) -> None:
-    """Every commit lists the versions that are kept: a stream that runs for months must not keep them all."""
+    """Check that old versions are removed: every commit lists all that are left."""
     commits = DeltaWriter(tmp_path, "app")
     log = tmp_path / "silver" / "quarantine" / "_delta_log"
     for batch in range(2 * LAKE_CHECKPOINT_COMMITS + 5):
@@ -146,14 +146,14 @@ def test_old_versions_are_forgotten_when_the_log_is_summed_up(tmp_path: Path) ->
             assert len(list(log.glob("*.json"))) == batch + 2  # none of them is old enough
             for path in log.glob("*.json"):
                 os.utime(path, (0, 0))
-    kept = sorted(int(path.stem) for path in log.glob("*.json"))
-    assert LAKE_CHECKPOINT_COMMITS - 2 <= kept[0] <= LAKE_CHECKPOINT_COMMITS + 7
+    versions = sorted(int(path.stem) for path in log.glob("*.json"))
+    assert LAKE_CHECKPOINT_COMMITS - 2 <= versions[0] <= LAKE_CHECKPOINT_COMMITS + 7
     assert commits.last_batch("silver.quarantine") == 2 * LAKE_CHECKPOINT_COMMITS + 4
     assert DeltaWriter(tmp_path, "app").last_batch("silver.quarantine") == 2 * LAKE_CHECKPOINT_COMMITS + 4
 
 
 def test_a_file_that_is_not_as_it_was_reported_is_not_committed(commits: DeltaWriter, tmp_path: Path) -> None:
-    """Neither by a batch that is finished later, nor by what replaces settled files."""
+    """Check this for a batch that is finished later, and for replaced settled files."""
     files = write_rows(CALLS, calls(1), tmp_path)
     commits.commit("silver.calls", 0, files, [])
     (short,) = mark_worker(write_rows(CALLS, calls(2), tmp_path))

@@ -19,7 +19,7 @@ def manifest(batch: int) -> Manifest:
 
 
 def test_an_intent_is_what_it_was(tmp_path: Path) -> None:
-    kept = Manifest(
+    manifest = Manifest(
         batch=3,
         from_seq=0,
         until_seq=10,
@@ -30,14 +30,14 @@ def test_an_intent_is_what_it_was(tmp_path: Path) -> None:
         bucket_states={2: "2.arrow"},
         dirty_us={"silver.messages": [60_000_000]},
     )
-    ManifestStore(tmp_path).write(kept)
-    assert ManifestStore(tmp_path).last() == kept
-    assert kept.tables == ["bronze.frames"]
+    ManifestStore(tmp_path).write(manifest)
+    assert ManifestStore(tmp_path).last() == manifest
+    assert manifest.tables == ["bronze.frames"]
     assert ManifestStore(tmp_path).get(2) is None
 
 
 def test_old_ones_go_but_none_that_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PIPELINE_INTENTS_KEPT", 3)
+    monkeypatch.setattr(module, "PIPELINE_MANIFESTS_KEPT", 3)
     manifests = ManifestStore(tmp_path)
     for batch in range(8):
         manifests.write(manifest(batch))

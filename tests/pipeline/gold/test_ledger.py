@@ -1,4 +1,4 @@
-"""The ledger adds up where nothing is missing, and says where it does not."""
+"""Test that the ledger balances if nothing is missing, and otherwise says where it does not."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ INPUTS = (FRAMES, MESSAGES, QUARANTINE, DEVICE_COMMANDS, DELIVERIES, TALLIES, BA
 
 @pytest.fixture
 def rows() -> Rows:
-    """An hour of apostol that adds up: five frames in, one of them bad, two of a command that is not whole yet."""
+    """Return an hour of apostol that balances: five frames in, one of them bad, two of an incomplete command."""
     a = {"protocol": "apostol", "direction": "in"}
     command = {**a, "node": "n", "serial": "m", "device_type": 6, "answer": False, "first_at": after(1)}
     delivery = {"protocol": "comet", "first_sent_at": after(1), "identity": "ann"}
@@ -60,7 +60,7 @@ def rows() -> Rows:
     }
 
 
-def told(spark: SparkSession, rows: Rows) -> dict[str, tuple[bool, str | None]]:
+def verdicts(spark: SparkSession, rows: Rows) -> dict[str, tuple[bool, str | None]]:
     result = ledger(*(rows_in(spark, table, *rows[table.name]) for table in INPUTS))
     found = rows_out(result, LEDGER, "protocol", "balanced", "why")
     return {protocol: (balanced, why) for protocol, balanced, why in found}
@@ -102,7 +102,7 @@ def test_every_sum(spark: SparkSession, rows: Rows) -> None:
 )
 def test_a_row_that_is_lost_shows(spark: SparkSession, rows: Rows, table: LakeTable, protocol: str, why: str) -> None:
     del rows[table.name][0]
-    assert told(spark, rows)[protocol] == (False, why)
+    assert verdicts(spark, rows)[protocol] == (False, why)
 
 
 @pytest.mark.parametrize(
@@ -125,16 +125,16 @@ def test_a_row_that_is_there_twice_shows(
     spark: SparkSession, rows: Rows, table: LakeTable, protocol: str, why: str
 ) -> None:
     rows[table.name].append(rows[table.name][0])
-    assert told(spark, rows)[protocol] == (False, why)
+    assert verdicts(spark, rows)[protocol] == (False, why)
 
 
 def test_a_state_that_nobody_knows_shows(spark: SparkSession, rows: Rows) -> None:
     rows[DELIVERIES.name][0]["state"] = "lost"
-    assert told(spark, rows)["comet"][0] is False
+    assert verdicts(spark, rows)["comet"][0] is False
 
 
 def skip(rows: Rows, seq: int) -> None:
-    """As if no task had read this frame: none of those who count after the gateway knows of it."""
+    """Remove a frame from all counts after the gateway's, as if no task had read it."""
     for table in (FRAMES, MESSAGES):
         rows[table.name] = [row for row in rows[table.name] if row["seq"] != seq]
     rows[TALLIES.name][0]["received"] -= 1
@@ -144,20 +144,20 @@ def skip(rows: Rows, seq: int) -> None:
 
 def test_a_record_that_no_task_read_shows_by_what_the_gateway_counted(spark: SparkSession, rows: Rows) -> None:
     skip(rows, 0)
-    assert told(spark, rows)["apostol"] == (False, "received 4, but counted + uncounted = 5")
+    assert verdicts(spark, rows)["apostol"] == (False, "received 4, but counted + uncounted = 5")
 
 
 def test_where_the_gateway_did_not_count_it_shows_by_the_numbers_of_the_log(spark: SparkSession, rows: Rows) -> None:
     skip(rows, 0)
     rows[TALLIES.name][0]["counted"] = None
     rows[TALLIES.name].append({"hour": NOON, "protocol": "", "counted": 0, "received": 0, "missing": 1})
-    found = told(spark, rows)
+    found = verdicts(spark, rows)
     assert found["apostol"] == (True, None)
-    assert found[""] == (False, "the log numbered 1 records that no task read")
+    assert found[""] == (False, "the log numbered 1 record that no task read")
 
 
 def test_what_is_lost_is_explained_and_what_is_dropped_is_shown(spark: SparkSession, rows: Rows) -> None:
-    assert "" not in told(spark, rows)  # nothing to say of records that belong to no protocol
+    assert "" not in verdicts(spark, rows)  # nothing to say of records that belong to no protocol
     common = {"hour": NOON, "protocol": ""}
     rows[BATCHES.name] += [
         {**common, "batch": 0, "what": "calls_given_up", "dropped": 2},
@@ -172,7 +172,7 @@ def test_what_is_lost_is_explained_and_what_is_dropped_is_shown(spark: SparkSess
         {**common, "batch": 2, "what": "records_removed", "dropped": 2},
     ]
     rows[TALLIES.name].append({**common, "counted": 0, "received": 0, "missing": 9})
-    assert told(spark, rows)[""] == (
+    assert verdicts(spark, rows)[""] == (
         False,
         "7 records were damaged in the log; retention removed 2 records before they were read",
     )
@@ -180,7 +180,7 @@ def test_what_is_lost_is_explained_and_what_is_dropped_is_shown(spark: SparkSess
 
 def test_hours_before_the_driver_kept_an_account_are_not_held_against_it(spark: SparkSession, rows: Rows) -> None:
     rows[BATCHES.name] = []
-    assert told(spark, rows)["apostol"] == (True, None)
+    assert verdicts(spark, rows)["apostol"] == (True, None)
     part = {"batch": 5, "hour": NOON, "protocol": "apostol"}
     rows[BATCHES.name] = [{**part, "records": None, "received": None}, {**part, "records": 1, "received": 1}]
-    assert told(spark, rows)["apostol"] == (True, None)
+    assert verdicts(spark, rows)["apostol"] == (True, None)

@@ -1,4 +1,4 @@
-"""Gold tables are brought up to date where silver changed, and nowhere else; doing it twice does no harm."""
+"""Test that gold tables are refreshed where silver changed, and nowhere else; twice does no harm."""
 
 import fcntl
 from datetime import datetime
@@ -29,7 +29,7 @@ from wirelake.pipeline.gold.schedule import Dirty
 
 
 def put(lake: Path, table: LakeTable, *rows: dict[str, Any]) -> None:
-    """Rows as a batch commits them."""
+    """Write rows as a batch commits them."""
     data = pa.Table.from_pylist([{"day": row.get("at", after(0)).date(), **row} for row in rows], schema=table.schema)
     replace_files(open_table(lake, table), table.name, write_rows(table, data, lake), [], data_change=True)
 
@@ -50,15 +50,15 @@ def message(seconds: float, **rest: Any) -> dict[str, Any]:
 def test_minutes_that_changed_are_worked_out_again_and_others_stay(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, MESSAGES, message(1), message(61))
     refresh_minutes(spark, tmp_path, dirty(MESSAGES, after(1), after(61)))
-    asked = "SELECT minute, frames FROM gold.traffic_minute ORDER BY minute"
-    before = query(tmp_path, asked).rows
+    sql = "SELECT minute, frames FROM gold.traffic_minute ORDER BY minute"
+    before = query(tmp_path, sql).rows
     assert [frames for _, frames in before] == [1, 1]
     put(tmp_path, MESSAGES, message(62), message(2), message(86_400 + 1))
     refresh_minutes(spark, tmp_path, dirty(MESSAGES, after(62)))  # the others are not said to have changed
-    assert [frames for _, frames in query(tmp_path, asked).rows] == [1, 2]
+    assert [frames for _, frames in query(tmp_path, sql).rows] == [1, 2]
     for _ in range(2):
         refresh_minutes(spark, tmp_path, dirty(MESSAGES, after(2), after(62), after(86_400)))
-        assert [frames for _, frames in query(tmp_path, asked).rows] == [2, 2, 1]
+        assert [frames for _, frames in query(tmp_path, sql).rows] == [2, 2, 1]
     files = live_files(open_table(tmp_path, MESSAGES), MESSAGES.name)
     assert len(files) == 3, "silver is only read"
 
@@ -96,7 +96,7 @@ def test_bars_are_where_the_records_say_not_where_they_came(spark: SparkSession,
 def test_what_a_table_is_made_of_is_listed_between_two_batches(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch is in one table after the other; of some with it and some without, no ledger adds up."""
+    """Check the lock on the files: a ledger of tables with and without a batch would not balance."""
     row = {"at": after(0), "seq": 0, "protocol": "comet", "direction": "in"}
     put(tmp_path, FRAMES, {**row, "event": "frame"})
     put(tmp_path, MESSAGES, row)
@@ -107,10 +107,10 @@ def test_what_a_table_is_made_of_is_listed_between_two_batches(
             with (lake / "batch.lock").open() as lock, pytest.raises(BlockingIOError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as a batch would want it
             inputs.append(table.name)
-        return listed(lake, table, when)
+        return list_files(lake, table, when)
 
-    listed = refresh._files
-    monkeypatch.setattr(refresh, "_files", files)
+    list_files = refresh.table_files
+    monkeypatch.setattr(refresh, "table_files", files)
     refresh_ledger(spark, tmp_path, dirty(MESSAGES, after(0)))
     assert len(inputs) == 7
     with commit_lock(tmp_path), (tmp_path / "batch.lock").open() as lock, pytest.raises(BlockingIOError):
@@ -119,9 +119,9 @@ def test_what_a_table_is_made_of_is_listed_between_two_batches(
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_the_ledger_counts_whole_hours_where_they_lie(spark: SparkSession, tmp_path: Path, lost: bool) -> None:
-    came = [{"at": after(n), "seq": n, "protocol": "comet", "direction": "in"} for n in range(3)]
-    put(tmp_path, FRAMES, *({**row, "event": "frame"} for row in came))
-    put(tmp_path, MESSAGES, *(came[1:] if lost else came))
+    received = [{"at": after(n), "seq": n, "protocol": "comet", "direction": "in"} for n in range(3)]
+    put(tmp_path, FRAMES, *({**row, "event": "frame"} for row in received))
+    put(tmp_path, MESSAGES, *(received[1:] if lost else received))
     put(tmp_path, TALLIES, {"hour": after(0), "protocol": "comet", "counted": 3, "received": 3, "settled": True})
     refresh_ledger(spark, tmp_path, dirty(MESSAGES, after(2)))
     assert query(tmp_path, "SELECT protocol, received, counted, decoded, balanced, why FROM gold.ledger").rows == [

@@ -91,9 +91,9 @@ COLUMNS = ("serial", "device_type", "at", "status", "status_at", "readings", "re
 
 
 def status(seq: int, seconds: float, told_state: int, **rest: Any) -> dict[str, Any]:
-    told = {"seq": seq, "at": after(seconds), "serial": "m", "device_type": 6, "command_type": 1, "error": 0}
+    common = {"seq": seq, "at": after(seconds), "serial": "m", "device_type": 6, "command_type": 1, "error": 0}
     return {
-        **told,
+        **common,
         "direction": "in",
         "answer": False,
         "state": "complete",

@@ -1,4 +1,4 @@
-"""Frames for the decoders: known ones, random ones, and both with damage."""
+"""Generate frames for the decoders: known ones, random ones, and both with damage."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ def captured(protocol: str) -> list[Sent]:
 
 
 def log_batch(*records: dict[str, Any]) -> Any:
-    """Records of the log; what is not given is the same for all."""
+    """Return records of the log. Columns that are not given are the same for all."""
     usual: dict[str, Any] = {"node": "n1", "protocol": "", "event": "frame", "direction": "in", "session": "s1"}
     usual |= {"identity": "meter", "peer": "127.0.0.1:1", "frame": b"", "note": ""}
     rows = [{"seq": 100 + place, "at": AT_US + place, **usual, **record} for place, record in enumerate(records)]
@@ -38,7 +38,7 @@ def frame_records(protocol: str, sent: Sequence[Sent]) -> list[dict[str, Any]]:
 
 
 def damaged(frame: bytes, random: Random, repair: Callable[[bytearray, Random], None]) -> bytes:
-    """Some bytes changed, cut off, put in; then perhaps the outermost lengths and sums made right again."""
+    """Change, remove and insert bytes, and perhaps correct the outermost lengths and checksums."""
     data = bytearray(frame)
     for _ in range(random.choice((0, 1, 1, 2, 3))):
         place = random.randrange(len(data) + 1)
@@ -59,7 +59,7 @@ def damaged(frame: bytes, random: Random, repair: Callable[[bytearray, Random], 
 
 
 def repair_apostol(data: bytearray, random: Random) -> None:
-    """The length and the crc; sometimes only one of them."""
+    """Correct the length and the CRC, or only one of them."""
     if len(data) < 9:
         return
     start = 1 if data[0] < 0x80 else 2
@@ -77,4 +77,4 @@ def repair_comet(data: bytearray, _random: Random) -> None:
 
 
 def repair_nothing(_data: bytearray, _random: Random) -> None:
-    """For protocols whose lengths are spread over the frame."""
+    """Leave the frame as it is, for protocols whose lengths are spread over the frame."""

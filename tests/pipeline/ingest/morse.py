@@ -1,4 +1,4 @@
-"""A protocol that somebody adds: dots and dashes."""
+"""Define an added protocol: dots and dashes."""
 
 from wirelake.errors import ProtocolError
 from wirelake.message import Kind, Message

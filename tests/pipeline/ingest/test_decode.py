@@ -1,4 +1,4 @@
-"""Whole batches: which rows come out, where, in what order, with which columns."""
+"""Test decoded batches: the rows of each table, their order and columns."""
 
 from datetime import UTC, date, datetime
 from importlib import metadata
@@ -39,7 +39,7 @@ HOUR_US = 3_600_000_000
 
 
 def assert_as_the_codec_says(records: list[dict[str, Any]], decoded: DecodedBatch) -> None:
-    """Each frame is in exactly one of both tables, with what its own codec says."""
+    """Check that each frame is in exactly one of both tables, as its own codec decodes it."""
     messages: dict[int, dict[str, Any]] = {}
     quarantine: dict[int, dict[str, Any]] = {}
     for table, rows in ((decoded.messages, messages), (decoded.quarantine, quarantine)):
@@ -203,7 +203,7 @@ def test_what_was_refused_at_the_door() -> None:
 
 
 def test_frames_that_were_recorded_under_an_earlier_name() -> None:
-    """They keep it, with the decoder of today."""
+    """Check that records under the earlier name keep it, and are decoded by the current decoder."""
     ping = b"*1\r\n$4\r\nPING\r\n"
     (row,) = decode_batch(log_batch({"protocol": "resp", "frame": ping, "direction": "in"})).messages.to_pylist()
     assert (row["protocol"], row["name"], row["decoder"]) == ("resp", "ping", "resp/1")
@@ -215,7 +215,7 @@ def test_a_protocol_that_is_not_here() -> None:
 
 
 def test_a_protocol_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through an entry point: the scalar loop takes it."""
+    """Add a protocol through an entry point: the scalar loop decodes it."""
     point = metadata.EntryPoint("morse", "pipeline.ingest.morse:PROTOCOL", registry.ENTRY_POINT_GROUP)
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_group: [point])
     registry.refresh()
@@ -231,7 +231,7 @@ def test_a_protocol_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_other_peoples_tables() -> None:
-    """With a day, nulls and wide types, as Spark or a Delta reader may hand bronze.frames over."""
+    """Decode a batch with a day, nulls and wide types, as Spark or a Delta reader may return bronze.frames."""
     records = [*frame_records("apostol", captured("apostol")), {"protocol": "comet", "frame": Heartbeat().encode()}]
     batch = log_batch(*records)
     wanted = decode_batch(batch)

@@ -1,14 +1,14 @@
-"""What the HTTP door records, as messages."""
+"""Test the records of the HTTP listener as messages."""
 
 from typing import Any
 
 import pytest
 
 from pipeline.ingest.inputs import log_batch
-from wirelake.gateway.http.routing import ROUTES
+from wirelake.gateway.http.assembly import ROUTES
 from wirelake.pipeline.ingest.decode import decode_batch
 from wirelake.pipeline.ingest.http import match_path
-from wirelake.protocols.jsontext import write_json
+from wirelake.protocols.text import write_json
 
 
 def record(direction: str, method: str, path: str, body: bytes, **note: Any) -> dict[str, Any]:
@@ -42,8 +42,8 @@ def test_publishing() -> None:
 
 
 def test_asking_a_service() -> None:
-    asked = row_of(record("in", "POST", "/api/services/magline%2F17/call", b'{"meter":7,"payload":"AAE="}'))
-    assert (asked["service"], asked["op"], asked["fields"], asked["payload"]) == (
+    request = row_of(record("in", "POST", "/api/services/magline%2F17/call", b'{"meter":7,"payload":"AAE="}'))
+    assert (request["service"], request["op"], request["fields"], request["payload"]) == (
         "magline/17",
         "call",
         '{"meter":7}',
@@ -61,9 +61,9 @@ def test_a_failure() -> None:
     assert (bare["name"], bare["status"]) == ("DELETE /api/devices/{serial}", "status 503")
 
 
-@pytest.mark.parametrize("route", [route for route in ROUTES if route.recorded], ids=lambda route: route.path)
+@pytest.mark.parametrize("route", [route for route in ROUTES if route.is_recorded], ids=lambda route: route.path)
 def test_every_recorded_route_has_a_name(route: Any) -> None:
-    """Of few kinds, whatever stands in the path: gold.traffic_minute counts by it."""
+    """Check that there are few names, whatever the path contains: gold.traffic_minute counts by them."""
     path, _, op = match_path(route.path.replace("{", "%7B").replace("}", "%7D"))
     assert path.replace("{name}", "{}").replace("{id}", "{}").count("{") == route.path.count("{")
     assert path.split("{")[0] == route.path.split("{")[0]

@@ -29,7 +29,7 @@ def seqs_of(reader: WirelakeReader | WirelakeStreamReader, partitions: "list[_Pa
 
 
 def drop_oldest(data: Path) -> int:
-    """Retention removes the first segment; the seq of the first record left."""
+    """Remove the first segment as retention does, and return the seq of the first record left."""
     firsts = list_segments(data / "log")
     segment_path(data / "log", firsts[0]).unlink()
     return firsts[1]
@@ -158,8 +158,8 @@ def test_a_survey_sees_every_record_once_wherever_it_begins(log: SegmentLog, dat
 
 def test_a_reader_believes_a_place_only_if_a_block_is_there(log: SegmentLog, data: Path) -> None:
     fill(log, 300, per_block=10)
-    piece = list(BlockIndex(data / "log").ranges(0, 300))[-2]
-    near = piece.hint
+    block = list(BlockIndex(data / "log").ranges(0, 300))[-2]
+    near = block.hint
     assert near is not None
     reader = LogReader(data / "log")
     for place in (near, near._replace(offset=near.offset + 8), near._replace(seq=near.seq - 1), BlockHint(7, 0, 0)):

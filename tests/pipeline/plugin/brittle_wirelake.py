@@ -1,4 +1,4 @@
-"""A protocol of somebody else's, whose codec fails as no codec should: on some frames it raises, on others it dies."""
+"""Define an installed protocol whose codec fails: on some frames it raises, on others the process exits."""
 
 import os
 from typing import Any

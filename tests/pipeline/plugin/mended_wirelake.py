@@ -1,5 +1,5 @@
-"""A protocol of somebody else's whose codec can be mended while everything runs: the file that MENDED_CODEC names holds
-the number of its version, 1 if there is none.
+"""Define an installed protocol whose codec can be fixed while everything runs: the file that MENDED_CODEC names has the
+number of its version, 1 if there is none.
 
     topic=payload    an event; version 1 takes it for `topic` with a capital letter, by mistake
     topic:payload    the same in another form, which version 1 does not know
@@ -22,7 +22,7 @@ def version() -> int:
 
 
 class Version(int):
-    """Of today, whenever it is asked for."""
+    """Format as the current version."""
 
     def __format__(self, _spec: str) -> str:
         return str(version())

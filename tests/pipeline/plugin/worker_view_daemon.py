@@ -1,4 +1,4 @@
-"""Spark's Python workers in a folder of their own: what lies below /proc/self/cwd differs from what the driver sees."""
+"""Run Spark's Python workers in a folder of their own, so that /proc/self/cwd differs from the driver's."""
 
 import os
 

@@ -33,7 +33,7 @@ def test_rows_are_known_by_node_and_seq() -> None:
         {"seq": 1, "node": "third", "topic": "a"},
     )
     found = compare_rows(MESSAGES, old, new)
-    assert (found.same, found.relabelled, found.changed, found.new, found.gone) == (1, 1, 1, 1, 2)
+    assert (found.same, found.relabelled, found.changed, found.new, found.removed) == (1, 1, 1, 1, 2)
     assert found.fields == {"topic": 1, "payload": 1}
     assert (found.before, found.after) == (5, 4)
     assert (found.days, found.dirty_us) == ({"2030-01-01"}, {MINUTE_US})
@@ -47,7 +47,7 @@ def test_another_decoder_replaces_files_but_changes_no_sum() -> None:
 
 def test_a_row_that_was_there_twice_goes_once() -> None:
     found = compare_rows(MESSAGES, rows(MESSAGES, {"seq": 1}, {"seq": 1}), rows(MESSAGES, {"seq": 1}))
-    assert (found.same, found.gone, found.days) == (1, 1, {"2030-01-01"})
+    assert (found.same, found.removed, found.days) == (1, 1, {"2030-01-01"})
 
 
 def test_rows_without_names_are_counted() -> None:
@@ -55,7 +55,7 @@ def test_rows_without_names_are_counted() -> None:
     old = rows(READINGS, one, one, {"seq": 2, "value": None}, {"seq": 3, "value": 4.0})
     new = rows(READINGS, one, {"seq": 2, "value": None, "decoder": "x/2"}, {"seq": 3, "value": 5.0})
     found = compare_row_sets(READINGS, old, new)
-    assert (found.same, found.relabelled, found.gone, found.new) == (1, 1, 2, 1)
+    assert (found.same, found.relabelled, found.removed, found.new) == (1, 1, 2, 1)
     assert compare_row_sets(READINGS, old, old) == Difference(same=4)
     assert compare_row_sets(READINGS, READINGS.schema.empty_table(), READINGS.schema.empty_table()) == Difference()
 

@@ -41,7 +41,7 @@ FRAMES = (b"news=one", b"news:two", b"news!three", b"nothing")
 
 @pytest.fixture(autouse=True)
 def plugin(monkeypatch: pytest.MonkeyPatch, codec: Path) -> Iterator[None]:
-    """`mended` is known here, too, and in its first version."""
+    """Install `mended` in this process too, in its first version."""
     monkeypatch.syspath_prepend(str(PLUGIN))
     forget()
     codec.unlink(missing_ok=True)
@@ -58,7 +58,7 @@ def forget() -> None:
 def say(
     log: SegmentLog, frames: tuple[bytes, ...] = FRAMES, at_us: int = START_US, protocol: str = "mended"
 ) -> list[int]:
-    """The records' seqs."""
+    """Append records, and return their seqs."""
     first = log.next_seq
     for place, frame in enumerate(frames):
         commit = log.append(at_us + place, protocol, "frame", "in", "s", "me", "10.0.0.1:5", frame)
@@ -75,7 +75,7 @@ def again(spark: "SparkSession", data: Path, protocol: str = "mended", **asked: 
 
 
 def messages(data: Path) -> dict[int, tuple[str, str]]:
-    """seq → (topic, decoder)"""
+    """Return topic and decoder by seq."""
     rows = rows_of(data, "silver.messages").filter(protocol="mended")
     return {row["seq"]: (row["topic"], row["decoder"]) for row in rows.to_dicts()}
 
@@ -102,9 +102,9 @@ def test_what_the_decoder_of_today_says_takes_the_place_of_what_an_older_one_sai
     check_tables(data)
     assert rows_of(data, "silver.messages").filter(polars.col("protocol") != "mended").sort("seq").equals(others)
     assert (done.frames, done.decoded, done.refused) == (4, 1, 1)
-    said, refused = done.tables["silver.messages"], done.tables["silver.quarantine"]
-    assert (said.same, said.changed, said.new, said.gone, said.fields) == (0, 1, 1, 1, {"topic": 1})
-    assert (refused.relabelled, refused.changed, refused.new, refused.gone) == (1, 0, 1, 1)
+    found, refused = done.tables["silver.messages"], done.tables["silver.quarantine"]
+    assert (found.same, found.changed, found.new, found.removed, found.fields) == (0, 1, 1, 1, {"topic": 1})
+    assert (refused.relabelled, refused.changed, refused.new, refused.removed) == (1, 0, 1, 1)
     assert before.filter(protocol="mended").collect()["seq"].sort().to_list() == [one, three]  # who began before
     commits = version(data)
     done = again(spark, data)  # nothing more to do, nothing done
@@ -145,8 +145,8 @@ def test_since_a_time_what_is_older_stays_in_the_same_files_and_days(
     }
     check_tables(data)
     assert (done.frames, done.decoded) == (2, 1)
-    assert done.tables["silver.messages"].kept == 1
-    assert done.tables["silver.quarantine"].kept == 1
+    assert done.tables["silver.messages"].skipped == 1
+    assert done.tables["silver.quarantine"].skipped == 1
     assert again(spark, data).decoded == 2
     assert len(messages(data)) == 6
 
@@ -154,17 +154,17 @@ def test_since_a_time_what_is_older_stays_in_the_same_files_and_days(
 def test_a_stream_goes_on_meanwhile_and_loses_nothing(
     spark: "SparkSession", log: SegmentLog, data: Path, codec: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """New batches come between the reading and the replace_files, with rows of the same protocol and day."""
+    """Commit new batches, with rows of the same protocol and day, between reading and replacing the files."""
     first = say(log)
     fill(log, 100)
     arrived: dict[int, threading.Event] = {log.next_seq: threading.Event()}
 
-    def told(progress: JobProgress) -> None:
+    def on_batch(progress: JobProgress) -> None:
         for seq, event in list(arrived.items()):
             if progress.next_seq >= seq:
                 event.set()
 
-    job = Job(spark, data, JobSettings(trigger_s=0.1), on_progress=told)
+    job = Job(spark, data, JobSettings(trigger_s=0.1), on_progress=on_batch)
     running = threading.Thread(target=job.run)
     running.start()
     meanwhile: list[int] = []
@@ -252,8 +252,8 @@ def test_what_was_quarantined_at_the_door_and_what_has_no_frame_any_more_stays(
     quarantine = rows_of(data, "silver.quarantine").sort("seq")
     assert quarantine["seq"].to_list() == [0, old[1]]
     assert quarantine["reason"].to_list() == ["bad_length", "no_topic"]
-    assert done.tables["silver.messages"].kept == 1
-    assert done.tables["silver.quarantine"].kept == 1
+    assert done.tables["silver.messages"].skipped == 1
+    assert done.tables["silver.quarantine"].skipped == 1
 
 
 @pytest.mark.parametrize("frame", [b"raise", b"die"])
@@ -285,7 +285,7 @@ def test_a_protocol_that_never_spoke_has_nothing_to_do(spark: "SparkSession", lo
 
 
 def tampered(data: Path, name: str, older: Callable[[pa.Table], pa.Table]) -> None:
-    """The table as an older decoder might have left it; what is open belongs to the stream."""
+    """Rewrite the table as an older decoder might have left it. Open rows belong to the stream."""
     table = open_table(data / "lake", TABLES[name])
     files = [file for file in live_files(table, name) if file.partition.get("settled") != "false"]
     rows = pa.concat_tables(read_range(data / "lake", TABLES[name], [file], EVERYTHING) for file in files)
@@ -328,8 +328,8 @@ def test_commands_and_readings_are_put_together_once_more(spark: "SparkSession",
     done = again(spark, data, "apostol")
     assert {name: table_rows(data, name) for name in names} == whole
     commands, readings = done.tables["silver.device_commands"], done.tables["silver.readings"]
-    assert (commands.same, commands.gone, commands.new) == (0, 18, 21)
-    assert (readings.relabelled, readings.gone, readings.new) == (33, 0, 7)
+    assert (commands.same, commands.removed, commands.new) == (0, 18, 21)
+    assert (readings.relabelled, readings.removed, readings.new) == (33, 0, 7)
     assert set(done.replaced) == {"silver.device_commands", "silver.readings"}
     tampered(data, "silver.readings", lambda rows: replaced(rows, "value", 1.0))
     again(spark, data, "apostol", since_us=START_US + 10 * MINUTE_US)
@@ -341,12 +341,12 @@ def test_commands_and_readings_are_put_together_once_more(spark: "SparkSession",
 
 
 def test_records_are_read_once_more_by_layouts_of_long_ago(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
-    def heard(frame: bytes, at_us: int) -> None:
+    def receive(frame: bytes, at_us: int) -> None:
         log.append(at_us, "sisnet", "frame", "in", "s1", "ann", "10.0.0.1:5", frame).wait(WAIT_S)
 
-    heard(DICT, START_US)
+    receive(DICT, START_US)
     for number in range(3):
-        heard(LINE, START_US + number * DAY_US)
+        receive(LINE, START_US + number * DAY_US)
     once(spark, data)
     whole = table_rows(data, "silver.records")
     assert len(whole) == 6

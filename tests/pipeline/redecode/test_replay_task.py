@@ -1,4 +1,4 @@
-"""Commands held against those before, without Spark."""
+"""Test the comparison of commands with those before, without Spark."""
 
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -77,7 +77,7 @@ def test_what_the_key_of_today_does_not_open_stays_open(tmp_path: Path) -> None:
 
 
 def test_what_the_stream_still_waits_for_is_left_to_it(tmp_path: Path) -> None:
-    """And what may be one with it, because it has the same number: that stays as it was."""
+    """Check that commands that may be the same, by their number, stay as they were."""
     tables = Tables(tmp_path)
     old = [command(1), command(2, second=50, data=b"old"), command(3, second=50, serial="B")]
     tables.given(tables.lake, old, [reading(1, 1.5), reading(2, 2.5, 50)])
@@ -88,7 +88,7 @@ def test_what_the_stream_still_waits_for_is_left_to_it(tmp_path: Path) -> None:
     rows = tables.written(found, NAMES[0])
     assert [(row["seq"], row["data"]) for row in rows] == [(1, None), (2, b"old"), (3, b"new")]
     assert [(row["seq"], row["value"]) for row in tables.written(found, NAMES[1])] == [(1, 1.5), (2, 2.5)]
-    assert found.differences[NAMES[0]].kept == 1
+    assert found.differences[NAMES[0]].skipped == 1
 
 
 def test_what_is_older_stays(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_what_is_older_stays(tmp_path: Path) -> None:
 
 
 def test_what_was_a_replay_stays_one(tmp_path: Path) -> None:
-    """What it repeats may lie before what is read once more."""
+    """Check this because the replayed command may be older than what is read again."""
     tables = Tables(tmp_path)
     old = [command(1), command(2, "refused", reason="replayed"), command(3, "refused", reason="replayed")]
     tables.given(tables.lake, old, [reading(1, 1.5)])

@@ -23,7 +23,7 @@ DAY = date(2030, 1, 1)
 NOON_US = 1_893_499_200_000_000
 
 
-def piece(name: str, from_seq: int, until_seq: int) -> RowGroup:
+def row_group(name: str, from_seq: int, until_seq: int) -> RowGroup:
     return RowGroup(FileAction("bronze.frames", name, 1, 1), from_seq, until_seq, 0, until_seq - from_seq, 1)
 
 
@@ -34,7 +34,7 @@ def frames(lake: Path, *seqs: int) -> list[FileAction]:
 
 def test_ranges_are_everything_and_have_about_the_same_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "PIPELINE_PARTITION_ROWS", 100)
-    pieces = [piece(str(start), start, start + 60) for start in (120, 0, 180, 60)]
+    pieces = [row_group(str(start), start, start + 60) for start in (120, 0, 180, 60)]
     assert split_range(pieces) == [SeqRange(0, 60), SeqRange(60, 120), SeqRange(120, 180), SeqRange(180, SEQ_END)]
     monkeypatch.setattr(ranges, "PIPELINE_PARTITION_ROWS", 150)
     assert split_range(pieces) == [SeqRange(0, 120), SeqRange(120, SEQ_END)]
@@ -49,7 +49,7 @@ def test_ranges_are_everything_and_have_about_the_same_number_of_rows(monkeypatc
 
 def test_rows_that_lie_over_each_other_are_not_cut_where_nothing_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "PIPELINE_PARTITION_ROWS", 10)
-    pieces = [piece("a", 0, 100), piece("b", 0, 100)]
+    pieces = [row_group("a", 0, 100), row_group("b", 0, 100)]
     assert split_range(pieces) == [EVERYTHING]
     found = [SeqRange(0, 50), SeqRange(50, SEQ_END)]
     assert [[file.path for file in files_of(mine)] for mine in in_ranges(pieces, found)] == [["a", "b"], ["a", "b"]]
@@ -57,7 +57,13 @@ def test_rows_that_lie_over_each_other_are_not_cut_where_nothing_can_be(monkeypa
 
 def test_a_piece_lies_in_every_range_that_it_has_rows_of() -> None:
     parts = [SeqRange(0, 10), SeqRange(10, 20), SeqRange(20, SEQ_END)]
-    pieces = [piece("a", 0, 10), piece("a", 10, 11), piece("b", 9, 21), piece("c", 19, 20), piece("d", 20, SEQ_END)]
+    pieces = [
+        row_group("a", 0, 10),
+        row_group("a", 10, 11),
+        row_group("b", 9, 21),
+        row_group("c", 19, 20),
+        row_group("d", 20, SEQ_END),
+    ]
     found = in_ranges(pieces, parts)
     assert [[each.file.path for each in mine] for mine in found] == [["a", "b"], ["a", "b", "c"], ["b", "d"]]
     for part, mine in zip(parts, found, strict=True):

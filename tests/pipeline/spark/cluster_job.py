@@ -1,4 +1,4 @@
-"""Runs the job on a cluster, from the wheel: `cluster_job.py MASTER WHEEL DATA`. Says where executors have it from."""
+"""Run the job on a cluster, from the wheel: `cluster_job.py MASTER WHEEL DATA`. Print where executors import it."""
 
 import sys
 from collections.abc import Iterator
@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from wirelake.pipeline.job import Job, JobSettings
-from wirelake.pipeline.spark.cluster import cluster_settings
-from wirelake.pipeline.spark.session import open_session
+from wirelake.pipeline.spark.session import cluster_settings, open_session
 
 
 def place_of_wirelake(batches: Iterator[Any]) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""A real standalone cluster on loopback: a master and two workers, from the package pyspark."""
+"""Test a real standalone cluster on loopback: a master and two workers, from the package pyspark."""
 
 import os
 import subprocess
@@ -18,8 +18,8 @@ from pipeline.test_crash import same_tables
 from pipeline.traffic import filled
 from wirelake.errors import InputError
 from wirelake.pipeline.job import Job, JobSettings
-from wirelake.pipeline.spark.cluster import build_wheel, cluster_settings
 from wirelake.pipeline.spark.java import find_java
+from wirelake.pipeline.spark.session import build_wheel, cluster_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ WAIT_S = 240.0
 
 @contextmanager
 def daemon(name: str, *words: str, folder: Path) -> Iterator[Path]:
-    """One of Spark's own daemons; what it says is in the file."""
+    """Run one of Spark's own daemons, with its output in a file."""
     home = Path(pyspark.__file__).parent
     folder.mkdir()
     environment = clean_environment(
@@ -41,21 +41,21 @@ def daemon(name: str, *words: str, folder: Path) -> Iterator[Path]:
         SPARK_WORKER_DIR=str(folder / "work"),
         SPARK_HOME=str(home),
     )
-    said = folder / "said"
-    with said.open("w") as output:
+    output_file = folder / "said"
+    with output_file.open("w") as output:
         command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", "--host", HOST, *words]
         process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
     try:
-        yield said
+        yield output_file
     finally:
         process.terminate()
         process.wait(30)
 
 
-def wait_for(said: Path, text: str, count: int = 1) -> None:
+def wait_for(output_file: Path, text: str, count: int = 1) -> None:
     deadline_s = time.monotonic() + WAIT_S
-    while said.read_text().count(text) < count:
-        assert time.monotonic() < deadline_s, said.read_text()
+    while output_file.read_text().count(text) < count:
+        assert time.monotonic() < deadline_s, output_file.read_text()
         time.sleep(0.1)
 
 

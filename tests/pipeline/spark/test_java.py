@@ -13,14 +13,14 @@ from wirelake.pipeline.spark.java import VERSION_MIN, find_java, packaged_java
 
 @pytest.fixture(autouse=True)
 def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No Java in the environment but the one a test puts there."""
+    """Remove every Java from the environment."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
 
 def fake_java(home: Path, version: str) -> Path:
-    """Says that it is of this version, as Java does."""
+    """Write a program that prints this version, as Java does."""
     (home / "bin").mkdir(parents=True)
     script = home / "bin" / "java"
     script.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024-01-01' >&2\n")
@@ -56,9 +56,9 @@ def test_the_packaged_one_drops_the_module_it_lacks() -> None:
     command = packaged_java().home / "bin" / "java"
 
     words = [str(command), "--add-modules=jdk.incubator.vector", "-Dspaced=a b", "-version"]
-    asked = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert asked.returncode == 0, asked.stderr
-    assert "version" in asked.stderr
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "version" in done.stderr
 
 
 def test_a_home_that_cannot_be_written_is_no_reason_to_give_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

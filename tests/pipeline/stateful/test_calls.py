@@ -7,7 +7,7 @@ from pipeline.histories import NODE, SECOND, T0, BucketRun, Record, encoded, fra
 from wirelake.message import Credentials, Failure, Kind, Message, Op, Operation, Topic, control
 from wirelake.pipeline.stateful import calls
 from wirelake.protocols import registry
-from wirelake.protocols.esnp.opcodes import Flag
+from wirelake.protocols.esnp.constants import Flag
 from wirelake.protocols.frame import Sender
 
 CALLS = "silver.calls"
@@ -20,11 +20,11 @@ def when(us: int) -> datetime:
     return datetime.fromtimestamp(us / SECOND, UTC)
 
 
-def asked(protocol: str, message: Message, at: int = T0, session: str = "s1", **columns: Any) -> Record:
+def request(protocol: str, message: Message, at: int = T0, session: str = "s1", **columns: Any) -> Record:
     return frame(protocol, "in", encoded(protocol, message, Sender.CLIENT), at, session, **columns)
 
 
-def said(protocol: str, message: Message, at: int = T0, session: str = "s1", **columns: Any) -> Record:
+def response(protocol: str, message: Message, at: int = T0, session: str = "s1", **columns: Any) -> Record:
     return frame(protocol, "out", encoded(protocol, message, Sender.SERVER), at, session, **columns)
 
 
@@ -44,11 +44,11 @@ def outcomes(steps: list[Record]) -> list[tuple[Any, ...]]:
 def test_in_order_where_nothing_else_tells_them_apart() -> None:
     login = control(Op.LOGIN, credentials=Credentials("ann", "t"))
     steps = [
-        asked("comet", login, T0),
-        asked("comet", PING, T0 + 1000),
-        said("comet", Message(kind=Kind.RESPONSE, name="auth_success", payload=b"k"), T0 + 2500, identity="ann"),
-        asked("comet", control(Op.SUBSCRIBE, fields={"topics": ["@a"]}), T0 + 3000, identity="ann"),
-        said("comet", OK, T0 + 4000, identity="ann"),
+        request("comet", login, T0),
+        request("comet", PING, T0 + 1000),
+        response("comet", Message(kind=Kind.RESPONSE, name="auth_success", payload=b"k"), T0 + 2500, identity="ann"),
+        request("comet", control(Op.SUBSCRIBE, fields={"topics": ["@a"]}), T0 + 3000, identity="ann"),
+        response("comet", OK, T0 + 4000, identity="ann"),
     ]
     common: dict[str, Any] = {
         "node": NODE,
@@ -89,7 +89,7 @@ def test_in_order_where_nothing_else_tells_them_apart() -> None:
 
 
 def test_a_failure_is_the_status() -> None:
-    assert outcomes([asked("comet", PING), said("comet", FAILED)]) == [
+    assert outcomes([request("comet", PING), response("comet", FAILED)]) == [
         (1, "wirelake", "ping", 1, "nobody serves this", True)
     ]
 
@@ -98,18 +98,22 @@ def test_a_failure_is_the_status() -> None:
 def test_by_correlation_in_any_order(protocol: str) -> None:
     target = Operation("magline/17", "call") if protocol == "magline" else Operation("clock", "now")
     asks = [Message(kind=Kind.REQUEST, correlation=number, target=target) for number in ("1", "2")]
-    steps = [asked(protocol, each) for each in asks]
-    steps += [said(protocol, numbered_ok("2")), said(protocol, numbered_ok("9")), said(protocol, numbered_ok("1"))]
+    steps = [request(protocol, each) for each in asks]
+    steps += [
+        response(protocol, numbered_ok("2")),
+        response(protocol, numbered_ok("9")),
+        response(protocol, numbered_ok("1")),
+    ]
     rows = sorted(reduced_rows(steps, CALLS), key=lambda row: row["seq"])
     assert [(row["correlation"], row["status"], row["answers"]) for row in rows] == [("1", "ok", 1), ("2", "ok", 1)]
 
 
 @pytest.mark.parametrize("protocol", ["esnp", "sisnet"])
 def test_answers_in_several_packets(protocol: str) -> None:
-    steps = [asked(protocol, service("1"))]
-    steps += [said(protocol, numbered_ok("1", more)) for more in (2, 1)]
+    steps = [request(protocol, service("1"))]
+    steps += [response(protocol, numbered_ok("1", more)) for more in (2, 1)]
     assert outcomes(steps) == [(1, "clock", "now", 2, "open", False)]
-    assert outcomes([*steps, said(protocol, numbered_ok("1"))]) == [(1, "clock", "now", 3, "ok", True)]
+    assert outcomes([*steps, response(protocol, numbered_ok("1"))]) == [(1, "clock", "now", 3, "ok", True)]
 
 
 def test_what_wants_no_answer_is_no_call() -> None:
@@ -118,7 +122,7 @@ def test_what_wants_no_answer_is_no_call() -> None:
     plain = registry.get("esnp").from_message(publish, Sender.CLIENT).encode()
     assert bytes([0x1E, 0, 0, 1, Flag.REQUEST * 2]) in plain
     quiet = plain.replace(bytes([0x1E, 0, 0, 1, Flag.REQUEST * 2]), bytes([0x1E, 0, 0, 1, Flag.EVENT * 2]))
-    steps = [asked("esnp", one_way), frame("esnp", "in", quiet), frame("esnp", "in", plain)]
+    steps = [request("esnp", one_way), frame("esnp", "in", quiet), frame("esnp", "in", plain)]
     assert outcomes(steps) == [(3, "wirelake", "publish", 0, "open", False)]
 
 
@@ -159,12 +163,12 @@ def test_what_is_open_when_the_session_or_the_gateway_ends_is_unanswered() -> No
     start = record("counters", T0 + 9, note={"start": True, "hours": {}})
     for ending in (record("close", T0 + 9, protocol="comet", session="s1", note={"reason": "lost"}), start):
         bucketed = BucketRun(3)
-        bucketed.batch(numbered([asked("comet", PING), asked("comet", PING, session="s2")]))
-        bucketed.batch(numbered([ending, asked("comet", PING, T0 + 10, "s3")], 3))
+        bucketed.batch(numbered([request("comet", PING), request("comet", PING, session="s2")]))
+        bucketed.batch(numbered([ending, request("comet", PING, T0 + 10, "s3")], 3))
         found = {row["session"]: (row["status"], row["settled"]) for row in bucketed.rows(CALLS)}
         other = ("unanswered", True) if ending is start else ("open", False)
         assert found == {"s1": ("unanswered", True), "s2": other, "s3": ("open", False)}
-        bucketed.batch(numbered([said("comet", OK, T0 + 11)], 5))
+        bucketed.batch(numbered([response("comet", OK, T0 + 11)], 5))
         assert bucketed.counts["answers_without_question"] == 1
 
 
@@ -172,10 +176,10 @@ def test_too_many_and_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "PIPELINE_CALLS_OPEN_MAX", 2)
     bucketed = BucketRun()
     for seq in range(1, 4):
-        bucketed.batch(numbered([asked("comet", PING, T0 + seq, f"s{seq}")], seq))
+        bucketed.batch(numbered([request("comet", PING, T0 + seq, f"s{seq}")], seq))
     found = {row["session"]: row["status"] for row in bucketed.rows(CALLS)}
     assert found == {"s1": "unanswered", "s2": "open", "s3": "open"}
-    bucketed.batch(numbered([said("comet", OK, T0 + 3700 * SECOND, "s2")], 4))
+    bucketed.batch(numbered([response("comet", OK, T0 + 3700 * SECOND, "s2")], 4))
     found = {row["session"]: row["status"] for row in bucketed.rows(CALLS)}
     assert found == {"s1": "unanswered", "s2": "unanswered", "s3": "unanswered"}
     assert bucketed.counts == {"calls_given_up": 3, "answers_without_question": 1}

@@ -9,9 +9,9 @@ from pipeline.histories import NODE, SECOND, T0, BucketRun, Record, frame, numbe
 from wirelake.pipeline.stateful import commands
 from wirelake.pipeline.stateful.events import EVENT_SCHEMA
 from wirelake.protocols.apostol.commands import DeviceCommand, Reading, ServerCommand, Status
+from wirelake.protocols.apostol.constants import ANSWER, SEALED, TO_DEVICE, ZIPPED
 from wirelake.protocols.apostol.envelope import build_packets
 from wirelake.protocols.apostol.frames import Packet, receipt_for
-from wirelake.protocols.apostol.opcodes import ANSWER, SEALED, TO_DEVICE, ZIPPED
 from wirelake.protocols.apostol.protocol import PROTOCOL
 from wirelake.protocols.apostol.reassembly import Rules
 
@@ -81,11 +81,11 @@ def test_readings_in_three_packets_out_of_order_and_one_twice() -> None:
 def test_a_status_an_error_and_an_answer_to_the_device() -> None:
     status = DeviceCommand(0, 1, 0, Status(1, 2, 3, 4, 5)).encode()
     error = DeviceCommand(1, 2, 3).encode()
-    asked = ServerCommand(0x82, b"\x01\x02").encode()
+    request = ServerCommand(0x82, b"\x01\x02").encode()
     steps = [
         sent(packets(status, number=1)[0]),
         sent(packets(error, ANSWER, number=2)[0]),
-        sent(packets(asked, TO_DEVICE, number=2)[0], direction="out"),
+        sent(packets(request, TO_DEVICE, number=2)[0], direction="out"),
     ]
     rows = sorted(reduced_rows(steps, COMMANDS), key=lambda row: row["seq"])
     names = ("direction", "answer", "command_type", "error", "device_time", "data", "fields", "state")
@@ -174,9 +174,9 @@ def test_the_gateways_settings_are_those_of_the_tables() -> None:
     (row,) = reduced_rows(zipped, COMMANDS, rules=Rules(inflated_bytes_max=1000))
     assert only(row, "state", "reason") == ("refused", "inflated_bytes_max")
     clear = [sent(packet) for packet in packets(body, size=5000)]
-    asked = [sent(packet, direction="out") for packet in packets(ServerCommand(0x82, b"x").encode(), TO_DEVICE)]
+    request = [sent(packet, direction="out") for packet in packets(ServerCommand(0x82, b"x").encode(), TO_DEVICE)]
     for keys, expected in (({"A1": KEY}, ("refused", "unsealed")), ({}, ("complete", None))):
-        rows = reduced_rows([*clear, *asked], COMMANDS, keys, Rules(require_seal=True))
+        rows = reduced_rows([*clear, *request], COMMANDS, keys, Rules(require_seal=True))
         assert {row["direction"]: only(row, "state", "reason") for row in rows} == {
             "in": expected,
             "out": ("complete", None),
@@ -232,7 +232,7 @@ def test_too_many_open_in_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_sealed_command_that_is_sent_again_is_refused_however_late() -> None:
-    """In later batches, when all else about the device is forgotten; its readings come once."""
+    """Check this in later batches, when no other state of the device is left; its readings exist once."""
     body = DeviceCommand(T0 // SECOND, 4, 0, (Reading(1, 215, 2),)).encode()
     (packet,) = packets(body, SEALED)
     later = build_packets(

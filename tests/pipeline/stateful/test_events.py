@@ -1,12 +1,12 @@
-"""From real clients, through a real gateway's log, to the tables."""
+"""Test the way from real clients, through a real gateway's log, to the tables."""
 
 from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from gateway.running import HOST, running_gateway
-from simulator.test_simulation import ALL_DOORS, BAD_WEATHER, Watched, world_of
+from gateway.running_gateway import HOST, running_gateway
+from simulator.test_simulation import ALL_LISTENERS, BAD_WEATHER, Watched, world_of
 
 from pipeline.histories import BucketRun, batch_of, numbered, record
 from wirelake.clients.esnp import EsnpClient
@@ -25,7 +25,7 @@ APP = ("app", "t0ken")
 
 
 def settled(folder: Path, keys: dict[str, bytes]) -> BucketRun:
-    """Blocks of the log are spans, some of them together a batch."""
+    """Use blocks of the log as spans, several of them as a batch."""
     bucketed = BucketRun(BUCKETS, keys)
     blocks = list(LogReader(folder / "data" / "log").read())
     for first in range(0, len(blocks), BLOCKS):
@@ -41,7 +41,7 @@ async def test_a_fleet_in_bad_weather_is_all_there(tmp_path: Path) -> None:
 
     async def story() -> Report:
         plan = Plan(devices=16, rate=60, seconds=2, seed=5, keep=True)
-        async with running_gateway(tmp_path, *ALL_DOORS, apostol={"receipt_s": 0.4, "resends_max": 12}) as running:
+        async with running_gateway(tmp_path, *ALL_LISTENERS, apostol={"receipt_s": 0.4, "resends_max": 12}) as running:
             report = await simulate(world_of(running, seed=5, faults=BAD_WEATHER), plan, Watched())
             keys.update({each.serial: each.key for each in running.gateway.state.devices.list() if each.key})
             return report
@@ -55,12 +55,12 @@ async def test_a_fleet_in_bad_weather_is_all_there(tmp_path: Path) -> None:
     assert all(row["settled"] and row["reason"] for row in tables.rows("silver.sessions"))
     deliveries = tables.rows("silver.deliveries")
     assert len(deliveries) == len({(row["id"], row["identity"]) for row in deliveries})
-    told = [report.of("apostol", kind).acknowledged for kind in ("status", "readings")]
+    acknowledged = [report.counts_of("apostol", kind).acknowledged for kind in ("status", "readings")]
     commands = tables.rows("silver.device_commands")
     complete = Counter(row["command_type"] for row in commands if row["state"] == "complete")
-    assert [complete[1], complete[4]] == told, "each report once, whatever the network did to its packets"
+    assert [complete[1], complete[4]] == acknowledged, "each report once, whatever the network did to its packets"
     assert {row["state"] for row in commands} == {"complete"}
-    assert len(tables.rows("silver.records")) == report.of("sisnet", "set").acknowledged
+    assert len(tables.rows("silver.records")) == report.counts_of("sisnet", "set").acknowledged
     assert tables.counts.keys() <= {"packets_repeated", "acks_repeated", "sent_after_ack"}
 
 

@@ -1,4 +1,4 @@
-"""What built-in protocols offer the pipeline, an installed one can offer too."""
+"""Test that an installed protocol can offer the pipeline what built-in ones do."""
 
 from collections.abc import Iterator
 from importlib import metadata

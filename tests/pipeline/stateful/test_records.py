@@ -17,23 +17,23 @@ CREATE = b'1:{"service":"sisdb","command":"create","ask":{"key":"k","sdb":"info"
 LINE = b"2:set:sh1:info:" + PACKED
 
 
-def heard(data: bytes, session: str = "s1", at: int = T0) -> Record:
+def received(data: bytes, session: str = "s1", at: int = T0) -> Record:
     return frame("sisnet", "in", data, at, session, identity="ann")
 
 
-def said(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def columns_of(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     names = ("seq", "service", "key", "sdb", "time", "fields")
     return sorted((tuple(row[name] for name in names) for row in rows), key=repr)
 
 
 def test_json_in_both_dialects() -> None:
     steps = [
-        heard(b'1:{"service":"sisdb","command":"set","ask":{"key":"a","sdb":"info","data":{"time":1,"newp":2.5}}}'),
-        heard(b'2:{"cmd":"sisdb.set","key":"b","sdb":"info","argv":[{"time":3,"newp":4},{"newp":1}]}'),
-        heard(b'3:{"service":"other","command":"set","ask":{"key":"c","sdb":"x","data":{"name":"\xc3\xa9"}}}'),
+        received(b'1:{"service":"sisdb","command":"set","ask":{"key":"a","sdb":"info","data":{"time":1,"newp":2.5}}}'),
+        received(b'2:{"cmd":"sisdb.set","key":"b","sdb":"info","argv":[{"time":3,"newp":4},{"newp":1}]}'),
+        received(b'3:{"service":"other","command":"set","ask":{"key":"c","sdb":"x","data":{"name":"\xc3\xa9"}}}'),
     ]
     rows = reduced_rows(steps, RECORDS)
-    assert said(rows) == [
+    assert columns_of(rows) == [
         (1, "sisdb", "a", "info", 1, '{"time":1,"newp":2.5}'),
         (2, "sisdb", "b", "info", 3, '{"time":3,"newp":4}'),
         (2, "sisdb", "b", "info", None, '{"newp":1}'),
@@ -48,7 +48,7 @@ def test_binary() -> None:
     ask = {"key": "a", "sdb": "info", "data": [{"time": 7, "newp": 1.25}]}
     binary = write_binary_request(Request(service="sisdb", command="set", ask=ask), "9")
     assert to_message(binary, Sender.CLIENT).fields == ask
-    assert said(reduced_rows([heard(binary.encode())], RECORDS)) == [
+    assert columns_of(reduced_rows([received(binary.encode())], RECORDS)) == [
         (1, "sisdb", "a", "info", 7, '{"time":7,"newp":1.25}')
     ]
 
@@ -61,34 +61,36 @@ EXPECTED = [
 
 def test_packed_by_the_sessions_own_dict_in_a_later_batch() -> None:
     bucketed = BucketRun(4)
-    bucketed.batch(numbered([heard(DICT)]))
-    bucketed.batch(numbered([heard(LINE), heard(LINE, "s2")], 2))
-    assert [row[1:] for row in said(bucketed.rows(RECORDS))] == EXPECTED
+    bucketed.batch(numbered([received(DICT)]))
+    bucketed.batch(numbered([received(LINE), received(LINE, "s2")], 2))
+    assert [row[1:] for row in columns_of(bucketed.rows(RECORDS))] == EXPECTED
     assert bucketed.counts == {"records_unread": 1}
-    bucketed.batch(numbered([record("close", protocol="sisnet", session="s1", note={"reason": "x"}), heard(LINE)], 4))
+    bucketed.batch(
+        numbered([record("close", protocol="sisnet", session="s1", note={"reason": "x"}), received(LINE)], 4)
+    )
     assert bucketed.counts == {"records_unread": 2, "session_close_without_open": 1}
 
 
 def test_packed_by_a_table_that_somebody_else_created() -> None:
     bucketed = BucketRun(4)
-    bucketed.batch(numbered([heard(LINE, "s1"), heard(CREATE, "s9")]))
+    bucketed.batch(numbered([received(LINE, "s1"), received(CREATE, "s9")]))
     assert bucketed.counts == {"records_unread": 1}
-    bucketed.batch(numbered([heard(LINE, f"s{each}") for each in range(5)], 3))
-    assert [row[1:] for row in said(bucketed.rows(RECORDS))] == EXPECTED * 5
+    bucketed.batch(numbered([received(LINE, f"s{each}") for each in range(5)], 3))
+    assert [row[1:] for row in columns_of(bucketed.rows(RECORDS))] == EXPECTED * 5
 
 
 def test_rows_get_their_names_from_the_layout() -> None:
     rows = b'3:{"service":"sisdb","command":"set","ask":{"key":"sh1","sdb":"info","data":[[5,9.5],[6,9.75]]}}'
     one = b'3:{"service":"sisdb","command":"set","ask":{"key":"sh1","sdb":"info","data":[5,9.5]}}'
-    assert [row[1:] for row in said(reduced_rows([heard(CREATE), heard(rows)], RECORDS))] == EXPECTED
-    assert [row[1:] for row in said(reduced_rows([heard(CREATE), heard(one)], RECORDS))] == EXPECTED[:1]
+    assert [row[1:] for row in columns_of(reduced_rows([received(CREATE), received(rows)], RECORDS))] == EXPECTED
+    assert [row[1:] for row in columns_of(reduced_rows([received(CREATE), received(one)], RECORDS))] == EXPECTED[:1]
 
 
 def test_a_layout_given_anew_holds_for_what_comes_after_it() -> None:
     other = CREATE.replace(b'["time","I",8,1],["newp","F",8,1]', b'["a","U",4,2],["b","I",8]')
     bucketed = BucketRun(2)
-    bucketed.batch(numbered([heard(CREATE, "s9"), heard(LINE), heard(other, "s9"), heard(LINE)]))
-    fields = [row[5] for row in said(bucketed.rows(RECORDS))]
+    bucketed.batch(numbered([received(CREATE, "s9"), received(LINE), received(other, "s9"), received(LINE)]))
+    fields = [row[5] for row in columns_of(bucketed.rows(RECORDS))]
     assert fields[:2] == [row[4] for row in EXPECTED]
     assert fields[2].startswith('{"a":[5,0],"b":')
 
@@ -105,7 +107,7 @@ def test_what_makes_no_record_is_counted() -> None:
         b'1:{"cmd":"dict","argv":{"info":{"fields":7},"x":1}}',
     )
     bucketed = BucketRun()
-    bucketed.batch(numbered([heard(CREATE), *map(heard, bad), heard(LINE)]))
+    bucketed.batch(numbered([received(CREATE), *map(received, bad), received(LINE)]))
     assert bucketed.rows(RECORDS) == []
     assert bucketed.counts == {"records_unread": 7}
 
@@ -113,7 +115,7 @@ def test_what_makes_no_record_is_counted() -> None:
 def test_when_a_record_is() -> None:
     times = (5, 1_600_000_000, 1_600_000_000_123, "noon", None)
     asks = [{"key": "k", "sdb": "x", "data": {"time": time}} for time in times]
-    steps = [heard(b"1:" + json.dumps({"service": "sisdb", "command": "set", "ask": ask}).encode()) for ask in asks]
+    steps = [received(b"1:" + json.dumps({"service": "sisdb", "command": "set", "ask": ask}).encode()) for ask in asks]
     rows = sorted(reduced_rows(steps, RECORDS), key=lambda row: row["seq"])
     given = datetime(2020, 9, 13, 12, 26, 40, tzinfo=UTC)
     seen = datetime.fromtimestamp(T0 / SECOND, UTC)

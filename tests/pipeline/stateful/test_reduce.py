@@ -1,4 +1,4 @@
-"""Where the log is cut into batches, and batches into spans, must not show in any table."""
+"""Test that the tables do not depend on where the log is cut into batches, and batches into spans."""
 
 from random import Random
 
@@ -27,9 +27,9 @@ def test_any_cut_gives_the_same_tables(seed: int, steps: int, batches: int) -> N
     whole.batch(records)
     chance = Random(seed)
     pieces = BucketRun(BUCKETS, KEYS)
-    for piece in cut(records, chance, batches):
-        if piece:
-            pieces.batch(*(span for span in cut(piece, chance, chance.randrange(1, 4)) if span))
+    for part in cut(records, chance, batches):
+        if part:
+            pieces.batch(*(span for span in cut(part, chance, chance.randrange(1, 4)) if span))
     for name in SETTLED:
         assert pieces.rows(name) == whole.rows(name), name
     assert pieces.counts == whole.counts
@@ -38,21 +38,21 @@ def test_any_cut_gives_the_same_tables(seed: int, steps: int, batches: int) -> N
 @given(st.integers(0, 2**32), st.integers(50, 200))
 @settings(max_examples=15)
 def test_clocks_gone_wild_lose_nothing(seed: int, steps: int) -> None:
-    """Who timed out may then depend on the cut, but everything that was begun has one row."""
+    """Check that everything has one row, although what timed out may depend on the cut."""
     chance = Random(seed)
     day_us = 24 * 3600 * SECOND
     records = [{**each, "at": each["at"] + chance.randrange(-day_us, day_us)} for each in history(seed, steps)]
     pieces = BucketRun(BUCKETS, KEYS)
-    for piece in cut(records, chance, 8):
-        if piece:
-            pieces.batch(piece)
+    for part in cut(records, chance, 8):
+        if part:
+            pieces.batch(part)
     opened = [each["session"] for each in records if each["event"] == "open"]
     assert sorted(row["session"] for row in pieces.rows("silver.sessions")) == sorted(opened)
-    asked = [row["seq"] for row in pieces.rows("silver.calls")]
-    assert len(asked) == len(set(asked))
+    seqs = [row["seq"] for row in pieces.rows("silver.calls")]
+    assert len(seqs) == len(set(seqs))
     whole = BucketRun(BUCKETS, KEYS)
     whole.batch(records)
-    assert sorted(row["seq"] for row in whole.rows("silver.calls")) == sorted(asked)
+    assert sorted(row["seq"] for row in whole.rows("silver.calls")) == sorted(seqs)
     assert sum(row["received"] for row in pieces.rows("silver.tallies")) == sum(
         each["direction"] == "in" for each in records
     )

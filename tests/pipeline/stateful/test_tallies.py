@@ -28,7 +28,7 @@ def refused(at: int) -> Record:
 
 
 def test_counted_against_found_by_hour() -> None:
-    told = {
+    counted = {
         str(HOUR): {"comet": {"in": 2, "out": 1, "quarantined": 1}},
         str(HOUR + 3600): {"comet": {"in": 1, "out": 1}},
     }
@@ -38,7 +38,7 @@ def test_counted_against_found_by_hour() -> None:
         frame("comet", "in", b"\x00\x01\xee", T0),
         refused(T0),
         *pinged(LATE),
-        counters(LATE + 1, hours=told),
+        counters(LATE + 1, hours=counted),
         *pinged(LATE + 2),
     ]
     hours = [datetime.fromtimestamp(each, UTC) for each in (HOUR, HOUR + 3600)]
@@ -107,11 +107,11 @@ def test_each_node_counts_for_itself() -> None:
 
 
 def test_records_that_the_log_numbered_and_nobody_read_are_missed() -> None:
-    told = {"hours": {str(HOUR): {"comet": {"in": 1}}}}
+    counted = {"hours": {str(HOUR): {"comet": {"in": 1}}}}
     bucketed = BucketRun(1)
     bucketed.batch(numbered([counters(T0, start=True), *pinged(T0)]))
     bucketed.batch(numbered([*pinged(T0)], 9))  # records 4 to 8 were skipped, whatever they were
-    bucketed.batch(numbered([counters(T0 + 1, **told), counters(T0 + 2), *pinged(T0), counters(T0 + 3)], 11))
+    bucketed.batch(numbered([counters(T0 + 1, **counted), counters(T0 + 2), *pinged(T0), counters(T0 + 3)], 11))
     names = ("from_seq", "until_seq", "protocol", "missing", "received", "settled")
     assert [tuple(row[name] for name in names) for row in bucketed.rows(TALLIES) if row["missing"] is not None] == [
         (2, 11, "", 5, 0, True)

@@ -1,4 +1,4 @@
-"""A bucket's half of a batch, without Spark: sessions that open, stay open, and close."""
+"""Test the reduction of a bucket without Spark: sessions that open, stay open, and close."""
 
 import sqlite3
 from pathlib import Path
@@ -18,7 +18,7 @@ from wirelake.pipeline.stateful.task import ReduceTask, device_keys
 
 
 class OneBucket:
-    """Lands what is new in the log and has_open_rows it, as batch after batch would."""
+    """Ingest and reduce the new records of the log, batch after batch."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
@@ -33,12 +33,12 @@ class OneBucket:
         rows = pa.Table.from_batches(list(IngestTask(self._data / "log", lake, 1).ingest(span)), SHUFFLE_SCHEMA)
         rows = rows.sort_by([("kind", "ascending"), ("key", "ascending"), ("seq", "ascending")])
         bucketing = ReduceTask(lake, self._data / "state.db", self._data / "carry", self.states)
-        landed, bucketed = map(read_report, bucketing.run(0, rows)["report"].to_pylist())
-        assert isinstance(landed, SpanReport)
-        assert isinstance(bucketed, BucketReport)
-        if bucketed.state is not None:
-            self.states = {0: bucketed.state}
-        return landed, bucketed
+        ingested, reduced = map(read_report, bucketing.run(0, rows)["report"].to_pylist())
+        assert isinstance(ingested, SpanReport)
+        assert isinstance(reduced, BucketReport)
+        if reduced.state is not None:
+            self.states = {0: reduced.state}
+        return ingested, reduced
 
     def rows(self, files: list[FileAction]) -> polars.DataFrame:
         return polars.read_parquet([self._data / "lake" / SESSIONS.folder / file.path for file in files])

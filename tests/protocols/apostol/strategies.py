@@ -3,8 +3,8 @@
 from hypothesis import strategies as st
 
 from wirelake.protocols.apostol.commands import DeviceCommand, Reading, ServerCommand, Status
+from wirelake.protocols.apostol.constants import RECEIPT, TO_DEVICE
 from wirelake.protocols.apostol.frames import Packet, Receipt
-from wirelake.protocols.apostol.opcodes import RECEIPT, TO_DEVICE
 
 u8 = st.integers(0, 0xFF)
 u16 = st.integers(0, 0xFFFF)

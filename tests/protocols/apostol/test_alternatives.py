@@ -1,19 +1,20 @@
-"""Packets of a sealed command among forged ones: which selections are tried, and how many."""
+"""Test which selections of genuine and forged packets are tried, and how many."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from wirelake.protocols.apostol.alternatives import Alternatives
-from wirelake.protocols.apostol.limits import (
+from wirelake.protocols.apostol.constants import (
     APOSTOL_ALTERNATIVES_MAX,
     APOSTOL_SEAL_TRIES_BYTES_MAX,
     APOSTOL_SEAL_TRIES_MAX,
+    LAST,
+    SEALED,
 )
-from wirelake.protocols.apostol.opcodes import LAST, SEALED
 
 
 def fed(*pieces: tuple[int, bytes, bool]) -> tuple[Alternatives, list[list[bytes]]]:
-    """All selections that the last piece completes."""
+    """Return all selections that the last packet completes."""
     parts = Alternatives()
     for number, data, is_last in pieces:
         parts.add(number, SEALED | (LAST if is_last else 0), data)
@@ -58,7 +59,7 @@ def test_the_work_is_bounded() -> None:
 
 @given(st.integers(1, 3), st.data())
 def test_a_genuine_command_is_found_among_forged_packets(last: int, data: st.DataObject) -> None:
-    """Whatever the order, with up to one forged packet for each number after each genuine one."""
+    """In any order, with at most one forged packet for each number after each genuine one."""
     genuine = [(number, b"genuine" + bytes([number]), number == last) for number in range(last + 1)]
     order = data.draw(st.permutations(genuine))
     parts, found = Alternatives(), False

@@ -3,14 +3,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from wirelake.protocols.apostol.assembly import Assembled, Assembler, Assembling, Bounds, State
+from wirelake.protocols.apostol.assembly import Assembled, Assembler, Bounds, State
+from wirelake.protocols.apostol.constants import ANSWER, LAST, TO_DEVICE, ZIPPED
 from wirelake.protocols.apostol.envelope import build_packets
 from wirelake.protocols.apostol.frames import Packet
-from wirelake.protocols.apostol.opcodes import ANSWER, LAST, TO_DEVICE, ZIPPED
+from wirelake.protocols.device_session import Assembling
 
 
 def pieces(command: bytes, number: int = 7, serial: str = "1234", params: int = 0, size: int = 4) -> list[Packet]:
-    """`params` are only claimed: nothing is zipped here."""
+    """Return the packets of a command with these params. The data is never really zipped."""
     plain = build_packets(command, 0, 6, serial, number, size)
     return [replace(packet, params=packet.params | params) for packet in plain]
 
@@ -63,7 +64,7 @@ def test_what_is_under_way_says_which_packets_are_missing() -> None:
     assert (assembler.under_way()[0].last, assembler.under_way()[0].missing) == (3, (1,))
 
 
-def test_commands_are_told_apart_by_device_direction_answer_and_number() -> None:
+def test_commands_are_distinguished_by_device_direction_answer_and_number() -> None:
     assembler = Assembler()
     first = pieces(b"abcdefgh")
     others = [

@@ -9,7 +9,7 @@ from wirelake.errors import EncodeError, LimitError, ProtocolError
 from wirelake.protocols.apostol.frames import ApostolSplitter, Packet, Receipt, decode, receipt_for
 from wirelake.protocols.apostol.protocol import PROTOCOL
 from wirelake.protocols.frame import Frame, Sender
-from wirelake.protocols.identify import identify
+from wirelake.protocols.inspection import identify
 from wirelake.protocols.protocol import Carrier
 
 SAMPLE = bytes.fromhex("1e0103060431323334f000a6530c5e010000000400000000029c530c5e3ec7")
@@ -22,7 +22,7 @@ def with_crc(hex_: str) -> bytes:
 
 
 def slow_crc(data: bytes) -> int:
-    """As the protocol's own document writes it down."""
+    """Follow the algorithm in the document of the protocol."""
     crc = 0xFFFF
     for byte in data:
         crc ^= byte
@@ -93,7 +93,7 @@ def test_any_body_under_a_right_length_and_crc(body: bytes, sender: Sender) -> N
 
 @pytest.mark.parametrize("wire", [SAMPLE, Packet(1, 3, 6, "1234", 0, 0, bytes(130)).encode()])
 def test_every_flipped_bit_is_refused(wire: bytes) -> None:
-    """Bits of the length make it another length; all others are the CRC's."""
+    """A flipped bit of the length is an error of the length; any other is one of the CRC."""
     for bit in range(len(wire) * 8):
         changed = bytearray(wire)
         changed[bit // 8] ^= 1 << bit % 8

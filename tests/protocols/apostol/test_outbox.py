@@ -1,10 +1,10 @@
 import pytest
 
 from wirelake.errors import StateError
+from wirelake.protocols.apostol.constants import APOSTOL_UNRECEIPTED_PACKETS_MAX
 from wirelake.protocols.apostol.envelope import build_packets
 from wirelake.protocols.apostol.frames import Packet
-from wirelake.protocols.apostol.limits import APOSTOL_UNRECEIPTED_PACKETS_MAX
-from wirelake.protocols.apostol.outbox import Outbox
+from wirelake.protocols.apostol.packet_session import Outbox
 
 
 def packets(number: int, count: int = 2) -> list[Packet]:
@@ -15,10 +15,10 @@ def test_a_command_is_done_with_its_last_receipt() -> None:
     outbox = Outbox(5.0, 3)
     outbox.add(packets(7), "q", 0.0)
     assert 7 in outbox
-    assert outbox.receipt(7, 1) is None
-    done = outbox.receipt(7, 0)
+    assert outbox.confirm(7, 1) is None
+    done = outbox.confirm(7, 0)
     assert done is not None
-    assert (done.command_no, done.correlation, done.answer) == (7, "q", False)
+    assert (done.command_no, done.correlation, done.is_answer) == (7, "q", False)
     assert 7 not in outbox
     assert outbox.deadline_s is None
 
@@ -26,18 +26,18 @@ def test_a_command_is_done_with_its_last_receipt() -> None:
 def test_unknown_receipts_change_nothing() -> None:
     outbox = Outbox(5.0, 3)
     outbox.add(packets(7), "q", 0.0)
-    outbox.receipt(7, 0)
+    outbox.confirm(7, 0)
     for command_no, packet_no in ((7, 0), (7, 2), (8, 0)):
         with pytest.raises(KeyError):
-            outbox.receipt(command_no, packet_no)
-    assert outbox.receipt(7, 1) is not None
+            outbox.confirm(command_no, packet_no)
+    assert outbox.confirm(7, 1) is not None
 
 
 def test_only_what_has_no_receipt_is_sent_again_three_times() -> None:
     outbox = Outbox(5.0, 3)
     sent = packets(7, 3)
     outbox.add(sent, "q", 0.0)
-    outbox.receipt(7, 1)
+    outbox.confirm(7, 1)
     assert outbox.due(4.9) == ([], [])
     for repeat in (1, 2, 3):
         assert outbox.deadline_s == 5.0 * repeat
@@ -64,7 +64,7 @@ def test_what_waits_is_bounded() -> None:
         outbox.add(packets(number, 256), "", 0.0)
     with pytest.raises(StateError, match="receipts"):
         outbox.add(packets(200, 1), "", 0.0)
-    outbox.receipt(0, 0)
+    outbox.confirm(0, 0)
     outbox.add(packets(200, 1), "", 0.0)
     outbox.drop(1)
     outbox.drop(99)

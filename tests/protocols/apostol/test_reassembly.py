@@ -1,4 +1,4 @@
-"""The pipeline's assembly against the gateway's own: the same packets must meet the same fate."""
+"""Compare the pipeline's reassembly with the gateway's: the same packets have the same outcome."""
 
 from fastcrc import crc64
 from hypothesis import given, settings
@@ -11,11 +11,9 @@ from wirelake.message import Kind, Message, Op, control_op
 from wirelake.pipeline.stateful.events import EVENT_SCHEMA
 from wirelake.protocols.apostol.assembly import Assembled
 from wirelake.protocols.apostol.commands import DeviceCommand
-from wirelake.protocols.apostol.envelope import build_packets
-from wirelake.protocols.apostol.frames import Packet
-from wirelake.protocols.apostol.limits import APOSTOL_COMMAND_BYTES_MAX
-from wirelake.protocols.apostol.opcodes import (
+from wirelake.protocols.apostol.constants import (
     ANSWER,
+    APOSTOL_COMMAND_BYTES_MAX,
     COMMAND_BITS,
     FIRST,
     LAST,
@@ -24,8 +22,9 @@ from wirelake.protocols.apostol.opcodes import (
     VERSION,
     ZIPPED,
 )
+from wirelake.protocols.apostol.envelope import build_packets
+from wirelake.protocols.apostol.frames import Packet
 from wirelake.protocols.apostol.reassembly import RULES, DeviceAssembly, Rules, Seal, pack, unpack
-from wirelake.protocols.apostol.replays import Replays
 from wirelake.protocols.apostol.server import ServerSession
 from wirelake.protocols.apostol.session import SessionSettings
 from wirelake.protocols.reassembly import FinishedCommand
@@ -53,7 +52,7 @@ Fate = tuple[str, int, int, int, int, float, float, bytes, str]
 
 
 def by_the_gateway(sent: list[tuple[int, Packet]], until: int, rules: Rules = RULES) -> tuple[list[Fate], int, int]:
-    """With its timers: what expires does so at its deadline, whether or not a packet comes."""
+    """Run its timers too: a command expires at its deadline, whether or not a packet arrives."""
     settings = SessionSettings(
         assembly_s=rules.timeout_us / SECOND,
         command_bytes_max=rules.command_bytes_max,
@@ -124,7 +123,7 @@ def test_the_same_fate_as_in_the_gateway(
 
 
 def test_many_commands_under_assembly_and_many_finished_ones() -> None:
-    """Beyond what is kept for a device, the oldest goes; of finished ones, the oldest is forgotten."""
+    """Beyond the limits of a device, the oldest open command is refused, and the oldest finished one forgotten."""
     first = [(SECOND, Packet(VERSION, FIRST, 6, "d", number, 0, b"x")) for number in range(40)]
     single = [(2 * SECOND, Packet(VERSION, FIRST | LAST, 6, "d", number, 0, b"y")) for number in range(60, 220)]
     again = [(3 * SECOND, packet) for _, packet in [*single[:3], *single[-3:]]]
@@ -151,7 +150,7 @@ DEVICE_TIME = 1000
 
 
 def genuine(number: int, content: int, size: int) -> list[Packet]:
-    """A sealed command of the device: the same for the same numbers."""
+    """Return a sealed command of the device, the same for the same arguments."""
     command = DeviceCommand(DEVICE_TIME + content, 2, 0, bytes([content]) * 12).encode()
     nonce = bytes([number, content, size]) + bytes(9)
     return build_packets(command, SEALED, 6, "d", number, size, (KEY, nonce))
@@ -172,12 +171,8 @@ REASONS = {"assembly_timeout": ""}  # what the state says already
 
 
 def judged_by_the_gateway(sent: list[tuple[int, Packet]], until: int, require_seal: bool) -> list[Verdict]:
-    session = ServerSession(0.0, bytes, SessionSettings(require_seal=require_seal, idle_s=1e9))
-    replays, now = Replays(), [0.0]
-
-    def is_new(_device_type: int, device_time: int, sealed: bytes) -> bool:
-        return replays.take(device_time, sealed, now[0], session.settings.replay_window_s)
-
+    now = [0.0]
+    session = ServerSession(0.0, bytes, SessionSettings(require_seal=require_seal, idle_s=1e9), lambda: now[0])
     messages = list[Message]()
     for at, packet in [*sent, (until, None)]:
         while (due_s := session.deadline_s) is not None and due_s <= at / SECOND:
@@ -185,7 +180,7 @@ def judged_by_the_gateway(sent: list[tuple[int, Packet]], until: int, require_se
         now[0] = at / SECOND
         for message in [] if packet is None else session.receive(packet, now[0]).messages:
             if control_op(message) is Op.LOGIN:
-                answer = Message(kind=Kind.RESPONSE, correlation="login", fields={"key": KEY, "is_new": is_new})
+                answer = Message(kind=Kind.RESPONSE, correlation="login", fields={"key": KEY})
                 messages += session.send(answer, now[0]).messages
             else:
                 messages.append(message)
@@ -232,7 +227,7 @@ def test_the_same_verdict_on_sealed_forged_and_replayed_commands(
 
 
 def test_what_the_version_before_put_away_goes_on() -> None:
-    """Its slots had no bits for the seal."""
+    """Slots of that version had no bits for the seal."""
     first, second, third = genuine(1, 2, 20)
     (single,) = genuine(2, 3, 100)
     crc = crc64.xz

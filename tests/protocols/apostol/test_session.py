@@ -1,4 +1,4 @@
-"""apostol conversations, both sides real, through real bytes."""
+"""Test both ends of an apostol session: real sessions that exchange real bytes."""
 
 import pytest
 from msgspec.structs import replace
@@ -8,10 +8,16 @@ from wirelake.errors import EncodeError, ProtocolError, StateError, TranslationE
 from wirelake.message import Credentials, Device, Failure, Kind, Message, Op, control_op
 from wirelake.protocols.apostol.client import ClientSession
 from wirelake.protocols.apostol.commands import DeviceCommand, ServerCommand
+from wirelake.protocols.apostol.constants import (
+    ANSWER,
+    APOSTOL_HELD_BYTES_MAX,
+    APOSTOL_HELD_PACKETS_MAX,
+    SEALED,
+    TO_DEVICE,
+    ZIPPED,
+)
 from wirelake.protocols.apostol.envelope import build_packets
 from wirelake.protocols.apostol.frames import Packet, Receipt, decode, receipt_for
-from wirelake.protocols.apostol.limits import APOSTOL_HELD_BYTES_MAX, APOSTOL_HELD_PACKETS_MAX
-from wirelake.protocols.apostol.opcodes import ANSWER, SEALED, TO_DEVICE, ZIPPED
 from wirelake.protocols.apostol.protocol import PROTOCOL
 from wirelake.protocols.apostol.server import ServerSession
 from wirelake.protocols.apostol.session import ClientState, ServerState, SessionSettings
@@ -32,11 +38,11 @@ WELCOME_WITH_KEY = replace(WELCOME, fields={"key": KEY})
 
 
 def random(size: int) -> bytes:
-    """Not random at all: tests want the same bytes each time."""
+    """Return zeros: tests need the same bytes each time."""
     return bytes(size)
 
 
-def talk(key: bytes | None = None, **settings: float) -> Conversation:
+def start(key: bytes | None = None, **settings: float) -> Conversation:
     chosen = SessionSettings(**settings)  # type: ignore[arg-type]
     server = ServerSession(0.0, random, chosen)
     client = ClientSession(0.0, random, "1234", 6, key, chosen)
@@ -44,18 +50,18 @@ def talk(key: bytes | None = None, **settings: float) -> Conversation:
 
 
 def known(key: bytes | None = None, **settings: float) -> Conversation:
-    """A device that has reported once and was let in."""
-    talking = talk(key, **settings)
-    talking.client_says(REPORT)
-    talking.server_says(WELCOME if key is None else WELCOME_WITH_KEY)
-    talking.client_messages.clear()
-    talking.server_messages.clear()
-    talking.wire.clear()
-    return talking
+    """Return a conversation with a device that has reported once and was admitted."""
+    conversation = start(key, **settings)
+    conversation.client_says(REPORT)
+    conversation.server_says(WELCOME if key is None else WELCOME_WITH_KEY)
+    conversation.client_messages.clear()
+    conversation.server_messages.clear()
+    conversation.wire.clear()
+    return conversation
 
 
 def ready(key: bytes | None = None, settings: SessionSettings = SessionSettings()) -> ServerSession:
-    """Only the gateway's end, let in at 0 s by a report with the number 0."""
+    """Return the gateway's end alone, ready since 0 s, after a report with the number 0."""
     server = ServerSession(0.0, random, settings)
     server.receive(Packet(1, 3, 6, "1234", 0, 0, DeviceCommand(0, 2).encode()), 0.0)
     server.send(replace(WELCOME, fields={"key": key}), 0.0)
@@ -66,50 +72,50 @@ def packets_of(step: Step) -> list[Packet]:
     return [frame for frame in step.frames if isinstance(frame, Packet) and not frame.receipt]
 
 
-def said(talking: Conversation, sender: Sender) -> list[Packet]:
-    return [decode(raw, by) for by, raw in talking.wire if by is sender]
+def packets_from(conversation: Conversation, sender: Sender) -> list[Packet]:
+    return [decode(raw, by) for by, raw in conversation.wire if by is sender]
 
 
 def device_packets(command: DeviceCommand, number: int = 7, params: int = 0, size: int = 1024) -> list[Packet]:
     return build_packets(command.encode(), params, 6, "1234", number, size)
 
 
-# A device comes
+# A device connects
 
 
-def test_the_first_packet_asks_who_the_device_is() -> None:
-    talking = talk()
-    (login,) = talking.client_says(REPORT)
+def test_the_first_packet_makes_the_gateway_look_up_the_device() -> None:
+    conversation = start()
+    (login,) = conversation.client_says(REPORT)
     assert control_op(login) is Op.LOGIN
     assert login.credentials == Credentials("1234", "")
     assert (login.fields, login.source) == ({"device_type": 6}, "1234")
-    assert said(talking, Sender.SERVER) == []
-    assert talking.sessions[Sender.SERVER].state is ServerState.CHECKING
+    assert packets_from(conversation, Sender.SERVER) == []
+    assert conversation.sessions[Sender.SERVER].state is ServerState.CHECKING
 
 
-def test_a_known_device_is_read_and_gets_its_receipt() -> None:
-    talking = talk()
-    talking.client_says(REPORT)
-    talking.server_says(WELCOME)
-    report = talking.server_messages[-1]
+def test_a_known_device_gets_its_receipt() -> None:
+    conversation = start()
+    conversation.client_says(REPORT)
+    conversation.server_says(WELCOME)
+    report = conversation.server_messages[-1]
     assert (report.kind, report.name, report.source) == (Kind.TELEMETRY, "command", "1234")
     assert report.fields == {"command_type": 1, "error": 0, "device_time": 1577866150, "status": STATUS}
-    assert said(talking, Sender.SERVER) == [Receipt(1, 0x44, 6, "1234", 0, 0, b"")]
-    (receipt,) = talking.client_messages
+    assert packets_from(conversation, Sender.SERVER) == [Receipt(1, 0x44, 6, "1234", 0, 0, b"")]
+    (receipt,) = conversation.client_messages
     assert (receipt.kind, receipt.name, receipt.correlation) == (Kind.RESPONSE, "receipt", "r1")
     assert receipt.failure is None
 
 
-def test_a_device_that_is_not_known_hears_nothing() -> None:
-    talking = talk()
-    talking.client_says(REPORT)
-    talking.server_says(replace(WELCOME, failure=Failure("unknown device")))
-    assert said(talking, Sender.SERVER) == []
-    assert talking.closings == {Sender.SERVER: Closing("device_refused", "unknown device")}
-    assert talking.sessions[Sender.SERVER].state is ServerState.CLOSED
+def test_an_unknown_device_gets_no_response() -> None:
+    conversation = start()
+    conversation.client_says(REPORT)
+    conversation.server_says(replace(WELCOME, failure=Failure("unknown device")))
+    assert packets_from(conversation, Sender.SERVER) == []
+    assert conversation.closings == {Sender.SERVER: Closing("device_refused", "unknown device")}
+    assert conversation.sessions[Sender.SERVER].state is ServerState.CLOSED
 
 
-def test_nobody_decides() -> None:
+def test_a_lookup_that_takes_too_long_closes() -> None:
     server = ServerSession(0.0, random, SessionSettings(check_s=10.0))
     server.receive(device_packets(DeviceCommand(0, 2))[0], 1.0)
     assert server.tick(10.9).closing is None
@@ -118,31 +124,31 @@ def test_nobody_decides() -> None:
     assert (step.closing.code, step.frames) == ("check_timeout", [])
 
 
-def test_what_is_held_is_bounded_and_the_rest_gets_no_receipt() -> None:
+def test_held_packets_are_bounded_and_the_others_get_no_receipt() -> None:
     server = ServerSession(0.0, random)
     for number in range(APOSTOL_HELD_PACKETS_MAX + 1):
         server.receive(device_packets(DeviceCommand(0, 2), number)[0], 0.0)
-    assert server.counts.not_held == 1
+    assert server.ignored.not_held == 1
     step = server.send(WELCOME, 0.0)
     assert [frame.name for frame in step.frames] == ["receipt"] * APOSTOL_HELD_PACKETS_MAX
     assert len(step.messages) == APOSTOL_HELD_PACKETS_MAX
     large = ServerSession(0.0, random)
     for number in range(3):
         large.receive(Packet(1, 3, 6, "1234", number, 0, bytes(APOSTOL_HELD_BYTES_MAX // 2)), 0.0)
-    assert large.counts.not_held == 1
+    assert large.ignored.not_held == 1
 
 
-def test_before_it_is_known_receipts_and_astray_packets_are_ignored() -> None:
+def test_before_it_is_known_receipts_and_misdirected_packets_are_ignored() -> None:
     server = ServerSession(0.0, random)
     receipt = Receipt(1, 0x40, 6, "1234", 0, 0, b"")
     ignored = (receipt, Packet(1, 7, 6, "1234", 0, 0, b"\x82"), Packet(1, 3, 0xFF, "", 0, 0, bytes(6)))
     for frame in ignored:
         assert server.receive(frame, 0.0) == Step()
     assert server.state is ServerState.UNKNOWN
-    assert (server.counts.astray, server.counts.unknown_receipts) == (2, 1)
+    assert (server.ignored.misdirected, server.ignored.unknown_receipts) == (2, 1)
     server.receive(device_packets(DeviceCommand(0, 2))[0], 0.0)
     assert server.receive(receipt, 0.0) == Step()
-    assert server.counts.unknown_receipts == 2
+    assert server.ignored.unknown_receipts == 2
     with pytest.raises(StateError):
         server.send(ASK, 0.0)
 
@@ -160,7 +166,7 @@ def test_a_key_of_the_wrong_size_is_an_error_of_ours() -> None:
 # A device reports
 
 
-def test_every_packet_gets_a_receipt_repeats_too_and_the_command_goes_up_once() -> None:
+def test_every_packet_gets_a_receipt_repeats_too_and_the_command_is_handed_up_once() -> None:
     server = ready()
     packets = device_packets(DeviceCommand(5, 2, 0, b"0123456789"), size=4)
     messages = []
@@ -180,38 +186,38 @@ def test_packets_of_others_and_of_the_other_direction_are_ignored() -> None:
         Receipt(1, 0x44, 6, "1234", 0, 0, b""),
     ):
         assert server.receive(frame, 0.0) == Step()
-    assert server.counts.astray == 3
+    assert server.ignored.misdirected == 3
 
 
 def test_a_large_zipped_report_crosses_in_many_packets() -> None:
-    talking = known(packet_data_bytes=50)
+    conversation = known(packet_data_bytes=50)
     payload = bytes(range(256)) * 4
     for headers in ({}, {"zipped": True}):
-        talking.wire.clear()
+        conversation.wire.clear()
         report = Message(
             kind=Kind.TELEMETRY, correlation="big", headers=headers, fields={"command_type": 2}, payload=payload
         )
-        (heard,) = talking.client_says(report)
-        assert heard.payload == payload
-        assert {packet.zipped for packet in said(talking, Sender.CLIENT)} == {bool(headers)}
-        assert talking.client_messages[-1].correlation == "big"
-    assert heard.headers == {"zipped": True, "device_type": 6}
+        (received,) = conversation.client_says(report)
+        assert received.payload == payload
+        assert {packet.zipped for packet in packets_from(conversation, Sender.CLIENT)} == {bool(headers)}
+        assert conversation.client_messages[-1].correlation == "big"
+    assert received.headers == {"zipped": True, "device_type": 6}
 
 
 def test_with_a_key_reports_and_requests_are_sealed_on_the_wire_and_open_above() -> None:
-    talking = known(KEY)
-    (report,) = talking.client_says(replace(REPORT, fields={"command_type": 2}, payload=b"in clear"))
+    conversation = known(KEY)
+    (report,) = conversation.client_says(replace(REPORT, fields={"command_type": 2}, payload=b"in clear"))
     assert (report.payload, report.headers["sealed"]) == (b"in clear", True)
-    (request,) = talking.server_says(ASK)
+    (request,) = conversation.server_says(ASK)
     assert (request.payload, request.headers["sealed"]) == (b"give", True)
     answer = Message(kind=Kind.RESPONSE, correlation=request.correlation, payload=b"taken")
-    (heard,) = talking.client_says(answer)
-    assert heard.payload == b"taken"
-    wire = b"".join(raw for _, raw in talking.wire)
+    (received,) = conversation.client_says(answer)
+    assert received.payload == b"taken"
+    wire = b"".join(raw for _, raw in conversation.wire)
     for word in (b"in clear", b"give", b"taken"):
         assert word not in wire
-    talking.server_says(replace(ASK, headers={"sealed": False}))
-    assert b"give" in talking.wire[-2][1]
+    conversation.server_says(replace(ASK, headers={"sealed": False}))
+    assert b"give" in conversation.wire[-2][1]
 
 
 def test_a_seal_can_be_required() -> None:
@@ -233,7 +239,7 @@ def test_a_seal_can_be_required() -> None:
         (Packet(1, 3 | ZIPPED, 6, "1234", 7, 0, b"no zlib"), "bad_zlib"),
     ],
 )
-def test_a_command_that_cannot_be_read_is_told_above(packet: Packet, reason: str) -> None:
+def test_a_command_that_cannot_be_read_is_reported(packet: Packet, reason: str) -> None:
     server = ready(KEY)
     step = server.receive(packet, 1.0)
     assert step.frames == [receipt_for(packet)]
@@ -248,7 +254,7 @@ def test_a_sealed_command_of_a_device_without_a_key_is_refused() -> None:
     assert event.fields["reason"] == "no_key"
 
 
-def test_a_bomb_and_a_giant_are_refused() -> None:
+def test_a_zip_bomb_and_an_oversized_command_are_refused() -> None:
     server = ready(settings=SessionSettings(inflated_bytes_max=1000, command_bytes_max=100))
     (bomb,) = device_packets(DeviceCommand(5, 2, 0, bytes(1000)), params=ZIPPED)
     (event,) = server.receive(bomb, 1.0).messages
@@ -258,7 +264,7 @@ def test_a_bomb_and_a_giant_are_refused() -> None:
     assert event.fields == {"state": "refused", "reason": "command_bytes_max", "packets": 1}
 
 
-def test_a_command_not_complete_in_time_is_told_above() -> None:
+def test_a_command_not_complete_in_time_is_reported() -> None:
     server = ready(settings=SessionSettings(assembly_s=30.0))
     server.receive(device_packets(DeviceCommand(5, 2, 0, bytes(10)), size=4)[1], 100.0)
     assert server.deadline_s == 130.0
@@ -272,57 +278,57 @@ def test_a_command_not_complete_in_time_is_told_above() -> None:
 
 
 def test_a_request_is_answered_under_its_own_correlation() -> None:
-    talking = known()
-    (request,) = talking.server_says(ASK)
+    conversation = known()
+    (request,) = conversation.server_says(ASK)
     assert (request.kind, request.target, request.payload) == (Kind.REQUEST, METER, b"give")
     assert request.fields == {"command_type": 0x82}
     answer = Message(kind=Kind.RESPONSE, correlation=request.correlation, fields={"device_time": 9}, payload=b"here")
-    (heard,) = talking.client_says(answer)
-    assert (heard.kind, heard.correlation, heard.payload) == (Kind.RESPONSE, "q1", b"here")
-    assert heard.fields == {"command_type": 2, "error": 0, "device_time": 9}
-    assert heard.failure is None
-    packets = said(talking, Sender.CLIENT)
+    (received,) = conversation.client_says(answer)
+    assert (received.kind, received.correlation, received.payload) == (Kind.RESPONSE, "q1", b"here")
+    assert received.fields == {"command_type": 2, "error": 0, "device_time": 9}
+    assert received.failure is None
+    packets = packets_from(conversation, Sender.CLIENT)
     assert [packet.params for packet in packets] == [0x40, 3 | ANSWER]
     assert packets[1].command_no == int(request.correlation)
-    server, client = talking.sessions[Sender.SERVER], talking.sessions[Sender.CLIENT]
+    server, client = conversation.sessions[Sender.SERVER], conversation.sessions[Sender.CLIENT]
     assert (set(server.deadlines), set(client.deadlines)) == ({"silence"}, set())
 
 
 def test_an_answer_with_an_error_is_a_failure() -> None:
-    talking = known()
-    (request,) = talking.server_says(ASK)
+    conversation = known()
+    (request,) = conversation.server_says(ASK)
     failed = Message(kind=Kind.RESPONSE, correlation=request.correlation, failure=Failure("bad format", 3))
-    (heard,) = talking.client_says(failed)
-    assert (heard.correlation, heard.failure) == ("q1", Failure("bad format", 3))
+    (received,) = conversation.client_says(failed)
+    assert (received.correlation, received.failure) == ("q1", Failure("bad format", 3))
 
 
 def test_an_answer_given_twice_or_to_nobody_is_dropped() -> None:
-    talking = known()
-    (request,) = talking.server_says(ASK)
+    conversation = known()
+    (request,) = conversation.server_says(ASK)
     answer = Message(kind=Kind.RESPONSE, correlation=request.correlation)
-    assert len(talking.client_says(answer)) == 1
-    assert talking.client_says(answer) == []
-    assert talking.client_says(replace(answer, correlation="nobody")) == []
+    assert len(conversation.client_says(answer)) == 1
+    assert conversation.client_says(answer) == []
+    assert conversation.client_says(replace(answer, correlation="nobody")) == []
 
 
 def test_an_answer_that_nobody_waits_for_is_an_event() -> None:
     server = ready()
     (late,) = server.receive(device_packets(DeviceCommand(5, 2, 0, b"late"), params=ANSWER)[0], 1.0).messages
     assert (late.kind, late.payload, late.fields["state"]) == (Kind.EVENT, b"late", "unasked")
-    (asked,) = packets_of(server.send(ASK, 2.0))
-    other_type = device_packets(DeviceCommand(5, 3, 0, b"odd"), asked.command_no, ANSWER)
+    (request,) = packets_of(server.send(ASK, 2.0))
+    other_type = device_packets(DeviceCommand(5, 3, 0, b"odd"), request.command_no, ANSWER)
     (odd,) = server.receive(other_type[0], 3.0).messages
     assert (odd.kind, odd.fields["state"]) == (Kind.EVENT, "unasked")
 
 
 def test_an_answer_is_as_good_as_the_receipts() -> None:
     server = ready()
-    (asked,) = packets_of(server.send(ASK, 2.0))
-    (answer,) = server.receive(device_packets(DeviceCommand(5, 2), asked.command_no, ANSWER)[0], 3.0).messages
+    (request,) = packets_of(server.send(ASK, 2.0))
+    (answer,) = server.receive(device_packets(DeviceCommand(5, 2), request.command_no, ANSWER)[0], 3.0).messages
     assert answer.correlation == "q1"
     assert set(server.deadlines) == {"silence"}
-    assert server.receive(receipt_for(asked), 4.0) == Step()
-    assert server.counts.unknown_receipts == 1
+    assert server.receive(receipt_for(request), 4.0) == Step()
+    assert server.ignored.unknown_receipts == 1
 
 
 def test_packets_without_a_receipt_are_sent_again_three_times_and_then_the_request_fails() -> None:
@@ -342,8 +348,8 @@ def test_packets_without_a_receipt_are_sent_again_three_times_and_then_the_reque
 
 def test_a_request_without_an_answer_fails_in_time() -> None:
     server = ready(settings=SessionSettings(request_s=30.0))
-    (asked,) = packets_of(server.send(ASK, 0.0))
-    assert server.receive(receipt_for(asked), 1.0) == Step()
+    (request,) = packets_of(server.send(ASK, 0.0))
+    assert server.receive(receipt_for(request), 1.0) == Step()
     assert server.deadline_s == 30.0
     (failed,) = server.tick(30.0).messages
     assert (failed.correlation, failed.failure) == ("q1", Failure("no answer within 30 s"))
@@ -355,7 +361,7 @@ def test_a_request_without_an_answer_fails_in_time() -> None:
     assert set(impatient.deadlines) == {"silence"}
 
 
-def test_numbers_go_round_and_skip_those_in_use() -> None:
+def test_numbers_wrap_and_skip_those_in_use() -> None:
     server = ready()
     numbers = []
     for _ in range(256):
@@ -369,7 +375,7 @@ def test_numbers_go_round_and_skip_those_in_use() -> None:
     assert packets_of(server.send(ASK, 0.0))[0].command_no == 77
 
 
-def test_the_counter_begins_anywhere() -> None:
+def test_the_counter_starts_at_a_random_number() -> None:
     server = ServerSession(0.0, lambda size: b"\xfe" * size)
     server.receive(device_packets(DeviceCommand(0, 2))[0], 0.0)
     server.send(WELCOME, 0.0)
@@ -392,10 +398,10 @@ def test_what_cannot_be_sent_is_an_error_of_ours() -> None:
 
 
 def test_a_one_way_command_waits_for_receipts_only() -> None:
-    talking = known()
-    (heard,) = talking.server_says(replace(ASK, kind=Kind.EVENT))
-    assert heard.payload == b"give"
-    assert set(talking.sessions[Sender.SERVER].deadlines) == {"silence"}
+    conversation = known()
+    (received,) = conversation.server_says(replace(ASK, kind=Kind.EVENT))
+    assert received.payload == b"give"
+    assert set(conversation.sessions[Sender.SERVER].deadlines) == {"silence"}
     server = ready(settings=SessionSettings(resends_max=0))
     server.send(replace(ASK, kind=Kind.EVENT, correlation="e1"), 0.0)
     (lost,) = server.tick(5.0).messages
@@ -409,19 +415,26 @@ EVERYBODY = Message(
 
 
 def test_a_broadcast_is_confirmed_and_answered_by_the_device_in_its_own_name() -> None:
-    talking = known(KEY)
-    (heard,) = talking.server_says(EVERYBODY)
-    assert (heard.kind, heard.target, heard.payload) == (Kind.EVENT, Device("", 0xFF), b"all")
-    assert said(talking, Sender.SERVER) == [Packet(1, 0x07, 0xFF, "", 0, 0, b"\x85all")], "in clear, to nobody by name"
-    assert said(talking, Sender.CLIENT) == [Receipt(1, 0x40, 6, "1234", 0, 0, b"")]
-    (receipt,) = talking.server_messages
+    conversation = known(KEY)
+    (received,) = conversation.server_says(EVERYBODY)
+    assert (received.kind, received.target, received.payload) == (Kind.EVENT, Device("", 0xFF), b"all")
+    assert packets_from(conversation, Sender.SERVER) == [Packet(1, 0x07, 0xFF, "", 0, 0, b"\x85all")], (
+        "in clear, to nobody by name"
+    )
+    assert packets_from(conversation, Sender.CLIENT) == [Receipt(1, 0x40, 6, "1234", 0, 0, b"")]
+    (receipt,) = conversation.server_messages
     assert (receipt.kind, receipt.name, receipt.source, receipt.correlation) == (Kind.CONTROL, "receipt", "1234", "b1")
-    answer = Message(kind=Kind.RESPONSE, correlation=heard.correlation, payload=b"here")
-    (told,) = talking.client_says(answer)
-    assert (told.kind, told.source, told.correlation, told.payload) == (Kind.RESPONSE, "1234", "b1", b"here")
-    assert set(talking.sessions[Sender.SERVER].deadlines) == {"silence"}
+    answer = Message(kind=Kind.RESPONSE, correlation=received.correlation, payload=b"here")
+    (message,) = conversation.client_says(answer)
+    assert (message.kind, message.source, message.correlation, message.payload) == (
+        Kind.RESPONSE,
+        "1234",
+        "b1",
+        b"here",
+    )
+    assert set(conversation.sessions[Sender.SERVER].deadlines) == {"silence"}
     with pytest.raises(TranslationError):
-        talking.server_says(replace(EVERYBODY, headers={"sealed": True}))
+        conversation.server_says(replace(EVERYBODY, headers={"sealed": True}))
 
 
 def test_receipt_and_answer_to_a_broadcast_may_name_nobody_either() -> None:
@@ -431,8 +444,8 @@ def test_receipt_and_answer_to_a_broadcast_may_name_nobody_either() -> None:
     assert (receipt.name, receipt.correlation) == ("receipt", "b1")
     (answer,) = build_packets(DeviceCommand(0, 5, 0, b"me").encode(), ANSWER, 0xFF, "", packet.command_no, 100)
     step = server.receive(answer, 2.0)
-    (told,) = step.messages
-    assert (told.kind, told.source, told.correlation, told.payload) == (Kind.RESPONSE, "1234", "b1", b"me")
+    (message,) = step.messages
+    assert (message.kind, message.source, message.correlation, message.payload) == (Kind.RESPONSE, "1234", "b1", b"me")
     assert step.frames == [Receipt(1, 0x44, 0xFF, "", packet.command_no, 0, b"")]
 
 
@@ -440,27 +453,27 @@ def test_a_broadcast_without_a_receipt_is_sent_again_and_given_up() -> None:
     server = ready(settings=SessionSettings(resends_max=1))
     (packet,) = packets_of(server.send(EVERYBODY, 0.0))
     assert server.tick(5.0).frames == [packet]
-    (told,) = server.tick(10.0).messages
-    assert (told.correlation, told.failure) == ("b1", Failure("no receipt after 1 repeats"))
+    (message,) = server.tick(10.0).messages
+    assert (message.correlation, message.failure) == ("b1", Failure("no receipt after 1 repeats"))
 
 
 def test_a_broadcast_that_nobody_collects_answers_to_is_sent_once() -> None:
-    talking = known()
-    talking.server_says(replace(EVERYBODY, kind=Kind.EVENT, correlation=""))
-    assert set(talking.sessions[Sender.SERVER].deadlines) == {"silence"}
-    assert talking.server_messages == [], "the device's receipt is for nothing that waits"
+    conversation = known()
+    conversation.server_says(replace(EVERYBODY, kind=Kind.EVENT, correlation=""))
+    assert set(conversation.sessions[Sender.SERVER].deadlines) == {"silence"}
+    assert conversation.server_messages == [], "the device's receipt is for nothing that waits"
 
 
 @pytest.mark.parametrize("key", [None, KEY])
 def test_a_device_reports_to_everybody(key: bytes | None) -> None:
-    talking = known(key)
-    (report,) = talking.client_says(replace(REPORT, headers={"broadcast": True}))
+    conversation = known(key)
+    (report,) = conversation.client_says(replace(REPORT, headers={"broadcast": True}))
     assert (report.kind, report.source, report.headers["broadcast"]) == (Kind.TELEMETRY, "1234", True)
     assert report.fields["status"] == STATUS
-    (packet,) = said(talking, Sender.CLIENT)
+    (packet,) = packets_from(conversation, Sender.CLIENT)
     assert (packet.device_type, packet.serial, packet.sealed) == (0xFF, "", key is not None)
-    assert said(talking, Sender.SERVER) == [Receipt(1, 0x44, 0xFF, "", packet.command_no, 0, b"")]
-    (receipt,) = talking.client_messages
+    assert packets_from(conversation, Sender.SERVER) == [Receipt(1, 0x44, 0xFF, "", packet.command_no, 0, b"")]
+    (receipt,) = conversation.client_messages
     assert (receipt.name, receipt.correlation, receipt.failure) == ("receipt", "r1", None)
 
 
@@ -480,19 +493,19 @@ def test_a_report_is_sent_again_until_its_receipt() -> None:
     client = ClientSession(0.0, random, "1234", 6)
     (packet,) = packets_of(client.send(REPORT, 0.0))
     assert client.tick(5.0).frames == [packet]
-    (told,) = client.receive(receipt_for(packet), 6.0).messages
-    assert (told.name, told.correlation, told.failure) == ("receipt", "r1", None)
+    (message,) = client.receive(receipt_for(packet), 6.0).messages
+    assert (message.name, message.correlation, message.failure) == ("receipt", "r1", None)
     assert client.deadline_s is None
     assert client.receive(receipt_for(packet), 6.0) == Step()
-    assert client.counts.unknown_receipts == 1
+    assert client.ignored.unknown_receipts == 1
 
 
 def test_a_report_without_a_receipt_fails() -> None:
     client = ClientSession(0.0, random, "1234", 6, settings=SessionSettings(resends_max=1))
     client.send(REPORT, 0.0)
     client.tick(5.0)
-    (told,) = client.tick(10.0).messages
-    assert (told.correlation, told.failure) == ("r1", Failure("no receipt after 1 repeats"))
+    (message,) = client.tick(10.0).messages
+    assert (message.correlation, message.failure) == ("r1", Failure("no receipt after 1 repeats"))
 
 
 def test_reports_take_numbers_that_are_free() -> None:
@@ -507,10 +520,10 @@ def test_a_device_ignores_what_is_not_for_it() -> None:
     request = Packet(1, 7, 6, "1234", 0, 0, ServerCommand(0x82).encode())
     for frame in (replace(request, serial="other"), replace(request, params=3), Receipt(1, 0x40, 6, "1234", 0, 0, b"")):
         assert client.receive(frame, 0.0) == Step()
-    assert client.counts.astray == 3
+    assert client.ignored.misdirected == 3
 
 
-def test_a_repeated_request_is_receipted_and_heard_once() -> None:
+def test_a_repeated_request_is_confirmed_again_and_handed_up_once() -> None:
     client = ClientSession(0.0, random, "1234", 6)
     request = Packet(1, 7, 6, "1234", 9, 0, ServerCommand(0x82, b"x").encode())
     assert len(client.receive(request, 0.0).messages) == 1
@@ -544,7 +557,7 @@ def test_a_waiting_answer_keeps_its_number() -> None:
     assert len(released.messages) == 256
 
 
-def test_an_answer_without_a_receipt_is_told_above() -> None:
+def test_an_answer_without_a_receipt_is_reported() -> None:
     client = ClientSession(0.0, random, "1234", 6, settings=SessionSettings(resends_max=0))
     client.receive(Packet(1, 7, 6, "1234", 9, 0, ServerCommand(0x82).encode()), 0.0)
     client.send(Message(kind=Kind.RESPONSE, correlation="9"), 0.0)
@@ -559,7 +572,7 @@ def test_an_answer_to_a_device_is_handed_up_as_one() -> None:
     assert client.send(Message(kind=Kind.RESPONSE, correlation="9"), 0.0) == Step()
 
 
-def test_a_request_not_complete_in_time_is_told_to_the_device() -> None:
+def test_a_request_not_complete_in_time_is_reported_to_the_device() -> None:
     client = ClientSession(0.0, random, "1234", 6)
     client.receive(Packet(1, 1 | TO_DEVICE, 6, "1234", 9, 0, b"\x82"), 0.0)
     (event,) = client.tick(30.0).messages
@@ -569,9 +582,9 @@ def test_a_request_not_complete_in_time_is_told_to_the_device() -> None:
 # The end
 
 
-def test_bytes_that_cannot_be_read_close_without_a_word() -> None:
-    talking = known()
-    server = talking.sessions[Sender.SERVER]
+def test_undecodable_bytes_close_without_a_response() -> None:
+    conversation = known()
+    server = conversation.sessions[Sender.SERVER]
     server.send(ASK, 0.0)
     step = server.fail(ProtocolError("crc", "wrong", 29), 1.0)
     assert step.frames == []
@@ -585,7 +598,7 @@ def test_bytes_that_cannot_be_read_close_without_a_word() -> None:
 
 
 @pytest.mark.parametrize("state", [ServerState.UNKNOWN, ServerState.CHECKING, ServerState.READY])
-def test_goodbye_and_silence_end_every_state(state: ServerState) -> None:
+def test_closing_and_silence_end_every_state(state: ServerState) -> None:
     def session() -> ServerSession:
         server = ServerSession(0.0, random, SessionSettings(idle_s=8.0))
         if state is not ServerState.UNKNOWN:
@@ -599,11 +612,11 @@ def test_goodbye_and_silence_end_every_state(state: ServerState) -> None:
     assert session().fail(ProtocolError("crc", "wrong", 1), 1.0).closing is not None
     silent = session()
     assert silent.tick(7.9).closing is None
-    assert silent.tick(8.0).closing == Closing("idle", "nothing heard for 8 s")
+    assert silent.tick(8.0).closing == Closing("idle", "no data received for 8 s")
     assert silent.state is ServerState.CLOSED
 
 
-def test_a_device_that_ends_says_which_reports_were_not_receipted() -> None:
+def test_a_closed_client_reports_what_got_no_receipt() -> None:
     client = ClientSession(0.0, random, "1234", 6)
     client.send(REPORT, 0.0)
     step = client.close(Closing("done"), 1.0)
@@ -616,17 +629,17 @@ def test_a_device_that_ends_says_which_reports_were_not_receipted() -> None:
     assert failed.closing == Closing("crc", "wrong (byte 1, crc)")
 
 
-def test_a_lossy_line_delivers_everything_once() -> None:
-    """Every third packet of either side is lost; the repeats make up for it."""
-    talking = known(resends_max=10)
-    client, server = talking.sessions[Sender.CLIENT], talking.sessions[Sender.SERVER]
+def test_a_lossy_network_delivers_everything_once() -> None:
+    """Lose every third packet of either side; resending makes up for it."""
+    conversation = known(resends_max=10)
+    client, server = conversation.sessions[Sender.CLIENT], conversation.sessions[Sender.SERVER]
     ends = {Sender.CLIENT: server, Sender.SERVER: client}
     count = 0
-    heard: dict[Sender, list[Message]] = {Sender.CLIENT: [], Sender.SERVER: []}
+    received: dict[Sender, list[Message]] = {Sender.CLIENT: [], Sender.SERVER: []}
 
     def carry(sender: Sender, step: Step, now_s: float) -> None:
         nonlocal count
-        heard[sender] += step.messages
+        received[sender] += step.messages
         for frame in step.frames:
             count += 1
             if count % 3:
@@ -637,6 +650,6 @@ def test_a_lossy_line_delivers_everything_once() -> None:
         carry(Sender.CLIENT, client.send(report, 0.0), 0.0)
     for now_s in range(5, 30, 5):
         carry(Sender.CLIENT, client.tick(now_s), now_s)
-    assert sorted(message.fields["device_time"] for message in heard[Sender.SERVER]) == list(range(20))
-    assert sorted(int(message.correlation) for message in heard[Sender.CLIENT]) == list(range(20))
-    assert [message.failure for message in heard[Sender.CLIENT]] == [None] * 20
+    assert sorted(message.fields["device_time"] for message in received[Sender.SERVER]) == list(range(20))
+    assert sorted(int(message.correlation) for message in received[Sender.CLIENT]) == list(range(20))
+    assert [message.failure for message in received[Sender.CLIENT]] == [None] * 20

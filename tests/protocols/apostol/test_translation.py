@@ -21,7 +21,7 @@ def sender_of(packet: Packet) -> Sender:
 
 @given(st.one_of(packets, plain_device_packets, plain_server_packets, proper_receipts))
 def test_every_packet_crosses_and_comes_back(packet: Packet) -> None:
-    """Except for answers to a device, which no one gives."""
+    """Except for answers to a device, which nobody sends."""
     sender = sender_of(packet)
     message = to_message(packet, sender)
     if message.kind is Kind.RESPONSE and sender is Sender.SERVER and "packet_no" not in message.fields:

@@ -1,4 +1,4 @@
-"""What the inspector shows of a packet."""
+"""Test what the inspector shows of a packet."""
 
 from fastcrc.crc16 import modbus
 

@@ -8,13 +8,13 @@ from wirelake.errors import ProtocolError, StateError, TranslationError
 from wirelake.message import Credentials, Failure, Kind, Message, Op, control, control_op
 from wirelake.protocols.comet import crypto, frames
 from wirelake.protocols.comet.client import ClientSession
-from wirelake.protocols.comet.limits import (
+from wirelake.protocols.comet.constants import (
     COMET_ANSWERS_WAITING_MAX,
     COMET_CONTENT_BYTES_MAX,
     COMET_HELD_FRAMES_MAX,
     COMET_REQUESTS_OPEN_MAX,
+    ErrorCode,
 )
-from wirelake.protocols.comet.opcodes import ErrorCode
 from wirelake.protocols.comet.protocol import PROTOCOL
 from wirelake.protocols.comet.server import ServerSession
 from wirelake.protocols.comet.session import ClientState, ServerState, SessionSettings
@@ -380,7 +380,7 @@ def test_silence_closes_and_heartbeats_prevent_it(private: rsa.RSAPrivateKey) ->
     silent = logged_in(private)
     server = silent.sessions[Sender.SERVER]
     assert server.tick(119.0).closing is None
-    assert server.tick(121.0).closing == Closing("idle", "nothing heard for 120 s")
+    assert server.tick(121.0).closing == Closing("idle", "no data received for 120 s")
     with pytest.raises(StateError):
         server.receive(frames.Heartbeat(), 122.0)
 
@@ -408,7 +408,7 @@ def test_a_client_gives_up_on_a_login_that_is_never_answered() -> None:
 
 def test_a_client_ends_quietly_by_itself() -> None:
     client = ClientSession(0.0, random, settings=SessionSettings(idle_s=5.0))
-    assert client.tick(6.0).closing == Closing("idle", "nothing heard for 5 s")
+    assert client.tick(6.0).closing == Closing("idle", "no data received for 5 s")
     assert ClientSession(0.0, random).close(Closing("done"), 0.0).closing == Closing("done")
     unreadable = ClientSession(0.0, random).fail(ProtocolError("short", "…", 1), 0.0)
     assert unreadable.closing is not None

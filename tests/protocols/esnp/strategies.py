@@ -4,9 +4,9 @@ from hypothesis import strategies as st
 
 from wirelake.message import Credentials, Failure, Kind, Message, Op, Operation, Topic, control
 from wirelake.protocols.esnp import lines
+from wirelake.protocols.esnp.constants import AddressKind, Flag, Tag
 from wirelake.protocols.esnp.frames import EsnpMessage
 from wirelake.protocols.esnp.lines import Line
-from wirelake.protocols.esnp.opcodes import AddressKind, Flag, Tag
 from wirelake.protocols.esnp.values import Var
 
 texts = st.text(max_size=12)

@@ -18,8 +18,8 @@ from protocols.esnp.talking import (
 from wirelake.errors import TranslationError
 from wirelake.message import Failure, Kind, Message, Op, Topic, control, control_op
 from wirelake.protocols.esnp import lines
+from wirelake.protocols.esnp.constants import ESNP_FRAME_BYTES_MAX
 from wirelake.protocols.esnp.frames import EsnpMessage
-from wirelake.protocols.esnp.limits import ESNP_FRAME_BYTES_MAX
 from wirelake.protocols.esnp.lines import Line, SeqNo
 from wirelake.protocols.esnp.values import var_of
 from wirelake.protocols.frame import Sender

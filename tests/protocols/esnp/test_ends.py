@@ -22,12 +22,11 @@ from wirelake.errors import ProtocolError, StateError
 from wirelake.message import Failure, FailureCode, Kind, Message, Op, control
 from wirelake.protocols.esnp import lines
 from wirelake.protocols.esnp.client import ClientSession
+from wirelake.protocols.esnp.constants import ESNP_ANSWERS_WAITING_MAX, ESNP_REQUESTS_OPEN_MAX
 from wirelake.protocols.esnp.frames import EsnpMessage
-from wirelake.protocols.esnp.limits import ESNP_ANSWERS_WAITING_MAX, ESNP_REQUESTS_OPEN_MAX
 from wirelake.protocols.esnp.lines import Line
-from wirelake.protocols.esnp.peer import Peer
 from wirelake.protocols.esnp.server import ServerSession
-from wirelake.protocols.esnp.session import ClientState, SessionSettings
+from wirelake.protocols.esnp.session import ClientState, EsnpSession, SessionSettings
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.session import Closing, Step
 
@@ -42,7 +41,7 @@ def test_too_many_open_requests_get_an_error() -> None:
 
 
 @pytest.mark.parametrize("session", [ready_server, ready_client])
-def test_we_ask_no_more_than_is_allowed(session: Callable[[], Peer]) -> None:
+def test_we_ask_no_more_than_is_allowed(session: Callable[[], EsnpSession]) -> None:
     asking = session()
     for _ in range(ESNP_REQUESTS_OPEN_MAX):
         assert len(asking.send(ASK, 0.0).frames) == 1
@@ -64,7 +63,7 @@ def test_a_flood_behind_one_unanswered_request_closes() -> None:
 
 
 @pytest.mark.parametrize("session", [ready_server, ready_client])
-def test_too_many_parts_behind_one_unanswered_request_close(session: Callable[[], Peer]) -> None:
+def test_too_many_parts_behind_one_unanswered_request_close(session: Callable[[], EsnpSession]) -> None:
     answering = session()
     answering.receive(request(), 0.0)
     (second,) = answering.receive(request(), 0.0).messages
@@ -123,7 +122,7 @@ def logging_in_client(idle_s: float = 0.0) -> ClientSession:
     return client
 
 
-def any_state(idle_s: float = 0.0) -> list[Peer]:
+def any_state(idle_s: float = 0.0) -> list[EsnpSession]:
     """A session in every state that is not the last."""
     ready_one = checking_server(idle_s)
     ready_one.send(OK, 0.0)
@@ -145,7 +144,7 @@ def test_silence_is_allowed_unless_set() -> None:
     assert ready_client().tick(1e6) == Step()
     for session in any_state(idle_s=3.0):
         assert session.tick(2.9) == Step()
-        assert session.tick(3.0) == Step(closing=Closing("idle", "nothing heard for 3 s"))
+        assert session.tick(3.0) == Step(closing=Closing("idle", "no data received for 3 s"))
         assert session.state is session.closed
 
 
@@ -210,6 +209,6 @@ def test_a_client_is_flooded_like_a_server() -> None:
 
 
 @pytest.mark.parametrize("session", [ServerSession, ClientSession])
-def test_every_row_names_a_method(session: type[Peer]) -> None:
+def test_every_row_names_a_method(session: type[EsnpSession]) -> None:
     for row in session.state_machine.rows:
         assert callable(getattr(session, row.action))

@@ -6,14 +6,14 @@ from protocols import laws
 from protocols.esnp.strategies import any_messages, good_messages
 from wirelake.errors import EncodeError, LimitError, ProtocolError
 from wirelake.protocols.esnp import frames, lines
+from wirelake.protocols.esnp.constants import ESNP_FRAME_BYTES_MAX, ESNP_LINES_MAX
 from wirelake.protocols.esnp.contents import read_contents
 from wirelake.protocols.esnp.frames import END, EsnpMessage, EsnpSplitter, decode
-from wirelake.protocols.esnp.limits import ESNP_FRAME_BYTES_MAX, ESNP_LINES_MAX
 from wirelake.protocols.esnp.lines import Line, SeqNo
 from wirelake.protocols.esnp.protocol import PROTOCOL, clues
 from wirelake.protocols.esnp.values import Var, var_of
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.identify import identify
+from wirelake.protocols.inspection import identify
 
 REQUEST = bytes.fromhex(
     "1e00000108170000052806616464170000063c08746573741100000800000000054c56381500000402610502150000040262050300000000"

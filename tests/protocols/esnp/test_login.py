@@ -7,8 +7,8 @@ from wirelake.errors import StateError
 from wirelake.message import Failure, Kind, Op, control, control_op
 from wirelake.protocols.esnp import lines
 from wirelake.protocols.esnp.client import ClientSession
+from wirelake.protocols.esnp.constants import ESNP_FRAME_BYTES_MAX, ESNP_HELD_FRAMES_MAX, ESNP_LOGIN_FRAME_BYTES_MAX
 from wirelake.protocols.esnp.frames import EsnpMessage
-from wirelake.protocols.esnp.limits import ESNP_FRAME_BYTES_MAX, ESNP_HELD_FRAMES_MAX, ESNP_LOGIN_FRAME_BYTES_MAX
 from wirelake.protocols.esnp.lines import Line
 from wirelake.protocols.esnp.server import ServerSession
 from wirelake.protocols.esnp.session import ClientState, ServerState

@@ -18,11 +18,11 @@ from protocols.esnp.talking import (
 )
 from wirelake.message import Failure, FailureCode, Kind, Message, Topic
 from wirelake.protocols.esnp import lines
+from wirelake.protocols.esnp.constants import ESNP_REPLY_S_MAX
 from wirelake.protocols.esnp.frames import EsnpMessage
-from wirelake.protocols.esnp.limits import ESNP_REPLY_S_MAX
 from wirelake.protocols.esnp.lines import Line
-from wirelake.protocols.esnp.peer import Peer
 from wirelake.protocols.esnp.server import ServerSession
+from wirelake.protocols.esnp.session import EsnpSession
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.session import Step
 
@@ -92,7 +92,9 @@ def test_answers_to_nothing_are_dropped() -> None:
     [({}, 5.0), ({"timeout_ms": 1500}, 1.5), ({"timeout_ms": "soon"}, 5.0), ({"timeout_ms": 10**12}, ESNP_REPLY_S_MAX)],
 )
 @pytest.mark.parametrize("session", [ready_server, ready_client])
-def test_no_answer_in_time_is_a_failure(session: Callable[[], Peer], headers: dict[str, object], due_s: float) -> None:
+def test_no_answer_in_time_is_a_failure(
+    session: Callable[[], EsnpSession], headers: dict[str, object], due_s: float
+) -> None:
     asking = session()
     asking.send(Message(kind=Kind.REQUEST, target=ADD, correlation="q", headers=headers), 0.0)
     asking.send(Message(kind=Kind.REQUEST, target=ADD, correlation="r", headers={"timeout_ms": 700_000}), 1.0)

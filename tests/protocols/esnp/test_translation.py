@@ -6,9 +6,9 @@ from protocols.laws import senders
 from wirelake.errors import TranslationError
 from wirelake.message import Credentials, Failure, Kind, Message, Op, Operation, Topic, control, control_op
 from wirelake.protocols.esnp import lines
+from wirelake.protocols.esnp.constants import ESNP_FRAME_BYTES_MAX, ESNP_ITEMS_MAX, ESNP_LINES_MAX
 from wirelake.protocols.esnp.contents import read_contents
 from wirelake.protocols.esnp.frames import EsnpMessage, decode
-from wirelake.protocols.esnp.limits import ESNP_FRAME_BYTES_MAX, ESNP_ITEMS_MAX, ESNP_LINES_MAX
 from wirelake.protocols.esnp.lines import Line
 from wirelake.protocols.esnp.protocol import PROTOCOL
 from wirelake.protocols.esnp.translation import to_message

@@ -5,9 +5,8 @@ from hypothesis import strategies as st
 from protocols.esnp.strategies import plain_values, u64, variables
 from wirelake.errors import EncodeError, LimitError, ProtocolError, TranslationError
 from wirelake.message import Kind
-from wirelake.protocols.esnp import varint
-from wirelake.protocols.esnp.limits import ESNP_DEPTH_MAX, ESNP_ITEMS_MAX
-from wirelake.protocols.esnp.opcodes import Tag
+from wirelake.protocols.esnp import values
+from wirelake.protocols.esnp.constants import ESNP_DEPTH_MAX, ESNP_ITEMS_MAX, Tag
 from wirelake.protocols.esnp.values import Var, VarReader, var_of
 
 NAME = b"\x02a"  # the LenString "a"
@@ -46,15 +45,15 @@ def test_any_bytes_are_a_value_or_refused_inside_them(data: bytes) -> None:
 
 @given(u64)
 def test_varints_round_trip(value: int) -> None:
-    wire = varint.write_uvarint(value)
-    assert varint.read_uvarint(b"\xff" + wire + b"\xff", 1) == (value, 1 + len(wire))
-    assert len(wire) <= varint.VARINT_BYTES_MAX
+    wire = values.write_uvarint(value)
+    assert values.read_uvarint(b"\xff" + wire + b"\xff", 1) == (value, 1 + len(wire))
+    assert len(wire) <= values.VARINT_BYTES_MAX
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_zigzag_round_trips(value: int) -> None:
-    wire = varint.write_signed(value, 64)
-    assert varint.read_signed(wire, 0, 64) == (value, len(wire))
+    wire = values.write_signed(value, 64)
+    assert values.read_signed(wire, 0, 64) == (value, len(wire))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +161,7 @@ def test_items_are_bounded_over_all_values_of_one_message() -> None:
         reader.named(NAME + three)
     assert (caught.value.code, caught.value.offset) == ("esnp_items_max", 3)
     assert reader.items_left == 2
-    assert refusal(b"\x17" + varint.write_signed(ESNP_ITEMS_MAX + 1) + bytes(ESNP_ITEMS_MAX + 1)) == (
+    assert refusal(b"\x17" + values.write_signed(ESNP_ITEMS_MAX + 1) + bytes(ESNP_ITEMS_MAX + 1)) == (
         "esnp_items_max",
         1,
     )

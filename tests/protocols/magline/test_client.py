@@ -11,7 +11,7 @@ from wirelake.message import Failure, Kind, Message, Op, Operation, control
 from wirelake.protocols.frame import Frame
 from wirelake.protocols.magline import crypto, frames
 from wirelake.protocols.magline.client import ClientSession
-from wirelake.protocols.magline.limits import (
+from wirelake.protocols.magline.constants import (
     MAGLINE_HELD_FRAMES_MAX,
     MAGLINE_MESSAGE_BYTES_MAX,
     MAGLINE_REQUESTS_OPEN_MAX,
@@ -227,7 +227,7 @@ def test_an_err_to_nothing_goes_up_and_waits_for_its_fin() -> None:
     step = host.session.receive(frames.Err(0, 9), 0.0)
     assert [(m.correlation, m.failure) for m in step.messages] == [("", Failure("too large", 9))]
     assert step.closing is None
-    assert host.session.receive(frames.Fin(1), 0.0).closing == Closing("fin_error", "the peer said FIN 1")
+    assert host.session.receive(frames.Fin(1), 0.0).closing == Closing("fin_error", "the peer sent FIN 1")
 
 
 def test_an_err_to_our_own_ping_answers_nobody() -> None:
@@ -291,7 +291,7 @@ def test_a_request_over_the_limit_is_refused_and_takes_no_seq() -> None:
 @pytest.mark.parametrize("message", [CALL, REKEY])
 def test_used_up_seqs_end_the_connection(message: Message) -> None:
     host = connected()
-    host.session._seq = MAGLINE_SEQ_MAX - 1
+    host.session.sent_seq = MAGLINE_SEQ_MAX - 1
     step = host.session.send(message, 0.0)
     assert step.frames == [frames.Fin(3, seq=MAGLINE_SEQ_MAX)]
     assert step.closing is not None
@@ -302,10 +302,10 @@ def test_used_up_seqs_end_the_connection(message: Message) -> None:
 
 def test_used_up_seqs_end_the_connection_at_a_ping_and_among_what_was_held() -> None:
     host = connected()
-    host.session._seq = MAGLINE_SEQ_MAX - 1
+    host.session.sent_seq = MAGLINE_SEQ_MAX - 1
     assert host.session.tick(20.0).frames == [frames.Fin(3, seq=MAGLINE_SEQ_MAX)]
     host = connected()
-    host.session._seq = MAGLINE_SEQ_MAX - 3
+    host.session.sent_seq = MAGLINE_SEQ_MAX - 3
     syn = host.begin(REKEY)
     for _ in range(3):
         host.session.send(CALL, 0.0)
@@ -318,5 +318,5 @@ def test_a_client_says_why_it_ends() -> None:
     assert connected().session.close(Closing("done"), 0.0).frames == [frames.Fin(0, seq=2)]
     assert closes(connected().session.fail(ProtocolError("version", "…", 1), 0.0), "version") == (1, 1)
     host = connected(settings=SessionSettings(idle_s=5.0))
-    assert host.session.tick(5.0).closing == Closing("idle", "nothing heard for 5 s")
+    assert host.session.tick(5.0).closing == Closing("idle", "no data received for 5 s")
     assert Host().session.close(Closing("done"), 0.0).closing == Closing("done")

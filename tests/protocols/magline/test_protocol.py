@@ -1,6 +1,6 @@
 from protocols.magline.talking import logged_in
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.identify import identify
+from wirelake.protocols.inspection import identify
 from wirelake.protocols.magline import frames
 from wirelake.protocols.magline.protocol import PROTOCOL
 

@@ -10,7 +10,7 @@ from wirelake.errors import LimitError, ProtocolError, SealError, StateError, Tr
 from wirelake.message import Credentials, Failure, FailureCode, Kind, Message, Op, Operation, Topic, control_op
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import crypto, frames
-from wirelake.protocols.magline.limits import (
+from wirelake.protocols.magline.constants import (
     MAGLINE_HELD_BYTES_MAX,
     MAGLINE_HELD_FRAMES_MAX,
     MAGLINE_MESSAGE_BYTES_MAX,
@@ -72,7 +72,7 @@ def test_an_err_of_the_client_waits_for_its_fin() -> None:
     for made in (peer(), ready(), checking()):
         assert made.session.receive(frames.Err(0, 3, seq=1), 0.0) == Step()
         step = made.session.receive(frames.Fin(1, seq=9), 0.0)
-        assert step == Step(closing=Closing("fin_error", "the peer said FIN 1"))
+        assert step == Step(closing=Closing("fin_error", "the peer sent FIN 1"))
         with pytest.raises(StateError):
             made.session.receive(frames.Pin(1), 0.0)
 
@@ -357,7 +357,7 @@ def test_a_seq_near_its_end_asks_for_new_keys() -> None:
 
 def test_our_own_seq_near_its_end_asks_for_new_keys() -> None:
     made = ready()
-    made.session._seq = MAGLINE_SEQ_MAX - 2
+    made.session.sent_seq = MAGLINE_SEQ_MAX - 2
     assert made.open(made.session.send(NEWS, 0.0).frames[0]).seq == MAGLINE_SEQ_MAX - 1
     step = made.session.send(NEWS, 0.0)
     assert step.frames == [frames.Fin(3, seq=MAGLINE_SEQ_MAX)]
@@ -555,7 +555,7 @@ def test_silence_ends_with_fin_2_and_pings_prevent_it() -> None:
     assert made.session.tick(109.0) == Step()
     step = made.session.tick(110.0)
     assert step.frames == [frames.Fin(2, seq=1)]
-    assert step.closing == Closing("idle", "nothing heard for 60 s")
+    assert step.closing == Closing("idle", "no data received for 60 s")
 
 
 def test_the_log_keeps_frames_opened() -> None:

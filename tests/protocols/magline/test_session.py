@@ -23,9 +23,8 @@ from wirelake.message import Credentials, Failure, Kind, Message, Op, Operation,
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import frames
 from wirelake.protocols.magline.protocol import PROTOCOL
-from wirelake.protocols.magline.sealed import SealedSession
 from wirelake.protocols.magline.server import ServerSession
-from wirelake.protocols.magline.session import ClientState, ServerState
+from wirelake.protocols.magline.session import ClientState, SealedSession, ServerState
 from wirelake.protocols.session import Closing
 
 CAPTURED = Path(__file__).parent.parent.parent / "captures" / "magline.hex"

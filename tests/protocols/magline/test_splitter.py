@@ -2,8 +2,8 @@ import pytest
 
 from wirelake.errors import LimitError
 from wirelake.protocols.magline import frames
-from wirelake.protocols.magline.limits import MAGLINE_MESSAGE_BYTES_MAX
-from wirelake.protocols.magline.splitter import MaglineSplitter
+from wirelake.protocols.magline.constants import MAGLINE_MESSAGE_BYTES_MAX
+from wirelake.protocols.magline.frames import MaglineSplitter
 
 PIN = frames.Pin(1, seq=1).encode()
 LITTLE_PIN = frames.Pin(1, seq=1, little=True).encode()

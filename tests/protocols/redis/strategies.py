@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from wirelake.protocols.redis import frames
 from wirelake.protocols.redis.frames import ClientFrame, Pair, Value
-from wirelake.protocols.redis.quoting import split_words
+from wirelake.protocols.redis.syntax import split_words
 
 datas = st.binary(max_size=40) | st.sampled_from([b"", b"\r\n", b"a\r\n$1\r\n", b"*1\r\n$4\r\nPING\r\n"])
 line_texts = datas.map(lambda data: data.replace(b"\r", b"").replace(b"\n", b""))

@@ -18,8 +18,8 @@ from wirelake.message import Credentials, Failure, Kind, Message, Op, Operation,
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.redis import frames
 from wirelake.protocols.redis.client import ClientSession
+from wirelake.protocols.redis.constants import REDIS_REQUESTS_OPEN_MAX
 from wirelake.protocols.redis.frames import SimpleString
-from wirelake.protocols.redis.limits import REDIS_REQUESTS_OPEN_MAX
 from wirelake.protocols.redis.protocol import PROTOCOL
 from wirelake.protocols.redis.server import ServerSession
 from wirelake.protocols.redis.session import ClientState, SessionSettings
@@ -141,7 +141,7 @@ def test_other_pushes_are_events_at_any_time() -> None:
 
 def test_a_client_closes_on_what_answers_nothing() -> None:
     step = client_ready().receive(SimpleString(b"OK"), 0.0)
-    assert step.closing == Closing("unexpected_frame", "simple_string answers nothing")
+    assert step.closing == Closing("unexpected_frame", "simple_string answers no request")
 
 
 def test_a_client_refuses_to_ask_more_than_a_server_takes() -> None:
@@ -176,7 +176,9 @@ def test_a_client_gives_up() -> None:
     client = client_ready()
     client.send(control(Op.LOGOUT), 0.0)
     assert client.tick(5.0).closing == Closing("quit")
-    assert ClientSession(0.0, SessionSettings(idle_s=5.0)).tick(6.0).closing == Closing("idle", "nothing heard for 5 s")
+    assert ClientSession(0.0, SessionSettings(idle_s=5.0)).tick(6.0).closing == Closing(
+        "idle", "no data received for 5 s"
+    )
     assert ClientSession(0.0).close(Closing("done"), 0.0).closing == Closing("done")
     assert closing_code(ClientSession(0.0).fail(ProtocolError("short", "…", 1), 0.0)) == "short"
 

@@ -10,14 +10,14 @@ from protocols.redis.strategies import client_frames, inline, server_frames
 from wirelake.errors import EncodeError, ProtocolError
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.redis import frames
-from wirelake.protocols.redis.frames import BulkString, Pair, RespFrame
-from wirelake.protocols.redis.limits import (
+from wirelake.protocols.redis.constants import (
     REDIS_BULK_BYTES_MAX,
     REDIS_DEPTH_MAX,
     REDIS_ITEMS_MAX,
     REDIS_LINE_BYTES_MAX,
     REDIS_NUMBER_CHARS_MAX,
 )
+from wirelake.protocols.redis.frames import BulkString, Pair, RespFrame
 from wirelake.protocols.redis.protocol import PROTOCOL
 from wirelake.protocols.redis.reader import decode
 

@@ -4,13 +4,13 @@ import pytest
 
 from protocols.redis.talking import answer_to, answered, ask, closing_code, cmd, ready, say, state, wire
 from wirelake.message import Credentials, Failure, Op, Operation, control_op
-from wirelake.protocols.redis.frames import Command
-from wirelake.protocols.redis.limits import (
+from wirelake.protocols.redis.constants import (
     REDIS_FRAME_BYTES_MAX,
     REDIS_HELD_BYTES_MAX,
     REDIS_HELD_FRAMES_MAX,
     REDIS_LOGIN_FRAME_BYTES_MAX,
 )
+from wirelake.protocols.redis.frames import Command
 from wirelake.protocols.redis.server import ServerSession
 from wirelake.protocols.redis.session import SessionSettings
 from wirelake.protocols.session import Closing, Step

@@ -23,13 +23,13 @@ from wirelake.message import Failure, Kind, Message, Op, Operation, Topic, contr
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.redis import frames
 from wirelake.protocols.redis.client import ClientSession
-from wirelake.protocols.redis.frames import Command
-from wirelake.protocols.redis.limits import (
+from wirelake.protocols.redis.constants import (
     REDIS_ANSWERS_BYTES_MAX,
     REDIS_ANSWERS_PAUSE_BYTES,
     REDIS_REQUESTS_OPEN_MAX,
     REDIS_REQUESTS_PAUSE_AT,
 )
+from wirelake.protocols.redis.frames import Command
 from wirelake.protocols.redis.protocol import PROTOCOL
 from wirelake.protocols.redis.server import ServerSession
 from wirelake.protocols.redis.session import SessionSettings
@@ -327,7 +327,7 @@ def test_the_end_comes_in_every_state(line: str, name: str) -> None:
 
     server, _ = in_state(line)
     step = server.tick(5.0)
-    assert step.closing == (None if name == "SUBSCRIBED" else Closing("idle", "nothing heard for 5 s"))
+    assert step.closing == (None if name == "SUBSCRIBED" else Closing("idle", "no data received for 5 s"))
 
 
 def test_subscribers_add_to_their_subscriptions_and_lose_all_with_reset() -> None:
@@ -344,7 +344,7 @@ def test_subscribers_add_to_their_subscriptions_and_lose_all_with_reset() -> Non
 
 def test_silence_closes_only_if_it_is_set_and_nothing_is_subscribed() -> None:
     assert ready().deadline_s is None
-    assert ready(idle_s=5.0).tick(5.0).closing == Closing("idle", "nothing heard for 5 s")
+    assert ready(idle_s=5.0).tick(5.0).closing == Closing("idle", "no data received for 5 s")
     server = ready(idle_s=5.0)
     server.receive(cmd("PING"), 3.0)
     assert server.tick(5.0) == Step()

@@ -9,17 +9,23 @@ from protocols import laws
 from protocols.redis.strategies import client_frames, server_frames
 from wirelake.errors import LimitError
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.redis.frames import Command, RespFrame
-from wirelake.protocols.redis.limits import (
+from wirelake.protocols.redis.constants import (
     REDIS_ARGUMENTS_MAX,
     REDIS_BULK_BYTES_MAX,
     REDIS_DEPTH_MAX,
     REDIS_ITEMS_MAX,
     REDIS_LINE_BYTES_MAX,
 )
+from wirelake.protocols.redis.frames import Command, RespFrame
 from wirelake.protocols.redis.protocol import PROTOCOL
-from wirelake.protocols.redis.small import SMALL_BYTES_MAX, SMALL_COMMAND, SMALL_VALUE
-from wirelake.protocols.redis.splitter import CommandSplitter, RespSplitter, ValueSplitter
+from wirelake.protocols.redis.splitter import (
+    SMALL_BYTES_MAX,
+    SMALL_COMMAND,
+    SMALL_VALUE,
+    CommandSplitter,
+    RespSplitter,
+    ValueSplitter,
+)
 from wirelake.protocols.splitter import Splitter
 
 CLIENT, SERVER = Sender.CLIENT, Sender.SERVER

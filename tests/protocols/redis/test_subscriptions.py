@@ -2,8 +2,12 @@
 
 from protocols.redis.talking import answered, ask, closing_code, cmd, news, ready, say, state, wire
 from wirelake.message import Failure, Op, control_op
+from wirelake.protocols.redis.constants import (
+    REDIS_ANSWERS_BYTES_MAX,
+    REDIS_ANSWERS_PAUSE_BYTES,
+    REDIS_SUBSCRIPTIONS_MAX,
+)
 from wirelake.protocols.redis.frames import Command
-from wirelake.protocols.redis.limits import REDIS_ANSWERS_BYTES_MAX, REDIS_ANSWERS_PAUSE_BYTES, REDIS_SUBSCRIPTIONS_MAX
 from wirelake.protocols.redis.server import ServerSession
 from wirelake.protocols.session import Step
 

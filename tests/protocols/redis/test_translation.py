@@ -11,16 +11,15 @@ from wirelake.errors import TranslationError
 from wirelake.message import Credentials, Failure, Kind, Message, Op, Operation, Topic, control, control_op
 from wirelake.protocols.comet import frames as comet
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.identify import identify
-from wirelake.protocols.jsontext import write_json
+from wirelake.protocols.inspection import identify
 from wirelake.protocols.redis import frames
+from wirelake.protocols.redis.constants import REDIS_DEPTH_MAX
 from wirelake.protocols.redis.frames import BulkString, Command, Integer, Pair, RespFrame, SimpleString, Value
-from wirelake.protocols.redis.limits import REDIS_DEPTH_MAX
-from wirelake.protocols.redis.losses import LOSSES
 from wirelake.protocols.redis.protocol import PROTOCOL
 from wirelake.protocols.redis.reader import decode
-from wirelake.protocols.redis.translation import from_message, to_message
-from wirelake.protocols.redis.versions import in_version_2
+from wirelake.protocols.redis.translation import LOSSES, from_message, to_message
+from wirelake.protocols.redis.values import in_version_2
+from wirelake.protocols.text import write_json
 from wirelake.protocols.translation import Loss
 
 CLIENT, SERVER = Sender.CLIENT, Sender.SERVER

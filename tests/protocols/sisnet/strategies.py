@@ -2,11 +2,8 @@
 
 from hypothesis import strategies as st
 
-from wirelake.protocols.sisnet.binary_form import BinaryAnswer, BinaryRequest, Extension
-from wirelake.protocols.sisnet.data_line import DataLine
-from wirelake.protocols.sisnet.foreign import Http, Redis
-from wirelake.protocols.sisnet.json_form import Json
-from wirelake.protocols.sisnet.names import SisnetFrame
+from wirelake.protocols.sisnet.envelope import SisnetFrame
+from wirelake.protocols.sisnet.forms import BinaryAnswer, BinaryRequest, DataLine, Extension, Http, Json, Redis
 
 words = st.text(st.characters(exclude_characters="{}():", exclude_categories=["Cs"]), max_size=20)
 json_values = st.recursive(

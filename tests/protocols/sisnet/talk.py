@@ -8,9 +8,9 @@ from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier
 from wirelake.protocols.session import Step
 from wirelake.protocols.sisnet.client import ClientSession
+from wirelake.protocols.sisnet.constants import Dialect
+from wirelake.protocols.sisnet.envelope import SisnetFrame
 from wirelake.protocols.sisnet.frames import decode
-from wirelake.protocols.sisnet.names import SisnetFrame
-from wirelake.protocols.sisnet.opcodes import Dialect
 from wirelake.protocols.sisnet.protocol import PROTOCOL
 from wirelake.protocols.sisnet.server import ServerSession
 

@@ -12,11 +12,9 @@ from wirelake.protocols.packed_records import read_tables
 from wirelake.protocols.protocol import Carrier
 from wirelake.protocols.session import Closing
 from wirelake.protocols.sisnet.client import ClientSession
-from wirelake.protocols.sisnet.data_line import DataLine
+from wirelake.protocols.sisnet.constants import SISNET_REQUESTS_OPEN_MAX, SISNET_SUBSCRIPTIONS_MAX, Dialect
+from wirelake.protocols.sisnet.forms import DataLine, Json
 from wirelake.protocols.sisnet.frames import decode
-from wirelake.protocols.sisnet.json_form import Json
-from wirelake.protocols.sisnet.limits import SISNET_REQUESTS_OPEN_MAX, SISNET_SUBSCRIPTIONS_MAX
-from wirelake.protocols.sisnet.opcodes import Dialect
 from wirelake.protocols.sisnet.session import ClientState, ServerState, SessionSettings
 
 Way = dict[str, Any]
@@ -304,7 +302,7 @@ def test_a_client_subscribes_only_to_so_much() -> None:
 
 def test_a_client_ends_quietly_by_itself() -> None:
     client = ClientSession(0.0, SessionSettings(idle_s=5.0))
-    assert client.tick(6.0).closing == Closing("idle", "nothing heard for 5 s")
+    assert client.tick(6.0).closing == Closing("idle", "no data received for 5 s")
     assert ClientSession(0.0).close(Closing("done"), 0.0).closing == Closing("done")
     unreadable = ClientSession(0.0).fail(ProtocolError("short", "…", 1), 0.0)
     assert unreadable.closing is not None

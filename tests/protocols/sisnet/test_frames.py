@@ -11,15 +11,20 @@ from wirelake.errors import EncodeError, LimitError, ProtocolError
 from wirelake.limits import JSON_DEPTH_MAX
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier
-from wirelake.protocols.sisnet.binary_form import BinaryAnswer, BinaryFrame, BinaryRequest, Extension
-from wirelake.protocols.sisnet.data_line import DataLine
-from wirelake.protocols.sisnet.foreign import Http, Redis
+from wirelake.protocols.sisnet.constants import SISNET_MESSAGE_BYTES_MAX
+from wirelake.protocols.sisnet.envelope import SisnetFrame, own_name, relayed, sized, write_size
+from wirelake.protocols.sisnet.forms import (
+    BinaryAnswer,
+    BinaryFrame,
+    BinaryRequest,
+    DataLine,
+    Extension,
+    Http,
+    Json,
+    Redis,
+)
 from wirelake.protocols.sisnet.frames import SisnetMessageSplitter, SisnetTcpSplitter, decode
-from wirelake.protocols.sisnet.json_form import Json
-from wirelake.protocols.sisnet.limits import SISNET_MESSAGE_BYTES_MAX
-from wirelake.protocols.sisnet.names import SisnetFrame, own_name, relayed
 from wirelake.protocols.sisnet.protocol import PROTOCOL
-from wirelake.protocols.sisnet.sizes import sized, write_size
 from wirelake.protocols.sisnet.tree import dissect
 
 

@@ -8,20 +8,20 @@ from protocols.sisnet.talk import OK, answer_to, ask, hear, ready_server, said
 from wirelake.errors import ProtocolError, StateError, TranslationError
 from wirelake.message import Credentials, Failure, FailureCode, Kind, Message, Op, Operation, Topic, control, control_op
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.jsontext import write_json
 from wirelake.protocols.session import Closing
 from wirelake.protocols.sisnet import snappy
-from wirelake.protocols.sisnet.frames import decode
-from wirelake.protocols.sisnet.limits import (
+from wirelake.protocols.sisnet.constants import (
     SISNET_HELD_FRAMES_MAX,
     SISNET_REQUESTS_OPEN_MAX,
     SISNET_SUBSCRIPTIONS_MAX,
     SISNET_TABLES_MAX,
     SISNET_UNSUB_BYTES_MAX,
+    Dialect,
 )
-from wirelake.protocols.sisnet.opcodes import Dialect
+from wirelake.protocols.sisnet.frames import decode
 from wirelake.protocols.sisnet.server import ServerSession
 from wirelake.protocols.sisnet.session import ServerState, SessionSettings
+from wirelake.protocols.text import write_json
 
 NEW_LOGIN = b'1:{"command":"login","ask":{"name":"u","password":"p"}}'
 OLD_LOGIN = b'1:{"cmd":"login","argv":{"version":1,"format":"json","username":"u","password":"p"}}'
@@ -524,7 +524,7 @@ def test_goodbye_says_why(server: ServerSession) -> None:
 def test_silence_closes() -> None:
     server = ready_server()
     assert server.tick(119.0).closing is None
-    assert server.tick(121.0).closing == Closing("idle", "nothing heard for 120 s")
+    assert server.tick(121.0).closing == Closing("idle", "no data received for 120 s")
 
 
 def test_a_client_provides_only_so_many_subscriptions() -> None:

@@ -10,11 +10,11 @@ from protocols.sisnet.strategies import any_frames
 from protocols.sisnet.talk import LOGIN, OK, answer_to
 from wirelake.message import Failure
 from wirelake.protocols.sisnet import snappy
+from wirelake.protocols.sisnet.base_session import SisnetSession
 from wirelake.protocols.sisnet.client import ClientSession
+from wirelake.protocols.sisnet.envelope import SisnetFrame
+from wirelake.protocols.sisnet.forms import Json
 from wirelake.protocols.sisnet.frames import decode
-from wirelake.protocols.sisnet.json_form import Json
-from wirelake.protocols.sisnet.names import SisnetFrame
-from wirelake.protocols.sisnet.peer import Peer
 from wirelake.protocols.sisnet.server import ServerSession
 
 answers = st.sampled_from(
@@ -22,7 +22,7 @@ answers = st.sampled_from(
 )
 
 
-def a_server(state: str, compress: bool) -> Peer:
+def a_server(state: str, compress: bool) -> SisnetSession:
     server = ServerSession(0.0)
     if state != "NEW":
         ask = {"compress": "snappy"} if compress else {}
@@ -32,7 +32,7 @@ def a_server(state: str, compress: bool) -> Peer:
     return server
 
 
-def a_client(state: str, compress: bool) -> Peer:
+def a_client(state: str, compress: bool) -> SisnetSession:
     client = ClientSession(0.0, compress=compress)
     client.send(LOGIN, 0.0)
     if state == "READY":
@@ -47,7 +47,7 @@ def a_client(state: str, compress: bool) -> Peer:
 def test_any_frames_in_any_state(
     make: Any, state: str, compress: bool, sent: list[SisnetFrame], answer: dict[str, Any], packed: bool
 ) -> None:
-    session: Peer = make(state, compress)
+    session: SisnetSession = make(state, compress)
     for frame in sent:
         step = session.receive(snappy.pack_frame(frame) if packed else frame, 1.0)
         for message in step.messages:

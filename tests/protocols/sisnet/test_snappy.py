@@ -5,10 +5,8 @@ from hypothesis import strategies as st
 from protocols.sisnet.strategies import any_frames
 from wirelake.errors import LimitError, ProtocolError
 from wirelake.protocols.sisnet import snappy
-from wirelake.protocols.sisnet.binary_form import BinaryAnswer, BinaryRequest
-from wirelake.protocols.sisnet.data_line import DataLine
-from wirelake.protocols.sisnet.json_form import Json
-from wirelake.protocols.sisnet.names import SisnetFrame
+from wirelake.protocols.sisnet.envelope import SisnetFrame
+from wirelake.protocols.sisnet.forms import BinaryAnswer, BinaryRequest, DataLine, Json
 
 
 def test_known_answer() -> None:

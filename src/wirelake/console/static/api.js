@@ -3,7 +3,7 @@
 const RETRY_MS = 2000;
 
 /** Return the response's JSON; throw an Error with the gateway's message. */
-export async function ask(method, path, body) {
+export async function callApi(method, path, body) {
   const request = { method, headers: {}, credentials: "same-origin" };
   if (body !== undefined) {
     request.body = JSON.stringify(body);
@@ -34,7 +34,7 @@ export const literal = (text) => `'${text.replaceAll("'", "''")}'`;
 
 /** Run a query and return its rows as objects. */
 export async function query(sql, rows = 1000) {
-  const answer = await ask("POST", "/api/lake/query", { sql, rows });
+  const answer = await callApi("POST", "/api/lake/query", { sql, rows });
   const names = answer.columns.map((column) => column.name);
   return answer.rows.map((row) => Object.fromEntries(row.map((value, place) => [names[place], value])));
 }
@@ -48,7 +48,7 @@ export function live(seen, lost = () => {}) {
     lost();
     if (source.readyState !== EventSource.CLOSED) return;
     source.close();
-    setTimeout(() => ask("GET", "/api/topics?limit=1").catch(lost).then(() => live(seen, lost)), RETRY_MS);
+    setTimeout(() => callApi("GET", "/api/topics?limit=1").catch(lost).then(() => live(seen, lost)), RETRY_MS);
   };
   addEventListener("pagehide", () => source.close());
 }

@@ -1,11 +1,11 @@
 // One device: its state and history, commands being reassembled, and commands to it.
 
-import { ask, literal, query, repeat } from "./api.js";
-import { deviceTime, kindOf, readingsInWords, statusInWords, valueInWords } from "./device_words.js";
+import { callApi, literal, query, repeat } from "./api.js";
+import { deviceTime, kindOf, formatReadings, formatStatus, formatValue } from "./device_format.js";
 import { fill, find, given, handle, make, showMessage } from "./dom.js";
 import { Readings } from "./readings.js";
 import { Rows } from "./rows.js";
-import { size, time } from "./words.js";
+import { size, time } from "./format.js";
 
 const EVERY_MS = 1500;
 const TABLES_EVERY_MS = 10_000;
@@ -28,7 +28,7 @@ const reassembly = new Rows(find("#reassembly"), [
 
 async function refresh() {
   try {
-    const found = await ask("GET", path);
+    const found = await callApi("GET", path);
     find("#online").textContent = found.heard ? "online" : "offline";
     find("#online").className = `figure ${found.heard ? "good" : "warn"}`;
     find("#last-seen").textContent = found.heard_at_ms ? `last seen ${time(found.heard_at_ms)} UTC` : "not seen since the gateway started";
@@ -60,7 +60,7 @@ function asJson(text) {
 
 /** Show the reports on the device's topic, which are JSON. */
 async function reported(topic) {
-  const { last } = await ask("GET", `/api/topics/${encodeURIComponent(topic)}`);
+  const { last } = await callApi("GET", `/api/topics/${encodeURIComponent(topic)}`);
   for (const each of last) {
     const report = each.position > readUpTo && each.publisher === serial ? asJson(each.content) : null;
     if (!report) continue;
@@ -97,7 +97,7 @@ function draw() {
 function showStatus(status, atMs) {
   if (atMs <= statusAtMs) return;
   statusAtMs = atMs;
-  find("#status").textContent = statusInWords(status);
+  find("#status").textContent = formatStatus(status);
   find("#status-at").textContent = `at ${time(atMs)} UTC`;
 }
 
@@ -120,8 +120,8 @@ const commandName = (type) => (command_names[type & 0x7f] ? `${type} (${command_
 
 function content(row) {
   const fields = row.fields ? JSON.parse(row.fields) : {};
-  if (fields.readings) return readingsInWords(fields.readings);
-  return fields.status ? statusInWords(fields.status) : row.data ?? "";
+  if (fields.readings) return formatReadings(fields.readings);
+  return fields.status ? formatStatus(fields.status) : row.data ?? "";
 }
 
 const REFRESH = { "silver.readings": readings, "gold.device_latest": latest, "silver.device_commands": commands };
@@ -143,7 +143,7 @@ async function send(form) {
   form.go.disabled = true;
   place.replaceChildren(make("p", { class: "hint" }, "Waiting for the device…"));
   try {
-    place.replaceChildren(answered(await ask("POST", `${path}/commands`, body)));
+    place.replaceChildren(answered(await callApi("POST", `${path}/commands`, body)));
   } catch (error) {
     place.replaceChildren(make("p", { class: "bad" }, error.message));
   } finally {
@@ -155,7 +155,7 @@ function answered(answer) {
   const facts = [["type", commandName(answer.type)], ["device time", deviceTime(answer.device_time)]];
   if (answer.error) facts.push(["error", `${answer.error}: ${answer.error_text ?? ""}`]);
   if (answer.status) facts.push(...Object.entries(answer.status).map(([name, value]) => [name.replaceAll("_", " "), name.endsWith("_at") ? deviceTime(value) : value]));
-  for (const each of answer.readings ?? []) facts.push([`reading ${each.type}`, valueInWords(each.value)]);
+  for (const each of answer.readings ?? []) facts.push([`reading ${each.type}`, formatValue(each.value)]);
   if (answer.data !== undefined) facts.push(["data", answer.data || "none"]);
   return make("dl", { class: "facts" }, ...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", { class: answer.error && name === "error" ? "bad" : "mono" }, value)]));
 }

@@ -1,10 +1,10 @@
 // The list of devices, polled, with their latest status and readings from the tables.
 
-import { ask, literal, query, repeat } from "./api.js";
+import { callApi, literal, query, repeat } from "./api.js";
 import { find, given, handle, make, showMessage } from "./dom.js";
-import { kindOf, readingsInWords, statusInWords } from "./device_words.js";
+import { kindOf, formatReadings, formatStatus } from "./device_format.js";
 import { Rows } from "./rows.js";
-import { number, time } from "./words.js";
+import { number, time } from "./format.js";
 
 const EVERY_MS = 2000;
 const TABLES_EVERY_MS = 10_000;
@@ -24,8 +24,8 @@ const table = new Rows(find("#devices"), [
   ["address", "", (row) => row.address || "–"],
   ["reassembling", "n", (row) => number(row.assembling)],
   ...(tables.includes("gold.device_latest") ? [
-    ["latest status", "", (row) => statusInWords(latest.get(row.serial)?.status)],
-    ["latest readings", "wide", (row) => readingsInWords(latest.get(row.serial)?.readings)],
+    ["latest status", "", (row) => formatStatus(latest.get(row.serial)?.status)],
+    ["latest readings", "wide", (row) => formatReadings(latest.get(row.serial)?.readings)],
   ] : []),
 ], (row) => row.serial);
 
@@ -34,7 +34,7 @@ async function refresh() {
   const wanted = new URLSearchParams({ limit: ROWS_MAX });
   if (here.get("after")) wanted.set("after", here.get("after"));
   try {
-    const found = await ask("GET", `/api/devices?${wanted}`);
+    const found = await callApi("GET", `/api/devices?${wanted}`);
     listed = found.devices;
     table.show(listed);
     find("#none").hidden = listed.length > 0;

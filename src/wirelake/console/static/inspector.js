@@ -1,8 +1,8 @@
 // Decode hex into a tree. Hovering over a field highlights its bytes, and over a byte its field.
 
-import { ask } from "./api.js";
+import { callApi } from "./api.js";
 import { fill, find, given, make, showMessage } from "./dom.js";
-import { time } from "./words.js";
+import { time } from "./format.js";
 
 const BYTES_A_LINE = 16;
 const { protocols } = given();
@@ -18,7 +18,7 @@ function transports() {
 }
 
 async function guess(hex) {
-  const { guesses } = await ask("POST", "/api/identify", { hex });
+  const { guesses } = await callApi("POST", "/api/identify", { hex });
   const place = find("#guesses");
   place.hidden = false;
   if (!guesses.length) {
@@ -47,7 +47,7 @@ async function decode() {
     }
     const request = { protocol: find("#protocol").value, hex, from: find("#from").value };
     if (find("#transport").value) request.transport = find("#transport").value;
-    show(await ask("POST", "/api/decode", request), bytesOf(hex));
+    show(await callApi("POST", "/api/decode", request), bytesOf(hex));
     const address = `/inspector?${new URLSearchParams({ ...request, hex: hex.replaceAll(/[^0-9a-fA-F]/g, "") })}`;
     history.replaceState(null, "", address);
     Object.assign(find("#link"), { href: address, hidden: false });
@@ -141,7 +141,7 @@ async function records(event) {
   const wanted = new URLSearchParams({ limit: "25" });
   for (const name of ["protocol", "session"]) if (find(`#log-${name}`).value) wanted.set(name, find(`#log-${name}`).value);
   try {
-    const listed = await ask("GET", `/api/log?${wanted}`);
+    const listed = await callApi("GET", `/api/log?${wanted}`);
     const rows = listed.records.filter((record) => record.bytes && protocols[record.protocol]).reverse();
     fill(find("#records"), [
       ["seq", "n", (record) => record.seq],
@@ -184,7 +184,7 @@ async function start() {
   }
   if (wanted.has("seq")) {
     try {
-      open(await ask("GET", `/api/log/${encodeURIComponent(wanted.get("seq"))}`));
+      open(await callApi("GET", `/api/log/${encodeURIComponent(wanted.get("seq"))}`));
     } catch (error) {
       showMessage(error.message, true);
     }

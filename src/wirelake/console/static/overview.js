@@ -3,7 +3,7 @@
 import { live, query } from "./api.js";
 import { fill, find, given, make, showMessage } from "./dom.js";
 import { Moving } from "./plot.js";
-import { number, rate, size, time } from "./words.js";
+import { number, rate, size, time } from "./format.js";
 
 const LEDGER_EVERY_MS = 10_000;
 const TILES = {

@@ -1,9 +1,9 @@
 // Readings by type, from the tables and from the gateway. One plot for each type.
 
-import { valueInWords } from "./device_words.js";
+import { formatValue } from "./device_format.js";
 import { make } from "./dom.js";
 import { lines } from "./plot.js";
-import { time } from "./words.js";
+import { time } from "./format.js";
 
 const PLOTS_MAX = 12;
 const POINTS_MAX = 5000; // of each type
@@ -30,8 +30,8 @@ export class Readings {
       const points = [...this.byType.get(type)].sort((a, b) => a[0] - b[0]).slice(-POINTS_MAX);
       this.byType.set(type, new Map(points));
       const figure = this.place.children[number] ?? this.place.appendChild(make("div"));
-      const name = `reading ${type}: ${valueInWords(points.at(-1)[1])}`;
-      lines(figure, [{ name, points }], { height: 180, title: `Readings of type ${type} over time`, x: time, y: valueInWords });
+      const name = `reading ${type}: ${formatValue(points.at(-1)[1])}`;
+      lines(figure, [{ name, points }], { height: 180, title: `Readings of type ${type} over time`, x: time, y: formatValue });
     });
   }
 }

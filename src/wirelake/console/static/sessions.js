@@ -1,9 +1,9 @@
 // Sessions, polled: the difference of two responses is a rate.
 
-import { ask, repeat } from "./api.js";
+import { callApi, repeat } from "./api.js";
 import { find, given, make, showMessage } from "./dom.js";
 import { Rows } from "./rows.js";
-import { duration, number, rate, size } from "./words.js";
+import { duration, number, rate, size } from "./format.js";
 
 const EVERY_MS = 1500;
 const ROWS_MAX = 200;
@@ -63,7 +63,7 @@ async function refresh() {
   for (const field of ["protocol", "identity"]) if (form.elements[field].value) wanted.set(field, form.elements[field].value);
   if (new URLSearchParams(location.search).has("after")) wanted.set("after", new URLSearchParams(location.search).get("after"));
   try {
-    const found = await ask("GET", `/api/sessions?${wanted}`);
+    const found = await callApi("GET", `/api/sessions?${wanted}`);
     const rows = withRates(found.sessions);
     table.show(rows);
     for (const [key, element] of table.shown) element.classList.toggle("slow", before.rows.get(key.split(" ")[0]).slow);
@@ -90,7 +90,7 @@ dialog.addEventListener("close", async () => {
   if (dialog.returnValue !== "yes") return;
   dialog.returnValue = "";
   try {
-    await ask("DELETE", `/api/sessions/${encodeURIComponent(chosen.id)}`);
+    await callApi("DELETE", `/api/sessions/${encodeURIComponent(chosen.id)}`);
     showMessage(`${name(chosen)} was disconnected.`);
   } catch (error) {
     showMessage(error.message, true);

@@ -1,9 +1,9 @@
 // SQL with its result as rows or as a plot: the first column is the x axis, every numeric column a line.
 
-import { ask, live } from "./api.js";
+import { callApi, live } from "./api.js";
 import { fill, find, showMessage } from "./dom.js";
 import { lines } from "./plot.js";
-import { duration, number, time } from "./words.js";
+import { duration, number, time } from "./format.js";
 
 const ROWS = 1000;
 const SERIES_MAX = 6;
@@ -18,7 +18,7 @@ async function run(event) {
   find("#about").textContent = "…";
   find("#plot").replaceChildren();
   try {
-    answer = await ask("POST", "/api/lake/query", { sql: find("#sql").value, rows: ROWS });
+    answer = await callApi("POST", "/api/lake/query", { sql: find("#sql").value, rows: ROWS });
   } catch (error) {
     find("#about").textContent = "";
     showMessage(error.message, true);

@@ -1,11 +1,11 @@
 // One topic. A durable one is polled, which neither subscribes nor acks; a live one, which stores nothing, is subscribed
 // to. Notifications that the gateway no longer stores come from the tables.
 
-import { ask, literal, query, repeat } from "./api.js";
+import { callApi, literal, query, repeat } from "./api.js";
 import { base64OfHex, contentOfHex, readable } from "./content.js";
 import { find, given, handle, make, showMessage } from "./dom.js";
 import { Rows } from "./rows.js";
-import { number, size, time } from "./words.js";
+import { number, size, time } from "./format.js";
 
 const EVERY_MS = 1500;
 const SHOWN_MAX = 50;
@@ -64,7 +64,7 @@ const who = find("#who") && new Rows(find("#who"), [
 
 async function refresh() {
   try {
-    const found = await ask("GET", path);
+    const found = await callApi("GET", path);
     for (const field of durable ? ["subscribers", "connected", "head", "lag"] : ["subscribers", "connected"])
       find(`#${field}`).textContent = number(found[field]);
     who.show(found.who);
@@ -101,9 +101,10 @@ async function publish(form) {
   try {
     const body = { content: form.content.value, type: Number(form.type.value), retain: form.retain?.checked ?? false };
     if (form.as.value === "hex") Object.assign(body, { content: base64OfHex(form.content.value), encoding: "base64" });
-    const published = await ask("POST", `${path}/notifications`, body);
+    const published = await callApi("POST", `${path}/notifications`, body);
     answer.className = "good";
-    const reached = published.receivers === undefined ? "on disk" : `${number(published.receivers)} receivers`;
+    const noun = published.receivers === 1 ? "receiver" : "receivers";
+    const reached = published.receivers === undefined ? "on disk" : `${number(published.receivers)} ${noun}`;
     answer.replaceChildren(`Published, ${reached}: `, trace(published.id));
     if (shown && durable) refresh();
   } catch (error) {

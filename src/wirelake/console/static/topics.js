@@ -1,9 +1,9 @@
 // The list of topics, polled.
 
-import { ask, repeat } from "./api.js";
+import { callApi, repeat } from "./api.js";
 import { find, handle, make, showMessage } from "./dom.js";
 import { Rows } from "./rows.js";
-import { number } from "./words.js";
+import { number } from "./format.js";
 
 const EVERY_MS = 2000;
 const ROWS_MAX = 200;
@@ -23,7 +23,7 @@ async function refresh() {
   const wanted = new URLSearchParams({ limit: ROWS_MAX });
   for (const field of ["prefix", "after"]) if (here.get(field)) wanted.set(field, here.get(field));
   try {
-    const found = await ask("GET", `/api/topics?${wanted}`);
+    const found = await callApi("GET", `/api/topics?${wanted}`);
     table.show(found.topics);
     find("#none").hidden = found.topics.length > 0;
     if (found.next) here.set("after", found.next);

@@ -1,1 +1,1 @@
-"""Who is let in: logins, admission, keys, resumed sessions."""
+"""Decide who may connect and log in: admission, logins, keys, resumed sessions."""

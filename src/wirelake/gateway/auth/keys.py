@@ -1,4 +1,4 @@
-"""The gateway's own secrets, in data/keys, readable by nobody else. Made when they are first needed."""
+"""Create and read the gateway's own secrets in data/keys, which only its user can read."""
 
 import logging
 import secrets
@@ -20,6 +20,8 @@ _NAMES_SHOWN = 10
 
 
 class KeyFiles:
+    """Read the files in data/keys. A missing file is created when it is first needed."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._private_keys: dict[str, PrivateKey] = {}
@@ -30,7 +32,11 @@ class KeyFiles:
         return self.folder / "admin.token"
 
     def admin_token(self) -> str:
-        return self._kept("admin.token", lambda: f"a{secrets.token_urlsafe(_TOKEN_BYTES)}\n".encode()).decode().strip()
+        return (
+            self._read_or_create("admin.token", lambda: f"a{secrets.token_urlsafe(_TOKEN_BYTES)}\n".encode())
+            .decode()
+            .strip()
+        )
 
     def private_key(self, name: str, generate: Callable[[], PrivateKey]) -> PrivateKey:
         """Return a protocol's key, from NAME.pem; generate it the first time."""
@@ -40,9 +46,9 @@ class KeyFiles:
         return key
 
     def token_key(self, identities: Identities) -> TokenKey:
-        """The key that generated tokens are hashed with. A new one is made only where no token needs the old one.
+        """Return the key that generated tokens are hashed with. Create it only if no token needs an older one.
 
-        Raises InputError if the file is missing but needed. An empty file in its place says that the old key is gone
+        Raise InputError if the file is missing but needed. An empty file in its place means that the old key is lost
         for good: a new one is written, and the identities whose tokens needed the old one are named in the log.
         """
         path = self.folder / "tokens.key"
@@ -55,7 +61,7 @@ class KeyFiles:
             )
         if path.exists() and not path.stat().st_size:
             path.unlink()
-        key = self._kept("tokens.key", lambda: secrets.token_bytes(_TOKEN_KEY_BYTES))
+        key = self._read_or_create("tokens.key", lambda: secrets.token_bytes(_TOKEN_KEY_BYTES))
         if len(key) != _TOKEN_KEY_BYTES:
             raise InputError(f"{path} has {len(key)} bytes instead of {_TOKEN_KEY_BYTES}: restore it from a backup")
         token_key = TokenKey(key)
@@ -71,7 +77,7 @@ class KeyFiles:
         return token_key
 
     def _load_private(self, name: str, make: Callable[[], PrivateKey]) -> PrivateKey:
-        pem = self._kept(
+        pem = self._read_or_create(
             name,
             lambda: make().private_bytes(
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -87,7 +93,7 @@ class KeyFiles:
             )
         return key
 
-    def _kept(self, name: str, make: Callable[[], bytes]) -> bytes:
+    def _read_or_create(self, name: str, make: Callable[[], bytes]) -> bytes:
         path = self.folder / name
         if not path.exists():
             replace_file(path, make(), mode=0o600)

@@ -1,10 +1,12 @@
 """Decide who may log in.
 
 A generated token is checked at once, with the keyed hash. Everything else takes a slow check in a thread: tokens that
-people chose, and every login that is refused. So an unknown name takes as long as a wrong token, of whatever kind the
-identity's token is. Identical checks under way are one; one that nobody waits for any more is dropped; and who failed
-often is answered later (see `login_failures.py`), but before the login's own time is up; so is who finds too many
-waiting already, or a peer that tries again at once would keep the event loop busy with refusals.
+people chose, and every login that is refused. So an unknown name takes as long as a wrong token, whatever kind of token
+the identity has. Identical checks under way are one, and a check that nobody waits for is dropped.
+
+Some answers are delayed, but never beyond the time that the login has: those to a client that failed often (see
+`LoginFailures`), and those to a client that finds too many checks waiting. If it could try again at once, it would
+keep the event loop busy with refusals.
 """
 
 import asyncio
@@ -19,10 +21,11 @@ from typing import Final
 
 from msgspec import Struct
 
+from wirelake.config import Settings
 from wirelake.errors import BusyError, StorageError
-from wirelake.gateway.auth.login_failures import LoginFailures
-from wirelake.gateway.auth.slow_checks import SlowChecks
+from wirelake.gateway.auth.login_throttling import LoginFailures, SlowChecks
 from wirelake.limits import (
+    GATEWAY_FAILED_LOGINS_MAX,
     GATEWAY_LOGIN_DELAY_SHARE,
     GATEWAY_LOGINS_PER_NAME_MAX,
     HTTP_BARE_TOKENS_KNOWN_MAX,
@@ -33,12 +36,12 @@ from wirelake.state.identities import KEYED, Identities, Identity, TokenKey, dum
 
 _log = logging.getLogger(__name__)
 
-ANONYMOUS: Final = "anonymous"  # who gives no name where everybody is let in
+ANONYMOUS: Final = "anonymous"  # the identity of a client without a name, where everybody is admitted
 
 
 class Verdict(Struct, frozen=True):
     identity: str  # empty when refused
-    reason: str = ""  # for the log and the metrics; peers are not told an unknown name from a wrong token
+    reason: str = ""  # for the log and the metrics; peers cannot tell an unknown name from a wrong token by the answer
 
 
 UNKNOWN = Verdict("", "unknown")
@@ -56,6 +59,8 @@ class _Check(Struct):
 
 
 class Logins:
+    """Check the credentials of clients against the identities and the registered devices."""
+
     def __init__(
         self,
         identities: Identities,
@@ -64,22 +69,28 @@ class Logins:
         *,
         open_to_all: bool,
         is_device: Callable[[str], bool] = lambda _serial: False,
+        failed_max: int = GATEWAY_FAILED_LOGINS_MAX,
     ) -> None:
-        """`is_device` says whether a device of this serial is registered."""
+        """`is_device` returns whether a device of this serial is registered."""
         self.open_to_all = open_to_all
         self._is_device = is_device
-        self.failures = LoginFailures(now_s)
+        self.failures = LoginFailures(now_s, failed_max)
         self.slow = SlowChecks()
         self.token_key = token_key
         self._identities = identities
         self._checks: dict[bytes, _Check] = {}  # by name and token
         self._under_way: Counter[bytes] = Counter()  # by address and name
-        self._key = secrets.token_bytes(32)  # of this process: the digests are worth nothing elsewhere
-        self._bare: dict[bytes, str] = {}  # whose a token without a name was found to be, the oldest first
+        self._key = secrets.token_bytes(32)  # of this process: the digests are useless elsewhere
+        self._bare: dict[bytes, str] = {}  # digest of a token without a name → identity, the oldest first
         self._nobody = dummy_hash()
 
+    def apply(self, settings: Settings) -> None:
+        """Use these settings for logins from now on."""
+        self.open_to_all = settings.auth.open
+        self.failures.failed_max = settings.limits.failed_logins
+
     def known(self, credentials: Credentials) -> Verdict | None:
-        """Return the verdict, where it needs no slow check."""
+        """Return the verdict if it needs no slow check."""
         if self.open_to_all:
             return Verdict(credentials.user or ANONYMOUS)
         if credentials.is_device:
@@ -102,7 +113,7 @@ class Logins:
         return verdict
 
     def known_bare(self, token: str) -> Verdict | None:
-        """The same, for a token without a name."""
+        """Return the verdict on a token without a name, if it needs no slow check."""
         identity = self._identities.find_by_token(self.token_key, token)
         if identity is not None:
             return Verdict(identity.name)
@@ -110,7 +121,7 @@ class Logins:
         return Verdict(name) if name is not None and self._identities.is_verified(name, token) else None
 
     async def check_bare(self, token: str, host: str, login_s: float) -> Verdict:
-        """The same, for a token without a name: one that a person chose is tried against the newest of such."""
+        """Decide on a token without a name. One that a person chose is tried against the newest of such tokens."""
         quick = self.known_bare(token)
         if quick is not None:
             return quick
@@ -134,7 +145,7 @@ class Logins:
         finally:
             check.waiters -= 1
             if not check.waiters and not check.task.done():
-                self._done(key, check.task)  # whoever asks the same from now on does not get one that is cancelled
+                self._done(key, check.task)  # a new check of the same must not join a cancelled one
                 check.task.cancel()
 
     def _done(self, key: bytes, task: asyncio.Task[Verdict]) -> None:
@@ -151,10 +162,10 @@ class Logins:
             await asyncio.sleep(delay_s(login_s))
             identity = self._identities.find(name)
             try:
-                is_right = await self._is_right(identity, token, host)
+                is_match = await self._matches(identity, token, host)
             except BusyError:
                 return BUSY
-        if identity is not None and is_right and self._identities.find(name) is identity:
+        if identity is not None and is_match and self._identities.find(name) is identity:
             self._accept(identity, token)
             self.failures.clear(failing)
             return Verdict(name)
@@ -171,7 +182,7 @@ class Logins:
                 return BUSY
             await asyncio.sleep(delay_s(login_s))
             try:
-                identity = await self._whose(token, host)
+                identity = await self._find_bare(token, host)
             except BusyError:
                 return BUSY
         if identity is not None and self._identities.find(identity.name) is identity:
@@ -182,18 +193,18 @@ class Logins:
         self.failures.add(failing)
         return UNKNOWN
 
-    async def _whose(self, token: str, host: str) -> Identity | None:
+    async def _find_bare(self, token: str, host: str) -> Identity | None:
         candidates = self._identities.newest_scrypt(HTTP_BARE_TOKENS_MAX)
         if not candidates:
-            await self._is_right(None, token, host)
+            await self._matches(None, token, host)
         for identity in candidates:
-            if await self._is_right(identity, token, host):
+            if await self._matches(identity, token, host):
                 return identity
         return None
 
     @contextlib.contextmanager
     def _counted(self, failing: bytes) -> Iterator[Callable[[float], float] | None]:
-        """Count a check of an address and a name as under way. None: there are too many of them already."""
+        """Count a check of an address and a name as under way. Yield None if there are too many of them already."""
         under_way = self._under_way[failing]
         if under_way >= GATEWAY_LOGINS_PER_NAME_MAX:
             yield None
@@ -206,13 +217,13 @@ class Logins:
             if not self._under_way[failing]:
                 del self._under_way[failing]
 
-    async def _is_right(self, identity: Identity | None, token: str, host: str) -> bool:
-        """Check with scrypt, also where the answer is known to be no: every refusal takes the same time."""
+    async def _matches(self, identity: Identity | None, token: str, host: str) -> bool:
+        """Check with scrypt, even if the answer is known to be no, so that every refusal takes the same time."""
         slow = self._nobody if identity is None or identity.token_hash.kind == KEYED else identity.token_hash
         return await self.slow.run(host, partial(verify_token, slow, token))
 
     def _accept(self, identity: Identity, token: str) -> None:
-        """Make the next check of this token a fast one: for good where it is a generated one, else until the end."""
+        """Make the next check of this token fast: for good if it is a generated one, else until a restart."""
         if not looks_generated(token):
             self._identities.remember_verified(identity, token)
             return

@@ -1,1 +1,1 @@
-"""Devices: one session for each serial, wherever its packets come from."""
+"""Serve devices: one session for each serial, whatever address its packets come from."""

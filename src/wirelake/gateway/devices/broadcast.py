@@ -1,21 +1,23 @@
-"""A command to every device: sent to all that were heard from, with one answer that has what each of them said.
+"""Send a command to all online devices, and collect their answers in one response.
 
-Each device is called as for a command of its own, with the packets of a broadcast: so they are sent again until its
-receipt comes, and its answer is known by the command number that its session gave out.
+Each device is called as for a single command, but with the packets of a broadcast: they are resent until the device
+sends its receipt, and its answer is matched by the command number that its session assigned.
 """
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wirelake.broker.jobs import Job
-from wirelake.broker.peer import Peer
+from wirelake.broker.broker import Broker
+from wirelake.broker.peer import Job, Peer
 from wirelake.broker.services import ANSWERED, TIMED_OUT, Services, failed
 from wirelake.errors import EncodeError, InputError, StorageError, TranslationError
-from wirelake.gateway.devices.commands import CommandAsker, DeviceAnswer, NewCommand, command_message, device_answer
-from wirelake.gateway.limits import (
+from wirelake.gateway.devices.commands import CommandRequester, DeviceAnswer, NewCommand, command_message, device_answer
+from wirelake.gateway.jobs import SlicedJobRunner
+from wirelake.limits import (
     BROADCAST_ANSWERS_BYTES_MAX,
     BROADCAST_DEVICES_AT_ONCE,
     BROADCAST_DEVICES_MAX,
@@ -24,16 +26,14 @@ from wirelake.gateway.limits import (
     BROADCASTS_OPEN_MAX,
 )
 from wirelake.message import BROADCAST_DEVICE_TYPE, Device, FailureCode, Kind, Message
+from wirelake.state.devices import DeviceRegistry
 
-if TYPE_CHECKING:
-    from wirelake.gateway.gateway import Gateway
-
-_EVERYBODY: Final = Device("", BROADCAST_DEVICE_TYPE)
-_NOT_HEARD: Final = "not heard from"
+_ALL_DEVICES: Final = Device("", BROADCAST_DEVICE_TYPE)
+_NOT_ONLINE: Final = "not heard from"
 
 
 class UnansweredDevice(Struct):
-    """A device without an answer, and why. `receipt`: it confirmed that the command arrived."""
+    """A device that did not answer, and why. `receipt` says whether it confirmed the command."""
 
     serial: str
     receipt: bool
@@ -41,8 +41,8 @@ class UnansweredDevice(Struct):
 
 
 class BroadcastAnswer(Struct):
-    """`devices` counts the known ones: registered, or heard from. `receipts` counts those that confirmed the command,
-    by a receipt or an answer; `answered` those that answered; `omitted` those that the two lists had no room for.
+    """`devices` counts the known devices: registered or online. `receipts` counts those that confirmed the command, by
+    a receipt or an answer; `answered` those that answered; `omitted` those left out of the lists to limit their size.
     """
 
     devices: int
@@ -54,140 +54,148 @@ class BroadcastAnswer(Struct):
 
 
 class Broadcasts:
-    """Those under way. Also a watcher of the broker's: a peer that goes away takes its broadcasts with it."""
+    """Manage the open broadcasts. Observes the broker, to drop the broadcasts of a peer that disconnects."""
 
-    def __init__(self, gateway: "Gateway") -> None:
-        self._gateway = gateway
+    def __init__(
+        self, broker: Broker, registry: DeviceRegistry, jobs: SlicedJobRunner, now_s: Callable[[], float]
+    ) -> None:
+        self._broker = broker
+        self._registry = registry
+        self._jobs = jobs
+        self._now_s = now_s
         self._open: dict[_Broadcast, None] = {}
-        gateway.broker.observers.append(self)
+        broker.add_observer(self)
 
-    def start(self, peer: Peer, message: Message, command: NewCommand, now_s: float) -> None:
-        """Send a command to all devices. The peer is answered when all have answered, or when the time is over."""
+    def start(self, peer: Peer, message: Message, command: NewCommand) -> None:
+        """Send a command to all devices. Respond to the peer when all have answered or the timeout has expired."""
         if len(self._open) >= BROADCASTS_OPEN_MAX:
             text = f"{BROADCASTS_OPEN_MAX} broadcasts to devices are open; try again"
             peer.send(failed(message.correlation, text, FailureCode.BUSY))
             return
-        count = len(self._gateway.broker.devices)
+        count = len(self._broker.devices)
         if count > BROADCAST_DEVICES_MAX:
             raise InputError(
                 f"a broadcast goes to at most {BROADCAST_DEVICES_MAX} devices, and {count} are online: "
                 "send the command to each by its serial"
             )
-        broadcast = _Broadcast(self._gateway, self._open, peer, message, command, now_s)
-        self._gateway.jobs.start(peer, message, broadcast.send())
+        broadcast = _Broadcast(self._broker, self._registry, self._now_s, self._open, peer, message, command)
+        self._jobs.start(peer, message, broadcast.send())
 
     def on_close(self, peer: Peer) -> None:
         for broadcast in [each for each in self._open if each.peer.id == peer.id]:
             del self._open[broadcast]
 
     def on_drain(self, peer: Peer) -> None:
-        """Nothing of a broadcast waits for a slow reader: its answer is one message."""
+        """Do nothing: the response to a broadcast is a single message."""
 
 
 class _Broadcast:
-    """One command to all, and what came back so far."""
+    """Track one broadcast and the answers received so far."""
 
     def __init__(
         self,
-        gateway: "Gateway",
-        under_way: "dict[_Broadcast, None]",
+        broker: Broker,
+        registry: DeviceRegistry,
+        now_s: Callable[[], float],
+        open_broadcasts: "dict[_Broadcast, None]",
         peer: Peer,
         message: Message,
         command: NewCommand,
-        now_s: float,
     ) -> None:
-        """InputError where the command's data is not hex."""
+        """Raise InputError if the command's data is not hex."""
         self.peer = peer
-        self._gateway = gateway
-        self._open = under_way
+        self._broker = broker
+        self._registry = registry
+        self._now_s = now_s
+        self._open = open_broadcasts
         self._message = message
-        self._request = replace(command_message("", command, source=peer.identity), target=_EVERYBODY)
-        self._due_s = now_s + command.wait_ms / 1000
-        self._waiting = 0  # devices that may still answer
+        self._request = replace(command_message("", command, source=peer.identity), target=_ALL_DEVICES)
+        self._due_s = now_s() + command.wait_ms / 1000
+        self._awaited = 0  # devices that may still answer
         self._is_sending = True
-        self._answer = BroadcastAnswer(0, 0, 0, 0, [], [])
+        self._result = BroadcastAnswer(0, 0, 0, 0, [], [])
         self._answers_bytes = self._unanswered_bytes = 0
 
     def send(self) -> Job:
-        """Call every device that was heard from, and list the registered ones that were not."""
+        """Call every online device, and list the registered devices that are offline as unanswered."""
         self._open[self] = None
         try:
             yield from self._call_all()
             self._is_sending = False
         finally:
-            if self._is_sending:  # it failed, or nobody wants it any more
+            if self._is_sending:  # it failed or was cancelled
                 self._open.pop(self, None)
-        self._finish_when_done()
+        self._finish_if_done()
 
     def _call_all(self) -> Job:
-        heard = sorted(self._gateway.broker.devices)
-        for place, serial in enumerate(heard):
+        online = sorted(self._broker.devices)
+        for place, serial in enumerate(online):
             self._call(serial)
             if place % BROADCAST_DEVICES_AT_ONCE == 0:
                 yield None
-        called = set(heard)
-        for place, serial in enumerate(self._gateway.state.devices.serials()):
+        called = set(online)
+        for place, serial in enumerate(self._registry.serials()):
             if serial not in called:
-                self._add_unanswered(serial, _NOT_HEARD, has_receipt=False)
+                self._add_unanswered(serial, _NOT_ONLINE, has_receipt=False)
             if place % BROADCAST_SERIALS_AT_ONCE == 0:
                 yield None
 
     def _call(self, serial: str) -> None:
-        broker, now_s = self._gateway.broker, self._gateway.now_s()
+        broker, now_s = self._broker, self._now_s()
         device = broker.devices.get(serial)
         if device is None or now_s >= self._due_s:
-            self._add_unanswered(serial, _NOT_HEARD if device is None else TIMED_OUT, has_receipt=False)
+            self._add_unanswered(serial, _NOT_ONLINE if device is None else TIMED_OUT, has_receipt=False)
             return
-        self._waiting += 1
+        self._awaited += 1
         try:
-            broker.services.call(_Member(self, serial), self._request, device, now_s, self._due_s - now_s)
-        except StorageError as error:  # there is no such call
-            self._waiting -= 1
+            broker.services.call(_BroadcastRequester(self, serial), self._request, device, now_s, self._due_s - now_s)
+        except StorageError as error:  # the call was not made
+            self._awaited -= 1
             self._add_unanswered(serial, str(error), has_receipt=False)
 
     def on_answer(self, serial: str, message: Message, *, has_receipt: bool) -> None:
-        """Take a device's answer, or why there is none."""
-        self._waiting -= 1
+        """Add the answer of a device, or the reason why there is none."""
+        self._awaited -= 1
         answer = device_answer(serial, message)
         if answer is None:
             reason = "" if message.failure is None else message.failure.text
             self._add_unanswered(serial, reason, has_receipt=has_receipt)
         else:
             self._add_answer(answer)
-        self._finish_when_done()
+        self._finish_if_done()
 
     def _add_answer(self, answer: DeviceAnswer) -> None:
-        told = self._answer
-        told.devices += 1
-        told.receipts += 1
-        told.answered += 1
+        result = self._result
+        result.devices += 1
+        result.receipts += 1
+        result.answered += 1
         self._answers_bytes += len(msgspec.json.encode(answer))
         if self._answers_bytes <= BROADCAST_ANSWERS_BYTES_MAX:
-            told.answers.append(answer)
+            result.answers.append(answer)
         else:
-            told.omitted += 1
+            result.omitted += 1
 
     def _add_unanswered(self, serial: str, reason: str, *, has_receipt: bool) -> None:
-        told, unanswered = self._answer, UnansweredDevice(serial, has_receipt, reason)
-        told.devices += 1
-        told.receipts += has_receipt
+        result, unanswered = self._result, UnansweredDevice(serial, has_receipt, reason)
+        result.devices += 1
+        result.receipts += has_receipt
         if self._unanswered_bytes < BROADCAST_UNANSWERED_BYTES_MAX:
             self._unanswered_bytes += len(msgspec.json.encode(unanswered))
         if self._unanswered_bytes < BROADCAST_UNANSWERED_BYTES_MAX:
-            told.unanswered.append(unanswered)
+            result.unanswered.append(unanswered)
         else:
-            told.omitted += 1
+            result.omitted += 1
 
-    def _finish_when_done(self) -> None:
-        if self._is_sending or self._waiting or self not in self._open:
+    def _finish_if_done(self) -> None:
+        if self._is_sending or self._awaited or self not in self._open:
             return
         del self._open[self]
-        told, message = self._answer, self._message
-        told.answers.sort(key=lambda each: each.serial)
-        told.unanswered.sort(key=lambda each: each.serial)
+        result, message = self._result, self._message
+        result.answers.sort(key=lambda each: each.serial)
+        result.unanswered.sort(key=lambda each: each.serial)
         if message.traced:
-            self._gateway.broker.services.hop(self.peer, message.correlation, ANSWERED, "")
-        fields = msgspec.to_builtins(told)
+            self._broker.services.hop(self.peer, message.correlation, ANSWERED, "")
+        fields = msgspec.to_builtins(result)
         try:
             self.peer.send(Message(kind=Kind.RESPONSE, correlation=message.correlation, fields=fields))
         except (EncodeError, TranslationError) as error:
@@ -195,8 +203,8 @@ class _Broadcast:
             self.peer.send(failed(message.correlation, text, FailureCode.UNENCODABLE))
 
 
-class _Member(CommandAsker):
-    """The broker's `Peer` for one device of a broadcast."""
+class _BroadcastRequester(CommandRequester):
+    """Pass the answer of one device to its broadcast, as the broker's `Peer`."""
 
     def __init__(self, broadcast: _Broadcast, serial: str) -> None:
         super().__init__(broadcast.peer, serial)
@@ -207,8 +215,8 @@ class _Member(CommandAsker):
         self._broadcast.on_answer(self._serial, message, has_receipt=self.has_receipt)
 
 
-def note_receipt(services: Services, correlation: str) -> None:
-    """A device confirmed all packets of a broadcast, which is this call for it."""
+def on_receipt(services: Services, correlation: str) -> None:
+    """Mark the device of this call as having confirmed all packets, if the call is part of a broadcast."""
     call = services.find(correlation)
-    if call is not None and isinstance(call.asker, _Member):
-        call.asker.has_receipt = True
+    if call is not None and isinstance(call.requester, _BroadcastRequester):
+        call.requester.has_receipt = True

@@ -1,8 +1,8 @@
 """Implement the service `devices`: send a command to a device from any protocol and return its response.
 
-Its one operation is `command`. The serial is the request's object or its field `serial`; `type`, `data` (hex, or bytes;
-or else the payload) and `wait_ms` are as in the HTTP API, and so is the answer. A device's own error is an answer like
-any other, with `error` and `error_text`; a failure is that there is no answer. The serial `*` is every device.
+The only operation is `command`. The serial is the object of the request or its field `serial`; `type`, `data` (hex or
+bytes; by default the payload), `wait_ms` and the response are as in the HTTP API. An error of the device is a response
+with `error` and `error_text`; the request fails only if the device does not answer. The serial `*` means all devices.
 """
 
 from collections.abc import Hashable
@@ -12,29 +12,29 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
+from wirelake.broker.broker import Broker
 from wirelake.broker.peer import Peer
 from wirelake.broker.services import failed, not_found
 from wirelake.errors import InputError
 from wirelake.limits import HTTP_COMMAND_MS, HTTP_COMMAND_MS_MAX
 from wirelake.message import COMMAND, EVERY_DEVICE, Device, FailureCode, Kind, Message, Operation
-from wirelake.protocols.hextext import HEX_PATTERN, parse_hex
 from wirelake.protocols.session import Closing
+from wirelake.protocols.text import HEX_PATTERN, parse_hex
 
 if TYPE_CHECKING:
     from wirelake.gateway.devices.broadcast import Broadcasts
-    from wirelake.gateway.gateway import Gateway
 
-_DATA_FIELDS: Final = ("status", "readings")  # what is known of an answer's data, by name
+_DATA_FIELDS: Final = ("status", "readings")  # decoded data of an answer
 
 
 class NewCommand(Struct, forbid_unknown_fields=True):
-    type: Annotated[int, Meta(ge=128, le=255)]  # bit 7 is set in all that goes to a device
+    type: Annotated[int, Meta(ge=128, le=255)]  # bit 7 is set in all commands to a device
     data: Annotated[str, Meta(extra_json_schema={"pattern": HEX_PATTERN})] = ""
     wait_ms: Annotated[int, Meta(ge=1, le=HTTP_COMMAND_MS_MAX)] = HTTP_COMMAND_MS
 
 
 class DeviceAnswer(Struct, omit_defaults=True):
-    """`status` or `readings` where the data is one of those, `data` in hex where it is not."""
+    """The answer of a device. It has `status` or `readings` if the data could be decoded, else `data` in hex."""
 
     serial: str
     type: int
@@ -47,7 +47,7 @@ class DeviceAnswer(Struct, omit_defaults=True):
 
 
 def command_message(serial: str, command: NewCommand, **rest: Any) -> Message:
-    """InputError where the data is not hex."""
+    """Create the request for a command. Raise InputError if the data is not hex."""
     return Message(
         kind=Kind.REQUEST,
         target=Device(serial),
@@ -59,25 +59,25 @@ def command_message(serial: str, command: NewCommand, **rest: Any) -> Message:
 
 
 def device_answer(serial: str, answer: Message) -> DeviceAnswer | None:
-    """What the device said; None for a failure of the gateway's own, that there is no answer."""
+    """Return the answer of a device; None if the message is an error of the gateway, so that there is no answer."""
     fields = answer.fields
     if "command_type" not in fields:
         return None
-    told = DeviceAnswer(serial, fields["command_type"], fields["error"], fields["device_time"])
+    result = DeviceAnswer(serial, fields["command_type"], fields["error"], fields["device_time"])
     if answer.failure is not None:
-        told.error_text = answer.failure.text
+        result.error_text = answer.failure.text
     elif not any(name in fields for name in _DATA_FIELDS):
-        told.data = answer.payload.hex()
-    told.status = fields.get("status", UNSET)
-    told.readings = fields.get("readings", UNSET)
-    return told
+        result.data = answer.payload.hex()
+    result.status = fields.get("status", UNSET)
+    result.readings = fields.get("readings", UNSET)
+    return result
 
 
 class DeviceCommands:
-    """A service of the broker's own."""
+    """Handle requests to the service `devices`."""
 
-    def __init__(self, gateway: "Gateway", broadcasts: "Broadcasts") -> None:
-        self._gateway = gateway
+    def __init__(self, broker: Broker, broadcasts: "Broadcasts") -> None:
+        self._broker = broker
         self._broadcasts = broadcasts
 
     def __call__(self, peer: Peer, message: Message, now_s: float) -> None:
@@ -91,17 +91,17 @@ class DeviceCommands:
         if not isinstance(serial, str) or not serial:
             raise InputError("no device given: pass its serial as the object, or in a field named serial")
         if serial == EVERY_DEVICE:
-            self._broadcasts.start(peer, message, _command(fields, message.payload), now_s)
+            self._broadcasts.start(peer, message, _command(fields, message.payload))
             return
-        broker = self._gateway.broker
+        broker = self._broker
         device = broker.devices.get(serial)
         if device is None:
             peer.send(failed(message.correlation, f"device {serial[:64]!r} is offline", FailureCode.NOT_FOUND))
             return
         command = _command(fields, message.payload)
         request = command_message(serial, command, source=peer.identity, correlation=message.correlation)
-        asker = CommandAsker(peer, serial)
-        broker.services.call(asker, replace(request, traced=message.traced), device, now_s, command.wait_ms / 1000)
+        requester = CommandRequester(peer, serial)
+        broker.services.call(requester, replace(request, traced=message.traced), device, now_s, command.wait_ms / 1000)
 
 
 def _command(fields: dict[str, Any], payload: bytes) -> NewCommand:
@@ -114,14 +114,14 @@ def _command(fields: dict[str, Any], payload: bytes) -> NewCommand:
         raise InputError(f"a command has type, data and wait_ms: {error}") from error
 
 
-class CommandAsker:
-    """The broker's `Peer` for one command: tells whoever asked in the form that all protocols share."""
+class CommandRequester:
+    """Pass the answer of a device to the requester in the common form of all protocols, as the broker's `Peer`."""
 
     sends_acks: Final = False
     pulls_backlog: Final = False
 
     def __init__(self, peer: Peer, serial: str) -> None:
-        self.id = peer.id  # so that it leaves with the one who asked
+        self.id = peer.id  # so that the broker drops the call when the requester disconnects
         self.protocol = peer.protocol
         self.identity = peer.identity
         self._peer = peer

@@ -1,195 +1,286 @@
-"""Where packets come in: UDP and TCP on one address."""
+"""Receive frames of devices by UDP and TCP on one address."""
 
 import asyncio
 import logging
 import ssl
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from msgspec import Struct
 
 from wirelake.address import Address
 from wirelake.cleanup import clean_up
-from wirelake.errors import ProtocolError, StorageError
+from wirelake.errors import InputError, ProtocolError, StorageError
 from wirelake.gateway.auth.admission import Slot, address_of, host_of
-from wirelake.gateway.devices.peer import Origin
+from wirelake.gateway.devices.driver import Origin
 from wirelake.gateway.devices.sessions import DeviceSessions
-from wirelake.gateway.transport.acceptor import Acceptor
-from wirelake.gateway.transport.listen_error import listen_error
+from wirelake.gateway.transport.acceptor import Acceptor, listen_error
+from wirelake.gateway.transport.context import TransportContext
 from wirelake.gateway.transport.outbox import Outbox
 from wirelake.gateway.transport.read_limiter import ReadLimiter, cut_frames
 from wirelake.limits import (
-    DEVICE_BATCH_PACKETS_MIN,
+    DEVICE_BATCH_FRAMES_MAX,
+    DEVICE_BATCH_FRAMES_MIN,
     GATEWAY_QUOTA_WAIT_S,
     GATEWAY_STREAM_LOOK_S,
     GATEWAY_TURN_S,
     QUARANTINE_BYTES_MAX,
 )
-from wirelake.protocols.apostol.fast_path import next_reach
-from wirelake.protocols.apostol.frames import ApostolSplitter, decode
-from wirelake.protocols.frame import Sender
+from wirelake.protocols.batches import TelemetryReader
+from wirelake.protocols.device_session import DeviceSettings
+from wirelake.protocols.frame import Frame, Sender
+from wirelake.protocols.protocol import Carrier, Protocol
 from wirelake.protocols.session import Closing
-
-if TYPE_CHECKING:
-    from wirelake.gateway.gateway import Gateway
+from wirelake.protocols.splitter import Splitter
 
 _log = logging.getLogger(__name__)
 
 
-class DeviceDatagrams(asyncio.DatagramProtocol):
-    """Packets on UDP: what comes in one turn of the event loop is looked at together."""
+class DeviceListener:
+    """Listen for one protocol on one address, by UDP, TCP or both."""
 
-    def __init__(self, devices: DeviceSessions) -> None:
-        self._devices = devices
-        self._reach = DEVICE_BATCH_PACKETS_MIN
-        self._came: list[tuple[bytes, tuple[str | Any, int]]] = []
+    def __init__(
+        self,
+        context: TransportContext,
+        devices: DeviceSessions,
+        protocol: Protocol,
+        setting: str,
+        address: Address,
+        carriers: tuple[Carrier, ...],
+    ) -> None:
+        if protocol.device_of is None:
+            raise InputError(f"{protocol.name} has no device_of, so its frames cannot be assigned to devices")
+        self.protocol = protocol
+        self.address = address
+        self.device_of = protocol.device_of
+        self.reader: TelemetryReader | None = protocol.telemetry_reader() if protocol.telemetry_reader else None
+        self.devices = devices
+        self.streams: set[asyncio.Transport] = set()  # TCP connections
+        self._setting = setting
+        self._carriers = carriers
+        self._context = context
+        self._datagrams: asyncio.DatagramTransport | None = None
+        self._acceptor = Acceptor(protocol.name, context.admission, context.counters, context.settings, self.new_stream)
+
+    @property
+    def settings(self) -> DeviceSettings:
+        """Return the current settings of the protocol: a reload applies to new device sessions."""
+        section: DeviceSettings = self._context.settings().section(self.protocol)
+        return section
+
+    def new_splitter(self, carrier: Carrier) -> Splitter:
+        if self.protocol.server_splitter is not None:
+            return self.protocol.server_splitter(self.settings, carrier)
+        return self.protocol.splitter(Sender.CLIENT, carrier)
+
+    def new_stream(self, slot: Slot | None = None) -> "DeviceStream":
+        return DeviceStream(self, self._context, slot)
+
+    def new_datagrams(self) -> "DeviceDatagrams":
+        return DeviceDatagrams(self)
+
+    async def open(self, tls: ssl.SSLContext | None) -> None:
+        """Start listening. Raise InputError if the address cannot be opened."""
+        loop = asyncio.get_running_loop()
+        host, port = self.address.host, self.address.port
+        try:
+            if Carrier.TCP in self._carriers:
+                port = (await self._acceptor.open(self.address, tls)).port
+            if Carrier.UDP in self._carriers:
+                self._datagrams, _ = await loop.create_datagram_endpoint(self.new_datagrams, local_addr=(host, port))
+                port = self._datagrams.get_extra_info("sockname")[1]
+        except OSError as error:
+            raise listen_error(self._setting, self.address, error) from error
+        self.address = Address(host, port)
+
+    @property
+    def is_open(self) -> bool:
+        return self._acceptor.is_serving if Carrier.TCP in self._carriers else self._datagrams is not None
+
+    def close(self) -> None:
+        self._acceptor.close()
+        if self._datagrams is not None:
+            self._datagrams.close()
+            self._datagrams = None
+        for peer in list(self.devices.of_protocol(self.protocol.name)):
+            peer.close(Closing("shutdown", "the gateway is shutting down"))
+        for stream in list(self.streams):
+            stream.close()
+
+
+class BatchSize:
+    """Adapt how many frames to try as a batch: double while batches are full, start again when one is not."""
+
+    __slots__ = ("frames",)
+
+    def __init__(self) -> None:
+        self.frames = DEVICE_BATCH_FRAMES_MIN
+
+    def adapt(self, taken: int, offered: int) -> None:
+        if taken < min(self.frames, offered):
+            self.frames = DEVICE_BATCH_FRAMES_MIN
+        elif taken == self.frames:
+            self.frames = min(self.frames * 2, DEVICE_BATCH_FRAMES_MAX)
+
+
+class DeviceDatagrams(asyncio.DatagramProtocol):
+    """Receive frames by UDP. Datagrams that arrive in one turn of the event loop are handled together."""
+
+    def __init__(self, listener: DeviceListener) -> None:
+        self._listener = listener
+        self._devices = listener.devices
+        self._batch_size = BatchSize()
+        self._received: list[tuple[bytes, tuple[str | Any, int]]] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.DatagramTransport, transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
-        if not self._came:
+        if not self._received:
             asyncio.get_running_loop().call_soon(self._read)
-        self._came.append((data, addr))
+        self._received.append((data, addr))
 
     def _read(self) -> None:
-        came, self._came = self._came, []
+        received, self._received = self._received, []
         frames: list[bytes] = []
         origins: list[Origin] = []
         datagrams: list[_Datagram] = []
-        for data, addr in came:
-            splitter = ApostolSplitter()
-            packets = splitter.receive(data)
+        for data, addr in received:
+            splitter = self._listener.new_splitter(Carrier.UDP)
+            found = splitter.receive(data)
             splitter.finish()
             origin = Origin(f"{addr[0]}:{addr[1]}", partial(self._send, addr))
-            frames += packets
-            origins += [origin] * len(packets)
+            frames += found
+            origins += [origin] * len(found)
             datagrams.append(_Datagram(origin, len(frames), splitter.rest, splitter.failure))
         try:
             self._receive(frames, origins, datagrams)
         except StorageError as error:
-            _log.warning("%d datagrams dropped without receipts: %s", len(came), error)
+            _log.warning("%d datagrams dropped without receipts: %s", len(received), error)
 
     def _receive(self, frames: list[bytes], origins: list[Origin], datagrams: list["_Datagram"]) -> None:
-        devices, place = self._devices, 0
+        listener, devices, place = self._listener, self._devices, 0
         for datagram in datagrams:
-            while place < datagram.end:  # or it was skimmed together with those before
-                skimmed = devices.skim(frames, place, self._reach, origins, None)
-                self._reach = next_reach(self._reach, skimmed, len(frames) - place)
-                if skimmed:
-                    place += skimmed
+            while place < datagram.end:  # else its frames were in an earlier batch
+                taken = receive_batch(listener, frames, place, origins, self._batch_size, None)
+                if taken:
+                    place += taken
                     continue
                 raw = frames[place]
                 try:
-                    packet = decode(raw, Sender.CLIENT)
+                    frame: Frame = listener.protocol.decode(raw, Sender.CLIENT)
                 except ProtocolError as error:
                     datagram.rest = b"".join(frames[place : datagram.end]) + datagram.rest
                     datagram.failure = error
                     place = datagram.end
                 else:
-                    devices.receive(raw, packet, origins[place])
+                    devices.receive(listener, raw, frame, origins[place])
                     place += 1
             if datagram.failure is not None:
-                devices.quarantine_datagram(datagram.rest, datagram.failure, datagram.origin.address)
+                address = datagram.origin.address
+                devices.quarantine_datagram(listener.protocol.name, datagram.rest, datagram.failure, address)
 
     def _send(self, addr: tuple[str | Any, int], data: bytes) -> None:
         self._transport.sendto(data, addr)
 
 
 class _Datagram(Struct):
-    """`rest` and `failure` are of what in it is no packet."""
+    """Describe a received datagram. `rest` holds the bytes that are not a frame, `failure` the reason."""
 
     origin: Origin
-    end: int  # of its frames, among those of its turn
+    end: int  # of its frames, in the list of the turn
     rest: bytes
     failure: ProtocolError | None
 
 
 class DeviceStream(asyncio.Protocol):
-    """Packets on TCP: the same, but a bad one closes the connection."""
+    """Receive frames by TCP. A connection may multiplex many devices; a malformed frame closes it."""
 
-    def __init__(self, devices: DeviceSessions, gateway: "Gateway", slot: Slot | None = None) -> None:
-        """`slot`: it was admitted already, before it had its transport."""
-        self._devices = devices
-        self._gateway = gateway
-        self._splitter = ApostolSplitter()
-        self._outbox = Outbox(
-            gateway.commit_barrier, self._send, self._storage_failed
-        )  # of what is answered to many at once
-        self._reach = DEVICE_BATCH_PACKETS_MIN
+    def __init__(self, listener: DeviceListener, context: TransportContext, slot: Slot | None = None) -> None:
+        """Create the protocol of a connection. `slot` is set if it was admitted before the TLS handshake."""
+        self._listener = listener
+        self._protocol = listener.protocol.name
+        self._devices = listener.devices
+        self._context = context
+        self._splitter = listener.new_splitter(Carrier.TCP)
+        self._outbox = Outbox(context.commit_barrier, self._send, self._on_storage_error)  # replies to batches
+        self._batch_size = BatchSize()
         self._slot = slot
-        self._refusing = False
-        self._frames: list[bytes] = []  # cut out of the stream, and handled up to `_frames_done`
+        self._is_refused = False
+        self._frames: list[bytes] = []  # split from the stream; handled up to `_frames_done`
         self._frames_done = 0
-        self._heard_s = self._opened_s = gateway.now_s()
-        self._watched_s = float("inf")  # when the timers look at it next
-        self._half_s: float | None = None  # since when a packet is not whole
+        self._received_s = self._opened_s = context.now_s()
+        self._tick_s = float("inf")  # when `tick` is scheduled
+        self._incomplete_since_s: float | None = None  # since when a packet is incomplete
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._address = address_of(transport.get_extra_info("peername"))
-        self._origin = Origin(self._address, self._send, stream=True)
-        self._turns = ReadLimiter(self._gateway, self._transport, self)
+        self._origin = Origin(self._address, self._send, is_stream=True)
+        self._read_limiter = ReadLimiter(self._context.reads, self._transport, self, self._context.now_s())
         if self._slot is None:
-            admitted = self._gateway.admission.enter(self._address, authenticated=self._devices.settings.open)
+            admitted = self._context.admission.enter(self._address, authenticated=self._listener.settings.open)
             if isinstance(admitted, str):
-                self._gateway.counters.refused[self._devices.protocol.name, admitted] += 1
+                self._context.counters.refused[self._protocol, admitted] += 1
                 self._transport.abort()
                 return
             self._slot = admitted
-        self._devices.streams.add(self._transport)
-        self._watch(self._due()[0])
+        self._listener.streams.add(self._transport)
+        self._schedule(self._deadline()[0])
 
-    def _watch(self, due_s: float) -> None:
-        if due_s < self._watched_s:
-            self._watched_s = due_s
-            self._gateway.timers.add(due_s, self)
+    def _schedule(self, due_s: float) -> None:
+        """Schedule `tick`, unless it is scheduled earlier."""
+        if due_s < self._tick_s:
+            self._tick_s = due_s
+            self._context.timers.add(due_s, self)
 
-    def _due(self) -> tuple[float, str]:
-        """When it is to be closed, and why."""
-        chosen, slot = self._devices.settings, self._slot
-        due_s, why = self._heard_s + chosen.idle_s, "idle"
+    def _deadline(self) -> tuple[float, str]:
+        """Return when to close the connection, and the reason for it."""
+        settings, slot = self._listener.settings, self._slot
+        due_s, reason = self._received_s + settings.idle_s, "idle"
         if slot is not None and not slot.authenticated:
-            due_s, why = min((due_s, why), (self._opened_s + chosen.login_s, "login_timeout"))
-        if self._half_s is not None:
-            due_s, why = min((due_s, why), (self._half_s + chosen.half_packet_s, "half_packet"))
-        return due_s, why
+            due_s, reason = min((due_s, reason), (self._opened_s + settings.login_s, "login_timeout"))
+        if self._incomplete_since_s is not None:
+            due_s, reason = min((due_s, reason), (self._incomplete_since_s + settings.half_packet_s, "half_packet"))
+        return due_s, reason
 
     def tick(self, now_s: float) -> float | None:
-        """Close it if nothing of what it has to send came in time; called by the gateway's timers."""
+        """Close the connection if its deadline has passed. Called by the gateway's timers."""
         if self._slot is None or self._transport.is_closing():
             return None
-        due_s, why = self._due()
+        due_s, reason = self._deadline()
         if due_s > now_s:
-            self._watched_s = min(due_s, now_s + GATEWAY_STREAM_LOOK_S)
-            return self._watched_s
-        self._end(why)
+            self._tick_s = min(due_s, now_s + GATEWAY_STREAM_LOOK_S)
+            return self._tick_s
+        self._abort(reason)
         return None
 
-    def _end(self, why: str) -> None:
-        self._gateway.counters.closed[self._devices.protocol.name, why] += 1
-        _log.info("stream closed", extra={"address": self._address, "reason": why})
+    def _abort(self, reason: str) -> None:
+        self._context.counters.closed[self._protocol, reason] += 1
+        _log.info("stream closed", extra={"address": self._address, "reason": reason})
         self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._devices.streams.discard(self._transport)
-        self._devices.stream_lost(self._origin)
-        clean_up(f"the stream from {self._address}", self._keep_unfinished, self._discard, self._leave)
+        self._listener.streams.discard(self._transport)
+        self._devices.on_stream_lost(self._origin)
+        clean_up(f"the stream from {self._address}", self._quarantine_incomplete, self._discard, self._release_slot)
 
-    def _keep_unfinished(self) -> None:
-        """Quarantine the beginning of a packet whose end never came."""
+    def _quarantine_incomplete(self) -> None:
+        """Quarantine the received part of an incomplete packet."""
         rest = self._splitter.discard(QUARANTINE_BYTES_MAX)
         if rest and self._splitter.failure is None:
-            self._devices.quarantine(rest, ProtocolError("incomplete", "ends inside a packet", 0), self._address)
+            self._devices.quarantine(
+                self._protocol, rest, ProtocolError("incomplete", "connection closed inside a packet", 0), self._address
+            )
 
     def _discard(self) -> None:
-        """Let go of everything that takes memory."""
+        """Free buffers."""
         self._outbox.discard()
-        self._turns.discard()
+        self._read_limiter.discard()
         self._frames, self._frames_done = [], 0
 
-    def _leave(self) -> None:
+    def _release_slot(self) -> None:
         if self._slot is not None:
             self._slot.release()
             self._slot = None
@@ -198,19 +289,19 @@ class DeviceStream(asyncio.Protocol):
         slot = self._slot
         if slot is None:
             return
-        self._heard_s = self._gateway.now_s()
-        self._turns.on_data(data)
+        self._received_s = self._context.now_s()
+        self._read_limiter.on_data(data)
         if not slot.authenticated and not slot.hold(self._held_bytes):
-            self._end("unauthenticated_bytes")
+            self._abort("unauthenticated_bytes")
 
     @property
     def _held_bytes(self) -> int:
-        return self.pending_bytes + self._splitter.held_bytes + self._turns.unread_bytes
+        return self.pending_bytes + self._splitter.held_bytes + self._read_limiter.unread_bytes
 
     def resume_writing(self) -> None:
-        self._turns.wake()
+        self._read_limiter.wake()
 
-    # The turns' view
+    # Interface for the read limiter
 
     @property
     def share(self) -> str:
@@ -221,147 +312,128 @@ class DeviceStream(asyncio.Protocol):
         return self._frames_done < len(self._frames)
 
     @property
-    def is_held(self) -> bool:
+    def is_blocked(self) -> bool:
         return False
 
     @property
     def pending_bytes(self) -> int:
         return self._transport.get_write_buffer_size() + self._outbox.bytes
 
-    def give_up(self, code: str, text: str) -> None:
-        self._gateway.counters.errors[self._devices.protocol.name, code] += 1
+    def disconnect(self, code: str, text: str) -> None:
+        self._context.counters.errors[self._protocol, code] += 1
         _log.info("device connection closed", extra={"address": self._address, "reason": code, "text": text})
         self._transport.abort()
 
     def read(self, data: bytes) -> None:
-        """Bytes of the stream, in their turn."""
-        if self._refusing or self._splitter.failure is not None:
+        """Handle bytes of the stream, in a turn of this connection."""
+        if self._is_refused or self._splitter.failure is not None:
             return
         frames, rest = cut_frames(self._splitter, data)
         if rest:
-            self._turns.put_back(rest)
+            self._read_limiter.put_back(rest)
         size = len(data) - len(rest)
-        self._turns.count_read(size, len(frames), self._gateway.now_s())
+        self._read_limiter.count_read(size, len(frames), self._context.now_s())
         self._frames, self._frames_done = frames, 0
-        self._watch_half_packets(had_whole=bool(frames))
-        self.read_on()
+        self._watch_incomplete(has_frames=bool(frames))
+        self.continue_reading()
         if self._slot is not None and not self._slot.authenticated:
             self._charge(len(frames), size)
 
-    def read_on(self) -> None:
-        if self._refusing:
+    def continue_reading(self) -> None:
+        if self._is_refused:
             return
         try:
             self._receive()
-            if self._splitter.failure is not None and not self._refusing and not self.has_more:
+            if self._splitter.failure is not None and not self._is_refused and not self.has_more:
                 self._refuse(self._splitter.rest, self._splitter.failure)
         except StorageError as error:
             _log.warning("packets from %s dropped without receipts: %s", self._address, error)
             self._transport.abort()
 
-    def _watch_half_packets(self, *, had_whole: bool) -> None:
+    def _watch_incomplete(self, *, has_frames: bool) -> None:
         if not self._splitter.held_bytes:
-            self._half_s = None
-        elif had_whole or self._half_s is None:
-            self._half_s = now_s = self._gateway.now_s()
-            self._watch(now_s + self._devices.settings.half_packet_s)
+            self._incomplete_since_s = None
+        elif has_frames or self._incomplete_since_s is None:
+            self._incomplete_since_s = now_s = self._context.now_s()
+            self._schedule(now_s + self._listener.settings.half_packet_s)
 
     def _charge(self, packets: int, size: int) -> None:
-        """Count the records of what a stream without a known device sent."""
+        """Charge the records of a stream without a known device to its quota."""
         pause_s = 0.0 if self._slot is None else self._slot.charge(packets, size)
         if pause_s > GATEWAY_QUOTA_WAIT_S:
-            self._end("unauthenticated_records")
+            self._abort("unauthenticated_records")
         elif pause_s:
-            self._turns.pause(pause_s)
+            self._read_limiter.pause(pause_s)
 
     def _receive(self) -> None:
-        """Until there are no more packets, or the turn is over."""
-        devices, frames, place = self._devices, self._frames, self._frames_done
+        """Handle frames until none is left or the turn is over."""
+        listener, frames, place = self._listener, self._frames, self._frames_done
         origins = [self._origin] * len(frames)
         ends_s = monotonic() + GATEWAY_TURN_S
         while place < len(frames) and monotonic() < ends_s:
-            skimmed = devices.skim(frames, place, self._reach, origins, self._outbox)
-            self._reach = next_reach(self._reach, skimmed, len(frames) - place)
-            if skimmed:
-                place = self._frames_done = place + skimmed
-                self._known()
+            taken = receive_batch(listener, frames, place, origins, self._batch_size, self._outbox)
+            if taken:
+                place = self._frames_done = place + taken
+                self._authenticate()
                 continue
             raw = frames[place]
             place = self._frames_done = place + 1
             try:
-                packet = decode(raw, Sender.CLIENT)
+                frame = listener.protocol.decode(raw, Sender.CLIENT)
             except ProtocolError as error:
                 self._frames, self._frames_done = [], 0
                 self._refuse(raw, error)
                 return
-            if devices.receive(raw, packet, self._origin):
-                self._known()
+            if self._devices.receive(listener, raw, frame, self._origin):
+                self._authenticate()
 
-    def _known(self) -> None:
-        """It brought a packet of a known device."""
+    def _authenticate(self) -> None:
+        """Mark the connection as authenticated: it sent a frame of a known device."""
         if self._slot is not None and not self._slot.authenticated:
             self._slot.authenticate()
 
     def _send(self, data: bytes) -> None:
         if not self._transport.is_closing():
             self._transport.write(data)
-            if self._turns.stopped:
-                self._turns.wake()
-            elif self._transport.get_write_buffer_size() > self._turns.pending_max:
-                self._turns.output_grew()
+            if self._read_limiter.is_paused:
+                self._read_limiter.wake()
+            elif self._transport.get_write_buffer_size() > self._read_limiter.pending_max:
+                self._read_limiter.check_output()
 
     def _refuse(self, raw: bytes, error: ProtocolError) -> None:
-        """Close, but only behind the receipts of the good packets before it."""
-        self._refusing = True
-        self._turns.stop()
-        quarantined = self._devices.quarantine(raw, error, self._address)
-        self._gateway.commit_barrier.wait(self._devices.publications.promise(quarantined, None), self)
+        """Quarantine a malformed packet. Close after the receipts of the packets before it are sent."""
+        self._is_refused = True
+        self._read_limiter.stop()
+        quarantined = self._devices.quarantine(self._protocol, raw, error, self._address)
+        self._context.commit_barrier.wait(self._devices.publications.closing_commit(quarantined), self)
 
-    def _storage_failed(self, error: StorageError) -> None:
-        """No receipts: the devices send again."""
-        self._devices.publications.log_refusal(error)
+    def _on_storage_error(self, error: StorageError) -> None:
+        """Log the error and send no receipts, so that the devices resend."""
+        self._devices.publications.log_error(error)
 
-    def released(self) -> None:
+    def on_durable(self) -> None:
         self._transport.close()
 
-    def refused(self, error: StorageError) -> None:
+    def on_failed(self, error: StorageError) -> None:
         _log.warning("cannot quarantine bad bytes from %s: %s", self._address, error)
         self._transport.abort()
 
 
-class DeviceListener:
-    """UDP and TCP on one address."""
-
-    def __init__(self, gateway: "Gateway", address: Address) -> None:
-        self.address = address
-        self._gateway = gateway
-        self._datagrams: asyncio.DatagramTransport | None = None
-        self._listener = Acceptor(
-            gateway, gateway.devices.protocol.name, lambda slot: DeviceStream(gateway.devices, gateway, slot)
-        )
-
-    async def open(self, tls: ssl.SSLContext | None) -> None:
-        loop = asyncio.get_running_loop()
-        devices, host = self._gateway.devices, self.address.host
-        try:
-            port = (await self._listener.open(self.address, tls)).port
-            self._datagrams, _ = await loop.create_datagram_endpoint(
-                lambda: DeviceDatagrams(devices), local_addr=(host, port)
-            )
-        except OSError as error:
-            raise listen_error(self._gateway.devices.protocol.name, self.address, error) from error
-        self.address = Address(host, port)
-
-    @property
-    def is_open(self) -> bool:
-        return self._listener.is_serving
-
-    def close(self) -> None:
-        self._listener.close()
-        if self._datagrams is not None:
-            self._datagrams.close()
-            self._datagrams = None
-        for peer in list(self._gateway.devices.peers.values()):
-            peer.close(Closing("shutdown", "the gateway is shutting down"))
-        for stream in list(self._gateway.devices.streams):
-            stream.close()
+def receive_batch(
+    listener: DeviceListener,
+    frames: list[bytes],
+    start: int,
+    origins: list[Origin],
+    size: BatchSize,
+    joint: Outbox | None,
+) -> int:
+    """Accept the reports from `start` on that can be decoded as a batch. Return how many were accepted."""
+    if listener.reader is None:
+        return 0
+    listener.devices.publications.withdraw_failed()
+    batch = listener.reader.read(frames, start, size.frames)
+    taken = 0 if batch is None else len(batch.streams)
+    size.adapt(taken, len(frames) - start)
+    if batch is not None:
+        listener.devices.receive_batch(listener, batch, origins[start : start + taken], joint)
+    return taken

@@ -1,8 +1,8 @@
-"""Publications of what devices report, until the state has them.
+"""Track published device reports until they are durable.
 
-A device's receipt promises that its report is in the log and published. So a report is not even taken while the state
-refuses work; a receipt waits for both commits; and when the state's fails, the report is withdrawn: its repeat, which
-comes because there was no receipt, is then published like a new one.
+A receipt promises that a report is in the log and published. So reports are not accepted while the state refuses
+writes, a receipt waits for both commits, and a report is withdrawn if the commit of the state fails: the device gets no
+receipt and resends it, and the repeat is published like a new report.
 """
 
 import logging
@@ -12,83 +12,72 @@ from collections.abc import Callable
 
 from wirelake.commit import Commit
 from wirelake.errors import StorageError
-from wirelake.limits import GATEWAY_TROUBLE_LOG_S, GATEWAY_UNPUBLISHED_PER_DEVICE_MAX
-from wirelake.message import Kind, Message
-from wirelake.protocols.apostol.frames import Packet
-from wirelake.protocols.apostol.opcodes import ANSWER, RECEIPT
-from wirelake.protocols.session import Step
+from wirelake.limits import GATEWAY_TROUBLE_LOG_S
 from wirelake.state.store import StateStore
 
 _log = logging.getLogger(__name__)
 
 
 class DevicePublications:
+    """Track publications whose commit is open, and withdraw those that fail."""
+
     def __init__(self, state: StateStore) -> None:
         self._state = state
-        self._open: deque[tuple[Commit, Callable[[], None]]] = deque()  # in the order in which the state decides
-        self._pair: tuple[Commit, Commit] | None = None
-        self._joint = Commit.resolved()
+        self._open: deque[tuple[Commit, Callable[[], None]]] = deque()  # in the order of their commits
+        self._last_pair: tuple[Commit, Commit] | None = None
+        self._last_joint = Commit.resolved()
+        self._receipts: deque[Commit] = deque()  # that receipts wait for, as far as they are open
         self._logged_s = float("-inf")
 
     def add(self, commit: Commit, withdraw: Callable[[], None]) -> None:
-        """Call `withdraw` if the commit fails, before the next report is looked at."""
+        """Call `withdraw` if the commit fails, before the next report is handled."""
         self._open.append((commit, withdraw))
 
-    def settle(self) -> None:
-        """Withdraw what the state has lost. To be called before a report is compared with those that came before."""
+    def withdraw_failed(self) -> None:
+        """Withdraw reports whose commit failed. Call this before checking whether a report is a repeat."""
         while self._open and self._open[0][0].is_done:
             commit, withdraw = self._open.popleft()
             if commit.error is not None:
                 withdraw()
 
-    def refusal(self) -> StorageError | None:
-        """Return why nothing can be published now, if so."""
+    def publish_error(self) -> StorageError | None:
+        """Return the reason why nothing can be published now, or None."""
         try:
             self._state.writer.check_writable()
         except StorageError as error:
             return error
         return None
 
-    def promise(self, recorded: Commit, published: Commit | None) -> Commit:
-        """Return what a receipt waits for. That of a repeat has no publication, but the first one's may be open."""
+    def receipt_commit(self, recorded: Commit, published: Commit | None) -> Commit:
+        """Return the commit that a receipt waits for.
+
+        A repeat is not published (`published` is None), but the publication of the first report may still be open.
+        """
         if published is None:
             if not self._open:
                 return recorded
             published = self._state.barrier()
-        if self._pair != (recorded, published):  # mostly the same block and the same batch as the last time
-            self._pair = (recorded, published)
-            self._joint = Commit.combine(recorded, published)
-        return self._joint
+        if self._last_pair != (recorded, published):  # mostly the same pair as the last time
+            self._last_pair = (recorded, published)
+            self._last_joint = Commit.combine(recorded, published)
+            while self._receipts and self._receipts[0].is_done:
+                self._receipts.popleft()
+            self._receipts.append(self._last_joint)
+        return self._last_joint
 
-    def log_refusal(self, error: StorageError) -> None:
-        """Say once in a while that devices get no receipts."""
+    def closing_commit(self, recorded: Commit) -> Commit:
+        """Return the commit that closing a connection waits for: no receipt of an earlier report comes after it.
+
+        A receipt that waits for two commits is sent one turn of the event loop after the later one.
+        """
+        commit = self.receipt_commit(recorded, None)
+        for receipt in self._receipts:
+            commit = Commit.combine(commit, receipt)
+        return commit
+
+    def log_error(self, error: StorageError) -> None:
+        """Log that devices get no receipts, at most once in `GATEWAY_TROUBLE_LOG_S`."""
         now_s = time.monotonic()
         if now_s - self._logged_s >= GATEWAY_TROUBLE_LOG_S:
             self._logged_s = now_s
             _log.warning("reports not stored, devices will resend them: %s", error)
-
-
-class Unpublished:
-    """What one device reported and could not be published, until a repeat comes.
-
-    The packets of these commands came before, so their session takes them for repeats and hands up nothing.
-    """
-
-    __slots__ = ("_messages",)
-
-    def __init__(self) -> None:
-        self._messages: dict[tuple[int, str, int], Message] = {}  # by device type, serial and command_no
-
-    def keep(self, packet: Packet, message: Message) -> None:
-        """Keep what the packet's command says; the oldest gives way when there are too many."""
-        if len(self._messages) >= GATEWAY_UNPUBLISHED_PER_DEVICE_MAX:
-            del self._messages[next(iter(self._messages))]
-        self._messages[packet.device_type, packet.serial, packet.command_no] = message
-
-    def add_to(self, step: Step, packet: Packet) -> None:
-        """Let a repeat of such a command say again what it says; a new command takes its number."""
-        if packet.params & (RECEIPT | ANSWER):
-            return
-        message = self._messages.pop((packet.device_type, packet.serial, packet.command_no), None)
-        if message is not None and not any(each.kind is Kind.TELEMETRY for each in step.messages):
-            step.messages.append(message)

@@ -1,207 +1,197 @@
-"""Devices: one session for each serial, wherever its packets come from.
+"""Route frames to device sessions by serial.
 
-A device is not a connection: its UDP address may change between two packets, and one TCP connection may carry several
-devices. So packets are sorted by serial here.
+A device is not a connection: its UDP address may change between two frames, and a TCP connection may multiplex many
+devices.
 """
 
-import asyncio
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from wirelake.commit import Commit
 from wirelake.errors import FullError, ProtocolError, StorageError
 from wirelake.gateway.auth.admission import host_of
-from wirelake.gateway.devices.peer import DevicePeer, Origin, ReportStream, Stranger
+from wirelake.gateway.devices.driver import DeviceDriver, Origin, UnknownSender
+from wirelake.gateway.devices.memory import DeviceMemory
 from wirelake.gateway.devices.publications import DevicePublications
-from wirelake.gateway.devices.seals import Seals
+from wirelake.gateway.transport.context import TransportContext
 from wirelake.gateway.transport.outbox import Outbox
 from wirelake.limits import GATEWAY_DEVICES_MAX, QUARANTINE_BYTES_MAX
 from wirelake.log.interface import FixedSizeFrames
-from wirelake.message import EVERY_DEVICE, Topic
-from wirelake.protocols.apostol.fast_path import Run, skim
-from wirelake.protocols.apostol.frames import Packet
-from wirelake.protocols.apostol.session import Settings
-from wirelake.protocols.protocol import Protocol
+from wirelake.message import EVERY_DEVICE, Message, Topic
+from wirelake.protocols.batches import TelemetryBatch
+from wirelake.protocols.frame import Frame
 from wirelake.protocols.session import Closing
+from wirelake.state.store import StateStore
 
 if TYPE_CHECKING:
-    from wirelake.gateway.gateway import Gateway
+    from wirelake.gateway.devices.listener import DeviceListener
 
 
 class DeviceSessions:
-    """All devices heard from, by serial."""
+    """Manage the sessions of all online devices, by serial, for every protocol whose frames identify devices."""
 
-    def __init__(self, gateway: "Gateway", protocol: Protocol) -> None:
-        self.peers: dict[str, DevicePeer] = {}
-        self.lines: dict[bytes, ReportStream] = {}  # by what their reports begin with: those that can be skimmed
-        self.assembling_bytes = 0  # of all devices' packets that wait for others
-        self.streams: set[asyncio.Transport] = set()  # TCP connections that carry packets
-        # Whose broadcasts come from there: of the devices whose commands go there, the last heard.
-        self._by_origin: dict[tuple[str, bool], DevicePeer] = {}
-        self.seals = Seals()
-        self.publications = DevicePublications(gateway.state)
-        self._gateway = gateway
-        self.protocol = protocol
+    def __init__(self, context: TransportContext, state: StateStore) -> None:
+        self.peers: dict[str, DeviceDriver] = {}
+        self.registry = state.devices
+        self.memory = DeviceMemory(state.devices)
+        self.publications = DevicePublications(state)
+        self._assembling_bytes = 0  # of all incomplete commands
+        # A broadcast has no serial. It belongs to the device that last sent a frame from the same origin.
+        self._by_origin: dict[tuple[str, bool], DeviceDriver] = {}
+        self._context = context
 
-    @property
-    def settings(self) -> Settings:
-        """Return the settings in force now: a reload holds for devices that are heard from then on."""
-        section: Settings = self._gateway.settings.section(self.protocol)
-        return section
+    def of_protocol(self, protocol: str) -> Iterator[DeviceDriver]:
+        """Return the sessions of a protocol."""
+        return (peer for peer in self.peers.values() if peer.protocol == protocol)
 
-    def assembling(self, more_bytes: int) -> bool:
-        """So many more bytes wait for the rest of their commands; whether that is now too much in all."""
-        self.assembling_bytes += more_bytes
-        return self.assembling_bytes > self.settings.assembling_bytes
+    def count_assembling(self, more_bytes: int) -> int:
+        """Add to the bytes of incomplete commands. Return their total."""
+        self._assembling_bytes += more_bytes
+        return self._assembling_bytes
 
-    def refuses(self, reports: int) -> bool:
-        """Return whether so many reports cannot be published now, and are not taken: their devices send them again."""
-        if not Topic(self._gateway.broker.devices_topic).is_durable:
+    def refuses(self, protocol: str, reports: int) -> bool:
+        """Return whether reports cannot be published now, and count them. Their devices resend them."""
+        if not Topic(self._context.broker.devices_topic).is_durable:
             return False
-        refusal = self.publications.refusal()
-        if refusal is None:
+        error = self.publications.publish_error()
+        if error is None:
             return False
-        self._gateway.counters.errors[self.protocol.name, "not_published"] += reports
-        self.publications.log_refusal(refusal)
+        self._context.counters.errors[protocol, "not_published"] += reports
+        self.publications.log_error(error)
         return True
 
-    def receive(self, raw: bytes, packet: Packet, origin: Origin) -> bool:
-        """Hand a packet to its device's session; answers whether the device is known."""
-        gateway = self._gateway
-        gateway.counters.frames_in[self.protocol.name] += 1
-        peer = self._by_origin.get(origin.key) if packet.broadcast else self.peers.get(packet.serial)
-        if peer is None:
-            peer = self._meet(raw, packet, origin)
+    def receive(self, listener: "DeviceListener", raw: bytes, frame: Frame, origin: Origin) -> bool:
+        """Pass a frame to the session of its device. Return whether the device is known."""
+        self._context.counters.frames_in[listener.protocol.name] += 1
+        serial = listener.device_of(frame)
+        peer = self._by_origin.get(origin.key) if serial is None else self.peers.get(serial)
+        if peer is None or peer.protocol != listener.protocol.name:
+            peer = self._open_session(listener, serial or "", raw, origin)
             if peer is None:
                 return False
-        peer.receive(raw, packet, origin)
+        peer.receive(raw, frame, origin)
         return True
 
-    def skim(
-        self, frames: Sequence[bytes], start: int, reach: int, origins: Sequence[Origin], together: Outbox | None
-    ) -> int:
-        """Take the reports from `start` on, `reach` at most, that need no reading one by one; answers how many.
+    def receive_batch(
+        self, listener: "DeviceListener", batch: TelemetryBatch, origins: Sequence[Origin], joint: Outbox | None
+    ) -> None:
+        """Accept a batch of reports. `origins` holds the origin of each frame.
 
-        `origins` says of each frame where it came from. Their receipts go `together`, or else as each device's own.
+        Replies are sent through the `joint` outbox if there is one, else each to the origin of its frame.
         """
-        self.publications.settle()
-        run = skim(frames, start, reach, self.lines)
-        if run is None:
-            return 0
-        recorder, count = self._gateway.recorder, len(run.of)
-        sessions, identities = tuple([line.id for line in run.of]), tuple([line.identity for line in run.of])
-        came_from = origins[start : start + count]
-        one = came_from.count(came_from[0]) == count  # a stream has one origin, datagrams each their own
-        addresses = came_from[0].address if one else tuple([origin.address for origin in came_from])
-        # Before anything is changed: what the log refuses has not come.
-        recorder.rows(
-            self.protocol.name, "in", sessions, identities, addresses, FixedSizeFrames(run.joined, run.frame_bytes)
-        )
-        self._gateway.counters.frames_in[self.protocol.name] += count
-        if self.refuses(count):
-            return count
+        context, recorder = self._context, self._context.recorder
+        protocol, count = listener.protocol.name, len(batch.streams)
+        peers: list[DeviceDriver] = [stream.source for stream in batch.streams]
+        sessions, identities = tuple([peer.id for peer in peers]), tuple([peer.identity for peer in peers])
+        has_one_origin = origins.count(origins[0]) == count  # true for a stream, mostly not for datagrams
+        addresses = origins[0].address if has_one_origin else tuple([origin.address for origin in origins])
+        # Log before changing any state: a report that the log refuses counts as not received.
+        frames = FixedSizeFrames(batch.joined, batch.frame_bytes)
+        recorder.rows(protocol, "in", sessions, identities, addresses, frames)
+        context.counters.frames_in[protocol] += count
+        if self.refuses(protocol, count):
+            return
         try:
-            published = self._take(run, came_from, sent=together is not None)
+            published = self._publish(batch, origins, are_replies_joint=joint is not None)
         except StorageError as error:
-            self.publications.log_refusal(error)
+            self.publications.log_error(error)
             if isinstance(error, FullError):
-                for line in run.counts:
-                    line.peer.forget_lines()
-            return count
-        receipts = FixedSizeFrames(run.receipts(), run.receipt_bytes)
-        recorded = recorder.rows(self.protocol.name, "out", sessions, identities, addresses, receipts)
-        commit = self.publications.promise(recorded, published)
-        if together is not None:
-            together.hold(receipts.joined, commit)
+                for stream in batch.counts:
+                    stream.source.read_one_by_one()
+            return
+        replies = FixedSizeFrames(batch.replies(), batch.reply_bytes)
+        logged = recorder.rows(protocol, "out", sessions, identities, addresses, replies)
+        commit = self.publications.receipt_commit(logged, published)
+        if joint is not None:
+            joint.hold(replies.joined, commit)
         else:
-            for line, receipt, origin in zip(run.of, receipts.split(), came_from, strict=True):
-                line.peer.hold(receipt, commit, origin)
-        return count
+            for peer, reply, origin in zip(peers, replies.split(), origins, strict=True):
+                peer.hold_reply(reply, commit, origin)
 
-    def _take(self, run: Run[ReportStream], came_from: Sequence[Origin], *, sent: bool) -> Commit | None:
-        """They are in the log: publish what they say, and return what their receipts wait for beside the log."""
-        gateway = self._gateway
-        now_s, frame_bytes = gateway.now_s(), run.frame_bytes
-        repeats = set(run.finish(now_s))
-        last = dict(zip(run.of, came_from, strict=True))
-        for line, count in run.counts.items():
-            bytes_out = count * run.receipt_bytes if sent else 0
-            line.peer.skimmed(count, count * frame_bytes, bytes_out, last[line], now_s)
-        if not gateway.broker.devices_topic:
+    def _publish(self, batch: TelemetryBatch, origins: Sequence[Origin], *, are_replies_joint: bool) -> Commit | None:
+        """Publish the reports of a logged batch. Return the commit that their replies wait for besides the log's."""
+        context, now_s = self._context, self._context.now_s()
+        batch.accept(now_s)
+        last_origins = dict(zip(batch.streams, origins, strict=True))
+        for stream, count in batch.counts.items():
+            bytes_out = count * batch.reply_bytes if are_replies_joint else 0
+            stream.source.on_batch(count, count * batch.frame_bytes, bytes_out, last_origins[stream])
+        if not context.broker.devices_topic:
             return None
-        reports = zip(range(len(run.of)), run.of, run.numbers, run.contents, strict=True)
-        said = [
-            (line.peer, message)
-            for place, line, command_no, content in reports
-            if place not in repeats
-            for message in line.peer.reported(line, command_no, content, now_s)
-        ]
+        reports: list[tuple[DeviceDriver, Message]] = []
+        for stream, message in batch.messages(now_s):
+            peer: DeviceDriver = stream.source
+            peer.count_failure(message)
+            reports.append((peer, message))
         try:
-            published = gateway.on_device_reports(said)
+            published = context.dispatcher.on_device_reports(reports)
         except StorageError:
-            run.forget(repeats)
+            batch.withdraw()
             raise
         if published is not None:
-            self.publications.add(published, partial(run.forget, repeats))
+            self.publications.add(published, batch.withdraw)
         return published
 
-    def quarantine(self, data: bytes, error: ProtocolError, address: str) -> Commit:
-        self._gateway.counters.frames_in[self.protocol.name] += 1
-        return self._gateway.quarantine(Stranger(self.protocol.name, address), data[:QUARANTINE_BYTES_MAX], error)
+    def quarantine(self, protocol: str, data: bytes, error: ProtocolError, address: str) -> Commit:
+        self._context.counters.frames_in[protocol] += 1
+        return self._context.sessions.quarantine(UnknownSender(protocol, address), data[:QUARANTINE_BYTES_MAX], error)
 
-    def quarantine_datagram(self, data: bytes, error: ProtocolError, address: str) -> None:
-        """The same for what anybody can send from any address: beyond the quota, no record is made of it."""
-        gateway, kept = self._gateway, data[:QUARANTINE_BYTES_MAX]
-        if gateway.admission.droppable_quota.admits(host_of(address), len(kept), gateway.now_s()):
-            self.quarantine(kept, error, address)
+    def quarantine_datagram(self, protocol: str, data: bytes, error: ProtocolError, address: str) -> None:
+        """Quarantine a datagram, or only count it beyond the quota: its source address may be forged."""
+        context, head = self._context, data[:QUARANTINE_BYTES_MAX]
+        if context.admission.droppable_quota.admits(host_of(address), len(head), context.now_s()):
+            self.quarantine(protocol, head, error, address)
         else:
-            gateway.counters.frames_in[self.protocol.name] += 1
-            gateway.counters.errors[self.protocol.name, error.code] += 1
-            gateway.recorder.drop(self.protocol.name, "quarantine", len(data))
+            context.counters.frames_in[protocol] += 1
+            context.counters.errors[protocol, error.code] += 1
+            context.recorder.drop(protocol, "quarantine", len(data))
 
-    def locate(self, peer: DevicePeer, before: Origin | None, now: Origin) -> None:
-        """Take broadcasts that come from there for this device's from now on, and none from where it was before."""
+    def locate(self, peer: DeviceDriver, before: Origin | None, now: Origin) -> None:
+        """Assign broadcasts from the new origin to this device, and no longer those from its old one."""
         if before is not None and before.key != now.key:
-            self._leave(peer, before)
+            self._forget_location(peer, before)
         self._by_origin[now.key] = peer
 
-    def _leave(self, peer: DevicePeer, origin: Origin) -> None:
+    def _forget_location(self, peer: DeviceDriver, origin: Origin) -> None:
         if self._by_origin.get(origin.key) is peer:
             del self._by_origin[origin.key]
 
-    def stream_lost(self, origin: Origin) -> None:
-        """Forget who was heard there: the next connection from that address and port is somebody else's."""
+    def on_stream_lost(self, origin: Origin) -> None:
+        """Forget the device at this origin: the next connection from that address may be another's."""
         self._by_origin.pop(origin.key, None)
 
-    def gone(self, peer: DevicePeer, closing: Closing, origin: Origin | None) -> None:
-        """End a device's session; `origin` is where its commands went. Every step runs, whatever the log refuses."""
-        if origin is not None:
-            self._leave(peer, origin)
+    def on_close(self, peer: DeviceDriver, closing: Closing, location: Origin | None) -> None:
+        """Close the session of a device at `location`. Run every step, even if the log refuses a record."""
+        if location is not None:
+            self._forget_location(peer, location)
         if self.peers.get(peer.identity) is peer:
             del self.peers[peer.identity]
-        peer.forget_lines()
-        self.assembling(-peer.assembling_bytes)
-        self._gateway.on_device_close(peer, closing)
+        peer.read_one_by_one()
+        self.count_assembling(-peer.assembling_bytes)
+        self._context.sessions.on_device_close(peer, closing)
 
-    def _meet(self, raw: bytes, packet: Packet, origin: Origin) -> DevicePeer | None:
-        gateway = self._gateway
-        known = gateway.state.devices.find(packet.serial) is not None
+    def _open_session(self, listener: "DeviceListener", serial: str, raw: bytes, origin: Origin) -> DeviceDriver | None:
+        """Open a session for an admitted device, or record and count the refusal."""
+        context, protocol = self._context, listener.protocol.name
+        is_known = self.registry.find(serial) is not None
+        is_name = serial not in {"", EVERY_DEVICE}  # a broadcast has no serial, and no device is known at its origin
         reason = ""
-        is_name = packet.serial not in {"", EVERY_DEVICE}  # a broadcast has none: nobody is known where it came from
-        if not known and not (self.settings.open and is_name):
+        if not is_known and not (listener.settings.open and is_name):
             reason = "unknown_device"
         elif len(self.peers) >= GATEWAY_DEVICES_MAX:
             reason = "devices_max"
         if reason:
-            gateway.counters.refused[self.protocol.name, reason] += 1
-            if gateway.admission.droppable_quota.admits(host_of(origin.address), len(raw), gateway.now_s()):
-                stranger = Stranger(self.protocol.name, origin.address, packet.serial)
-                gateway.recorder.event(stranger, "refuse", {"reason": reason}, "in", raw)
+            context.counters.refused[protocol, reason] += 1
+            if context.admission.droppable_quota.admits(host_of(origin.address), len(raw), context.now_s()):
+                sender = UnknownSender(protocol, origin.address, serial)
+                context.recorder.event(sender, "refuse", {"reason": reason}, "in", raw)
             else:
-                gateway.recorder.drop(self.protocol.name, "refuse", len(raw))
+                context.recorder.drop(protocol, "refuse", len(raw))
             return None
-        peer = DevicePeer(gateway, packet.serial, origin)
-        gateway.on_device_open(peer)
-        self.peers[packet.serial] = peer
+        other = self.peers.get(serial)
+        if other is not None:
+            other.close(Closing("replaced", f"the device has opened a session with {protocol}"))
+        peer = DeviceDriver(context, self, listener, serial, origin)
+        context.sessions.on_device_open(peer)
+        self.peers[serial] = peer
         return peer

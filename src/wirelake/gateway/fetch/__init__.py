@@ -1,1 +1,1 @@
-"""Fetch from HTTP services for clients: only what is allowed, from addresses that were checked."""
+"""Fetch from HTTP services for clients: only allowed URLs, only from checked addresses."""

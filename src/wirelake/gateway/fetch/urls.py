@@ -1,22 +1,28 @@
-"""URLs that can be fetched, and the list of those that may be."""
+"""Parse URLs, and decide which URLs and addresses the gateway may fetch from."""
 
 import re
 from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from msgspec import Struct
 
 from wirelake.errors import InputError
-from wirelake.gateway.fetch.addresses import IpAddress, literal
 from wirelake.limits import FETCH_URL_CHARS_MAX
 
+IpAddress = IPv4Address | IPv6Address
+
+LOCALHOST: Final = "localhost"
 _PORTS: Final = {"http": 80, "https": 443}
 _HOST: Final = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f:.]*:[0-9a-f:.]*")
 _PRINTABLE: Final = re.compile(r"[!-\[\]-~]+")  # ASCII without spaces, controls and the backslash
 _PATH_SAFE: Final = "/%:@!$&'()*+,;=~"
-_UNQUOTED_MAX: Final = 4  # times that a path is decoded, to see what it comes to
-LOCALHOST: Final = "localhost"
+_UNQUOTED_MAX: Final = 4  # how often a path is decoded to find out what it resolves to
+# Networks whose last 32 bits are an IPv4 address: compatible, mapped, translated (SIIT), NAT64.
+_IPV4_SUFFIX_NETWORKS: Final = tuple(
+    map(IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"))
+)
 
 
 class Url(Struct, frozen=True):
@@ -32,7 +38,7 @@ class Url(Struct, frozen=True):
 
     @property
     def authority(self) -> str:
-        """What the Host header says."""
+        """Return the value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -41,7 +47,7 @@ class Url(Struct, frozen=True):
 
 
 def read_url(text: str) -> Url:
-    """Raises InputError, which says what is wrong with it."""
+    """Parse an absolute URL. Raise InputError if it cannot be fetched."""
     if len(text) > FETCH_URL_CHARS_MAX:
         raise InputError(f"URL must have at most {FETCH_URL_CHARS_MAX} characters")
     if _PRINTABLE.fullmatch(text) is None:
@@ -55,7 +61,7 @@ def read_url(text: str) -> Url:
         raise InputError("URL must begin with http:// or https://")
     if "@" in parts.netloc or parts.fragment:
         raise InputError("URL must not contain a user or a fragment")
-    if _HOST.fullmatch(host) is None or (":" in host and literal(host) is None) or port == 0:
+    if _HOST.fullmatch(host) is None or (":" in host and parse_address(host) is None) or port == 0:
         raise InputError(f"invalid host or port in URL: {text}")
     path = parts.path or "/"
     _check_path(path)
@@ -63,7 +69,7 @@ def read_url(text: str) -> Url:
 
 
 def below(base: Url, method: str) -> Url:
-    """The URL of one of its methods: the words behind the base."""
+    """Return the URL of a method below a base URL."""
     if base.query:
         raise InputError("base URL must not contain a query: put it into ask")
     if not method:
@@ -74,7 +80,7 @@ def below(base: Url, method: str) -> Url:
 
 
 def redirected(url: Url, location: str) -> Url:
-    """Where an answer sends us."""
+    """Return the URL that a Location header points to."""
     if _PRINTABLE.fullmatch(location) is None:
         raise InputError("redirected to an invalid URL")
     try:
@@ -85,7 +91,7 @@ def redirected(url: Url, location: str) -> Url:
 
 
 def _check_path(path: str) -> None:
-    """However often somebody on the way decodes it, it must not climb."""
+    """Reject "." and "..", also those that appear only after a server on the way decodes the path again."""
     for _ in range(_UNQUOTED_MAX):
         if any(part in {".", ".."} for part in re.split(r"[/\\]", path)):
             raise InputError('path must not contain "." or ".."')
@@ -97,17 +103,17 @@ def _check_path(path: str) -> None:
 
 
 class AllowList:
-    """Base URLs: what lies below one of them may be fetched."""
+    """Hold the base URLs of the setting `fetch.allow`: URLs below one of them may be fetched."""
 
     def __init__(self, bases: Iterable[str]) -> None:
         self._bases = [self._base(text) for text in bases]
-        self._explicit = {(literal(base.host), base.port) for base in self._bases}
+        self._explicit = {(parse_address(base.host), base.port) for base in self._bases}
 
     def covers(self, url: Url) -> bool:
         return any(base.origin == url.origin and _is_below(url.path, base.path) for base in self._bases)
 
     def names_address(self, url: Url, address: IpAddress) -> bool:
-        """Whether somebody wrote this very address into the list; `localhost` is a way to write loopback."""
+        """Return whether the list contains this very address; `localhost` stands for loopback."""
         return (address, url.port) in self._explicit or (url.host == LOCALHOST and address.is_loopback)
 
     @staticmethod
@@ -123,3 +129,36 @@ class AllowList:
 
 def _is_below(path: str, base: str) -> bool:
     return path == base or path.startswith(base if base.endswith("/") else base + "/")
+
+
+def is_public(address: IpAddress) -> bool:
+    """Return whether an address belongs to the public internet.
+
+    Loopback, private, link-local, multicast, unspecified and reserved addresses do not. An IPv6 address that contains
+    an IPv4 address, where its packets end up, is as public as that one.
+    """
+    if isinstance(address, IPv6Address):
+        embedded = _embedded_ipv4(address)
+        if embedded:  # the last of these networks is for local use
+            return all(map(is_public, embedded)) and address not in _IPV4_SUFFIX_NETWORKS[-1]
+        if address.is_site_local:
+            return False
+    return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
+
+
+def parse_address(host: str) -> IpAddress | None:
+    """Return the address that the host part of a URL denotes, or None if it is a name."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def _embedded_ipv4(address: IPv6Address) -> tuple[IPv4Address, ...]:
+    if address.sixtofour is not None:
+        return (address.sixtofour,)
+    if address.teredo is not None:
+        return address.teredo  # the server, and the client behind it
+    if int(address) > 1 and any(address in network for network in _IPV4_SUFFIX_NETWORKS):
+        return (IPv4Address(int(address) & 0xFFFF_FFFF),)
+    return ()

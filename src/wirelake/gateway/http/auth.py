@@ -1,144 +1,236 @@
-"""Who asks. `Authorization: Bearer` brings one of:
+"""Authenticate requests. `Authorization: Bearer` has one of:
 
     TOKEN         the admin token (data/keys/admin.token): may do everything, and acts under the name `admin`
-    NAME:TOKEN    an identity's name and token; what a header cannot hold, and a colon, as %XX in the name
-    TOKEN         an identity's token alone. Generated ones are looked up; one that a person chose is kept as a salted
-                  hash, so it is tried against the newest of those (`HTTP_BARE_TOKENS_MAX`) when it is first seen:
-                  with more of them, give the name
+    NAME:TOKEN    an identity's name and token; in the name, a colon and what a header cannot hold are %XX
+    TOKEN         an identity's token alone. Generated tokens are looked up; a chosen one is stored as a salted hash, so
+                  on first use it is tried against the newest of those (`HTTP_BARE_TOKENS_MAX`): if there are more,
+                  give the name
 
-A browser that logged in at /login brings a cookie instead, from the console's own pages only.
+A browser that logged in at /login sends a cookie instead, which counts only if the request comes from the console's own
+pages. A page on another port of this machine is the same site to a browser, so the cookie alone does not prove that:
+the browser must also say where the request comes from (`is_own_page`).
 
-An identity may publish, subscribe, ask services, send commands to devices, decode, list the devices, and see its own
-topics and messages. Identities, devices (to add and remove), sessions, the ledger and the metrics are the admin's; the
-metrics need no token where the listener is on loopback (by an address, localhost or a name in `http.hosts`), unless the
-setting `http.metrics` says otherwise. Health, readiness and the description are anybody's.
+An identity may publish, subscribe, call services, send commands to devices, decode, list the devices, and see its own
+topics and messages. Identities, devices (to add and remove), sessions, the ledger and the metrics require the admin
+token; the metrics need no token if the listener is on loopback (by an address, localhost or a name in `http.hosts`),
+unless the setting `http.metrics` says otherwise. Health, readiness and the API's description are public.
 
 With `auth.open = true` a request without a header acts as `anonymous` and `NAME:ANYTHING` as that name, with an
-identity's rights: what is the admin's still takes the admin token. A page of another site, shown by a browser on this
-machine, may not act as `anonymous`; nor may one whose own name was made to point here.
+identity's rights: admin routes still require the admin token. A page of another site, shown by a browser on this
+machine, may not act as `anonymous`; neither may a page whose host name was made to resolve to this machine.
 """
 
 import hmac
 import ipaddress
-from typing import TYPE_CHECKING, Final, NoReturn
+import secrets
+from collections.abc import Callable
+from typing import Final, NoReturn
 from urllib.parse import unquote, urlsplit
 
-from wirelake.address import Address
-from wirelake.gateway.auth.logins import ANONYMOUS
-from wirelake.gateway.http.cookie_sessions import COOKIE, CookieSession, CookieSessions, is_own_page
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from wirelake.config import Settings
+from wirelake.gateway.auth.admission import Admission
+from wirelake.gateway.auth.logins import ANONYMOUS, Logins
 from wirelake.gateway.http.errors import AGAIN, ApiError
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import Access
+from wirelake.gateway.metrics import Counters
+from wirelake.gateway.recorder import Recorder
 from wirelake.gateway.transport.origins import host_name, is_address
-from wirelake.limits import HTTP_LOGIN_S
+from wirelake.limits import HTTP_LOGIN_S, HTTP_VISIT_S, HTTP_VISITS_MAX
 from wirelake.message import Credentials
 
-if TYPE_CHECKING:
-    from wirelake.gateway.gateway import Gateway
-
 ADMIN: Final = "admin"
+COOKIE: Final = "wirelake"
+_COOKIE_BYTES: Final = 32
 _CHALLENGE: Final = {"www-authenticate": 'Bearer realm="wirelake"'}
 
 
-class Authenticator:
-    def __init__(self, gateway: "Gateway", address: Address) -> None:
-        self._gateway = gateway
-        self._admin_token = gateway.keys.admin_token().encode()
-        self._is_local = is_loopback(address.host)
-        self.visits = CookieSessions()
+class CookieSession(Struct, frozen=True):
+    """A browser that logged in."""
 
-    async def admit(self, exchange: RequestContext, access: Access) -> None:
-        """Recognise who asks; ApiError if that is not enough for this."""
+    identity: str
+    is_admin: bool
+    expires_s: float
+
+
+class CookieSessions:
+    """Sessions by the value of their cookie. They end with the gateway, or after a working day."""
+
+    def __init__(self, now_s: Callable[[], float], *, is_secure: bool) -> None:
+        """`is_secure`: browsers send the cookie over TLS only."""
+        self._now_s = now_s
+        self._is_secure = is_secure
+        self._by_key: dict[str, CookieSession] = {}  # oldest first
+
+    def begin(self, context: RequestContext, response: Response) -> None:
+        """Begin a session of the request's identity, and set its cookie. At the limit, the oldest session ends."""
+        if len(self._by_key) >= HTTP_VISITS_MAX:
+            del self._by_key[next(iter(self._by_key))]
+        key = secrets.token_urlsafe(_COOKIE_BYTES)
+        self._by_key[key] = CookieSession(context.identity, context.is_admin, self._now_s() + HTTP_VISIT_S)
+        response.set_cookie(COOKIE, key, int(HTTP_VISIT_S), httponly=True, samesite="strict", secure=self._is_secure)
+
+    def find(self, context: RequestContext) -> CookieSession | None:
+        """Return the session of a request from one of the gateway's own pages."""
+        key = context.request.cookies.get(COOKIE)
+        if key is None or not is_own_page(context):
+            return None
+        session = self._by_key.get(key)
+        if session is not None and session.expires_s <= self._now_s():
+            del self._by_key[key]
+            return None
+        return session
+
+    def end(self, context: RequestContext, response: Response) -> None:
+        """End the session of a request, and delete its cookie."""
+        self._by_key.pop(context.request.cookies.get(COOKIE, ""), None)
+        response.delete_cookie(COOKIE)
+
+    def end_all_of(self, identity: str) -> None:
+        self._by_key = {
+            key: session for key, session in self._by_key.items() if session.identity != identity or session.is_admin
+        }
+
+
+class RefusalLog:
+    """Count and record refused logins. Records beyond the quota of an address are dropped."""
+
+    def __init__(
+        self, recorder: Recorder, counters: Counters, admission: Admission, now_s: Callable[[], float]
+    ) -> None:
+        self._recorder = recorder
+        self._counters = counters
+        self._quota = admission.droppable_quota
+        self._now_s = now_s
+
+    def record(self, context: RequestContext, user: str, reason: str) -> None:
+        self._counters.logins[context.protocol, reason] += 1
+        if self._quota.admits(context.host, 0, self._now_s()):
+            self._recorder.event(context, "refuse", {"reason": reason, "user": user})
+        else:
+            self._recorder.drop(context.protocol, "refuse", 0)
+
+
+class Authenticator:
+    """Set the identity of a request's context, and check it against what the route requires."""
+
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        logins: Logins,
+        admin_token: str,
+        cookie_sessions: CookieSessions,
+        refusals: RefusalLog,
+        *,
+        is_local: bool,
+    ) -> None:
+        """`is_local`: the listener is on loopback."""
+        self._settings = settings
+        self._logins = logins
+        self._admin_token = admin_token.encode()
+        self._refusals = refusals
+        self._is_local = is_local
+        self.cookie_sessions = cookie_sessions
+
+    async def authorize(self, context: RequestContext, access: Access) -> None:
+        """Authenticate the sender; ApiError if it may not use a route with this access."""
         if access is Access.ANYBODY:
             return
-        header = exchange.header("authorization")
-        scraping = self._gateway.settings.http.metrics
+        header = context.header("authorization")
+        scraping = self._settings().http.metrics
         if access is Access.SCRAPER and scraping == "open":
             return
         if access is Access.SCRAPER and scraping == "loopback" and self._is_local:
-            if self._is_own_host(exchange):
+            if self._is_own_host(context):
                 return
             if not header:
-                raise _foreign_host(exchange)
-        if not self.recognise_now(exchange):
+                raise _foreign_host(context)
+        if not self.authenticate_now(context):
             if not header:
                 raise ApiError(401, "missing Authorization: Bearer header", headers=_CHALLENGE)
-            await self.recognise(exchange, _bearer(header))
-        if not header and exchange.identity == ANONYMOUS:
-            _check_origin(exchange)
-            if not self._is_own_host(exchange):
-                raise _foreign_host(exchange)
-        exchange.connection.trust()
-        if access in {Access.ADMIN, Access.SCRAPER} and not exchange.admin:
+            await self.authenticate(context, _bearer(header))
+        if not header and context.identity == ANONYMOUS:
+            _check_origin(context)
+            if not self._is_own_host(context):
+                raise _foreign_host(context)
+        context.connection.on_authenticated()
+        if access in {Access.ADMIN, Access.SCRAPER} and not context.is_admin:
             raise ApiError(403, "admin only: use the token in keys/admin.token")
 
-    def recognise_now(self, exchange: RequestContext) -> bool:
-        """Say in the exchange who this is, where that takes no slow check; return whether it does."""
-        header = exchange.header("authorization")
+    def is_known(self, request: Request) -> bool:
+        """Return whether the sender of a request can be authenticated without a slow check."""
+        return self.authenticate_now(RequestContext(request))
+
+    def authenticate_now(self, context: RequestContext) -> bool:
+        """Set the identity if that needs no slow check; return whether it is set."""
+        header = context.header("authorization")
         if header:
             try:
-                return self._is_known(exchange, _bearer(header))
+                return self._find_token(context, _bearer(header))
             except ApiError:
                 return False
-        visit = self.visit(exchange)
-        if visit is not None:
-            exchange.identity, exchange.admin = visit.identity, visit.admin
-        elif self._gateway.settings.auth.open:
-            exchange.identity = ANONYMOUS
-        return bool(exchange.identity)
+        session = self.cookie_sessions.find(context)
+        if session is not None:
+            context.identity, context.is_admin = session.identity, session.is_admin
+        elif self._settings().auth.open:
+            context.identity = ANONYMOUS
+        return bool(context.identity)
 
-    def _is_known(self, exchange: RequestContext, token: str) -> bool:
-        if hmac.compare_digest(token.encode("utf-8", "surrogatepass"), self._admin_token):
-            exchange.identity, exchange.admin = ADMIN, True
-            return True
-        name, colon, secret = token.partition(":")
-        logins = self._gateway.logins
-        known = logins.known(Credentials(unquote(name), secret)) if colon else logins.known_bare(token)
-        exchange.identity = "" if known is None else known.identity
-        return known is not None
-
-    def visit(self, exchange: RequestContext) -> CookieSession | None:
-        """Whose browser this is, if it logged in and one of our own pages asks."""
-        key = exchange.request.cookies.get(COOKIE)
-        if key is None or not is_own_page(exchange):
-            return None
-        return self.visits.find(key, self._gateway.now_s())
-
-    async def recognise(self, exchange: RequestContext, token: str) -> None:
-        """Say in the exchange who this is; ApiError for a token that nobody has."""
-        if self._is_known(exchange, token):
+    async def authenticate(self, context: RequestContext, token: str) -> None:
+        """Set the identity by a token; ApiError if the token is invalid."""
+        if self._find_token(context, token):
             return
         name, colon, secret = token.partition(":")
-        logins, user = self._gateway.logins, unquote(name) if colon else ""
+        user = unquote(name) if colon else ""
         if colon:
-            check = logins.check(Credentials(user, secret), exchange.host, HTTP_LOGIN_S)
-        else:  # also with auth.open: a mistyped admin token must not turn into just anybody
-            check = logins.check_bare(token, exchange.host, HTTP_LOGIN_S)
-        verdict = await exchange.connection.while_open(check)
+            check = self._logins.check(Credentials(user, secret), context.host, HTTP_LOGIN_S)
+        else:  # also with auth.open: a mistyped admin token must not become an anonymous identity
+            check = self._logins.check_bare(token, context.host, HTTP_LOGIN_S)
+        verdict = await context.connection.run_while_open(check)
         if not verdict.identity:
-            self._refuse(exchange, user, verdict.reason)
-        exchange.identity = verdict.identity
+            self._refuse(context, user, verdict.reason)
+        context.identity = verdict.identity
 
-    def _is_own_host(self, exchange: RequestContext) -> bool:
+    def _find_token(self, context: RequestContext, token: str) -> bool:
+        """Set the identity if the token is the admin's or was verified before."""
+        if hmac.compare_digest(token.encode("utf-8", "surrogatepass"), self._admin_token):
+            context.identity, context.is_admin = ADMIN, True
+            return True
+        name, colon, secret = token.partition(":")
+        known = self._logins.known(Credentials(unquote(name), secret)) if colon else self._logins.known_bare(token)
+        context.identity = "" if known is None else known.identity
+        return known is not None
+
+    def _is_own_host(self, context: RequestContext) -> bool:
         """Return whether the request names this gateway by an address, as localhost, or by a name in the settings.
 
-        A page of another site may have made any other name point here (DNS rebinding), and would read what is meant
-        for this machine only.
+        Another site may have made any other name resolve to this machine (DNS rebinding), and its pages would read
+        what is meant for this machine only.
         """
-        host = exchange.header("host")
+        host = context.header("host")
         name = host_name(host)
-        return not host or is_address(name) or name in {each.lower() for each in self._gateway.settings.http.hosts}
+        return not host or is_address(name) or name in {each.lower() for each in self._settings().http.hosts}
 
-    def _refuse(self, exchange: RequestContext, user: str, reason: str) -> NoReturn:
-        gateway = self._gateway
-        gateway.counters.logins["http", reason] += 1
-        if gateway.admission.droppable_quota.admits(exchange.host, 0, gateway.now_s()):
-            gateway.recorder.event(exchange, "refuse", {"reason": reason, "user": user})
-        else:
-            gateway.recorder.drop("http", "refuse", 0)
+    def _refuse(self, context: RequestContext, user: str, reason: str) -> NoReturn:
+        self._refusals.record(context, user, reason)
         if reason == "busy":
             raise ApiError(429, "too many logins at once; try again", headers=AGAIN)
         raise ApiError(401, "invalid token", headers=_CHALLENGE)
+
+
+def is_own_page(context: RequestContext) -> bool:
+    """Return whether the browser says that the request comes from a page of this gateway, or from its user."""
+    site = context.header("sec-fetch-site")
+    if site:
+        return site in {"same-origin", "none"}
+    origin = context.header("origin")
+    if not origin:
+        return context.request.method in {"GET", "HEAD"}
+    return origin.partition("://")[2] == context.header("host")
 
 
 def is_loopback(host: str) -> bool:
@@ -152,16 +244,16 @@ def _bearer(header: str) -> str:
     scheme, _, token = header.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise ApiError(401, "invalid Authorization header: only Bearer is supported", headers=_CHALLENGE)
-    # ASGI hands headers over as Latin-1; what people send is UTF-8.
+    # ASGI decodes headers as Latin-1, but clients send UTF-8.
     return token.strip().encode("latin-1").decode("utf-8", "surrogateescape")
 
 
-def _foreign_host(exchange: RequestContext) -> ApiError:
-    host = exchange.header("host")[:128]
+def _foreign_host(context: RequestContext) -> ApiError:
+    host = context.header("host")[:128]
     return ApiError(403, f"{host!r} is not a name of this gateway: use its address, a token, or set http.hosts")
 
 
-def _check_origin(exchange: RequestContext) -> None:
-    origin = exchange.header("origin")
-    if origin and urlsplit(origin).netloc != exchange.header("host"):
+def _check_origin(context: RequestContext) -> None:
+    origin = context.header("origin")
+    if origin and urlsplit(origin).netloc != context.header("host"):
         raise ApiError(403, f"pages from {origin[:128]} need a token")

@@ -1,4 +1,4 @@
-"""What went wrong, as HTTP says it: a status, and `{"error": {"code", "message"}}`. `code` is short and stable."""
+"""Express errors in HTTP: a status and `{"error": {"code", "message"}}`. `code` is short and stable."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -21,7 +21,7 @@ from wirelake.errors import (
     WirelakeError,
 )
 from wirelake.message import Failure
-from wirelake.protocols.jsontext import write_json
+from wirelake.protocols.text import write_json
 
 AGAIN: Final = {"retry-after": "1"}
 CODES: Final = {
@@ -53,7 +53,7 @@ _STATUSES: Final[tuple[tuple[type[WirelakeError], int, str], ...]] = (
     (FullError, 507, ""),
     (DamagedTableError, 500, "damaged_table"),
     (StorageError, 503, "storage"),
-    (StateError, 503, ""),  # what was asked of is closed, or about to be
+    (StateError, 503, ""),  # the component is closed or closing
 )
 
 
@@ -67,7 +67,7 @@ class ErrorBody(Struct):
 
 
 class ApiError(HTTPException):
-    """An answer that is not what was asked for."""
+    """Abort a request with this response."""
 
     def __init__(self, status: int, message: str, code: str = "", headers: Mapping[str, str] | None = None) -> None:
         super().__init__(status, message, headers)
@@ -78,7 +78,7 @@ class ApiError(HTTPException):
 
 
 def api_error(error: WirelakeError) -> ApiError:
-    """Whose fault it is decides the status."""
+    """Return the error as a response: its class says whose fault it is, which decides the status."""
     for kind, status, code in _STATUSES:
         if isinstance(error, kind):
             name = error.code if isinstance(error, ProtocolError) else code
@@ -86,13 +86,13 @@ def api_error(error: WirelakeError) -> ApiError:
     return ApiError(500, "internal error: see the log of the gateway")
 
 
-def failed(failure: Failure) -> ApiError:
-    """A service's own error: its number is the status where it can be one."""
+def service_error(failure: Failure) -> ApiError:
+    """Return a service's own error as a response. Its code becomes the status if it is a valid one."""
     status = failure.code if 400 <= failure.code < 600 else 502
     return ApiError(status, failure.text, CODES.get(status, "service_failed"))
 
 
 def error_response(error: HTTPException) -> Response:
-    """Also for those that Starlette raises itself, as for an unknown path."""
+    """Return the response for an error, also for one that Starlette raises, such as an unknown path."""
     known = error if isinstance(error, ApiError) else ApiError(error.status_code, error.detail, headers=error.headers)
     return Response(known.body(), known.status_code, known.headers, "application/json")

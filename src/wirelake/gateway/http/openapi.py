@@ -1,7 +1,8 @@
-"""`GET /api/openapi.json`: the table of routes as OpenAPI 3.1."""
+"""Describe the routes as OpenAPI 3.1, and serve the description at `/api/openapi.json`."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ import msgspec
 
 from wirelake.gateway.http.errors import CODES, ErrorBody
 from wirelake.gateway.http.request_context import RequestContext
-from wirelake.gateway.http.route import Access, Handler, Parameter, Route
+from wirelake.gateway.http.route import Access, BoundRoute, Parameter, Route
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _IN_PATH: Final = re.compile(r"\{(\w+)\}")
@@ -61,31 +62,39 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
     }
 
 
-def description_route(routes: Callable[[], Sequence[Route]]) -> Route:
-    """The route that shows the table it is in."""
-    made: list[dict[str, Any]] = []
+class OpenApiRoutes:
+    """Serve the description of all routes, this one included."""
 
-    async def show(_: RequestContext, __: None) -> dict[str, Any]:
-        if not made:
-            made.append(describe(routes()))
-        return made[0]
+    def __init__(self, described: Sequence[Route]) -> None:
+        self._described = described
 
-    handle: Handler = show
-    return Route(
-        method="GET",
-        path="/api/openapi.json",
-        summary="Get this description.",
-        handle=handle,
-        access=Access.ANYBODY,
-        gives=dict[str, Any],
-        example_answer={"openapi": "3.1.0"},
-    )
+    def routes(self) -> tuple[BoundRoute, ...]:
+        return (SHOW.bind(self.show),)
+
+    async def show(self, _context: RequestContext, _body: None) -> dict[str, Any]:
+        return self._description
+
+    @cached_property
+    def _description(self) -> dict[str, Any]:
+        return describe(self._described)
+
+
+SHOW: Final = Route(
+    method="GET",
+    path="/api/openapi.json",
+    operation_id="openapi.show",
+    summary="Get this description.",
+    access=Access.ANYBODY,
+    gives=dict[str, Any],
+    example_answer={"openapi": "3.1.0"},
+)
+ROUTES: Final = (SHOW,)
 
 
 def _operation(route: Route, schemas: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": route.summary,
-        "operationId": f"{route.handle.__module__.rpartition('.')[2]}.{getattr(route.handle, '__name__', '')}",
+        "operationId": route.operation_id,
         "tags": [route.path.split("/")[2] if route.path.startswith("/api/") else "gateway"],
         "parameters": [_parameter(route, parameter) for parameter in route.parameters],
         "responses": _responses(route, schemas),
@@ -99,12 +108,12 @@ def _operation(route: Route, schemas: dict[str, Any], components: dict[str, Any]
     if route.access is not Access.ANYBODY:
         operation["security"] = [{"bearer": []}]
     if route.access is Access.SCRAPER:
-        operation["security"].append({})  # or none, where the setting http.metrics says so
+        operation["security"].append({})  # or no token, if the setting http.metrics allows that
     return operation
 
 
 def _needs_body(route: Route) -> bool:
-    """An empty body counts as `{}`, which is enough for some."""
+    """Return whether a body is required: an empty one counts as `{}`, which is enough for some routes."""
     try:
         msgspec.convert({}, route.takes)
     except msgspec.ValidationError:
@@ -116,8 +125,8 @@ def _parameter(route: Route, parameter: Parameter) -> dict[str, Any]:
     in_path = parameter.name in _IN_PATH.findall(route.path)
     return {
         "name": parameter.name,
-        "in": "path" if in_path else "header" if parameter.header else "query",
-        "required": in_path or parameter.required,
+        "in": "path" if in_path else "header" if parameter.is_header else "query",
+        "required": in_path or parameter.is_required,
         "description": parameter.text,
         "schema": parameter.schema(),
     }
@@ -127,9 +136,9 @@ def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     good: dict[str, Any] = {"description": "Done."}
     if route.gives is not None:
         content = {"schema": schemas[repr(route.gives)], "example": route.example_answer}
-        if route.streams:
+        if route.is_stream:
             content = _events(content)
-        good = {"description": "As asked.", "content": {route.media_type: content}}
+        good = {"description": "Success.", "content": {route.media_type: content}}
     refusals = {400, 431, 500, *route.refusals}
     if route.access is not Access.ANYBODY:
         refusals |= {401, 403, 429, 503}
@@ -138,24 +147,24 @@ def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     if route.takes is not None:
         refusals |= {413}
     error = {"application/json": {"schema": schemas[repr(ErrorBody)]}}
-    told = {str(status): {"description": _PHRASES[status], "content": error} for status in sorted(refusals)}
-    if route.any_refusal:
-        told["default"] = {"description": "Another error, with the code given by the service.", "content": error}
-    return {str(route.status): good, **told}
+    refused = {str(status): {"description": _PHRASES[status], "content": error} for status in sorted(refusals)}
+    if route.has_other_refusals:
+        refused["default"] = {"description": "Another error, with the code given by the service.", "content": error}
+    return {str(route.status): good, **refused}
 
 
 def _events(content: dict[str, Any]) -> dict[str, Any]:
-    """Server-sent events, each with an object of this schema as its data; the last one says why the stream ends."""
+    """Describe server-sent events: each has an object of this schema as its data; the last one says why it ends."""
     data = {"type": "string", "contentMediaType": "application/json"}
-    told = {"id": {"type": "string"}, "data": {**data, "contentSchema": content["schema"]}}
+    notification = {"id": {"type": "string"}, "data": {**data, "contentSchema": content["schema"]}}
     reason = {"type": "object", "properties": {"code": {"type": "string"}, "message": {"type": "string"}}}
     end = {"event": {"enum": ["end"]}, "data": {**data, "contentSchema": {**reason, "required": ["code", "message"]}}}
     choices = [
-        {"type": "object", "properties": told, "required": ["data"], "additionalProperties": False},
+        {"type": "object", "properties": notification, "required": ["data"], "additionalProperties": False},
         {"type": "object", "properties": end, "required": ["event", "data"], "additionalProperties": False},
     ]
     example = {"id": content["example"]["id"], "data": msgspec.json.encode(content["example"]).decode()}
     return {"schema": {"anyOf": choices}, "example": example}
 
 
-assert _PHRASES.keys() <= CODES.keys()  # noqa: S101 (every refusal that is described has a code)
+assert _PHRASES.keys() <= CODES.keys()  # noqa: S101 (every described status has a code)

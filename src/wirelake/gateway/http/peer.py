@@ -1,8 +1,12 @@
-"""Asks the broker one question for an HTTP request, and waits for the answer."""
+"""Send requests to the broker on behalf of HTTP clients, and wait for the responses."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
+from wirelake.broker.broker import Broker
+from wirelake.broker.peer import Peer
+from wirelake.commit import Commit
 from wirelake.errors import StateError
 from wirelake.gateway.http.errors import AGAIN, ApiError
 from wirelake.gateway.http.request_context import RequestContext
@@ -12,7 +16,7 @@ from wirelake.protocols.session import Closing
 
 
 class HttpPeer:
-    """The broker's `Peer` for the length of one request."""
+    """The broker's `Peer` for the duration of one request."""
 
     sends_acks: Final = False
     pulls_backlog: Final = False
@@ -22,48 +26,84 @@ class HttpPeer:
     bytes_written: Final = 0
     bytes_drained: Final = 0
 
-    def __init__(self, exchange: RequestContext) -> None:
-        self.protocol = exchange.protocol
-        self.id = exchange.id
-        self.identity = exchange.identity
-        self.is_admin = exchange.admin
-        self._api = exchange.api
+    def __init__(self, context: RequestContext) -> None:
+        self.protocol = context.protocol
+        self.id = context.id
+        self.identity = context.identity
+        self.is_admin = context.is_admin
         self._parts: list[Message] = []
-        self._answered: asyncio.Future[list[Message]] = asyncio.get_running_loop().create_future()
-
-    async def ask(self, message: Message, timeout_s: float) -> list[Message]:
-        """The answer's parts, mostly one. ApiError where there is none in time."""
-        gateway = self._api.gateway
-        if gateway.stopping:
-            raise ApiError(503, "the gateway is shutting down", headers=AGAIN)
-        self._api.peers.add(self)
-        try:
-            gateway.broker.handle(self, message, gateway.now_s(), gateway.now_ms())
-            gateway.flush_soon()
-            async with asyncio.timeout(timeout_s + HTTP_ANSWER_GRACE_S):
-                return await self._answered
-        except TimeoutError as error:
-            raise ApiError(504, "timeout") from error
-        finally:
-            self._api.peers.discard(self)
-            gateway.broker.on_close(self)
+        self.response: asyncio.Future[list[Message]] = asyncio.get_running_loop().create_future()
 
     def send(self, message: Message) -> None:
-        if self._answered.done():
+        if self.response.done():
             return
         self._parts.append(message)
         if len(self._parts) > HTTP_ANSWER_PARTS_MAX:
             text = f"the response has more than {HTTP_ANSWER_PARTS_MAX} parts"
-            self._answered.set_exception(ApiError(502, text, "answer_too_long"))
+            self.response.set_exception(ApiError(502, text, "answer_too_long"))
         elif not message.more:
-            self._answered.set_result(self._parts)
+            self.response.set_result(self._parts)
 
     def close(self, closing: Closing) -> None:
-        if not self._answered.done():
-            self._answered.set_exception(ApiError(503, closing.text or closing.code, headers=AGAIN))
+        if not self.response.done():
+            self.response.set_exception(ApiError(503, closing.text or closing.code, headers=AGAIN))
 
     def encode_notification(self, message: Message) -> bytes:
-        raise StateError(f"a request subscribes to nothing, and gets no {message.kind}")
+        raise StateError(f"a request has no subscriptions, but got a {message.kind}")
 
     def write(self, data: bytes) -> None:
-        raise StateError(f"a request subscribes to nothing, and gets no {len(data)} bytes")
+        raise StateError(f"a request has no subscriptions, but got {len(data)} bytes")
+
+
+class BrokerClient:
+    """Call the broker at the current time, and flush what it has to send."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        flush_soon: Callable[[], None],
+        now_s: Callable[[], float],
+        now_ms: Callable[[], int],
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        self.broker = broker
+        self.flush_soon = flush_soon
+        self.is_stopping = is_stopping
+        self.now_ms = now_ms
+        self._now_s = now_s
+        self._waiting: set[HttpPeer] = set()
+
+    async def request(self, context: RequestContext, message: Message, timeout_s: float) -> list[Message]:
+        """Return the parts of the response, usually one. ApiError if there is none in time."""
+        if self.is_stopping():
+            raise ApiError(503, "the gateway is shutting down", headers=AGAIN)
+        peer = HttpPeer(context)
+        self._waiting.add(peer)
+        try:
+            self.handle(peer, message)
+            async with asyncio.timeout(timeout_s + HTTP_ANSWER_GRACE_S):
+                return await peer.response
+        except TimeoutError as error:
+            raise ApiError(504, "timeout") from error
+        finally:
+            self._waiting.discard(peer)
+            self.broker.on_close(peer)
+
+    def handle(self, peer: Peer, message: Message) -> None:
+        self.broker.handle(peer, message, self._now_s(), self.now_ms())
+        self.flush_soon()
+
+    def publish(self, topic: str, message: Message, identity: str) -> tuple[Message, Commit | None]:
+        """Publish a message; see `Broker.publish`."""
+        published = self.broker.publish(topic, message, identity, self.now_ms())
+        self.flush_soon()
+        return published
+
+    def on_drain(self, peer: Peer) -> None:
+        self.broker.on_drain(peer)
+        self.flush_soon()
+
+    def close(self, closing: Closing) -> None:
+        """Fail all requests that wait for a response."""
+        for peer in list(self._waiting):
+            peer.close(closing)

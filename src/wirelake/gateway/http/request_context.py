@@ -1,6 +1,6 @@
-"""One request under way: who asks, from where, and what the handlers need of it."""
+"""Describe one request while it is handled: its sender, and what handlers read from it."""
 
-from typing import TYPE_CHECKING
+from typing import Final
 from urllib.parse import unquote
 
 from starlette.requests import Request
@@ -11,28 +11,21 @@ from wirelake.gateway.http.connection import HttpConnection
 from wirelake.gateway.http.errors import ApiError
 from wirelake.limits import HTTP_LIST_ROWS
 
-if TYPE_CHECKING:
-    from wirelake.gateway.gateway import Gateway
-    from wirelake.gateway.http.api import HttpApi
+_PROTOCOL: Final = "http"
 
 
 class RequestContext:
-    """Also whom its records in the event log are about: `id` is their session."""
+    """Also the subject of the request's records in the event log: `id` is their session."""
 
-    __slots__ = ("_request", "address", "admin", "api", "id", "identity", "protocol")
+    __slots__ = ("_request", "address", "id", "identity", "is_admin", "protocol")
 
-    def __init__(self, api: "HttpApi", request: Request) -> None:
-        self.api = api
-        self.protocol = "http"
-        self.id = api.gateway.new_id()
-        self.identity = ""  # until somebody was recognised
-        self.admin = False
+    def __init__(self, request: Request, request_id: str = "") -> None:
+        self.protocol = _PROTOCOL
+        self.id = request_id
+        self.identity = ""  # until the sender is authenticated
+        self.is_admin = False
         self.address = str(Address(*request.client)) if request.client else ""
         self._request = request
-
-    @property
-    def gateway(self) -> "Gateway":
-        return self.api.gateway
 
     @property
     def request(self) -> Request:
@@ -40,7 +33,7 @@ class RequestContext:
 
     @property
     def connection(self) -> HttpConnection:
-        """The connection that it came by."""
+        """Return the connection on which the request arrived."""
         connection = self._request.state.connection
         if not isinstance(connection, HttpConnection):
             raise TypeError("requests arrive on connections of the HTTP listener")
@@ -48,7 +41,7 @@ class RequestContext:
 
     @property
     def share(self) -> str:
-        """Whose share of the event loop's time this request uses."""
+        """Return whose share of the event loop's time this request uses."""
         return self.identity or "@" + self.host
 
     @property
@@ -56,7 +49,7 @@ class RequestContext:
         return host_of(self.address)
 
     def path(self, name: str) -> str:
-        """A part of the path. Taken from the path as it came, so that an encoded slash is no separator."""
+        """Return a part of the path, taken from the raw path so that an encoded slash is no separator."""
         try:
             text = unquote(self._request.path_params[name], errors="strict")
         except UnicodeDecodeError as error:
@@ -75,15 +68,15 @@ class RequestContext:
         return self._request.headers.get(name, "")
 
     def number(self, name: str, default: int) -> int:
-        """A number of the query, or else of the header `x-NAME`. The route's parameters have checked it already."""
+        """Return a number of the query, else of the header `x-NAME`. The route's parameters have checked it already."""
         text = self.query(name) or self.header(f"x-{name.replace('_', '-')}")
         return int(text) if text else default
 
     @property
     def rows_max(self) -> int:
-        """How many rows of a list are wanted."""
+        """Return how many rows of a list the sender wants."""
         return self.number("limit", HTTP_LIST_ROWS)
 
-    def given(self, name: str, *, header: bool) -> list[str]:
-        """All values of a parameter, as they came."""
+    def values(self, name: str, *, header: bool) -> list[str]:
+        """Return all values of a parameter, unparsed."""
         return self._request.headers.getlist(name) if header else self.queries(name)

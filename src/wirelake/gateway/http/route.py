@@ -1,6 +1,6 @@
-"""One row of the table of routes: what can be asked, by whom, with what, and what comes back.
+"""Describe a route: its method and path, who may use it, what it takes, and what it returns.
 
-The table serves both the application and the OpenAPI description, so neither knows of a route that the other does not.
+The descriptions serve both the application and the OpenAPI document, so neither has a route that the other lacks.
 """
 
 import re
@@ -14,35 +14,33 @@ from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.limits import HTTP_LIST_ROWS_MAX
 
-Handler = Callable[[RequestContext, Any], Awaitable[Any]]  # the request under way, its body → the answer's body
-
-
-DescribeBody = Callable[[dict[str, Any]], dict[str, Any]]  # the schema of the type → what is really taken
+Handler = Callable[[RequestContext, Any], Awaitable[Any]]  # the request and its parsed body → the body of the response
+DescribeBody = Callable[[dict[str, Any]], dict[str, Any]]  # the schema of the body's type → the schema of valid bodies
 _DIGITS_MAX: Final = 18
 
 
 class Access(Enum):
     ANYBODY = auto()
-    SCRAPER = auto()  # the admin; anybody too, where the setting http.metrics says so
-    IDENTITY = auto()  # whoever is known
+    SCRAPER = auto()  # the admin; anybody else as the setting http.metrics allows
+    IDENTITY = auto()  # any authenticated sender
     ADMIN = auto()
 
 
 class Parameter(Struct, frozen=True):
-    """Of the query, or of the path where it is named there. Its schema and its check are made of the same bounds."""
+    """A parameter of the query, or of the path if it is named there. Its schema and its check use the same bounds."""
 
     name: str
     text: str
     type: str = "string"  # or integer
-    many: bool = False
-    required: bool = False
-    header: bool = False
+    is_list: bool = False
+    is_required: bool = False
+    is_header: bool = False
     least: int = 1  # of an integer
     most: int | None = None
-    pattern: str = ""  # that the whole text fits
-    rule: str = ""  # the pattern, in words
+    pattern: str = ""  # matches the whole text
+    rule: str = ""  # the pattern in words
     choices: tuple[str, ...] = ()
-    items_max: int | None = None  # where there may be many
+    items_max: int | None = None  # of a list
 
     def schema(self) -> dict[str, Any]:
         one: dict[str, Any] = {"type": self.type}
@@ -52,20 +50,20 @@ class Parameter(Struct, frozen=True):
             one["pattern"] = f"^{self.pattern}$"
         if self.choices:
             one["enum"] = list(self.choices)
-        if not self.many:
+        if not self.is_list:
             return one
         limits = {} if self.items_max is None else {"maxItems": self.items_max}
-        return {"type": "array", "items": one, "minItems": int(self.required), **limits}
+        return {"type": "array", "items": one, "minItems": int(self.is_required), **limits}
 
-    def check(self, given: list[str]) -> None:
-        """ApiError if what a query or header gives for it breaks its bounds. The path is left to the handler."""
-        if not self.many and len(given) > 1:
-            raise ApiError(400, f"{self.name} is given {len(given)} times")
-        if self.required and not given:
+    def check(self, values: list[str]) -> None:
+        """Check the values in a query or header; ApiError if they break the bounds. Handlers check the path."""
+        if not self.is_list and len(values) > 1:
+            raise ApiError(400, f"{self.name} is given {len(values)} times")
+        if self.is_required and not values:
             raise ApiError(400, f"{self.name} is missing")
-        if self.items_max is not None and len(given) > self.items_max:
-            raise ApiError(400, f"{self.name} is given {len(given)} times, limit {self.items_max}")
-        for text in given:
+        if self.items_max is not None and len(values) > self.items_max:
+            raise ApiError(400, f"{self.name} is given {len(values)} times, limit {self.items_max}")
+        for text in values:
             self._check_one(text)
 
     def _check_one(self, text: str) -> None:
@@ -84,24 +82,37 @@ LIMIT: Final = Parameter("limit", "Maximum number of items.", "integer", most=HT
 
 
 class Route(Struct, frozen=True, kw_only=True):
+    """Describe a route without its handler, which exists only while a gateway runs: see `bind`."""
+
     method: str
-    path: str  # {names} in it may hold anything, also slashes
+    path: str  # {names} in it match any text, slashes included
+    operation_id: str = ""  # in the OpenAPI document: clients are generated from it, so it never changes
     summary: str
-    handle: Handler
     access: Access = Access.IDENTITY
-    takes: Any = None  # the type of the body; None: there is none
-    describe_body: DescribeBody | None = None  # for rules between fields, which a type cannot say
-    gives: Any = None  # the type of the answer; None: it has no body
+    takes: Any = None  # the type of the request's body; None: no body
+    describe_body: DescribeBody | None = None  # for rules between fields, which a type cannot express
+    gives: Any = None  # the type of the response's body; None: no body
     status: int = 200
     media_type: str = "application/json"
-    recorded: bool = False  # it changes something: it goes to the event log, and is answered once it is there
-    secrets: tuple[str, ...] = ()  # fields of body and answer that the event log does not get
+    is_recorded: bool = False  # it changes something: request and response go to the event log before the response
+    secrets: tuple[str, ...] = ()  # fields of both bodies that the event log does not get
     parameters: tuple[Parameter, ...] = ()
-    refusals: tuple[int, ...] = ()  # statuses of its own, beside those that every route may give
-    any_refusal: bool = False  # it passes on the number of an error that somebody else chose
-    example: Any = None  # of a body
+    refusals: tuple[int, ...] = ()  # statuses of its own, besides those that every route may return
+    has_other_refusals: bool = False  # it passes on the status that a service chose
+    example: Any = None  # of the request's body
     example_answer: Any = None
 
     @property
-    def streams(self) -> bool:
+    def is_stream(self) -> bool:
         return self.media_type == "text/event-stream"
+
+    def bind(self, handle: Handler) -> "BoundRoute":
+        """Return this route with its handler."""
+        return BoundRoute(self, handle)
+
+
+class BoundRoute(Struct, frozen=True):
+    """A route that can be served."""
+
+    route: Route
+    handle: Handler

@@ -1,1 +1,1 @@
-"""Connections: listeners, what is read when, what is written when."""
+"""Listen for peers, limit what is read from them, and write what is durable."""

@@ -1,21 +1,25 @@
-"""Accepts TCP connections on an address, plain or with TLS.
+"""Accept TCP connections on an address, with or without TLS.
 
-A plain connection is admitted by its protocol as soon as it is there. With TLS a connection is there only once the
-handshake is done, so it is admitted here before that: a peer that connects and says nothing holds one of the slots that
-peers without a login share, and has to finish its handshake in time.
+The protocol admits a plain connection when it is made. With TLS, asyncio makes the connection only after the handshake,
+so the acceptor admits the peer before that: a peer that connects and sends nothing occupies one of the slots shared by
+peers without a login, and has to complete its handshake in time.
 """
 
 import asyncio
+import errno
 import logging
+import os
 import socket
 import ssl
 import sys
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING
 
 from wirelake.address import Address
-from wirelake.gateway.auth.admission import Slot
+from wirelake.config import Settings
+from wirelake.errors import InputError
+from wirelake.gateway.auth.admission import Admission, Slot
+from wirelake.gateway.metrics import Counters
 from wirelake.limits import (
     GATEWAY_BACKLOG,
     GATEWAY_KEEPALIVE_PROBES,
@@ -23,47 +27,52 @@ from wirelake.limits import (
     GATEWAY_RETRY_S,
 )
 
-if TYPE_CHECKING:
-    from wirelake.gateway.gateway import Gateway
-
 _log = logging.getLogger(__name__)
 
-NewConnection = Callable[[Slot | None], asyncio.Protocol]  # with the slot it has, if it was admitted already
+NewConnection = Callable[[Slot | None], asyncio.Protocol]  # takes the slot of a connection admitted before TLS
 
 
 class Acceptor:
+    """Listen on the sockets of one address and make a connection for each peer that is admitted."""
+
     def __init__(
         self,
-        gateway: "Gateway",
         protocol: str,
+        admission: Admission,
+        counters: Counters,
+        settings: Callable[[], Settings],
         new_connection: NewConnection,
         *,
         authenticated: bool = False,
         refused_max: int = 0,
     ) -> None:
-        """`authenticated`: its connections have no login of their own, see `Admission.enter`.
+        """Create an acceptor that is not open yet.
 
-        `refused_max`: so many that are not admitted may shake hands at once, to be told so by their protocol.
+        `authenticated`: the connections have no login of their own, see `Admission.enter`.
+        `refused_max`: how many refused peers may complete a TLS handshake at once, to receive the refusal in their
+        protocol.
         """
-        self._gateway = gateway
+        self._admission = admission
+        self._counters = counters
+        self._settings = settings
         self._protocol = protocol
         self._new_connection = new_connection
         self._authenticated = authenticated
         self._refused_max = refused_max
-        self._refused = 0  # that shake hands
+        self._refused = 0  # refused peers in a TLS handshake
         self._servers: list[asyncio.Server] = []
-        self._tasks: set[asyncio.Task[None]] = set()  # that accept, and that wait for a handshake
+        self._tasks: set[asyncio.Task[None]] = set()  # accept loops and TLS handshakes
         self._is_open = False
 
     async def open(self, address: Address, tls: ssl.SSLContext | None) -> Address:
-        """Listen; answers the address with the port that was given, where 0 was asked for. OSError if it cannot."""
+        """Listen on an address. Return it with the assigned port if the port was 0; raise OSError on failure."""
         sockets = await listening_sockets(address)
         await self.serve(sockets, tls)
         name = sockets[0].getsockname()
         return Address(name[0], name[1])
 
     async def serve(self, sockets: list[socket.socket], tls: ssl.SSLContext | None) -> None:
-        """Accept what comes to these."""
+        """Accept connections on these listening sockets."""
         loop = asyncio.get_running_loop()
         for each in sockets:
             if tls is None:
@@ -73,7 +82,7 @@ class Acceptor:
                 self._servers.append(server)
             else:
                 accepting = self._spawn(self._accept(each, tls))
-                accepting.add_done_callback(partial(_close, each))  # not before: the event loop still watches it
+                accepting.add_done_callback(partial(_close, each))  # not earlier: the loop still watches it
         self._is_open = True
 
     @property
@@ -81,7 +90,7 @@ class Acceptor:
         return self._is_open and all(server.is_serving() for server in self._servers)
 
     def close(self) -> None:
-        """Accept no more; connections that are there stay, handshakes under way end."""
+        """Stop accepting. Keep established connections, and cancel TLS handshakes in progress."""
         self._is_open = False
         for server in self._servers:
             server.close()
@@ -95,43 +104,43 @@ class Acceptor:
         return task
 
     async def _accept(self, listening: socket.socket, tls: ssl.SSLContext) -> None:
-        loop, gateway = asyncio.get_running_loop(), self._gateway
+        loop = asyncio.get_running_loop()
         while True:
             try:
                 accepted, name = await loop.sock_accept(listening)
-            except OSError as error:  # too many open files, or a peer that was gone again
+            except OSError as error:  # too many open files, or the peer disconnected already
                 _log.warning("%s: cannot accept a connection: %s", self._protocol, error)
                 await asyncio.sleep(GATEWAY_RETRY_S)
                 continue
-            authenticated = self._authenticated or gateway.settings.auth.open
-            slot = gateway.admission.enter(str(Address(name[0], name[1])), authenticated=authenticated)
+            authenticated = self._authenticated or self._settings().auth.open
+            slot = self._admission.enter(str(Address(name[0], name[1])), authenticated=authenticated)
             if not isinstance(slot, str):
-                self._spawn(self._shake_hands(accepted, slot, tls))
+                self._spawn(self._handshake(accepted, slot, tls))
             elif self._refused < self._refused_max:
-                self._spawn(self._tell_refused(accepted, tls))
+                self._spawn(self._handshake_refused(accepted, tls))
             else:
-                gateway.counters.refused[self._protocol, slot] += 1
+                self._counters.refused[self._protocol, slot] += 1
                 accepted.close()
 
-    async def _tell_refused(self, accepted: socket.socket, tls: ssl.SSLContext) -> None:
+    async def _handshake_refused(self, accepted: socket.socket, tls: ssl.SSLContext) -> None:
         self._refused += 1
         try:
-            await self._shake_hands(accepted, None, tls)
+            await self._handshake(accepted, None, tls)
         finally:
             self._refused -= 1
 
-    async def _shake_hands(self, accepted: socket.socket, slot: Slot | None, tls: ssl.SSLContext) -> None:
+    async def _handshake(self, accepted: socket.socket, slot: Slot | None, tls: ssl.SSLContext) -> None:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: self._new_connection(slot),
                 accepted,
                 ssl=tls,
-                ssl_handshake_timeout=self._gateway.settings.tls.handshake_s,
+                ssl_handshake_timeout=self._settings().tls.handshake_s,
             )
-        except OSError as error:  # also the errors of ssl, and a handshake that took too long
+        except OSError as error:  # includes SSL errors and the handshake timeout
             if slot is not None:
                 slot.release()
-            self._gateway.counters.refused[self._protocol, "tls_handshake"] += 1
+            self._counters.refused[self._protocol, "tls_handshake"] += 1
             _log.debug("%s: TLS handshake failed: %s", self._protocol, error)
         except BaseException:
             if slot is not None:
@@ -144,7 +153,7 @@ def _close(listening: socket.socket, _task: asyncio.Task[None]) -> None:
 
 
 async def listening_sockets(address: Address) -> list[socket.socket]:
-    """One for each address that the host's name stands for. What they accept is watched by TCP's keepalive."""
+    """Create a socket for each address that the host name resolves to, with TCP keepalive enabled."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
@@ -153,7 +162,7 @@ async def listening_sockets(address: Address) -> list[socket.socket]:
             listening = socket.create_server(name, family=family, backlog=GATEWAY_BACKLOG)
             sockets.append(listening)
             listening.setblocking(False)
-            watch_for_dead_peers(listening)
+            enable_keepalive(listening)
     except OSError:
         for each in sockets:
             each.close()
@@ -161,10 +170,24 @@ async def listening_sockets(address: Address) -> list[socket.socket]:
     return sockets
 
 
-def watch_for_dead_peers(listening: socket.socket) -> None:
-    """Have TCP ask silent peers whether they are there. Accepted sockets have this from the one that listens."""
+def enable_keepalive(listening: socket.socket) -> None:
+    """Enable TCP keepalive on a listening socket. Accepted sockets inherit it."""
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform != "darwin":  # macOS has no TCP_KEEPIDLE
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, GATEWAY_KEEPALIVE_S)
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, GATEWAY_KEEPALIVE_S)
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, GATEWAY_KEEPALIVE_PROBES)
+
+
+def listen_error(setting: str, address: Address, error: OSError) -> InputError:
+    """Return an error that explains why a listener cannot be opened.
+
+    Use the error number, because the message of asyncio repeats the address.
+    """
+    if error.errno == errno.EADDRINUSE:
+        reason = f"another program listens there. Stop it, or set listen.{setting} (HOST:PORT, or off)"
+    elif error.errno is not None and error.errno > 0:
+        reason = os.strerror(error.errno)
+    else:  # the host name cannot be resolved
+        reason = str(error.strerror)
+    return InputError(f"listen.{setting}: cannot listen on {address}: {reason}")

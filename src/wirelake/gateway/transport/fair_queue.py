@@ -1,9 +1,9 @@
-"""Share the event loop's time between those who use it.
+"""Divide the event loop's time fairly among peers.
 
-Work that does not fit one turn of the event loop (the rest of a long read, a list that is put together bit by bit) is
-queued under the share of whoever caused it: an identity, or an address before the login. Each turn of the loop runs
-queued work for `GATEWAY_TURN_S` at most, one share after the other. So what a peer waits for depends on the number of
-shares with work to do, and not on how much work, or how many connections, another share has.
+Work that does not fit one turn of the event loop (the rest of a long read, a list that is built in steps) is queued
+under the share of the peer that caused it: its identity, or its address before the login. Each turn runs queued work
+for at most `GATEWAY_TURN_S`, one share after the other. So the latency of a peer depends on the number of busy shares,
+not on how much work or how many connections another share has.
 """
 
 from collections import deque
@@ -14,9 +14,9 @@ from msgspec import Struct, field
 
 from wirelake.limits import GATEWAY_SHARE_S, GATEWAY_SHARE_WINDOW_S, GATEWAY_TURN_S
 
-Read = Callable[[], object]  # one turn of a connection, which ends in time by itself
-Job = Iterator[None]  # yields whenever it may be interrupted
-Soon = Callable[[Callable[[], object]], object]  # call this in the next turn of the event loop
+Read = Callable[[], object]  # one turn of a connection; ends in time by itself
+Job = Iterator[None]  # yields where it can be interrupted
+Soon = Callable[[Callable[[], object]], object]  # calls a function in the next turn of the event loop
 
 
 class _Share(Struct, eq=False):
@@ -26,15 +26,17 @@ class _Share(Struct, eq=False):
 
 
 class FairQueue:
+    """Serve the queued work of all shares in round-robin order."""
+
     def __init__(self, soon: Soon) -> None:
         self._soon = soon
-        self._shares: dict[str, _Share] = {}  # in the order in which they are served
-        self._spent_s: dict[str, float] = {}  # since `_window_s`, on reads that did not have to queue
+        self._shares: dict[str, _Share] = {}  # in the order of service
+        self._spent_s: dict[str, float] = {}  # since `_window_s`, on reads that did not queue
         self._window_s = 0.0
         self._scheduled = False
 
     def must_wait(self, share: str, now_s: float) -> bool:
-        """Return whether a read has to queue: others of its share do, or the share had its part of the last moment."""
+        """Return whether a read has to queue: its share has queued reads, or has used up its time in this window."""
         if now_s - self._window_s > GATEWAY_SHARE_WINDOW_S:
             self._window_s = now_s
             self._spent_s.clear()
@@ -44,16 +46,16 @@ class FairQueue:
         return queued is not None and bool(queued.reads)
 
     def charge(self, share: str, spent_s: float) -> None:
-        """Count the time of a read that did not have to queue."""
+        """Charge a share for the time of a read that did not queue."""
         self._spent_s[share] = self._spent_s.get(share, 0.0) + spent_s
 
     def add_read(self, share: str, read: Read) -> None:
-        """Queue the next part of what a connection sent."""
+        """Queue a turn of a connection."""
         self._shares.setdefault(share, _Share()).reads.append(read)
         self._schedule()
 
     def add_job(self, share: str, job: Job) -> None:
-        """Queue a long request. Jobs of one share run one after the other: one of them holds memory at a time."""
+        """Queue a long request. The jobs of a share run one at a time, so that only one of them uses memory."""
         self._shares.setdefault(share, _Share()).jobs.append(job)
         self._schedule()
 
@@ -80,7 +82,7 @@ class FairQueue:
         try:
             self._serve(share, ends_s)
         finally:
-            added = self._shares.pop(name, None)  # by its own work
+            added = self._shares.pop(name, None)  # by the work just done
             if added is not None:
                 share.reads += added.reads
                 share.jobs += added.jobs
@@ -88,7 +90,7 @@ class FairQueue:
                 self._shares[name] = share
 
     def _serve(self, share: _Share, ends_s: float) -> None:
-        """Reads and jobs in turn, until one of each was served or the time is over."""
+        """Serve a read or run a job until the time is over, alternating between the two."""
         if share.jobs and (share.is_jobs_turn or not share.reads):
             share.is_jobs_turn = False
             job = share.jobs.popleft()

@@ -1,23 +1,21 @@
-"""Which listener serves a key under [listen]: by the transports that its protocol has there."""
+"""Choose the listener for a key under [listen] by the transports of its protocol."""
 
 import ssl
-from typing import TYPE_CHECKING
 
 from wirelake.address import Address
 from wirelake.gateway.devices.listener import DeviceListener
+from wirelake.gateway.devices.sessions import DeviceSessions
+from wirelake.gateway.transport.context import TransportContext
 from wirelake.gateway.transport.tcp import ProtocolListener, TcpListener
 from wirelake.gateway.transport.udp import UdpListener
 from wirelake.protocols.protocol import Carrier, Protocol
 
-if TYPE_CHECKING:
-    from wirelake.gateway.gateway import Gateway
-
 
 class SharedPort:
-    """Several transports of one protocol on one address."""
+    """Open several transports of one protocol on one address."""
 
     def __init__(self, listeners: list[ProtocolListener]) -> None:
-        """`listeners`: the first of them chooses the port where the settings leave that open."""
+        """Take listeners; the first one determines the port if the settings say 0."""
         self.listeners = listeners
 
     @property
@@ -42,16 +40,21 @@ AnyListener = ProtocolListener | SharedPort | DeviceListener
 
 
 def new_listener(
-    gateway: "Gateway", protocol: Protocol, setting: str, address: Address, carriers: tuple[Carrier, ...]
+    context: TransportContext,
+    devices: DeviceSessions,
+    protocol: Protocol,
+    setting: str,
+    address: Address,
+    carriers: tuple[Carrier, ...],
 ) -> AnyListener:
-    """Return the listener for a key under [listen], not open yet."""
-    if protocol.frames_name_devices:
-        return DeviceListener(gateway, address)
+    """Create the listener for a key under [listen]. It is not open yet."""
+    if protocol.device_of is not None:
+        return DeviceListener(context, devices, protocol, setting, address, carriers)
     streams_first = sorted(dict.fromkeys(carriers), key=lambda carrier: carrier is Carrier.UDP)
     listeners: list[ProtocolListener] = [
-        UdpListener(gateway, protocol, setting, address)
+        UdpListener(context, protocol, setting, address)
         if carrier is Carrier.UDP
-        else TcpListener(gateway, protocol, setting, address, carrier)
+        else TcpListener(context, protocol, setting, address, carrier)
         for carrier in streams_first
     ]
     return listeners[0] if len(listeners) == 1 else SharedPort(listeners)

@@ -1,25 +1,25 @@
-"""Which pages may connect by WebSocket. Browsers say in `Origin` where the page came from; other clients say nothing.
+"""Check which web pages may connect by WebSocket, by the `Origin` header that browsers send and other clients omit.
 
-A browser lets any page connect anywhere, so without this rule a foreign page could talk to a gateway that only this
-machine can reach. It would still need a token, because a login is part of the protocol and no cookie does it; with
-`auth.open` it would need nothing at all. So a page may connect if
+Browsers let any page open a WebSocket to any host, so without this check a foreign page could connect to a gateway that
+only this machine can reach. It would still need a token, because the login is part of the protocol and does not use
+cookies; with `auth.open` it would need nothing. So a page may connect if
 
-- it came from this gateway's own HTTP listener: the same host as the WebSocket's, and that listener's port; or from
-  the very host and port of the WebSocket itself, as behind a proxy that serves both; or
-- its origin is listed in the protocol's own setting (`WebSocketOptions.origins_setting`).
+- it was served by this gateway's HTTP listener (the host of the WebSocket and the port of that listener), or from the
+  host and port of the WebSocket itself, as behind a proxy that serves both; or
+- its origin is listed in the protocol's setting (`WebSocketOptions.origins_setting`).
 
-With `auth.open` the host must then be an address or `localhost`: a foreign name that its owner makes to point here
-would be "the same host" too.
+With `auth.open`, a page of the same host may connect only if the host is an IP address or `localhost`: anybody can make
+a domain name resolve to this machine (DNS rebinding).
 """
 
 import ipaddress
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from urllib.parse import SplitResult, urlsplit
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-def origin_allowed(
+def is_origin_allowed(
     origin: str,
     host: str,
     http_port: int | None,
@@ -28,35 +28,55 @@ def origin_allowed(
     listed: Collection[str] = (),
     open_to_all: bool = False,
 ) -> bool:
-    """`origin` and `host` are the headers; `http_port` is where our own pages come from; `secure`: by TLS."""
+    """Return whether a page may connect.
+
+    `origin` and `host` are the request headers, `http_port` is the port of the gateway's own pages, `secure` says
+    whether the listener uses TLS.
+    """
     if "*" in listed or origin.lower() in {each.lower().rstrip("/") for each in listed}:
         return True
-    page, asked = _split(origin), _split(f"//{host}")
-    if page is None or asked is None or page.scheme not in _DEFAULT_PORTS or page.hostname != asked.hostname:
+    page, target = _split(origin), _split(f"//{host}")
+    if page is None or target is None or page.scheme not in _DEFAULT_PORTS or page.hostname != target.hostname:
         return False
     if open_to_all and not is_address(page.hostname or ""):
         return False
     port = page.port or _DEFAULT_PORTS[page.scheme]
     own_scheme = page.scheme == ("https" if secure else "http")
-    return (own_scheme and port == http_port) or port == (asked.port or _DEFAULT_PORTS[page.scheme])
+    return (own_scheme and port == http_port) or port == (target.port or _DEFAULT_PORTS[page.scheme])
+
+
+class OriginPolicy:
+    """Apply the origin check with the gateway's HTTP port and settings."""
+
+    def __init__(self, http_port: Callable[[], int | None], is_open: Callable[[], bool], *, has_tls: bool) -> None:
+        """`http_port` returns the port of the gateway's own pages, `is_open` whether clients need no login."""
+        self._http_port = http_port
+        self._is_open = is_open
+        self._has_tls = has_tls
+
+    def allows(self, origin: str, host: str, listed: Collection[str]) -> bool:
+        return is_origin_allowed(
+            origin, host, self._http_port(), secure=self._has_tls, listed=listed, open_to_all=self._is_open()
+        )
 
 
 def _split(url: str) -> SplitResult | None:
     try:
-        found = urlsplit(url)
-        _ = found.port  # which raises where it is no number
+        parts = urlsplit(url)
+        _ = parts.port  # raises ValueError if it is not a port number
     except ValueError:
         return None
-    return found if found.hostname else None
+    return parts if parts.hostname else None
 
 
 def host_name(host: str) -> str:
-    """Return the name in a Host header, without the port; nothing if it is no host."""
-    found = _split(f"//{host}")
-    return "" if found is None else (found.hostname or "").removesuffix(".")
+    """Return the host name of a Host header without the port, or "" if the header is malformed."""
+    parts = _split(f"//{host}")
+    return "" if parts is None else (parts.hostname or "").removesuffix(".")
 
 
 def is_address(host: str) -> bool:
+    """Return whether a host is an IP address or `localhost`."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

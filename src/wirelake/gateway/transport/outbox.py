@@ -1,87 +1,95 @@
-"""What a connection has to say and may not yet: bytes in order, each with the commit they wait for."""
+"""Hold what was written to a connection until its commit is durable."""
 
+import fcntl
+import sys
+import termios
+from asyncio import BaseTransport, WriteTransport
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from wirelake.commit import Commit
 from wirelake.errors import StorageError
 from wirelake.gateway.transport.commit_barrier import CommitBarrier
 
+_INT_BYTES: Final = 4
+
 
 class Outbox:
-    """Keeps the order of everything written: what needs no waiting goes behind what does."""
+    """Send bytes in the order in which they were written, each once its commit is durable."""
 
-    __slots__ = ("_gate", "_held", "_refused", "_send", "_together_bytes_max", "bytes")
+    __slots__ = ("_barrier", "_datagram_bytes_max", "_on_refused", "_pending", "_send", "bytes")
 
     def __init__(
         self,
-        gate: CommitBarrier,
+        barrier: CommitBarrier,
         send: Callable[[bytes], None],
-        refused: Callable[[StorageError], None],
-        together_bytes_max: int | None = None,  # of what is sent at once: a datagram has an end
+        on_refused: Callable[[StorageError], None],
+        datagram_bytes_max: int | None = None,  # None for a stream
     ) -> None:
-        self._together_bytes_max = together_bytes_max
-        self._gate = gate
+        self._datagram_bytes_max = datagram_bytes_max
+        self._barrier = barrier
         self._send = send
-        self._refused = refused
-        self._held: deque[_Held] | None = None
+        self._on_refused = on_refused
+        self._pending: deque[_PendingWrite] | None = None
         self.bytes = 0
 
     @property
-    def empty(self) -> bool:
-        return not self._held
+    def is_empty(self) -> bool:
+        return not self._pending
 
     def hold(self, data: bytes, commit: Commit) -> None:
-        """Send this once the commit is durable; never, if it fails."""
-        if self._held is None:
-            self._held = deque()
+        """Send data once the commit is durable. Drop it if the commit fails."""
+        if self._pending is None:
+            self._pending = deque()
         self.bytes += len(data)
-        if self._held and self._held[-1].commit is commit:
-            self._held[-1].parts.append(data)
+        if self._pending and self._pending[-1].commit is commit:
+            self._pending[-1].parts.append(data)
         else:
-            held = _Held(self, commit, data)
-            self._held.append(held)
-            self._gate.wait(commit, held)
+            pending = _PendingWrite(self, commit, data)
+            self._pending.append(pending)
+            self._barrier.wait(commit, pending)
 
     def write(self, data: bytes) -> None:
-        """Send this now, or behind what waits."""
-        if self._held:
+        """Send data now, or after the data that is held."""
+        if self._pending:
             self.bytes += len(data)
-            self._held[-1].parts.append(data)
+            self._pending[-1].parts.append(data)
         else:
             self._send(data)
 
     def discard(self) -> None:
-        """The connection is gone: let go of what waits to be sent."""
-        self._held = None
+        """Drop everything that is held: the connection is closed."""
+        self._pending = None
         self.bytes = 0
 
     def advance(self) -> None:
-        """Send what may go out, up to the first that may not: commits of two kinds are not decided in order."""
-        held = self._held
-        if not held or not held[0].is_durable:
+        """Send held data up to the first that is not durable: commits may complete out of order."""
+        pending = self._pending
+        if not pending or not pending[0].is_durable:
             return
-        parts = held.popleft().parts
-        while held and held[0].is_durable:
-            parts += held.popleft().parts
-        if not held:
-            self._held = None  # most connections are quiet most of the time
-        for data in self._together(parts):
+        parts = pending.popleft().parts
+        while pending and pending[0].is_durable:
+            parts += pending.popleft().parts
+        if not pending:
+            self._pending = None  # saves memory: most connections are idle most of the time
+        for data in self._coalesce(parts):
             self.bytes -= len(data)
             self._send(data)
 
-    def drop(self, held: "_Held", error: StorageError) -> None:
-        """Forget what may never go out."""
-        if self._held and held in self._held:  # or everything was discarded meanwhile
-            self._held.remove(held)
-            self.bytes -= sum(map(len, held.parts))
-        self._refused(error)
+    def drop(self, pending: "_PendingWrite", error: StorageError) -> None:
+        """Drop data whose commit failed."""
+        if self._pending and pending in self._pending:  # else it was discarded already
+            self._pending.remove(pending)
+            self.bytes -= sum(map(len, pending.parts))
+        self._on_refused(error)
         self.advance()
 
-    def _together(self, parts: list[bytes]) -> list[bytes]:
+    def _coalesce(self, parts: list[bytes]) -> list[bytes]:
+        """Join parts into one write, or into datagrams of whole parts."""
         if len(parts) == 1:
             return parts
-        limit = self._together_bytes_max
+        limit = self._datagram_bytes_max
         if limit is None:
             return [b"".join(parts)]
         groups: list[list[bytes]] = [[]]
@@ -95,8 +103,8 @@ class Outbox:
         return [b"".join(group) for group in groups]
 
 
-class _Held:
-    """Bytes that wait for one commit."""
+class _PendingWrite:
+    """Hold the data that waits for one commit."""
 
     __slots__ = ("_outbox", "commit", "is_durable", "parts")
 
@@ -106,9 +114,31 @@ class _Held:
         self.parts = [data]
         self.is_durable = False
 
-    def released(self) -> None:
+    def on_durable(self) -> None:
         self.is_durable = True
         self._outbox.advance()
 
-    def refused(self, error: StorageError) -> None:
+    def on_failed(self, error: StorageError) -> None:
         self._outbox.drop(self, error)
+
+
+def undelivered_bytes(transport: WriteTransport, tls_buffer_bytes_max: int) -> int:
+    """Return how many bytes are in the transport's buffer, or in the kernel's and not acknowledged by the other host.
+
+    A TLS transport has one more buffer, of at most `tls_buffer_bytes_max`, whose size cannot be read. It is empty if
+    the kernel's buffer is empty, because it is used only while that one is full.
+    """
+    queued = _kernel_queue_bytes(transport)
+    if queued and transport.get_extra_info("sslcontext") is not None:
+        queued += tls_buffer_bytes_max
+    return transport.get_write_buffer_size() + queued
+
+
+def _kernel_queue_bytes(transport: BaseTransport) -> int:
+    """Return the size of the kernel's send queue. On systems other than Linux, return 0."""
+    if sys.platform != "linux":
+        return 0
+    socket = transport.get_extra_info("socket")
+    if socket is None or (fd := socket.fileno()) < 0:
+        return 0
+    return int.from_bytes(fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(_INT_BYTES)), sys.byteorder)

@@ -1,15 +1,18 @@
-"""Decide when a connection is read: how much of it in one turn of the event loop, and when not at all.
+"""Limit how much of a connection is read in one turn of the event loop, and pause reading.
 
-A turn ends after `GATEWAY_TURN_S`, wherever it is among the frames that came. The rest waits its turn in the gateway's
-`FairQueue`. Nothing more is read while the peer does not take what it was answered, while a long request of its own is
-under way, while the log is behind, and while the peer exceeds its rate.
+A turn ends after `GATEWAY_TURN_S`, even if frames are left; the rest waits in the gateway's `FairQueue`. Reading is
+paused while the peer does not read its responses, while a long request of the peer is in progress, while the log is
+behind, and while the peer exceeds its rate.
 """
 
 import asyncio
+from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from wirelake.gateway.transport.token_bucket import TokenBucket
+from wirelake.config import LimitsSection
+from wirelake.gateway.transport.fair_queue import FairQueue
+from wirelake.gateway.transport.stalls import Later, Stall, StallMonitor
 from wirelake.limits import (
     GATEWAY_BUSY_PAUSE_S,
     GATEWAY_CUT_BYTES,
@@ -19,179 +22,221 @@ from wirelake.limits import (
 )
 from wirelake.protocols.splitter import Splitter
 
-if TYPE_CHECKING:
-    from wirelake.gateway.gateway import Gateway
-    from wirelake.gateway.transport.stalls import Stall
+
+class TokenBucket:
+    """Allow `rate` tokens per second on average, and bursts of `burst_s` seconds' worth.
+
+    The bucket may be overdrawn, because bytes are charged after they were read.
+    """
+
+    __slots__ = ("_at_s", "_capacity", "_tokens", "rate")
+
+    def __init__(self, rate: float, now_s: float, burst_s: float = 1.0) -> None:
+        self.rate = rate
+        self._capacity = self._tokens = rate * burst_s
+        self._at_s = now_s
+
+    def take(self, amount: float, now_s: float) -> float:
+        """Take tokens; a negative amount refunds them. Return for how many seconds the bucket is overdrawn."""
+        tokens = min(self._capacity, self._tokens + (now_s - self._at_s) * self.rate) - amount
+        self._at_s, self._tokens = now_s, tokens
+        return 0.0 if tokens >= 0 else -tokens / self.rate
+
+    def available(self, now_s: float) -> float:
+        """Return how many tokens are available now."""
+        return min(self._capacity, self._tokens + (now_s - self._at_s) * self.rate)
 
 
 class LimitedReader(Protocol):
-    """What reads a connection's bytes."""
+    """Handle the bytes of a connection when the read limiter says so."""
 
     @property
     def share(self) -> str:
-        """Return whose share of the event loop's time this connection uses."""
+        """Return the share of the `FairQueue` that this connection uses."""
         ...
 
     @property
     def has_more(self) -> bool:
-        """Return whether the last turn ended before all that was read was handled."""
+        """Return whether the last turn ended before all bytes were handled."""
         ...
 
     @property
-    def is_held(self) -> bool:
-        """Return whether what was asked already has to be answered first."""
+    def is_blocked(self) -> bool:
+        """Return whether earlier requests have to be answered first."""
         ...
 
     @property
     def pending_bytes(self) -> int:
-        """Return how much was answered and not yet taken by the peer."""
+        """Return how many bytes were written and not yet read by the peer."""
         ...
 
     def read(self, data: bytes) -> None:
-        """Handle these bytes, as many as fit a turn."""
+        """Handle bytes, as many as fit into a turn."""
         ...
 
-    def read_on(self) -> None:
-        """Go on with what the last turn left."""
+    def continue_reading(self) -> None:
+        """Handle what the last turn left."""
         ...
 
-    def give_up(self, code: str, text: str) -> None:
-        """Close the connection: its peer does not read."""
+    def disconnect(self, code: str, text: str) -> None:
+        """Abort the connection: its peer does not read."""
         ...
+
+
+class ReadScheduler:
+    """Bundle what all read limiters of a gateway share."""
+
+    def __init__(
+        self,
+        queue: FairQueue,
+        stalls: StallMonitor,
+        later: Later,
+        limits: Callable[[], LimitsSection],
+        is_log_behind: Callable[[], bool],
+    ) -> None:
+        """`limits` returns the current settings. Reading is paused while `is_log_behind` returns True."""
+        self.queue = queue
+        self.stalls = stalls
+        self.later = later
+        self.limits = limits
+        self.is_log_behind = is_log_behind
 
 
 class ReadLimiter:
-    """Between the transport and a `Reader`, which says with `took` what the bytes were."""
+    """Decide when a connection is read. Its reader reports the bytes and frames of each read with `count_read`."""
 
     __slots__ = (
         "_bytes_bucket",
-        "_ended",
         "_frames_bucket",
-        "_gateway",
-        "_is_due",
+        "_is_scheduled",
+        "_is_stopped",
         "_pause_s",
         "_reader",
+        "_scheduler",
         "_transport",
         "_turn_bytes",
         "_unread",
+        "is_paused",
         "pending_max",
         "stall",
-        "stopped",
     )
 
-    def __init__(self, gateway: "Gateway", transport: asyncio.Transport, reader: LimitedReader) -> None:
-        limits, now_s = gateway.settings.limits, gateway.now_s()
-        self._gateway = gateway
+    def __init__(
+        self, scheduler: ReadScheduler, transport: asyncio.Transport, reader: LimitedReader, now_s: float
+    ) -> None:
+        limits = scheduler.limits()
+        self._scheduler = scheduler
         self._transport = transport
         self._reader = reader
         self._frames_bucket = TokenBucket(limits.frames_per_second, now_s)
         self._bytes_bucket = TokenBucket(limits.bytes_per_second, now_s)
         self._turn_bytes = GATEWAY_TURN_BYTES_MIN
-        self._unread = b""  # read from the socket, but not yet looked at
-        self._pause_s = 0.0  # wanted after this turn
-        self._ended = False  # nothing more is wanted
-        self._is_due = False  # a turn is queued, or a timer will queue one
+        self._unread = b""  # received, but not yet passed to the reader
+        self._pause_s = 0.0  # pause after this turn
+        self._is_stopped = False  # nothing more will be read
+        self._is_scheduled = False  # a turn is queued, or a timer will queue one
         self.pending_max = limits.pending_bytes
-        self.stall: Stall | None = None  # while the peer does not take what it was answered
-        self.stopped = False  # the socket is not read
+        self.stall: Stall | None = None  # while the peer does not read its responses
+        self.is_paused = False  # the socket is not read
         transport.set_write_buffer_limits(high=self.pending_max, low=self.pending_max // 2)
 
     def on_data(self, data: bytes) -> None:
-        if self.stopped:  # TLS may hand over a little more after reading stopped
+        """Pass received bytes to the reader now, or queue a turn for them."""
+        if self.is_paused:  # a TLS transport may deliver data after reading was paused
             self._unread += data
             return
-        share, queue = self._reader.share, self._gateway.queue
+        share, queue = self._reader.share, self._scheduler.queue
         self._unread = data
         started_s = monotonic()
         if queue.must_wait(share, started_s):
-            self._stop()
+            self._pause_reading()
             self._queue()
             return
         self._take_turn()
         queue.charge(share, monotonic() - started_s)
 
     def put_back(self, data: bytes) -> None:
-        """Keep for the next turn what did not fit this one."""
+        """Put back bytes that did not fit into this turn; the next turn reads them first."""
         self._unread = data + self._unread
 
     @property
     def unread_bytes(self) -> int:
-        """Return how much came and was not read yet."""
+        """Return how many bytes were received and not yet passed to the reader."""
         return len(self._unread)
 
     def pause(self, pause_s: float) -> None:
-        """Read nothing for so long after this turn."""
+        """Pause reading for at least `pause_s` after this turn."""
         self._pause_s = max(self._pause_s, pause_s)
 
     def count_read(self, size: int, frames: int, now_s: float) -> None:
-        """So many bytes were so many frames."""
+        """Charge a read to the rate limits, and adapt the size of a turn to the size of its frames."""
         if frames:
-            like_these = GATEWAY_TURN_FRAMES * size // frames
-            self._turn_bytes = max(GATEWAY_TURN_BYTES_MIN, min(like_these, GATEWAY_TURN_BYTES_MAX))
+            turn_bytes = GATEWAY_TURN_FRAMES * size // frames
+            self._turn_bytes = max(GATEWAY_TURN_BYTES_MIN, min(turn_bytes, GATEWAY_TURN_BYTES_MAX))
         self._pause_s = max(self._bytes_bucket.take(size, now_s), self._frames_bucket.take(frames, now_s))
 
     def wake(self) -> None:
-        """Look again whether the connection can be read: an answer was given, or bytes were taken by the peer."""
-        if self._is_due and self.stall is None:
-            return  # it is looked at soon anyway
-        if not self._is_stalled() and self.stopped and not self._is_due and not self._reader.is_held:
+        """Check whether reading can resume: a response was sent, or the peer has read bytes."""
+        if self._is_scheduled and self.stall is None:
+            return  # the scheduled turn checks that
+        if not self._is_stalled() and self.is_paused and not self._is_scheduled and not self._reader.is_blocked:
             self._queue()
 
-    def go_on_later(self) -> None:
-        """Queue a turn for what the reader has left, outside of a turn of its own."""
-        if not self._is_due:
-            self._stop()
+    def schedule_turn(self) -> None:
+        """Queue a turn for what the reader has left. Called outside of its own turns."""
+        if not self._is_scheduled:
+            self._pause_reading()
             self._queue()
 
-    def output_grew(self) -> None:
-        """Notice that the peer takes less than it is sent, also when it sends nothing."""
+    def check_output(self) -> None:
+        """Check for a stall after a write: a peer that only receives has no turns."""
         self._is_stalled()
 
     def stop(self) -> None:
-        """Read nothing more."""
-        self._stop()
-        self._ended = True
+        """Stop reading for good."""
+        self._pause_reading()
+        self._is_stopped = True
 
     def discard(self) -> None:
-        """The connection is gone: let go of what was not read."""
-        self._ended = True
+        """Drop unread bytes: the connection is closed."""
+        self._is_stopped = True
         self._unread = b""
         if self.stall is not None:
             self.stall.end()
 
     def _take_turn(self) -> None:
         reader = self._reader
-        if (self.stopped or self.stall is not None) and (reader.is_held or self._is_stalled()):
-            self._stop()
-            self._look_later()
+        if (self.is_paused or self.stall is not None) and (reader.is_blocked or self._is_stalled()):
+            self._pause_reading()
+            self._recheck_later()
             return
-        if self._gateway.log_behind:
-            self._stop()
+        if self._scheduler.is_log_behind():
+            self._pause_reading()
             self._later(GATEWAY_BUSY_PAUSE_S)
             return
         self._pause_s = 0.0
-        self._is_due = True  # what becomes possible during this turn is looked at when it is over
+        self._is_scheduled = True  # `wake` need not queue a turn: the end of this one checks again
         if reader.has_more:
-            reader.read_on()
+            reader.continue_reading()
         elif self._unread:
             data, self._unread = self._unread, b""
-            if len(data) > self._turn_bytes:  # the event loop hands over megabytes at once where they are there
+            if len(data) > self._turn_bytes:  # the event loop may deliver megabytes at once
                 data, self._unread = data[: self._turn_bytes], data[self._turn_bytes :]
             reader.read(data)
-        self._is_due = False
-        if self._ended:
+        self._is_scheduled = False
+        if self._is_stopped:
             return
-        if reader.is_held or self._is_stalled():
-            self._stop()
-            self._look_later()
+        if reader.is_blocked or self._is_stalled():
+            self._pause_reading()
+            self._recheck_later()
         elif self._pause_s:
-            self._stop()
+            self._pause_reading()
             self._later(self._pause_s)
         elif reader.has_more or self._unread:
-            self._stop()
+            self._pause_reading()
             self._queue()
-        elif self.stopped and not self._transport.is_closing():
-            self.stopped = False
+        elif self.is_paused and not self._transport.is_closing():
+            self.is_paused = False
             self._transport.resume_reading()
 
     def _is_stalled(self) -> bool:
@@ -201,33 +246,33 @@ class ReadLimiter:
                 return True
             self.stall.end()
         elif pending > self.pending_max:
-            self._gateway.stalls.begin(self)
+            self._scheduler.stalls.add(self)
             return True
         return False
 
-    def _stop(self) -> None:
-        if not self.stopped:
-            self.stopped = True
+    def _pause_reading(self) -> None:
+        if not self.is_paused:
+            self.is_paused = True
             if not self._transport.is_closing():
                 self._transport.pause_reading()
 
-    def _look_later(self) -> None:
-        """Most of what is waited for calls `wake`; a session's own queue does not always."""
+    def _recheck_later(self) -> None:
+        """Schedule a turn in case nothing calls `wake`: a session may become ready by itself."""
         if self.stall is None:
             self._later(GATEWAY_BUSY_PAUSE_S)
 
     def _later(self, pause_s: float) -> None:
-        if not self._is_due:
-            self._is_due = True
-            self._gateway.later(pause_s, self._queue)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._scheduler.later(pause_s, self._queue)
 
     def _queue(self) -> None:
-        self._is_due = True
-        self._gateway.queue.add_read(self._reader.share, self._turn)
+        self._is_scheduled = True
+        self._scheduler.queue.add_read(self._reader.share, self._turn)
 
     def _turn(self) -> None:
-        self._is_due = False
-        if self._ended or self._transport.is_closing():
+        self._is_scheduled = False
+        if self._is_stopped or self._transport.is_closing():
             return
         try:
             self._take_turn()
@@ -235,20 +280,20 @@ class ReadLimiter:
             self._transport.abort()  # as the event loop does when `data_received` fails
             raise
 
-    # The stall's view
+    # Interface for the stall monitor
 
     @property
     def pending_bytes(self) -> int:
         return self._reader.pending_bytes
 
-    def give_up(self, code: str, text: str) -> None:
-        self._reader.give_up(code, text)
+    def disconnect(self, code: str, text: str) -> None:
+        self._reader.disconnect(code, text)
 
 
 def cut_frames(splitter: Splitter, data: bytes) -> tuple[list[bytes], bytes]:
-    """Cut so many frames as one turn may have, and return the bytes behind them.
+    """Split off as many frames as fit into a turn. Return them and the remaining bytes.
 
-    In pieces, because a piece may hold thousands of tiny frames where those before were long.
+    Pass the data to the splitter in chunks, because it may hold thousands of tiny frames.
     """
     if len(data) <= GATEWAY_CUT_BYTES:
         return splitter.receive(data), b""

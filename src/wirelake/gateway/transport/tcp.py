@@ -1,67 +1,64 @@
-"""Where one protocol comes in. Makes a session for each connection."""
+"""Accept connections of one protocol over TCP or WebSocket, and create a session for each."""
 
-import os
-import socket
 import ssl
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 from wirelake.address import Address
 from wirelake.errors import InputError
 from wirelake.gateway.auth.admission import Slot
 from wirelake.gateway.auth.logins import ANONYMOUS
-from wirelake.gateway.transport.acceptor import Acceptor
+from wirelake.gateway.transport.acceptor import Acceptor, listen_error
 from wirelake.gateway.transport.connection import Connection
-from wirelake.gateway.transport.listen_error import listen_error
+from wirelake.gateway.transport.context import TransportContext
 from wirelake.gateway.transport.websocket import MessageSplitter, ServerWebSocket
-from wirelake.message import Message
-from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier, Protocol, WebSocketOptions
 from wirelake.protocols.session import Session
 from wirelake.protocols.splitter import Splitter
 
-if TYPE_CHECKING:
-    from wirelake.gateway.gateway import Gateway
-
-_LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
-
 
 class ProtocolListener:
-    """One transport of a protocol on one address; its subclasses open the sockets."""
+    """Listen on one address for one transport of a protocol. Subclasses open the sockets."""
 
-    other = Sender.CLIENT
+    remote = Sender.CLIENT
 
     def __init__(
-        self, gateway: "Gateway", protocol: Protocol, setting: str, address: Address, carrier: Carrier = Carrier.TCP
+        self,
+        context: TransportContext,
+        protocol: Protocol,
+        setting: str,
+        address: Address,
+        carrier: Carrier = Carrier.TCP,
     ) -> None:
         self.carrier = carrier
-        self.gateway = gateway
+        self.context = context
+        self.on_message = context.dispatcher.on_message
         self.protocol = protocol
         self.setting = setting
         self.address = address
 
     @property
     def settings(self) -> Any:
-        """The protocol's section, as it is in force now: a reload holds for new connections."""
-        return self.gateway.settings.section(self.protocol)
+        """Return the current settings of the protocol: a reload applies to new connections."""
+        return self.context.settings().section(self.protocol)
 
     @property
     def websocket(self) -> WebSocketOptions:
         if self.protocol.websocket is None:
-            raise AssertionError(f"{self.protocol.name} has a WebSocket transport and no options for it")
+            raise AssertionError(f"{self.protocol.name} has a WebSocket transport, but no WebSocket options")
         return self.protocol.websocket(self.settings)
 
     def new_session(self, now_s: float) -> Session:
-        is_secure = self.gateway.tls is not None and self.carrier is not Carrier.UDP
-        return new_session(self.gateway, self.protocol, self.address, now_s, is_secure=is_secure)
+        is_stream = self.carrier is not Carrier.UDP
+        return self.context.factory.new_session(self.protocol, self.address, now_s, is_stream=is_stream)
 
     def load_keys(self) -> None:
-        """Make a session once: one that needs a key generates or reads it. InputError if the key cannot be used.
+        """Create a session, so that a protocol that needs a key reads or generates it. Raise InputError on failure.
 
-        The first connection is too late for that: it would block the event loop, and could fail.
+        Do this before the first connection, because it blocks the event loop and can fail.
         """
         try:
-            self.new_session(self.gateway.now_s())
+            self.new_session(self.context.now_s())
         except OSError as error:
             raise InputError(
                 f"listen.{self.setting}: cannot read or write a key of {self.protocol.name}: {error}"
@@ -77,19 +74,16 @@ class ProtocolListener:
 
     def admit(self, connection: Connection) -> str:
         if connection.slot is None:
-            slot = self.gateway.admission.enter(connection.address, authenticated=self.gateway.settings.auth.open)
+            slot = self.context.admission.enter(connection.address, authenticated=self.context.settings().auth.open)
             if isinstance(slot, str):
                 return slot
             connection.slot = slot
         return ""
 
     def on_open(self, connection: Connection) -> None:
-        """Where everybody is let in, a session may begin without a login: nobody in particular, then."""
+        """Set the anonymous identity if the session begins without a login (`auth.open`)."""
         if connection.session.begins_anonymous:
             connection.identity = ANONYMOUS
-
-    def on_message(self, connection: Connection, message: Message) -> None:
-        self.gateway.on_message(connection, message)
 
     def on_close(self, connection: Connection) -> None:
         if connection.slot is not None:
@@ -100,27 +94,34 @@ class ProtocolListener:
         raise NotImplementedError
 
     async def open(self, tls: ssl.SSLContext | None) -> None:
-        """Listen. InputError if the address cannot be opened."""
+        """Start listening. Raise InputError if the address cannot be opened."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """No new connections; those there stay."""
+        """Stop accepting connections. Keep established ones."""
         raise NotImplementedError
 
 
 class TcpListener(ProtocolListener):
-    """TCP or WebSocket."""
+    """Listen for TCP or WebSocket connections."""
 
     def __init__(
-        self, gateway: "Gateway", protocol: Protocol, setting: str, address: Address, carrier: Carrier = Carrier.TCP
+        self,
+        context: TransportContext,
+        protocol: Protocol,
+        setting: str,
+        address: Address,
+        carrier: Carrier = Carrier.TCP,
     ) -> None:
-        super().__init__(gateway, protocol, setting, address, carrier)
-        self._listener = Acceptor(gateway, protocol.name, self._new_connection)
+        super().__init__(context, protocol, setting, address, carrier)
+        self._acceptor = Acceptor(
+            protocol.name, context.admission, context.counters, context.settings, self._new_connection
+        )
 
     async def open(self, tls: ssl.SSLContext | None) -> None:
         self.load_keys()
         try:
-            self.address = await self._listener.open(self.address, tls)
+            self.address = await self._acceptor.open(self.address, tls)
         except OSError as error:
             raise listen_error(self.setting, self.address, error) from error
 
@@ -131,25 +132,7 @@ class TcpListener(ProtocolListener):
 
     @property
     def is_open(self) -> bool:
-        return self._listener.is_serving
+        return self._acceptor.is_serving
 
     def close(self) -> None:
-        self._listener.close()
-
-
-def new_session(gateway: "Gateway", protocol: Protocol, address: Address, now_s: float, *, is_secure: bool) -> Session:
-    """Begin a session of this protocol, with the gateway's keys and the settings in force."""
-    if protocol.server_session is None:
-        raise InputError(f"{protocol.name} can be decoded, but has no session to serve it with")
-    context = SessionContext(
-        settings=gateway.settings.section(protocol),
-        now_s=now_s,
-        number=next(gateway.numbers),
-        random=os.urandom,
-        keys=gateway.keys,
-        address=address,
-        node_names=(gateway.log_settings.node, socket.gethostname(), *_LOOPBACK_NAMES),
-        is_open=gateway.settings.auth.open,
-        is_secure=is_secure,
-    )
-    return protocol.server_session(context)
+        self._acceptor.close()

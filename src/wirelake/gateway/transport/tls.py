@@ -7,17 +7,17 @@ from wirelake.errors import InputError
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | None:
-    """None where no certificate is set."""
+    """Create the TLS context. Return None if no certificate is configured."""
     if not settings.tls.cert:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    load_files(context, settings)
+    load_certificates(context, settings)
     return context
 
 
-def load_files(context: ssl.SSLContext, settings: Settings) -> None:
-    """Also into a context in use: connections that come from now on get them."""
+def load_certificates(context: ssl.SSLContext, settings: Settings) -> None:
+    """Load the certificate files. In a context that is in use, they apply to new connections."""
     try:
         context.load_cert_chain(settings.tls.cert, settings.tls.key)
         if settings.tls.client_ca:

@@ -1,52 +1,55 @@
-"""UDP: one session for each source address, driven by the same code as a TCP connection.
+"""Serve UDP: one session for each source address, driven by the same code as a TCP connection.
 
-A datagram holds one frame or several, whole ones. What cannot be read is quarantined, and the session goes on. Sources
-count among the connections and, before their login, among those of peers without one; a source that says nothing for
-`UDP_IDLE_S` ends.
+A datagram holds one or more complete frames. Bytes that cannot be decoded are quarantined, and the session continues.
+Sources count as connections and, before their login, as peers without one. A source that sends nothing for
+`UDP_IDLE_S` is closed.
 """
 
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import Any, cast
 
 from wirelake.address import Address
+from wirelake.commit import Commit
 from wirelake.errors import EncodeError, ProtocolError
-from wirelake.gateway.auth.admission import Slot, address_of
-from wirelake.gateway.auth.before_login import account_for
-from wirelake.gateway.limits import UDP_DATAGRAM_BYTES_MAX, UDP_IDLE_CHECK_S, UDP_IDLE_S, UDP_WAITING_BYTES_MAX
+from wirelake.gateway.auth.admission import Slot, account_for, address_of
+from wirelake.gateway.transport.acceptor import listen_error
 from wirelake.gateway.transport.connection import Connection
-from wirelake.gateway.transport.endpoint import Endpoint
-from wirelake.gateway.transport.listen_error import listen_error
+from wirelake.gateway.transport.context import Endpoint, TransportContext
 from wirelake.gateway.transport.outbox import Outbox
 from wirelake.gateway.transport.tcp import ProtocolListener
-from wirelake.limits import GATEWAY_DATAGRAM_BYTES, QUARANTINE_BYTES_MAX
+from wirelake.limits import (
+    GATEWAY_DATAGRAM_BYTES,
+    QUARANTINE_BYTES_MAX,
+    UDP_DATAGRAM_BYTES_MAX,
+    UDP_IDLE_CHECK_S,
+    UDP_IDLE_S,
+    UDP_WAITING_BYTES_MAX,
+)
 from wirelake.protocols.frame import Frame
 from wirelake.protocols.protocol import Carrier, Protocol
-from wirelake.protocols.session import Closing
+from wirelake.protocols.session import Closing, Step
 
-if TYPE_CHECKING:
-    from wirelake.gateway.gateway import Gateway
-
-SourceAddress = tuple[str | Any, int]  # as the socket gives it: IPv6 has two numbers more
+SourceAddress = tuple[str | Any, int]  # as the socket returns it; IPv6 has two more numbers
 
 
 class UdpConnection(Connection):
-    """The session of one source address."""
+    """Drive the session of one source address."""
 
     __slots__ = ("_datagram", "_waiting", "_waiting_bytes", "received_s")
 
     def __init__(self, listener: Endpoint, slot: Slot, now_s: float) -> None:
         super().__init__(listener, slot)
-        self.received_s = now_s  # when the last datagram came
-        self._datagram = b""  # the part of it that was handed over: a long one takes several turns
-        self._waiting: deque[bytes] = deque()  # datagrams that came while it was not read
+        self.received_s = now_s  # when the last datagram was received
+        self._datagram = b""  # received part of a datagram that takes several turns
+        self._waiting: deque[bytes] = deque()  # datagrams received while reading was paused
         self._waiting_bytes = 0
 
     @property
     def encoding_key(self) -> None:
-        """Bytes for many subscribers are joined without regard to a datagram's end."""
+        """Return None: bytes shared by subscribers may be joined across the end of a datagram."""
         return
 
     @property
@@ -54,15 +57,15 @@ class UdpConnection(Connection):
         return super().held_bytes + self._waiting_bytes + len(self._datagram)
 
     def _on_connected(self) -> None:
-        gate = self._endpoint.gateway.commit_barrier
-        self._outbox = Outbox(gate, self._send, self.storage_failed, GATEWAY_DATAGRAM_BYTES)
+        barrier = self._context.commit_barrier
+        self._outbox = Outbox(barrier, self._send, self.on_storage_error, GATEWAY_DATAGRAM_BYTES)
         super()._on_connected()
 
     def data_received(self, data: bytes) -> None:
-        if not self._read_limiter.stopped:
+        if not self._read_limiter.is_paused:
             super().data_received(data)
         elif self._waiting_bytes + len(data) > UDP_WAITING_BYTES_MAX:
-            self._endpoint.gateway.counters.errors[self.protocol, "datagram_dropped"] += 1
+            self._context.counters.errors[self.protocol, "datagram_dropped"] += 1
         else:
             self._waiting.append(data)
             self._waiting_bytes += len(data)
@@ -70,8 +73,8 @@ class UdpConnection(Connection):
                 account_for(self, len(data))
 
     def read_waiting(self) -> None:
-        """Take the datagrams that came while the connection was not read."""
-        while self._waiting and not self._read_limiter.stopped and self._closing is None:
+        """Handle the datagrams that were received while reading was paused."""
+        while self._waiting and not self._read_limiter.is_paused and self._closing is None:
             datagram = self._waiting.popleft()
             self._waiting_bytes -= len(datagram)
             super().data_received(datagram)
@@ -84,25 +87,31 @@ class UdpConnection(Connection):
             return
         datagram, self._datagram = self._datagram, b""
         self._splitter = self._endpoint.new_splitter()
-        self._fit_splitter()
+        self._update_frame_limit()
         frames = self._splitter.receive(datagram)
         self._splitter.finish()
         self.bytes_in += len(datagram)
         self._consume(frames, len(datagram), max(1, len(frames)))
 
-    def _unreadable(self, error: ProtocolError, raw: bytes, now_s: float, *, recorded: bool = False) -> None:
-        """Quarantine this much of the datagram. Nothing is answered: who sent it may be somebody else."""
+    def _on_unreadable(self, error: ProtocolError, raw: bytes, now_s: float, *, recorded: bool = False) -> None:
+        """Quarantine part of a datagram. Send no reply, because the source address may be forged."""
         unread = self._session.redact_unreadable(raw[:QUARANTINE_BYTES_MAX])
-        self._endpoint.gateway.quarantine(self, unread, error, recorded=recorded)
+        self._context.sessions.quarantine(self, unread, error, recorded=recorded)
         if not recorded:
             self._splitter.failure = None
 
-    def _write_frames(self, frames: Sequence[Frame], *, told: bool) -> None:
-        """One by one, so that the outbox fills datagrams with whole frames."""
+    def _write_frames(self, frames: list[Frame], published: Commit | None) -> None:
+        """Write frames one by one, so that the outbox packs whole frames into datagrams."""
         for frame in frames:
-            if told and (size := len(frame.encode())) > UDP_DATAGRAM_BYTES_MAX:
+            super()._write_frames([frame], published)
+
+    def _apply_notification(self, step: Step) -> None:
+        for frame in step.frames:
+            if (size := len(frame.encode())) > UDP_DATAGRAM_BYTES_MAX:
                 raise EncodeError(f"a frame of {size} bytes exceeds the {UDP_DATAGRAM_BYTES_MAX} of a datagram")
-            super()._write_frames([frame], told=told)
+        for frame in step.frames:
+            super()._apply_notification(Step([frame]))
+        super()._apply_notification(Step(messages=step.messages, closing=step.closing))
 
     def _discard(self) -> None:
         super()._discard()
@@ -111,7 +120,7 @@ class UdpConnection(Connection):
 
 
 class SourceTransport(asyncio.Transport):
-    """A UDP socket as the connection of one source address sees it."""
+    """Present a UDP socket as the transport of one source address."""
 
     def __init__(
         self, source: SourceAddress, send: Callable[[bytes, SourceAddress], None], on_close: Callable[[], None]
@@ -135,7 +144,7 @@ class SourceTransport(asyncio.Transport):
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing is buffered here."""
+        """Do nothing: this transport has no buffer."""
 
     def can_write_eof(self) -> bool:
         return False
@@ -144,7 +153,7 @@ class SourceTransport(asyncio.Transport):
         return self._is_closing
 
     def pause_reading(self) -> None:
-        """Datagrams that come meanwhile wait in the connection."""
+        """Do nothing: the connection queues datagrams while reading is paused."""
 
     def resume_reading(self) -> None:
         if self._connection is not None:
@@ -162,14 +171,14 @@ class SourceTransport(asyncio.Transport):
 
 
 class UdpListener(ProtocolListener, asyncio.DatagramProtocol):
-    """All source addresses that send to one address."""
+    """Listen for datagrams on one address, with a connection for each source address."""
 
-    def __init__(self, gateway: "Gateway", protocol: Protocol, setting: str, address: Address) -> None:
-        super().__init__(gateway, protocol, setting, address, Carrier.UDP)
-        self._sources: dict[SourceAddress, UdpConnection] = {}  # the one that was silent for longest first
+    def __init__(self, context: TransportContext, protocol: Protocol, setting: str, address: Address) -> None:
+        super().__init__(context, protocol, setting, address, Carrier.UDP)
+        self._sources: dict[SourceAddress, UdpConnection] = {}  # least recently received first
         self._transport: asyncio.DatagramTransport | None = None
         self._is_open = False
-        self._is_congested = False  # the socket takes no more for now
+        self._is_congested = False  # the socket's write buffer is full
 
     async def open(self, tls: ssl.SSLContext | None) -> None:
         self.load_keys()
@@ -181,7 +190,7 @@ class UdpListener(ProtocolListener, asyncio.DatagramProtocol):
             raise listen_error(self.setting, self.address, error) from error
         self.address = Address(host, self._transport.get_extra_info("sockname")[1])
         self._is_open = True
-        self.gateway.timers.add(self.gateway.now_s() + UDP_IDLE_CHECK_S, self)
+        self.context.timers.add(self.context.now_s() + UDP_IDLE_CHECK_S, self)
 
     @property
     def is_open(self) -> bool:
@@ -189,16 +198,16 @@ class UdpListener(ProtocolListener, asyncio.DatagramProtocol):
 
     @property
     def sources(self) -> int:
-        """How many source addresses have a session."""
+        """Return how many source addresses have a session."""
         return len(self._sources)
 
     def close(self) -> None:
-        """Take no more datagrams. The socket stays until those who have a session were sent their last word."""
+        """Stop receiving. Keep the socket open until every session has sent its last frame."""
         self._is_open = False
         self._close_unused()
 
     def tick(self, now_s: float) -> float | None:
-        """End the sources that said nothing for long."""
+        """Close the connections of idle sources."""
         if not self._is_open:
             return None
         for connection in list(self._sources.values()):
@@ -207,7 +216,7 @@ class UdpListener(ProtocolListener, asyncio.DatagramProtocol):
             connection.close(Closing("idle", f"no datagram for {UDP_IDLE_S:g} s"))
         return now_s + UDP_IDLE_CHECK_S
 
-    # asyncio's view
+    # Interface for asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.DatagramTransport, transport)
@@ -215,7 +224,7 @@ class UdpListener(ProtocolListener, asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, addr: SourceAddress) -> None:
         if not self._is_open:
             return
-        now_s = self.gateway.now_s()
+        now_s = self.context.now_s()
         connection = self._sources.pop(addr, None) or self._new_connection(addr, now_s)
         if connection is None:
             return
@@ -230,10 +239,10 @@ class UdpListener(ProtocolListener, asyncio.DatagramProtocol):
         self._is_congested = False
 
     def _new_connection(self, source: SourceAddress, now_s: float) -> UdpConnection | None:
-        gateway = self.gateway
-        slot = gateway.admission.enter(address_of(source), authenticated=gateway.settings.auth.open)
+        context = self.context
+        slot = context.admission.enter(address_of(source), authenticated=context.settings().auth.open)
         if isinstance(slot, str):
-            gateway.counters.refused[self.protocol.name, slot] += 1
+            context.counters.refused[self.protocol.name, slot] += 1
             return None
         connection = UdpConnection(self, slot, now_s)
         transport = SourceTransport(source, self._send, lambda: self._remove(source, connection))
@@ -244,7 +253,7 @@ class UdpListener(ProtocolListener, asyncio.DatagramProtocol):
         if self._transport is None:
             return
         if self._is_congested or len(data) > UDP_DATAGRAM_BYTES_MAX:
-            self.gateway.counters.errors[self.protocol.name, "datagram_unsent"] += 1
+            self.context.counters.errors[self.protocol.name, "datagram_unsent"] += 1
         else:
             self._transport.sendto(data, source)
 

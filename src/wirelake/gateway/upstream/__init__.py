@@ -1,1 +1,1 @@
-"""Servers behind the gateway that serve some of its services."""
+"""Servers that serve some of the gateway's services."""

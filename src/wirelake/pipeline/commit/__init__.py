@@ -1,1 +1,1 @@
-"""From files to tables: Parquet files, manifests and Delta commits, exactly once for each batch."""
+"""Write Parquet files, manifests and Delta commits, exactly once for each batch."""

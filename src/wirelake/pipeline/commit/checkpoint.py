@@ -1,4 +1,4 @@
-"""The checkpoint of the stream that fills the tables: its identity, and a lock for the one process that works on it."""
+"""Open the checkpoint of the stream that fills the tables, and lock it for the one process that works on it."""
 
 import os
 import uuid
@@ -22,7 +22,7 @@ CONSUMER: Final = "pipeline"  # its name among the log's consumers
 
 
 class StreamIdentity(Struct, frozen=True):
-    """Written once, when the stream is created. The number of buckets cannot change: keys would move between them."""
+    """Identify the stream. This is written once: if the number of buckets changed, keys would move between them."""
 
     app: str
     buckets: int
@@ -30,7 +30,7 @@ class StreamIdentity(Struct, frozen=True):
 
 
 class StreamLock:
-    """Held while the process works on the stream; the system releases it when the process ends."""
+    """Hold the lock while the process works on the stream. The system releases it when the process ends."""
 
     def __init__(self, paths: DataPaths) -> None:
         paths.checkpoint.mkdir(parents=True, exist_ok=True)

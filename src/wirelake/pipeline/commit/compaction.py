@@ -45,7 +45,7 @@ class CompactionResult(Struct):
 
 
 class Compactor:
-    """Compacts in a thread of a running job, every so many batches, so that no batch waits for it."""
+    """Compact in a thread of a running job, every so many batches, so that no batch waits for it."""
 
     def __init__(self, lake: Path, every_batches: int = LAKE_COMPACT_EVERY_BATCHES) -> None:
         self._lake = lake
@@ -113,7 +113,7 @@ def compact_table(lake: Path, table: LakeTable, files_min: int) -> CompactionRes
     files = live_files(opened, table.name)
     compacted = CompactionResult(len(files), len(files))
     for small in _plan(files, files_min):
-        joined = _join(lake, table, small)
+        joined = join_files(lake, table, small)
         try:
             replace_files(opened, table.name, [joined], small, data_change=False)
         except FilesReplacedError as error:  # the new files count
@@ -164,7 +164,7 @@ def _day(file: FileAction) -> str:
     return file.partition.get("day") or ""
 
 
-def _join(lake: Path, table: LakeTable, files: list[FileAction]) -> FileAction:
+def join_files(lake: Path, table: LakeTable, files: list[FileAction]) -> FileAction:
     joined = PartitionFile(table, lake, files[0].partition)
     try:
         for batch in coalesce(_read(lake / table.folder, files)):

@@ -39,7 +39,7 @@ _SETTINGS: Final = {
 
 
 class DeltaWriter:
-    """Writes the tables of a lake. `app` names the checkpoint that numbers its batches."""
+    """Write the tables of a lake. `app` names the checkpoint that numbers its batches."""
 
     def __init__(self, lake: Path, app: str) -> None:
         self._lake = lake
@@ -90,7 +90,7 @@ class DeltaWriter:
         raise AssertionError("the last attempt returns or raises")
 
     def check_files(self, actions: Iterable[FileAction]) -> None:
-        """Refuse files that are not as they were written: somebody changed the lake by hand."""
+        """Refuse files that are not as they were written, because the lake was changed by hand."""
         FileChecks().check_tables(self._lake, actions, "the checkpoint")
 
     def _folder(self, name: str) -> Path:
@@ -140,7 +140,7 @@ def write_actions(table: DeltaTable, actions: list[AddAction | RemoveAction], pr
 
 
 class FilesReplacedError(StorageError):
-    """Files that were to be replaced have been replaced by another process."""
+    """Raised if another process has replaced the files that were to be replaced."""
 
 
 @contextmanager
@@ -187,9 +187,8 @@ def replace_files(
         is_live = pc.is_in(paths, pa.table(table.get_add_actions())["path"].combine_chunks().cast(pa.string()))
         replaced = paths.filter(pc.invert(is_live)).to_pylist()
         if replaced:
-            raise FilesReplacedError(
-                f"{name}: {len(replaced)} files were replaced by another process, {min(replaced)} among them"
-            )
+            files = "1 file was" if len(replaced) == 1 else f"{len(replaced)} files were"
+            raise FilesReplacedError(f"{name}: {files} replaced by another process, such as {min(replaced)}")
         try:
             write_actions(table, actions, CommitProperties())
         except CommitFailedError:  # a batch removed another file at the same time

@@ -1,8 +1,8 @@
-"""Parquet files of tables: written by tasks, checked by the driver before anything refers to them.
+"""Write the Parquet files of tables in tasks, and check them in the driver before anything refers to them.
 
     lake/silver/messages/protocol=NAME/day=2026-01-31/part-….parquet
 
-A worker with a different lake folder writes files that nobody else sees; committing them would make the tables
+A worker with a different lake folder writes files that no other process sees; committing them would make the tables
 unreadable. So the driver checks each file itself, and waits a little for files of other machines to appear.
 """
 
@@ -34,7 +34,7 @@ _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
 class FileAction(Struct, frozen=True, omit_defaults=True):
-    """A file that was written. `path` is relative to the table's folder; partition values are as Delta writes them."""
+    """Describe a written file. `path` is relative to the table's folder; partition values are as Delta writes them."""
 
     table: str
     path: str
@@ -45,7 +45,7 @@ class FileAction(Struct, frozen=True, omit_defaults=True):
 
 
 class PartitionFile:
-    """A file of one partition. It gets its name once it is complete."""
+    """Write a file of one partition. It gets its name once it is complete."""
 
     def __init__(self, table: LakeTable, lake: Path, partition: dict[str, str | None], fsync: bool = True) -> None:
         self._table = table
@@ -92,7 +92,7 @@ class PartitionFile:
 
 
 class TableWriter:
-    """Writes the rows of one table, with a file for each partition."""
+    """Write the rows of one table, with a file for each partition."""
 
     def __init__(self, table: LakeTable, lake: Path, fsync: bool = True) -> None:
         self._table = table
@@ -145,12 +145,12 @@ def _encode_keys(columns: list[Any]) -> tuple[list[tuple[Any, ...]], Any]:
     keys: list[tuple[Any, ...]] = [()]
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
-        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        values = whole.dictionary_encode("encode")
+        array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        values = array.dictionary_encode("encode")
         pairs = codes * len(values.dictionary) + values.indices.to_numpy(zero_copy_only=False)
         found, first, codes = np.unique(pairs, return_index=True, return_inverse=True)
-        listed, before = values.dictionary.to_pylist(), keys
-        keys = [(*before[pair // len(listed)], listed[pair % len(listed)]) for pair in found.tolist()]
+        distinct, before = values.dictionary.to_pylist(), keys
+        keys = [(*before[pair // len(distinct)], distinct[pair % len(distinct)]) for pair in found.tolist()]
         order = np.argsort(first)
         codes, keys = np.argsort(order)[codes], [keys[number] for number in order.tolist()]
     return keys, codes
@@ -193,7 +193,7 @@ def mark_worker(files: Iterable[FileAction]) -> list[FileAction]:
 
 
 class FileChecks:
-    """Waits up to `wait_s` in total for files that do not exist yet."""
+    """Check files, and wait up to `wait_s` in total for those that do not exist yet."""
 
     def __init__(self, wait_s: float = 0.0) -> None:
         self._wait_s = wait_s

@@ -1,4 +1,4 @@
-"""Manifests: what a batch is about to do to the tables, written before the first of them changes.
+"""Write manifests: what a batch is about to do to the tables, before the first of them changes.
 
 After a crash between two tables, the manifest is applied again; tables that have the batch already are skipped. The
 newest manifests are kept for some time: a power failure may undo commits that were not on disk yet.
@@ -20,8 +20,8 @@ from msgspec import DecodeError, Struct, field, json
 from wirelake.errors import StorageError
 from wirelake.files import replace_file
 from wirelake.lake.tables import BATCHES, DAY
-from wirelake.limits import PIPELINE_INTENTS_KEPT
-from wirelake.log.segments.range_reader import Gap
+from wirelake.limits import PIPELINE_MANIFESTS_KEPT
+from wirelake.log.segments.reader import Gap
 from wirelake.pipeline.commit.files import FileAction
 from wirelake.pipeline.time_ranges import HOUR_US
 
@@ -46,7 +46,7 @@ _SUFFIX: Final = ".json"
 
 
 class ReadCount(Struct, frozen=True, array_like=True):
-    """The records of one hour and protocol that were read."""
+    """Count the records of one hour and protocol that were read."""
 
     hour_us: int
     protocol: str
@@ -56,7 +56,7 @@ class ReadCount(Struct, frozen=True, array_like=True):
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
-    """What a batch does. The names in the file are those of its first version."""
+    """Describe what a batch does. The names in the file are those of its first version."""
 
     batch: int
     from_seq: int
@@ -78,12 +78,12 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
     @property
     def tables(self) -> list[str]:
-        """The tables that the batch changes, bronze first."""
+        """Return the tables that the batch changes, bronze first."""
         return sorted(self.adds.keys() | self.removes.keys())
 
 
 class ManifestStore:
-    """The manifests of a checkpoint."""
+    """Store the manifests of a checkpoint."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / _FOLDER
@@ -111,7 +111,7 @@ class ManifestStore:
 
     def prune(self, needed: int) -> list[Manifest]:
         """Remove old manifests, but none after the batch `needed`. Return those removed."""
-        old = [batch for batch in self.batches()[:-PIPELINE_INTENTS_KEPT] if batch <= needed]
+        old = [batch for batch in self.batches()[:-PIPELINE_MANIFESTS_KEPT] if batch <= needed]
         removed = [self._read(self._path(batch)) for batch in old]
         for batch in old:
             self._path(batch).unlink()
@@ -128,7 +128,7 @@ class ManifestStore:
 
 
 class ReadCounter:
-    """Counts what a task reads from the log."""
+    """Count what a task reads from the log."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[int, str], tuple[int, int, int]] = {}

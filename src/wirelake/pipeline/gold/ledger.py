@@ -1,4 +1,4 @@
-"""gold.ledger: check that the sums agree, from the socket to the tables.
+"""Check in gold.ledger that the sums agree, from the socket to the tables.
 
 The same frames are counted four times independently: by the gateway when it wrote the log (`counted`), by the tasks
 when they read it (`scanned`), by the driver when it committed (`committed`), and by this query over the rows that exist
@@ -125,12 +125,27 @@ def _losses() -> list[Column]:
     # Until the interval that contains them has ended, nothing counts as missing.
     unexplained = f.col("missing") - f.col("lost") - f.col("removed")
     return [
-        f.when(f.col("lost") > 0, f.format_string("%d records were damaged in the log", "lost")),
-        f.when(f.col("removed") > 0, f.format_string("retention removed %d records before they were read", "removed")),
-        f.when(unexplained > 0, f.format_string("the log numbered %d records that no task read", unexplained)),
-        f.when(f.col("missing") < 0, f.format_string("%d records were read twice", -f.col("missing"))),
-        f.when(f.col("files_missing") > 0, f.format_string("%d files are missing: %s", "files_missing", "files")),
+        _counted(f.col("lost"), "%d record was damaged in the log", "%d records were damaged in the log"),
+        _counted(
+            f.col("removed"),
+            "retention removed %d record before it was read",
+            "retention removed %d records before they were read",
+        ),
+        _counted(
+            unexplained,
+            "the log numbered %d record that no task read",
+            "the log numbered %d records that no task read",
+        ),
+        _counted(-f.col("missing"), "%d record was read twice", "%d records were read twice"),
+        _counted(f.col("files_missing"), "%d file is missing: %s", "%d files are missing: %s", f.col("files")),
     ]
+
+
+def _counted(count: Column, singular: str, plural: str, *rest: Column) -> Column:
+    """Return the text with the count; null if there is nothing to count."""
+    return f.when(count == 1, f.format_string(singular, count, *rest)).when(
+        count > 1, f.format_string(plural, count, *rest)
+    )
 
 
 def _differs(whole: str, *parts: str) -> Column:

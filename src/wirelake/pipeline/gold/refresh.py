@@ -58,7 +58,7 @@ _MISSING_SHOWN: Final = 3  # missing files that are named
 
 
 class GoldTable(Struct, frozen=True):
-    """How to compute a gold table by ranges of time, from which tables, each with its column of time."""
+    """Describe how to compute a gold table by ranges of time: from which tables, each with its column of time."""
 
     table: LakeTable
     time: str  # the column of time in the gold table
@@ -115,17 +115,17 @@ def _rebuild(spark: "SparkSession", lake: Path, gold: GoldTable, dirty: Dirty) -
         return
     ranges = join_ranges((minute - minute % gold.unit_us for minute in minutes), gold.unit_us)
     with listing_lock(lake):
-        listed = [_files(lake, table, ranges) for table, _ in gold.inputs]
-    missing = [file for files in listed for file in files if not _path(lake, file).exists()]
+        input_files = [table_files(lake, table, ranges) for table, _ in gold.inputs]
+    missing = [file for files in input_files for file in files if not _path(lake, file).exists()]
     extra: dict[str, Any] = {}
     if missing and gold.shows_missing_files:
         extra = {"missing_files": spark.createDataFrame(_missing_rows(missing, ranges))}
-        listed = [[file for file in files if file not in missing] for files in listed]
+        input_files = [[file for file in files if file not in missing] for files in input_files]
     elif missing:
         raise missing_file_error(gold.table, _path(lake, missing[0]))
     inputs = [
         _within(_read(spark, lake, table, files), column, ranges)
-        for (table, column), files in zip(gold.inputs, listed, strict=True)
+        for (table, column), files in zip(gold.inputs, input_files, strict=True)
     ]
     made = gold.compute(*inputs, **extra).toArrow().select(gold.table.schema.names).cast(gold.table.schema)
     _replace(lake, gold, made, ranges)
@@ -163,7 +163,7 @@ def rows_of(
     spark: "SparkSession", lake: Path, table: LakeTable, column: str, ranges: Sequence[TimeRange]
 ) -> "DataFrame":
     """Return the rows of these ranges, from the files that may have some."""
-    return _within(_read(spark, lake, table, _files(lake, table, ranges)), column, ranges)
+    return _within(_read(spark, lake, table, table_files(lake, table, ranges)), column, ranges)
 
 
 def _within(rows: "DataFrame", column: str, ranges: Sequence[TimeRange]) -> "DataFrame":
@@ -177,7 +177,7 @@ def _refresh_devices(spark: "SparkSession", lake: Path, dirty: Dirty) -> None:
     if not minutes:
         return
     ranges = join_ranges(minutes, MINUTE_US)
-    old = _files(lake, DEVICE_LATEST)
+    old = table_files(lake, DEVICE_LATEST)
     before = _read(spark, lake, DEVICE_LATEST, old)
     commands = rows_of(spark, lake, DEVICE_COMMANDS, "at", ranges)
     readings = rows_of(spark, lake, READINGS, "at", ranges)
@@ -190,7 +190,7 @@ def _refresh_devices(spark: "SparkSession", lake: Path, dirty: Dirty) -> None:
 def _replace(lake: Path, gold: GoldTable, made: Any, ranges: Sequence[TimeRange]) -> None:
     """Replace the rows of these ranges. Rows of other times in the same files stay as they are."""
     table = gold.table
-    old = _files(lake, table, ranges)
+    old = table_files(lake, table, ranges)
     others = [_outside(_contents(lake, table, file), gold.time, ranges) for file in old]
     rows = pa.concat_tables([*others, made]).sort_by([(name, "ascending") for name in table.schema.names[:3]])
     replace_files(open_table(lake, table), table.name, write_rows(table, rows, lake), old, data_change=True)
@@ -218,7 +218,7 @@ def _contents(lake: Path, table: LakeTable, file: FileAction) -> Any:
     return pa.table(columns, schema=table.schema)
 
 
-def _files(lake: Path, table: LakeTable, ranges: Sequence[TimeRange] | None = None) -> list[FileAction]:
+def table_files(lake: Path, table: LakeTable, ranges: Sequence[TimeRange] | None = None) -> list[FileAction]:
     """Return all files of a table, or those of the days that these ranges touch."""
     if not is_written(lake, table):
         return []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, json
 
 from wirelake.files import replace_file
-from wirelake.lake.damage import explain
+from wirelake.lake.damage import find_damage
 from wirelake.pipeline.commit.manifests import ManifestStore
 from wirelake.pipeline.recovery import summarize_error
 
@@ -31,7 +31,7 @@ Refresh = Callable[["SparkSession", Path, Dirty], None]  # (session, lake, dirty
 
 
 class GoldGroup(Struct, frozen=True):
-    """Gold tables that are refreshed together, and how often at most."""
+    """Describe gold tables that are refreshed together, and how often at most."""
 
     name: str
     refresh: Refresh
@@ -39,7 +39,7 @@ class GoldGroup(Struct, frozen=True):
 
 
 class GoldPosition(Struct, frozen=True):
-    """The last batch that a group includes."""
+    """Hold the last batch that a group includes."""
 
     batch: int = -1
     until_seq: int = 0
@@ -62,7 +62,7 @@ class GoldScheduler:
 
     @property
     def position(self) -> GoldPosition:
-        """The position of the group that is furthest behind."""
+        """Return the position of the group that is furthest behind."""
         if self._groups:
             return min((group.position for group in self._groups), key=lambda position: position.batch)
         last = self._manifests.last()
@@ -104,7 +104,7 @@ class GoldScheduler:
         try:
             group.catch_up(self._spark, self._lake, self._manifests, self._batches.committed)
         except Exception as error:  # noqa: BLE001 (the tables below are complete, and it is retried)
-            why = summarize_error(explain(self._lake, error) or error)
+            why = summarize_error(find_damage(self._lake, error) or error)
             _log.warning("cannot refresh the gold tables (%s): %s; retrying after the next batch", group.name, why)
 
     def _prune(self) -> None:
@@ -112,7 +112,7 @@ class GoldScheduler:
 
 
 class _GroupProgress:
-    """A group and its position."""
+    """Hold a group and its position."""
 
     def __init__(self, group: GoldGroup, path: Path) -> None:
         self.name = group.name

@@ -1,4 +1,4 @@
-"""The gold tables that summarise minutes and devices: each a function from silver tables to a Spark plan.
+"""Compute the gold tables of minutes and devices, each by a function from silver tables to a Spark plan.
 
 gold.bars_minute      open, high, low and close of every key, from records that have a price
 gold.call_minute      the calls of a minute, how many failed, and how long the responses took

@@ -1,1 +1,1 @@
-"""From the log to rows: spans of records, decoded and written by Spark tasks."""
+"""Read spans of the log, decode their records, and write rows, in Spark tasks."""

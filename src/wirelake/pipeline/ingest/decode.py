@@ -45,7 +45,7 @@ _QUARANTINE: Final = "quarantine"
 
 
 class DecodedBatch(Struct, frozen=True):
-    """What a batch decodes to. Each record with event `frame` is in either `messages` or `quarantine`.
+    """Hold what a batch decodes to. Each record with event `frame` is in either `messages` or `quarantine`.
 
     Rows are in the order of the log. `payload` is never null; texts are null if there is nothing.
     """
@@ -59,12 +59,12 @@ class DecodedBatch(Struct, frozen=True):
 
     @property
     def packets(self) -> Any:
-        """The packets of all protocols."""
+        """Return the packets of all protocols."""
         return _concat_packets(self.packets_by_protocol.values())
 
 
 class _QuarantineNote(msgspec.Struct, frozen=True):
-    """The note of a quarantine record."""
+    """Hold the note of a quarantine record."""
 
     code: str = "unknown"
     offset: int = 0
@@ -101,7 +101,7 @@ def find_protocol(name: str) -> Protocol | None:
 
 
 class _BatchDecoder:
-    """Decodes the frames of one batch, protocol by protocol."""
+    """Decode the frames of one batch, protocol by protocol."""
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch
@@ -200,7 +200,7 @@ def _as_logged(batch: Any) -> Any:
         if column.null_count and field.type in (TEXT, BYTES):
             column = column.fill_null("" if field.type == TEXT else b"")
         elif column.null_count:
-            raise InputError(f"{column.null_count} rows have no {field.name}")
+            raise InputError(f"{field.name} is null in {column.null_count} of {len(column)} rows")
         columns.append(column)
     return pa.record_batch(columns, SCHEMA)
 

@@ -14,7 +14,7 @@ import numpy as np
 from wirelake.errors import ProtocolError
 from wirelake.message import GATEWAY_SERVICE, Failure, Kind, Message, Operation
 from wirelake.protocols.columnar import DecodedFrames, RefusedFrame, Row, message_columns, row_of
-from wirelake.protocols.jsontext import read_json
+from wirelake.protocols.text import read_json
 
 NAME: Final = "http"
 DECODER_VERSION: Final = 1

@@ -1,4 +1,4 @@
-"""The data source `wirelake`: the log as a DataFrame, in anybody's session, as a batch or as a stream.
+"""Provide the data source `wirelake`: the log as a DataFrame in any Spark session, as a batch or as a stream.
 
     spark.dataSource.register(WirelakeSource)
     spark.read.format("wirelake").load("data")
@@ -41,7 +41,7 @@ DAMAGED: Final = ("fail", "skip")
 
 
 class SourceOptions:
-    """The options, parsed and checked."""
+    """Parse and check the options."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         path = options.get("path")
@@ -86,11 +86,11 @@ class SourceOptions:
 
     @property
     def schema(self) -> Any:
-        whole = {"frames": SCHEMA, "spans": SPANS}.get(self.view) or decoded_schema(self.view)
-        unknown = [name for name in self.columns if name not in whole.names]
+        full = {"frames": SCHEMA, "spans": SPANS}.get(self.view) or decoded_schema(self.view)
+        unknown = [name for name in self.columns if name not in full.names]
         if unknown or (self.columns and self.view == "spans"):
             raise InputError(f"the view {self.view} has no column {', '.join(unknown or self.columns)} to select")
-        return pa.schema([whole.field(name) for name in self.columns]) if self.columns else whole
+        return pa.schema([full.field(name) for name in self.columns]) if self.columns else full
 
 
 class WirelakeSource(DataSource):
@@ -128,12 +128,12 @@ class WirelakeReader(DataSourceReader):
         return options.partitions(survey, first, end if options.until_seq is None else min(end, options.until_seq))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, _Partition)  # noqa: S101 (for the types: they are ours)
+        assert isinstance(partition, _Partition)  # noqa: S101 (for the type checker)
         return self._options.read(partition.span)
 
 
 class WirelakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """An offset is the seq of the first record that was not read yet."""
+    """Read the log as a stream. An offset is the seq of the first record that was not read yet."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -174,7 +174,7 @@ class WirelakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._options.partitions(self._log, self._options.first_seq(start["seq"], self._log), end["seq"])
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, _Partition)  # noqa: S101 (for the types: they are ours)
+        assert isinstance(partition, _Partition)  # noqa: S101 (for the type checker)
         return self._options.read(partition.span)
 
     @property

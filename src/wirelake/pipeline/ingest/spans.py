@@ -18,11 +18,11 @@ from wirelake.limits import (
 )
 from wirelake.log.segments.block_index import BlockIndex, BlockRange
 from wirelake.log.segments.mapped_segment import BlockHint
-from wirelake.log.segments.range_reader import Gap, RangeReader
+from wirelake.log.segments.reader import Gap, RangeReader
 
 
 class Span(Struct, frozen=True):
-    """The records of the log from one seq on, before another: what one task reads."""
+    """Describe what one task reads: the records of the log from one seq on, before another."""
 
     from_seq: int
     until_seq: int
@@ -42,10 +42,10 @@ class Span(Struct, frozen=True):
         return self.until_seq - self.from_seq
 
 
-def batch_end(survey: BlockIndex, from_seq: int, until_seq: int, rows_max: int | None, bytes_max: int | None) -> int:
+def batch_end(index: BlockIndex, from_seq: int, until_seq: int, rows_max: int | None, bytes_max: int | None) -> int:
     """Return the end of a batch that begins at `from_seq`: whole blocks that fit, and at least one record."""
     end, size = from_seq, 0
-    for block in survey.ranges(from_seq, until_seq):
+    for block in index.ranges(from_seq, until_seq):
         size += block.bytes
         if rows_max is not None and block.end_seq - from_seq > rows_max:
             return end if end > from_seq else from_seq + rows_max
@@ -55,7 +55,7 @@ def batch_end(survey: BlockIndex, from_seq: int, until_seq: int, rows_max: int |
     return end
 
 
-def plan_spans(survey: BlockIndex, from_seq: int, until_seq: int, rows: int | None = None) -> list[Span]:
+def plan_spans(index: BlockIndex, from_seq: int, until_seq: int, rows: int | None = None) -> list[Span]:
     """Return few, large spans: none has much more than `rows` records or PIPELINE_PARTITION_BYTES. Cut between blocks.
 
     Raise MissingRecordsError if they do not cover every record: after a power failure, and before the gateway has
@@ -64,7 +64,7 @@ def plan_spans(survey: BlockIndex, from_seq: int, until_seq: int, rows: int | No
     if until_seq <= from_seq:
         return []
     rows = PIPELINE_PARTITION_ROWS if rows is None else rows
-    blocks = list(survey.ranges(from_seq, until_seq))
+    blocks = list(index.ranges(from_seq, until_seq))
     now_us = max((block.at_max_us for block in blocks), default=0)
     size = sum(block.bytes for block in blocks)
     count = max(1, round((until_seq - from_seq) / rows), round(size / PIPELINE_PARTITION_BYTES))
@@ -75,12 +75,12 @@ def plan_spans(survey: BlockIndex, from_seq: int, until_seq: int, rows: int | No
         first = first or block
         filled += _weight(block)
         if filled >= weight * (len(spans) + 1) or number == len(blocks) - 1:
-            spans.append(_span(start, block.end_seq, now_us, first, survey.salt))
+            spans.append(_span(start, block.end_seq, now_us, first, index.salt))
             start, first = block.end_seq, None
     if start < until_seq:
         raise MissingRecordsError(
-            f"records {start} to {until_seq - 1} of a batch that begins with {from_seq} are not in {survey.folder}, "
-            f"which ends before record {survey.next_seq}: start the gateway, which recovers the log, or restore it"
+            f"records {start} to {until_seq - 1} of a batch that begins with {from_seq} are not in {index.folder}, "
+            f"which ends before record {index.next_seq}: start the gateway, which recovers the log, or restore it"
         )
     return spans
 
@@ -94,7 +94,7 @@ def _weight(block: BlockRange) -> float:
 
 
 class SpanReader:
-    """Reads a span to its last record, or raises. Afterwards `gaps` says which of its records are lost, and why."""
+    """Read a span to its last record, or raise. Afterwards `gaps` says which of its records are lost, and why."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""First half of a batch, in the executors: a span of the log becomes rows on disk, and events for the second half.
+"""Ingest a span of the log in an executor: write rows to disk, and return events for the second half of the batch.
 
 Everything that needs no memory is written here: bronze as it is, decoded messages, quarantined frames, notifications.
 """
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from wirelake.lake.tables import FRAMES, MESSAGES, NOTIFICATIONS, QUARANTINE, LakeTable
 from wirelake.limits import PIPELINE_VIEW_WAIT_S
-from wirelake.log.segments.range_reader import Gap
+from wirelake.log.segments.reader import Gap
 from wirelake.pipeline.commit.files import FileAction, TableWriter, mark_worker
 from wirelake.pipeline.commit.manifests import ReadCounter
 from wirelake.pipeline.ingest.decode import DecodedBatch, decode_batch
@@ -23,14 +23,14 @@ from wirelake.pipeline.reports import BatchClock, SpanReport, TaskReport, shuffl
 from wirelake.pipeline.stateful.reduce import events_of
 from wirelake.pipeline.stateful.tallies import COUNTERS
 from wirelake.pipeline.time_ranges import minutes_of
-from wirelake.protocols.jsontext import read_json
+from wirelake.protocols.text import read_json
 
 POISON: Final = "poison"
 _TABLES: Final = (FRAMES, MESSAGES, QUARANTINE, NOTIFICATIONS)
 
 
 class IngestTask(Struct, frozen=True):
-    """How to ingest spans; sent to the executors."""
+    """Describe how to ingest spans. This is sent to the executors."""
 
     log: Path
     lake: Path
@@ -89,8 +89,8 @@ class IngestTask(Struct, frozen=True):
         yield shuffle_reports(reports)
 
     def _decode(self, batch: Any) -> tuple[DecodedBatch, Any, Any]:
-        """Return what a batch says, its events, and the records that were not decoded."""
-        whole, bad = batch, batch.slice(0, 0)
+        """Return the decoded batch, its events, and the records that were not decoded."""
+        unfiltered, bad = batch, batch.slice(0, 0)
         if self.poison:
             known = pc.is_in(batch["seq"], pa.array(sorted(self.poison), pa.int64()))
             batch, bad = batch.filter(pc.invert(known)), batch.filter(known)
@@ -100,7 +100,9 @@ class IngestTask(Struct, frozen=True):
         decoded = decode_batch(batch)
         if not bad.num_rows:
             return decoded, events_of(batch, decoded, self.buckets), bad
-        tallied = whole.filter(pc.or_(pc.is_in(whole["seq"], batch["seq"]), pc.not_equal(whole["event"], COUNTERS)))
+        tallied = unfiltered.filter(
+            pc.or_(pc.is_in(unfiltered["seq"], batch["seq"]), pc.not_equal(unfiltered["event"], COUNTERS))
+        )
         return decoded, events_of(batch, decoded, self.buckets, read=tallied), bad
 
 
@@ -108,7 +110,7 @@ def isolate_failing(batch: Any, attempt: Callable[[Any], object]) -> tuple[Any, 
     """Return the records on which `attempt` succeeds and those on which it raises, found by bisection."""
     try:
         attempt(batch)
-    except Exception:  # noqa: BLE001 (a codec that is not ours may raise anything)
+    except Exception:  # noqa: BLE001 (an installed codec may raise anything)
         if batch.num_rows == 1:
             return batch.slice(0, 0), batch
         half = batch.num_rows // 2
@@ -119,7 +121,7 @@ def isolate_failing(batch: Any, attempt: Callable[[Any], object]) -> tuple[Any, 
 
 
 class _TaskFiles:
-    """The files of a task, and the minutes of their rows."""
+    """Write the files of a task, and collect the minutes of their rows."""
 
     def __init__(self, task: IngestTask) -> None:
         self._dry = task.dry

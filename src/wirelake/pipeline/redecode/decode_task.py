@@ -22,7 +22,7 @@ from wirelake.pipeline.stateful.tallies import COUNTERS
 
 
 class DecodeUnit(Struct, frozen=True):
-    """A range of the log, and the files that overlap it."""
+    """Describe a range of the log, and the files that overlap it."""
 
     part: SeqRange
     rows: int  # of bronze, approximately
@@ -33,7 +33,7 @@ class DecodeUnit(Struct, frozen=True):
 
 
 class DecodeReport(Struct, frozen=True, tag="decoded"):
-    """What became of a unit."""
+    """Report what became of a unit."""
 
     frames: int
     messages: Difference
@@ -44,7 +44,7 @@ class DecodeReport(Struct, frozen=True, tag="decoded"):
 
 
 class DecodeTask(Struct, frozen=True):
-    """How to decode units again; sent to the executors."""
+    """Describe how to decode units again. This is sent to the executors."""
 
     lake: Path
     protocol: str
@@ -92,14 +92,14 @@ class DecodeTask(Struct, frozen=True):
         return rows.filter(own if self.replayed is None else pc.or_(own, pc.equal(rows["event"], COUNTERS)))
 
     def _decode(self, batch: Any, poison: Any) -> tuple[DecodedBatch, Any]:
-        """Return what a batch says, and the records that break the decoder."""
+        """Return the decoded batch, and the records that break the decoder."""
         bad = batch.slice(0, 0)
         if poison is not None:
             is_bad = pc.is_in(batch["seq"], poison.combine_chunks())
             batch, bad = batch.filter(pc.invert(is_bad)), batch.filter(is_bad)
         try:
             return decode_batch(batch), bad
-        except Exception:  # noqa: BLE001 (a codec that is not ours may raise anything: search for the records)
+        except Exception:  # noqa: BLE001 (an installed codec may raise anything: search for the records)
             good, found = isolate_failing(batch, decode_batch)
             return decode_batch(good), pa.concat_batches([bad, found]).sort_by("seq")
 
@@ -114,10 +114,10 @@ class DecodeTask(Struct, frozen=True):
         for table, old, new in ((MESSAGES, old_messages, messages), (QUARANTINE, old_quarantine, quarantine)):
             again = is_known(old, read)
             found[table.name] = compare_rows(table, select_rows(old, again), new)
-            kept = select_rows(old, ~again)
-            found[table.name].kept = len(kept)
+            unaffected = select_rows(old, ~again)
+            found[table.name].skipped = len(unaffected)
             if not self.dry:
-                files += write_files(table, self.lake, new, kept)
+                files += write_files(table, self.lake, new, unaffected)
         was_bad, was_good = is_known(messages, old_quarantine), is_known(quarantine, old_messages)
         return DecodeReport(
             frames=len(read),

@@ -18,28 +18,28 @@ _KEY: Final = ("node", "seq")
 
 
 class Difference(Struct):
-    """The difference between a table's rows before and after. `relabelled` rows only name another decoder."""
+    """Count the differences between a table's rows before and after. `relabelled` rows only name another decoder."""
 
     same: int = 0
     relabelled: int = 0
     changed: int = 0
     new: int = 0
-    gone: int = 0
-    kept: int = 0  # rows whose frames are no longer there
+    removed: int = field(default=0, name="gone")
+    skipped: int = field(default=0, name="kept")  # rows whose frames are no longer in bronze
     fields: dict[str, int] = field(default_factory=dict)  # column → changed rows that differ in it
     days: set[str] = field(default_factory=set)  # the days whose files have to be replaced
     dirty_us: set[int] = field(default_factory=set)  # minutes whose rows changed
 
     @property
     def before(self) -> int:
-        return self.same + self.relabelled + self.changed + self.gone + self.kept
+        return self.same + self.relabelled + self.changed + self.removed + self.skipped
 
     @property
     def after(self) -> int:
-        return self.same + self.relabelled + self.changed + self.new + self.kept
+        return self.same + self.relabelled + self.changed + self.new + self.skipped
 
     def add(self, other: "Difference") -> None:
-        for name in ("same", "relabelled", "changed", "new", "gone", "kept"):
+        for name in ("same", "relabelled", "changed", "new", "removed", "skipped"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.fields = dict(Counter(self.fields) + Counter(other.fields))
         self.days |= other.days
@@ -74,9 +74,9 @@ def compare_rows(table: LakeTable, old: Any, new: Any) -> Difference:
     found.touch(table, select_rows(before, changed))
     found.touch(table, select_rows(after, changed))
     found.touch(table, select_rows(after, relabelled), dirty=False)
-    gone, added = _except(old, was), _except(new, now)
-    found.gone, found.new = len(gone), len(added)
-    found.touch(table, gone)
+    removed, added = _except(old, was), _except(new, now)
+    found.removed, found.new = len(removed), len(added)
+    found.touch(table, removed)
     found.touch(table, added)
     return found
 
@@ -90,7 +90,7 @@ def compare_row_sets(table: LakeTable, old: Any, new: Any) -> Difference:
     before, after = groups["_old_sum"].to_numpy(), groups["_new_sum"].to_numpy()
     both = np.minimum(before, after)
     relabelled = (both > 0) & _differs(groups[f"{DECODER}_min"], groups[f"{DECODER}_max"])
-    found = Difference(gone=int((before - both).sum()), new=int((after - both).sum()))
+    found = Difference(removed=int((before - both).sum()), new=int((after - both).sum()))
     found.relabelled = int(both[relabelled].sum())
     found.same = int(both.sum()) - found.relabelled
     found.touch(table, groups.filter(pa.array(before != after)))
@@ -130,9 +130,9 @@ def _seqs(rows: Any) -> Any:
 
 
 def _except(rows: Any, indices: Any) -> Any:
-    left = np.ones(len(rows), bool)
-    left[indices] = False
-    return select_rows(rows, left)
+    remaining = np.ones(len(rows), bool)
+    remaining[indices] = False
+    return select_rows(rows, remaining)
 
 
 def select_rows(rows: Any, which: Any) -> Any:

@@ -18,7 +18,7 @@ from msgspec import Struct, field, json
 
 from wirelake.errors import StorageError
 from wirelake.files import replace_file
-from wirelake.lake.damage import explain
+from wirelake.lake.damage import find_damage
 from wirelake.lake.tables import DEVICE_COMMANDS, FRAMES, MESSAGES, QUARANTINE, TABLES
 from wirelake.limits import LAKE_COMMIT_ATTEMPTS_MAX, PIPELINE_REDECODE_UNITS, PIPELINE_VIEW_WAIT_S
 from wirelake.pipeline.commit.delta import FilesReplacedError, open_table, replace_files, rewrite_lock
@@ -52,7 +52,7 @@ _reports = json.Decoder(DecodeReport | ReplayTaskReport | CompareReport)
 
 
 class RedecodeRequest(Struct, frozen=True, kw_only=True):
-    """What to redecode."""
+    """Describe what to redecode."""
 
     protocol: str
     since_us: int = 0  # frames from this time on
@@ -61,13 +61,13 @@ class RedecodeRequest(Struct, frozen=True, kw_only=True):
 
 
 class RedecodeResult(Struct):
-    """What changed."""
+    """Report what changed."""
 
     frames: int = 0
     decoded: int = 0  # frames that could not be decoded before
     refused: int = 0  # frames that cannot be decoded any more
-    waited_for: int = 0  # commands that are open in the stream: left to it
-    sealed: int = 0  # commands that cannot be opened with today's key: kept as they were
+    waited_for: int = 0  # commands that are open in the stream, which finishes them
+    sealed: int = 0  # commands that cannot be decrypted with the current key: left as they were
     tables: dict[str, Difference] = field(default_factory=dict)
     replaced: dict[str, tuple[int, int]] = field(default_factory=dict)  # table → files before, files after
     seconds: float = 0.0
@@ -113,6 +113,8 @@ def check(data: Path, request: RedecodeRequest) -> None:
 
 
 class _Redecode:
+    """Run the steps of one redecode."""
+
     def __init__(
         self, spark: "SparkSession", paths: DataPaths, request: RedecodeRequest, on_progress: OnProgress
     ) -> None:
@@ -197,7 +199,7 @@ class _Redecode:
             try:
                 reports = self._run_wave(units, states, now_us, careful=True)
             except Exception as error:
-                damage = explain(self._paths.lake, error, look_at_data=True)
+                damage = find_damage(self._paths.lake, error, check_files=True)
                 reason = summarize_error(damage or error)
                 raise StorageError(f"decoding failed, and no table was changed: {reason}") from error
         after = dict(states)
@@ -258,7 +260,7 @@ class _Redecode:
 
         names = tuple(table.name for table in self._replayed)
         old = {name: self._affected.get(name, []) for name in names}
-        new = {name: row_groups(self.scratch, TABLES[name], _of(name, self._reduced)) for name in names}
+        new = {name: row_groups(self.scratch, TABLES[name], _files_of_table(name, self._reduced)) for name in names}
         parts = split_range([group for groups in (*old.values(), *new.values()) for group in groups], self._parallel)
         old_in, new_in = ({name: in_ranges(groups, parts) for name, groups in each.items()} for each in (old, new))
         ranges = [
@@ -301,7 +303,7 @@ class _Redecode:
         if dirty:
             replace_file(self._pending, json.encode({name: sorted(dirty[name]) for name in dirty}))
         for name, difference in self.done.tables.items():
-            new = _of(name, self._new)
+            new = _files_of_table(name, self._new)
             adds = [file for file in new if file.partition["day"] in difference.days]
             for file in new:
                 if file.partition["day"] not in difference.days:
@@ -321,7 +323,7 @@ class _Redecode:
         return dirty
 
     def refresh(self, refreshes: Sequence[Refresh]) -> None:
-        """Refresh the gold tables. A running job does so too: whoever comes second retries."""
+        """Refresh the gold tables. A running job does so too: the second one retries."""
         dirty = self._dirty()
         for refresh in refreshes if dirty else ():
             for attempt in range(1, LAKE_COMMIT_ATTEMPTS_MAX + 1):
@@ -342,5 +344,5 @@ def _collect(rows: "DataFrame") -> list[Any]:
     return [_reports.decode(row.report) for row in rows.where("report IS NOT NULL").select("report").collect()]
 
 
-def _of(name: str, files: Iterable[FileAction]) -> list[FileAction]:
+def _files_of_table(name: str, files: Iterable[FileAction]) -> list[FileAction]:
     return [file for file in files if file.table == name]

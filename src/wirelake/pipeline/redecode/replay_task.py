@@ -36,11 +36,11 @@ _COMMAND_KEY: Final = ("node", "serial", "device_type", "direction", "answer", "
 
 
 class Replay(Struct, frozen=True):
-    """The rows of a protocol that are reduced from events: the kind of events and the tables."""
+    """Describe the rows of a protocol that are reduced from events: the kind of events and the tables."""
 
     kind: str
     tables: tuple[LakeTable, ...]
-    lead_us: int | None  # how long before a time to begin; None: at the beginning of the log
+    lead_us: int | None  # how long before a time to start; None: at the start of the log
 
 
 def replay_of(name: str, rules: Rules) -> Replay | None:
@@ -52,12 +52,12 @@ def replay_of(name: str, rules: Rules) -> Replay | None:
             return Replay(kind, (DEVICE_COMMANDS, READINGS), lead_us)
     for kind, (protocol, _reader) in record_readers().items():
         if protocol.name == name:
-            return Replay(kind, (RECORDS,), None)  # a layout may have been given at any time
+            return Replay(kind, (RECORDS,), None)  # a layout may have been sent at any time
     return None
 
 
 class ReplayTaskReport(Struct, frozen=True, tag="replayed"):
-    """What became of a bucket."""
+    """Report what became of a bucket."""
 
     bucket: int
     state: str
@@ -67,7 +67,7 @@ class ReplayTaskReport(Struct, frozen=True, tag="replayed"):
 
 
 class ReplayTask(Struct, frozen=True):
-    """How to reduce buckets again; sent to the executors."""
+    """Describe how to reduce buckets again. This is sent to the executors."""
 
     scratch: Path  # for the rows and the bucket states
     database: Path  # with the keys of devices
@@ -99,14 +99,16 @@ class ReplayTask(Struct, frozen=True):
         files = []
         for name in self.tables:
             if name in reduced.final:
-                whole = replace(TABLES[name], partition_by=())  # partitions would not help here
-                files += mark_worker(write_rows(whole, sort_by_seq(reduced.final[name]), self.scratch, fsync=False))
+                unpartitioned = replace(TABLES[name], partition_by=())  # partitions would not help here
+                files += mark_worker(
+                    write_rows(unpartitioned, sort_by_seq(reduced.final[name]), self.scratch, fsync=False)
+                )
         name = write_state(self.scratch, bucket, reduced.state)
         return ReplayTaskReport(bucket, name, files, (self.scratch / name).stat().st_size, worker_name())
 
 
 class CompareUnit(Struct, frozen=True):
-    """A range of the log, and the files that overlap it, by table."""
+    """Describe a range of the log, and the files that overlap it, by table."""
 
     part: SeqRange
     old: dict[str, list[FileAction]]
@@ -115,13 +117,13 @@ class CompareUnit(Struct, frozen=True):
 
 class CompareReport(Struct, frozen=True, tag="compared"):
     differences: dict[str, Difference]
-    waited_for: int = 0  # commands that are open in the stream: left to it
-    sealed: int = 0  # commands that cannot be opened with today's key: kept as they were
+    waited_for: int = 0  # commands that are open in the stream, which finishes them
+    sealed: int = 0  # commands that cannot be opened with the current key: left as they were
     files: list[FileAction] = []
 
 
 class CompareTask(Struct, frozen=True):
-    """How to compare rows with the existing ones; sent to the executors."""
+    """Describe how to compare rows with the existing ones. This is sent to the executors."""
 
     lake: Path
     scratch: Path
@@ -143,22 +145,22 @@ class CompareTask(Struct, frozen=True):
         return compare
 
     def compare(self, comparison: CompareUnit) -> CompareReport:
-        old, kept, new = {}, {}, {}
+        old, unaffected, new = {}, {}, {}
         for name in self.tables:
             rows = read_range(self.lake, TABLES[name], comparison.old[name], comparison.part)
-            old[name], kept[name] = self._split(rows)
+            old[name], unaffected[name] = self._split(rows)
             new[name], _ = self._split(read_range(self.scratch, TABLES[name], comparison.new[name], comparison.part))
         waited_for = sealed = 0
         if DEVICE_COMMANDS.name in new:
-            waited_for = self._leave_open_commands(old, kept, new)
-            sealed = _keep_opened(old, new)
+            waited_for = self._exclude_open_commands(old, unaffected, new)
+            sealed = _keep_decrypted(old, new)
             _keep_replayed(old, new)
         differences, files = {}, []
         for name in self.tables:
             differences[name] = compare_row_sets(TABLES[name], old[name], new[name])
-            differences[name].kept = len(kept[name])
+            differences[name].skipped = len(unaffected[name])
             if not self.dry:
-                files += write_files(TABLES[name], self.lake, new[name], kept[name])
+                files += write_files(TABLES[name], self.lake, new[name], unaffected[name])
         return CompareReport(differences, waited_for, sealed, files)
 
     def _split(self, rows: Any) -> tuple[Any, Any]:
@@ -168,8 +170,8 @@ class CompareTask(Struct, frozen=True):
             again = pc.and_(again, pc.greater_equal(rows["at"], pa.scalar(self.since_us, TIME)))
         return rows.filter(again), rows.filter(pc.invert(again))
 
-    def _leave_open_commands(self, old: dict[str, Any], kept: dict[str, Any], new: dict[str, Any]) -> int:
-        """Leave out commands that are open in the stream: it will finish them, and there would be two rows of one."""
+    def _exclude_open_commands(self, old: dict[str, Any], unaffected: dict[str, Any], new: dict[str, Any]) -> int:
+        """Exclude commands that are open in the stream: it finishes them, and each must have one row only."""
         first_us: dict[tuple[Any, ...], int] = {}
         if self.open:
             rows = read_range(self.lake, DEVICE_COMMANDS, self.open, EVERYTHING)
@@ -180,15 +182,15 @@ class CompareTask(Struct, frozen=True):
         for rows in (new, old):
             commands, readings = rows[DEVICE_COMMANDS.name], rows[READINGS.name]
             near = _is_near(commands, first_us, self.lead_us)
-            left_out = commands.filter(near)
-            of_left_out = pa.array(is_known(readings, left_out))
+            excluded = commands.filter(near)
+            of_excluded = pa.array(is_known(readings, excluded))
             rows[DEVICE_COMMANDS.name] = commands.filter(pc.invert(near))
-            rows[READINGS.name] = readings.filter(pc.invert(of_left_out))
+            rows[READINGS.name] = readings.filter(pc.invert(of_excluded))
             if rows is old:
-                kept[DEVICE_COMMANDS.name] = pa.concat_tables([kept[DEVICE_COMMANDS.name], left_out])
-                kept[READINGS.name] = pa.concat_tables([kept[READINGS.name], readings.filter(of_left_out)])
+                unaffected[DEVICE_COMMANDS.name] = pa.concat_tables([unaffected[DEVICE_COMMANDS.name], excluded])
+                unaffected[READINGS.name] = pa.concat_tables([unaffected[READINGS.name], readings.filter(of_excluded)])
             else:
-                count = len(left_out)
+                count = len(excluded)
         return count
 
 
@@ -204,20 +206,20 @@ def _is_near(commands: Any, first_us: dict[tuple[Any, ...], int], within_us: int
     return pa.array(found)
 
 
-def _keep_opened(old: dict[str, Any], new: dict[str, Any]) -> int:
-    """Keep commands that could be opened before, if they cannot with the device's key of today."""
+def _keep_decrypted(old: dict[str, Any], new: dict[str, Any]) -> int:
+    """Keep commands that were decrypted before, if they cannot be with the device's current key."""
     before, after = old[DEVICE_COMMANDS.name], new[DEVICE_COMMANDS.name]
     opened = before.filter(pc.equal(before["state"], COMPLETE))
     is_closed = pc.fill_null(pc.is_in(after["reason"], pa.array(KEY_REASONS)), fill_value=False)
     closed = after.filter(is_closed)
-    stays = opened.filter(pa.array(is_known(opened, closed)))
-    if len(stays):
-        replaced = np.logical_and(is_closed.to_numpy(), is_known(after, stays))
-        new[DEVICE_COMMANDS.name] = pa.concat_tables([after.filter(pa.array(~replaced)), stays])
+    unchanged = opened.filter(pa.array(is_known(opened, closed)))
+    if len(unchanged):
+        replaced = np.logical_and(is_closed.to_numpy(), is_known(after, unchanged))
+        new[DEVICE_COMMANDS.name] = pa.concat_tables([after.filter(pa.array(~replaced)), unchanged])
         readings = old[READINGS.name]
-        of_stays = readings.filter(pa.array(is_known(readings, stays)))
-        new[READINGS.name] = pa.concat_tables([new[READINGS.name], of_stays])
-    return len(stays)
+        of_unchanged = readings.filter(pa.array(is_known(readings, unchanged)))
+        new[READINGS.name] = pa.concat_tables([new[READINGS.name], of_unchanged])
+    return len(unchanged)
 
 
 def _keep_replayed(old: dict[str, Any], new: dict[str, Any]) -> None:
@@ -227,8 +229,8 @@ def _keep_replayed(old: dict[str, Any], new: dict[str, Any]) -> None:
     accepted = is_known(after, replayed) & pc.equal(after["state"], COMPLETE).to_numpy()
     if accepted.any():
         opened = after.filter(pa.array(accepted))
-        stays = replayed.filter(pa.array(is_known(replayed, opened)))
-        new[DEVICE_COMMANDS.name] = pa.concat_tables([after.filter(pa.array(~accepted)), stays])
+        unchanged = replayed.filter(pa.array(is_known(replayed, opened)))
+        new[DEVICE_COMMANDS.name] = pa.concat_tables([after.filter(pa.array(~accepted)), unchanged])
         readings = new[READINGS.name]
         new[READINGS.name] = readings.filter(pa.array(~is_known(readings, opened)))
 

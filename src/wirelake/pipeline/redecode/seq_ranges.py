@@ -1,4 +1,4 @@
-"""Ranges of seqs: which files have rows in them, and how to cut history into ranges of about the same size."""
+"""Split history into ranges of seqs of about the same size, and read the rows of a range."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +18,7 @@ SEQ_END: Final = 2**62  # no record has this seq, or a later one
 
 
 class RowGroup(Struct, frozen=True):
-    """A row group of a Parquet file."""
+    """Describe a row group of a Parquet file."""
 
     file: FileAction
     from_seq: int
@@ -29,7 +29,7 @@ class RowGroup(Struct, frozen=True):
 
 
 class SeqRange(Struct, frozen=True):
-    """The records from one seq on, before another."""
+    """Describe the records from one seq on, before another."""
 
     from_seq: int
     until_seq: int

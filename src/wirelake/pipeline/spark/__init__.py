@@ -1,1 +1,1 @@
-"""Java, Spark sessions and Python workers."""
+"""Start Spark: find Java, open sessions, warm the Python workers."""

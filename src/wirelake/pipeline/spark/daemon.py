@@ -1,4 +1,4 @@
-"""The process from which Spark forks its Python workers: it imports and compiles what all of them need.
+"""Run the process from which Spark forks its Python workers: import and compile what all of them need.
 
 spark.python.daemon.module    names this module, or one that calls `warm()` and then does what pyspark.daemon does
 """

@@ -1,8 +1,12 @@
-"""Open a Spark session for the pipeline: quiet, bounded, in UTC, with a Java that runs."""
+"""Open a Spark session for the pipeline: quiet, bounded, in UTC, with a Java that runs.
+
+Executors of a remote master need Wirelake itself, as a wheel, and the same interpreter.
+"""
 
 import logging
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -11,8 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import wirelake
 from wirelake.errors import InputError
-from wirelake.limits import PIPELINE_DRIVER_MEMORY_MB
+from wirelake.limits import PIPELINE_DRIVER_MEMORY_MB, WHEEL_BUILD_S
 from wirelake.pipeline.spark.java import find_java
 
 if TYPE_CHECKING:
@@ -45,7 +50,7 @@ appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = spark: %d{HH:mm:ss} %p %c{1}: %m%n%xEx{0}
-# With a level of its own, it does not announce that it has select_rows one.
+# With a level of its own, it does not announce that it has chosen one.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 """
@@ -69,7 +74,7 @@ def open_session(master: str = LOCAL, name: str = "wirelake", settings: dict[str
 
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if master.startswith("local"):  # remote executors must be able to connect to the driver
+    if is_local(master):  # remote executors must be able to connect to the driver
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="wirelake-spark-") as folder:
         log_settings = _logging_file(Path(folder))
@@ -115,3 +120,37 @@ def _logging_file(folder: Path) -> Path:
     path = folder / "log4j2.properties"
     path.write_text("\n".join(lines))
     return path
+
+
+def is_local(master: str) -> bool:
+    return master.startswith("local")
+
+
+def cluster_settings(master: str, wheel: Path | None = None) -> dict[str, str]:
+    """Return settings for a remote master. Executors must see the same data folder and have Wirelake's dependencies."""
+    if is_local(master):
+        return {}
+    wheel = (find_wheel() if wheel is None else wheel).absolute()
+    return {
+        "spark.submit.pyFiles": str(wheel),
+        # The daemon that forks the workers starts before a task's files are on its path.
+        "spark.executorEnv.PYTHONPATH": f"{wheel}:./{wheel.name}",
+        "spark.pyspark.python": sys.executable,
+    }
+
+
+def find_wheel() -> Path:
+    """Build a wheel from the source tree that this runs from."""
+    root = Path(wirelake.__file__).parent.parent.parent
+    if (root / "pyproject.toml").is_file():
+        return build_wheel(root, Path(tempfile.mkdtemp(prefix="wirelake-wheel-")))
+    raise InputError("executors on a cluster need Wirelake's wheel: pass it with --wheel")
+
+
+def build_wheel(root: Path, folder: Path) -> Path:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    built = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=WHEEL_BUILD_S, check=False)
+    wheels = list(folder.glob("*.whl"))
+    if built.returncode or not wheels:
+        raise InputError(f"cannot build the wheel for the cluster: {built.stderr.strip()[-500:]}")
+    return wheels[0]

@@ -1,7 +1,7 @@
-"""The state of a bucket between two batches: its open rows, and what is needed to finish them.
+"""Store the state of a bucket between two batches: its open rows, and what is needed to finish them.
 
 Most of it is one small packed state for each key; only the keys that a batch mentions, or that are due, are unpacked.
-Sessions and deliveries, of which very many may be open, are kept as columns.
+Sessions and deliveries, of which very many may be open, are stored as columns.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ STATE_SCHEMA: Final = pa.schema(
 
 
 class Reduction(Struct):
-    """The result of one kind of events in one bucket."""
+    """Hold the result of one kind of events in one bucket."""
 
     state: list[pa.Table] = field(default_factory=list)
     final: dict[str, pa.Table] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Reduction(Struct):
 
 
 class PackedStates(Struct):
-    """Packed states, by key."""
+    """Collect packed states, by key."""
 
     keys: list[str] = field(default_factory=list)
     due_us: list[int] = field(default_factory=list)

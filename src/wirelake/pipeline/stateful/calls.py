@@ -72,8 +72,8 @@ def _is_request(batch: pa.RecordBatch, rows: pa.RecordBatch, rules: dict[str, Ca
     is_event, is_notification = (pc.equal(kind, each.value) for each in (Kind.EVENT, Kind.NOTIFICATION))
     is_unaddressed = pc.and_(pc.is_null(rows["service"], nan_is_null=False), pc.invert(is_notification))
     expected = pc.is_valid(rows["seq"])
-    for which, each in rules.items():
-        of_protocol = pc.equal(protocol, which)
+    for protocol_name, each in rules.items():
+        of_protocol = pc.equal(protocol, protocol_name)
         if each.request_names:
             is_named = pc.is_in(name, value_set=pa.array(each.request_names))
             expected = pc.and_(expected, pc.or_(pc.invert(of_protocol), is_named))
@@ -87,7 +87,7 @@ def _is_request(batch: pa.RecordBatch, rows: pa.RecordBatch, rules: dict[str, Ca
 
 
 def _one_way(batch: pa.RecordBatch, rows: pa.RecordBatch, rules: dict[str, CallRules]) -> list[int]:
-    """Return the seqs of messages to the gateway itself whose frames say that they expect no response."""
+    """Return the seqs of messages to the gateway itself whose frames are marked as expecting no response."""
     found: list[int] = []
     for name, each in rules.items():
         if each.is_one_way is None:
@@ -167,7 +167,7 @@ _Row = tuple[Any, ...]
 
 
 class OpenRequest(Struct, array_like=True):
-    """A request without its response, or without all of it."""
+    """Hold a request without its response, or without all of it."""
 
     seq: int
     at: int
@@ -260,18 +260,18 @@ def _drop_oldest(out: Reduction, final: _FinalCalls, over: int) -> list[_Row]:
     )
     final.rows += [_row(key, request, UNANSWERED) for _seq, key, request in requests[:over]]
     out.counts["calls_given_up"] += over
-    left: dict[str, list[OpenRequest]] = {}
+    remaining: dict[str, list[OpenRequest]] = {}
     for _seq, key, request in requests[over:]:
-        left.setdefault(key, []).append(request)
+        remaining.setdefault(key, []).append(request)
     packed = PackedStates()
-    for key, of_key in left.items():
+    for key, of_key in remaining.items():
         packed.put(key, min(request.at for request in of_key) + _AGE_US, len(of_key), _pack(of_key))
     out.state = [packed.table(CALL)]
     return [_row(key, request, OPEN) for _seq, key, request in requests[over:]]
 
 
 class _SessionCalls:
-    """The open requests of one session, in order, by correlation."""
+    """Hold the open requests of one session, in order, by correlation."""
 
     def __init__(self, requests: list[OpenRequest]) -> None:
         self._requests: dict[str, deque[OpenRequest]] = {}

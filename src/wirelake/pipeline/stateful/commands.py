@@ -38,7 +38,7 @@ Keys = KeyOf | Mapping[str, bytes]  # by serial
 OPEN: Final = "open"
 OVER_LIMIT: Final = "commands_open_max"
 _DEVICE: Final = "="  # in a key, before a serial
-_BROADCAST: Final = "*"  # before the identity of the device that a broadcast was sent to, or came from
+_BROADCAST: Final = "*"  # before the identity of the device that received or sent a broadcast
 _NO_CONTENT: Final = CommandContent()
 _Row = tuple[Any, ...]
 
@@ -46,7 +46,7 @@ _Row = tuple[Any, ...]
 def fragment_events(reassembly: Reassembly, packets: pa.RecordBatch) -> pa.Table:
     """Return one event for each packet that is part of a command; a receipt is not."""
     packets = packets.filter(pc.invert(packets["receipt"]))
-    # A broadcast names no device: each that it was sent to, or came from, has its own.
+    # A broadcast names no device: each device that received or sent it has its own.
     serial, identity = packets["serial"], packets["identity"]
     target = pc.if_else(
         pc.equal(serial, ""),
@@ -111,7 +111,7 @@ def reduce_commands(
 
 
 class _CommandReducer:
-    """Collects rows column by column: there may be very many."""
+    """Collect rows column by column, because there may be very many."""
 
     def __init__(self, protocol: Protocol, reassembly: Reassembly, key_of: KeyOf, rules: Any) -> None:
         self._protocol = protocol
@@ -161,7 +161,7 @@ class _CommandReducer:
             self.add(address, assembly, done)
 
     def add(self, address: DeviceAddress, assembly: CommandAssembly, done: list[FinishedCommand]) -> None:
-        """Add finished commands, and what the complete ones say."""
+        """Add finished commands, and the readings of the complete ones."""
         read_command = self._reassembly.read_command
         for each in done:
             content = _NO_CONTENT
@@ -185,7 +185,7 @@ class _CommandReducer:
             self.open_bytes += command.held_bytes
 
     def drop_oldest(self, state: pa.Table, clock_us: int, step_us: int) -> Reduction:
-        """Give up the oldest of too many open commands, until there is room for a quarter more."""
+        """Give up the oldest of too many open commands, until a quarter more would fit."""
         reassembly, rules = self._reassembly, self._rules
         assemblies = unpack_states(state, reassembly.unpack)
         waiting = sorted(
@@ -194,13 +194,13 @@ class _CommandReducer:
             for slot, command in assembly.open.items()
         )
         count, size = len(waiting), sum(each[3] for each in waiting)
-        for _seq, key, slot, held in waiting:
+        for _seq, key, slot, held_bytes in waiting:
             fits = count <= PIPELINE_COMMANDS_OPEN_MAX * 3 // 4
             if fits and size <= PIPELINE_COMMANDS_OPEN_BYTES_MAX * 3 // 4:
                 break
             self.add(_address(key), assemblies[key], assemblies[key].give_up(slot, OVER_LIMIT))
             self.counts["commands_given_up"] += 1
-            count, size = count - 1, size - held
+            count, size = count - 1, size - held_bytes
         self.open, self.open_bytes = [], 0
         states = PackedStates()
         for key, assembly in assemblies.items():

@@ -1,7 +1,7 @@
 """Track the delivery of notifications: sent, sent again, acked, expired.
 
 A delivery is one notification for one identity, whichever of its sessions received it. An ack ends it. So does an
-expiry, but for some time an ack may still correct that. Acked positions are remembered as ranges: a lagging session may
+expiry, but for some time an ack may still correct that. Acked positions are stored as ranges: a lagging session may
 be sent what another session of the same identity has acked, and that is no new delivery.
 """
 
@@ -103,7 +103,7 @@ class _Expiry(Struct):
 
 
 class OpenDelivery(Struct, gc=False):
-    """A delivery that may still change: the columns of OPEN_DELIVERY, in order. Times are microseconds."""
+    """Hold a delivery that may still change: the columns of OPEN_DELIVERY, in order. Times are microseconds."""
 
     seq: int
     at: int
@@ -124,7 +124,7 @@ class OpenDelivery(Struct, gc=False):
 
 
 class AckedPositions(Struct, array_like=True):
-    """The positions of one topic that one identity acked, as ranges in order."""
+    """Hold the positions of one topic that one identity acked, as ranges in order."""
 
     runs: list[list[int]] = field(default_factory=list)  # first, last
     at: int = 0  # of the last ack
@@ -156,7 +156,7 @@ _pack: Final = msgpack.Encoder().encode
 
 
 class _Identity:
-    """The open deliveries of an identity, by prefix of ids and position, and what it acked."""
+    """Hold the open deliveries of an identity, by prefix of ids and position, and what it acked."""
 
     __slots__ = ("acked", "topics")
 
@@ -256,7 +256,7 @@ class _DeliveryReducer:
             )
 
     def _ack(self, identity: _Identity, delivery: OpenDelivery, at: int) -> bool:
-        """Return False if the ack came too late to matter."""
+        """Mark a delivery as acked. Return False if the ack arrived too late to matter."""
         identity.drop(delivery)
         self.final.append(delivery)
         if _is_over(delivery, at, self._out):
@@ -334,8 +334,8 @@ def reduce_deliveries(events: pa.Table, state: pa.Table, sure_us: int) -> Reduct
 
 def _split_acked(state: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Return the acked positions of identities, and the open deliveries."""
-    remembered = pc.is_valid(state["state"])
-    return state.filter(remembered), state.filter(pc.invert(remembered))
+    has_acks = pc.is_valid(state["state"])
+    return state.filter(has_acks), state.filter(pc.invert(has_acks))
 
 
 def _acked_states(identities: dict[str, _Identity], sure_us: int) -> pa.Table:
@@ -348,13 +348,12 @@ def _acked_states(identities: dict[str, _Identity], sure_us: int) -> pa.Table:
 
 
 def _forget_oldest_acks(out: Reduction) -> None:
-    opened, *remembered = out.state
-    together = pa.concat_tables(remembered)
-    over = len(together) - PIPELINE_ACKED_IDENTITIES_MAX
+    opened, *acked = out.state
+    all_acked = pa.concat_tables(acked)
+    over = len(all_acked) - PIPELINE_ACKED_IDENTITIES_MAX
     if over > 0:
         out.counts["acks_forgotten"] += over
-        together = together.sort_by("due_us").slice(over)
-        out.state = [opened, together]
+        out.state = [opened, all_acked.sort_by("due_us").slice(over)]
 
 
 def _touched(before: pa.Table, events: pa.Table, expiries: list[_Expiry], sure_us: int) -> Any:

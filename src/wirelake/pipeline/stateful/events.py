@@ -1,4 +1,4 @@
-"""Events: what a span of the log contributes to rows that are built up over time.
+"""Define events: what a span of the log contributes to rows that are built up over time.
 
 All events about one thing have one key and are in one bucket, so that a bucket can be reduced by itself. Events that
 concern every bucket (a gateway's start, an expiry, a table's layout) go to each of them under the empty key, which

@@ -1,4 +1,4 @@
-"""Read the records that requests write, by the layout that the session or the table's creation gave."""
+"""Read the records that requests write, by the layout of the session or of the created table."""
 
 from collections import Counter
 from typing import Any, Final
@@ -60,7 +60,7 @@ def _events(kind: str, messages: pa.RecordBatch, name: str) -> pa.Table:
 
 
 class Layouts(Struct, array_like=True):
-    """The layouts that a session gave, by table; under the empty key, those of the tables that were created."""
+    """Hold the layouts that a session sent, by table; under the empty key, those of the tables that were created."""
 
     node: str
     seq: int
@@ -119,7 +119,7 @@ def reduce_records(
 
 
 class _CreatedTables:
-    """The layouts of created tables: service and table → (seq, layout), the newest last."""
+    """Hold the layouts of created tables: service and table → (seq, layout), the newest last."""
 
     def __init__(self, layouts: Layouts | None) -> None:
         self.tables: dict[str, list[tuple[int, Any]]] = {}

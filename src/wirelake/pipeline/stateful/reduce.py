@@ -88,7 +88,7 @@ def events_of(
     kind: str | None = None,
     read: pa.RecordBatch | None = None,
 ) -> pa.RecordBatch:
-    """Return the events of a batch of the log, in its order; of all kinds, or of one. `decoded` is what it says.
+    """Return the events of a batch of the log, in its order; of all kinds, or of one. `decoded` is the batch, decoded.
 
     `read` is what was read of the log, if `batch` lacks records that break the decoder: these are counted too.
     """
@@ -127,7 +127,7 @@ def _gateway_starts(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class ReducedBucket(Struct):
-    """Tables by name, without empty ones. `open` holds every open row of the bucket, also unchanged ones."""
+    """Hold a bucket's tables by name, without empty ones. `open` has every open row, also unchanged ones."""
 
     final: dict[str, pa.Table]
     open: dict[str, pa.Table]
@@ -192,6 +192,6 @@ def _merge(reduction: Reduction, reduced: ReducedBucket) -> None:
 
 
 def _append(tables: dict[str, pa.Table], name: str, rows: pa.Table) -> None:
-    """Several protocols may fill one table."""
+    """Append rows to a table: several protocols may fill it."""
     if len(rows):
         tables[name] = pa.concat_tables([tables[name], rows]) if name in tables else rows

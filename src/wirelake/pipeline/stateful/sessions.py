@@ -31,7 +31,7 @@ def start_events(kind: str, starts: pa.RecordBatch) -> pa.Table:
 
 
 class GatewayStarts:
-    """When gateways started: (seq, at) by node, in order."""
+    """Hold when gateways started: (seq, at) by node, in order."""
 
     def __init__(self, events: pa.Table) -> None:
         found = events.filter(pc.equal(events["name"], START))

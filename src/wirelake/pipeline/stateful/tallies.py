@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from msgspec import Struct, field, msgpack
 
 from wirelake.lake.tables import TALLIES
-from wirelake.limits import PIPELINE_STRETCH_HOURS_MAX
+from wirelake.limits import PIPELINE_COUNTER_HOURS_MAX
 from wirelake.pipeline.stateful.bucket_state import (
     NEVER_US,
     PackedStates,
@@ -33,7 +33,7 @@ HourKey = tuple[int, str]  # the hour, microseconds since 1970; the protocol
 def tally_events(batch: pa.RecordBatch, messages: pa.RecordBatch, quarantine: pa.RecordBatch) -> pa.Table:
     """Return the counters records, and what was found before, between and after them."""
     parts = [
-        _of_node(node, *(_only(node, each) for each in (batch, messages, quarantine)))
+        _node_events(node, *(_only(node, each) for each in (batch, messages, quarantine)))
         for node in pc.unique(batch["node"]).to_pylist()
     ]
     return pa.concat_tables(parts) if parts else EVENT_SCHEMA.empty_table()
@@ -43,13 +43,13 @@ def _only(node: str, rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.filter(pc.equal(rows["node"], node))
 
 
-def _of_node(node: str, batch: pa.RecordBatch, messages: pa.RecordBatch, quarantine: pa.RecordBatch) -> pa.Table:
+def _node_events(node: str, batch: pa.RecordBatch, messages: pa.RecordBatch, quarantine: pa.RecordBatch) -> pa.Table:
     counters = batch.filter(pc.equal(batch["event"], COUNTERS))
     ends = counters["seq"].to_numpy()
     frame, bad = pc.equal(batch["event"], "frame"), pc.equal(batch["event"], "quarantine")
-    came = pc.equal(batch["direction"], "in")
+    is_inbound = pc.equal(batch["direction"], "in")
     counted = [
-        (RECEIVED, batch.filter(pc.and_(pc.or_(frame, bad), came))),
+        (RECEIVED, batch.filter(pc.and_(pc.or_(frame, bad), is_inbound))),
         (DECODED, messages.filter(pc.equal(messages["direction"], "in"))),
         (QUARANTINED, quarantine.filter(pc.equal(quarantine["direction"], "in"))),
         (SENT, batch.filter(pc.and_(frame, pc.equal(batch["direction"], "out")))),
@@ -92,7 +92,7 @@ def _counts(rows: pa.RecordBatch, ends: np.ndarray) -> list[tuple[int, int, str,
 
 
 class CounterInterval(Struct, array_like=True):
-    """What was found since the last counters record."""
+    """Count what was found since the last counters record."""
 
     from_seq: int
     found: dict[HourKey, list[int]] = field(default_factory=dict)
@@ -143,11 +143,11 @@ def reduce_tallies(events: pa.Table, state: pa.Table, sure_us: int) -> Reduction
     for node, interval in intervals.items():
         opened += _rows(node, interval, None, None)
         states.put(node, NEVER_US, len(interval.found), _pack(interval))
-    still = [row for node, each in unpack_states(rest, _unpack).items() for row in _rows(node, each, None, None)]
+    unchanged = [row for node, each in unpack_states(rest, _unpack).items() for row in _rows(node, each, None, None)]
     out.state = [states.table(TALLY), rest]
     out.final = {TALLIES.name: table_rows(TALLIES, final)}
     out.open = {TALLIES.name: table_rows(TALLIES, opened, settled=False)}
-    out.unchanged = {TALLIES.name: table_rows(TALLIES, still, settled=False)}
+    out.unchanged = {TALLIES.name: table_rows(TALLIES, unchanged, settled=False)}
     return out
 
 
@@ -157,7 +157,7 @@ def _add(interval: CounterInterval, found: tuple[int, list[tuple[int, str, int, 
         interval.records += records
     for hour, protocol, what, count in hours:
         key = (hour, protocol)
-        if key not in interval.found and len(interval.found) >= PIPELINE_STRETCH_HOURS_MAX:
+        if key not in interval.found and len(interval.found) >= PIPELINE_COUNTER_HOURS_MAX:
             key = next(iter(interval.found))  # a clock far off: the sums stay right, the hour does not
             counts["tally_hours_joined"] += 1
         interval.found.setdefault(key, [0, 0, 0, 0])[what] += count

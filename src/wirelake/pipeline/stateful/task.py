@@ -1,4 +1,4 @@
-"""Second half of a batch, in the executors: reduce the events of a bucket to rows on disk."""
+"""Reduce the events of a bucket in an executor, and write the rows to disk: the second half of a batch."""
 
 import sqlite3
 import uuid
@@ -30,7 +30,7 @@ from wirelake.pipeline.stateful.reduce import Rules, reduce_bucket
 
 
 class ReduceTask(Struct, frozen=True):
-    """How to reduce buckets; sent to the executors. Device keys are read there, and sent nowhere."""
+    """Describe how to reduce buckets. This is sent to the executors, which read the keys of devices themselves."""
 
     lake: Path
     database: Path  # with the keys of devices
@@ -53,7 +53,7 @@ class ReduceTask(Struct, frozen=True):
         return run
 
     def run(self, bucket: int, rows: Any) -> Any:
-        """Return the reports for the driver: those of spans that came here, and that of the bucket."""
+        """Return the reports for the driver: those of spans that were sent to this bucket, and its own."""
         is_report = pc.equal(rows["kind"], REPORT_KIND)
         reports = [read_report(text) for text in rows.filter(is_report)["report"].to_pylist()]
         now_us = max((report.now_us for report in reports if isinstance(report, BatchClock)), default=None)

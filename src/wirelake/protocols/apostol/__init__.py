@@ -1,1 +1,1 @@
-"""apostol: meters, phones and things that report over UDP or TCP, in packets put together to commands."""
+"""apostol: meters, phones and other devices that report over UDP or TCP; packets are assembled to commands."""

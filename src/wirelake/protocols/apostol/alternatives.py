@@ -1,11 +1,11 @@
-"""The packets of a sealed command of which some may be forged: several under one number, until a seal decides.
+"""Keep the packets of a sealed command of which some may be forged, until its seal shows which are genuine.
 
-Anybody can send a packet in the name of a device, under the number of a command that the device is sending right now.
-So of each packet number the last few that differ are kept, and the seal of the whole command says which of them belong
-together. The newest are tried first, then the oldest, then those with few differences from the newest; a limit on the
-tries of one packet, and on the bytes tried for one command, bounds the work.
+Anyone can send a packet in the name of a device, under the number of a command that the device is sending right now.
+So the last few differing packets of each number are kept, and the seal of the whole command shows which of them belong
+together. The newest are tried first, then the oldest, then those with few differences from the newest; limits on the
+tries for one packet, and on the bytes tried for one command, bound the work.
 
-The gateway's assembly and the pipeline's use the same code.
+The gateway (`assembly.py`) and the pipeline (`reassembly.py`) use the same code.
 """
 
 from collections.abc import Iterator
@@ -14,38 +14,38 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from wirelake.protocols.apostol.limits import (
+from wirelake.protocols.apostol.constants import (
     APOSTOL_ALTERNATIVES_MAX,
     APOSTOL_SEAL_TRIES_BYTES_MAX,
     APOSTOL_SEAL_TRIES_MAX,
+    LAST,
 )
-from wirelake.protocols.apostol.opcodes import LAST
 
-_TRY_BYTES_MIN: Final = 1024  # what a try costs at least, however short the command
+_TRY_BYTES_MIN: Final = 1024  # a try counts as this many bytes at least, however short the command
 Piece = tuple[int, bytes]  # a packet's params and data
 
 
 class Alternatives(Struct, array_like=True):
-    """The pieces of one sealed command."""
+    """The packets of one sealed command."""
 
     pieces: dict[int, list[Piece]] = field(default_factory=dict)  # by packet_no, the oldest first
     size: int = 0  # bytes of all of them
     repeats: int = 0
     tried_bytes: int = 0
-    offered: bool = False  # whether a selection was handed on, though its seal did not hold
+    offered: bool = False  # whether a selection with an invalid seal was handed on, to be refused
 
     @property
     def last(self) -> int | None:
-        """The number of the last packet, by the word of the one that came first."""
+        """Return the number of the last packet, as the packets that arrived first say."""
         return next((number for number, pieces in self.pieces.items() if pieces[0][0] & LAST), None)
 
     @property
     def conflicts(self) -> int:
-        """Packets that cannot all be of one command."""
+        """Return the number of packets that contradict others."""
         return sum([len(pieces) - 1 for pieces in self.pieces.values()])
 
     def add(self, number: int, params: int, data: bytes) -> bool:
-        """Whether it is a new one."""
+        """Add a packet. Return whether it is new."""
         pieces = self.pieces.setdefault(number, [])
         if (params, data) in pieces:
             self.repeats += 1
@@ -57,7 +57,7 @@ class Alternatives(Struct, array_like=True):
         return True
 
     def selections(self, number: int) -> Iterator[list[Piece]]:
-        """Whole commands with the piece that came last under this number, the most likely first."""
+        """Yield complete commands with the newest packet of this number, the most likely first."""
         latest = self.pieces[number][-1]
         ends = [number] if latest[0] & LAST else sorted(end for end in self.pieces if end > number)
         tries = 0
@@ -73,7 +73,7 @@ class Alternatives(Struct, array_like=True):
                 yield selection
 
     def _columns(self, end: int, number: int, latest: Piece) -> list[list[Piece]] | None:
-        """For each packet up to the last what it may be, the newest first; None while one is missing."""
+        """Return the candidates for each packet up to `end`, the newest first; None while one has none."""
         columns = []
         for each in range(end + 1):
             pieces = reversed(self.pieces.get(each, ()))

@@ -1,33 +1,31 @@
-"""Puts commands together from packets that come in any order, more than once, or never.
+"""Assemble commands from packets that arrive in any order, more than once, or never.
 
-Packet numbers decide the order, the packet with the `last` bit says how many there are. What contradicts the packets
-that came first (other data under the same number, another last one, a number beyond it) is left out and counted.
+The packet numbers give the order, and the packet with the `last` bit gives their count. A packet that contradicts
+earlier ones (other data under the same number, another last packet, a number beyond it) is dropped and counted.
 
-A finished command is remembered for a while: its packets sent again are repeats and make no second command. A packet
-that differs from the finished one's is of a new command: the device's counter went round, or began anew. Of a
-command that was not completed anything may still be on its way, so only a packet 0 begins anew.
+A finished command is remembered for a while: if its packets arrive again, they are duplicates and make no second
+command. A packet that differs from the remembered one belongs to a new command: the device's counter wrapped or
+restarted. Packets of a command that did not become complete may still arrive late, so only a packet 0 starts another.
 
-An answer carries the asker's number, a report the device's own: two counters in one direction, told apart by the
-answer bit, which is therefore part of the key. So is the bit of the seal, and with it that of zlib: a packet in clear
-cannot get in the way of a sealed command.
+An answer has the number of its request, a report the device's own: these are two counters in one direction, and the
+answer bit, which distinguishes them, is part of the key. So is the bit of the seal, and with it that of zlib: an
+unsealed packet cannot displace a sealed one.
 
-What came first decides only where nothing better can: of a sealed command all that differs is kept for a while, and
-its seal decides (`alternatives.py`). Where a seal is required (`sealed_only`), a packet in clear that is no whole
-command is refused at once and takes nobody's room.
+The first packet wins only where nothing better can decide: the differing packets of a sealed command are kept for a
+while, and its seal decides (`alternatives.py`). Where a seal is required (`sealed_only`), an unsealed packet that is
+not a whole command is refused at once, and uses none of the limits.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 from typing import Protocol as Interface
 
 from msgspec import Struct, field
 
 from wirelake.protocols.apostol.alternatives import Alternatives
-from wirelake.protocols.apostol.envelope import join
-from wirelake.protocols.apostol.finished import BITS_SHIFT, DeviceKey, Finished, Memory, is_print, print_of
-from wirelake.protocols.apostol.frames import Packet
-from wirelake.protocols.apostol.limits import (
+from wirelake.protocols.apostol.constants import (
+    ANSWER,
     APOSTOL_ASSEMBLING_BYTES_MAX,
     APOSTOL_ASSEMBLING_COMMANDS_MAX,
     APOSTOL_ASSEMBLING_PER_DEVICE_MAX,
@@ -35,17 +33,31 @@ from wirelake.protocols.apostol.limits import (
     APOSTOL_COMMAND_BYTES_MAX,
     APOSTOL_FINISHED_COMMANDS_MAX,
     APOSTOL_FINISHED_PER_DEVICE_MAX,
+    COMMAND_BITS,
+    COUNTER_BITS,
+    LAST,
+    SEALED,
+    TO_DEVICE,
 )
-from wirelake.protocols.apostol.opcodes import ANSWER, COMMAND_BITS, LAST, SEALED, TO_DEVICE
+from wirelake.protocols.apostol.duplicates import (
+    BITS_SHIFT,
+    DeviceKey,
+    FinishedCommands,
+    Memory,
+    fingerprint_of,
+    is_same_packet,
+)
+from wirelake.protocols.apostol.envelope import join
+from wirelake.protocols.apostol.frames import Packet
+from wirelake.protocols.device_session import Assembling
 
 CommandKey = tuple[DeviceKey, int, int]  # the device, its `key_bits`, command_no
-_COUNTER: Final = TO_DEVICE | ANSWER  # each has command numbers of its own
-SealHolds = Callable[[DeviceKey, int, bytes], bool]  # the device, command_no, the joined packets
+SealCheck = Callable[[DeviceKey, int, bytes], bool]  # the device, command_no, the joined packets
 
 
 def key_bits(params: int) -> int:
-    """The bits that tell commands of one number apart."""
-    return params & (COMMAND_BITS if params & SEALED else _COUNTER)
+    """Return the bits that distinguish commands of one number."""
+    return params & (COMMAND_BITS if params & SEALED else COUNTER_BITS)
 
 
 class PartialPackets(Interface):
@@ -53,7 +65,7 @@ class PartialPackets(Interface):
 
     params: int
     parts: dict[int, bytes]
-    prints: dict[int, int]
+    fingerprints: dict[int, int]
     last: int | None
     size: int
     duplicates: int
@@ -63,31 +75,35 @@ class PartialPackets(Interface):
 def add_packet(partial: PartialPackets, params: int, number: int, data: bytes, fingerprint: int) -> None:
     """Add a packet, unless it is a duplicate or contradicts the packets that came before it."""
     if number in partial.parts:
-        if partial.prints[number] == fingerprint:
+        if partial.fingerprints[number] == fingerprint:
             partial.duplicates += 1
         else:
             partial.conflicts += 1
         return
     is_last = params & LAST != 0
-    beyond = partial.last is not None and (is_last or number > partial.last)
-    too_early = is_last and bool(partial.parts) and max(partial.parts) > number
-    if beyond or too_early or params & COMMAND_BITS != partial.params:
+    is_beyond = partial.last is not None and (is_last or number > partial.last)
+    is_too_early = is_last and bool(partial.parts) and max(partial.parts) > number
+    if is_beyond or is_too_early or params & COMMAND_BITS != partial.params:
         partial.conflicts += 1
         return
     if is_last:
         partial.last = number
     partial.parts[number] = data
-    partial.prints[number] = fingerprint
+    partial.fingerprints[number] = fingerprint
     partial.size += len(data)
 
 
 class State(StrEnum):
+    """How a command ended."""
+
     COMPLETE = "complete"
     EXPIRED = "expired"
     REFUSED = "refused"
 
 
 class Bounds(Struct, frozen=True):
+    """The limits of an assembler."""
+
     timeout_s: float = APOSTOL_ASSEMBLY_S
     command_bytes_max: int = APOSTOL_COMMAND_BYTES_MAX
     assembling_bytes_max: int = APOSTOL_ASSEMBLING_BYTES_MAX
@@ -101,7 +117,7 @@ DEFAULT_BOUNDS = Bounds()
 
 
 class Assembled(Struct, frozen=True):
-    """A command that is done with. `data` is the joined packets, still sealed and zipped, of a complete one."""
+    """A command that ended. If it is complete, `data` is its packets joined, still sealed and zipped."""
 
     state: State
     device_type: int
@@ -109,12 +125,12 @@ class Assembled(Struct, frozen=True):
     command_no: int
     params: int  # direction, answer, zipped, sealed
     data: bytes
-    packets: int  # how many different ones came
+    packets: int  # how many different ones arrived
     duplicates: int
     conflicts: int
     first_at_s: float
     done_at_s: float
-    reason: str = ""  # for a refused one, the limit that it passed
+    reason: str = ""  # of a refused one: the limit that it exceeded, or `unsealed`
 
     @property
     def to_device(self) -> bool:
@@ -125,63 +141,49 @@ class Assembled(Struct, frozen=True):
         return self.params & ANSWER != 0
 
 
-class Assembling(Struct, frozen=True):
-    """A command of which packets are missing."""
-
-    device_type: int
-    serial: str
-    command_no: int
-    answer: bool
-    packets: int  # how many different ones came
-    last: int | None  # the number of the last one; None while that has not come
-    missing: tuple[int, ...]  # the numbers below the highest that came, without those that came
-    bytes: int
-    first_at_s: float
-
-
 class Assembler:
-    """Takes packets (never receipts) and time; gives what became of their commands."""
+    """Takes packets (never receipts) and the time, and returns the commands that end."""
 
-    __slots__ = ("_bytes", "_open", "bounds", "duplicates", "finished", "late", "seal_holds", "sealed_only")
+    __slots__ = ("_bytes", "_open", "bounds", "duplicates", "finished", "is_seal_valid", "late", "sealed_only")
 
     def __init__(self, bounds: Bounds = DEFAULT_BOUNDS) -> None:
         self.bounds = bounds
         self.sealed_only = False
-        self.seal_holds: SealHolds | None = None  # without it nobody can tell, and what comes first is taken
-        self.duplicates = 0  # packets of finished commands that came again
-        self.late = 0  # packets of commands that were given up
+        self.is_seal_valid: SealCheck | None = None  # None: the key is not known, and the first packets win
+        self.duplicates = 0  # packets of finished commands that arrived again
+        self.late = 0  # packets of commands that were given up before
         self._bytes = 0
-        self._open: _Shelf[_Partial | _SealedPartial] = _Shelf()
-        self.finished = Finished(bounds.timeout_s, bounds.finished_per_device_max, bounds.finished_commands_max)
+        self._open: _OpenCommands[_Partial | _SealedPartial] = _OpenCommands()
+        self.finished = FinishedCommands(bounds.timeout_s, bounds.finished_per_device_max, bounds.finished_commands_max)
 
     def __len__(self) -> int:
-        """How many commands are under assembly."""
+        """Return the number of commands of which packets are missing."""
         return len(self._open.items)
 
     @property
     def deadline_s(self) -> float | None:
-        """When the next command expires."""
+        """Return when the next command expires."""
         oldest = self._open.oldest()
         return None if oldest is None else self._open.items[oldest].first_at_s + self.bounds.timeout_s
 
     def add(self, packet: Packet, now_s: float) -> list[Assembled]:
-        """What this packet completes, and whatever else ends with it."""
+        """Add a packet. Return the command that it completes, and any others that end now."""
         done = self.expire(now_s)
         device = (packet.device_type, packet.serial)
         params = packet.params
-        key = (device, params & (COMMAND_BITS if params & SEALED else _COUNTER), packet.command_no)
+        key = (device, params & (COMMAND_BITS if params & SEALED else COUNTER_BITS), packet.command_no)
         partial = self._open.items.get(key)
         is_whole = params & LAST and not packet.packet_no and len(packet.data) <= self.bounds.command_bytes_max
         if partial is None or (is_whole and isinstance(partial, _SealedPartial)):
             if self._is_known(key, packet, now_s):
                 return done
             if is_whole:
-                done.append(self._single(key, packet, now_s))
+                done.append(self._whole_command(key, packet, now_s))
                 return done
             if self.sealed_only and not params & SEALED:
                 done.append(_refused(packet, now_s, "unsealed"))
                 return done
-            self._make_room(device, now_s, done)
+            self._limit_open(device, now_s, done)
             partial = self._begin(key, params & COMMAND_BITS, now_s)
         held = partial.size
         if isinstance(partial, _SealedPartial):
@@ -191,38 +193,39 @@ class Assembler:
             self._bytes += partial.size - held
             if partial.size > self.bounds.command_bytes_max:
                 self._end(key, State.REFUSED, now_s, done, "command_bytes_max")
-            elif partial.complete:
+            elif partial.is_complete:
                 self._end(key, State.COMPLETE, now_s, done)
         while self._bytes > self.bounds.assembling_bytes_max and (oldest := self._open.oldest()) is not None:
             self._end(oldest, State.REFUSED, now_s, done, "assembling_bytes_max")
         return done
 
     def _begin(self, key: CommandKey, params: int, now_s: float) -> "_Partial | _SealedPartial":
-        sealed = params & SEALED and self.seal_holds is not None
-        partial = _SealedPartial(params, now_s) if sealed else _Partial(params, now_s)
+        is_sealed = params & SEALED and self.is_seal_valid is not None
+        partial = _SealedPartial(params, now_s) if is_sealed else _Partial(params, now_s)
         self._open.put(key, partial)
         return partial
 
     def _add_sealed(
         self, key: CommandKey, partial: "_SealedPartial", packet: Packet, now_s: float, done: list[Assembled]
     ) -> None:
-        """Of the selections that this packet completes, the one whose seal holds ends the command. One that does not
-        hold is handed on once, to be refused; the packets stay, because a genuine one may still be missing.
+        """Try the selections that this packet completes. The one whose seal is valid ends the command.
+
+        One that is not valid is handed on once, to be refused; the packets stay, because a genuine one may be missing.
         """
-        held, parts, seal_holds = partial.size, partial.parts, self.seal_holds
+        held, parts, is_seal_valid = partial.size, partial.parts, self.is_seal_valid
         is_new = parts.add(packet.packet_no, packet.params, packet.data)
         self._bytes += partial.size - held
-        if not is_new or seal_holds is None:
+        if not is_new or is_seal_valid is None:
             return
         for selection in parts.selections(packet.packet_no):
             data = b"".join([piece for _, piece in selection])
             if len(data) > self.bounds.command_bytes_max:
                 offered = _assembled(key, State.REFUSED, partial, now_s, "command_bytes_max")
-            elif seal_holds(key[0], key[2], data):
+            elif is_seal_valid(key[0], key[2], data):
                 self._open.take(key)
                 self._bytes -= partial.size
-                prints = {number: print_of(*piece) for number, piece in enumerate(selection)}
-                self._remember(key, (prints, now_s, True))
+                fingerprints = {number: fingerprint_of(*piece) for number, piece in enumerate(selection)}
+                self._remember(key, (fingerprints, now_s, True))
                 done.append(_assembled(key, State.COMPLETE, partial, now_s, "", data, len(selection)))
                 return
             else:
@@ -233,11 +236,11 @@ class Assembler:
 
     @property
     def open(self) -> Mapping[CommandKey, object]:
-        """The commands under assembly."""
+        """Return the commands of which packets are missing."""
         return self._open.items
 
     def under_way(self) -> list[Assembling]:
-        """How far each of them is, the oldest first."""
+        """Return the progress of each command of which packets are missing, the oldest first."""
         return [
             Assembling(
                 *device,
@@ -245,7 +248,7 @@ class Assembler:
                 bits & ANSWER != 0,
                 partial.packets,
                 partial.last,
-                tuple(number for number in range(max(partial.prints, default=0)) if number not in partial.prints),
+                _missing(partial.fingerprints),
                 partial.size,
                 partial.first_at_s,
             )
@@ -255,27 +258,27 @@ class Assembler:
 
     @property
     def bytes(self) -> int:
-        """Of all packets that wait for others."""
+        """Return the size of all packets that wait for others."""
         return self._bytes
 
     def refuse_all(self, now_s: float, reason: str) -> list[Assembled]:
-        """Give up every command under assembly."""
+        """Give up every command of which packets are missing, and return them."""
         done: list[Assembled] = []
         while (key := self._open.oldest()) is not None:
             self._end(key, State.REFUSED, now_s, done, reason)
         return done
 
     def expire(self, now_s: float) -> list[Assembled]:
-        """The commands whose time is over."""
+        """End the commands whose time is over, and return them."""
         timeout_s = self.bounds.timeout_s
         done: list[Assembled] = []
         while (key := self._open.oldest()) is not None and self._open.items[key].first_at_s + timeout_s <= now_s:
             self._end(key, State.EXPIRED, now_s, done)
         return done
 
-    def _single(self, key: CommandKey, packet: Packet, now_s: float) -> Assembled:
-        """Most commands are one packet: they never lie open."""
-        self._remember(key, (print_of(packet.params, packet.data), now_s, True))
+    def _whole_command(self, key: CommandKey, packet: Packet, now_s: float) -> Assembled:
+        """Return a command in one packet, as most are; it is never open."""
+        self._remember(key, (fingerprint_of(packet.params, packet.data), now_s, True))
         return Assembled(
             State.COMPLETE,
             packet.device_type,
@@ -291,20 +294,20 @@ class Assembler:
         )
 
     def _is_known(self, key: CommandKey, packet: Packet, now_s: float) -> bool:
-        """Whether the packet belongs to a command that is done with."""
-        memory = self.finished.get(key[0], _place(key), now_s)
+        """Return whether the packet belongs to a command that ended."""
+        memory = self.finished.get(key[0], _slot(key), now_s)
         if memory is None:
             return False
-        if is_print(memory, packet):
+        if is_same_packet(memory, packet):
             self.duplicates += 1
             return True
-        if not memory[2] and packet.packet_no and not key[1] & SEALED:  # forged ones must not stand in its way
+        if not memory[2] and packet.packet_no and not key[1] & SEALED:  # a forged one must not block a sealed command
             self.late += 1
             return True
         return False
 
-    def _make_room(self, device: DeviceKey, now_s: float, done: list[Assembled]) -> None:
-        """For one more command, the oldest goes where too many are open."""
+    def _limit_open(self, device: DeviceKey, now_s: float, done: list[Assembled]) -> None:
+        """Refuse the oldest command where one more would be too many."""
         oldest, reason = None, ""
         if self._open.count(device) >= self.bounds.assembling_per_device_max:
             oldest, reason = self._open.oldest(device), "assembling_per_device_max"
@@ -316,44 +319,49 @@ class Assembler:
     def _end(self, key: CommandKey, state: State, now_s: float, done: list[Assembled], reason: str = "") -> None:
         partial = self._open.take(key)
         self._bytes -= partial.size
-        self._remember(key, (partial.prints, now_s, state is State.COMPLETE))
-        if not partial.offered:  # else it was told already that it cannot be read
+        self._remember(key, (partial.fingerprints, now_s, state is State.COMPLETE))
+        if not partial.offered:  # else a refusal was reported already
             data = join(partial.parts) if state is State.COMPLETE and isinstance(partial, _Partial) else b""
             done.append(_assembled(key, state, partial, now_s, reason, data))
 
     def _remember(self, key: CommandKey, memory: Memory) -> None:
-        self.finished.put(key[0], _place(key), memory)
+        self.finished.put(key[0], _slot(key), memory)
 
 
-def _place(key: CommandKey) -> int:
+def _missing(numbers: Collection[int]) -> tuple[int, ...]:
+    """Return the packet numbers below the highest that are not there."""
+    return tuple(number for number in range(max(numbers, default=0)) if number not in numbers)
+
+
+def _slot(key: CommandKey) -> int:
     return key[1] << BITS_SHIFT | key[2]
 
 
 def _refused(packet: Packet, now_s: float, reason: str) -> Assembled:
-    """A packet that is not taken."""
+    """Return the refusal of a single packet."""
     params = packet.params & COMMAND_BITS
     head = (packet.device_type, packet.serial, packet.command_no)
     return Assembled(State.REFUSED, *head, params, b"", 1, 0, 0, now_s, now_s, reason)
 
 
 class _Partial(Struct):
-    """A command of which not all packets are here."""
+    """A command of which packets are missing."""
 
     params: int
     first_at_s: float
     parts: dict[int, bytes] = field(default_factory=dict)
-    prints: dict[int, int] = field(default_factory=dict)
+    fingerprints: dict[int, int] = field(default_factory=dict)
     last: int | None = None
     size: int = 0
     duplicates: int = 0
     conflicts: int = 0
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         return self.last is not None and len(self.parts) == self.last + 1
 
     def add(self, packet: Packet) -> None:
-        add_packet(self, packet.params, packet.packet_no, packet.data, print_of(packet.params, packet.data))
+        add_packet(self, packet.params, packet.packet_no, packet.data, fingerprint_of(packet.params, packet.data))
 
     @property
     def packets(self) -> int:
@@ -365,16 +373,16 @@ class _Partial(Struct):
 
 
 class _SealedPartial(Struct):
-    """The same, of a sealed one."""
+    """A sealed command of which packets are missing or may be forged."""
 
     params: int
     first_at_s: float
     parts: Alternatives = field(default_factory=Alternatives)
 
     @property
-    def prints(self) -> dict[int, int]:
-        """Of the packets that came last."""
-        return {number: print_of(*pieces[-1]) for number, pieces in self.parts.pieces.items()}
+    def fingerprints(self) -> dict[int, int]:
+        """Return the fingerprint of the newest packet of each number."""
+        return {number: fingerprint_of(*pieces[-1]) for number, pieces in self.parts.pieces.items()}
 
     @property
     def last(self) -> int | None:
@@ -430,7 +438,7 @@ def _assembled(
 Item = TypeVar("Item")
 
 
-class _Shelf(Generic[Item]):
+class _OpenCommands(Generic[Item]):
     """Items by command, the oldest first, in all and for each device."""
 
     __slots__ = ("_devices", "items")

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
-from wirelake.protocols.apostol import opcodes
+from wirelake.protocols.apostol import constants
 from wirelake.protocols.apostol.commands import DeviceCommand, Reading
 from wirelake.protocols.apostol.frames import Packet
 from wirelake.protocols.apostol.kernels import (
@@ -33,7 +33,7 @@ from wirelake.protocols.columnar import (
 from wirelake.protocols.frame import Sender
 
 _ONE_READING: Final = DeviceCommand(0, 4, 0, (Reading(1, 1.5),)).encode()
-SAMPLES: Final = (Packet(opcodes.VERSION, opcodes.FIRST | opcodes.LAST, 0, "0", 0, 0, _ONE_READING).encode(), b"")
+SAMPLES: Final = (Packet(constants.VERSION, constants.FIRST | constants.LAST, 0, "0", 0, 0, _ONE_READING).encode(), b"")
 _TEXT: Final = pa.string()
 _BYTES: Final = pa.binary()
 _FIELDS: Final = MESSAGE_COLUMNS.get_field_index("fields")
@@ -64,13 +64,13 @@ class ParsedPackets(Struct, frozen=True):
         columns = [
             column_of(_TEXT, self.serial_ends, self.serials),
             pa.array(self.device_types),
-            flags(params & opcodes.TO_DEVICE),
-            flags(params & opcodes.ANSWER),
-            flags(params & opcodes.FIRST),
-            flags(params & opcodes.LAST),
-            flags(params & opcodes.ZIPPED),
-            flags(params & opcodes.SEALED),
-            flags(params & opcodes.RECEIPT),
+            flags(params & constants.TO_DEVICE),
+            flags(params & constants.ANSWER),
+            flags(params & constants.FIRST),
+            flags(params & constants.LAST),
+            flags(params & constants.ZIPPED),
+            flags(params & constants.SEALED),
+            flags(params & constants.RECEIPT),
             pa.array(self.command_nos),
             pa.array(self.packet_nos),
             column_of(_BYTES, self.data_ends, self.data),
@@ -83,7 +83,7 @@ class ParsedPackets(Struct, frozen=True):
         params, device_type, command_no, packet_no = (int(head[index]) for head in heads)
         serial = self.serials[self.serial_ends[index] : self.serial_ends[index + 1]].tobytes().decode()
         data = self.data[self.data_ends[index] : self.data_ends[index + 1]].tobytes()
-        return Packet(opcodes.VERSION, params, device_type, serial, command_no, packet_no, data)
+        return Packet(constants.VERSION, params, device_type, serial, command_no, packet_no, data)
 
 
 def parse(frames: Any) -> ParsedPackets:

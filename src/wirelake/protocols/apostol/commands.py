@@ -1,4 +1,4 @@
-"""What a whole command says, once its packets are joined, opened and inflated.
+"""Parse and encode whole commands: their packets are joined, unsealed and inflated.
 
 From the device:   ├── u32 time ──┼── u8 command_type ──┼── u8 error ──┼── data … ──┤   with an error there is no data
 To the device:     ├── u8 command_type (bit 7 set) ──┼── data … ──┤
@@ -6,7 +6,7 @@ To the device:     ├── u8 command_type (bit 7 set) ──┼── data �
 status   = u16 state | u8 tariff | u32 configured_at | u8 time_sync | u32 synced_at
 readings = u8 count | count × (u8 type | u8 size | value[size]); sizes 1, 2, 3, 4, 6 are unsigned, 8 is a float64
 
-Times are seconds since 1970 by the device's own local clock: 0 is unknown, 1 a clock that failed.
+Times are seconds since 1970 by the device's local clock: 0 means unknown, 1 that the clock failed.
 Offsets in errors count from the command's first byte.
 """
 
@@ -17,7 +17,7 @@ from struct import error as struct_error
 from msgspec import Struct
 
 from wirelake.errors import EncodeError, ProtocolError
-from wirelake.protocols.apostol.opcodes import REQUEST_BIT, TIME_ERROR, TIME_UNKNOWN, CommandType
+from wirelake.protocols.apostol.constants import REQUEST_BIT, TIME_ERROR, TIME_UNKNOWN, CommandType
 
 _DEVICE_HEAD = Layout("<IBB")
 _STATUS = Layout("<HBIBI")
@@ -25,10 +25,12 @@ _F64 = Layout("<d")
 _U8_MAX = 0xFF
 
 INTEGER_SIZES = frozenset({1, 2, 3, 4, 6})
-_SIZES_BY_DEFAULT = (1, 2, 4, 6)  # where a reading names none: 3 bytes only for those who ask for them
+_SIZES_BY_DEFAULT = (1, 2, 4, 6)  # of readings without a size; 3 bytes are used only if requested
 
 
 class Status(Struct, frozen=True, forbid_unknown_fields=True):
+    """The state and the configuration of a device."""
+
     state: int
     tariff: int
     configured_at: int  # 0: never
@@ -43,7 +45,7 @@ class Status(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Reading(Struct, frozen=True, forbid_unknown_fields=True):
-    """A value of a size that has no meaning is kept as bytes. With size 0, the smallest that fits is written."""
+    """A measured value. One of a size without a meaning stays bytes; with size 0, the smallest that fits is written."""
 
     type: int
     value: int | float | bytes
@@ -67,7 +69,7 @@ Data = Status | tuple[Reading, ...] | bytes
 
 
 class DeviceCommand(Struct, frozen=True):
-    """From the device. `data` is bytes unless the type is one that is known."""
+    """A command from the device. `data` is bytes unless the type is a known one."""
 
     time: int
     command_type: int
@@ -87,7 +89,7 @@ class DeviceCommand(Struct, frozen=True):
 
 
 class ServerCommand(Struct, frozen=True):
-    """To the device."""
+    """A command to the device."""
 
     command_type: int
     data: bytes = b""
@@ -102,21 +104,23 @@ Command = DeviceCommand | ServerCommand
 
 
 def parse_command(data: bytes, *, to_device: bool) -> Command:
+    """Parse a whole command. Raise ProtocolError if it is malformed."""
     return _parse_server_command(data) if to_device else _parse_device_command(data)
 
 
 def encode_data(data: Data) -> bytes:
+    """Return the data of a command as bytes."""
     if isinstance(data, bytes):
         return data
     if isinstance(data, Status):
         return data.encode()
     if len(data) > _U8_MAX:
-        raise EncodeError(f"{len(data)} readings: one command holds {_U8_MAX}")
+        raise EncodeError(f"{len(data)} readings: one command holds at most {_U8_MAX}")
     return bytes((len(data),)) + b"".join([reading.encode() for reading in data])
 
 
 def time_in_words(seconds: int) -> str:
-    """ISO without a zone: it is the device's local time."""
+    """Return a time in ISO format, without a zone: it is the device's local time."""
     if seconds == TIME_UNKNOWN:
         return "unknown"
     if seconds == TIME_ERROR:

@@ -5,7 +5,7 @@
 │ length │ version │ params │ device_type │  n  │ serial[n] … │ command_no │ packet_no │ data … │     crc     │
 └────────┴─────────┴────────┴─────────────┴─────┴─────────────┴────────────┴───────────┴────────┴─────────────┘
 length counts everything after itself. Up to 127 it is one byte; above, two: 0x80 | (length & 0x7F), length >> 7.
-crc is CRC-16/MODBUS over all before it, low byte first; so the CRC over the whole packet is 0.
+crc is CRC-16/MODBUS over all bytes before it, low byte first; so the CRC over the whole packet is 0.
 params, by bit: 0 first packet, 1 last packet, 2 to the device, 3 answer, 4 zlib, 5 AES-128, 6 receipt, 7 zero.
 """
 
@@ -16,9 +16,9 @@ from fastcrc.crc16 import modbus
 
 from wirelake.errors import EncodeError, ProtocolError
 from wirelake.message import BROADCAST_DEVICE_TYPE
-from wirelake.protocols.apostol.limits import APOSTOL_PACKET_BYTES_MAX
-from wirelake.protocols.apostol.opcodes import (
+from wirelake.protocols.apostol.constants import (
     ANSWER,
+    APOSTOL_PACKET_BYTES_MAX,
     FIRST,
     LAST,
     RECEIPT,
@@ -40,7 +40,7 @@ _LONG = 0x80  # in the first byte of a length: a second one follows
 
 
 class ApostolSplitter(Splitter):
-    """For a TCP stream; for a datagram, which may hold several packets, a fresh one and then `finish`."""
+    """Splits a TCP stream, or a datagram, which may hold several packets: use a new one for each, and call `finish`."""
 
     __slots__ = ()
 
@@ -73,7 +73,7 @@ class ApostolSplitter(Splitter):
         return 1
 
     def _repeats_end(self, buffer: bytes | bytearray, start: int, whole: int, ends: list[int]) -> int:
-        """Walks over the whole packets from `start` on that have the length of the one before; answers where."""
+        """Append the ends of the packets from `start` on that have the length of the last one. Return the last end."""
         lengths = bytes(buffer[start : start + whole * _REPEATS_MAX : whole])
         alike = len(lengths) - len(lengths.lstrip(lengths[:1]))
         alike = min(alike, (len(buffer) - start) // whole)
@@ -83,7 +83,7 @@ class ApostolSplitter(Splitter):
 
 
 class Packet(Frame, frozen=True, gc=False):
-    """A command, or one piece of it."""
+    """A command, or one part of it."""
 
     name = "packet"
     version: int
@@ -104,7 +104,7 @@ class Packet(Frame, frozen=True, gc=False):
 
     @property
     def single(self) -> bool:
-        """Whether this packet is the whole command."""
+        """Return whether this packet is the whole command."""
         return self.params & (FIRST | LAST | RECEIPT) == FIRST | LAST and self.packet_no == 0
 
     @property
@@ -129,6 +129,7 @@ class Packet(Frame, frozen=True, gc=False):
 
     @property
     def broadcast(self) -> bool:
+        """Return whether it names no device."""
         return self.device_type == BROADCAST_DEVICE_TYPE and not self.serial
 
     def encode(self) -> bytes:
@@ -146,28 +147,30 @@ class Packet(Frame, frozen=True, gc=False):
         if self.version != VERSION:
             raise EncodeError(f"version {self.version}: there is only {VERSION}")
         if self.params & RESERVED:
-            raise EncodeError("bit 7 of params stays zero")
+            raise EncodeError("bit 7 of params must be zero")
         if self.receipt != isinstance(self, Receipt):
-            raise EncodeError("bit 6 of params is for receipts, and for all of them")
+            raise EncodeError("bit 6 of params must be set in receipts, and only there")
         if self.receipt and self.data:
             raise EncodeError("a receipt has no data")
 
 
 class Receipt(Packet, frozen=True, gc=False):
-    """Says that a packet has arrived for good: same device, command_no and packet_no, the other direction."""
+    """Confirms that a packet is on disk: same device, command_no and packet_no, the other direction."""
 
     name = "receipt"
+    is_reply = True
 
 
 def receipt_for(packet: Packet) -> Receipt:
+    """Return the receipt that confirms a packet."""
     params = RECEIPT | ~packet.params & TO_DEVICE
     return Receipt(VERSION, params, packet.device_type, packet.serial, packet.command_no, packet.packet_no, b"")
 
 
 def decode(frame: bytes, sender: Sender) -> Packet:
-    """One whole packet, length and crc included, as the splitter cuts it off.
+    """Decode one whole packet, length and crc included, as the splitter returns it.
 
-    Indexing beats `unpack_from` here, and the CRC over everything needs no copy of what is before the crc.
+    Indexing is faster than `unpack_from` here, and the CRC over the whole packet needs no copy of what it covers.
     """
     size = len(frame)
     try:
@@ -190,12 +193,12 @@ def decode(frame: bytes, sender: Sender) -> Packet:
                     return Receipt(VERSION, params, frame[at + 2], serial, frame[end], frame[end + 1], b"")
     except (IndexError, UnicodeDecodeError):
         pass
-    raise dissect(frame, sender).error or AssertionError("the tree takes what decode refuses")
+    raise dissect(frame, sender).error or AssertionError("dissect accepts a packet that decode refuses")
 
 
 def _length(length: int) -> bytes:
     if length < _LONG:
         return length.to_bytes(1, "little")
     if length > LENGTH_MAX:
-        raise EncodeError(f"a packet of {length} bytes: its length can say {LENGTH_MAX} at most")
+        raise EncodeError(f"a packet of {length} bytes exceeds the limit of {LENGTH_MAX}")
     return bytes((_LONG | length & 0x7F, length >> 7))

@@ -1,21 +1,23 @@
-"""apostol as one object."""
+"""The protocol object of apostol."""
 
 from collections.abc import Iterator
 
 from wirelake.protocols.apostol.client import ClientSession
-from wirelake.protocols.apostol.frames import ApostolSplitter, decode
-from wirelake.protocols.apostol.opcodes import COMMAND_NAMES, DEVICE_TYPE_NAMES, REQUEST_BIT
+from wirelake.protocols.apostol.constants import COMMAND_NAMES, DEVICE_TYPE_NAMES, REQUEST_BIT
+from wirelake.protocols.apostol.fast_path import ReportReader
+from wirelake.protocols.apostol.frames import ApostolSplitter, Packet, decode
 from wirelake.protocols.apostol.server import ServerSession
 from wirelake.protocols.apostol.session import SessionSettings, Settings
 from wirelake.protocols.apostol.translation import LOSSES, from_message, to_message
 from wirelake.protocols.apostol.tree import dissect
 from wirelake.protocols.calls import CallRules
 from wirelake.protocols.context import SessionContext
-from wirelake.protocols.frame import Sender
+from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.protocol import Carrier, Clue, DeviceCodes, Protocol, Transport
 
 
 def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
+    """Yield the reasons to believe that this is a packet."""
     packet = decode(frame, sender)
     yield Clue(16, "the CRC-16 is right")
     yield Clue(7 if len(frame) <= 0x80 else 15, "the length fits to the byte")
@@ -26,8 +28,14 @@ def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
         yield Clue(6, "a known device type")
 
 
+def device_of(frame: Frame) -> str | None:
+    """Return the serial of the device that a packet names; None for a broadcast."""
+    return frame.serial if isinstance(frame, Packet) and not frame.broadcast else None
+
+
 def server_session(context: SessionContext) -> ServerSession:
-    return ServerSession(context.now_s, context.random, context.session_settings(SessionSettings))
+    """Return the gateway's end of a device's session."""
+    return ServerSession(context.now_s, context.random, context.session_settings(SessionSettings), context.wall_s)
 
 
 PROTOCOL = Protocol(
@@ -46,7 +54,8 @@ PROTOCOL = Protocol(
     server_session=server_session,
     client_session=ClientSession,
     state_machines={Sender.SERVER: ServerSession.state_machine, Sender.CLIENT: ClientSession.state_machine},
-    frames_name_devices=True,
+    device_of=device_of,
+    telemetry_reader=ReportReader,
     calls=CallRules(has_calls=False),  # commands are numbered for each device, not on sessions
     columns="wirelake.protocols.apostol.columns",
     reassembly="wirelake.protocols.apostol.reassembly",

@@ -15,12 +15,11 @@ from fastcrc import crc64
 from msgspec import Struct, field, json, msgpack
 
 from wirelake.errors import SealError
-from wirelake.protocols.apostol import crypto
 from wirelake.protocols.apostol.alternatives import Alternatives
 from wirelake.protocols.apostol.assembly import add_packet, key_bits
 from wirelake.protocols.apostol.commands import DeviceCommand, Status, parse_command
-from wirelake.protocols.apostol.envelope import join, open_command
-from wirelake.protocols.apostol.limits import (
+from wirelake.protocols.apostol.constants import (
+    ANSWER,
     APOSTOL_ASSEMBLING_PER_DEVICE_BYTES_MAX,
     APOSTOL_ASSEMBLING_PER_DEVICE_MAX,
     APOSTOL_ASSEMBLY_S,
@@ -28,10 +27,8 @@ from wirelake.protocols.apostol.limits import (
     APOSTOL_FINISHED_PER_DEVICE_MAX,
     APOSTOL_INFLATED_BYTES_MAX,
     APOSTOL_REPLAY_WINDOW_S,
-)
-from wirelake.protocols.apostol.opcodes import (
-    ANSWER,
     COMMAND_BITS,
+    COUNTER_BITS,
     FIRST,
     LAST,
     SEALED,
@@ -39,7 +36,8 @@ from wirelake.protocols.apostol.opcodes import (
     TO_DEVICE,
     ZIPPED,
 )
-from wirelake.protocols.apostol.replays import Replays
+from wirelake.protocols.apostol.duplicates import Replays
+from wirelake.protocols.apostol.envelope import associated_data, join, open_command, unseal
 from wirelake.protocols.reassembly import (
     COMPLETE,
     EXPIRED,
@@ -52,7 +50,6 @@ from wirelake.protocols.reassembly import (
 )
 
 KIND: Final = "fragment"
-_COUNTER: Final = TO_DEVICE | ANSWER  # each has command numbers of its own
 _VERSION: Final = 1  # of the packed state
 _DEVICE_HEAD_BYTES: Final = 6  # of a device's command, before its data
 _BITS: Final = (
@@ -106,12 +103,12 @@ class PartialCommand(Struct, array_like=True, gc=False):
     first_at: int
     node: str
     parts: dict[int, bytes] = field(default_factory=dict)
-    prints: dict[int, int] = field(default_factory=dict)
+    fingerprints: dict[int, int] = field(default_factory=dict)
     last: int | None = None
     size: int = 0
     duplicates: int = 0
     conflicts: int = 0
-    sealed: Alternatives | None = None  # instead of parts, prints, last and size
+    sealed: Alternatives | None = None  # instead of parts, fingerprints, last and size
 
     @property
     def held_bytes(self) -> int:
@@ -134,7 +131,7 @@ class PartialCommand(Struct, array_like=True, gc=False):
     def marks(self) -> dict[int, int]:
         """Return what its packets can be recognised by."""
         if self.sealed is None:
-            return self.prints
+            return self.fingerprints
         return {number: _crc(pieces[-1][1]) ^ pieces[-1][0] for number, pieces in self.sealed.pieces.items()}
 
 
@@ -143,16 +140,16 @@ class FinishedPackets(Struct, array_like=True, gc=False):
 
     complete: bool
     done_at: int
-    prints: dict[int, int]
+    fingerprints: dict[int, int]
 
 
 class DeviceAssembly(Struct, array_like=True):
-    """Commands by slot: the bits that tell commands of one number apart, and the number."""
+    """Commands by slot: the bits that distinguish commands of one number, and the number."""
 
     open: dict[int, PartialCommand] = field(default_factory=dict)
     finished: dict[int, FinishedPackets] = field(default_factory=dict)  # the oldest first
     size: int = 0  # bytes of all open ones
-    repeats: int = 0  # packets of finished commands that came again, since the state was unpacked
+    repeats: int = 0  # packets of finished commands that arrived again, since the state was unpacked
     late: int = 0  # packets of commands that did not become complete
     replays: Replays | None = None  # of sealed commands, where a seal is required
     version: int = 0
@@ -179,7 +176,7 @@ class DeviceAssembly(Struct, array_like=True):
                 break
             del finished[oldest]
         packet_no = number & 0xFF
-        slot = (params & (COMMAND_BITS if params & SEALED else _COUNTER)) << 8 | number >> 8
+        slot = (params & (COMMAND_BITS if params & SEALED else COUNTER_BITS)) << 8 | number >> 8
         partial = opened.get(slot)
         is_whole = params & LAST and not packet_no and len(data) <= rules.command_bytes_max
         if partial is None or (is_whole and partial.sealed is not None):
@@ -319,7 +316,7 @@ class DeviceAssembly(Struct, array_like=True):
 
     def _is_known(self, memory: FinishedPackets, params: int, packet_no: int, data: bytes) -> bool:
         """Return whether the packet belongs to a finished command."""
-        mark = memory.prints.get(packet_no)
+        mark = memory.fingerprints.get(packet_no)
         if mark is not None and mark == _crc(data) ^ params:
             self.repeats += 1
             return True
@@ -374,7 +371,7 @@ class Seal:
         if self.key is None:
             return False
         try:
-            crypto.unseal(sealed, self.key, crypto.associated_data(*self._device, command_no))
+            unseal(sealed, self.key, associated_data(*self._device, command_no))
         except SealError:
             return False
         return True

@@ -1,10 +1,11 @@
-"""apostol packets ⇄ common messages.
+"""Translate apostol packets to common messages, and back.
 
-A packet that holds a whole plain command becomes that command, with its values as fields; any other keeps its data as
-payload and says in its fields which piece it is. The session makes the same messages of commands it put together.
+A packet that is a whole command, not zipped and not sealed, becomes that command, with its values as fields. Any other
+has its data as payload, and its fields say which part of a command it is. The session makes the same messages of the
+commands that it assembled.
 
-The device is the source of what comes from it and the target of what goes to it; its type, which a source has no
-room for, is a header.
+The device is the source of a message from it and the target of a message to it. A source has no device type, so that
+is a header.
 """
 
 from typing import Any
@@ -25,8 +26,7 @@ from wirelake.protocols.apostol.commands import (
     Status,
     parse_command,
 )
-from wirelake.protocols.apostol.frames import Packet, Receipt
-from wirelake.protocols.apostol.opcodes import (
+from wirelake.protocols.apostol.constants import (
     ANSWER,
     ERROR_NAMES,
     FIRST,
@@ -40,18 +40,20 @@ from wirelake.protocols.apostol.opcodes import (
     CommandType,
     ErrorCode,
 )
+from wirelake.protocols.apostol.frames import Packet, Receipt
 from wirelake.protocols.apostol.tree import LENGTH_MAX, LENGTH_MIN
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.translation import Loss
 
 PROTOCOL_NAME = "apostol"
 _DATA_FIELDS = {CommandType.STATUS.value: "status", CommandType.READINGS.value: "readings"}
-_PIECE_FIELDS = {"packet_no", "first", "last", "malformed"}
+_PART_FIELDS = {"packet_no", "first", "last", "malformed"}
 _DEVICE_FIELDS = {"command_type", "error", "device_time", *_DATA_FIELDS.values()}
 _U8_MAX = 0xFF
 
 
 def to_message(frame: Frame, _sender: Sender) -> Common:
+    """Return the message of one packet. The direction is in the packet itself."""
     if not isinstance(frame, Packet):
         raise TypeError(f"{type(frame).__name__} is not a packet")
     if frame.receipt:
@@ -66,7 +68,7 @@ def to_message(frame: Frame, _sender: Sender) -> Common:
 
 
 def command_message(head: Packet | Assembled, command: Command, name: str = "command") -> Common:
-    """A whole command, in clear. `head` says whose it is and where it goes."""
+    """Return the message of a whole command, given in clear. `head` has its device and direction."""
     if isinstance(command, ServerCommand):
         fields: dict[str, Any] = {"command_type": command.command_type}
         return _message(head, _kind(head), name, fields=fields, payload=command.data)
@@ -86,8 +88,8 @@ def _plain(data: Status | tuple[Reading, ...]) -> Any:
     return [asdict(reading) for reading in data]
 
 
-def trouble_message(head: Packet | Assembled, state: str, reason: str, text: str = "") -> Common:
-    """What became of a command that gives no message of its own."""
+def failure_event(head: Packet | Assembled, state: str, reason: str, text: str = "") -> Common:
+    """Return an event that says why a command was refused, expired or not delivered."""
     fields: dict[str, Any] = {"state": state, "reason": reason}
     if text:
         fields["text"] = text
@@ -97,11 +99,12 @@ def trouble_message(head: Packet | Assembled, state: str, reason: str, text: str
 
 
 def failure_of(error: int) -> Failure:
+    """Return the failure that a device reports by this number."""
     return Failure(ERROR_NAMES.get(error, "not a known code"), error)
 
 
 def from_message(message: Common, sender: Sender) -> Packet:
-    """One packet with which `sender` says this; a command that takes more of them, zlib or a seal is the session's."""
+    """Return the packet with which `sender` sends this. Only a session can split, zip or seal a command."""
     device = device_of(message, sender)
     params = TO_DEVICE if sender is Sender.SERVER else 0
     command_no = _command_no(message)
@@ -111,18 +114,18 @@ def from_message(message: Common, sender: Sender) -> Packet:
     if message.kind is Kind.RESPONSE:
         params |= ANSWER
     if "packet_no" in message.fields:
-        return _fitting(_piece(message, params, device, command_no))
+        return _fitting(_part(message, params, device, command_no))
     if message.headers.get("zipped") or message.headers.get("sealed"):
-        raise TranslationError("a zipped or sealed command is made by the session")
+        raise TranslationError("only a session can zip or seal a command")
     data = command_bytes(message, sender)
     return _fitting(Packet(VERSION, params | FIRST | LAST, device.type, device.serial, command_no, 0, data))
 
 
 def device_of(message: Common, sender: Sender) -> Device:
-    """Whose packet it is: the target of what the gateway says, the source of what a device says."""
+    """Return the device of a message: the target of the gateway's, the source of a device's."""
     if sender is Sender.SERVER:
         if not isinstance(message.target, Device):
-            raise TranslationError("an apostol packet goes to a device, and the message's target is none")
+            raise TranslationError("the target of a message to apostol must be a device")
         return message.target
     device_type = message.headers.get("device_type", 0)
     if not isinstance(device_type, int) or not 0 <= device_type <= _U8_MAX:
@@ -131,14 +134,14 @@ def device_of(message: Common, sender: Sender) -> Device:
 
 
 def command_bytes(message: Common, sender: Sender) -> bytes:
-    """The command with which `sender` says this, before zlib and AES."""
+    """Return the command with which `sender` sends this, before zlib and AES."""
     allowed = (Kind.REQUEST, Kind.EVENT) if sender is Sender.SERVER else (Kind.TELEMETRY, Kind.RESPONSE)
     if message.kind not in allowed:
         raise TranslationError(f"an apostol {sender} has no command for a {message.kind}")
     known = {"command_type"} if sender is Sender.SERVER else _DEVICE_FIELDS
     unknown = message.fields.keys() - known
     if unknown:
-        raise TranslationError(f"apostol has no room for the field '{min(unknown)}'")
+        raise TranslationError(f"an apostol command has no field '{min(unknown)}'")
     try:
         if sender is Sender.SERVER:
             return ServerCommand(_number(message, "command_type", _U8_MAX), message.payload).encode()
@@ -163,7 +166,7 @@ def _data(message: Common, command_type: int) -> Data:
     if not given:
         return message.payload
     if given != [_DATA_FIELDS.get(command_type)] or message.payload:
-        raise TranslationError(f"a command of type {command_type} has one content, and {given[0]} is not it")
+        raise TranslationError(f"a command of type {command_type} cannot have {given[0]}, or not with other data")
     try:
         if given == ["status"]:
             return msgspec.convert(message.fields["status"], Status)
@@ -172,10 +175,10 @@ def _data(message: Common, command_type: int) -> Data:
         raise TranslationError(f"{given[0]}: {error}") from error
 
 
-def _piece(message: Common, params: int, device: Device, command_no: int) -> Packet:
-    unknown = message.fields.keys() - _PIECE_FIELDS
+def _part(message: Common, params: int, device: Device, command_no: int) -> Packet:
+    unknown = message.fields.keys() - _PART_FIELDS
     if unknown:
-        raise TranslationError(f"a piece of a command has no room for the field '{min(unknown)}'")
+        raise TranslationError(f"a part of an apostol command has no field '{min(unknown)}'")
     for holder, name, bit in (
         (message.fields, "first", FIRST),
         (message.fields, "last", LAST),
@@ -190,7 +193,7 @@ def _piece(message: Common, params: int, device: Device, command_no: int) -> Pac
 def _fitting(packet: Packet) -> Packet:
     serial_size = len(packet.serial.encode())
     if serial_size > _U8_MAX:
-        raise TranslationError(f"a serial of {serial_size} bytes: there is room for {_U8_MAX}")
+        raise TranslationError(f"a serial of {serial_size} bytes exceeds the limit of {_U8_MAX}")
     if LENGTH_MIN + serial_size + len(packet.data) > LENGTH_MAX:
         raise TranslationError(f"a command of {len(packet.data)} bytes does not fit one packet")
     return packet
@@ -206,7 +209,7 @@ def _command_no(message: Common) -> int:
 def _number(message: Common, name: str, most: int, default: int | None = None) -> int:
     value = message.fields.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise TranslationError(f"{name} is {value!r}, and has to be a number from 0 to {most}")
+        raise TranslationError(f"{name} must be a number from 0 to {most}, not {value!r}")
     return value
 
 

@@ -1,8 +1,8 @@
-"""apostol packets as a tree with offsets. Also the one place that names what is wrong with a bad packet.
+"""Dissect apostol packets: a tree with offsets. `dissect` also defines the error of a bad packet.
 
-A wrong CRC outweighs whatever else looks wrong, but the fields are still shown as far as they can be read.
-A command that one plain packet holds whole is shown field by field; one that is malformed stays raw, with a note,
-because the packet around it is good.
+A wrong CRC takes precedence over any other error, but the fields are still shown as far as they can be read.
+A command in one packet, not zipped and not sealed, is shown field by field; a malformed one stays raw, with a note,
+because the packet around it is valid.
 """
 
 from contextlib import suppress
@@ -20,7 +20,7 @@ from wirelake.protocols.apostol.commands import (
     parse_command,
     time_in_words,
 )
-from wirelake.protocols.apostol.opcodes import (
+from wirelake.protocols.apostol.constants import (
     COMMAND_NAMES,
     DEVICE_TYPE_NAMES,
     ERROR_NAMES,
@@ -45,7 +45,7 @@ _WHOLE = FIRST | LAST
 
 
 def dissect(frame: bytes, _sender: Sender) -> Tree:
-    """The direction is in the packet itself."""
+    """Return the tree of a packet. The direction is in the packet itself."""
     dissector = Dissector(frame, "apostol packet", big_endian=False)
     try:
         _walk(dissector)

@@ -1,4 +1,4 @@
-"""A phone's end of a comet connection."""
+"""The client session of comet: the phone's end of a connection."""
 
 from collections import deque
 from collections.abc import Callable
@@ -9,17 +9,20 @@ from wirelake.errors import ProtocolError, StateError
 from wirelake.message import Failure, Kind
 from wirelake.message import Message as Common
 from wirelake.protocols.comet import crypto, frames
-from wirelake.protocols.comet.limits import COMET_REQUESTS_OPEN_MAX
+from wirelake.protocols.comet.constants import COMET_REQUESTS_OPEN_MAX
 from wirelake.protocols.comet.session import CLIENT_MACHINE, ClientState, SessionSettings
 from wirelake.protocols.comet.translation import from_message, to_message
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.session import Closing, Session, Step
 
-_OWN_HEARTBEAT = None  # in the queue of open questions: nobody above waits for its answer
+_OWN_HEARTBEAT = None  # correlation of our own heartbeats: their answers are not passed up
 
 
 class ClientSession(Session):
-    """With `secret_bytes` set to 16 or 32, a secret is drawn from `random` and content is sealed with it."""
+    """Log in, and send requests in order.
+
+    If `secret_bytes` is 16 or 32, the session draws a secret of that size from `random` and gets its content sealed.
+    """
 
     state_machine = CLIENT_MACHINE
     __slots__ = ("_login_correlation", "_open", "_random", "_secret", "_secret_bytes", "settings")
@@ -73,7 +76,7 @@ class ClientSession(Session):
         step.messages.append(replace(answer, correlation=self._login_correlation))
         step.closing = Closing("login_refused", frame.reason)
 
-    def _ask(self, message: Common, _now_s: float, step: Step) -> None:
+    def _request(self, message: Common, _now_s: float, step: Step) -> None:
         if len(self._open) >= COMET_REQUESTS_OPEN_MAX:
             raise StateError(f"{COMET_REQUESTS_OPEN_MAX} requests are open already")
         step.frames.append(from_message(message, Sender.CLIENT))
@@ -85,7 +88,7 @@ class ClientSession(Session):
             return
         correlation = self._open.popleft()
         if correlation is not _OWN_HEARTBEAT:
-            step.messages.append(self._opened(to_message(frame, Sender.SERVER), correlation, now_s, step))
+            step.messages.append(self._with_open_content(to_message(frame, Sender.SERVER), correlation, now_s, step))
 
     def _error(self, frame: frames.Error, now_s: float, step: Step) -> None:
         if self._open:
@@ -97,10 +100,10 @@ class ClientSession(Session):
 
     def _notified(self, frame: frames.Message, now_s: float, step: Step) -> None:
         message = to_message(frame, Sender.SERVER)
-        step.messages.append(self._opened(message, "", now_s, step))
+        step.messages.append(self._with_open_content(message, "", now_s, step))
 
-    def _opened(self, message: Common, correlation: str, now_s: float, step: Step) -> Common:
-        """The message with its content readable. A notification that was changed closes the connection."""
+    def _with_open_content(self, message: Common, correlation: str, now_s: float, step: Step) -> Common:
+        """Return the message with its content decrypted. Close the connection if a notification was tampered with."""
         try:
             return replace(
                 message,
@@ -119,7 +122,7 @@ class ClientSession(Session):
             return message.payload
         return crypto.open_content(message.payload, message.id, self._secret)
 
-    def _beat(self, _event: str, now_s: float, step: Step) -> None:
+    def _send_heartbeat(self, _event: str, now_s: float, step: Step) -> None:
         self.deadlines["heartbeat"] = now_s + self.settings.heartbeat_s
         if len(self._open) < COMET_REQUESTS_OPEN_MAX:
             step.frames.append(frames.Heartbeat())
@@ -127,7 +130,7 @@ class ClientSession(Session):
 
     def _unexpected(self, frame: Frame, _now_s: float, step: Step) -> None:
         self.state = ClientState.CLOSED
-        step.closing = Closing("unexpected_frame", f"{frame.name} answers nothing")
+        step.closing = Closing("unexpected_frame", f"{frame.name} answers no request")
 
     def _too_late(self, _event: str, _now_s: float, step: Step) -> None:
         step.closing = Closing("login_timeout")
@@ -139,4 +142,4 @@ class ClientSession(Session):
         step.closing = closing
 
     def _silent(self, _event: str, _now_s: float, step: Step) -> None:
-        step.closing = Closing("idle", f"nothing heard for {self.settings.idle_s:g} s")
+        step.closing = Closing("idle", f"no data received for {self.settings.idle_s:g} s")

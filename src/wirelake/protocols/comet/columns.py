@@ -14,9 +14,9 @@ from wirelake.protocols.columnar import (
     column_of,
     explain_refusals,
 )
+from wirelake.protocols.comet.constants import ClientType, ServerType
 from wirelake.protocols.comet.frames import Heartbeat
 from wirelake.protocols.comet.kernels import ERROR, FROM_SERVER, parse_frames
-from wirelake.protocols.comet.opcodes import ClientType, ServerType
 from wirelake.protocols.comet.protocol import PROTOCOL
 
 SAMPLES: Final = (Heartbeat().encode(), b"")
@@ -36,6 +36,7 @@ _MORE: Final = pa.array([*[None] * FROM_SERVER, *[0] * _RESPONSES, None], pa.int
 
 
 def decode(frames: Any, from_server: Any) -> DecodedFrames:
+    """Decode a binary column of frames."""
     data, offsets = bytes_and_offsets(frames)
     rows, types, text_ends, text, payload_ends, payload, faults = parse_frames(data, offsets, from_server)
     kinds, payloads = pa.array(types), column_of(_BYTES, payload_ends, payload)

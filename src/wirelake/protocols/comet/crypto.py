@@ -1,4 +1,4 @@
-"""Keys for comet content: RSA-OAEP brings the client's secret over, AES-GCM seals each content with it."""
+"""Encryption of comet content: RSA-OAEP transports the client's secret, AES-GCM seals each content with it."""
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes, serialization
@@ -17,14 +17,14 @@ _OAEP = padding.OAEP(padding.MGF1(hashes.SHA256()), hashes.SHA256(), None)
 
 
 def encrypt_key(private: rsa.RSAPrivateKey) -> bytes:
-    """What auth_success carries: the public key, as SPKI DER."""
+    """Return the public key as auth_success contains it: SPKI DER."""
     return private.public_key().public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
 
 
 def wrap_secret(secret: bytes, encrypt_key: bytes) -> bytes:
-    """What exchange_key carries. OAEP draws its own padding from the system's randomness."""
+    """Encrypt a secret for exchange_key. OAEP takes its padding from the system's source of randomness."""
     try:
         public = serialization.load_der_public_key(encrypt_key)
     except ValueError as error:
@@ -35,6 +35,7 @@ def wrap_secret(secret: bytes, encrypt_key: bytes) -> bytes:
 
 
 def unwrap_secret(secret_key: bytes, private: rsa.RSAPrivateKey) -> bytes:
+    """Decrypt the secret of an exchange_key. Raise ProtocolError if it is not one."""
     try:
         secret = private.decrypt(secret_key, _OAEP)
     except ValueError as error:
@@ -45,11 +46,12 @@ def unwrap_secret(secret_key: bytes, private: rsa.RSAPrivateKey) -> bytes:
 
 
 def seal_content(content: bytes, msg_id: str, secret: bytes, nonce: bytes) -> bytes:
-    """nonce | AES-GCM ciphertext and tag. A nonce may be used once for each secret."""
+    """Return nonce | ciphertext | tag. A nonce must not be used twice with one secret."""
     return nonce + AESGCM(secret).encrypt(nonce, content, msg_id.encode())
 
 
 def open_content(sealed: bytes, msg_id: str, secret: bytes) -> bytes:
+    """Decrypt a content. Raise SealError if it was tampered with, or sealed for another message or key."""
     if len(sealed) < NONCE_BYTES + TAG_BYTES:
         raise SealError("bad_seal", f"sealed content of {len(sealed)} bytes is too short", len(sealed))
     try:

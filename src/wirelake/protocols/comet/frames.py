@@ -13,8 +13,13 @@ from struct import error as struct_error
 from typing import ClassVar
 
 from wirelake.errors import EncodeError
-from wirelake.protocols.comet.limits import COMET_FRAME_BYTES_MAX, COMET_WRITE_COUNT_MAX, COMET_WRITE_LENGTH_MAX
-from wirelake.protocols.comet.opcodes import ClientType, ServerType
+from wirelake.protocols.comet.constants import (
+    COMET_FRAME_BYTES_MAX,
+    COMET_WRITE_COUNT_MAX,
+    COMET_WRITE_LENGTH_MAX,
+    ClientType,
+    ServerType,
+)
 from wirelake.protocols.comet.tree import dissect
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.splitter import Splitter
@@ -24,12 +29,14 @@ _MESSAGE_HEAD = Layout(">HBBH")
 _MESSAGE_BYTES = 1 + 1 + 2 + 2 + 8  # after its length, beside id and content
 _I64 = Layout(">q")
 _unpack_i64 = _I64.unpack_from
-_CLIENT = Sender.CLIENT  # looking a member up in its enum costs more than the comparison
+_CLIENT = Sender.CLIENT  # the lookup of an enum member costs more than the comparison
 _U8_MAX = 0xFF
 _U16_MAX = 0xFFFF
 
 
 class CometSplitter(Splitter):
+    """Cut a stream by the two-byte lengths."""
+
     __slots__ = ()
 
     def __init__(self, frame_bytes_max: int = COMET_FRAME_BYTES_MAX) -> None:
@@ -49,10 +56,13 @@ class CometSplitter(Splitter):
 
 
 class CometFrame(Frame, frozen=True):
+    """A frame of comet. `type` is its number among those of its sender."""
+
     type: ClassVar[int]
     sender: ClassVar[Sender]
 
     def body(self) -> bytes:
+        """Return the bytes after the type."""
         return b""
 
     def encode(self) -> bytes:
@@ -177,7 +187,7 @@ class TopicList(ServerFrame, frozen=True):
 
 
 class Message(ServerFrame, frozen=True):
-    """One notification; message_list holds several of the same. `content` is UTF-8 text, or sealed with a key.
+    """A notification; message_list holds several of them. `content` is UTF-8 text, or sealed with a key.
 
      0       1       2       3       4       5
     ├───────┴───────┼───────┼────────┼───────┴──── … ─┬──── … ──┬──────┐
@@ -196,11 +206,11 @@ class Message(ServerFrame, frozen=True):
         return _u8(self.msg_type) + _text(self.msg_id) + _bytes(self.content) + _I64.pack(self.ts)
 
     def encode(self) -> bytes:
-        """In one go: this is the frame of which a server writes most."""
+        """Encode at once, without `body`: servers write more of these than of any other frame."""
         msg_id, content = self.msg_id.encode(), self.content
         length = _MESSAGE_BYTES + len(msg_id) + len(content)
         if length > COMET_WRITE_LENGTH_MAX or not 0 <= self.msg_type <= _U8_MAX:
-            return super().encode()  # which says what is wrong
+            return super().encode()  # raises the error
         head = _MESSAGE_HEAD.pack(length, self.type, self.msg_type, len(msg_id))
         return b"".join((head, msg_id, len(content).to_bytes(2, "big"), content, _I64.pack(self.ts)))
 
@@ -215,7 +225,7 @@ class MessageList(ServerFrame, frozen=True):
 
 
 def decode(frame: bytes, sender: Sender) -> CometFrame:
-    """One whole frame, head included, as the splitter cuts it off."""
+    """Decode one complete frame, including its head. Raise ProtocolError if it is malformed."""
     try:
         found, end = (_READ_CLIENT if sender is _CLIENT else _READ_SERVER)[frame[2]](frame)
         if end == len(frame) == (frame[0] << 8 | frame[1]) + 2:
@@ -225,8 +235,8 @@ def decode(frame: bytes, sender: Sender) -> CometFrame:
     raise dissect(frame, sender).error or AssertionError("the tree takes what decode refuses")
 
 
-# A reader takes a frame and answers what is in it and where that ends. It need not look whether the frame is long
-# enough: a missing byte raises IndexError, and a slice that was cut short gives an end beyond the frame.
+# A reader takes a frame, and returns its content and where that ends. It does not check whether the frame is long
+# enough: a missing byte raises IndexError, and a slice that is too short gives an end beyond the frame.
 Reader = Callable[[bytes], tuple[CometFrame, int]]
 
 
@@ -245,7 +255,7 @@ def _read_bytes(frame: bytes, start: int) -> tuple[bytes, int]:
 def _read_texts(frame: bytes, start: int) -> tuple[tuple[str, ...], int]:
     texts = []
     end = start + 1
-    for _ in range(frame[start]):  # not by `_read_text`: an ack has up to 255, and a busy client many acks
+    for _ in range(frame[start]):  # inlined `_read_text`: an ack has up to 255 ids, and a busy client sends many acks
         begin = end + 2
         end = begin + (frame[end] << 8 | frame[end + 1])
         texts.append(frame[begin:end].decode())

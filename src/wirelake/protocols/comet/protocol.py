@@ -1,4 +1,4 @@
-"""comet as one object."""
+"""The Protocol object of comet."""
 
 from collections.abc import Iterator
 
@@ -6,9 +6,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from wirelake.errors import InputError
 from wirelake.protocols.comet.client import ClientSession
+from wirelake.protocols.comet.constants import ErrorCode
 from wirelake.protocols.comet.crypto import RSA_BITS, RSA_EXPONENT
 from wirelake.protocols.comet.frames import CometSplitter, decode
-from wirelake.protocols.comet.opcodes import ErrorCode
 from wirelake.protocols.comet.server import ServerSession
 from wirelake.protocols.comet.session import SessionSettings, Settings
 from wirelake.protocols.comet.translation import LOSSES, from_message, to_message
@@ -19,6 +19,7 @@ from wirelake.protocols.protocol import Carrier, Clue, Protocol, Refusal, Transp
 
 
 def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
+    """Yield what speaks for comet in a frame that decodes."""
     name = decode(frame, sender).name
     yield Clue(14, "the two-byte length fits to the byte")
     yield Clue(5, f"type {frame[2]} is {name} from a {sender}")
@@ -29,6 +30,7 @@ def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
 
 
 def server_session(context: SessionContext) -> ServerSession:
+    """Return a session with the gateway's stored RSA key."""
     private = context.keys.private_key("comet", lambda: rsa.generate_private_key(RSA_EXPONENT, RSA_BITS))
     if not isinstance(private, rsa.RSAPrivateKey):
         raise InputError("keys/comet.pem is not an RSA key")

@@ -1,4 +1,4 @@
-"""The gateway's end of a comet connection."""
+"""The server session of comet: the gateway's end of a connection."""
 
 import re
 from collections import deque
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from wirelake.errors import EncodeError, ProtocolError, TranslationError
 from wirelake.message import Message as Common
 from wirelake.protocols.comet import crypto, frames
-from wirelake.protocols.comet.limits import (
+from wirelake.protocols.comet.constants import (
     COMET_ANSWERS_WAITING_MAX,
     COMET_CONTENT_BYTES_MAX,
     COMET_FRAME_BYTES_MAX,
@@ -20,8 +20,8 @@ from wirelake.protocols.comet.limits import (
     COMET_TOPIC_CHARS_MAX,
     COMET_WRITE_COUNT_MAX,
     COMET_WRITE_LENGTH_MAX,
+    ErrorCode,
 )
-from wirelake.protocols.comet.opcodes import ErrorCode
 from wirelake.protocols.comet.session import SERVER_MACHINE, ServerState, SessionSettings
 from wirelake.protocols.comet.translation import from_message, notification, to_message
 from wirelake.protocols.frame import Frame, Sender
@@ -29,8 +29,8 @@ from wirelake.protocols.session import Closing, Session, Step
 
 _TOPIC = re.compile(r"@[\w/\-@$.]*")  # letters and digits of any script
 _LIST_HEAD_BYTES = 2  # type and count
-_EACH_BYTES = 1 + 2 + 2 + 8 + crypto.NONCE_BYTES + crypto.TAG_BYTES  # of a listed one beside its id and content
-_ROOM = {
+_EACH_BYTES = 1 + 2 + 2 + 8 + crypto.NONCE_BYTES + crypto.TAG_BYTES  # of each message besides id and content
+_BACKLOG_LIMITS = {
     "rows_max": COMET_WRITE_COUNT_MAX,
     "bytes_max": COMET_WRITE_LENGTH_MAX - _LIST_HEAD_BYTES,
     "each_bytes": _EACH_BYTES,
@@ -39,12 +39,15 @@ _ROOM = {
 
 
 class ServerSession(Session):
-    """`private` opens the clients' secrets; `random` gives that many fresh random bytes, for nonces."""
+    """Serve one client.
+
+    `private` decrypts the secrets of clients; `random` returns that many new random bytes, for nonces.
+    """
 
     state_machine = SERVER_MACHINE
     sends_acks = True
     pulls_backlog = True
-    __slots__ = ("_asked", "_held", "_open", "_private", "_random", "_secret", "settings")
+    __slots__ = ("_held", "_open", "_private", "_random", "_request_count", "_secret", "settings")
 
     def __init__(
         self,
@@ -60,8 +63,8 @@ class ServerSession(Session):
         self._random = random
         self._secret: bytes | None = None
         self._held: list[Frame] = []
-        self._asked = 0
-        self._open: deque[_Question] = deque()
+        self._request_count = 0
+        self._open: deque[_OpenRequest] = deque()
 
     def receive(self, frame: Frame, now_s: float) -> Step:
         if len(self._open) >= COMET_ANSWERS_WAITING_MAX:
@@ -79,11 +82,11 @@ class ServerSession(Session):
 
     @property
     def encoding_key(self) -> str | None:
-        """Content for a client with a key is sealed for it alone."""
+        """Return None for a client with a key: its content is sealed for it alone."""
         return "comet" if self._secret is None and self.state is ServerState.READY else None
 
     def encode_notification(self, message: Common) -> bytes:
-        return _sayable(message).encode()
+        return _fitting_message(message).encode()
 
     def _login(self, frame: frames.Auth, _now_s: float, step: Step) -> None:
         step.messages.append(replace(to_message(frame, Sender.CLIENT), correlation="login"))
@@ -117,10 +120,10 @@ class ServerSession(Session):
 
     def _not_authenticated(self, frame: Frame, _now_s: float, step: Step) -> None:
         first = "exchange a key" if self.state is ServerState.KEYLESS else "log in"
-        self._answer_now(frames.Error(ErrorCode.NOT_AUTHENTICATED, f"{frame.name}: {first} first"), step)
+        self._answer_in_order(frames.Error(ErrorCode.NOT_AUTHENTICATED, f"{frame.name}: {first} first"), step)
 
     def _ok(self, _frame: Frame, _now_s: float, step: Step) -> None:
-        self._answer_now(frames.Ok(), step)
+        self._answer_in_order(frames.Ok(), step)
 
     def _exchange(self, frame: frames.ExchangeKey, now_s: float, step: Step) -> None:
         try:
@@ -130,41 +133,41 @@ class ServerSession(Session):
             self._fail(error, now_s, step)
             return
         self.state = ServerState.READY
-        self._open.append(_Question("", secret, frames.Ok()))
+        self._open.append(_OpenRequest("", secret, frames.Ok()))
         self._release(step)
 
-    def _ask_topics(self, frame: frames.Subscribe | frames.Unsubscribe, now_s: float, step: Step) -> None:
+    def _request_topics(self, frame: frames.Subscribe | frames.Unsubscribe, now_s: float, step: Step) -> None:
         bad = next((topic for topic in frame.topics if not topic_allowed(topic)), None)
         if bad is not None:
-            self._answer_now(frames.Error(ErrorCode.BAD_ARGUMENTS, f"not a topic name: {bad[:64]}"), step)
+            self._answer_in_order(frames.Error(ErrorCode.BAD_ARGUMENTS, f"not a topic name: {bad[:64]}"), step)
             return
-        self._ask(frame, now_s, step)
+        self._request(frame, now_s, step)
 
-    def _ask(self, frame: frames.CometFrame, _now_s: float, step: Step) -> None:
+    def _request(self, frame: frames.CometFrame, _now_s: float, step: Step) -> None:
         if len(self._open) >= COMET_REQUESTS_OPEN_MAX:
-            self._answer_now(frames.Error(ErrorCode.TOO_MANY_REQUESTS, "too many requests open"), step)
+            self._answer_in_order(frames.Error(ErrorCode.TOO_MANY_REQUESTS, "too many requests open"), step)
             return
-        self._asked += 1
-        self._open.append(_Question(str(self._asked), self._secret_behind))
-        asked = replace(to_message(frame, Sender.CLIENT), correlation=str(self._asked))
+        self._request_count += 1
+        self._open.append(_OpenRequest(str(self._request_count), self._last_secret))
+        message = replace(to_message(frame, Sender.CLIENT), correlation=str(self._request_count))
         if isinstance(frame, frames.GetMessageList):
-            asked = replace(asked, fields={**_ROOM})  # those above are told how much one list holds
-        step.messages.append(asked)
+            message = replace(message, fields={**_BACKLOG_LIMITS})  # what fits in one list
+        step.messages.append(message)
 
     def _answer(self, message: Common, _now_s: float, step: Step) -> None:
-        question = next((each for each in self._open if each.correlation == message.correlation), None)
-        if question is None or question.answer is not None:
-            return  # answered already, or never asked
+        request = next((each for each in self._open if each.correlation == message.correlation), None)
+        if request is None or request.answer is not None:
+            return  # already answered, or no such request
         if message.parts:
-            question.answer = self._fitting(message, question.secret)
+            request.answer = self._message_list(message, request.secret)
         else:
-            question.answer = _writable(from_message(message, Sender.SERVER))
+            request.answer = _fitting_answer(from_message(message, Sender.SERVER))
         self._release(step)
 
-    def _answer_now(self, frame: frames.CometFrame, step: Step) -> None:
-        """Our own answer, in its turn behind the open questions."""
+    def _answer_in_order(self, frame: frames.CometFrame, step: Step) -> None:
+        """Send an answer of our own, after those to the open requests."""
         if self._open:
-            self._open.append(_Question("", self._secret_behind, frame))
+            self._open.append(_OpenRequest("", self._last_secret, frame))
         else:
             step.frames.append(frame)
 
@@ -174,12 +177,12 @@ class ServerSession(Session):
             self._secret = self._open.popleft().secret
 
     @property
-    def _secret_behind(self) -> bytes | None:
-        """The one that holds once everything that is open is answered."""
+    def _last_secret(self) -> bytes | None:
+        """Return the secret that is in force once every open request is answered."""
         return self._open[-1].secret if self._open else self._secret
 
-    def _fitting(self, message: Common, secret: bytes | None) -> frames.MessageList:
-        """As many of the waiting notifications as one frame holds, oldest first, without those that fit none."""
+    def _message_list(self, message: Common, secret: bytes | None) -> frames.MessageList:
+        """Return as many of the notifications as fit in a frame, oldest first. Skip those that fit in none."""
         room = COMET_WRITE_LENGTH_MAX - _LIST_HEAD_BYTES
         fitting: list[frames.Message] = []
         for part in message.parts:
@@ -197,14 +200,14 @@ class ServerSession(Session):
         step.frames.append(self._sealed(message, self._secret))
 
     def _sealed(self, message: Common, secret: bytes | None) -> frames.Message:
-        plain = _sayable(message)
+        plain = _fitting_message(message)
         if secret is None:
             return plain
         nonce = self._random(crypto.NONCE_BYTES)
         content = crypto.seal_content(plain.content, plain.msg_id, secret, nonce)
         return replace(plain, content=content)
 
-    def _second_auth(self, _frame: frames.Auth, _now_s: float, step: Step) -> None:
+    def _refuse_second_auth(self, _frame: frames.Auth, _now_s: float, step: Step) -> None:
         step.frames.append(frames.Error(ErrorCode.BAD_ARGUMENTS, "already logged in"))
         step.closing = Closing("second_auth")
 
@@ -223,29 +226,30 @@ class ServerSession(Session):
         step.closing = Closing("too_many_requests", "too many answers wait their turn")
 
     def _silent(self, _event: str, _now_s: float, step: Step) -> None:
-        step.closing = Closing("idle", f"nothing heard for {self.settings.idle_s:g} s")
+        step.closing = Closing("idle", f"no data received for {self.settings.idle_s:g} s")
 
 
-class _Question(Struct):
+class _OpenRequest(Struct):
     correlation: str
-    secret: bytes | None  # holds from its answer on; that of an exchange_key is the new one
+    secret: bytes | None  # in force after its answer; that of an exchange_key is the new one
     answer: frames.CometFrame | None = None
 
 
 def topic_allowed(topic: str) -> bool:
+    """Return whether comet clients may subscribe to a topic of this name."""
     return len(topic) <= COMET_TOPIC_CHARS_MAX and _TOPIC.fullmatch(topic) is not None
 
 
-def _sayable(message: Common) -> frames.Message:
-    """A notification that fits a frame, by itself or in a list, sealed or not."""
-    told = notification(message)
-    if len(told.content) > COMET_CONTENT_BYTES_MAX:
-        raise TranslationError(f"a content of {len(told.content)} bytes: comet carries {COMET_CONTENT_BYTES_MAX}")
-    return told
+def _fitting_message(message: Common) -> frames.Message:
+    """Return a notification that fits in a frame, alone or in a list, sealed or not. Raise TranslationError if none."""
+    frame = notification(message)
+    if len(frame.content) > COMET_CONTENT_BYTES_MAX:
+        raise TranslationError(f"a content of {len(frame.content)} bytes: comet carries {COMET_CONTENT_BYTES_MAX}")
+    return frame
 
 
-def _writable(answer: frames.CometFrame) -> frames.CometFrame:
-    """An answer that fits no frame (a hundred topics and more) becomes one that says so."""
+def _fitting_answer(answer: frames.CometFrame) -> frames.CometFrame:
+    """Return the answer, or an error in its place if it fits in no frame, as with more than a hundred topics."""
     try:
         answer.encode()
     except EncodeError as error:

@@ -1,22 +1,33 @@
-"""Both ends of a comet connection: the states, and what each frame does in them.
+"""The states of comet sessions, and what each frame does in them.
 
-comet has no request numbers: answers come in the order of the questions. The server therefore keeps the open questions
-in a queue and holds an answer back until those before it are answered. Pushes are independent of that queue.
-A client may send on without waiting for its login to be decided; those frames are held until it is.
+comet has no request numbers: answers are sent in the order of the requests. The server therefore keeps open requests in
+a queue, and holds an answer back until all requests before it are answered. Pushes do not wait in that queue.
+A client need not wait until its login is decided: frames that it sends meanwhile are held.
 """
 
 from enum import Enum, auto
 from typing import Literal
 
-from wirelake.protocols.comet.limits import COMET_HEARTBEAT_S, COMET_IDLE_S, COMET_LOGIN_FRAME_BYTES_MAX, COMET_LOGIN_S
+from wirelake.protocols.comet.constants import (
+    COMET_HEARTBEAT_S,
+    COMET_IDLE_S,
+    COMET_LOGIN_FRAME_BYTES_MAX,
+    COMET_LOGIN_S,
+)
 from wirelake.protocols.settings import Count, ProtocolSettings, Seconds
-from wirelake.protocols.state_machine import ANY_FRAME, StateMachine, Transition
+from wirelake.protocols.state_machine import (
+    ANY_FRAME,
+    StateMachine,
+    Transition,
+    closing_transitions,
+    login_transitions,
+)
 
 
 class ServerState(Enum):
-    NEW = auto()  # connected, nobody yet
-    CHECKING = auto()  # a login is being decided
-    KEYLESS = auto()  # logged in, but this listener wants a key before any content
+    NEW = auto()  # connected, not logged in
+    CHECKING = auto()  # a login is being checked
+    KEYLESS = auto()  # logged in, but the settings require a key before any content
     READY = auto()
     CLOSED = auto()
 
@@ -24,12 +35,14 @@ class ServerState(Enum):
 class ClientState(Enum):
     NEW = auto()
     LOGGING_IN = auto()
-    EXCHANGING = auto()  # logged in, our secret is on its way
+    EXCHANGING = auto()  # logged in, our secret is sent
     READY = auto()
     CLOSED = auto()
 
 
 class Settings(ProtocolSettings, frozen=True):
+    """The section [comet] of wirelake.toml."""
+
     require_key: bool = False  # content only for clients that exchanged a key
     second: Literal["replace", "refuse"] = "replace"  # when a client connects that is connected already
     idle_s: Seconds = COMET_IDLE_S  # a silent connection is closed
@@ -38,7 +51,7 @@ class Settings(ProtocolSettings, frozen=True):
 
 
 class SessionSettings(Settings, frozen=True):
-    """The settings, and what only our own client has."""
+    """The settings, and those that only our own client has."""
 
     heartbeat_s: float = COMET_HEARTBEAT_S  # how often the client sends one
 
@@ -46,42 +59,37 @@ class SessionSettings(Settings, frozen=True):
 S = ServerState
 SERVER_MACHINE = StateMachine(
     [
-        Transition(S.NEW, "auth", "_login", (S.CHECKING,), "the login goes up to be decided"),
+        Transition(S.NEW, "auth", "_login", (S.CHECKING,), "the login is passed up"),
         Transition(S.NEW, "heartbeat", "_ok", (S.NEW,), "ok"),
         Transition(S.NEW, ANY_FRAME, "_not_authenticated", (S.NEW,), "error 5"),
         Transition(S.NEW, "clock login", "_too_late", (S.CLOSED,), "error 5, close"),
-        Transition(
+        *login_transitions(
             S.CHECKING,
-            "app response",
-            "_decide",
             (S.READY, S.KEYLESS, S.CLOSED),
-            "auth_success and what was held, or an error and close",
+            S.CLOSED,
+            decide="auth_success and what was held, or an error and close",
+            late="error 5, close",
         ),
-        Transition(S.CHECKING, ANY_FRAME, "_hold", (S.CHECKING, S.CLOSED), "held until the login is decided"),
-        Transition(S.CHECKING, "clock login", "_too_late", (S.CLOSED,), "error 5, close"),
         Transition(S.KEYLESS, "exchange_key", "_exchange", (S.READY, S.CLOSED), "ok; content is sealed from here on"),
         Transition(S.KEYLESS, "heartbeat", "_ok", (S.KEYLESS,), "ok"),
         Transition(S.KEYLESS, ANY_FRAME, "_not_authenticated", (S.KEYLESS,), "error 5"),
         Transition(S.READY, "exchange_key", "_exchange", (S.READY, S.CLOSED), "ok; content is sealed from here on"),
-        Transition(S.READY, "get_topic_list", "_ask", (S.READY,), "asked above, answered in turn"),
-        Transition(S.READY, "subscribe", "_ask_topics", (S.READY,), "error 4 for a bad name, else asked above"),
-        Transition(S.READY, "unsubscribe", "_ask_topics", (S.READY,), "error 4 for a bad name, else asked above"),
-        Transition(S.READY, "get_message_list", "_ask", (S.READY,), "asked above, answered in turn"),
+        Transition(S.READY, "get_topic_list", "_request", (S.READY,), "passed up, answered in order"),
+        Transition(S.READY, "subscribe", "_request_topics", (S.READY,), "error 4 for a bad name, else passed up"),
+        Transition(S.READY, "unsubscribe", "_request_topics", (S.READY,), "error 4 for a bad name, else passed up"),
+        Transition(S.READY, "get_message_list", "_request", (S.READY,), "passed up, answered in order"),
         Transition(S.READY, "heartbeat", "_ok", (S.READY,), "ok"),
-        Transition(S.READY, "message_ack", "_ask", (S.READY,), "asked above, answered in turn"),
-        Transition(S.READY, "report_environ", "_ask", (S.READY,), "asked above, answered in turn"),
-        Transition(S.READY, "auth", "_second_auth", (S.CLOSED,), "error 4, close"),
-        Transition(S.READY, "app response", "_answer", (S.READY,), "sent once those before it are"),
+        Transition(S.READY, "message_ack", "_request", (S.READY,), "passed up, answered in order"),
+        Transition(S.READY, "report_environ", "_request", (S.READY,), "passed up, answered in order"),
+        Transition(S.READY, "auth", "_refuse_second_auth", (S.CLOSED,), "error 4, close"),
+        Transition(S.READY, "app response", "_answer", (S.READY,), "sent after the answers before it"),
         Transition(S.READY, "app notification", "_push", (S.READY,), "message, sealed if there is a key"),
-        *(
-            Transition(state, event, do, (S.CLOSED,), says)
-            for state in (S.NEW, S.CHECKING, S.KEYLESS, S.READY)
-            for event, do, says in (
-                ("app fail", "_fail", "error 4, close"),
-                ("app close", "_goodbye", "error 2 when replaced, else 3; close"),
-                ("app flood", "_flood", "error 6, close: too many answers wait their turn"),
-                ("clock silence", "_silent", "close"),
-            )
+        *closing_transitions(
+            (S.NEW, S.CHECKING, S.KEYLESS, S.READY),
+            S.CLOSED,
+            close="error 2 when replaced, else 3; close",
+            fail="error 4, close",
+            flood="error 6, close: too many answers wait",
         ),
     ]
 )
@@ -112,7 +120,7 @@ CLIENT_MACHINE = StateMachine(
         Transition(C.EXCHANGING, "clock login", "_too_late", (C.CLOSED,), "close"),
         Transition(C.EXCHANGING, ANY_FRAME, "_unexpected", (C.CLOSED,), "close"),
         *(
-            Transition(C.READY, f"app {event}", "_ask", (C.READY,), f"{frame}")
+            Transition(C.READY, f"app {event}", "_request", (C.READY,), f"{frame}")
             for event, frame in (
                 ("topics", "get_topic_list"),
                 ("subscribe", "subscribe"),
@@ -124,7 +132,7 @@ CLIENT_MACHINE = StateMachine(
             )
         ),
         *(
-            Transition(C.READY, frame, "_answered", (C.READY, C.CLOSED), "answers the oldest open question")
+            Transition(C.READY, frame, "_answered", (C.READY, C.CLOSED), "answers the oldest open request")
             for frame in ("ok", "topic_list", "message_list")
         ),
         Transition(
@@ -132,25 +140,17 @@ CLIENT_MACHINE = StateMachine(
             "error",
             "_error",
             (C.READY, C.CLOSED),
-            "answers the oldest open question; with none open, close",
+            "answers the oldest open request; with none open, close",
         ),
         Transition(
             C.READY,
             "message",
             "_notified",
             (C.READY, C.CLOSED),
-            "a notification, opened; close if it was changed",
+            "a notification, decrypted; close if it was tampered with",
         ),
         Transition(C.READY, ANY_FRAME, "_unexpected", (C.CLOSED,), "close"),
-        Transition(C.READY, "clock heartbeat", "_beat", (C.READY,), "heartbeat"),
-        *(
-            Transition(state, event, do, (C.CLOSED,), says)
-            for state in (C.NEW, C.LOGGING_IN, C.EXCHANGING, C.READY)
-            for event, do, says in (
-                ("app fail", "_fail", "close"),
-                ("app close", "_goodbye", "close"),
-                ("clock silence", "_silent", "close"),
-            )
-        ),
+        Transition(C.READY, "clock heartbeat", "_send_heartbeat", (C.READY,), "heartbeat"),
+        *closing_transitions((C.NEW, C.LOGGING_IN, C.EXCHANGING, C.READY), C.CLOSED),
     ]
 )

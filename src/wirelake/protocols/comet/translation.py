@@ -1,4 +1,4 @@
-"""comet frames ⇄ common messages."""
+"""Translate between comet frames and common messages."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ from wirelake.errors import TranslationError
 from wirelake.message import Credentials, Failure, Kind, Op, Topic, content_of, control, control_op
 from wirelake.message import Message as Common
 from wirelake.protocols.comet import frames
-from wirelake.protocols.comet.opcodes import ERROR_NAMES, ErrorCode
+from wirelake.protocols.comet.constants import ERROR_NAMES, ErrorCode
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.translation import Loss
 
@@ -17,11 +17,12 @@ REPORT_ENVIRON = "report_environ"
 
 
 def to_message(frame: Frame, _sender: Sender) -> Common:
+    """Return the common message of a frame."""
     return _TO[type(frame)](frame)
 
 
 def from_message(message: Common, sender: Sender) -> frames.CometFrame:
-    """The frame with which `sender` says this. Raises TranslationError where comet has none."""
+    """Return the frame with which `sender` sends this message. Raise TranslationError if comet has none."""
     return _client_frame(message) if sender is Sender.CLIENT else _server_frame(message)
 
 
@@ -38,6 +39,7 @@ def _notified(frame: frames.Message) -> Common:
 
 
 def notification(message: Common) -> frames.Message:
+    """Return the frame of a notification."""
     return frames.Message(message.type, message.id, content_of(message), message.at_ms)
 
 
@@ -156,13 +158,13 @@ LOSSES = (
     ),
     Loss(
         "requests to services, telemetry",
-        "are refused: comet asks only the gateway",
+        "are refused: comet clients send requests to the gateway only",
         Common(kind=Kind.REQUEST),
         None,
     ),
     Loss(
         "publishing",
-        "is refused: comet clients publish through another door",
+        "is refused: comet clients cannot publish",
         Common(kind=Kind.NOTIFICATION, target=Topic("@news"), payload=b"hi"),
         None,
         Sender.CLIENT,

@@ -1,9 +1,9 @@
-"""comet frames as a tree with offsets. Also the one place that names what is wrong with a bad frame."""
+"""Dissect comet frames into a tree with offsets. All errors about malformed frames come from here."""
 
 from datetime import UTC, datetime
 
 from wirelake.errors import ProtocolError
-from wirelake.protocols.comet.opcodes import CLIENT_TYPES, ERROR_NAMES, SERVER_TYPES, ClientType, ServerType
+from wirelake.protocols.comet.constants import CLIENT_TYPES, ERROR_NAMES, SERVER_TYPES, ClientType, ServerType
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.tree import Dissector, Tree
 
@@ -11,6 +11,7 @@ _TIMESTAMP_MS_MAX = 253_402_300_799_999  # the last millisecond of the year 9999
 
 
 def dissect(frame: bytes, sender: Sender) -> Tree:
+    """Return the fields of a frame, up to the first error."""
     dissector = Dissector(frame, "comet")
     try:
         _walk(dissector, sender)

@@ -1,6 +1,6 @@
-"""Addresses as people write them: esnp://HOST/SERVICE/OP?o=OBJECT&g=GROUP&to=MS, with `_` for an absent part.
+"""Addresses as URLs: esnp://HOST/SERVICE/OP?o=OBJECT&g=GROUP&to=MS, with `_` for an absent part.
 
-A name that would be misread is percent-encoded, so a service that is really called `_` is `%5F`.
+A name that would be ambiguous is percent-encoded: a service named `_` is `%5F`.
 """
 
 from urllib.parse import parse_qsl, unquote
@@ -15,11 +15,14 @@ ABSENT = "_"
 
 
 class AddressUrl(Struct, frozen=True):
+    """A parsed URL."""
+
     operation: Operation
-    timeout_ms: int | None = None  # how long the asker waits; the asking side's business, it is no ADDRESS line
+    timeout_ms: int | None = None  # how long the requester waits; not part of the address on the wire
 
 
 def parse_url(url: str) -> AddressUrl:
+    """Parse a URL. Raise InputError if it is invalid."""
     if not url.lower().startswith(SCHEME):
         raise InputError(f"an esnp address begins with {SCHEME}: {url}")
     path, _, query = url[len(SCHEME) :].partition("?")
@@ -36,17 +39,17 @@ def parse_url(url: str) -> AddressUrl:
 
 
 def not_found_text(operation: Operation) -> str:
-    """What the authors' own server says when nobody serves an address."""
+    """Return the error for an address without a provider, as the authors' own server words it."""
     return f"{_listed(operation)} not found ServiceHandler"
 
 
 def not_here_text(operation: Operation) -> str:
-    """Say that another node is addressed; this one does not pass requests on to others."""
+    """Return the error for an address of another node: this one does not forward requests."""
     return f"{_listed(operation)} not found: host {operation.host!r} is not this node"
 
 
 def present(part: str) -> str:
-    """A part of an address; nothing where it says that it is absent."""
+    """Return a part of an address, or "" if it is marked as absent."""
     return "" if part == ABSENT else part
 
 

@@ -1,18 +1,19 @@
-"""A client's end of an esnp connection, which may also serve: register, be asked, answer."""
+"""The client session of esnp. A client may also provide services: register, receive requests, answer."""
 
 from msgspec.structs import replace
 
 from wirelake.message import Message as Common
 from wirelake.protocols.esnp.contents import Contents
-from wirelake.protocols.esnp.peer import Peer
-from wirelake.protocols.esnp.session import CLIENT_MACHINE, ClientState, SessionSettings
+from wirelake.protocols.esnp.session import CLIENT_MACHINE, ClientState, EsnpSession, SessionSettings
 from wirelake.protocols.esnp.translation import message_of
 from wirelake.protocols.esnp.writing import from_message
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.session import Closing, Step
 
 
-class ClientSession(Peer):
+class ClientSession(EsnpSession):
+    """Log in, send requests, and answer those to our own services."""
+
     state_machine = CLIENT_MACHINE
     other = Sender.SERVER
     closed = ClientState.CLOSED
@@ -25,13 +26,13 @@ class ClientSession(Peer):
 
     def _login(self, message: Common, now_s: float, step: Step) -> None:
         self._login_correlation = message.correlation
-        self._login_number = self._requests.number()
+        self._login_number = self._own_requests.number()
         self.deadlines["login"] = now_s + self.settings.login_s
         step.frames.append(from_message(replace(message, correlation=str(self._login_number)), Sender.CLIENT))
 
     def _login_answered(self, contents: Contents, now_s: float, step: Step) -> None:
         if contents.source_message_id != self._login_number:
-            self._answered(contents, now_s, step)
+            self._receive_response(contents, now_s, step)
             return
         self.deadlines.pop("login", None)
         message = replace(message_of(contents, self.other), correlation=self._login_correlation)
@@ -42,17 +43,17 @@ class ClientSession(Peer):
         self.state = ClientState.CLOSED
         step.closing = Closing("login_refused", message.failure.text)
 
-    def _unasked(self, contents: Contents, _now_s: float, step: Step) -> None:
-        """An error that answers no request is about the connection, and the last that we hear."""
+    def _unmatched_response(self, contents: Contents, _now_s: float, step: Step) -> None:
+        """Close if the response is an error that names no request: the server reports an error of the connection."""
         if contents.error is None or contents.source_message_id is not None:
             return
         self.state = ClientState.CLOSED
         step.messages.append(message_of(contents, self.other))
         step.closing = Closing("server_error", contents.error)
 
-    def _told(self, contents: Contents, now_s: float, step: Step) -> None:
-        """A one-way message. With an error and no address it is the server's goodbye."""
-        self._inform(contents, now_s, step)
+    def _receive_one_way(self, contents: Contents, now_s: float, step: Step) -> None:
+        """Pass up a one-way message. Close if it has an error and no address: the server closes the connection."""
+        self._pass_up(contents, now_s, step)
         if contents.error is not None and contents.operation is None:
             self.state = ClientState.CLOSED
             step.closing = Closing("server_error", contents.error)

@@ -1,4 +1,4 @@
-"""All that a message says, read in one pass over its lines. Total: what cannot be read is told in `malformed`."""
+"""Read the contents of a message in one pass over its lines. Lines that cannot be read are reported, not raised."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,22 +9,24 @@ from wirelake.errors import ProtocolError
 from wirelake.message import Operation
 from wirelake.protocols.esnp import lines as reading
 from wirelake.protocols.esnp.address import present
+from wirelake.protocols.esnp.constants import ADDRESS_NAMES, WITHDRAWN, AddressKind, LineType
 from wirelake.protocols.esnp.frames import EsnpMessage
 from wirelake.protocols.esnp.lines import Line, SeqNo
-from wirelake.protocols.esnp.opcodes import ADDRESS_NAMES, WITHDRAWN, AddressKind, LineType
 from wirelake.protocols.esnp.values import VarReader
 
-TIMEOUT_HEADER = "to"  # HEADER line: how many milliseconds the asker waits
+TIMEOUT_HEADER = "to"  # HEADER line: how many milliseconds the requester waits
 TIMEOUT_MS = "timeout_ms"  # the same in a common message's headers
 _TIMEOUT_DIGITS_MAX = 10
-PASSED = "esnp.body"  # header of a common message: body lines as they came
-OWN_HEADERS = "esnp."  # begins the names under which a common message keeps what only esnp has
+BODY_HEADER = "esnp.body"  # header of a common message: body lines as received
+OWN_HEADERS = "esnp."  # prefix of the headers of a common message that only esnp has
 
-# As plain integers: looking a member up in its enum takes longer than reading a line.
+# Plain integers: the lookup of an enum member takes longer than reading a line.
 OBJECT, OP, SERVICE, HOST, GROUP = (kind.value for kind in AddressKind)
 
 
 class Contents(Struct):
+    """What the lines of a message say."""
+
     frame: EsnpMessage
     flags: list[int] = field(default_factory=list)
     message_id: int | None = None
@@ -37,14 +39,14 @@ class Contents(Struct):
     session: dict[str, Any] = field(default_factory=dict)
     data: list[tuple[str, Any]] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
-    kept: list[Line] = field(default_factory=list)  # passed on untouched
-    passed: list[Line] = field(default_factory=list)  # body lines that were read, as they came
-    plain_counts: bool = False  # a Map or List of it has a plain count
-    malformed: ProtocolError | None = None  # the first line that cannot be read, by its place in the message
+    untouched: list[Line] = field(default_factory=list)  # forwarded unchanged
+    raw_body: list[Line] = field(default_factory=list)  # body lines that were read, as received
+    plain_counts: bool = False  # a Map or List in it has a plain count
+    malformed: ProtocolError | None = None  # of the first line that cannot be read
 
     @property
     def operation(self) -> Operation | None:
-        """What is addressed, None without any address."""
+        """Return the target; None if there is no address."""
         find = self.addresses.get
         if not self.addresses:
             return None
@@ -62,12 +64,13 @@ class Contents(Struct):
 
 
 def read_contents(frame: EsnpMessage) -> Contents:
+    """Read every line. Never raise: `malformed` has the first error."""
     contents = Contents(frame)
     values = VarReader()
     for index, line in enumerate(frame.lines):
         take = _TAKE.get(line.type)
         if take is None:
-            contents.kept.append(line)
+            contents.untouched.append(line)
             continue
         try:
             take(contents, line, values)
@@ -94,7 +97,7 @@ def _address(contents: Contents, line: Line, values: VarReader) -> None:
     if kind in ADDRESS_NAMES:
         contents.addresses[kind] = text
     else:
-        contents.kept.append(line)
+        contents.untouched.append(line)
 
 
 def _source_address(contents: Contents, line: Line, values: VarReader) -> None:
@@ -119,9 +122,9 @@ def _header(contents: Contents, line: Line, values: VarReader) -> None:
     name, value = _named(contents, line, values)
     timeout_ms = _milliseconds(value) if name == TIMEOUT_HEADER else None
     if timeout_ms is None and (name == TIMEOUT_MS or name.startswith(OWN_HEADERS)):
-        contents.kept.append(line)  # a peer may not write what only we write
+        contents.untouched.append(line)  # peers must not set the headers that only we set
         return
-    contents.passed.append(line)
+    contents.raw_body.append(line)
     if timeout_ms is None:
         contents.headers[name] = value
     else:
@@ -129,7 +132,7 @@ def _header(contents: Contents, line: Line, values: VarReader) -> None:
 
 
 def _milliseconds(value: Any) -> int | None:
-    """A time-out as a number, or as the digits of one, as it stands in an address."""
+    """Return a timeout that is a number or, as in a URL, the digits of one; else None."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _TIMEOUT_DIGITS_MAX:
         return int(value)
     return value if type(value) is int and value >= 0 else None
@@ -138,29 +141,29 @@ def _milliseconds(value: Any) -> int | None:
 def _session_info(contents: Contents, line: Line, values: VarReader) -> None:
     name, value = _named(contents, line, values)
     contents.session[name] = value
-    contents.passed.append(line)
+    contents.raw_body.append(line)
 
 
 def _data(contents: Contents, line: Line, values: VarReader) -> None:
     contents.data.append(_named(contents, line, values))
-    contents.passed.append(line)
+    contents.raw_body.append(line)
 
 
 def _payload(contents: Contents, line: Line, _values: VarReader) -> None:
     contents.payloads.append(line.data)
-    contents.passed.append(line)
+    contents.raw_body.append(line)
 
 
 def _xdata(contents: Contents, line: Line, values: VarReader) -> None:
-    reading.read_xdata(line.data, values)  # only to know that it can be read
-    contents.kept.append(line)
+    reading.read_xdata(line.data, values)  # to check that it can be read
+    contents.untouched.append(line)
 
 
 def _ignore(_contents: Contents, _line: Line, _values: VarReader) -> None:
     pass
 
 
-# Every type that is not here is kept: VERSION, the application's own, and those that nobody has defined yet.
+# Lines of any other type are forwarded unchanged: VERSION, those of applications, and undefined ones.
 _TAKE: Mapping[int, Callable[[Contents, Line, VarReader], None]] = {
     LineType.FLAG.value: _flag,
     LineType.MESSAGE_ID.value: _message_id,

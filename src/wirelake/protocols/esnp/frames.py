@@ -7,9 +7,9 @@
 │   0   │           0           │                   end
 └───────┴───────────────────────┘
 
-`decode` checks the structure: types, sizes, the end, and the sizes that are fixed. What stands in a line is read when
-it is asked for; a line that cannot be read then raises a ProtocolError with its place in the message. So a message
-with one bad value is still a message: it can be answered, shown, passed on and kept.
+`decode` checks the structure: types, sizes, the end, and the sizes that are fixed. The data of a line is read on
+access; a line that cannot be read then raises a ProtocolError with its offset in the message. A message with one
+malformed value can therefore still be answered, shown, forwarded and logged.
 """
 
 from collections.abc import Callable
@@ -19,9 +19,17 @@ from typing import TypeVar
 
 from wirelake.errors import EncodeError, LimitError, ProtocolError
 from wirelake.protocols.esnp import lines as reading
-from wirelake.protocols.esnp.limits import ESNP_FRAME_BYTES_MAX, ESNP_LINES_MAX
+from wirelake.protocols.esnp.constants import (
+    ESNP_FRAME_BYTES_MAX,
+    ESNP_LINES_MAX,
+    FIXED_SIZES,
+    LINE_NAMES,
+    LineType,
+    Part,
+    line_name,
+    part_of,
+)
 from wirelake.protocols.esnp.lines import Line, SeqNo
-from wirelake.protocols.esnp.opcodes import FIXED_SIZES, LINE_NAMES, LineType, Part, line_name, part_of
 from wirelake.protocols.esnp.tree import dissect, too_many_lines, wrong_end
 from wirelake.protocols.esnp.values import Var, VarReader
 from wirelake.protocols.frame import Frame, Sender
@@ -37,14 +45,14 @@ _PARTS = tuple(part_of(number) for number in range(256))
 
 
 class EsnpSplitter(Splitter):
-    """Remembers how far into the unfinished message it has looked, so that small pieces cost no second look."""
+    """Cut a stream at the end lines. Remember how much of an incomplete message was examined, to do so only once."""
 
     __slots__ = ("_lines", "_looked")
 
     def __init__(self, frame_bytes_max: int = ESNP_FRAME_BYTES_MAX) -> None:
         super().__init__(frame_bytes_max)
-        self._looked = 0  # where the next line of the unfinished message begins, from the message's first byte
-        self._lines = 0  # how many lines stand before that
+        self._looked = 0  # where the next line of the incomplete message begins, from its first byte
+        self._lines = 0  # how many lines precede that
 
     def _look_again(self) -> None:
         self._looked = self._lines = 0
@@ -74,7 +82,7 @@ class EsnpSplitter(Splitter):
 
 
 class EsnpMessage(Frame, frozen=True):
-    """The lines as they are on the wire, without the end. Properties raise ProtocolError for a malformed line."""
+    """The lines of a message, without the end line. Properties raise ProtocolError for a malformed line."""
 
     name = "message"
     lines: tuple[Line, ...]
@@ -96,7 +104,7 @@ class EsnpMessage(Frame, frozen=True):
 
     @property
     def head_after_body(self) -> int | None:
-        """Where a head line stands behind a body line, if one does: the byte in the message."""
+        """Return the offset of the first head line after a body line; None if there is none."""
         place, body = 0, False
         for line in self.lines:
             part = _PARTS[line.type]
@@ -153,7 +161,7 @@ class EsnpMessage(Frame, frozen=True):
 
     @property
     def payload(self) -> bytes:
-        """All PAYLOAD lines, joined."""
+        """Return all PAYLOAD lines, joined."""
         return b"".join([line.data for line in self.lines if line.type == LineType.PAYLOAD])
 
     @property
@@ -162,11 +170,11 @@ class EsnpMessage(Frame, frozen=True):
 
     @property
     def unknown(self) -> tuple[Line, ...]:
-        """The application's own lines, and those that nobody has defined yet."""
+        """Return the lines of applications, and those of undefined types."""
         return tuple(line for line in self.lines if line.type not in LINE_NAMES)
 
     def place_of(self, index: int) -> int:
-        """Where the data of that line begins, from the message's first byte."""
+        """Return where the data of a line begins, from the message's first byte."""
         return sum(HEAD_BYTES + len(line.data) for line in self.lines[:index]) + HEAD_BYTES
 
     def _first(self, kind: LineType, read: Callable[[bytes, VarReader], T]) -> T | None:
@@ -185,7 +193,7 @@ class EsnpMessage(Frame, frozen=True):
 
 
 def decode(frame: bytes, sender: Sender) -> EsnpMessage:
-    """One whole message, end line included, as the splitter cuts it off."""
+    """Decode one complete message, including its end line. Raise ProtocolError if it is malformed."""
     lines: list[Line] = []
     place, head_at, fixed, append = 0, _HEAD.unpack_from, FIXED_SIZES.get, lines.append
     try:

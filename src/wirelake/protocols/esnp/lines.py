@@ -1,4 +1,4 @@
-"""Lines: what a message is made of. A line holds raw bytes; here is what they mean for each type, both ways."""
+"""The lines of a message: read and build the data of each type of line."""
 
 from collections.abc import Callable, Mapping
 from struct import Struct as Layout
@@ -7,68 +7,69 @@ from typing import Any
 from msgspec import Struct
 
 from wirelake.errors import EncodeError, ProtocolError
-from wirelake.protocols.esnp import varint
-from wirelake.protocols.esnp.opcodes import Flag
-from wirelake.protocols.esnp.values import Var, VarReader
+from wirelake.protocols.esnp.constants import Flag
+from wirelake.protocols.esnp.values import Var, VarReader, raw_text, read_signed, read_text, write_signed, write_text
 from wirelake.protocols.tree import utf8
 
 _U64 = Layout(">Q")
 U64_MAX = (1 << 64) - 1
-# As plain integers: looking a member up in its enum takes longer than making a line.
+# Plain integers: the lookup of an enum member takes longer than building a line.
 _SESSION_INFO, _MESSAGE_ID, _SOURCE_MESSAGE_ID = 0x10, 0x11, 0x12
 _HEADER, _DATA, _PAYLOAD, _ADDRESS, _SOURCE_ADDRESS = 0x14, 0x15, 0x16, 0x17, 0x18
 _SEQ_NO, _XDATA, _ERROR, _FLAG, _VERSION = 0x1B, 0x1C, 0x1D, 0x1E, 0x1F
 
 
 class Line(Struct, frozen=True, gc=False):
+    """A type and raw bytes."""
+
     type: int
     data: bytes = b""
 
 
 class SeqNo(Struct, frozen=True):
-    """Which message of several this is, from 1 on. `last` is 0 while it is not known."""
+    """The number of a message among several, from 1. `last` is 0 as long as it is unknown."""
 
     current: int
     last: int
 
     @property
     def more(self) -> int:
-        """How many still follow; where nobody knows, at least one does."""
+        """Return how many messages follow; 1 if that is unknown."""
         return max(self.last - self.current, 0) if self.last else 1
 
 
 def read_number(data: bytes, _values: VarReader) -> int:
-    """MESSAGE_ID, SOURCE_MESSAGE_ID: FixUInt64. `decode` has seen to the size."""
+    """Read a MESSAGE_ID or SOURCE_MESSAGE_ID: FixUInt64. `decode` has checked the size."""
     return int.from_bytes(data, "big")
 
 
 def read_flag(data: bytes, _values: VarReader) -> int:
-    value, end = varint.read_signed(data, 0)
+    value, end = read_signed(data, 0)
     _finish(data, end)
     return value
 
 
 def read_address(data: bytes, _values: VarReader) -> tuple[int, str]:
-    kind, place = varint.read_signed(data, 0)
-    text, end = varint.read_text(data, place)
+    kind, place = read_signed(data, 0)
+    text, end = read_text(data, place)
     _finish(data, end)
     return kind, text
 
 
 def read_named(data: bytes, values: VarReader) -> tuple[str, Var]:
-    """SESSION_INFO, HEADER, DATA."""
+    """Read a SESSION_INFO, HEADER or DATA."""
     return values.named(data)
 
 
 def read_seq_no(data: bytes, _values: VarReader) -> SeqNo:
-    current, place = varint.read_signed(data, 0)
-    last, end = varint.read_signed(data, place)
+    current, place = read_signed(data, 0)
+    last, end = read_signed(data, place)
     _finish(data, end)
     return SeqNo(current, last)
 
 
 def read_xdata(data: bytes, _values: VarReader) -> tuple[int, bytes]:
-    number, place = varint.read_signed(data, 0)
+    number, place = read_signed(data, 0)
     return number, data[place:]
 
 
@@ -85,7 +86,7 @@ def _finish(data: bytes, end: int) -> None:
         raise ProtocolError("trailing", f"{len(data) - end} bytes too many", end)
 
 
-# The types whose data can be malformed; every other line is bytes and no more. Errors count from the data's first byte.
+# Types whose data can be malformed; the data of any other type is plain bytes. Offsets count from its first byte.
 READ_LINE: Mapping[int, Callable[[bytes, VarReader], Any]] = {
     _SESSION_INFO: read_named,
     _MESSAGE_ID: read_number,
@@ -103,7 +104,7 @@ READ_LINE: Mapping[int, Callable[[bytes, VarReader], Any]] = {
 
 
 def flag_line(flag: int) -> Line:
-    return _FLAG_LINES.get(flag) or Line(_FLAG, varint.write_signed(flag))
+    return _FLAG_LINES.get(flag) or Line(_FLAG, write_signed(flag))
 
 
 def message_id_line(number: int) -> Line:
@@ -115,19 +116,19 @@ def source_message_id_line(number: int) -> Line:
 
 
 def address_line(kind: int, text: str) -> Line:
-    return Line(_ADDRESS, varint.write_signed(kind) + varint.write_text(text))
+    return Line(_ADDRESS, write_signed(kind) + write_text(text))
 
 
 def source_address_line(kind: int, text: str) -> Line:
-    return Line(_SOURCE_ADDRESS, varint.write_signed(kind) + varint.write_text(text))
+    return Line(_SOURCE_ADDRESS, write_signed(kind) + write_text(text))
 
 
 def seq_no_line(current: int, last: int) -> Line:
-    return Line(_SEQ_NO, varint.write_signed(current) + varint.write_signed(last))
+    return Line(_SEQ_NO, write_signed(current) + write_signed(last))
 
 
 def error_line(text: str) -> Line:
-    return Line(_ERROR, varint.raw_text(text))
+    return Line(_ERROR, raw_text(text))
 
 
 def version_line(main: int, minor: int, branch: int, variant: int) -> Line:
@@ -138,15 +139,15 @@ def version_line(main: int, minor: int, branch: int, variant: int) -> Line:
 
 
 def session_info_line(name: str, var: Var) -> Line:
-    return Line(_SESSION_INFO, varint.write_text(name) + var.encode())
+    return Line(_SESSION_INFO, write_text(name) + var.encode())
 
 
 def header_line(name: str, var: Var, *, plain_counts: bool = False) -> Line:
-    return Line(_HEADER, varint.write_text(name) + var.encode(plain_counts=plain_counts))
+    return Line(_HEADER, write_text(name) + var.encode(plain_counts=plain_counts))
 
 
 def data_line(name: str, var: Var, *, plain_counts: bool = False) -> Line:
-    return Line(_DATA, varint.write_text(name) + var.encode(plain_counts=plain_counts))
+    return Line(_DATA, write_text(name) + var.encode(plain_counts=plain_counts))
 
 
 def payload_line(payload: bytes) -> Line:
@@ -154,10 +155,10 @@ def payload_line(payload: bytes) -> Line:
 
 
 def xdata_line(number: int, data: bytes) -> Line:
-    return Line(_XDATA, varint.write_signed(number) + data)
+    return Line(_XDATA, write_signed(number) + data)
 
 
-_FLAG_LINES = {flag.value: Line(_FLAG, varint.write_signed(flag)) for flag in Flag}
+_FLAG_LINES = {flag.value: Line(_FLAG, write_signed(flag)) for flag in Flag}
 
 
 def _number(number: int) -> bytes:

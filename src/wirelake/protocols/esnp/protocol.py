@@ -1,17 +1,16 @@
-"""esnp as one object."""
+"""The Protocol object of esnp."""
 
 from collections.abc import Iterator
 
 from wirelake.protocols.calls import CallRules
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.esnp.client import ClientSession
+from wirelake.protocols.esnp.constants import LINE_NAMES, LineType, line_name
 from wirelake.protocols.esnp.contents import read_contents
 from wirelake.protocols.esnp.frames import EsnpSplitter, decode
-from wirelake.protocols.esnp.losses import LOSSES
-from wirelake.protocols.esnp.opcodes import LINE_NAMES, LineType, line_name
 from wirelake.protocols.esnp.server import ServerSession
 from wirelake.protocols.esnp.session import SessionSettings, Settings
-from wirelake.protocols.esnp.translation import is_one_way, to_message
+from wirelake.protocols.esnp.translation import LOSSES, is_one_way, to_message
 from wirelake.protocols.esnp.tree import dissect
 from wirelake.protocols.esnp.writing import from_message
 from wirelake.protocols.frame import Sender
@@ -21,9 +20,10 @@ _LINES_COUNTED_MAX = 8
 
 
 def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
+    """Yield what speaks for esnp in a message that decodes."""
     message = decode(frame, sender)
     if not message.lines:
-        return  # four zero bytes stand in any file
+        return  # four zero bytes are in any file
     yield Clue(20, "the lines' sizes lead to four zero bytes, and the message ends there")
     for line in message.lines[:_LINES_COUNTED_MAX]:
         if line.type in LINE_NAMES:
@@ -36,6 +36,7 @@ def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
 
 
 def server_session(context: SessionContext) -> ServerSession:
+    """Return a session that knows the names of this node."""
     settings = context.session_settings(SessionSettings, open=context.is_open, node_names=_node_names(context))
     return ServerSession(context.now_s, settings)
 
@@ -48,7 +49,7 @@ def _node_names(context: SessionContext) -> frozenset[str]:
 
 
 def is_one_way_frame(frame: bytes) -> bool:
-    """Return whether a client's frame asks the gateway for something and wants no response. Only its flags say so."""
+    """Return whether a frame of a client is a request to the gateway that expects no response, by its flags."""
     return is_one_way(read_contents(decode(frame, Sender.CLIENT)))
 
 

@@ -1,4 +1,4 @@
-"""The gateway's end of an esnp connection."""
+"""The server session of esnp: the gateway's end of a connection."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,23 +10,21 @@ from wirelake.message import GATEWAY_SERVICE, Kind, Op, Operation, Topic, anonym
 from wirelake.message import Message as Common
 from wirelake.protocols.esnp import lines as making
 from wirelake.protocols.esnp.address import not_found_text, not_here_text
+from wirelake.protocols.esnp.constants import ESNP_HELD_FRAMES_MAX, Flag
 from wirelake.protocols.esnp.contents import GROUP, HOST, OP, Contents
 from wirelake.protocols.esnp.frames import EsnpMessage
-from wirelake.protocols.esnp.limits import ESNP_HELD_FRAMES_MAX
-from wirelake.protocols.esnp.opcodes import Flag
-from wirelake.protocols.esnp.peer import Peer
-from wirelake.protocols.esnp.session import SERVER_MACHINE, ServerState, SessionSettings
-from wirelake.protocols.esnp.translation import Role, is_one_way, message_of, role_of, with_lines
+from wirelake.protocols.esnp.session import SERVER_MACHINE, EsnpSession, ServerState, SessionSettings
+from wirelake.protocols.esnp.translation import Role, is_one_way, message_of, role_of, with_raw_body
 from wirelake.protocols.esnp.writing import from_message
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.session import Closing, Step
 
-_OWN_EVENTS = (Op.LOGIN.value, Op.PING.value)  # have rows of their own
-_HOP_BY_HOP = (Flag.TRACE, Flag.ASYNC)  # meant for us, not for the service behind us
+_OWN_EVENTS = (Op.LOGIN.value, Op.PING.value)  # have transitions of their own
+_HOP_BY_HOP = (Flag.TRACE, Flag.ASYNC)  # for the gateway, not for the provider
 
 
-class ServerSession(Peer):
-    """After each step, `frame_bytes_max` says how long a message may be from now on."""
+class ServerSession(EsnpSession):
+    """Serve one client."""
 
     state_machine = SERVER_MACHINE
     other = Sender.CLIENT
@@ -50,26 +48,26 @@ class ServerSession(Peer):
 
     @property
     def encoding_key(self) -> str | None:
-        """Nothing in a notification is particular to one client, but for how it writes counts."""
+        """Return a key by how the client writes counts: nothing else in a notification depends on the client."""
         if self.state is not ServerState.READY:
             return None
-        return "esnp plain counts" if self._questions.plain_counts else "esnp"
+        return "esnp plain counts" if self._peer_requests.plain_counts else "esnp"
 
     def encode_notification(self, message: Common) -> bytes:
-        return from_message(message, Sender.SERVER, plain_counts=self._questions.plain_counts).encode()
+        return from_message(message, Sender.SERVER, plain_counts=self._peer_requests.plain_counts).encode()
 
     def _event_of(self, contents: Contents) -> str:
         event = super()._event_of(contents)
-        if event in ("request", "one-way") and self._elsewhere(contents):
+        if event in ("request", "one-way") and self._why_elsewhere(contents):
             return "elsewhere"
         op = contents.addresses.get(OP, "")
-        asked = event in ("request", "one-way") and role_of(contents, self.other) is Role.GATEWAY
+        is_ours = event in ("request", "one-way") and role_of(contents, self.other) is Role.GATEWAY
         if op == Op.PING.value and Flag.TRACE in contents.flags and self.state is ServerState.READY:
-            return event  # answered above, which tells of every hop
-        return op if asked and op in _OWN_EVENTS else event
+            return event  # passed up, so that every hop is traced
+        return op if is_ours and op in _OWN_EVENTS else event
 
-    def _elsewhere(self, contents: Contents) -> str:
-        """Why the gateway cannot serve this address, empty if it may. Most messages name neither host nor group."""
+    def _why_elsewhere(self, contents: Contents) -> str:
+        """Return why the gateway cannot serve this address, or "". Most messages name neither host nor group."""
         addresses = contents.addresses
         operation = contents.operation if HOST in addresses or GROUP in addresses else None
         if operation is None:
@@ -84,10 +82,10 @@ class ServerSession(Peer):
         return problem or ("" if place is None else f"a head line behind a body line (byte {place})")
 
     def _message(self, contents: Contents) -> Common:
-        """Requester and provider get each other's lines byte for byte."""
-        return with_lines(super()._message(contents), contents)
+        """Add the raw lines: requester and provider receive each other's lines unchanged."""
+        return with_raw_body(super()._message(contents), contents)
 
-    def _complaint(self, message: Common) -> str:
+    def _missing(self, message: Common) -> str:
         target = message.target
         if isinstance(target, Topic):
             return "" if target.name else "publish needs DATA topic"
@@ -101,16 +99,16 @@ class ServerSession(Peer):
                 topics = message.fields["topics"]
                 return "" if topics and all(topics) else f"{op} needs DATA topic"
             case Op.REGISTER | Op.UNREGISTER:
-                return _registration_complaint(op, message.fields)
+                return _missing_registration(op, message.fields)
         return not_found_text(target)
 
     def _login(self, contents: Contents, _now_s: float, step: Step) -> None:
-        self._login_correlation = self._questions.add(contents)
+        self._login_correlation = self._peer_requests.add(contents)
         step.messages.append(replace(message_of(contents, self.other), correlation=self._login_correlation))
 
     def _decide(self, message: Common, now_s: float, step: Step) -> None:
         self.deadlines.pop("login", None)
-        step.frames += self._questions.answer(replace(message, correlation=self._login_correlation))
+        step.frames += self._peer_requests.answer(replace(message, correlation=self._login_correlation))
         held, self._held = self._held, []
         if message.failure is not None:
             self.state = ServerState.CLOSED
@@ -129,11 +127,11 @@ class ServerSession(Peer):
 
     def _pong(self, contents: Contents, _now_s: float, step: Step) -> None:
         if not is_one_way(contents):
-            step.frames += self._questions.answer_now(contents)
+            step.frames += self._peer_requests.answer_now(contents)
 
     def _not_here(self, contents: Contents, _now_s: float, step: Step) -> None:
         if not is_one_way(contents):
-            self._answer_error(contents, self._elsewhere(contents), step)
+            self._answer_error(contents, self._why_elsewhere(contents), step)
 
     def _not_logged_in(self, contents: Contents, now_s: float, step: Step) -> None:
         if not self.settings.open:
@@ -141,17 +139,17 @@ class ServerSession(Peer):
             return
         self.state = ServerState.CHECKING
         self._hold(contents, now_s, step)
-        step.messages.append(anonymous_login("esnp", self._questions.correlate()))
+        step.messages.append(anonymous_login("esnp", self._peer_requests.correlate()))
 
     def _second_login(self, contents: Contents, _now_s: float, step: Step) -> None:
         self._answer_error(contents, "already logged in", step)
 
-    def _ask(self, message: Common, now_s: float, step: Step) -> None:
+    def _request(self, message: Common, now_s: float, step: Step) -> None:
         flags = message.headers.get("esnp.flags", ())
         if any(flag in flags for flag in _HOP_BY_HOP):
             onward = [flag for flag in flags if flag not in _HOP_BY_HOP]
             message = replace(message, headers={**message.headers, "esnp.flags": onward})
-        super()._ask(message, now_s, step)
+        super()._request(message, now_s, step)
 
     def _too_late(self, _event: str, _now_s: float, step: Step) -> None:
         self._close("login_timeout", "no login in time", step)
@@ -163,7 +161,7 @@ class ServerSession(Peer):
         self._close("too_many_requests", "too many answers wait their turn", step)
 
     def _close(self, code: str, text: str, step: Step) -> None:
-        """An answer that names no request: it is about the connection."""
+        """Send an error that names no request, because it concerns the connection, and close."""
         step.frames.append(EsnpMessage((making.flag_line(Flag.RESP), making.error_line(text))))
         step.closing = Closing(code, text)
 
@@ -173,7 +171,7 @@ class ServerSession(Peer):
         step.closing = closing
 
 
-def _registration_complaint(op: Op, fields: Mapping[str, Any]) -> str:
+def _missing_registration(op: Op, fields: Mapping[str, Any]) -> str:
     if not fields["service"] or fields["service"] == GATEWAY_SERVICE:
         return f"{op} needs DATA service, not our own"
     return "" if isinstance(fields.get("group", ""), str) else f"{op}: DATA group is text"

@@ -1,16 +1,15 @@
-"""esnp messages as common messages; `writing.py` goes the other way.
+"""Translate esnp messages to common messages. `writing.py` has the opposite direction.
 
 DATA lines are the fields, PAYLOAD lines the payload, ADDRESS lines the operation, HEADER lines the headers. A HEADER
-`to` is the header `timeout_ms`. What only esnp has is kept under names of its own, so that it is still there when the
-message goes on to another esnp peer:
+`to` is the header `timeout_ms`. What only esnp has is in headers of its own, so that another esnp peer receives it:
 
-esnp.flags    flags that the message's kind does not say already: trace, async, the application's
+esnp.flags    flags that the message's kind does not imply: trace, async, those of applications
 esnp.session  SESSION_INFO lines, name → value
 esnp.source   SOURCE_ADDRESS lines, [kind, text] each
 esnp.seq_no   SEQ_NO, [current, last]
-esnp.lines    lines that are not ours to read, passed on untouched, [type, bytes] each
-esnp.body     SESSION_INFO, HEADER, DATA and PAYLOAD lines as they came, [type, bytes] each: only between two sessions,
-              where the gateway passes a request or an answer on. They then stand for the values read from them.
+esnp.lines    lines that we do not read, forwarded unchanged, [type, bytes] each
+esnp.body     SESSION_INFO, HEADER, DATA and PAYLOAD lines as received, [type, bytes] each: only between two sessions,
+              when the gateway forwards a request or an answer. They take precedence over the values read from them.
 """
 
 from collections.abc import Callable
@@ -19,21 +18,22 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from wirelake.message import GATEWAY_SERVICE, TRACE, Credentials, Failure, Kind, Op, Topic, control
+from wirelake.message import GATEWAY_SERVICE, TRACE, Credentials, Device, Failure, Kind, Op, Operation, Topic, control
 from wirelake.message import Message as Common
-from wirelake.protocols.esnp.contents import OBJECT, OP, PASSED, SERVICE, Contents, read_contents
+from wirelake.protocols.esnp.constants import Flag
+from wirelake.protocols.esnp.contents import BODY_HEADER, OBJECT, OP, SERVICE, Contents, read_contents
 from wirelake.protocols.esnp.frames import EsnpMessage
-from wirelake.protocols.esnp.opcodes import Flag
 from wirelake.protocols.frame import Frame, Sender
-from wirelake.protocols.jsontext import write_json
+from wirelake.protocols.text import write_json
+from wirelake.protocols.translation import Loss
 
 PROTOCOL_NAME = "esnp"
 _TRACE_INFO, _RESP, _REQUEST, _INFO, _EVENT = range(Flag.TRACE_INFO, Flag.EVENT + 1)
-_SAID_BY_KIND = frozenset({_TRACE_INFO, _RESP, _REQUEST, _INFO, _EVENT})
+_KIND_FLAGS = frozenset({_TRACE_INFO, _RESP, _REQUEST, _INFO, _EVENT})
 
 
 class Role(StrEnum):
-    """What a message is for, as its flags and addresses say."""
+    """What a message is for, by its flags and addresses."""
 
     RESPONSE = "response"
     TRACE = "trace"
@@ -44,12 +44,12 @@ class Role(StrEnum):
 
 
 def to_message(frame: Frame, sender: Sender) -> Common:
-    """Total: a message with a malformed line becomes one with a failure that says so."""
+    """Return the common message. If a line is malformed, the message has a failure that says so."""
     return message_of(read_contents(cast(EsnpMessage, frame)), sender)
 
 
 def role_of(contents: Contents, sender: Sender) -> Role:
-    """A message without any flag is a request: to answer one too many is better than to leave somebody waiting."""
+    """Return what a message is for. One without flags is a request: its sender may wait for an answer."""
     flags, addresses = contents.flags, contents.addresses
     service = addresses.get(SERVICE, "")
     if _RESP in flags:
@@ -65,22 +65,23 @@ def role_of(contents: Contents, sender: Sender) -> Role:
 
 
 def is_one_way(contents: Contents) -> bool:
-    """Nobody waits for an answer to this: an event, or an info without a number that an answer could bear."""
+    """Return whether a message expects no answer: an event, or an info without a number."""
     flags = contents.flags
     if _REQUEST in flags or (_INFO in flags and contents.message_id is not None):
         return False
     return _INFO in flags or _EVENT in flags
 
 
-def with_lines(message: Common, contents: Contents) -> Common:
-    """The message with its body lines as they came, for an esnp peer at the other end of its way."""
-    if not contents.passed:
+def with_raw_body(message: Common, contents: Contents) -> Common:
+    """Return the message with its body lines as received, for an esnp peer that receives it."""
+    if not contents.raw_body:
         return message
-    passed = [[line.type, line.data] for line in contents.passed]
-    return replace(message, headers={**message.headers, PASSED: passed})
+    raw_body = [[line.type, line.data] for line in contents.raw_body]
+    return replace(message, headers={**message.headers, BODY_HEADER: raw_body})
 
 
 def message_of(contents: Contents, sender: Sender) -> Common:
+    """Return the common message of contents."""
     return _TO[role_of(contents, sender)](contents)
 
 
@@ -190,7 +191,7 @@ def _service(op: Op) -> Callable[[Contents], Common]:
 
 
 def _publish(contents: Contents) -> Common:
-    """The content is the payload, or else DATA `content`."""
+    """Return a notification. Its content is the payload, or else DATA `content`."""
     fields = dict(contents.data)
     payload = contents.payload
     if not contents.payloads and "content" in fields:
@@ -213,9 +214,9 @@ def _control(contents: Contents, op: Op, **rest: Any) -> Common:
 
 
 def _about(contents: Contents) -> dict[str, Any]:
-    """What every message has, whatever it is for."""
+    """Return the parts of a common message that do not depend on its kind."""
     headers = contents.headers
-    flags = [flag for flag in contents.flags if flag not in _SAID_BY_KIND]
+    flags = [flag for flag in contents.flags if flag not in _KIND_FLAGS]
     if flags:
         headers["esnp.flags"] = flags
     if contents.session:
@@ -224,8 +225,8 @@ def _about(contents: Contents) -> dict[str, Any]:
         headers["esnp.source"] = [list(source) for source in contents.sources]
     if contents.seq_no is not None:
         headers["esnp.seq_no"] = [contents.seq_no.current, contents.seq_no.last]
-    if contents.kept:
-        headers["esnp.lines"] = [[line.type, line.data] for line in contents.kept]
+    if contents.untouched:
+        headers["esnp.lines"] = [[line.type, line.data] for line in contents.untouched]
     failure = None
     if contents.malformed is not None:
         failure = Failure(f"malformed: {contents.malformed}")
@@ -239,7 +240,7 @@ def _text(number: int | None) -> str:
 
 
 def _take(fields: dict[str, Any], name: str, kind: type) -> Any:
-    """The field of that name, moved out of the fields if it is what it should be."""
+    """Remove a field of this type from the fields and return it; None if there is none."""
     return fields.pop(name) if type(fields.get(name)) is kind else None
 
 
@@ -266,3 +267,110 @@ _TO_CONTROL: dict[str, Callable[[Contents], Common]] = {
     Op.UNREGISTER.value: _service(Op.UNREGISTER),
     Op.PUBLISH.value: _publish,
 }
+
+
+# ── what esnp cannot express
+
+_ADD = Operation("calc", "add")
+
+LOSSES = (
+    Loss(
+        "an error's code",
+        "is left out: esnp has only the text",
+        Common(kind=Kind.RESPONSE, failure=Failure("no such thing", 404)),
+        Common(kind=Kind.RESPONSE, name="response", protocol="esnp", failure=Failure("no such thing")),
+    ),
+    Loss(
+        "a correlation that is not a number",
+        "is left out; on a connection the session gives numbers of its own",
+        Common(kind=Kind.REQUEST, target=_ADD, correlation="n1"),
+        Common(kind=Kind.REQUEST, name="request", protocol="esnp", target=_ADD),
+    ),
+    Loss(
+        "an info's correlation",
+        "is left out: with a number it would be a request",
+        Common(kind=Kind.EVENT, name="info", correlation="7", fields={"a": 1}),
+        Common(kind=Kind.EVENT, name="info", protocol="esnp", fields={"a": 1}),
+    ),
+    Loss(
+        "source; id, type and time of anything but a notification",
+        "are left out",
+        Common(kind=Kind.REQUEST, target=_ADD, source="erp", id="7", type=1, at_ms=5),
+        Common(kind=Kind.REQUEST, name="request", protocol="esnp", target=_ADD),
+    ),
+    Loss(
+        "an event's name",
+        "becomes `event`, unless it is `info` or `trace`",
+        Common(kind=Kind.EVENT, name="report_environ", fields={"isp": 2}),
+        Common(kind=Kind.EVENT, name="event", protocol="esnp", fields={"isp": 2}),
+    ),
+    Loss(
+        "the id of what a client publishes",
+        "is left out: the gateway gives one",
+        Common(kind=Kind.NOTIFICATION, target=Topic("@news"), id="7", payload=b"hi"),
+        Common(kind=Kind.NOTIFICATION, name="publish", protocol="esnp", target=Topic("@news"), payload=b"hi"),
+        Sender.CLIENT,
+    ),
+    Loss(
+        "a notification without a topic",
+        "is refused",
+        Common(kind=Kind.NOTIFICATION, id="7", payload=b"hi"),
+        None,
+    ),
+    Loss(
+        "a notification with a field called id, type or ts",
+        "is refused: esnp has these for the notification's own",
+        Common(kind=Kind.NOTIFICATION, target=Topic("@news"), id="7", fields={"type": "x"}),
+        None,
+    ),
+    Loss(
+        "publishing with a field called topic, content, type or ts",
+        "is refused: esnp has these for the notification's own",
+        Common(kind=Kind.NOTIFICATION, target=Topic("@news"), fields={"content": 1}),
+        None,
+        Sender.CLIENT,
+    ),
+    Loss(
+        "a list of notifications",
+        "is refused: they go one by one",
+        Common(kind=Kind.RESPONSE, parts=(Common(kind=Kind.NOTIFICATION, id="7"),)),
+        None,
+    ),
+    Loss(
+        "acks, topic lists, backlogs, logouts",
+        "are refused: the gateway acks for the subscriber, and what waited comes with the subscription",
+        control(Op.ACK, fields={"ids": ["7"]}),
+        None,
+        Sender.CLIENT,
+    ),
+    Loss(
+        "requests to the gateway, from the gateway",
+        "are refused",
+        control(Op.LOGIN, credentials=Credentials("a", "b")),
+        None,
+    ),
+    Loss(
+        "telemetry",
+        "is refused",
+        Common(kind=Kind.TELEMETRY, fields={"watts": 12}),
+        None,
+    ),
+    Loss(
+        "requests to devices",
+        "are refused: esnp asks services",
+        Common(kind=Kind.REQUEST, target=Device("0042")),
+        None,
+    ),
+    Loss(
+        "an integer of more than 64 bits",
+        "is refused",
+        Common(kind=Kind.REQUEST, target=_ADD, fields={"a": 1 << 64}),
+        None,
+    ),
+    Loss(
+        "a value that is not null, a truth, a number, text, bytes, a list or a map with text for keys",
+        "is refused",
+        Common(kind=Kind.REQUEST, target=_ADD, fields={"a": {1: "one"}}),
+        None,
+    ),
+)

@@ -1,19 +1,17 @@
-"""esnp messages as a tree with offsets. Also the one place that names what is wrong with a bad message.
+"""Dissect esnp messages into a tree with offsets. All errors about malformed messages come from here.
 
-A line whose structure holds but whose value cannot be read does not make the message bad: its data is shown raw, with
-a note that says what is malformed.
+A line whose structure is valid but whose value cannot be read does not make the message invalid: its data is shown raw,
+with a note about the error.
 """
 
 from datetime import UTC, datetime
 from typing import Any
 
 from wirelake.errors import LimitError, ProtocolError
-from wirelake.protocols.esnp import varint
-from wirelake.protocols.esnp.limits import ESNP_LINES_MAX
-from wirelake.protocols.esnp.lines import READ_LINE
-from wirelake.protocols.esnp.opcodes import (
+from wirelake.protocols.esnp.constants import (
     ADDRESS_NAMES,
     APPLICATION_TYPES,
+    ESNP_LINES_MAX,
     FIXED_SIZES,
     FLAG_NAMES,
     TAG_NAMES,
@@ -23,16 +21,18 @@ from wirelake.protocols.esnp.opcodes import (
     line_name,
     part_of,
 )
-from wirelake.protocols.esnp.values import READ_SCALAR, VarReader
+from wirelake.protocols.esnp.lines import READ_LINE
+from wirelake.protocols.esnp.values import READ_SCALAR, VarReader, read_signed
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.tree import Dissector, Tree
 
 _SIZE_BYTES = 3
-_TIMES = ("ts", "at_ms")  # DATA names under which the gateway gives milliseconds since 1970
+_TIMES = ("ts", "at_ms")  # DATA names of the gateway's timestamps, in milliseconds since 1970
 _TIMESTAMP_MS_MAX = 253_402_300_799_999  # the last millisecond of the year 9999
 
 
 def dissect(frame: bytes, _sender: Sender) -> Tree:
+    """Return the fields of a message, up to the first error."""
     dissector = Dissector(frame, "esnp message")
     try:
         _walk(dissector)
@@ -58,7 +58,7 @@ def _walk(d: Dissector) -> None:
 
 
 def _line(d: Dissector, values: VarReader, before: int) -> bool:
-    """Answers whether another line has to follow."""
+    """Add a line. Return whether another one must follow."""
     place = d.position
     d.need(1 + _SIZE_BYTES, "a line")
     kind = d.data[place]
@@ -133,7 +133,7 @@ def _note_time(d: Dissector, value: object) -> None:
 
 
 class _LineWalk:
-    """Adds the fields of a line that is known to be well-formed."""
+    """Add the fields of a line that is known to be well-formed."""
 
     def __init__(self, d: Dissector, data: bytes, values: VarReader) -> None:
         self._d = d
@@ -147,11 +147,11 @@ class _LineWalk:
 
     def integer(self, name: str, words: Any = None) -> None:
         place = self.place
-        value, end = varint.read_signed(self._data, place)
+        value, end = read_signed(self._data, place)
         self._d.add(name, end - place, value, words.get(value, "") if words else "")
 
     def text(self, name: str) -> str:
-        size, start = varint.read_signed(self._data, self.place)
+        size, start = read_signed(self._data, self.place)
         self._d.add(f"{name} size", start - self.place, size)
         return self._d.text(name, size)
 
@@ -165,7 +165,7 @@ class _LineWalk:
         self._d.u8(f"{name} tag", TAG_NAMES[tag])
         place = self.place
         if tag in (Tag.BYTES, Tag.STRING):
-            size, start = varint.read_signed(self._data, place)
+            size, start = read_signed(self._data, place)
             self._d.add(f"{name} size", start - place, size)
             if tag == Tag.STRING:
                 self._d.text(name, size)

@@ -1,12 +1,18 @@
-"""Var: a value that says of what type it is.
+"""The encodings inside lines: numbers, bytes and text, and values that name their type.
 
- 0       1
-├───────┼───────────────
-│  tag  │ value …          Map = zigzag count | (LenString key | Var)…     List = zigzag count | Var…
-└───────┴───────────────
+varint   seven bits a byte, the lowest first; bit 7 says that more follow; at most ten bytes
+zigzag   0 -1 1 -2 2 … as the varints 0 1 2 3 4 …
+LenBytes, LenString   zigzag length, then that many bytes
 
-One public library writes the counts of Maps and Lists as plain varints. A line whose zigzag reading does not end
-exactly with the line is read again with plain counts; where that does not fit either, the first error stands.
+Var      tag | value
+Map      zigzag count | (LenString key | Var)…
+List     zigzag count | Var…
+
+One public library writes the counts of Maps and Lists as plain varints. A line that does not end where its zigzag
+counts say is read again with plain counts; if that does not fit either, the first error counts.
+
+A function that reads takes the bytes and a position, and returns the value and the position after it. The offset of an
+error counts from the first of the bytes.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,9 +23,111 @@ from typing import Any
 from msgspec import Struct
 
 from wirelake.errors import EncodeError, LimitError, ProtocolError, TranslationError
-from wirelake.protocols.esnp import varint
-from wirelake.protocols.esnp.limits import ESNP_DEPTH_MAX, ESNP_ITEMS_MAX
-from wirelake.protocols.esnp.opcodes import TAG_NAMES, Tag
+from wirelake.protocols.esnp.constants import ESNP_DEPTH_MAX, ESNP_ITEMS_MAX, TAG_NAMES, Tag
+from wirelake.protocols.tree import utf8
+
+# ── numbers, bytes and text
+
+VARINT_BYTES_MAX = 10
+INT32_BITS = 32
+_ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
+
+
+def read_uvarint(data: bytes, place: int) -> tuple[int, int]:
+    try:
+        byte = data[place]
+        if byte < 0x80:
+            return byte, place + 1
+        value = byte & 0x7F
+        for index in range(1, VARINT_BYTES_MAX):
+            byte = data[place + index]
+            if byte < 0x80:
+                if index == VARINT_BYTES_MAX - 1 and byte > 1:
+                    break
+                return value | byte << 7 * index, place + index + 1
+            value |= (byte & 0x7F) << 7 * index
+    except IndexError:
+        raise ProtocolError("short", "the bytes end inside a number", len(data)) from None
+    raise ProtocolError("varint_overflow", "a number of more than 64 bits", place + VARINT_BYTES_MAX - 1)
+
+
+def read_unsigned(data: bytes, place: int, bits: int) -> tuple[int, int]:
+    value, end = read_uvarint(data, place)
+    if value >> bits:
+        raise ProtocolError("int_range", f"{value} is not a UInt{bits}", place)
+    return value, end
+
+
+def read_signed(data: bytes, place: int, bits: int = INT32_BITS) -> tuple[int, int]:
+    """Read a zigzag number. The Int of the specification is an Int32."""
+    if place < len(data) and (folded := data[place]) < 0x80:  # the usual case: lengths, flags, kinds
+        return folded >> 1 ^ -(folded & 1), place + 1
+    folded, end = read_uvarint(data, place)
+    value = folded >> 1 ^ -(folded & 1)
+    if folded >> bits:
+        raise ProtocolError("int_range", f"{value} is not an Int{bits}", place)
+    return value, end
+
+
+def read_bytes(data: bytes, place: int) -> tuple[bytes, int]:
+    size, start = read_signed(data, place)
+    if size < 0:
+        raise ProtocolError("negative_size", f"a length of {size}", place)
+    end = start + size
+    if end > len(data):
+        raise ProtocolError("short", f"{size} bytes are announced, {len(data) - start} are left", len(data))
+    return data[start:end], end
+
+
+def read_text(data: bytes, place: int) -> tuple[str, int]:
+    raw, end = read_bytes(data, place)
+    try:
+        return raw.decode(), end
+    except UnicodeDecodeError:
+        return utf8(raw, end - len(raw)), end  # raises with the offset of the bad byte
+
+
+def write_uvarint(value: int) -> bytes:
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    groups = bytearray()
+    while value >= 0x80:
+        groups.append(value & 0x7F | 0x80)
+        value >>= 7
+    groups.append(value)
+    return bytes(groups)
+
+
+def write_unsigned(value: int, bits: int) -> bytes:
+    if value < 0 or value >> bits:
+        raise EncodeError(f"{value} does not fit a UInt{bits}")
+    return write_uvarint(value)
+
+
+def write_signed(value: int, bits: int = INT32_BITS) -> bytes:
+    folded = value << 1 if value >= 0 else ~(value << 1)
+    if folded >> bits:
+        raise EncodeError(f"{value} does not fit an Int{bits}")
+    return write_uvarint(folded)
+
+
+def write_bytes(data: bytes) -> bytes:
+    return write_signed(len(data)) + data
+
+
+def write_text(text: str) -> bytes:
+    return write_bytes(raw_text(text))
+
+
+def raw_text(text: str) -> bytes:
+    """Encode text without a length. Raise EncodeError if it is not valid Unicode."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise EncodeError(f"text with half a surrogate pair at {error.start} is not UTF-8") from error
+
+
+# ── values of any type
 
 _FLOAT32 = Layout(">f")
 _FLOAT64 = Layout(">d")
@@ -30,17 +138,17 @@ _TAG_BYTES = {tag.value: bytes((tag,)) for tag in Tag}
 
 
 class Var(Struct, frozen=True):
-    """A Map's value is a dict of text to Var, a List's a tuple of Vars; of two equal keys the last counts."""
+    """A value with its type. A Map is a dict of text to Var, a List a tuple of Vars. Of equal keys, the last counts."""
 
     tag: int
     value: Any = None
 
     def encode(self, *, plain_counts: bool = False) -> bytes:
-        """With the counts of Maps and Lists as zigzag varints, or as plain ones for a peer that writes them so."""
-        return _write(self, 0, varint.write_uvarint if plain_counts else varint.write_signed)
+        """Return the bytes. `plain_counts` is for peers that write the counts of Maps and Lists as plain varints."""
+        return _write(self, 0, write_uvarint if plain_counts else write_signed)
 
     def plain(self) -> Any:
-        """The value alone, all the way down, as the common message has it."""
+        """Return the value without types, recursively, as a common message has it."""
         if self.tag == _MAP:
             return {key: each.plain() for key, each in self.value.items()}
         if self.tag == _LIST:
@@ -49,20 +157,20 @@ class Var(Struct, frozen=True):
 
 
 class VarReader:
-    """Reads the named values of one message, which share the bound on items."""
+    """Read the named values of one message, which share the limit on items."""
 
     __slots__ = ("items_left", "plain_counts")
 
     def __init__(self, items_max: int = ESNP_ITEMS_MAX) -> None:
         self.items_left = items_max
-        self.plain_counts = False  # how the line read last wrote its counts
+        self.plain_counts = False  # whether the last line had plain counts
 
     def named(self, data: bytes) -> tuple[str, Var]:
-        """LenString name, Var, and nothing behind it."""
-        name, place = varint.read_text(data, 0)
+        """Read a LenString and a Var that fill `data`."""
+        name, place = read_text(data, 0)
         self.plain_counts = False
         if place == len(data) or data[place] not in _ITEM_BYTES_MIN:
-            return name, self._whole(data, place)  # without counts there is nothing to read differently
+            return name, self._whole(data, place)  # it has no counts that could be read differently
         before = self.items_left
         try:
             return name, self._whole(data, place)
@@ -77,8 +185,8 @@ class VarReader:
 
     def count(self, data: bytes, place: int) -> tuple[int, int]:
         if self.plain_counts:
-            return varint.read_unsigned(data, place, varint.INT32_BITS)
-        return varint.read_signed(data, place)
+            return read_unsigned(data, place, INT32_BITS)
+        return read_signed(data, place)
 
     def _whole(self, data: bytes, place: int) -> Var:
         found, end = self._var(data, place, 0)
@@ -113,7 +221,7 @@ class VarReader:
         if tag == _MAP:
             entries: dict[str, Var] = {}
             for _ in range(count):
-                key, end = varint.read_text(data, end)
+                key, end = read_text(data, end)
                 entries[key], end = self._var(data, end, depth)
             return Var(tag, entries), end
         items = []
@@ -124,14 +232,14 @@ class VarReader:
 
 
 def var_of(value: Any, depth: int = 0) -> Var:
-    """The Var for a plain value: Float64 for a float, the narrowest of Int32, Int64 and UInt64 for an integer."""
+    """Return the Var of a plain value: Float64 for a float, the narrowest of Int32, Int64 and UInt64 for an integer."""
     tag = _TAG_OF.get(type(value))
     if tag is not None:
         return Var(tag, value)
     if isinstance(value, int):
         return Var(_integer_tag(value), int(value))
     if isinstance(value, str):
-        return Var(Tag.STRING.value, str(value))  # a StrEnum's member, for one
+        return Var(Tag.STRING.value, str(value))  # a member of a StrEnum, for example
     if depth >= ESNP_DEPTH_MAX:
         raise TranslationError(f"values that nest more than {ESNP_DEPTH_MAX} deep")
     if isinstance(value, list | tuple):
@@ -189,20 +297,20 @@ def _float_reader(layout: Layout) -> Callable[[bytes, int], tuple[float, int]]:
 
 
 def _signed_reader(bits: int) -> Callable[[bytes, int], tuple[int, int]]:
-    return lambda data, place: varint.read_signed(data, place, bits)
+    return lambda data, place: read_signed(data, place, bits)
 
 
 def _unsigned_reader(bits: int) -> Callable[[bytes, int], tuple[int, int]]:
-    return lambda data, place: varint.read_unsigned(data, place, bits)
+    return lambda data, place: read_unsigned(data, place, bits)
 
 
 READ_SCALAR: Mapping[int, Callable[[bytes, int], tuple[Any, int]]] = {
     Tag.NULL.value: lambda _data, place: (None, place),
     Tag.BOOL.value: _read_bool,
-    Tag.INT.value: varint.read_signed,
+    Tag.INT.value: read_signed,
     Tag.INT8.value: _read_int8,
     Tag.INT16.value: _signed_reader(16),
-    Tag.INT32.value: varint.read_signed,
+    Tag.INT32.value: read_signed,
     Tag.INT64.value: _signed_reader(64),
     Tag.UINT.value: _unsigned_reader(32),
     Tag.UINT8.value: _read_byte,
@@ -211,8 +319,8 @@ READ_SCALAR: Mapping[int, Callable[[bytes, int], tuple[Any, int]]] = {
     Tag.UINT64.value: _unsigned_reader(64),
     Tag.FLOAT32.value: _float_reader(_FLOAT32),
     Tag.FLOAT64.value: _float_reader(_FLOAT64),
-    Tag.BYTES.value: varint.read_bytes,
-    Tag.STRING.value: varint.read_text,
+    Tag.BYTES.value: read_bytes,
+    Tag.STRING.value: read_text,
 }
 
 
@@ -229,7 +337,7 @@ def _write(var: Var, depth: int, count: Callable[[int], bytes]) -> bytes:
         parts = [_TAG_BYTES[tag], count(len(var.value))]
         if tag == _MAP:
             for key, each in var.value.items():
-                parts += (varint.write_text(key), _write(each, depth + 1, count))
+                parts += (write_text(key), _write(each, depth + 1, count))
         else:
             parts += [_write(each, depth + 1, count) for each in var.value]
         return b"".join(parts)
@@ -238,20 +346,20 @@ def _write(var: Var, depth: int, count: Callable[[int], bytes]) -> bytes:
 
 
 def _signed_writer(bits: int) -> Callable[[int], bytes]:
-    return lambda value: varint.write_signed(value, bits)
+    return lambda value: write_signed(value, bits)
 
 
 def _unsigned_writer(bits: int) -> Callable[[int], bytes]:
-    return lambda value: varint.write_unsigned(value, bits)
+    return lambda value: write_unsigned(value, bits)
 
 
 _WRITE_SCALAR: Mapping[int, Callable[[Any], bytes]] = {
     Tag.NULL.value: lambda _value: b"",
     Tag.BOOL.value: lambda value: b"\x01" if value else b"\x00",
-    Tag.INT.value: varint.write_signed,
+    Tag.INT.value: write_signed,
     Tag.INT8.value: lambda value: value.to_bytes(1, "big", signed=True),
     Tag.INT16.value: _signed_writer(16),
-    Tag.INT32.value: varint.write_signed,
+    Tag.INT32.value: write_signed,
     Tag.INT64.value: _signed_writer(64),
     Tag.UINT.value: _unsigned_writer(32),
     Tag.UINT8.value: lambda value: value.to_bytes(1, "big"),
@@ -260,6 +368,6 @@ _WRITE_SCALAR: Mapping[int, Callable[[Any], bytes]] = {
     Tag.UINT64.value: _unsigned_writer(64),
     Tag.FLOAT32.value: _FLOAT32.pack,
     Tag.FLOAT64.value: _FLOAT64.pack,
-    Tag.BYTES.value: varint.write_bytes,
-    Tag.STRING.value: varint.write_text,
+    Tag.BYTES.value: write_bytes,
+    Tag.STRING.value: write_text,
 }

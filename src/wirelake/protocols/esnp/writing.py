@@ -1,4 +1,4 @@
-"""Common messages as esnp messages: which lines say what, head lines first."""
+"""Translate common messages to esnp messages. `translation.py` has the opposite direction."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
@@ -7,21 +7,11 @@ from wirelake.errors import EncodeError, ProtocolError, TranslationError
 from wirelake.message import GATEWAY_SERVICE, Failure, Kind, Op, Operation, Topic, control_op
 from wirelake.message import Message as Common
 from wirelake.protocols.esnp import lines as making
-from wirelake.protocols.esnp.contents import (
-    GROUP,
-    HOST,
-    OBJECT,
-    OP,
-    PASSED,
-    SERVICE,
-    TIMEOUT_HEADER,
-    TIMEOUT_MS,
-)
-from wirelake.protocols.esnp.frames import END, HEAD_BYTES, EsnpMessage
-from wirelake.protocols.esnp.limits import ESNP_FRAME_BYTES_MAX, ESNP_ITEMS_MAX, ESNP_LINES_MAX
-from wirelake.protocols.esnp.lines import Line
-from wirelake.protocols.esnp.opcodes import (
+from wirelake.protocols.esnp.constants import (
     ADDRESS_NAMES,
+    ESNP_FRAME_BYTES_MAX,
+    ESNP_ITEMS_MAX,
+    ESNP_LINES_MAX,
     FIXED_SIZES,
     LINE_NAMES,
     Flag,
@@ -30,21 +20,33 @@ from wirelake.protocols.esnp.opcodes import (
     line_name,
     part_of,
 )
+from wirelake.protocols.esnp.contents import (
+    BODY_HEADER,
+    GROUP,
+    HOST,
+    OBJECT,
+    OP,
+    SERVICE,
+    TIMEOUT_HEADER,
+    TIMEOUT_MS,
+)
+from wirelake.protocols.esnp.frames import END, HEAD_BYTES, EsnpMessage
+from wirelake.protocols.esnp.lines import Line
 from wirelake.protocols.esnp.values import VarReader, var_of
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.registry import is_private_header
 
-_KEPT_TYPES = frozenset({LineType.HEADER, LineType.ADDRESS, LineType.XDATA, LineType.VERSION})
-_PASSED_TYPES = frozenset({LineType.SESSION_INFO, LineType.HEADER, LineType.DATA, LineType.PAYLOAD})
+_UNTOUCHED_TYPES = frozenset({LineType.HEADER, LineType.ADDRESS, LineType.XDATA, LineType.VERSION})
+_BODY_TYPES = frozenset({LineType.SESSION_INFO, LineType.HEADER, LineType.DATA, LineType.PAYLOAD})
 _TRACE_INFO, _RESP, _REQUEST, _INFO, _EVENT = range(Flag.TRACE_INFO, Flag.EVENT + 1)
 _NOTIFICATION_DATA = ("id", "type", "ts")
 _PUBLISH_DATA = ("topic", "content", "type", "ts")
 
 
 def from_message(message: Common, sender: Sender, *, plain_counts: bool = False) -> EsnpMessage:
-    """The message with which `sender` says this. Raises TranslationError where esnp has none.
+    """Return the message with which `sender` sends this. Raise TranslationError if esnp has none.
 
-    `plain_counts`: as the peer writes the counts of Maps and Lists.
+    `plain_counts` is for peers that write the counts of Maps and Lists as plain varints.
     """
     if message.parts:
         raise TranslationError("an esnp message holds no list of notifications")
@@ -54,7 +56,7 @@ def from_message(message: Common, sender: Sender, *, plain_counts: bool = False)
         if flag == _RESP:
             head.append(making.flag_line(_REQUEST))
         head += [making.address_line(kind, text) for kind, text in addresses if text]
-        if flag != _INFO or message.kind is not Kind.EVENT:  # with a number, an info would be answered
+        if flag != _INFO or message.kind is not Kind.EVENT:  # an info with a number would be answered
             head += _numbers(message, answers=flag in (_RESP, _TRACE_INFO))
         body: list[Line] = []
         if message.headers:
@@ -63,31 +65,31 @@ def from_message(message: Common, sender: Sender, *, plain_counts: bool = False)
             head.append(making.seq_no_line(1, 1 + message.more))
         head += error_lines(message.failure)
         body += body_lines(message, data, plain_counts=plain_counts)
-        return assemble(head, body, kept_lines(message))
+        return assemble(head, body, untouched_lines(message))
     except EncodeError as error:
         raise TranslationError(str(error)) from error
 
 
 def _write_own(message: Common, head: list[Line], body: list[Line]) -> None:
-    """What only esnp has, from where `to_message` kept it."""
-    flags = _own(message, "esnp.flags", int)
+    """Add the lines that only esnp has, from the headers that `to_message` sets."""
+    flags = _own_list(message, "esnp.flags", int)
     if any(_TRACE_INFO <= flag <= _EVENT for flag in flags):
         raise TranslationError("esnp.flags may not hold a flag that the kind says")
     head += [making.flag_line(flag) for flag in flags]
     head += [making.source_address_line(kind, text) for kind, text in _own_pairs(message, "esnp.source", int, str)]
-    seq_no = _own(message, "esnp.seq_no", int)
+    seq_no = _own_list(message, "esnp.seq_no", int)
     if len(seq_no) == 2:
         head.append(making.seq_no_line(*seq_no))
-    session = {} if PASSED in message.headers else message.headers.get("esnp.session", {})
+    session = {} if BODY_HEADER in message.headers else message.headers.get("esnp.session", {})
     if not isinstance(session, Mapping):
         raise TranslationError("esnp.session is not a map")
     body += [making.session_info_line(name, var_of(value)) for name, value in session.items()]
 
 
-def assemble(head: list[Line], body: list[Line], kept: Iterable[Line]) -> EsnpMessage:
-    """Head lines, then those of unknown kind (they may be either), then body lines; within esnp's bounds."""
+def assemble(head: list[Line], body: list[Line], untouched: Iterable[Line]) -> EsnpMessage:
+    """Return a message of head lines, unknown lines and body lines. Raise TranslationError if it is too large."""
     between: list[Line] = []
-    for line in kept:
+    for line in untouched:
         part = part_of(line.type)
         (head if part is Part.HEAD else body if part is Part.BODY else between).append(line)
     lines = (*head, *between, *body)
@@ -98,9 +100,9 @@ def assemble(head: list[Line], body: list[Line], kept: Iterable[Line]) -> EsnpMe
 
 
 def body_lines(message: Common, data: Collection[tuple[str, Any]], *, plain_counts: bool = False) -> list[Line]:
-    """HEADER, DATA and PAYLOAD; as they came, where they came from an esnp peer."""
-    if PASSED in message.headers:
-        return _passed_lines(message)
+    """Return the HEADER, DATA and PAYLOAD lines; unchanged, if they are from an esnp peer."""
+    if BODY_HEADER in message.headers:
+        return _raw_body_lines(message)
     headers = _plain_headers(message) if message.headers else []
     if sum([_items(value) for _, value in (*headers, *data)]) > ESNP_ITEMS_MAX:
         raise TranslationError(f"more than {ESNP_ITEMS_MAX} values in lists and maps")
@@ -111,15 +113,15 @@ def body_lines(message: Common, data: Collection[tuple[str, Any]], *, plain_coun
     return made
 
 
-def _passed_lines(message: Common) -> list[Line]:
-    passed = [Line(kind, data) for kind, data in _own_pairs(message, PASSED, int, bytes)]
-    if any(line.type not in _PASSED_TYPES for line in passed):
-        raise TranslationError(f"{PASSED} holds a line of another type than those of a body")
-    return passed
+def _raw_body_lines(message: Common) -> list[Line]:
+    raw_body = [Line(kind, data) for kind, data in _own_pairs(message, BODY_HEADER, int, bytes)]
+    if any(line.type not in _BODY_TYPES for line in raw_body):
+        raise TranslationError(f"{BODY_HEADER} holds a line of another type than those of a body")
+    return raw_body
 
 
 def _plain_headers(message: Common) -> list[tuple[str, Any]]:
-    """Those that become HEADER lines, under the names that they have there."""
+    """Return the headers that become HEADER lines, with the names that they have there."""
     return [
         (TIMEOUT_HEADER if name == TIMEOUT_MS else name, value)
         for name, value in message.headers.items()
@@ -127,19 +129,19 @@ def _plain_headers(message: Common) -> list[tuple[str, Any]]:
     ]
 
 
-def kept_lines(message: Common) -> list[Line]:
-    """Lines that came from an esnp peer and go on untouched. Nothing gets in here that means something to us."""
+def untouched_lines(message: Common) -> list[Line]:
+    """Return the lines that are forwarded unchanged. Raise TranslationError for those that we interpret."""
     if "esnp.lines" not in message.headers:
         return []
-    kept = [Line(kind, data) for kind, data in _own_pairs(message, "esnp.lines", int, bytes)]
-    for line in kept:
-        if not 0 < line.type <= 0xFF or (line.type in LINE_NAMES and line.type not in _KEPT_TYPES):
+    untouched = [Line(kind, data) for kind, data in _own_pairs(message, "esnp.lines", int, bytes)]
+    for line in untouched:
+        if not 0 < line.type <= 0xFF or (line.type in LINE_NAMES and line.type not in _UNTOUCHED_TYPES):
             raise TranslationError(f"esnp.lines may not hold a line of type {line.type}")
         if FIXED_SIZES.get(line.type, len(line.data)) != len(line.data):
             raise TranslationError(f"esnp.lines holds a {line_name(line.type)} of {len(line.data)} bytes")
         if line.type == LineType.ADDRESS and _kind_is_known(line):
             raise TranslationError("esnp.lines may not hold an address that the target says")
-    return kept
+    return untouched
 
 
 def _kind_is_known(line: Line) -> bool:
@@ -153,7 +155,7 @@ def error_lines(failure: Failure | None) -> list[Line]:
     return [] if failure is None else [making.error_line(failure.text)]
 
 
-# What is particular to a kind: the first flag, the addresses, the DATA lines.
+# What depends on the kind: the first flag, the addresses, the DATA lines.
 Particulars = tuple[int, list[tuple[int, str]], list[tuple[str, Any]]]
 
 
@@ -233,31 +235,31 @@ def _gateway(op: Op) -> list[tuple[int, str]]:
 
 
 def _numbers(message: Common, *, answers: bool) -> list[Line]:
-    """A correlation that is no number of 64 bits is our side's own and stays here."""
+    """Return the number line of a message. A correlation that is not a 64-bit number is not sent."""
     text = message.correlation
     if not (text.isascii() and text.isdigit()) or len(text) > 20 or int(text) > making.U64_MAX:
         return []
     return [making.source_message_id_line(int(text)) if answers else making.message_id_line(int(text))]
 
 
-def _own(message: Common, name: str, kind: type) -> list[Any]:
-    kept = message.headers.get(name, [])
-    if not isinstance(kept, list | tuple) or not all(type(each) is kind for each in kept):
+def _own_list(message: Common, name: str, kind: type) -> list[Any]:
+    untouched = message.headers.get(name, [])
+    if not isinstance(untouched, list | tuple) or not all(type(each) is kind for each in untouched):
         raise TranslationError(f"{name} is not a list of {kind.__name__}")
-    return list(kept)
+    return list(untouched)
 
 
 def _own_pairs(message: Common, name: str, first: type, second: type) -> list[Any]:
-    kept = message.headers.get(name, [])
-    if not isinstance(kept, list | tuple) or not all(
-        isinstance(pair, list | tuple) and [type(each) for each in pair] == [first, second] for pair in kept
+    untouched = message.headers.get(name, [])
+    if not isinstance(untouched, list | tuple) or not all(
+        isinstance(pair, list | tuple) and [type(each) for each in pair] == [first, second] for pair in untouched
     ):
         raise TranslationError(f"{name} is not a list of [{first.__name__}, {second.__name__}]")
-    return list(kept)
+    return list(untouched)
 
 
 def _items(value: Any) -> int:
-    """How many values a Map or List holds, all the way down; as far as it takes to know that they are too many."""
+    """Return how many values a Map or List contains, recursively. Stop counting beyond the limit."""
     if isinstance(value, str | bytes | int | float):
         return 0
     waiting, items = [value], 0

@@ -1,6 +1,6 @@
-"""The JSON inside data frames to and from the gateway itself.
+"""The JSON in data frames to and from the gateway itself.
 
-Content is bytes; in JSON it is text, or base64 beside `"encoding": "base64"` when it is not UTF-8.
+Content that is not UTF-8 is base64 in JSON, with `"encoding": "base64"` beside it.
 """
 
 import binascii
@@ -13,7 +13,7 @@ from msgspec.json import Decoder
 from wirelake.errors import ProtocolError
 from wirelake.message import Message, content_of
 from wirelake.message import Topic as TopicTarget
-from wirelake.protocols.jsontext import write_json
+from wirelake.protocols.text import write_json
 
 _T = TypeVar("_T")
 _I64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -35,14 +35,14 @@ class Ids(Struct, frozen=True):
     ids: list[_Name]
 
 
-class Published(Struct, frozen=True):
+class Publish(Struct, frozen=True):
     topic: _Name
     content: str
     encoding: str = ""
 
 
-class Commanded(Struct, frozen=True, omit_defaults=True):
-    """As the service `devices` takes it."""
+class DeviceCommand(Struct, frozen=True, omit_defaults=True):
+    """A command, as the service `devices` takes it."""
 
     serial: _Name
     type: int
@@ -50,7 +50,7 @@ class Commanded(Struct, frozen=True, omit_defaults=True):
     wait_ms: int = 0
 
 
-class Notified(Struct, frozen=True):
+class Notification(Struct, frozen=True):
     topic: str
     content: str
     id: str = ""
@@ -62,26 +62,26 @@ class Notified(Struct, frozen=True):
 LOGIN: Final = Decoder(Login)
 TOPICS: Final = Decoder(Topics)
 IDS: Final = Decoder(Ids)
-PUBLISHED: Final = Decoder(Published)
-COMMANDED: Final = Decoder(Commanded)
-NOTIFIED: Final = Decoder(Notified)
+PUBLISH: Final = Decoder(Publish)
+DEVICE_COMMAND: Final = Decoder(DeviceCommand)
+NOTIFICATION: Final = Decoder(Notification)
 
 
 def read(decoder: Decoder[_T], data: bytes, offset: int) -> _T:
-    """What is written in `data`, which stands at `offset` in its frame."""
+    """Decode `data`, which begins at `offset` in its frame. Raise ProtocolError."""
     try:
         return decoder.decode(data)
     except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError("bad_json", f"the data is not as its business_cmd wants it: {error}", offset) from error
 
 
-def read_content(said: Published | Notified, offset: int) -> bytes:
-    if not said.encoding:
-        return said.content.encode()
-    if said.encoding != BASE64:
-        raise ProtocolError("bad_json", f"encoding {said.encoding[:32]!r} is not base64", offset)
+def read_content(given: Publish | Notification, offset: int) -> bytes:
+    if not given.encoding:
+        return given.content.encode()
+    if given.encoding != BASE64:
+        raise ProtocolError("bad_json", f"encoding {given.encoding[:32]!r} is not base64", offset)
     try:
-        return b64decode(said.content, validate=True)
+        return b64decode(given.content, validate=True)
     except (binascii.Error, ValueError) as error:
         raise ProtocolError("bad_json", "content is not base64", offset) from error
 
@@ -92,8 +92,8 @@ def write_publish(message: Message, topic: str) -> bytes:
 
 def write_notification(message: Message) -> bytes:
     topic = message.target.name if isinstance(message.target, TopicTarget) else ""
-    said = {"topic": topic, "id": message.id, "type": message.type, **_content(message), "ts": message.at_ms}
-    return write_json(said)
+    given = {"topic": topic, "id": message.id, "type": message.type, **_content(message), "ts": message.at_ms}
+    return write_json(given)
 
 
 def _content(message: Message) -> dict[str, str]:

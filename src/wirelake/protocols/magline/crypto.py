@@ -1,10 +1,10 @@
-"""Keys and seals of magline: X25519 brings a secret, AES-256-CTR hides data, a truncated HMAC-SHA256 guards it.
+"""Keys and seals of magline: X25519 key agreement, AES-256-CTR encryption, truncated HMAC-SHA256 authentication.
 
     K  = X25519 shared secret                            NK = SHA256(client_random | server_random | K)
     enc = HMAC-SHA256(NK, "enc " + direction)            mac = HMAC-SHA256(NK, "mac " + direction)
     RS = HMAC-SHA256(NK, "resume")                       proof = HMAC-SHA256(RS, "resume" | random | public | sid)
 
-What goes into a cipher is big-endian whatever the frame's byte order; the hmac covers the bytes as on the wire.
+The input of a cipher is big-endian in either byte order; the hmac covers the bytes of the wire.
 """
 
 import hashlib
@@ -40,11 +40,11 @@ class DirectionKeys(Struct, frozen=True):
 
 
 class Keys(Struct, frozen=True):
-    """All that one SYN and its ACK agree on."""
+    """The keys that a SYN and its ACK agree on."""
 
     c2s: DirectionKeys
     s2c: DirectionKeys
-    resume: bytes = b""  # RS: proves later that one had the keys of this session, and gives none of them away
+    resume: bytes = b""  # RS: proves knowledge of the session's keys without revealing them
 
     def __repr__(self) -> str:
         return "Keys(…)"
@@ -54,12 +54,12 @@ class Keys(Struct, frozen=True):
 
 
 def public_bytes(private: X25519PrivateKey) -> bytes:
-    """What SYN and ACK carry: the raw public key."""
+    """Return the raw public key, as SYN and ACK contain it."""
     return private.public_key().public_bytes_raw()
 
 
 def shared_secret(private: X25519PrivateKey, public: bytes) -> bytes:
-    """K. A public key of low order would give everybody the same secret, and is refused."""
+    """Return K. Refuse a public key of low order, which would give everybody the same secret."""
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as error:
@@ -76,12 +76,12 @@ def derive(shared: bytes, client_random: bytes, server_random: bytes) -> Keys:
 
 
 def resume_proof(secret: bytes, syn: Syn) -> bytes:
-    """Prove knowledge of the old session's keys. The proof holds for this SYN alone, its new key included."""
+    """Return the proof of knowing the old session's keys. It is valid for this SYN and its new key only."""
     return hmac.digest(secret, _RESUME + syn.client_random + syn.client_public + syn.sid, "sha256")
 
 
 def proves(secret: bytes, syn: Syn) -> bool:
-    """Check the proof that a SYN carries, in constant time."""
+    """Return whether the proof of a SYN is valid. Compare in constant time."""
     return hmac.compare_digest(resume_proof(secret, syn), syn.proof or b"")
 
 
@@ -97,13 +97,13 @@ def open_sid(sealed_sid: bytes, shared: bytes, client_random: bytes, server_rand
 
 
 def seal(frame: _Sealed, keys: DirectionKeys) -> _Sealed:
-    """A frame with its data in clear, sealed. No (cmd, seq) may be sealed twice under one key."""
+    """Seal a frame whose data is in clear text. Never seal one (cmd, seq) twice under the same key."""
     hidden = replace(frame, data=_cipher(frame, keys))
     return replace(hidden, hmac=_hmac(hidden, keys))
 
 
 def open_data(frame: SealedFrame, keys: DirectionKeys) -> bytes:
-    """The data in clear. Nothing is deciphered before the hmac is found to hold."""
+    """Check the hmac, then decrypt the data. Raise SealError."""
     if not hmac.compare_digest(_hmac(frame, keys), frame.hmac):
         at = HEAD_BYTES + len(frame.header) + 4
         raise SealError("bad_hmac", f"{frame.name} was changed on the way, or sealed with another key", at)
@@ -111,15 +111,15 @@ def open_data(frame: SealedFrame, keys: DirectionKeys) -> bytes:
 
 
 def opened(raw_frame: bytes, plain: bytes) -> bytes:
-    """The form that the log keeps of a sealed frame: head as received, hmac zero, data in clear."""
-    frame = decode(raw_frame, Sender.CLIENT)  # who sent it makes no difference to the layout
+    """Return a sealed frame as it is logged: head as received, hmac zero, data decrypted."""
+    frame = decode(raw_frame, Sender.CLIENT)  # the layout is the same for both senders
     if not isinstance(frame, SealedFrame) or len(plain) != len(frame.data):
         raise ValueError("not the data of this frame")
     return raw_frame[: len(raw_frame) - len(plain) - HMAC_BYTES] + OPENED + plain
 
 
 def _cipher(frame: SealedFrame, keys: DirectionKeys) -> bytes:
-    """CTR hides and shows by the same step."""
+    """Encrypt or decrypt: CTR does both the same way."""
     return Cipher(AES(keys.enc), CTR(_COUNTER.pack(frame.seq, frame.cmd))).encryptor().update(frame.data)
 
 

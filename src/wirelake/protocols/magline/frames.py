@@ -6,11 +6,11 @@
 ├───────┴───────┼───────────────┤
 │ head optional │  head length  │   bit 0 of a SYN: its message header begins with a resume proof
 ├───────────────┴───────────────┤
-│              seq              │   the sender's count; in ACK, ERR, PON and REP that of what they answer
+│              seq              │   the sender's count; in ACK, ERR, PON and REP that of the frame they answer
 ├───────────────────────────────┤
 │         message length        │
 ├───────────────────────────────┤
-│ message header (head length)  │   proof[32] where bit 0 of a SYN says so; all else is ignored
+│ message header (head length)  │   proof[32] if bit 0 of a SYN is set; anything else is ignored
 ├───────────────────────────────┤
 │ body (message length)         │
 └───────────────────────────────┘
@@ -27,10 +27,18 @@ from struct import Struct as Layout
 from struct import error as struct_error
 from typing import Any, ClassVar, Final
 
-from wirelake.errors import EncodeError
+from wirelake.errors import EncodeError, LimitError, ProtocolError
 from wirelake.protocols.frame import Frame, Sender
-from wirelake.protocols.magline.opcodes import MAGICS, RESUME_PROOF, VERSION, Cmd
+from wirelake.protocols.magline.constants import (
+    MAGICS,
+    MAGLINE_HEADER_BYTES_MAX,
+    MAGLINE_MESSAGE_BYTES_MAX,
+    RESUME_PROOF,
+    VERSION,
+    Cmd,
+)
 from wirelake.protocols.magline.tree import dissect
+from wirelake.protocols.splitter import Splitter
 
 HEAD_BYTES: Final = 16
 KEY_BYTES: Final = 32
@@ -39,8 +47,8 @@ SID_BYTES: Final = 16
 SEALED_SID_BYTES: Final = 32
 HMAC_BYTES: Final = 16
 PROOF_BYTES: Final = 32
-SEALED_HEAD_BYTES: Final = 4 + HMAC_BYTES  # what stands before the data of a REQ, REP or PSH
-OPENED: Final = bytes(HMAC_BYTES)  # the hmac of a frame whose data is in clear, as the log keeps it
+SEALED_HEAD_BYTES: Final = 4 + HMAC_BYTES  # before the data of a REQ, REP or PSH
+OPENED: Final = bytes(HMAC_BYTES)  # hmac of a frame whose data is in clear text, as it is logged
 
 # By `little`.
 _HEAD = (Layout(">BBHHHII"), Layout("<BBHHHII"))
@@ -48,6 +56,8 @@ _U32 = (Layout(">I"), Layout("<I"))
 
 
 class MaglineFrame(Frame, frozen=True, kw_only=True):
+    """A frame of magline. `little` is its byte order."""
+
     cmd: ClassVar[Cmd]
     seq: int = 0
     head_optional: int = 0
@@ -77,7 +87,7 @@ class MaglineFrame(Frame, frozen=True, kw_only=True):
 
 
 class Syn(MaglineFrame, frozen=True):
-    """Asks for a connection; with a sid, for the old session on it, and `header` then begins with the proof."""
+    """Request a connection. With a sid, resume that session; `header` then begins with the proof."""
 
     name = "SYN"
     cmd = Cmd.SYN
@@ -87,7 +97,7 @@ class Syn(MaglineFrame, frozen=True):
 
     @property
     def proof(self) -> bytes | None:
-        """The resume proof, or what stands in its place; None where the SYN says that it has none."""
+        """Return the resume proof, even if it is too short; None if the SYN has none."""
         return self.header[:PROOF_BYTES] if self.head_optional & RESUME_PROOF else None
 
     def _body(self) -> bytes:
@@ -139,7 +149,7 @@ class Pon(MaglineFrame, frozen=True):
 
 
 class SealedFrame(MaglineFrame, frozen=True):
-    """`data` is sealed as on the wire, or in clear when the hmac is zero, as the log keeps it."""
+    """A frame with data: sealed as on the wire, or, if the hmac is zero, in clear text as it is logged."""
 
     business_cmd: int
     hmac: bytes
@@ -153,7 +163,7 @@ class SealedFrame(MaglineFrame, frozen=True):
         return self._u32(self.business_cmd) + _sized(self.hmac, HMAC_BYTES) + self.data
 
     def before_hmac(self) -> bytes:
-        """Head, message header and business_cmd as on the wire: what the hmac covers beside the data."""
+        """Return head, message header and business_cmd: what the hmac covers besides the data."""
         return self._head(SEALED_HEAD_BYTES + len(self.data)) + self._u32(self.business_cmd)
 
 
@@ -182,7 +192,7 @@ class Fin(MaglineFrame, frozen=True):
 
 
 def decode(frame: bytes, sender: Sender) -> MaglineFrame:
-    """One whole frame, head included, as the splitter cuts it off."""
+    """Decode one complete frame, including its head. Raise ProtocolError if it is malformed."""
     read = _READ.get(frame[:4])
     if read is not None:
         try:
@@ -194,13 +204,13 @@ def decode(frame: bytes, sender: Sender) -> MaglineFrame:
     raise dissect(frame, sender).error or AssertionError("the tree takes what decode refuses")
 
 
-# Readers take a frame whose first four bytes are known to be good; for bad lengths they answer None or raise.
+# A reader takes a frame whose first four bytes are valid. If a length is wrong, it returns None or raises.
 Reader = Callable[[bytes], MaglineFrame | None]
 
 
 def _sealed(kind: type[SealedFrame], little: bool) -> Reader:
     order = "<" if little else ">"
-    whole = Layout(order + "4xHHIII16s")  # without a message header, the usual case, one read gives it all
+    whole = Layout(order + "4xHHIII16s")  # usually there is no message header, and one read is enough
     body = Layout(order + "I16s")
 
     def read(frame: bytes) -> SealedFrame | None:
@@ -220,7 +230,7 @@ def _sealed(kind: type[SealedFrame], little: bool) -> Reader:
 
 
 def _fixed(kind: Callable[..., MaglineFrame], little: bool, *bodies: str) -> Reader:
-    """A body of one of these layouts, told apart by their size."""
+    """Return a reader for bodies of these layouts, which differ in size."""
     order = "<" if little else ">"
     head = Layout(order + "4xHHII")
     by_size = {layout.size: layout for layout in (Layout(order + body) for body in bodies)}
@@ -253,7 +263,7 @@ def _readers(little: bool) -> dict[Cmd, Reader]:
 
 
 def prefix(cmd: Cmd, little: bool) -> bytes:
-    """The first four bytes of such a frame."""
+    """Return the first four bytes of a frame."""
     return bytes((MAGICS[cmd], VERSION)) + cmd.to_bytes(2, "little" if little else "big")
 
 
@@ -266,3 +276,71 @@ def _sized(value: bytes, size: int) -> bytes:
     if len(value) != size:
         raise EncodeError(f"{len(value)} bytes where the frame has {size}")
     return value
+
+
+# ── where frames end
+
+_PREFIX_BYTES: Final = 4
+# By `little`: the first four bytes as one number, head length and message length.
+_LENGTHS = (Layout(">I2xH4xI"), Layout("<I2xH4xI"))
+_PREFIXES = tuple(
+    frozenset(int.from_bytes(prefix(cmd, little), "little" if little else "big") for cmd in Cmd)
+    for little in (False, True)
+)
+
+
+class MaglineSplitter(Splitter):
+    """Cut a stream by the lengths in the heads. The first frame sets the byte order; a later change is refused."""
+
+    __slots__ = ("_little", "header_bytes_max", "message_bytes_max")
+
+    def __init__(
+        self,
+        message_bytes_max: int = MAGLINE_MESSAGE_BYTES_MAX,
+        header_bytes_max: int = MAGLINE_HEADER_BYTES_MAX,
+    ) -> None:
+        super().__init__(HEAD_BYTES + header_bytes_max + message_bytes_max)
+        self.message_bytes_max = message_bytes_max
+        self.header_bytes_max = header_bytes_max
+        self._little: bool | None = None
+
+    def _ends(self, buffer: bytes | bytearray, ends: list[int]) -> int:
+        size, start, append = len(buffer), 0, ends.append
+        if self._little is None:
+            if size < _PREFIX_BYTES:
+                return _PREFIX_BYTES
+            self._little = buffer[3] == 0
+        lengths, prefixes = _LENGTHS[self._little], _PREFIXES[self._little]
+        header_max, message_max, limit = self.header_bytes_max, self.message_bytes_max, self.frame_bytes_max
+        while start + HEAD_BYTES <= size:
+            first, header, message = lengths.unpack_from(buffer, start)
+            if first not in prefixes:
+                raise self._bad_prefix(buffer, start)
+            whole: int = HEAD_BYTES + header + message
+            if header > header_max or message > message_max or whole > limit:
+                raise self._over_limit(header, message, start)
+            start += whole
+            if start > size:
+                return whole
+            append(start)
+        if start + _PREFIX_BYTES > size:
+            return _PREFIX_BYTES
+        # Refuse bytes that are no magline now, rather than after a whole head.
+        if int.from_bytes(buffer[start : start + 4], "little" if self._little else "big") not in prefixes:
+            raise self._bad_prefix(buffer, start)
+        return HEAD_BYTES
+
+    def _bad_prefix(self, buffer: bytes | bytearray, start: int) -> ProtocolError:
+        begins = bytes(buffer[start : start + _PREFIX_BYTES])
+        error = dissect(begins, Sender.CLIENT).error
+        if error is None or error.code == "short":  # the four bytes are valid by themselves
+            error = ProtocolError("byte_order", "the byte order changed within the stream", 2)
+        return error.shift(start)
+
+    def _over_limit(self, header: int, message: int, start: int) -> LimitError:
+        if header > self.header_bytes_max:
+            text = f"a message header of {header} bytes is over the limit of {self.header_bytes_max}"
+            return LimitError("magline_header_bytes_max", text, start + 6)
+        most = min(self.message_bytes_max, self.frame_bytes_max - HEAD_BYTES - header)
+        text = f"a body of {message} bytes is over the limit of {most}"
+        return LimitError("magline_message_bytes_max", text, start + 12)

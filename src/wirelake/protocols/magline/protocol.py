@@ -1,4 +1,4 @@
-"""magline as one object."""
+"""The Protocol object of magline."""
 
 from collections.abc import Iterator
 
@@ -9,22 +9,22 @@ from wirelake.protocols.calls import CallRules
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline.client import ClientSession
-from wirelake.protocols.magline.frames import SealedFrame, decode
-from wirelake.protocols.magline.opcodes import RESUME_PROOF, Cmd, ErrorNumber
+from wirelake.protocols.magline.constants import RESUME_PROOF, Cmd, ErrorNumber
+from wirelake.protocols.magline.frames import MaglineSplitter, SealedFrame, decode
 from wirelake.protocols.magline.server import ServerSession
 from wirelake.protocols.magline.session import SessionSettings, Settings
-from wirelake.protocols.magline.splitter import MaglineSplitter
 from wirelake.protocols.magline.translation import LOSSES, from_message, to_message
 from wirelake.protocols.magline.tree import dissect
 from wirelake.protocols.protocol import Carrier, Clue, Protocol, Refusal, Transport
 
-_SAID_BY = {
+_SENT_BY = {
     Sender.CLIENT: frozenset((Cmd.SYN, Cmd.PIN, Cmd.REQ)),
     Sender.SERVER: frozenset((Cmd.ACK, Cmd.PON, Cmd.REP, Cmd.PSH)),
 }
 
 
 def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
+    """Yield what speaks for magline in a frame that decodes."""
     found = decode(frame, sender)
     yield Clue(27, "magic, version and cmd fit together")
     yield Clue(20, "the message length fits to the byte")
@@ -32,13 +32,14 @@ def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
         yield Clue(8, f"a body as long as that of a {found.name}")
     if not found.head_optional & ~(RESUME_PROOF if found.cmd is Cmd.SYN else 0):
         yield Clue(8, "no unknown optional bit is set")
-    if found.cmd in _SAID_BY[sender]:
-        yield Clue(2, f"{found.name} is what a {sender} says")
-    elif found.cmd in _SAID_BY[sender.other]:
-        yield Clue(-8, f"but {found.name} is not what a {sender} says")
+    if found.cmd in _SENT_BY[sender]:
+        yield Clue(2, f"{found.name} is what a {sender} sends")
+    elif found.cmd in _SENT_BY[sender.other]:
+        yield Clue(-8, f"but {found.name} is not what a {sender} sends")
 
 
 def server_session(context: SessionContext) -> ServerSession:
+    """Return a session with the gateway's stored X25519 key."""
     private = context.keys.private_key("magline", X25519PrivateKey.generate)
     if not isinstance(private, X25519PrivateKey):
         raise InputError("keys/magline.pem is not an X25519 key")
@@ -47,6 +48,7 @@ def server_session(context: SessionContext) -> ServerSession:
 
 
 def server_splitter(settings: Settings, _carrier: Carrier) -> MaglineSplitter:
+    """Return a splitter with the limits of the settings."""
     return MaglineSplitter(settings.message_bytes_max, settings.header_bytes_max)
 
 

@@ -1,4 +1,4 @@
-"""The gateway's end of a magline connection."""
+"""The server session of magline: the gateway's end of a connection."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -12,15 +12,17 @@ from wirelake.message import Kind, Op, anonymous_login, control
 from wirelake.message import Message as Common
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import crypto, frames
-from wirelake.protocols.magline.limits import (
+from wirelake.protocols.magline.constants import (
+    ERROR_NAMES,
     MAGLINE_HELD_BYTES_MAX,
     MAGLINE_HELD_FRAMES_MAX,
     MAGLINE_REQUESTS_OPEN_MAX,
     MAGLINE_SEQ_MAX,
+    Business,
+    ErrorNumber,
+    Reason,
 )
-from wirelake.protocols.magline.opcodes import ERROR_NAMES, Business, ErrorNumber, Reason
-from wirelake.protocols.magline.sealed import SealedSession
-from wirelake.protocols.magline.session import SERVER_MACHINE, ServerState, SessionSettings
+from wirelake.protocols.magline.session import SERVER_MACHINE, SealedSession, ServerState, SessionSettings
 from wirelake.protocols.magline.translation import (
     answer_frame,
     error_number,
@@ -29,18 +31,18 @@ from wirelake.protocols.magline.translation import (
 )
 from wirelake.protocols.session import REKEY, RESUME, Closing, Resumption, Step
 
-_ANONYMOUS = "anonymous"  # correlation of a login that is not the client's own: no REQ has it
+_ANONYMOUS = "anonymous"  # correlation of a login that the client did not send: no REQ has it
 
 
 class ServerSession(SealedSession):
-    """`private` is the key that clients may have pinned; `random` gives that many fresh random bytes."""
+    """Serve one client. Clients may have pinned the key `private`; `random` returns that many new random bytes."""
 
     state_machine = SERVER_MACHINE
     sends_acks = True
-    logs_wire_bytes = False  # its keys die with the connection, so the log has the data opened
+    logs_wire_bytes = False  # the keys end with the connection, so data is logged decrypted
     sender = Sender.SERVER
     closed = ServerState.CLOSED
-    __slots__ = ("_held", "_logged_in", "_open", "_private", "_random", "_syn_waiting")
+    __slots__ = ("_held", "_logged_in", "_open", "_pending_syn", "_private", "_random")
 
     def __init__(
         self,
@@ -54,9 +56,9 @@ class ServerSession(SealedSession):
         self._private = private
         self._random = random
         self._logged_in = False
-        self._syn_waiting: tuple[frames.Syn, bytes] | None = None  # and its secret, until the resume is decided
-        self._held: list[frames.Req] = []  # opened
-        self._open: dict[str, frames.Req] = {}  # opened and without their data, by correlation
+        self._pending_syn: tuple[frames.Syn, bytes] | None = None  # with its shared secret, until the resume is decided
+        self._held: list[frames.Req] = []  # decrypted
+        self._open: dict[str, frames.Req] = {}  # by correlation, without their data
 
     @property
     def frame_bytes_max(self) -> int:
@@ -76,23 +78,23 @@ class ServerSession(SealedSession):
 
     def _syn(self, frame: frames.Syn, _now_s: float, step: Step) -> None:
         self._little = frame.little
-        shared = self._agreed(frame, step)
+        shared = self._shared_secret(frame, step)
         if shared is None:
             return
         if not frame.sid:
             self._accept(frame, shared, self._random(frames.SID_BYTES), self._before_login(), step)
             return
         self.state = ServerState.RESUMING
-        self._syn_waiting = (frame, shared)
+        self._pending_syn = (frame, shared)
         fields = {"sid": frame.sid.hex()}
-        question = Common(kind=Kind.CONTROL, name=RESUME, protocol="magline", correlation=RESUME, fields=fields)
-        step.messages.append(question)
+        request = Common(kind=Kind.CONTROL, name=RESUME, protocol="magline", correlation=RESUME, fields=fields)
+        step.messages.append(request)
 
     def _resumed(self, message: Common, _now_s: float, step: Step) -> None:
-        if self._syn_waiting is None:
+        if self._pending_syn is None:
             raise AssertionError("RESUMING without a SYN")
-        syn, shared = self._syn_waiting
-        self._syn_waiting = None
+        syn, shared = self._pending_syn
+        self._pending_syn = None
         if message.failure is not None:
             self._refuse(syn, ErrorNumber.UNKNOWN_SESSION, Closing("unknown_session", message.failure.text), step)
             return
@@ -100,37 +102,37 @@ class ServerSession(SealedSession):
         self._accept(syn, shared, self._random(frames.SID_BYTES), ServerState.READY, step)
 
     def may_resume(self, secret: bytes) -> bool:
-        """Whether the SYN that waits may resume the session with this resume secret.
+        """Return whether the pending SYN may resume the session with this resume secret.
 
-        A proof that is there must hold. Where the settings ask for none, it may be left out.
+        A proof must be valid if there is one. It may be missing if the settings require none.
         """
-        if self._syn_waiting is None:
+        if self._pending_syn is None:
             raise AssertionError("no SYN waits for a resume")
-        return self._proves(self._syn_waiting[0], secret)
+        return self._has_proof(self._pending_syn[0], secret)
 
-    def _proves(self, syn: frames.Syn, secret: bytes) -> bool:
+    def _has_proof(self, syn: frames.Syn, secret: bytes) -> bool:
         if syn.proof is None and not self.settings.needs_proof:
             return True
         return crypto.proves(secret, syn) and bool(secret)
 
     def _syn_again(self, frame: frames.Syn, now_s: float, step: Step) -> None:
-        if frame.seq <= self._heard_seq:
+        if frame.seq <= self.received_seq:
             self._replayed(frame, step)
         elif not frame.sid:
-            self._start_anew(frame, now_s, step)
-        elif not (compare_digest(frame.sid, self.sid) & self._proves(frame, self.resume_secret)):
+            self._start_new_session(frame, now_s, step)
+        elif not (compare_digest(frame.sid, self.sid) & self._has_proof(frame, self.resume_secret)):
             closing = Closing("unknown_session", "a second SYN does not prove that it is of this session")
             self._refuse(frame, ErrorNumber.UNKNOWN_SESSION, closing, step)
-        elif (shared := self._agreed(frame, step)) is not None:
+        elif (shared := self._shared_secret(frame, step)) is not None:
             self._accept(frame, shared, self._random(frames.SID_BYTES), self.state, step)
             step.messages.append(Common(kind=Kind.CONTROL, name=REKEY, protocol="magline"))
 
-    def _start_anew(self, frame: frames.Syn, now_s: float, step: Step) -> None:
-        """Whoever does not know the sid is taken for somebody else, who has not logged in and asked nothing."""
+    def _start_new_session(self, frame: frames.Syn, now_s: float, step: Step) -> None:
+        """Begin a new session, without login and open requests: a SYN without a sid may be from another user."""
         if any(req.business_cmd == Business.LOGIN.value for req in self._open.values()):
-            self._unexpected(frame, now_s, step)  # else the login would be decided for the wrong session
+            self._unexpected(frame, now_s, step)  # the login would be decided for the wrong session
             return
-        shared = self._agreed(frame, step)
+        shared = self._shared_secret(frame, step)
         if shared is None:
             return
         if self.state is ServerState.READY:
@@ -141,8 +143,8 @@ class ServerSession(SealedSession):
         if self.state is ServerState.CONNECTED:
             self.deadlines["login"] = now_s + self.settings.login_s
 
-    def _agreed(self, syn: frames.Syn, step: Step) -> bytes | None:
-        """The secret shared with this client; None where its key ends the connection."""
+    def _shared_secret(self, syn: frames.Syn, step: Step) -> bytes | None:
+        """Return the secret shared with this client; None if its key is invalid and ends the connection."""
         try:
             return crypto.shared_secret(self._private, syn.client_public)
         except ProtocolError as error:
@@ -150,11 +152,11 @@ class ServerSession(SealedSession):
             return None
 
     def _accept(self, syn: frames.Syn, shared: bytes, sid: bytes, then: Enum, step: Step) -> None:
-        """ACK, and new keys from here on."""
+        """Send an ACK, and use its keys from now on."""
         server_random = self._random(frames.RANDOM_BYTES)
         self.sid = sid
         self.state = then
-        self._heard_seq = syn.seq
+        self.received_seq = syn.seq
         self._keys = crypto.derive(shared, syn.client_random, server_random)
         if then is ServerState.READY:
             self.deadlines.pop("login", None)
@@ -168,7 +170,7 @@ class ServerSession(SealedSession):
     # Logging in
 
     def _login(self, frame: frames.Req, now_s: float, step: Step) -> None:
-        req = self._heard(frame, step)
+        req = self._open_request(frame, step)
         if req is None:
             return
         if req.business_cmd != Business.LOGIN.value:
@@ -184,7 +186,7 @@ class ServerSession(SealedSession):
             self.state = ServerState.CHECKING
 
     def _hold(self, frame: frames.Req, _now_s: float, step: Step) -> None:
-        req = self._heard(frame, step)
+        req = self._open_request(frame, step)
         if req is None:
             return
         held_bytes = sum(len(each.data) for each in self._held) + len(req.data)
@@ -199,7 +201,7 @@ class ServerSession(SealedSession):
         else:
             self._answer(message, now_s, step)
         if not self._logged_in:
-            return  # an answer to something else, or a failure
+            return  # the answer to another request, or a failure
         self.deadlines.pop("login", None)
         self.state = ServerState.READY
         held, self._held = self._held, []
@@ -212,25 +214,25 @@ class ServerSession(SealedSession):
 
     # Requests
 
-    def _ask(self, frame: frames.Req, now_s: float, step: Step) -> None:
-        req = self._heard(frame, step)
+    def _request(self, frame: frames.Req, now_s: float, step: Step) -> None:
+        req = self._open_request(frame, step)
         if req is not None:
             self._serve(req, now_s, step)
 
-    def _heard(self, frame: frames.Req, step: Step) -> frames.Req | None:
-        """The request opened, unless it ends the connection: a broken seal, a replay, a seq near its end."""
+    def _open_request(self, frame: frames.Req, step: Step) -> frames.Req | None:
+        """Return the decrypted request; None if it ends the connection: an invalid seal, a replay, the last seq."""
         try:
-            req = self._opened(frame)
+            req = self._decrypt(frame)
         except SealError as error:
             self._refuse_error(frame, error, step)
             return None
-        if req.seq <= self._heard_seq:
+        if req.seq <= self.received_seq:
             self._replayed(req, step)
             return None
         if req.seq >= MAGLINE_SEQ_MAX:
             self._end(Reason.REKEY, Closing("rekey", f"the client's seq is {req.seq}"), step)
             return None
-        self._heard_seq = req.seq
+        self.received_seq = req.seq
         return req
 
     def _serve(self, req: frames.Req, _now_s: float, step: Step) -> None:
@@ -241,19 +243,19 @@ class ServerSession(SealedSession):
             step.frames.append(self._error_to(req, ErrorNumber.MALFORMED))
             return
         try:
-            question = read_request(req)
+            request = read_request(req)
         except ProtocolError as error:
             unknown = error.code == "unknown_business_cmd"
             number = ErrorNumber.NO_SUCH_SERVICE if unknown else ErrorNumber.MALFORMED
             step.frames.append(self._error_to(req, number))
             return
-        self._open[question.correlation] = replace(req, data=b"")
-        step.messages.append(question)
+        self._open[request.correlation] = replace(req, data=b"")
+        step.messages.append(request)
 
     def _answer(self, message: Common, _now_s: float, step: Step) -> None:
         req = self._open.get(message.correlation)
         if req is None:
-            return  # answered already, never asked, or asked by the session before a new SYN
+            return  # already answered, no such request, or one of the session before a new SYN
         login = req.business_cmd == Business.LOGIN.value
         if login and message.failure is not None:
             number = error_number(message.failure)
@@ -272,17 +274,17 @@ class ServerSession(SealedSession):
         except TranslationError:
             step.frames.append(self._error_to(req, ErrorNumber.TOO_LARGE))
             return
-        step.frames.append(self._sealed(answer, req.seq))
+        step.frames.append(self._seal(answer, req.seq))
 
     def _push(self, message: Common, _now_s: float, step: Step) -> None:
-        if self._worn_out:
-            self._end(Reason.REKEY, Closing("rekey", f"our seq is {self._seq}"), step)
+        if self._is_seq_used_up:
+            self._end(Reason.REKEY, Closing("rekey", f"our seq is {self.sent_seq}"), step)
             return
         push = from_message(message, Sender.SERVER)
         if not isinstance(push, frames.Psh):
             raise AssertionError("a notification is a PSH")
         self._check_size(push)
-        step.frames.append(self._sealed(push, self._next_seq()))
+        step.frames.append(self._seal(push, self._next_seq()))
 
     def _pong(self, frame: frames.Pin, _now_s: float, step: Step) -> None:
         step.frames.append(frames.Pon(frame.ping_number, seq=frame.seq, little=frame.little))

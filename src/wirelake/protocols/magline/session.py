@@ -1,22 +1,26 @@
-"""Both ends of a magline connection: the states, and what each frame does in them.
+"""The states of magline sessions, what each frame does in them, and what both ends share.
 
-A SYN and its ACK agree on keys; from then on requests carry a seq that only grows, and an answer carries the seq of its
-request, once. That is what keeps the stream cipher safe, so any repeat or step back ends the connection. Counters run
-on through a second SYN: answers that are still owed then cannot meet a new request of the same seq under the new keys.
+A SYN and its ACK agree on keys. After that, the seq of requests only grows, and each answer has the seq of its request,
+once. The stream cipher depends on this, so a seq that repeats or decreases ends the connection. A second SYN does not
+reset the counters: otherwise a late answer could meet a new request with the same seq under the new keys.
 
-An ERR answers one frame. The connection ends with a FIN, so whoever gets an ERR waits for the FIN behind it.
-A client may send on without waiting for its login to be decided; those requests are held until it is.
+An ERR answers one frame. The connection ends with a FIN, so the receiver of an ERR waits for the FIN after it.
+A client need not wait until its login is decided: requests that it sends meanwhile are held.
 
-The gateway decides what takes knowledge beyond one connection: logins, and whether an old session may be resumed. It
-allows a session to be resumed only where that session had been served, for a resumed one needs no login, and only to a
-SYN that proves to know the old session's keys: a sid goes over the line in clear. Each sid serves once.
+The gateway decides what needs knowledge beyond one connection: logins, and whether an old session may be resumed. A
+session can be resumed only if it was logged in, because the resumed one needs no login, and only by a SYN that proves
+knowledge of the old session's keys, because the sid travels in clear text. Each sid can be used once.
 """
 
 from enum import Enum, auto
-from typing import Literal
+from typing import ClassVar, Literal, TypeVar
 
-from wirelake.protocols.magline.frames import HEAD_BYTES
-from wirelake.protocols.magline.limits import (
+from msgspec.structs import replace
+
+from wirelake.errors import LimitError, ProtocolError, SealError, TranslationError
+from wirelake.protocols.frame import Frame, Sender
+from wirelake.protocols.magline import crypto, frames
+from wirelake.protocols.magline.constants import (
     MAGLINE_HEADER_BYTES_MAX,
     MAGLINE_IDLE_S,
     MAGLINE_LOGIN_FRAME_BYTES_MAX,
@@ -24,30 +28,46 @@ from wirelake.protocols.magline.limits import (
     MAGLINE_MESSAGE_BYTES_MAX,
     MAGLINE_PING_S,
     MAGLINE_RESUME_S,
+    MAGLINE_SEQ_MAX,
+    REASON_NAMES,
+    REASONS,
+    Cmd,
+    ErrorNumber,
+    Reason,
 )
+from wirelake.protocols.magline.frames import HEAD_BYTES
+from wirelake.protocols.session import Closing, Session, Step
 from wirelake.protocols.settings import Count, ProtocolSettings, Seconds
-from wirelake.protocols.state_machine import ANY_FRAME, StateMachine, Transition
+from wirelake.protocols.state_machine import (
+    ANY_FRAME,
+    StateMachine,
+    Transition,
+    closing_transitions,
+    login_transitions,
+)
 
 
 class ServerState(Enum):
-    NEW = auto()  # connected, no keys yet
-    RESUMING = auto()  # asked above whether the old session may be taken up
-    CONNECTED = auto()  # keys, and no login yet
-    CHECKING = auto()  # a login is being decided
+    NEW = auto()  # connected, without keys
+    RESUMING = auto()  # the gateway decides whether the old session may be resumed
+    CONNECTED = auto()  # has keys, not logged in
+    CHECKING = auto()  # a login is being checked
     READY = auto()
     CLOSED = auto()
 
 
 class ClientState(Enum):
     NEW = auto()
-    CONNECTING = auto()  # our SYN is on its way
+    CONNECTING = auto()  # our SYN is sent
     LOGGING_IN = auto()
     READY = auto()
-    REKEYING = auto()  # our second SYN is on its way; the old keys hold until its ACK
+    REKEYING = auto()  # our second SYN is sent; the old keys are used until its ACK
     CLOSED = auto()
 
 
 class Settings(ProtocolSettings, frozen=True):
+    """The section [magline] of wirelake.toml."""
+
     idle_s: Seconds = MAGLINE_IDLE_S  # a silent connection is closed
     login_s: Seconds = MAGLINE_LOGIN_S  # from connecting to a decided login
     resume_s: Seconds = MAGLINE_RESUME_S  # how long a lost session can be resumed
@@ -58,24 +78,31 @@ class Settings(ProtocolSettings, frozen=True):
 
     @property
     def frame_bytes_max(self) -> int:
-        """A whole frame, after the login."""
+        """Return the limit on a frame after the login."""
         return HEAD_BYTES + self.header_bytes_max + self.message_bytes_max
 
 
 class SessionSettings(Settings, frozen=True):
-    """The settings, and what a session learns from its listener or client."""
+    """The settings, and what the listener or our own client adds to them."""
 
-    open: bool = False  # everybody is let in: who does not log in is nobody in particular
+    open: bool = False  # admit everybody; without a login, as an anonymous peer
     is_secure: bool = False  # the connection is encrypted by TLS
     require_login: bool = True
     ping_s: float = MAGLINE_PING_S  # how often our own client sends a PIN
 
     @property
     def needs_proof(self) -> bool:
-        """Whether a sid alone is not enough to resume a session."""
+        """Return whether a sid alone is not enough to resume a session."""
         without = self.resume_without_proof
         return not (without == "always" or (without == "tls" and self.is_secure))
 
+
+# Both ends close in the same way.
+_CLOSING = {
+    "close": "FIN with the reason, close",
+    "fail": "ERR 1, 2, 3 or 9, FIN 1, close",
+    "silence": "FIN 2, close",
+}
 
 S = ServerState
 SERVER_MACHINE = StateMachine(
@@ -85,7 +112,7 @@ SERVER_MACHINE = StateMachine(
             "SYN",
             "_syn",
             (S.CONNECTED, S.READY, S.RESUMING, S.CLOSED),
-            "ACK with a new sid; with an old sid it is asked above whether to resume; a bad key: ERR 2, FIN 1, close",
+            "ACK with a new sid; with an old sid, the resume is passed up; a bad key: ERR 2, FIN 1, close",
         ),
         Transition(S.NEW, "REQ", "_no_session", (S.CLOSED,), "ERR 5, FIN 1, close"),
         Transition(
@@ -100,28 +127,26 @@ SERVER_MACHINE = StateMachine(
             "REQ",
             "_login",
             (S.CONNECTED, S.CHECKING, S.CLOSED),
-            "LOGIN goes up to be decided; any other gets ERR 6, or where everybody is let in is held behind a login "
-            "without a name",
+            "LOGIN is passed up; any other gets ERR 6, or, if everybody is admitted, is held behind an anonymous login",
         ),
         Transition(
             S.CONNECTED, "app response", "_answer", (S.CONNECTED,), "dropped: it answers the session before a new SYN"
         ),
-        Transition(
+        *login_transitions(
             S.CHECKING,
-            "app response",
-            "_decide",
             (S.READY, S.CHECKING, S.CLOSED),
-            "REP and what was held; for a failure ERR 6, FIN 1, close",
-        ),
-        Transition(
-            S.CHECKING, "REQ", "_hold", (S.CHECKING, S.CLOSED), "held until the login is decided; ERR 10 if too many"
+            S.CLOSED,
+            decide="REP and what was held; for a failure ERR 6, FIN 1, close",
+            late="ERR 8, FIN 1, close",
+            hold="held until the login is decided; ERR 10 if too many",
+            held_frames="REQ",
         ),
         Transition(
             S.READY,
             "REQ",
-            "_ask",
+            "_request",
             (S.READY, S.CLOSED),
-            "asked above; ERR 2 for bad data, 7 for an unknown command, 10 if too many are open",
+            "passed up; ERR 2 for bad data, 7 for an unknown command, 10 if too many are open",
         ),
         Transition(
             S.READY, "app response", "_answer", (S.READY, S.CLOSED), "REP or ERR, once, with the seq of the REQ"
@@ -147,10 +172,10 @@ SERVER_MACHINE = StateMachine(
         ),
         *(
             Transition(state, "clock login", "_too_late", (S.CLOSED,), "ERR 8, FIN 1, close")
-            for state in (S.NEW, S.RESUMING, S.CONNECTED, S.CHECKING)
+            for state in (S.NEW, S.RESUMING, S.CONNECTED)
         ),
         *(
-            Transition(state, "ERR", "_told", (state,), "nothing: a FIN follows")
+            Transition(state, "ERR", "_ignore", (state,), "nothing: a FIN follows")
             for state in (S.NEW, S.RESUMING, S.CONNECTED, S.CHECKING, S.READY)
         ),
         *(
@@ -160,16 +185,14 @@ SERVER_MACHINE = StateMachine(
                 Transition(state, "PIN", "_pong", (state,), "PON with the same number and seq"),
                 Transition(state, "FIN", "_ended", (S.CLOSED,), "close"),
                 Transition(state, ANY_FRAME, "_unexpected", (S.CLOSED,), "ERR 2, FIN 1, close"),
-                Transition(state, "app fail", "_fail", (S.CLOSED,), "ERR 1, 2, 3 or 9, FIN 1, close"),
-                Transition(state, "app close", "_goodbye", (S.CLOSED,), "FIN with the reason, close"),
-                Transition(state, "clock silence", "_silent", (S.CLOSED,), "FIN 2, close"),
             )
         ),
+        *closing_transitions((S.NEW, S.RESUMING, S.CONNECTED, S.CHECKING, S.READY), S.CLOSED, **_CLOSING),
     ]
 )
 
 C = ClientState
-_QUESTIONS = (
+_REQUESTS = (
     ("request", "REQ to a service"),
     ("notification", "REQ PUBLISH"),
     ("subscribe", "REQ SUBSCRIBE"),
@@ -181,27 +204,30 @@ _QUESTIONS = (
 CLIENT_MACHINE = StateMachine(
     [
         Transition(C.NEW, "app login", "_connect", (C.CONNECTING,), "SYN; the login waits for its ACK"),
-        Transition(C.NEW, "app connect", "_connect", (C.CONNECTING,), "SYN, for servers that want no login"),
+        Transition(C.NEW, "app connect", "_connect", (C.CONNECTING,), "SYN, for servers that require no login"),
         Transition(C.NEW, "app resume", "_connect", (C.CONNECTING,), "SYN with the old sid and a proof"),
-        Transition(C.NEW, "ERR", "_told", (C.NEW,), "nothing: a FIN follows"),
+        Transition(C.NEW, "ERR", "_ignore", (C.NEW,), "nothing: a FIN follows"),
         Transition(
             C.CONNECTING,
             "ACK",
             "_connected",
             (C.LOGGING_IN, C.READY, C.CLOSED),
-            "REQ LOGIN, or ready; ERR, FIN 1 and close where the key or the sid is not what it should be",
+            "REQ LOGIN, or ready; ERR, FIN 1 and close if the key or the sid is wrong",
         ),
-        Transition(C.CONNECTING, "ERR", "_refused", (C.CONNECTING,), "answered above with the failure; a FIN follows"),
+        Transition(C.CONNECTING, "ERR", "_refused", (C.CONNECTING,), "the failure is passed up; a FIN follows"),
         Transition(C.LOGGING_IN, "REP", "_logged_in", (C.READY, C.CLOSED), "the login is answered"),
         Transition(
             C.LOGGING_IN, "ERR", "_error", (C.LOGGING_IN,), "the login is answered with the failure; a FIN follows"
         ),
-        *(Transition(C.READY, f"app {event}", "_ask", (C.READY, C.CLOSED), says) for event, says in _QUESTIONS),
+        *(
+            Transition(C.READY, f"app {event}", "_request", (C.READY, C.CLOSED), summary)
+            for event, summary in _REQUESTS
+        ),
         Transition(C.READY, "app rekey", "_rekey", (C.REKEYING, C.CLOSED), "SYN with our own sid and a proof"),
         Transition(C.READY, "clock ping", "_ping", (C.READY, C.CLOSED), "PIN"),
         *(
             Transition(C.REKEYING, f"app {event}", "_hold", (C.REKEYING,), "held until there are new keys")
-            for event, _ in _QUESTIONS
+            for event, _ in _REQUESTS
         ),
         Transition(C.REKEYING, "ACK", "_rekeyed", (C.READY, C.CLOSED), "new keys; what was held is sent"),
         *(
@@ -209,12 +235,16 @@ CLIENT_MACHINE = StateMachine(
             for state in (C.READY, C.REKEYING)
             for row in (
                 Transition(
-                    state, "REP", "_answered", (state, C.CLOSED), "answers its REQ; to none that is open: ERR 4, FIN 1"
+                    state, "REP", "_answered", (state, C.CLOSED), "answers its REQ; if none is open: ERR 4, FIN 1"
                 ),
                 Transition(state, "ERR", "_error", (state,), "answers its REQ with a failure"),
                 Transition(state, "PON", "_ponged", (state, C.CLOSED), "answers its PIN"),
                 Transition(
-                    state, "PSH", "_notified", (state, C.CLOSED), "a notification; not a later one: ERR 4, FIN 1, close"
+                    state,
+                    "PSH",
+                    "_notified",
+                    (state, C.CLOSED),
+                    "a notification; if its seq does not grow: ERR 4, FIN 1, close",
                 ),
             )
         ),
@@ -229,10 +259,144 @@ CLIENT_MACHINE = StateMachine(
                 Transition(state, "FIN", "_ended", (C.CLOSED,), "close"),
                 Transition(state, ANY_FRAME, "_unexpected", (C.CLOSED,), "ERR 2, FIN 1, close"),
                 Transition(state, "app logout", "_logout", (C.CLOSED,), "FIN 0, close"),
-                Transition(state, "app fail", "_fail", (C.CLOSED,), "ERR 1, 2, 3 or 9, FIN 1, close"),
-                Transition(state, "app close", "_goodbye", (C.CLOSED,), "FIN with the reason, close"),
-                Transition(state, "clock silence", "_silent", (C.CLOSED,), "FIN 2, close"),
             )
         ),
+        *closing_transitions((C.NEW, C.CONNECTING, C.LOGGING_IN, C.READY, C.REKEYING), C.CLOSED, **_CLOSING),
     ]
 )
+
+
+# ── what both ends share
+
+_Sealed = TypeVar("_Sealed", bound=frames.SealedFrame)
+_SYN_BIG, _SYN_LITTLE = (frames.prefix(Cmd.SYN, little) for little in (False, True))
+
+
+class SealedSession(Session):
+    """Count, seal and open frames. `sid` identifies the session; `resume_secret` makes the proof that resumes it."""
+
+    sender: ClassVar[Sender]
+    closed: ClassVar[Enum]
+    __slots__ = ("_keys", "_little", "received_seq", "sent_seq", "settings", "sid")
+
+    def __init__(self, now_s: float, settings: SessionSettings, little: bool) -> None:
+        super().__init__(now_s, settings.idle_s)
+        self.settings = settings
+        self.sid = b""
+        self._keys: crypto.Keys | None = None
+        self._little = little
+        self.sent_seq = 0  # of the last frame that we sent
+        self.received_seq = 0  # of the last frame from the peer whose seq must grow
+
+    def logged_frame(self, raw_frame: bytes, sender: Sender) -> bytes:
+        """Return a frame as it is logged: decrypted, if its seal is valid with the keys in use. Blank the sid of a SYN.
+
+        Call this after the step in which the frame was received or sent.
+        """
+        frame = frames.decode(raw_frame, sender)
+        if isinstance(frame, frames.Syn) and frame.sid:
+            return raw_frame[: -frames.SID_BYTES] + bytes(frames.SID_BYTES)
+        if self._keys is None or not isinstance(frame, frames.SealedFrame):
+            return raw_frame
+        try:
+            return crypto.opened(raw_frame, crypto.open_data(frame, self._keys.of(sender)))
+        except SealError:
+            return raw_frame
+
+    def redact_unreadable(self, raw: bytes) -> bytes:
+        """Blank the sid of a SYN that is incomplete or malformed."""
+        little = raw[:4] == _SYN_LITTLE
+        if not little and raw[:4] != _SYN_BIG:
+            return raw
+        header_size = int.from_bytes(raw[6:8], "little" if little else "big")
+        at = frames.HEAD_BYTES + header_size + frames.RANDOM_BYTES + frames.KEY_BYTES
+        sid = raw[at : at + frames.SID_BYTES]
+        return raw[:at] + bytes(len(sid)) + raw[at + len(sid) :]
+
+    @property
+    def resume_secret(self) -> bytes:
+        """Return the secret that later proves knowledge of the keys of this session."""
+        return b"" if self._keys is None else self._keys.resume
+
+    def _next_seq(self) -> int:
+        self.sent_seq += 1
+        return self.sent_seq
+
+    @property
+    def _is_seq_used_up(self) -> bool:
+        """Return whether the next seq would exceed the limit."""
+        return self.sent_seq + 1 >= MAGLINE_SEQ_MAX
+
+    def _seal(self, frame: _Sealed, seq: int) -> _Sealed:
+        """Seal a frame whose data is in clear text."""
+        keys = self._require_keys().of(self.sender)
+        return crypto.seal(replace(frame, seq=seq, little=self._little), keys)
+
+    def _decrypt(self, frame: _Sealed) -> _Sealed:
+        """Decrypt the data of a frame from the peer. Raise SealError."""
+        keys = self._require_keys().of(self.sender.other)
+        return replace(frame, hmac=frames.OPENED, data=crypto.open_data(frame, keys))
+
+    def _require_keys(self) -> crypto.Keys:
+        if self._keys is None:
+            raise AssertionError("a state without keys has no row for sealed frames")
+        return self._keys
+
+    def _check_size(self, frame: frames.SealedFrame) -> None:
+        size = frames.SEALED_HEAD_BYTES + len(frame.data)
+        if size > self.settings.message_bytes_max:
+            text = f"a {frame.name} of {size} bytes is over the limit of {self.settings.message_bytes_max}"
+            raise TranslationError(text)
+
+    def _error_to(self, frame: frames.MaglineFrame, number: ErrorNumber) -> frames.Err:
+        """Return the ERR that answers this frame."""
+        business = frame.business_cmd if isinstance(frame, frames.SealedFrame) else 0
+        return frames.Err(business, number.value, seq=frame.seq, little=self._little)
+
+    def _end(self, reason: Reason, closing: Closing, step: Step) -> None:
+        self.state = self.closed
+        step.frames.append(frames.Fin(reason.value, seq=self._next_seq(), little=self._little))
+        step.closing = closing
+
+    def _refuse(self, frame: frames.MaglineFrame, number: ErrorNumber, closing: Closing, step: Step) -> None:
+        """Send ERR for this frame, then FIN, and close."""
+        step.frames.append(self._error_to(frame, number))
+        self._end(Reason.ERROR, closing, step)
+
+    def _refuse_error(self, frame: frames.MaglineFrame, error: ProtocolError, step: Step) -> None:
+        self._refuse(frame, number_of(error), Closing(error.code, str(error)), step)
+
+    def _replayed(self, frame: frames.MaglineFrame, step: Step) -> None:
+        text = f"{frame.name} of seq {frame.seq} after {self.received_seq}"
+        self._refuse(frame, ErrorNumber.REPLAY, Closing("replay", text), step)
+
+    def _unexpected(self, frame: frames.MaglineFrame, _now_s: float, step: Step) -> None:
+        closing = Closing("unexpected_frame", f"{frame.name} has no place here")
+        self._refuse(frame, ErrorNumber.MALFORMED, closing, step)
+
+    def _ended(self, frame: frames.Fin, _now_s: float, step: Step) -> None:
+        self.state = self.closed
+        name = REASON_NAMES.get(frame.reason, "unknown")
+        step.closing = Closing(f"fin_{name}", f"the peer sent FIN {frame.reason}")
+
+    def _ignore(self, _frame: Frame, _now_s: float, _step: Step) -> None:
+        """Do nothing: the FIN that follows closes the connection."""
+
+    def _fail(self, error: ProtocolError, _now_s: float, step: Step) -> None:
+        step.frames.append(frames.Err(0, number_of(error).value, little=self._little))
+        self._end(Reason.ERROR, Closing(error.code, str(error)), step)
+
+    def _goodbye(self, closing: Closing, _now_s: float, step: Step) -> None:
+        self._end(REASONS.get(closing.code, Reason.NORMAL), closing, step)
+
+    def _silent(self, _event: str, _now_s: float, step: Step) -> None:
+        self._end(Reason.IDLE, Closing("idle", f"no data received for {self.settings.idle_s:g} s"), step)
+
+
+def number_of(error: ProtocolError) -> ErrorNumber:
+    """Return the ERR number of an error."""
+    if isinstance(error, SealError):
+        return ErrorNumber.BAD_HMAC
+    if isinstance(error, LimitError):
+        return ErrorNumber.TOO_LARGE
+    return ErrorNumber.VERSION if error.code == "version" else ErrorNumber.MALFORMED

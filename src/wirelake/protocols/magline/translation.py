@@ -1,8 +1,8 @@
-"""magline frames ⇄ common messages.
+"""Translate between magline frames and common messages.
 
-Both sides of this see data in clear: a session opens what came and seals what goes. A frame that is still sealed
-translates too, with its data as it is and `sealed` among the headers. The seq, which ties REP and ERR to their REQ,
-is the message's correlation; sessions give new frames theirs.
+Data is in clear text here: sessions decrypt and seal it. A frame that is still sealed can be translated too; its data
+stays as it is, and its headers have `sealed`. The seq, which connects REP and ERR to their REQ, is the correlation of
+the message; sessions set that of new frames.
 """
 
 import re
@@ -30,9 +30,8 @@ from wirelake.message import (
 )
 from wirelake.message import Message as Common
 from wirelake.protocols.frame import Frame, Sender
-from wirelake.protocols.jsontext import read_json, write_json
 from wirelake.protocols.magline import content, frames
-from wirelake.protocols.magline.opcodes import (
+from wirelake.protocols.magline.constants import (
     ERROR_NAMES,
     REASON_NAMES,
     USERS_FIRST,
@@ -40,9 +39,10 @@ from wirelake.protocols.magline.opcodes import (
     ErrorNumber,
     Reason,
 )
+from wirelake.protocols.text import read_json, write_json
 from wirelake.protocols.translation import Loss
 
-CALL: Final = "call"  # the one operation that a numbered service has
+CALL: Final = "call"  # the only operation of a numbered service
 
 _DEVICES: Final = Operation(DEVICES_SERVICE, COMMAND)
 _SERVICE = re.compile(r"magline/([1-9][0-9]{1,9})")
@@ -54,7 +54,7 @@ _OPS: Mapping[int, Op] = {
     Business.PUBLISH.value: Op.PUBLISH,
     Business.ACK.value: Op.ACK,
 }
-_FAULTS: Mapping[int, ErrorNumber] = {
+_FAILURE_NUMBERS: Mapping[int, ErrorNumber] = {
     FailureCode.BAD_REQUEST: ErrorNumber.MALFORMED,
     FailureCode.NOT_FOUND: ErrorNumber.NO_SUCH_SERVICE,
     FailureCode.TOO_LARGE: ErrorNumber.TOO_LARGE,
@@ -68,29 +68,30 @@ _COMMANDS: Mapping[Op, int] = {op: business for business, op in _OPS.items()}
 
 
 def to_message(frame: Frame, sender: Sender) -> Common:
+    """Return the common message of a frame."""
     return _TO[type(frame)](frame, sender)
 
 
 def from_message(message: Common, sender: Sender) -> frames.MaglineFrame:
-    """The frame with which `sender` says this, not yet sealed. Raises TranslationError where magline has none."""
+    """Return the frame with which `sender` sends this message, unsealed. Raise TranslationError if there is none."""
     if sender is Sender.CLIENT:
         return _client_frame(message)
     if message.kind is Kind.RESPONSE:
         return answer_frame(message, _business_of(message.target) or 0)
     if message.kind is Kind.NOTIFICATION:
         return frames.Psh(Business.NOTIFICATION.value, frames.OPENED, content.write_notification(message))
-    raise TranslationError(f"a magline server has no frame for a {message.kind}: its clients are not asked anything")
+    raise TranslationError(f"a magline server has no frame for a {message.kind}: its clients take no requests")
 
 
 def read_request(frame: frames.Req) -> Common:
-    """What an opened REQ asks for. Raises ProtocolError for data that its business_cmd does not allow."""
+    """Return the message of a decrypted REQ. Raise ProtocolError if its data does not fit its business_cmd."""
     business, data = frame.business_cmd, frame.data
     if business >= USERS_FIRST:
-        return _said(frame, Kind.REQUEST, target=_target(business), payload=data)
+        return _message(frame, Kind.REQUEST, target=_target(business), payload=data)
     at = frames.HEAD_BYTES + len(frame.header) + frames.SEALED_HEAD_BYTES
     if business == Business.COMMAND.value:
-        command = content.read(content.COMMANDED, data, at)
-        return _said(frame, Kind.REQUEST, target=_DEVICES, fields=to_builtins(command))
+        command = content.read(content.DEVICE_COMMAND, data, at)
+        return _message(frame, Kind.REQUEST, target=_DEVICES, fields=to_builtins(command))
     match _OPS.get(business):
         case Op.LOGIN:
             login = content.read(content.LOGIN, data, at)
@@ -100,18 +101,18 @@ def read_request(frame: frames.Req) -> Common:
         case Op.ACK:
             return _control(frame, Op.ACK, fields={"ids": content.read(content.IDS, data, at).ids})
         case Op.PUBLISH:
-            published = content.read(content.PUBLISHED, data, at)
+            published = content.read(content.PUBLISH, data, at)
             payload = content.read_content(published, at)
-            return _said(frame, Kind.NOTIFICATION, target=Topic(published.topic), payload=payload)
+            return _message(frame, Kind.NOTIFICATION, target=Topic(published.topic), payload=payload)
     raise ProtocolError("unknown_business_cmd", f"business_cmd {business} is not one of the gateway's", at - 20)
 
 
 def read_push(frame: frames.Psh) -> Common:
-    """The notification in an opened PSH. Raises ProtocolError for anything else in it."""
+    """Return the notification in a decrypted PSH. Raise ProtocolError if it is none."""
     at = frames.HEAD_BYTES + len(frame.header) + frames.SEALED_HEAD_BYTES
     if frame.business_cmd != Business.NOTIFICATION.value:
         raise ProtocolError("unknown_business_cmd", f"a PSH of business_cmd {frame.business_cmd}", at - 20)
-    notified = content.read(content.NOTIFIED, frame.data, at)
+    notified = content.read(content.NOTIFICATION, frame.data, at)
     return Common(
         kind=Kind.NOTIFICATION,
         name=frame.name,
@@ -125,7 +126,7 @@ def read_push(frame: frames.Psh) -> Common:
 
 
 def answer_frame(message: Common, business: int) -> frames.Rep | frames.Err:
-    """The answer to a REQ of this business_cmd."""
+    """Return the answer to a REQ of this business_cmd."""
     if message.failure is not None:
         return frames.Err(business, error_number(message.failure))
     if message.parts or message.more:
@@ -138,8 +139,8 @@ def answer_frame(message: Common, business: int) -> frames.Rep | frames.Err:
 
 
 def error_number(failure: Failure) -> int:
-    """What the gateway found wrong, in magline's numbers; else the failure's own where four unsigned bytes hold it."""
-    own = _FAULTS.get(failure.code)
+    """Return magline's number for a failure of the gateway; of a service, its own code if it fits in 32 bits."""
+    own = _FAILURE_NUMBERS.get(failure.code)
     if own is not None:
         return own.value
     return failure.code if 0 <= failure.code <= _U32_MAX else ErrorNumber.FAILED.value
@@ -158,10 +159,10 @@ def _client_frame(message: Common) -> frames.MaglineFrame:
         return _req(business, content_of(message))
     if message.kind is Kind.REQUEST and business == Business.COMMAND.value:
         return _req(business, _command(message))
-    write = _ASKED.get(op) if op is not None and message.kind is Kind.CONTROL else None
+    write = _REQUEST_DATA.get(op) if op is not None and message.kind is Kind.CONTROL else None
     if write is not None and business is not None:
         return _req(business, write(message))
-    raise TranslationError(f"a magline client has no frame for {_described(message)}")
+    raise TranslationError(f"a magline client has no frame for {_describe(message)}")
 
 
 def _req(business: int, data: bytes) -> frames.Req:
@@ -175,16 +176,16 @@ def _credentials(message: Common) -> bytes:
 
 
 def _command(message: Common) -> bytes:
-    """The serial may be the operation's object, and the data the payload."""
+    """Return the JSON of a command. The serial may be the operation's object, and the data the payload."""
     serial = message.target.object if isinstance(message.target, Operation) else ""
     given = {"serial": serial, "data": message.payload.hex(), **message.fields}
     try:
-        return write_json(convert(given, content.Commanded))
+        return write_json(convert(given, content.DeviceCommand))
     except ValidationError as error:
         raise TranslationError(f"a command for a device has serial, type, data and wait_ms: {error}") from error
 
 
-def _named(name: str) -> Callable[[Common], bytes]:
+def _list_writer(name: str) -> Callable[[Common], bytes]:
     def write(message: Common) -> bytes:
         given = message.fields.get(name)
         if not isinstance(given, list | tuple):
@@ -194,21 +195,21 @@ def _named(name: str) -> Callable[[Common], bytes]:
     return write
 
 
-_ASKED: Mapping[Op, Callable[[Common], bytes]] = {
+_REQUEST_DATA: Mapping[Op, Callable[[Common], bytes]] = {
     Op.LOGIN: _credentials,
-    Op.SUBSCRIBE: _named("topics"),
-    Op.UNSUBSCRIBE: _named("topics"),
-    Op.ACK: _named("ids"),
+    Op.SUBSCRIBE: _list_writer("topics"),
+    Op.UNSUBSCRIBE: _list_writer("topics"),
+    Op.ACK: _list_writer("ids"),
 }
 
 
-def _described(message: Common) -> str:
-    asked = message.target
-    return f"a {message.kind} to {asked.service} {asked.op}" if isinstance(asked, Operation) else f"a {message.kind}"
+def _describe(message: Common) -> str:
+    target = message.target
+    return f"a {message.kind} to {target.service} {target.op}" if isinstance(target, Operation) else f"a {message.kind}"
 
 
 def _target(business: int) -> Operation | None:
-    """What a business_cmd is asked of."""
+    """Return the target of a business_cmd."""
     if business >= USERS_FIRST:
         return Operation(f"magline/{business}", CALL)
     if business == Business.COMMAND.value:
@@ -231,7 +232,7 @@ def _business_of(target: Target | None) -> int | None:
     return business if USERS_FIRST <= business <= _U32_MAX else None
 
 
-def _said(frame: frames.MaglineFrame, kind: Kind, **rest: Any) -> Common:
+def _message(frame: frames.MaglineFrame, kind: Kind, **rest: Any) -> Common:
     correlation = str(frame.seq) if frame.seq else ""
     return Common(kind=kind, name=frame.name, protocol="magline", correlation=correlation, **rest)
 
@@ -242,29 +243,29 @@ def _control(frame: frames.MaglineFrame, op: Op, **rest: Any) -> Common:
 
 
 def _from_syn(frame: frames.Syn, _sender: Sender) -> Common:
-    """The sid itself is for the gateway alone: it is in no message, and blank in the log."""
+    """Return a message without the sid, which is for the gateway alone."""
     fields = {"resume": True, "proof": frame.proof is not None} if frame.sid else {}
-    return _said(frame, Kind.CONTROL, fields=fields)
+    return _message(frame, Kind.CONTROL, fields=fields)
 
 
 def _from_req(frame: frames.Req, _sender: Sender) -> Common:
     business = frame.business_cmd
     kind = Kind.REQUEST if business >= USERS_FIRST else Kind.CONTROL
     if frame.sealed:
-        return _said(frame, kind, target=_target(business), headers={"sealed": True}, payload=frame.data)
+        return _message(frame, kind, target=_target(business), headers={"sealed": True}, payload=frame.data)
     try:
         return read_request(frame)
     except ProtocolError as error:
-        # The data of a bad login may still hold a token.
+        # The data of a malformed login may contain a token.
         payload = b"" if business == Business.LOGIN.value else frame.data
         failure = Failure(error.text, ErrorNumber.MALFORMED.value)
-        return _said(frame, kind, target=_target(business), payload=payload, failure=failure)
+        return _message(frame, kind, target=_target(business), payload=payload, failure=failure)
 
 
 def _from_rep(frame: frames.Rep, _sender: Sender) -> Common:
     target = _target(frame.business_cmd)
     if frame.sealed:
-        return _said(frame, Kind.RESPONSE, target=target, headers={"sealed": True}, payload=frame.data)
+        return _message(frame, Kind.RESPONSE, target=target, headers={"sealed": True}, payload=frame.data)
     if 0 < frame.business_cmd < USERS_FIRST:
         try:
             fields = read_json(frame.data)
@@ -272,8 +273,8 @@ def _from_rep(frame: frames.Rep, _sender: Sender) -> Common:
             fields = None
         if isinstance(fields, dict):
             fields.pop("ok", None)
-            return _said(frame, Kind.RESPONSE, target=target, fields=fields)
-    return _said(frame, Kind.RESPONSE, target=target, payload=frame.data)
+            return _message(frame, Kind.RESPONSE, target=target, fields=fields)
+    return _message(frame, Kind.RESPONSE, target=target, payload=frame.data)
 
 
 def _from_psh(frame: frames.Psh, _sender: Sender) -> Common:
@@ -289,7 +290,7 @@ def _from_psh(frame: frames.Psh, _sender: Sender) -> Common:
 def _from_err(frame: frames.Err, _sender: Sender) -> Common:
     number = frame.error_number
     failure = Failure(ERROR_NAMES.get(number, f"error {number}"), number)
-    return _said(frame, Kind.RESPONSE, target=_target(frame.business_cmd), failure=failure)
+    return _message(frame, Kind.RESPONSE, target=_target(frame.business_cmd), failure=failure)
 
 
 def _from_fin(frame: frames.Fin, sender: Sender) -> Common:
@@ -301,10 +302,10 @@ def _from_fin(frame: frames.Fin, sender: Sender) -> Common:
 
 _TO: dict[type[Frame], Callable[[Any, Sender], Common]] = {
     frames.Syn: _from_syn,
-    frames.Ack: lambda frame, _sender: _said(frame, Kind.RESPONSE),
+    frames.Ack: lambda frame, _sender: _message(frame, Kind.RESPONSE),
     frames.Err: _from_err,
     frames.Pin: lambda frame, _sender: _control(frame, Op.PING, fields={"number": frame.ping_number}),
-    frames.Pon: lambda frame, _sender: _said(frame, Kind.RESPONSE, fields={"number": frame.ping_number}),
+    frames.Pon: lambda frame, _sender: _message(frame, Kind.RESPONSE, fields={"number": frame.ping_number}),
     frames.Req: _from_req,
     frames.Rep: _from_rep,
     frames.Psh: _from_psh,
@@ -316,7 +317,7 @@ def _pushed(**rest: Any) -> Common:
     return Common(kind=Kind.NOTIFICATION, name="PSH", protocol="magline", target=Topic("@news"), id="7", **rest)
 
 
-def _news(**rest: Any) -> Common:
+def _notification(**rest: Any) -> Common:
     return Common(kind=Kind.NOTIFICATION, target=Topic("@news"), id="7", **rest)
 
 
@@ -324,11 +325,16 @@ LOSSES = (
     Loss(
         "headers and source",
         "are left out",
-        _news(source="erp", headers={"lang": "de"}, payload=b"hi"),
+        _notification(source="erp", headers={"lang": "de"}, payload=b"hi"),
         _pushed(payload=b"hi"),
     ),
-    Loss("fields without payload", "become JSON in the content", _news(fields={"a": 1}), _pushed(payload=b'{"a":1}')),
-    Loss("fields and payload together", "are refused", _news(fields={"a": 1}, payload=b"hi"), None),
+    Loss(
+        "fields without payload",
+        "become JSON in the content",
+        _notification(fields={"a": 1}),
+        _pushed(payload=b'{"a":1}'),
+    ),
+    Loss("fields and payload together", "are refused", _notification(fields={"a": 1}, payload=b"hi"), None),
     Loss(
         "an answer's fields",
         "become JSON in the data",
@@ -343,7 +349,7 @@ LOSSES = (
     ),
     Loss(
         "a failure's text",
-        "has no room: only the number is carried, and read by its name",
+        "is left out: only the number is sent, and read by its name",
         Common(kind=Kind.RESPONSE, failure=Failure("nobody serves 17", 7)),
         Common(kind=Kind.RESPONSE, name="ERR", protocol="magline", failure=Failure("no such service", 7)),
     ),
@@ -361,7 +367,7 @@ LOSSES = (
     ),
     Loss(
         "requests to a client",
-        "are refused: only a magline client asks, so it cannot offer a service",
+        "are refused: only magline clients send requests, so they cannot offer a service",
         Common(kind=Kind.REQUEST, target=Operation("magline/17", CALL), payload=b"hi"),
         None,
     ),

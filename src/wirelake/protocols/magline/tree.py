@@ -1,8 +1,8 @@
-"""magline frames as a tree with offsets. Also the one place that names what is wrong with a bad frame."""
+"""Dissect magline frames into a tree with offsets. All errors about malformed frames come from here."""
 
 from wirelake.errors import ProtocolError
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.magline.opcodes import (
+from wirelake.protocols.magline.constants import (
     BUSINESS_NAMES,
     CMDS,
     ERROR_NAMES,
@@ -25,6 +25,7 @@ _PROOF_BYTES = 32
 
 
 def dissect(frame: bytes, _sender: Sender) -> Tree:
+    """Return the fields of a frame, up to the first error."""
     dissector = Dissector(frame, "magline")
     try:
         _walk(dissector)
@@ -54,7 +55,7 @@ def _message_header(d: Dissector, proof: bool, size: int) -> None:
 
 
 def _head(d: Dissector) -> tuple[Cmd, bool, int]:
-    """The cmd, whether the message header begins with a resume proof, and how long it is."""
+    """Return the cmd, whether the message header begins with a resume proof, and the length of that header."""
     magic = d.u8("magic")
     if magic not in _MAGIC_NAMES:
         raise ProtocolError("bad_magic", f"magic {magic:#04x} is neither control (0x7f) nor data (0x7e)", 0)
@@ -79,7 +80,7 @@ def _head(d: Dissector) -> tuple[Cmd, bool, int]:
 
 
 def _cmd(d: Dissector) -> tuple[Cmd, str]:
-    """The cmd is 1 to 9, so where its zero byte stands tells the byte order of all the rest."""
+    """Read the cmd. It is 1 to 9, so the position of its zero byte shows the byte order."""
     d.need(2, "cmd")
     little = d.data[3] == 0
     if little:

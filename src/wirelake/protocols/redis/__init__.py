@@ -1,1 +1,1 @@
-"""RESP 2 and 3: the protocol of redis, with which any redis client can talk to the gateway."""
+"""redis: RESP 2 and 3, so that any redis client can connect to the gateway."""

@@ -1,48 +1,50 @@
-"""Answers in the order of the questions, whatever order they are found in."""
+"""Hold answers back until those to earlier requests are sent."""
 
 from collections import deque
 
 from msgspec import Struct
 
-from wirelake.protocols.redis.frames import Array, BulkString, EncodedArray, EncodedMap, Push, Value
-from wirelake.protocols.redis.limits import (
+from wirelake.protocols.redis.constants import (
     REDIS_ANSWERS_BYTES_MAX,
     REDIS_ANSWERS_PAUSE_BYTES,
     REDIS_REQUESTS_OPEN_MAX,
     REDIS_REQUESTS_PAUSE_AT,
 )
+from wirelake.protocols.redis.frames import Array, BulkString, EncodedArray, EncodedMap, Push, Value
 
-_FEW = 16  # looked at for each notification
-_VALUE_BYTES = 64  # about what the smallest value takes
+_FEW = 16  # checked for each notification
+_VALUE_BYTES = 64  # approximate memory of the smallest value
 
 
 class Queued(Struct, frozen=True):
-    """A command of a transaction; with the answer, if the session has given it itself."""
+    """A command of a transaction, with its answer if the session itself gives it."""
 
     args: tuple[bytes, ...]
     answer: Value | None = None
 
 
 class Question(Struct):
+    """A request that is not answered, or whose answer waits for earlier ones."""
+
     correlation: str
     verb: bytes
-    version: int  # of the protocol, when it was asked
-    times: int = 1  # it stands for so many alike
+    version: int  # of the protocol, when it was received
+    times: int = 1  # how many equal requests it represents
     answers: list[Value] | None = None
-    weight: int = 0  # about how many bytes the answers hold
-    confirmations: list[Value] | None = None  # the answers, if a subscription is granted
-    added: list[bytes] = []  # the names that it added
+    weight: int = 0  # approximate bytes of the answers
+    confirmations: list[Value] | None = None  # the answers, if the subscription succeeds
+    added: list[bytes] = []  # the names that it subscribed to
     queued: list[Queued] | None = None  # the commands of a transaction
 
 
 class Answers:
-    """A queue whose first place is always a question without an answer."""
+    """A queue whose first request is always unanswered: answers are released in order."""
 
     __slots__ = ("_asked", "_count", "_open", "_waiting", "_weight")
 
     def __init__(self) -> None:
         self._asked = 0
-        self._count = 0  # of what is open, each as often as it stands for
+        self._count = 0  # of open requests
         self._open: deque[Question] = deque()
         self._waiting: dict[str, Question] = {}
         self._weight = 0
@@ -52,21 +54,22 @@ class Answers:
 
     @property
     def many(self) -> bool:
-        """Whether it is time to stop reading until some are out."""
+        """Return whether reading should pause until some are answered."""
         return self._count >= REDIS_REQUESTS_PAUSE_AT or self._weight >= REDIS_ANSWERS_PAUSE_BYTES
 
     @property
     def full(self) -> bool:
+        """Return whether no more requests are accepted."""
         return self._count >= REDIS_REQUESTS_OPEN_MAX or self._weight >= REDIS_ANSWERS_BYTES_MAX
 
     @property
     def all_confirm(self) -> bool:
-        """Whether nothing but a few subscriptions is open."""
+        """Return whether nothing but a few subscriptions is open."""
         few = len(self._open) <= _FEW
         return few and all(question.confirmations is not None for question in self._open)
 
     def ask(self, verb: bytes, version: int, times: int = 1) -> Question:
-        """A question at the end of the queue, or so many alike."""
+        """Append a request, or as many equal ones, to the queue."""
         self._asked += 1
         self._count += times
         question = Question(str(self._asked), verb, version, times)
@@ -75,18 +78,18 @@ class Answers:
         return question
 
     def find(self, correlation: str) -> Question | None:
-        """The question that this answers; once."""
+        """Return the request with this correlation, only once."""
         return self._waiting.pop(correlation, None)
 
     def settle(self, question: Question, answers: list[Value]) -> list[Value]:
-        """These answer it, as often as it stands for. What is ready to be written now?"""
+        """Set the answers of a request. Return what can be sent now."""
         question.answers = answers * question.times
         question.weight = sum(map(_weight, answers)) * question.times
         self._weight += question.weight
         return self._release()
 
     def say(self, value: Value) -> list[Value]:
-        """The same for what nobody above was asked, and what comes after all that is open."""
+        """Add an answer that the session gives itself. Return what can be sent now."""
         if not self._open:
             return [value]
         question = Question("", b"", 0)
@@ -95,7 +98,7 @@ class Answers:
         return self.settle(question, [value])
 
     def abandon(self, refusal: Value) -> list[Value]:
-        """All that is left, with every question that has no answer refused."""
+        """Answer every open request with an error. Return all answers."""
         for question in self._waiting.values():
             question.answers = [refusal] * question.times
         self._waiting.clear()

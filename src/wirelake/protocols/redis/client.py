@@ -1,4 +1,4 @@
-"""A redis client's end of a RESP connection."""
+"""The client session of redis."""
 
 from collections import deque
 
@@ -9,9 +9,9 @@ from wirelake.errors import ProtocolError, StateError
 from wirelake.message import Message
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.redis import frames
+from wirelake.protocols.redis.constants import REDIS_REQUESTS_OPEN_MAX
 from wirelake.protocols.redis.frames import BulkString, ClientFrame, Integer, Value
-from wirelake.protocols.redis.hello import as_text
-from wirelake.protocols.redis.limits import REDIS_REQUESTS_OPEN_MAX
+from wirelake.protocols.redis.housekeeping import as_text
 from wirelake.protocols.redis.session import CLIENT_MACHINE, ClientState, SessionSettings
 from wirelake.protocols.redis.translation import command_from_message, notification_of, to_message
 from wirelake.protocols.session import Closing, Session, Step
@@ -22,6 +22,8 @@ _PING = frames.Command((b"PING",))
 
 
 class ClientSession(Session):
+    """Log in, send commands in order, and receive pushes."""
+
     state_machine = CLIENT_MACHINE
     __slots__ = ("_channels", "_login_correlation", "_open", "_patterns", "settings")
 
@@ -29,8 +31,8 @@ class ClientSession(Session):
         super().__init__(now_s, settings.idle_s or None)
         self.settings = settings
         self._login_correlation = ""
-        self._open: deque[_Question] = deque()
-        self._channels: set[bytes] = set()  # those that the server confirmed
+        self._open: deque[_OpenRequest] = deque()
+        self._channels: set[bytes] = set()  # confirmed by the server
         self._patterns: set[bytes] = set()
 
     def _login(self, message: Message, now_s: float, step: Step) -> None:
@@ -53,11 +55,11 @@ class ClientSession(Session):
         if len(self._open) >= REDIS_REQUESTS_OPEN_MAX:
             raise StateError(f"{REDIS_REQUESTS_OPEN_MAX} requests are open already")
         command = command_from_message(message)
-        self._open.append(_Question(message.correlation, command.verb, self._confirmations_due(command)))
+        self._open.append(_OpenRequest(message.correlation, command.verb, self._confirmation_count(command)))
         step.frames.append(command)
 
-    def _confirmations_due(self, command: ClientFrame) -> int:
-        """How many confirmations answer this: one for each name, or for each subscription that there is."""
+    def _confirmation_count(self, command: ClientFrame) -> int:
+        """Return how many confirmations answer a command: one for each name, or for each subscription."""
         if command.verb not in _CONFIRMED:
             return 0
         subscribed = self._patterns if command.verb.startswith(b"p") else self._channels
@@ -73,7 +75,7 @@ class ClientSession(Session):
             step.messages.append(to_message(value, Sender.SERVER))
 
     def _array(self, value: frames.Array, now_s: float, step: Step) -> None:
-        """In RESP 2 an array may be a push: a notification once subscribed, or what a subscription waits for."""
+        """Handle an array. In RESP 2 it may be a push: a notification, or the confirmation of a subscription."""
         subscribed = self.settings.version == 2 and (self._channels or self._patterns)
         expected = self._open and self._open[0].confirmations and _is_confirmation(value)
         if expected or (subscribed and notification_of(value) is not None):
@@ -97,24 +99,24 @@ class ClientSession(Session):
     def _answered(self, value: Value, _now_s: float, step: Step) -> None:
         if not self._open:
             self.state = ClientState.CLOSED
-            step.closing = Closing("unexpected_frame", f"{value.name} answers nothing")
+            step.closing = Closing("unexpected_frame", f"{value.name} answers no request")
             return
-        question = self._open.popleft()
-        if question.correlation is not None:
-            step.messages.append(replace(to_message(value, Sender.SERVER), correlation=question.correlation))
+        request = self._open.popleft()
+        if request.correlation is not None:
+            step.messages.append(replace(to_message(value, Sender.SERVER), correlation=request.correlation))
         if self.state is ClientState.LEAVING and not self._open:
             self.state = ClientState.CLOSED
             step.closing = Closing("quit")
 
     def _leave(self, message: Message, now_s: float, step: Step) -> None:
         self.deadlines["leave"] = now_s + self.settings.leave_s
-        self._open.append(_Question(message.correlation, _QUIT.verb))
+        self._open.append(_OpenRequest(message.correlation, _QUIT.verb))
         step.frames.append(_QUIT)
 
     def _beat(self, _event: str, now_s: float, step: Step) -> None:
         self.deadlines["ping"] = now_s + self.settings.ping_s
         if len(self._open) < REDIS_REQUESTS_OPEN_MAX:
-            self._open.append(_Question(None, _PING.verb))
+            self._open.append(_OpenRequest(None, _PING.verb))
             step.frames.append(_PING)
 
     def _too_late(self, _event: str, _now_s: float, step: Step) -> None:
@@ -130,17 +132,17 @@ class ClientSession(Session):
         step.closing = closing
 
     def _silent(self, _event: str, _now_s: float, step: Step) -> None:
-        step.closing = Closing("idle", f"nothing heard for {self.settings.idle_s:g} s")
+        step.closing = Closing("idle", f"no data received for {self.settings.idle_s:g} s")
 
 
-class _Question(Struct):
-    correlation: str | None  # None for our own: nobody above waits for the answer
+class _OpenRequest(Struct):
+    correlation: str | None  # None for our own: the answer is not passed up
     verb: bytes
-    confirmations: int = 0  # still due
+    confirmations: int = 0  # still missing
 
 
 def _is_confirmation(value: frames.Push | frames.Array) -> bool:
-    """Such as `subscribe channel count`."""
+    """Return whether a value confirms a subscription, as `subscribe channel count` does."""
     match value.items:
         case (BulkString(data), BulkString() | frames.Null() | frames.NullBulkString(), Integer()):
             return data in _CONFIRMED

@@ -1,18 +1,18 @@
-"""The commands that are served, how many arguments each takes, and how redis words its refusals."""
+"""The commands that the gateway serves, their numbers of arguments, and the errors of redis."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
 
+from wirelake.protocols.redis.constants import REDIS_LINE_BYTES_MAX
 from wirelake.protocols.redis.frames import ClientFrame, SimpleError
-from wirelake.protocols.redis.limits import REDIS_LINE_BYTES_MAX
 
-_SHOWN_BYTES_MAX: Final = 128  # of what a client wrote, in an error that quotes it
+_SHOWN_BYTES_MAX: Final = 128  # of the client's words, in an error that quotes them
 
 
 class Arity(Struct, frozen=True):
-    """How many arguments may follow the command's name, and which of them are keys."""
+    """How many arguments follow the name of a command, and which of them are keys."""
 
     least: int
     most: int | None = None
@@ -84,7 +84,7 @@ COMMANDS: Mapping[bytes, Arity] = {
 }
 _NAMES: Final = {verb: verb.decode() for verb in COMMANDS}
 
-# How a web page's request begins when a browser was tricked into sending it here.
+# The first word of an HTTP request: a web page may trick a browser into sending one.
 _HTTP_VERBS: Final = frozenset({b"post", b"host:"})
 
 EMPTY: Final = "(empty)"
@@ -94,7 +94,7 @@ UNKNOWN: Final = "(unknown)"
 
 
 def event_of(frame: ClientFrame) -> str:
-    """What a session's table calls this: the command's name, or one of the four words above."""
+    """Return the event of a command: its name, or one of the four words above."""
     if not frame.args:
         return EMPTY
     verb = frame.verb
@@ -132,7 +132,7 @@ def not_while_subscribed(name: bytes) -> SimpleError:
 
 
 def error(text: bytes) -> SimpleError:
-    """An error on one line, whatever it quotes."""
+    """Return an error on one line, whatever it quotes."""
     return SimpleError(text[:REDIS_LINE_BYTES_MAX].replace(b"\r", b" ").replace(b"\n", b" "))
 
 

@@ -1,9 +1,9 @@
-"""The fast way for publishers that send PUBLISH after PUBLISH on one name.
+"""Runs of PUBLISH on one topic, as one batch.
 
 ├──────────────────────┬──────────────────┬─────────────────────┤
-│ *3 $7 PUBLISH        │ $n name          │ $n content          │   as it comes
-│ *3 $7 message        │ $n name          │ $n content          │   as a RESP 2 subscriber gets it
-│ >3 $7 message        │ $n name          │ $n content          │   in RESP 3
+│ *3 $7 PUBLISH        │ $n name          │ $n content          │   as it arrives
+│ *3 $7 message        │ $n name          │ $n content          │   to a RESP 2 subscriber
+│ >3 $7 message        │ $n name          │ $n content          │   to a RESP 3 subscriber
 └──────────────────────┴──────────────────┴─────────────────────┘
 """
 
@@ -14,11 +14,10 @@ from typing import Final
 from wirelake.errors import ProtocolError, StateError
 from wirelake.limits import BROKER_TOPIC_CHARS_MAX
 from wirelake.message import Kind, Message, Topic
+from wirelake.protocols.batches import PublishBatch
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.publish_batch import PublishBatch
+from wirelake.protocols.redis.constants import CRLF, REDIS_SKIMMED_BYTES_MAX
 from wirelake.protocols.redis.frames import Command
-from wirelake.protocols.redis.limits import REDIS_SKIMMED_BYTES_MAX
-from wirelake.protocols.redis.opcodes import CRLF
 from wirelake.protocols.redis.reader import decode
 
 _HEAD: Final = b"*3\r\n$7\r\nPUBLISH\r\n"
@@ -31,8 +30,8 @@ _OUT: Final[dict[Hashable, bytes]] = {
 }
 
 
-class RespBundle(PublishBatch):
-    """`_head_bytes` is how long the frames are up to the content's length. `contents` may be known already."""
+class RedisPublishBatch(PublishBatch):
+    """`head_bytes` is the size of the part that all frames share: everything up to the length of the content."""
 
     __slots__ = ("_contents", "_head_bytes")
 
@@ -47,22 +46,25 @@ class RespBundle(PublishBatch):
         head_bytes = self._head_bytes
         return [frame[frame.index(CRLF, head_bytes) + 2 : -2] for frame in self.frames]
 
-    def encoded(self, audience: Hashable) -> bytes | None:
-        head = _OUT.get(audience)
+    def encoded(self, encoding_key: Hashable) -> bytes | None:
+        head = _OUT.get(encoding_key)
         if head is None:
             return None
-        together = b"".join(self.frames)
-        if together.count(_HEAD) == len(self.frames):
-            return together.replace(_HEAD, head)
+        joined = b"".join(self.frames)
+        if joined.count(_HEAD) == len(self.frames):
+            return joined.replace(_HEAD, head)
         return head + head.join([frame[_SKIP:] for frame in self.frames])  # a content looks like a command
 
     def messages(self) -> list[Message]:
         topic = Topic(self.topic)
         return [Message(kind=Kind.NOTIFICATION, target=topic, payload=content) for content in self.contents()]
 
+    def reply(self, receivers: int) -> bytes:
+        return b":%d\r\n" % receivers
 
-def skim(frames: list[bytes], start: int) -> RespBundle | None:
-    """The run of commands from `start` on that publish on the same name; None if there is none."""
+
+def publish_run(frames: list[bytes], start: int) -> RedisPublishBatch | None:
+    """Return the run of commands from `start` on that publish on one topic; None if the first is no such command."""
     first = frames[start]
     if not first.startswith(_HEAD):
         return None
@@ -70,25 +72,25 @@ def skim(frames: list[bytes], start: int) -> RespBundle | None:
         args = _args(first)
         topic = args[1].decode()
     except (ProtocolError, UnicodeDecodeError):
-        return None  # it is refused when it is read
+        return None  # it is refused when it is decoded
     if not 0 < len(topic) <= BROKER_TOPIC_CHARS_MAX or not topic.isprintable() or len(first) > REDIS_SKIMMED_BYTES_MAX:
         return None
     head = first[: first.index(b"\r\n", _SKIP) + 2 + len(args[1]) + 2]  # up to the content's length
     end, contents = _run(frames, start, head, first[: -len(args[2]) - len(CRLF)])
-    return RespBundle(topic, frames[start:end], len(head), contents)
+    return RedisPublishBatch(topic, frames[start:end], len(head), contents)
 
 
 def _run(frames: list[bytes], place: int, head: bytes, whole_head: bytes) -> tuple[int, list[bytes] | None]:
-    """Where the frames from `place` on end that publish on the same name; and their contents, if all have one length.
+    """Return the end of the run from `place` on, and the contents of its frames if all of them have one length.
 
-    Looks further the longer that goes well.
+    Look at more frames at once the longer the run is.
     """
     begins, reach = methodcaller("startswith", head), _REACH
     contents: list[bytes] | None = []
     while place < len(frames):
         some = frames[place : place + reach]
-        alike = _alike(some, whole_head)
-        if alike is None:
+        equal_contents = _contents_of_one_length(some, whole_head)
+        if equal_contents is None:
             contents = None
             if not (
                 all(map(begins, some)) and all(map(_ends, some)) and max(map(len, some)) <= REDIS_SKIMMED_BYTES_MAX
@@ -96,25 +98,25 @@ def _run(frames: list[bytes], place: int, head: bytes, whole_head: bytes) -> tup
                 bad = (not (begins(each) and _ends(each) and len(each) <= REDIS_SKIMMED_BYTES_MAX) for each in some)
                 return place + list(bad).index(True), None
         elif contents is not None:
-            contents += alike
+            contents += equal_contents
         place += len(some)
         reach *= 4
     return place, contents
 
 
-def _alike(frames: list[bytes], head: bytes) -> list[bytes] | None:
-    """The contents, if each frame is this head, up to the content, a content of one length, and an end."""
-    together = b"".join(frames)
+def _contents_of_one_length(frames: list[bytes], head: bytes) -> list[bytes] | None:
+    """Return the contents if every frame is this head, a content of the same length, and CRLF; else None."""
+    joined = b"".join(frames)
     content_bytes = len(frames[0]) - len(head) - len(CRLF)
-    if not together.startswith(head) or not together.endswith(CRLF):
+    if not joined.startswith(head) or not joined.endswith(CRLF):
         return None
     # Between two contents lie an end and a head, and nowhere else: a content that looks so makes one piece too many.
-    contents = together[len(head) : -len(CRLF)].split(CRLF + head)
+    contents = joined[len(head) : -len(CRLF)].split(CRLF + head)
     return contents if list(map(len, contents)) == [content_bytes] * len(frames) else None
 
 
 def _args(frame: bytes) -> tuple[bytes, ...]:
     command = decode(frame, Sender.CLIENT)
     if not isinstance(command, Command):
-        raise StateError("what begins like a command is one")
+        raise StateError("a frame that begins like a command is one")
     return command.args

@@ -1,4 +1,4 @@
-"""RESP frames: text lines that end in CR LF, and runs of bytes that a decimal length announces.
+"""RESP frames: text lines that end in CR LF, and bytes whose length is given in decimal.
 
 A client sends commands, each an array of bulk strings, or a line of words:
 
@@ -9,7 +9,7 @@ A client sends commands, each an array of bulk strings, or a line of words:
 │ words               │ [CR] LF   │                           inline command
 └─────────────────────┴───────────┘
 
-A server sends values; the first byte of each says how it goes on:
+A server sends values; the first byte of each is its type:
 
 ├───┬──────┬──────┤        ├───┬────────┬──────┬───────────┬──────┤        ├───┬───────┬──────╥────────
 │ + │ text │ CRLF │        │ $ │ length │ CRLF │ bytes     │ CRLF │        │ * │ count │ CRLF ║ values …
@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from wirelake.errors import EncodeError
 from wirelake.protocols.frame import Frame, Sender
-from wirelake.protocols.redis.limits import REDIS_DEPTH_MAX, REDIS_LINE_BYTES_MAX, REDIS_NUMBER_CHARS_MAX
+from wirelake.protocols.redis.constants import REDIS_DEPTH_MAX, REDIS_LINE_BYTES_MAX, REDIS_NUMBER_CHARS_MAX
 
 I64_MIN = -(2**63)
 I64_MAX = 2**63 - 1
@@ -34,18 +34,20 @@ BIG_NUMBER_FORM = re.compile(rb"[+-]?\d+")
 
 
 class RespFrame(Frame, frozen=True):
+    """A command or a value."""
+
     sender: ClassVar[Sender]
 
 
 class ClientFrame(RespFrame, frozen=True):
-    """Either form of a command. Without any words it is nothing at all, and is ignored."""
+    """A command of either form. One without words is ignored."""
 
     sender = Sender.CLIENT
     args: tuple[bytes, ...]
 
     @property
     def verb(self) -> bytes:
-        """Which command this is, in small letters."""
+        """Return the name of the command in lower case."""
         return self.args[0].lower() if self.args else b""
 
 
@@ -59,7 +61,7 @@ class Command(ClientFrame, frozen=True):
 
 
 class Inline(ClientFrame, frozen=True):
-    """`line` is what was sent, to the byte and with its end; `args` are the words in it."""
+    """`line` is the line as sent, with its end; `args` are its words."""
 
     name = "inline"
     line: bytes
@@ -74,12 +76,12 @@ class Inline(ClientFrame, frozen=True):
 
 
 class Value(RespFrame, frozen=True):
-    """Anything that a server sends. Values nest."""
+    """A value that a server sends. Values nest."""
 
     sender = Sender.SERVER
 
     def write(self, parts: list[bytes], _depth: int) -> None:
-        """Append the bytes of this value, which stands inside `_depth` others."""
+        """Append the bytes of this value, which is nested in `_depth` others."""
         parts.append(self.encode())
 
 
@@ -92,7 +94,7 @@ class SimpleString(Value, frozen=True):
 
 
 class SimpleError(Value, frozen=True):
-    """By convention the text begins with a code in capitals: ERR, NOAUTH, WRONGPASS …"""
+    """An error. By convention the text begins with a code in capitals: ERR, NOAUTH, WRONGPASS …"""
 
     name = "simple_error"
     text: bytes
@@ -112,7 +114,7 @@ class Integer(Value, frozen=True):
 
 
 class EncodedArray(Value, frozen=True):
-    """An array that was encoded bit by bit, because it is long. It holds only what both versions write alike."""
+    """A long array that was encoded incrementally. Its items have the same encoding in both versions."""
 
     name = "encoded_array"
     data: bytes
@@ -122,7 +124,7 @@ class EncodedArray(Value, frozen=True):
 
 
 class EncodedMap(Value, frozen=True):
-    """The same for a map: so many pairs of bulk strings."""
+    """A long map that was encoded incrementally: `count` pairs of bulk strings."""
 
     name = "encoded_map"
     count: int
@@ -141,7 +143,7 @@ class BulkString(Value, frozen=True):
 
 
 class NullBulkString(Value, frozen=True):
-    """RESP 2's null."""
+    """The null of RESP 2."""
 
     name = "null_bulk_string"
 
@@ -150,7 +152,7 @@ class NullBulkString(Value, frozen=True):
 
 
 class NullArray(Value, frozen=True):
-    """RESP 2's other null."""
+    """The null of RESP 2 in place of an array."""
 
     name = "null_array"
 
@@ -174,7 +176,7 @@ class Boolean(Value, frozen=True):
 
 
 class Double(Value, frozen=True):
-    """As text: 1.10 and 1.1 are the same number, but not the same bytes."""
+    """A float, kept as text: 1.10 and 1.1 are the same number, but not the same bytes."""
 
     name = "double"
     text: bytes
@@ -188,7 +190,7 @@ class Double(Value, frozen=True):
 
 
 class BigNumber(Value, frozen=True):
-    """As text: it may be larger than what JSON and most readers take."""
+    """An integer, kept as text: it may be larger than JSON and most readers accept."""
 
     name = "big_number"
     text: bytes
@@ -210,7 +212,7 @@ class BulkError(Value, frozen=True):
 
 
 class VerbatimString(Value, frozen=True):
-    """`format` is three bytes: txt, mkd …"""
+    """Text with a format of three bytes: txt, mkd …"""
 
     name = "verbatim_string"
     format: bytes
@@ -248,7 +250,7 @@ class Array(Aggregate, frozen=True):
 
 
 class Set(Aggregate, frozen=True):
-    """In the order of the wire: RESP does not forbid repeats."""
+    """A set, in the order of the wire: RESP allows duplicates."""
 
     name = "set"
     items: tuple[Value, ...]
@@ -260,7 +262,7 @@ class Set(Aggregate, frozen=True):
 
 
 class Push(Aggregate, frozen=True):
-    """Not an answer to anything."""
+    """A value that answers no command."""
 
     name = "push"
     items: tuple[Value, ...]
@@ -288,7 +290,7 @@ class Map(Aggregate, frozen=True):
 
 
 class Attribute(Aggregate, frozen=True):
-    """Remarks about the value that follows them, and that value."""
+    """Metadata about the value that follows it, and that value."""
 
     name = "attribute"
     pairs: tuple[Pair, ...]

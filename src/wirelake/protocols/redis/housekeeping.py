@@ -1,13 +1,60 @@
-"""The small commands that clients send before they do anything: SELECT, CLIENT, COMMAND, and what HELLO answers."""
+"""The commands that clients send before any other: HELLO, SELECT, CLIENT and COMMAND.
+
+HELLO [version [AUTH user password] [SETNAME name]] selects the version of the protocol, and may log in.
+"""
 
 from collections.abc import Sequence
 
 from msgspec import Struct
 
+from wirelake.message import Credentials
 from wirelake.protocols.redis import frames
-from wirelake.protocols.redis.commands import COMMANDS, error, unknown_subcommand, wrong_arguments
-from wirelake.protocols.redis.frames import BulkString, Integer, Pair, SimpleString, Value
-from wirelake.protocols.redis.lengths import is_canonical
+from wirelake.protocols.redis.commands import COMMANDS, NO_PROTO, error, unknown_subcommand, wrong_arguments
+from wirelake.protocols.redis.frames import BulkString, Integer, Pair, SimpleError, SimpleString, Value
+from wirelake.protocols.redis.syntax import is_canonical
+
+# ── HELLO
+
+VERSIONS = {b"2": 2, b"3": 3}
+
+
+class Hello(Struct, frozen=True):
+    """What a HELLO requests."""
+
+    version: int | None = None  # None: the present one
+    credentials: Credentials | None = None
+    client_name: bytes | None = None
+
+
+def read_hello(args: Sequence[bytes]) -> Hello | SimpleError:
+    """Return what a HELLO requests, or the error that answers it. `args` begins with the command itself."""
+    if len(args) == 1:
+        return Hello()
+    version = VERSIONS.get(args[1])
+    if version is None:
+        is_number = args[1].removeprefix(b"-").isdigit()
+        return NO_PROTO if is_number else error(b"ERR Protocol version is not an integer or out of range")
+    credentials = client_name = None
+    place = 2
+    while place < len(args):
+        option, rest = args[place].lower(), len(args) - place - 1
+        if option == b"auth" and rest >= 2:
+            credentials = Credentials(as_text(args[place + 1]), as_text(args[place + 2]))
+            place += 3
+        elif option == b"setname" and rest >= 1:
+            client_name = args[place + 1]
+            place += 2
+        else:
+            return error(b"ERR Syntax error in HELLO option '%b'" % args[place][:128])
+    return Hello(version, credentials, client_name)
+
+
+def as_text(data: bytes) -> str:
+    """Decode bytes that should be UTF-8. Invalid bytes become escapes."""
+    return data.decode(errors="backslashreplace")
+
+
+# ── SELECT, CLIENT and COMMAND
 
 OK = SimpleString(b"OK")
 _CLIENT_ARGUMENTS = {
@@ -26,7 +73,7 @@ _PRINTABLE = range(0x21, 0x7F)
 
 
 class Peer(Struct):
-    """What a client told about itself, and what CLIENT LIST and INFO tell of it beside that."""
+    """What a client says about itself, and what else CLIENT LIST and INFO report."""
 
     id: int
     name: bytes = b""
@@ -38,7 +85,7 @@ class Peer(Struct):
     queued: int = -1  # commands since MULTI; -1 outside of it
 
     def line(self, command: bytes) -> bytes:
-        """As redis describes a client, as far as it is known here."""
+        """Return the description of a client, as redis writes it."""
         flags = (b"P" if self.channels + self.patterns else b"") + (b"x" if self.queued >= 0 else b"")
         known: dict[bytes, bytes | int] = {
             b"id": self.id,
@@ -60,6 +107,7 @@ class Peer(Struct):
 
 
 def select(args: Sequence[bytes]) -> Value:
+    """Answer SELECT: there is only database 0."""
     number = args[1].removeprefix(b"-")
     if not is_canonical(number):
         return error(b"ERR value is not an integer or out of range")
@@ -87,7 +135,7 @@ def client(args: Sequence[bytes], peer: Peer) -> Value:  # noqa: PLR0911 (one re
 
 
 def misused_client(args: Sequence[bytes]) -> Value | None:
-    """Why this is no command, if it is none."""
+    """Return the error for an invalid CLIENT command; None if it is valid."""
     sub = args[1].lower()
     if sub == b"list":
         return None
@@ -98,7 +146,7 @@ def misused_client(args: Sequence[bytes]) -> Value | None:
 
 
 def _client_list(options: Sequence[bytes], peer: Peer) -> Value:
-    """Of other clients nothing is told."""
+    """Return a list of this client alone: others are not shown."""
     match [options[0].lower(), *options[1:]] if options else []:
         case []:
             is_listed = True
@@ -125,6 +173,7 @@ def _set_info(option: bytes, value: bytes, peer: Peer) -> Value:
 
 
 def set_name(name: bytes, peer: Peer) -> Value:
+    """Answer CLIENT SETNAME."""
     if not _is_word(name):
         return error(b"ERR Client names cannot contain spaces, newlines or special characters.")
     peer.name = name
@@ -132,7 +181,7 @@ def set_name(name: bytes, peer: Peer) -> Value:
 
 
 def command(args: Sequence[bytes]) -> Value:
-    """Enough for clients to go on without what they asked for: redis-cli takes its hints from DOCS."""
+    """Answer COMMAND. Clients work without the details; redis-cli takes its hints from DOCS."""
     match args[1].lower() if len(args) > 1 else b"":
         case b"":
             return frames.Array(tuple(map(_described, COMMANDS)))
@@ -148,7 +197,7 @@ def command(args: Sequence[bytes]) -> Value:
 
 
 def _described(name: bytes) -> Value:
-    """Name, number of words (negative: or more), flags, which arguments are keys; then four lists, empty here."""
+    """Return name, number of words (negative: or more), flags, which arguments are keys, and four empty lists."""
     arity = COMMANDS.get(name)
     if arity is None:
         return frames.Null()
@@ -159,7 +208,8 @@ def _described(name: bytes) -> Value:
 
 
 def hello(version: int, peer: Peer, redis_version: str) -> Value:
-    said: list[tuple[bytes, Value]] = [
+    """Answer HELLO with the properties of this server."""
+    properties: list[tuple[bytes, Value]] = [
         (b"server", BulkString(b"redis")),
         (b"version", BulkString(redis_version.encode())),
         (b"proto", Integer(version)),
@@ -168,7 +218,7 @@ def hello(version: int, peer: Peer, redis_version: str) -> Value:
         (b"role", BulkString(b"master")),
         (b"modules", frames.Array(())),
     ]
-    return frames.Map(tuple([Pair(BulkString(key), value) for key, value in said]))
+    return frames.Map(tuple([Pair(BulkString(key), value) for key, value in properties]))
 
 
 def _is_word(text: bytes) -> bool:

@@ -1,33 +1,33 @@
-"""From the bytes of one whole frame to the frame: the fast way. What is wrong with a bad one, the tree says."""
+"""Decode frames. `tree.py` finds out what is wrong with a malformed one."""
 
 from collections.abc import Callable
 
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.redis import frames
-from wirelake.protocols.redis.frames import BIG_NUMBER_FORM, DOUBLE_FORM, I64_MAX, I64_MIN, Pair, RespFrame, Value
-from wirelake.protocols.redis.lengths import NULL
-from wirelake.protocols.redis.limits import (
+from wirelake.protocols.redis.constants import (
+    CRLF,
     REDIS_BULK_BYTES_MAX,
     REDIS_DEPTH_MAX,
     REDIS_ITEMS_MAX,
     REDIS_LINE_BYTES_MAX,
     REDIS_NUMBER_CHARS_MAX,
+    Marker,
 )
-from wirelake.protocols.redis.opcodes import CRLF, Marker
-from wirelake.protocols.redis.quoting import split_words
+from wirelake.protocols.redis.frames import BIG_NUMBER_FORM, DOUBLE_FORM, I64_MAX, I64_MIN, Pair, RespFrame, Value
+from wirelake.protocols.redis.syntax import NULL, split_words
 from wirelake.protocols.redis.tree import dissect
 
 _SMALL_COMMAND_BYTES_MAX = 4096
 _STAR = Marker.ARRAY.value
 
-# The heads of small commands and strings, made once.
+# The heads of small commands and strings.
 _COUNTS = {b"*%d" % count: count for count in range(1, 33)}
 _LENGTHS = tuple([b"$%d" % length for length in range(_SMALL_COMMAND_BYTES_MAX + 1)])
 _SHORT = {b"%d" % length: length for length in range(1024)}
 
 
 def decode(frame: bytes, sender: Sender) -> RespFrame:
-    """One whole value or command, as the splitter cuts it off."""
+    """Decode one complete value or command. Raise ProtocolError if it is malformed."""
     try:
         if sender is Sender.SERVER:
             value, end = _READ[frame[0]](frame, 1, 0)
@@ -43,9 +43,10 @@ def decode(frame: bytes, sender: Sender) -> RespFrame:
 
 
 def _small_arguments(frame: bytes) -> tuple[bytes, ...] | None:
-    """The arguments of a command that has no CR LF in any of them: the lines then are heads and arguments in turn.
+    """Return the arguments of a small command without CR LF in any of them; None for another one.
 
-    If every head is what a writer would put before the argument under it, no other reading is possible.
+    The lines of such a command are heads and arguments in turn. If every head is the one that belongs to the argument
+    after it, no other reading is possible.
     """
     if len(frame) > _SMALL_COMMAND_BYTES_MAX:
         return None
@@ -81,13 +82,13 @@ def _inline(frame: bytes) -> frames.Inline:
     return frames.Inline(split_words(frame), frame)
 
 
-# Readers take the frame, the place after the value's first byte and how deep it stands; they answer the value and
-# where it ends. Anything wrong raises ValueError, IndexError or KeyError, or ends at the wrong place.
+# A reader takes the frame, the position after the value's first byte and the depth, and returns the value and its end.
+# A malformed value raises ValueError, IndexError or KeyError, or has a wrong end.
 Reader = Callable[[bytes, int, int], tuple[Value, int]]
 
 
 def _length(frame: bytes, start: int, most: int) -> tuple[int, int]:
-    """A length or count, and where what it counts begins."""
+    """Return a length or count, and the position after its line."""
     end = frame.index(CRLF, start)
     text = frame[start:end]
     if text in _SHORT:
@@ -219,7 +220,7 @@ def _read_attribute(frame: bytes, start: int, depth: int) -> tuple[Value, int]:
 
 
 def _count(frame: bytes, start: int) -> tuple[int, int]:
-    """Where the items begin, and how many there are."""
+    """Return where the items begin, and their number."""
     count, start = _length(frame, start, REDIS_ITEMS_MAX)
     if count == NULL:
         raise ValueError

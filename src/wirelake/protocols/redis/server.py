@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from wirelake.errors import ProtocolError, StateError
 from wirelake.message import Message, Op, Topic, control
 from wirelake.protocols.frame import Frame, Sender
-from wirelake.protocols.publish_batch import PublishBatch
 from wirelake.protocols.redis import frames, housekeeping
 from wirelake.protocols.redis.answers import Answers, Question
 from wirelake.protocols.redis.commands import (
@@ -19,21 +18,19 @@ from wirelake.protocols.redis.commands import (
     event_of,
     not_while_subscribed,
 )
-from wirelake.protocols.redis.fast_path import skim
-from wirelake.protocols.redis.frames import BulkString, ClientFrame, Integer, Push, SimpleString, Value
-from wirelake.protocols.redis.hello import Hello, read_hello
-from wirelake.protocols.redis.housekeeping import OK, Peer
-from wirelake.protocols.redis.limits import (
+from wirelake.protocols.redis.constants import (
     REDIS_HELD_BYTES_MAX,
     REDIS_HELD_FRAMES_MAX,
     REDIS_REQUESTS_PAUSE_AT,
     REDIS_SUBSCRIPTIONS_MAX,
 )
-from wirelake.protocols.redis.queueing import BAD_NAME, QueueingSession, is_text
+from wirelake.protocols.redis.fast_path import publish_run
+from wirelake.protocols.redis.frames import BulkString, ClientFrame, Integer, Push, SimpleString, Value
+from wirelake.protocols.redis.housekeeping import OK, Hello, Peer, read_hello
 from wirelake.protocols.redis.session import SERVER_MACHINE, ServerState, SessionSettings
-from wirelake.protocols.redis.transaction import executed
+from wirelake.protocols.redis.transactions import BAD_NAME, QueueingSession, executed, is_text
 from wirelake.protocols.redis.translation import PATTERN, failure_text, reply_value, to_message, value_from_message
-from wirelake.protocols.redis.versions import in_version_2
+from wirelake.protocols.redis.values import in_version_2
 from wirelake.protocols.session import SILENCE, Closing, Step
 
 _OPTIONS_END = 6  # of XREAD: COUNT and BLOCK, each with its number
@@ -115,18 +112,17 @@ class ServerSession(QueueingSession):
     def encode_notification(self, message: Message) -> bytes:
         return _shaped(value_from_message(message), self.version).encode()
 
-    def skim(self, frames: list[bytes], start: int) -> PublishBatch | None:
-        """On live names only while nothing is open, so that the answers cannot come out of turn."""
+    def receive_many(self, frames: list[bytes], start: int, now_s: float) -> Step | None:
+        """Take a run of PUBLISH. On a live topic only while no reply is pending, so that replies stay in order."""
         if self.state is not ServerState.READY or self._answers.full or self._blocking is not None:
             return None
-        bundle = skim(frames, start)
-        return None if bundle is None or (self._answers and not bundle.durable) else bundle
-
-    def ask(self, bundle: PublishBatch) -> str:
-        return self._answers.ask(b"publish", self.version, len(bundle.frames)).correlation
-
-    def skimmed(self, bundle: PublishBatch, reached: int) -> bytes:
-        return b":%d\r\n" % reached
+        batch = publish_run(frames, start)
+        if batch is None or (self._answers and not batch.is_durable):
+            return None
+        self.last_received_s = now_s
+        if batch.is_durable:
+            batch.correlation = self._answers.ask(b"publish", self.version, len(batch.frames)).correlation
+        return Step(batch=batch)
 
     def receive(self, frame: Frame, now_s: float) -> Step:
         if self._answers.full:
@@ -446,7 +442,7 @@ class ServerSession(QueueingSession):
             self.deadlines[SILENCE] = now_s + self.idle_s
             return
         self.state = ServerState.CLOSED
-        step.closing = Closing("idle", f"nothing heard for {self.settings.idle_s:g} s")
+        step.closing = Closing("idle", f"no data received for {self.settings.idle_s:g} s")
 
 
 def _shaped(value: Value, version: int) -> Value:

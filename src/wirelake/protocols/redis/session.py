@@ -20,7 +20,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from wirelake.protocols.redis.commands import EMPTY, HTTP, MISUSED, UNKNOWN
-from wirelake.protocols.redis.limits import (
+from wirelake.protocols.redis.constants import (
     REDIS_FRAME_BYTES_MAX,
     REDIS_LEAVE_S,
     REDIS_LOGIN_FRAME_BYTES_MAX,
@@ -28,7 +28,13 @@ from wirelake.protocols.redis.limits import (
     REDIS_PING_S,
 )
 from wirelake.protocols.settings import Count, ProtocolSettings, Seconds, SecondsOrNever
-from wirelake.protocols.state_machine import ANY_FRAME, StateMachine, Transition
+from wirelake.protocols.state_machine import (
+    ANY_FRAME,
+    StateMachine,
+    Transition,
+    closing_transitions,
+    login_transitions,
+)
 
 
 class ServerState(Enum):
@@ -69,24 +75,22 @@ class SessionSettings(Settings, frozen=True):
 S = ServerState
 SERVER_MACHINE = StateMachine(
     [
-        Transition(S.NEW, "auth", "_log_in", (S.CHECKING,), "the login goes up to be decided"),
+        Transition(S.NEW, "auth", "_log_in", (S.CHECKING,), "the login is passed up"),
         Transition(S.NEW, "hello", "_hello", (S.NEW, S.CHECKING), "with AUTH, the login goes up; else NOAUTH"),
         Transition(S.NEW, ANY_FRAME, "_not_authenticated", (S.NEW,), "NOAUTH"),
         Transition(S.NEW, "app response", "_answer", (S.NEW,), "an answer to what was asked before RESET"),
         Transition(S.NEW, "app notification", "_ignore", (S.NEW,), "nothing: there are no subscriptions"),
         Transition(S.NEW, "clock login", "_too_late", (S.CLOSED,), "ERR, close"),
-        Transition(
+        *login_transitions(
             S.CHECKING,
-            "app response",
-            "_decide",
             (S.CHECKING, S.NEW, S.READY, S.SUBSCRIBED, S.LEAVING, S.CLOSED),
-            "OK (for HELLO: what we are) or WRONGPASS; then what was held is served",
+            S.CLOSED,
+            decide="OK (for HELLO: what we are) or WRONGPASS; then what was held is served",
+            late="ERR, close",
         ),
-        Transition(S.CHECKING, ANY_FRAME, "_hold", (S.CHECKING, S.CLOSED), "held until the login is decided"),
         Transition(
             S.CHECKING, "app notification", "_push", (S.CHECKING, S.CLOSED), "message or pmessage, if subscribed"
         ),
-        Transition(S.CHECKING, "clock login", "_too_late", (S.CLOSED,), "ERR, close"),
         Transition(S.READY, "auth", "_log_in", (S.CHECKING,), "the login goes up; refused, the former one stays"),
         Transition(
             S.READY,
@@ -108,20 +112,20 @@ SERVER_MACHINE = StateMachine(
                 f"{kind}subscribe",
                 "_subscribe",
                 (S.READY, S.SUBSCRIBED),
-                "asked above; then one confirmation for each name",
+                "passed up; then one confirmation for each name",
             )
             for kind in ("", "p")
         ),
         *(
             Transition(state, f"{kind}unsubscribe", "_unsubscribe", (S.READY, S.SUBSCRIBED), says)
             for state in (S.READY, S.SUBSCRIBED)
-            for kind, says in (("", "the names, or all: asked above, then confirmed one by one"), ("p", "likewise"))
+            for kind, says in (("", "the names, or all: passed up, then confirmed one by one"), ("p", "likewise"))
         ),
         Transition(S.READY, "multi", "_multi", (S.QUEUEING,), "OK; what follows is queued"),
-        Transition(S.READY, "watch", "_watch", (S.READY,), "asked above, answered in turn"),
+        Transition(S.READY, "watch", "_watch", (S.READY,), "passed up, answered in order"),
         Transition(S.READY, "exec", "_no_transaction", (S.READY,), "ERR: without MULTI"),
         Transition(S.READY, "discard", "_no_transaction", (S.READY,), "ERR: without MULTI"),
-        Transition(S.QUEUEING, "exec", "_exec", (S.READY,), "asked above as one; EXECABORT if a command was refused"),
+        Transition(S.QUEUEING, "exec", "_exec", (S.READY,), "passed up as one; EXECABORT if a command was refused"),
         Transition(S.QUEUEING, "discard", "_discard", (S.READY,), "OK; what was queued is forgotten"),
         Transition(S.QUEUEING, "multi", "_nested", (S.QUEUEING,), "ERR: MULTI calls can not be nested"),
         Transition(S.QUEUEING, "watch", "_nested", (S.QUEUEING,), "ERR: WATCH inside MULTI is not allowed"),
@@ -132,19 +136,19 @@ SERVER_MACHINE = StateMachine(
             for event in ("auth", "hello", "subscribe", "psubscribe", "unsubscribe", "punsubscribe")
         ),
         Transition(S.QUEUEING, ANY_FRAME, "_queue", (S.QUEUEING,), "QUEUED"),
-        Transition(S.QUEUEING, "app response", "_answer", (S.QUEUEING,), "sent once those before it are"),
+        Transition(S.QUEUEING, "app response", "_answer", (S.QUEUEING,), "sent after the answers before it"),
         Transition(
             S.QUEUEING, "app notification", "_push", (S.QUEUEING, S.CLOSED), "message or pmessage, if subscribed"
         ),
-        Transition(S.READY, "publish", "_publish", (S.READY,), "asked above, answered in turn"),
-        Transition(S.READY, ANY_FRAME, "_ask", (S.READY,), "asked above, answered in turn"),
+        Transition(S.READY, "publish", "_publish", (S.READY,), "passed up, answered in order"),
+        Transition(S.READY, ANY_FRAME, "_ask", (S.READY,), "passed up, answered in order"),
         *(
             Transition(
                 S.SUBSCRIBED,
                 f"{kind}subscribe",
                 "_subscribe",
                 (S.SUBSCRIBED,),
-                "asked above; then one confirmation for each name",
+                "passed up; then one confirmation for each name",
             )
             for kind in ("", "p")
         ),
@@ -155,15 +159,17 @@ SERVER_MACHINE = StateMachine(
             "app response",
             "_answer",
             (S.READY, S.SUBSCRIBED, S.QUEUEING, S.NEW, S.CHECKING, S.LEAVING, S.CLOSED),
-            "sent once those before it are; what was held behind an XREAD with BLOCK is served",
+            "sent after the answers before it; what was held behind an XREAD with BLOCK is served",
         ),
-        Transition(S.SUBSCRIBED, "app response", "_answer", (S.READY, S.SUBSCRIBED), "sent once those before it are"),
+        Transition(
+            S.SUBSCRIBED, "app response", "_answer", (S.READY, S.SUBSCRIBED), "sent after the answers before it"
+        ),
         *(
             Transition(state, "app notification", "_push", (state, S.CLOSED), "message or pmessage, if subscribed")
             for state in (S.READY, S.SUBSCRIBED)
         ),
         Transition(
-            S.READY, "xread", "_read_streams", (S.READY,), "asked above; with BLOCK, what follows is held until then"
+            S.READY, "xread", "_read_streams", (S.READY,), "passed up; with BLOCK, what follows is held until then"
         ),
         *(
             Transition(state, event, do, then, says)
@@ -187,14 +193,17 @@ SERVER_MACHINE = StateMachine(
         ),
         Transition(S.LEAVING, "app notification", "_ignore", (S.LEAVING,), "nothing"),
         Transition(S.LEAVING, "clock leave", "_give_up", (S.CLOSED,), "ERR to the open questions, close"),
+        *closing_transitions(
+            (S.NEW, S.CHECKING, S.READY, S.SUBSCRIBED, S.QUEUEING, S.LEAVING),
+            S.CLOSED,
+            close="ERR to the open requests, close",
+            fail=None,
+            silence=None,
+            flood="close: too many answers wait",
+        ),
         *(
-            Transition(state, event, do, then, says)
+            Transition(state, "clock silence", "_silent", (state, S.CLOSED), "close, unless there are subscriptions")
             for state in (S.NEW, S.CHECKING, S.READY, S.SUBSCRIBED, S.QUEUEING, S.LEAVING)
-            for event, do, then, says in (
-                ("app close", "_goodbye", (S.CLOSED,), "ERR to the open questions, close"),
-                ("app flood", "_flood", (S.CLOSED,), "close: too many answers wait their turn"),
-                ("clock silence", "_silent", (state, S.CLOSED), "close, unless there are subscriptions"),
-            )
         ),
     ]
 )
@@ -233,14 +242,6 @@ CLIENT_MACHINE = StateMachine(
             )
         ),
         Transition(C.LEAVING, "clock leave", "_gone", (C.CLOSED,), "close"),
-        *(
-            Transition(state, event, do, (C.CLOSED,), says)
-            for state in (C.NEW, C.LOGGING_IN, C.READY, C.LEAVING)
-            for event, do, says in (
-                ("app fail", "_fail", "close"),
-                ("app close", "_goodbye", "close"),
-                ("clock silence", "_silent", "close"),
-            )
-        ),
+        *closing_transitions((C.NEW, C.LOGGING_IN, C.READY, C.LEAVING), C.CLOSED),
     ]
 )

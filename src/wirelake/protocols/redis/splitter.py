@@ -1,40 +1,88 @@
-"""Cuts commands, or values, out of the stream.
+"""Cut a stream into commands or values.
 
-A frame that is not whole is never read again from its start: `_at` says where in it the reading goes on, and the
-counters say what is still expected there.
+An incomplete frame is never examined again from its start: `_at` is where to continue, and counters hold what is still
+missing there.
 """
 
+import re
 from functools import lru_cache
 from struct import Struct as Layout
 from typing import Final
 
 from wirelake.errors import LimitError
-from wirelake.protocols.redis.lengths import LENGTH_CHARS_MAX, NULL, bad_length, read_length, too_many_items
-from wirelake.protocols.redis.limits import (
+from wirelake.protocols.redis.constants import (
+    AGGREGATES,
+    CRLF,
+    LINES,
+    MARKERS,
     REDIS_ARGUMENTS_MAX,
     REDIS_BULK_BYTES_MAX,
     REDIS_DEPTH_MAX,
     REDIS_FRAME_BYTES_MAX,
     REDIS_ITEMS_MAX,
     REDIS_LINE_BYTES_MAX,
+    Marker,
+    values_in,
 )
-from wirelake.protocols.redis.opcodes import AGGREGATES, CRLF, LINES, MARKERS, Marker, values_in
-from wirelake.protocols.redis.small import SMALL_BYTES_MAX, SMALL_COMMAND, SMALL_VALUE
+from wirelake.protocols.redis.syntax import LENGTH_CHARS_MAX, NULL, bad_length, read_length, too_many_items
 from wirelake.protocols.redis.tree import too_deep, unknown_type, wrong_argument
 from wirelake.protocols.splitter import Splitter
+
+# ── small commands and values, by regular expression
+#
+# One call of a regular expression finds the end of a small command or value. It cannot count, but it can contain every
+# short length with as many bytes as belong to it:
+#
+#     $ (?: 0 \r\n | 1 (?: \r\n .{1} | 0 \r\n .{10} | 1 \r\n .{11} | … ) | 2 (?: … ) | … ) \r\n
+#
+# Most of what is on the wire is that small. What does not match may still be valid: the general way decides.
+
+_LENGTH_MAX: Final = 63
+_ARGUMENTS_MAX: Final = 5
+_ITEMS_MAX: Final = 3  # a message of a subscription has three
+_TEXT_BYTES_MAX: Final = 120
+
+
+def _contents(length: int) -> bytes:
+    """Return what may follow the digits of `length`: more digits, or the end of the line and as many bytes."""
+    choices = [rb"\r\n.{%d}" % length]
+    if length:
+        choices += [b"%d%b" % (digit, _contents(10 * length + digit)) for digit in _digits(10 * length)]
+    return b"(?:%b)" % b"|".join(choices)
+
+
+def _digits(base: int) -> range:
+    return range(max(0, min(10, _LENGTH_MAX + 1 - base)))
+
+
+def _up_to(most: int, item: bytes) -> bytes:
+    """Return an expression for a count and as many items."""
+    return b"(?:%b)" % b"|".join([rb"%d\r\n(?:%b){%d}" % (count, item, count) for count in range(1, most + 1)])
+
+
+_BULK: Final = rb"\$(?:%b)\r\n" % b"|".join([b"%d%b" % (digit, _contents(digit)) for digit in _digits(0)])
+_LINE: Final = rb"[+\-:,\#_(][^\r\n]{0,%d}+\r\n" % _TEXT_BYTES_MAX
+_ITEM: Final = b"(?:%b|%b)" % (_BULK, _LINE)
+
+SMALL_COMMAND: Final = re.compile(rb"\*%b" % _up_to(_ARGUMENTS_MAX, _BULK), re.DOTALL)
+SMALL_VALUE: Final = re.compile(rb"%b|[*>]%b" % (_ITEM, _up_to(_ITEMS_MAX, _ITEM)), re.DOTALL)
+SMALL_BYTES_MAX: Final = 4 + _ARGUMENTS_MAX * (1 + _TEXT_BYTES_MAX + 2)  # no match is longer
+
+
+# ── splitters
 
 _STAR: Final = Marker.ARRAY.value
 _DOLLAR: Final = Marker.BULK_STRING.value
 _ZERO: Final = ord("0")
 _LINES: Final = frozenset(marker.value for marker in LINES)
-_LENGTH_LINE: Final = LENGTH_CHARS_MAX + 3  # from the marker to where a length's line has ended, if it is one
+_LENGTH_LINE: Final = LENGTH_CHARS_MAX + 3  # from the marker to the latest end of the line of a length
 
-_HEAD_BYTES_MAX: Final = 512  # a longer one is not worth comparing
+_HEAD_BYTES_MAX: Final = 512  # a longer one is not compared
 
 Buffer = bytes | bytearray
 
 
-_TOGETHER: Final = 64  # frames that are compared with the one before in one go
+_TOGETHER: Final = 64  # frames that are compared with the previous one in one call
 
 
 @lru_cache(maxsize=256)
@@ -43,27 +91,27 @@ def _heads(head_bytes: int, tail_bytes: int) -> Layout:
 
 
 class RespSplitter(Splitter):
-    """What both directions share."""
+    """What the splitters of both directions share."""
 
     __slots__ = ("_at", "_searched")
 
     def __init__(self, frame_bytes_max: int = REDIS_FRAME_BYTES_MAX) -> None:
         super().__init__(frame_bytes_max)
-        self._at = 0  # from the start of the frame that is not whole, to the first byte not yet understood
-        self._searched = 0  # from the same start: no line that is still open ends before this
+        self._at = 0  # offset of the first byte that was not examined, from the start of the incomplete frame
+        self._searched = 0  # from the same start: the open line does not end before this
 
     def _look_again(self) -> None:
         self._at = self._searched = 0
 
     def _want_length(self, buffer: Buffer, at: int) -> None:
-        """No line's end was found behind the marker at `at`: more has to come, unless it is too long already."""
+        """Raise ProtocolError if the line of a length, which begins at `at` and has no end, is too long."""
         if len(buffer) >= at + _LENGTH_LINE:
             raise bad_length(buffer[at], at + 1)
 
     def _line_end(self, buffer: Buffer, start: int, at: int, text: int, end_mark: bytes) -> int:
-        """Where the line ends that begins at `at` with its text at `text`; -1 if more has to come first.
+        """Return the end of the line that begins at `at`, with its text at `text`; -1 if it is incomplete.
 
-        Whichever limit a growing line would pass first is the one it breaks, however its bytes arrive.
+        Of two limits, the lower one is reported, however the bytes arrive.
         """
         found = buffer.find(end_mark, max(text, self._searched))
         line_room = REDIS_LINE_BYTES_MAX + len(end_mark)
@@ -77,31 +125,31 @@ class RespSplitter(Splitter):
         return found + len(end_mark) if found >= 0 else -1
 
     def _stop(self, size: int, start: int, at: int) -> None:
-        """What there is of the frame at `start` is understood up to `at`."""
+        """Remember that the frame at `start` was examined up to `at`."""
         self._at = at - start
-        self._searched = size - start - 1  # the last byte may be the first of CR LF
+        self._searched = size - start - 1  # the last byte may be the CR of a CR LF
 
     def _too_long(self, offset: int) -> LimitError:
         return LimitError("resp_frame_bytes_max", f"a frame is over the limit of {self.frame_bytes_max} bytes", offset)
 
 
 def _no_match(_buffer: Buffer, _at: int) -> None:
-    """In place of the small ones' expressions, where the frame limit is smaller still."""
+    """Match nothing: used if the limit on frames is lower than the length of small ones."""
 
 
 class CommandSplitter(RespSplitter):
-    """For what clients send: arrays of bulk strings, and lines.
+    """Cut what clients send: arrays of bulk strings, and lines.
 
-    A client often sends the same command again and again with content of the same length. Such a frame is known by the
-    bytes before its last content being the same as in the frame before: then so is its length.
+    A client often repeats a command with content of the same length. If the bytes before the last content are the same
+    as in the previous frame, then so is the length.
     """
 
     __slots__ = ("_left", "_tail_bytes")
 
     def __init__(self, frame_bytes_max: int = REDIS_FRAME_BYTES_MAX) -> None:
         super().__init__(frame_bytes_max)
-        self._left = 0  # bulk strings of the open array that have not begun yet
-        self._tail_bytes = 0  # of the last content that was walked over, with its CR LF
+        self._left = 0  # bulk strings of the open array that have not begun
+        self._tail_bytes = 0  # of the last content, with its CR LF
 
     def _look_again(self) -> None:
         super()._look_again()
@@ -138,7 +186,7 @@ class CommandSplitter(RespSplitter):
         return (at if at > size and left == 0 else max(at, size) + 1) - start
 
     def _repeats_end(self, buffer: Buffer, start: int, at: int, ends: list[int]) -> int:
-        """The frame from `start` to `at` is whole: walks over those behind it that are like it."""
+        """Append the ends of the frames that repeat the one from `start` to `at`; return the last one."""
         head = bytes(buffer[start : at - self._tail_bytes])
         size, last = at - start, len(buffer)
         if buffer[start] != _STAR or not self._tail_bytes or len(head) > _HEAD_BYTES_MAX:
@@ -157,7 +205,7 @@ class CommandSplitter(RespSplitter):
         return at
 
     def _head_end(self, buffer: Buffer, at: int) -> tuple[int, int]:
-        """Where an array's count ends, and the count; -1 and 0 if more has to come first."""
+        """Return the end of an array's count, and the count; -1 and 0 if the line is incomplete."""
         self._tail_bytes = 0
         end = buffer.find(CRLF, at + 1, at + _LENGTH_LINE)
         if end < 0:
@@ -170,7 +218,7 @@ class CommandSplitter(RespSplitter):
         return end + 2, count
 
     def _arguments_end(self, buffer: Buffer, start: int, at: int, left: int) -> tuple[int, int]:
-        """Walks over as many of the `left` bulk strings as have begun; where that ends, and how many remain."""
+        """Skip those of the `left` bulk strings that have begun; return the end, and how many are left."""
         size, find, limit = len(buffer), buffer.find, self.frame_bytes_max
         while left and at < size:
             if buffer[at] != _DOLLAR:
@@ -192,14 +240,14 @@ class CommandSplitter(RespSplitter):
 
 
 class ValueSplitter(RespSplitter):
-    """For what servers send. The stack holds, for each open aggregate, how many values it still lacks."""
+    """Cut what servers send. The stack has, for each open aggregate, the number of missing values."""
 
     __slots__ = ("_announced", "_stack")
 
     def __init__(self, frame_bytes_max: int = REDIS_FRAME_BYTES_MAX) -> None:
         super().__init__(frame_bytes_max)
         self._stack: list[int] = []
-        self._announced = 0  # values inside this frame, as far as its counts are known
+        self._announced = 0  # values in this frame, by the counts so far
 
     def _ends(self, buffer: Buffer, ends: list[int]) -> int:
         size, start, at, stack, append = len(buffer), 0, self._at, self._stack, ends.append
@@ -235,7 +283,7 @@ class ValueSplitter(RespSplitter):
         return (at if at > size and not stack else max(at, size) + 1) - start
 
     def _counted_end(self, buffer: Buffer, start: int, at: int) -> tuple[int, int]:
-        """For a bulk or an aggregate: where its own bytes end, and how many values follow inside it."""
+        """Return where the own bytes of a bulk or an aggregate end, and how many values it contains."""
         marker = MARKERS.get(buffer[at])
         if marker is None:
             raise unknown_type(buffer[at], at)

@@ -1,6 +1,6 @@
-"""RESP commands and values ⇄ common messages.
+"""Translate between RESP commands and values and common messages.
 
-Commands about topics, logins and the connection are requests to the gateway itself; all others are requests to the
+Commands about topics, logins and the connection are requests to the gateway itself. All others are requests to the
 service `redis`, which has an operation for each.
 """
 
@@ -27,11 +27,12 @@ from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.redis import frames
 from wirelake.protocols.redis.commands import COMMANDS, error
 from wirelake.protocols.redis.frames import BulkString, ClientFrame, RespFrame, Value
-from wirelake.protocols.redis.hello import Hello, as_text, read_hello
+from wirelake.protocols.redis.housekeeping import Hello, as_text, read_hello
 from wirelake.protocols.redis.values import from_plain, pairs_to_plain, to_plain
+from wirelake.protocols.translation import Loss
 
 SERVICE = "redis"
-DEFAULT_USER = "default"  # whom a password without a name belongs to
+DEFAULT_USER = "default"  # of a password without a name
 PATTERN = "pattern"  # header of a notification that a pattern matched
 
 _LISTS = frozenset({b"exec", b"xrange", b"xread"})
@@ -39,6 +40,7 @@ _CODE_WORD = re.compile(r"[A-Z][A-Z0-9_]+(?: |\Z)")
 
 
 def to_message(frame: Frame, _sender: Sender) -> Message:
+    """Return the common message of a command or value."""
     if isinstance(frame, ClientFrame):
         return _from_client(frame)
     if isinstance(frame, Value):
@@ -47,15 +49,17 @@ def to_message(frame: Frame, _sender: Sender) -> Message:
 
 
 def from_message(message: Message, sender: Sender) -> RespFrame:
-    """The command, or the RESP 3 value, with which `sender` says this. Raises TranslationError where there is none."""
+    """Return the command or RESP 3 value with which `sender` sends this. Raise TranslationError if there is none."""
     return value_from_message(message) if sender is Sender.SERVER else command_from_message(message)
 
 
 def command_from_message(message: Message) -> frames.Command:
+    """Return the command of a message. Raise TranslationError if there is none."""
     return frames.Command(tuple(_client_args(message)))
 
 
 def value_from_message(message: Message) -> Value:
+    """Return the RESP 3 value of a message. Raise TranslationError if there is none."""
     if message.kind is Kind.NOTIFICATION:
         pattern = message.headers.get(PATTERN)
         words = [b"message"] if pattern is None else [b"pmessage", _bytes(pattern)]
@@ -69,10 +73,10 @@ def value_from_message(message: Message) -> Value:
 
 
 def reply_value(message: Message, verb: bytes, version: int) -> Value:
-    """The answer to this command as a value; one that RESP cannot carry is an error, so that the queue goes on.
+    """Return the answer to a command; an error if RESP cannot express it, because every command needs an answer.
 
-    A publisher is told a number of receivers, 0 if it is not known. An empty answer to GET is an empty string, not OK.
-    Where there is nothing to list, RESP 2 has a null of its own, and the streams of XREAD are no map there.
+    The answer to PUBLISH is the number of receivers, 0 if it is unknown. An empty answer to GET is an empty string, not
+    OK. For an empty list, RESP 2 has a null of its own. The streams of XREAD are a map in RESP 3 only.
     """
     if verb in _LISTS and message.failure is None and version == 2 and message.fields == {"value": None}:
         return frames.NullArray()
@@ -92,7 +96,7 @@ def reply_value(message: Message, verb: bytes, version: int) -> Value:
 
 
 def notification_of(value: Value) -> Message | None:
-    """The notification that this is, if it is one: `message channel content` or `pmessage pattern channel content`."""
+    """Return the notification in `message channel content` or `pmessage pattern channel content`; None for others."""
     if not isinstance(value, frames.Push | frames.Array) or not 3 <= len(value.items) <= 4:
         return None
     match [item.data for item in value.items if isinstance(item, BulkString)]:
@@ -113,7 +117,7 @@ def notification_of(value: Value) -> Message | None:
 
 
 def failure_text(failure: Failure) -> bytes:
-    """Errors begin with a code in capitals; those that come without one get the general one."""
+    """Return the text of an error. It begins with a code in capitals; ERR is added if there is none."""
     text = failure.text if _CODE_WORD.match(failure.text) else f"ERR {failure.text}"
     return error(text.encode(errors="backslashreplace")).text
 
@@ -143,8 +147,8 @@ def _from_server(value: Value) -> Message:
             parts["payload"] = value.data
             parts["headers"] = {"format": as_text(value.format)}
         case frames.Attribute():
-            said = _from_server(value.value)
-            return replace(said, headers={**said.headers, "attributes": pairs_to_plain(value.pairs)})
+            inner = _from_server(value.value)
+            return replace(inner, headers={**inner.headers, "attributes": pairs_to_plain(value.pairs)})
         case _:
             parts["fields"] = {"value": to_plain(value)}
     kind = Kind.EVENT if isinstance(value, frames.Push) else Kind.RESPONSE
@@ -152,7 +156,7 @@ def _from_server(value: Value) -> Message:
 
 
 def _auth(args: Sequence[bytes]) -> Message:
-    """Arguments that make no sense may still hold a password: they are left out."""
+    """Return a login. Invalid arguments are left out, because they may contain a password."""
     match args:
         case (_, password):
             return control(Op.LOGIN, credentials=Credentials(DEFAULT_USER, as_text(password)))
@@ -162,17 +166,17 @@ def _auth(args: Sequence[bytes]) -> Message:
 
 
 def _hello(args: Sequence[bytes]) -> Message:
-    asked = read_hello(args)
-    if not isinstance(asked, Hello):
+    hello = read_hello(args)
+    if not isinstance(hello, Hello):
         return Message(kind=Kind.CONTROL)
     fields: dict[str, Any] = {}
-    if asked.version is not None:
-        fields["version"] = asked.version
-    if asked.client_name is not None:
-        fields["client_name"] = as_text(asked.client_name)
-    if asked.credentials is None:
+    if hello.version is not None:
+        fields["version"] = hello.version
+    if hello.client_name is not None:
+        fields["client_name"] = as_text(hello.client_name)
+    if hello.credentials is None:
         return Message(kind=Kind.CONTROL, fields=fields)
-    return control(Op.LOGIN, fields=fields, credentials=asked.credentials)
+    return control(Op.LOGIN, fields=fields, credentials=hello.credentials)
 
 
 def _names(field: str, op: Op) -> Callable[[Sequence[bytes]], Message]:
@@ -223,9 +227,9 @@ def _client_args(message: Message) -> list[bytes]:  # noqa: PLR0911 (one return 
         return _request_args(message, message.target)
     if ours and message.kind is Kind.CONTROL and message.name == "hello":
         return _login_args(message)
-    asked = message.target
-    whom = f"{asked.service} {asked.op}".rstrip() if isinstance(asked, Operation) else "this"
-    raise TranslationError(f"a redis client has no command for a {message.kind} to {whom}")
+    hello = message.target
+    target_name = f"{hello.service} {hello.op}".rstrip() if isinstance(hello, Operation) else "this"
+    raise TranslationError(f"a redis client has no command for a {message.kind} to {target_name}")
 
 
 def _login_args(message: Message) -> list[bytes]:
@@ -290,3 +294,105 @@ def _answer_value(message: Message) -> Value:
     if message.fields.keys() == {"value"}:
         return from_plain(message.fields["value"])
     return from_plain(message.fields)
+
+
+# ── what RESP cannot express
+
+_HI = Message(kind=Kind.NOTIFICATION, name="message", protocol="redis", target=Topic("@news"), payload=b"hi")
+
+LOSSES = (
+    Loss(
+        "a notification's id, type and time",
+        "are left out: a subscriber gets the topic and the content",
+        Message(kind=Kind.NOTIFICATION, target=Topic("@news"), id="7", type=3, at_ms=1234, payload=b"hi"),
+        _HI,
+    ),
+    Loss(
+        "headers and source",
+        "are left out, but for the pattern that a subscription matched by",
+        Message(kind=Kind.NOTIFICATION, target=Topic("@news"), source="erp", headers={"lang": "de"}, payload=b"hi"),
+        _HI,
+    ),
+    Loss(
+        "a notification's fields without payload",
+        "become JSON in the content",
+        Message(kind=Kind.NOTIFICATION, target=Topic("@news"), fields={"a": 1}),
+        Message(kind=Kind.NOTIFICATION, name="message", protocol="redis", target=Topic("@news"), payload=b'{"a":1}'),
+    ),
+    Loss("a notification without a topic", "is refused", Message(kind=Kind.NOTIFICATION, payload=b"hi"), None),
+    Loss(
+        "an answer's fields",
+        "become one map (in RESP 2 a flat array); texts inside it come back as bytes",
+        Message(kind=Kind.RESPONSE, fields={"a": 1, "b": "x"}),
+        Message(kind=Kind.RESPONSE, name="map", protocol="redis", fields={"value": {"a": 1, "b": b"x"}}),
+    ),
+    Loss(
+        "an answer with neither fields nor payload",
+        "is the status OK",
+        Message(kind=Kind.RESPONSE),
+        Message(kind=Kind.RESPONSE, name="simple_string", protocol="redis", fields={"value": "OK"}),
+    ),
+    Loss(
+        "a whole number beyond 64 bits",
+        "is a big number, and comes back as text",
+        Message(kind=Kind.RESPONSE, fields={"value": 10**20}),
+        Message(kind=Kind.RESPONSE, name="big_number", protocol="redis", fields={"value": "100000000000000000000"}),
+    ),
+    Loss(
+        "fields and payload together",
+        "are refused",
+        Message(kind=Kind.RESPONSE, fields={"a": 1}, payload=b"hi"),
+        None,
+    ),
+    Loss(
+        "an answer in several parts",
+        "is refused",
+        Message(kind=Kind.RESPONSE, fields={"value": 1}, more=2),
+        None,
+    ),
+    Loss(
+        "an error's number",
+        "is left out; a text without a code word in capitals gets ERR before it",
+        Message(kind=Kind.RESPONSE, failure=Failure("no such thing", 404)),
+        Message(kind=Kind.RESPONSE, name="simple_error", protocol="redis", failure=Failure("ERR no such thing")),
+    ),
+    Loss(
+        "line breaks in an error",
+        "become spaces",
+        Message(kind=Kind.RESPONSE, failure=Failure("ERR one\ntwo")),
+        Message(kind=Kind.RESPONSE, name="simple_error", protocol="redis", failure=Failure("ERR one two")),
+    ),
+    Loss(
+        "telemetry and events",
+        "are refused",
+        Message(kind=Kind.TELEMETRY, fields={"a": 1}),
+        None,
+    ),
+    Loss(
+        "texts and numbers in a command",
+        "become bytes, and a payload its last argument",
+        Message(kind=Kind.REQUEST, target=Operation("redis", "set"), fields={"args": ["n", 5]}, payload=b"NX"),
+        Message(
+            kind=Kind.REQUEST,
+            name="set",
+            protocol="redis",
+            target=Operation("redis", "set"),
+            fields={"args": [b"n", b"5", b"NX"]},
+        ),
+        Sender.CLIENT,
+    ),
+    Loss(
+        "requests to services other than redis",
+        "are refused: RESP has no place for the service's name",
+        Message(kind=Kind.REQUEST, target=Operation("math", "add"), fields={"a": 1}),
+        None,
+        Sender.CLIENT,
+    ),
+    Loss(
+        "acknowledgements, backlogs and registrations",
+        "are refused: the gateway acknowledges for the subscriber",
+        control(Op.ACK, fields={"ids": ["7"]}),
+        None,
+        Sender.CLIENT,
+    ),
+)

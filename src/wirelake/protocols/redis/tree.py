@@ -1,18 +1,27 @@
-"""RESP values and commands as a tree with offsets. Also the one place that names what is wrong with a bad frame."""
+"""Dissect RESP values and commands into a tree with offsets. All errors about malformed frames come from here."""
 
 from wirelake.errors import LimitError, ProtocolError
 from wirelake.protocols.frame import Sender
+from wirelake.protocols.redis.constants import (
+    AGGREGATES,
+    BULKS,
+    CRLF,
+    MARKERS,
+    REDIS_DEPTH_MAX,
+    REDIS_LINE_BYTES_MAX,
+    REDIS_NUMBER_CHARS_MAX,
+    Marker,
+    values_in,
+)
 from wirelake.protocols.redis.frames import BIG_NUMBER_FORM, DOUBLE_FORM, I64_MAX, I64_MIN
-from wirelake.protocols.redis.lengths import LENGTH_CHARS_MAX, NULL, bad_length, is_canonical, read_length
-from wirelake.protocols.redis.limits import REDIS_DEPTH_MAX, REDIS_LINE_BYTES_MAX, REDIS_NUMBER_CHARS_MAX
-from wirelake.protocols.redis.opcodes import AGGREGATES, BULKS, CRLF, MARKERS, Marker, values_in
-from wirelake.protocols.redis.quoting import words
+from wirelake.protocols.redis.syntax import LENGTH_CHARS_MAX, NULL, bad_length, is_canonical, read_length, words
 from wirelake.protocols.tree import Dissector, Tree
 
 _TEXT_SHOWN_CHARS_MAX = 60
 
 
 def dissect(frame: bytes, sender: Sender) -> Tree:
+    """Return the fields of a frame, up to the first error."""
     dissector = Dissector(frame, "redis")
     try:
         dissector.need(1, "a value")
@@ -41,7 +50,7 @@ def _command(d: Dissector) -> None:
 
 
 def wrong_argument(marker: int, offset: int) -> ProtocolError:
-    """What redis says of a command that is not made of bulk strings."""
+    """Return the error of redis for an argument that is not a bulk string."""
     shown = chr(marker) if 0x20 <= marker < 0x7F else f"\\x{marker:02x}"
     return ProtocolError("expected_bulk", f"expected '$', got '{shown}'", offset)
 
@@ -67,7 +76,7 @@ def _inline(d: Dissector) -> None:
 
 
 def _value(d: Dissector, depth: int) -> None:
-    """One value. Aggregates call this again for what is inside them, at most REDIS_DEPTH_MAX deep."""
+    """Add a value. Aggregates call this for their items, at most REDIS_DEPTH_MAX deep."""
     d.need(1, "a value")
     marker = MARKERS.get(d.data[d.position])
     if marker is None:
@@ -115,7 +124,7 @@ def _place(marker: Marker, count: int, index: int) -> str:
 
 
 def _length(d: Dissector, marker: Marker, *, nullable: bool) -> int:
-    """The marker, the length after it, and the line's end."""
+    """Add a marker, the length after it, and the end of the line."""
     start = d.position + 1
     end = d.data.find(CRLF, start, start + LENGTH_CHARS_MAX + 2)
     if end < 0:
@@ -163,7 +172,7 @@ def _line(d: Dissector, marker: Marker) -> None:
 
 
 def _line_value(text: bytes, marker: Marker, start: int) -> tuple[object, str]:
-    """What a line says, checked, and a note."""
+    """Return the value of a line, and a note. Raise ProtocolError."""
     match marker:
         case Marker.INTEGER:
             return _integer(text, start), ""
@@ -199,7 +208,7 @@ def _integer(text: bytes, start: int) -> int:
 
 
 def _readable(content: bytes) -> str:
-    """The content as text, where it is some and not too long."""
+    """Return the content as a note, if it is text and not too long."""
     if not content or len(content) > 4 * _TEXT_SHOWN_CHARS_MAX:
         return ""
     try:

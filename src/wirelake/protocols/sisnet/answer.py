@@ -1,4 +1,4 @@
-"""What an answer says, whichever form and dialect it came in, and how to write one."""
+"""Read and write answers, in any form and dialect."""
 
 import re
 from base64 import b64encode
@@ -8,14 +8,11 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from wirelake.protocols.jsontext import write_json
-from wirelake.protocols.sisnet.binary_form import NUMBER, BinaryAnswer, Extension
-from wirelake.protocols.sisnet.foreign import Http, Redis
-from wirelake.protocols.sisnet.json_form import REQUEST_KEYS, Json
-from wirelake.protocols.sisnet.names import SisnetFrame
-from wirelake.protocols.sisnet.opcodes import Ans, Dialect
+from wirelake.protocols.sisnet.constants import Ans, Dialect
+from wirelake.protocols.sisnet.envelope import SisnetFrame
+from wirelake.protocols.sisnet.forms import NUMBER, REQUEST_KEYS, BinaryAnswer, Extension, Http, Json, Redis
 from wirelake.protocols.sisnet.request import headers_for_keys, read_value
-from wirelake.protocols.texts import from_base64, text_of, word_of
+from wirelake.protocols.text import from_base64, text_of, word_of, write_json
 
 _ANSWER_KEYS = frozenset({"ans", "msg", "fuc", "login", "logout"})
 _MORE_MAX = 2**31
@@ -23,7 +20,7 @@ _INTEGER = re.compile(rb"-?[0-9]+")
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """`msg` is a JSON value, of the type that `ans` says; bytes are in `payload`."""
+    """An answer. `ans` is the type of `msg`, a JSON value; bytes are in `payload`."""
 
     ans: int = Ans.OK.value
     msg: Any = None
@@ -37,11 +34,12 @@ OK = Answer()
 
 
 def failed(why: str) -> Answer:
+    """Return an answer that reports a failure."""
     return Answer(ans=Ans.FAILED.value, msg=why)
 
 
 def type_of(msg: Any) -> int:
-    """The `ans` of a value that went well."""
+    """Return the `ans` of a successful answer with this value."""
     found = Ans.OBJECT
     if msg is None:
         found = Ans.OK
@@ -55,12 +53,12 @@ def type_of(msg: Any) -> int:
 
 
 def read_answer(frame: SisnetFrame) -> Answer:
-    """Of a frame that asks for nothing."""
+    """Return the answer in a frame that is no request."""
     return _READ[type(frame)](frame)
 
 
 def write_answer(answer: Answer, name: str, *, binary: bool = False, login: bool = False) -> Json | BinaryAnswer:
-    """In the answer's dialect. The older one says `login` and `logout` where a login is answered."""
+    """Encode an answer in its dialect. The older one answers a login with `login` or `logout`."""
     if answer.dialect is Dialect.OLD:
         if login:
             return Json.of(name, {"login": "ok"} if answer.ans >= 0 else {"logout": word_of(answer.msg)})
@@ -164,7 +162,7 @@ def _read_binary(frame: BinaryAnswer) -> Answer:
 
 
 def _read_binary_msg(ans: int | None, msg: bytes | None) -> tuple[Any, bytes]:
-    """A JSON value and nothing, or None and bytes."""
+    """Return a JSON value and no bytes, or None and the bytes."""
     if not msg:
         return ("" if ans is not None and (ans < 0 or ans == Ans.STRING) else None), b""
     if ans is None or ans >= Ans.BYTES:
@@ -181,7 +179,7 @@ def _read_foreign(frame: Http | Redis) -> Answer:
 
 
 def _known_ans(ans: int | None, msg: Any) -> int:
-    """−2 and −3 are old ways to say −1; a number above the known types says nothing of the type."""
+    """Return a known `ans`: −2 and −3 mean −1; for a number above the known types, that of the value."""
     if ans is None or ans > Ans.BYTES:
         return type_of(msg)
     if ans < 0:

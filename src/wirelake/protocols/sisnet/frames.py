@@ -1,32 +1,35 @@
-"""sisnet messages: a name, a colon, and what follows in one of five forms, told apart by its first byte.
+"""sisnet messages: a name, a colon, and one of five forms, which its first byte selects.
 
 ├───────────┼───┼───┬───────────────
-│ name      │ : │ { │ …                 { [   JSON                     json_form
-└───────────┴───┴───┴───────────────    B     binary                   binary_form
-  0…128 bytes,                          H R   HTTP, RESP               foreign
-  no { } ( ) :                          else  a data line              data_line
+│ name      │ : │ { │ …                 { [   JSON
+└───────────┴───┴───┴───────────────    B     binary
+  0…128 bytes,                          H R   HTTP, RESP
+  no { } ( ) :                          else  a data line
 
-On WebSocket one WebSocket message is one message; on TCP its size goes before it (see `sizes`).
+`forms` has the forms. On WebSocket, each message is a WebSocket message; on TCP, its size precedes it (see `envelope`).
 """
 
 from collections.abc import Callable, Mapping
 
 from wirelake.errors import ProtocolError
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.sisnet.binary_form import find_relayed_binary, read_binary
-from wirelake.protocols.sisnet.data_line import read_data_line
-from wirelake.protocols.sisnet.foreign import Http, Redis
-from wirelake.protocols.sisnet.json_form import Json
-from wirelake.protocols.sisnet.limits import SISNET_MESSAGE_BYTES_MAX
-from wirelake.protocols.sisnet.names import NAME, RELAYED_NAME, SisnetFrame
-from wirelake.protocols.sisnet.opcodes import Form
-from wirelake.protocols.sisnet.sizes import ONE_BYTE_MAX, read_size, size_width, sized
+from wirelake.protocols.sisnet.constants import SISNET_MESSAGE_BYTES_MAX, Form
+from wirelake.protocols.sisnet.envelope import (
+    NAME,
+    ONE_BYTE_MAX,
+    RELAYED_NAME,
+    SisnetFrame,
+    read_size,
+    size_width,
+    sized,
+)
+from wirelake.protocols.sisnet.forms import Http, Json, Redis, find_relayed_binary, read_binary, read_data_line
 from wirelake.protocols.sisnet.tree import dissect
 from wirelake.protocols.splitter import DatagramSplitter, Splitter
 
 
 class SisnetTcpSplitter(Splitter):
-    """A cut frame is `size | message`; the limit is on the message."""
+    """Cut a stream of `size | message`. The limit applies to the message."""
 
     __slots__ = ()
 
@@ -62,7 +65,7 @@ class SisnetTcpSplitter(Splitter):
 
 
 class SisnetMessageSplitter(DatagramSplitter):
-    """For WebSocket, which keeps the bounds of messages itself."""
+    """For WebSocket, where each message is one frame."""
 
     __slots__ = ()
 
@@ -71,7 +74,7 @@ class SisnetMessageSplitter(DatagramSplitter):
 
 
 def decode(frame: bytes, sender: Sender) -> SisnetFrame:
-    """One message, without the size that TCP puts before it. Both ends write the same forms."""
+    """Decode one message, without its size on TCP. Raise ProtocolError. Both ends send the same forms."""
     try:
         found = _read(frame)
     except (IndexError, UnicodeDecodeError, ProtocolError):
@@ -100,7 +103,7 @@ def _read_other(name: str, message: bytes, start: int) -> SisnetFrame | None:
     return read_data_line(name, message, start)
 
 
-# Readers take the name, the message and where its form's letter stands; a bad message gives None or an exception.
+# A reader takes the name, the message and the position of its form; for a bad message it returns None or raises.
 _READ: Mapping[int, Callable[[str, bytes, int], SisnetFrame | None]] = {
     Form.OBJECT.value: lambda name, message, start: Json.read(name, message[start:], start),
     Form.ARRAY.value: lambda name, message, start: Json.read(name, message[start:], start),

@@ -1,4 +1,4 @@
-"""sisnet as one object."""
+"""The Protocol object of sisnet."""
 
 import re
 from collections.abc import Iterator
@@ -8,22 +8,17 @@ from wirelake.protocols.calls import CallRules
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier, Clue, Protocol, Transport, WebSocketOptions
-from wirelake.protocols.sisnet.binary_form import BinaryFrame
 from wirelake.protocols.sisnet.client import ClientSession
-from wirelake.protocols.sisnet.data_line import DataLine
-from wirelake.protocols.sisnet.foreign import Redis
+from wirelake.protocols.sisnet.forms import BinaryFrame, DataLine, Json, Redis
 from wirelake.protocols.sisnet.frames import SisnetMessageSplitter, SisnetTcpSplitter, decode
-from wirelake.protocols.sisnet.json_form import Json
-from wirelake.protocols.sisnet.losses import LOSSES
 from wirelake.protocols.sisnet.server import ServerSession
-from wirelake.protocols.sisnet.session import SessionSettings
-from wirelake.protocols.sisnet.settings import TCP_PORT, Settings
-from wirelake.protocols.sisnet.translation import from_message, is_request, to_message
+from wirelake.protocols.sisnet.session import TCP_PORT, SessionSettings, Settings
+from wirelake.protocols.sisnet.translation import LOSSES, from_message, is_request, to_message
 from wirelake.protocols.sisnet.tree import dissect
 from wirelake.protocols.splitter import Splitter
 
 _KNOWN_KEYS = frozenset({"ask", "command", "service", "cmd", "argv", "ans", "msg", "fuc", "login", "logout"})
-# JSON behind one name, or behind several where the gateway added its own
+# JSON after one name, or after several if the gateway added its own
 _AS_TEXT = re.compile(rb"(?:[^{}():]*:)(?:(?![BHR])[^{}():]*:){0,2}[{\[]")
 _RESP = re.compile(rb"[*+\-:$_#,(!=%~>].*\r\n", re.DOTALL)
 
@@ -33,6 +28,7 @@ def splitter(_sender: Sender, carrier: Carrier) -> Splitter:
 
 
 def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
+    """Yield what speaks for sisnet in a message that decodes."""
     found = decode(frame, sender)
     if found.message_name.isprintable():
         yield Clue(4, "a printable name and a colon")
@@ -63,6 +59,7 @@ def server_splitter(settings: Settings, carrier: Carrier) -> Splitter:
 
 
 def is_text(message: bytes) -> bool:
+    """Return whether a message is sent as a WebSocket text message."""
     return _AS_TEXT.match(message) is not None
 
 

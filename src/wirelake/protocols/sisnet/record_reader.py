@@ -1,4 +1,4 @@
-"""Read the records of a `set`, by the layout that the session's `dict` gave or that the table was created with."""
+"""Read the records of a `set`, by the layout of the session's `dict` or of the `create` of the table."""
 
 from base64 import b64decode
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from wirelake.errors import ProtocolError
 from wirelake.message import Kind
 from wirelake.protocols.packed_records import RecordTable, read_tables
 from wirelake.protocols.records import MessageFilter, WrittenRecord
+from wirelake.protocols.sisnet.constants import LIMIT_CODE_PREFIX
 
 KIND: Final = "record"
 LAYOUT: Final = MessageFilter(Kind.CONTROL, name="dict")
@@ -87,7 +88,7 @@ def _table(sdb: Any, layout: Any) -> RecordTable:
         ]
     if not layout:
         raise ProtocolError("no_layout", f"the layout of a record of {sdb} is not known", 0)
-    return read_tables({str(sdb): {"fields": layout}})[str(sdb)]
+    return read_tables({str(sdb): {"fields": layout}}, LIMIT_CODE_PREFIX)[str(sdb)]
 
 
 def _time(value: Any) -> int | None:

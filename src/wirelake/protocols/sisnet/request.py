@@ -1,4 +1,4 @@
-"""What a request says, whichever form and dialect it came in, and how to write one."""
+"""Read and write requests, in any form and dialect."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,21 +8,17 @@ from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError
 from wirelake.message import FETCH_FORMAT, FORWARDED, FORWARDED_BYTES, Message
-from wirelake.protocols.jsontext import read_json, write_json
 from wirelake.protocols.registry import is_private_header
-from wirelake.protocols.sisnet.binary_form import BinaryAnswer, BinaryRequest, Extension
-from wirelake.protocols.sisnet.data_line import DataLine
-from wirelake.protocols.sisnet.foreign import Http, Redis
-from wirelake.protocols.sisnet.json_form import Json
-from wirelake.protocols.sisnet.names import SisnetFrame
-from wirelake.protocols.sisnet.opcodes import Dialect
-from wirelake.protocols.texts import text_of, word_of
+from wirelake.protocols.sisnet.constants import Dialect
+from wirelake.protocols.sisnet.envelope import SisnetFrame
+from wirelake.protocols.sisnet.forms import BinaryAnswer, BinaryRequest, DataLine, Extension, Http, Json, Redis
+from wirelake.protocols.text import read_json, text_of, word_of, write_json
 
 DEFAULT_SERVICE = "sisdb"
 REDIS_SERVICE = "redis"
 
 
-# Keys of a JSON request that have a meaning of their own; all others are carried along as headers.
+# Keys of a JSON request that have a meaning; all others become headers.
 _OWN_KEYS = frozenset({"service", "command", "cmd", "ask", "argv", "key", "sdb", "fmt", "ans", "msg", "fuc"})
 _OLDER_KEYS = frozenset({"cmd", "argv"})
 _NEWER_KEYS = frozenset({"service", "ask"})
@@ -30,7 +26,7 @@ _JSON_STARTS = frozenset(b'{["-0123456789tfn')
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """`ask` is a JSON value; what came as bytes is in `payload`."""
+    """A request. `ask` is a JSON value; bytes are in `payload`."""
 
     service: str = ""
     command: str = ""
@@ -42,12 +38,12 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 def read_request(frame: SisnetFrame) -> Request:
-    """Of a frame that asks for something."""
+    """Return the request in a frame."""
     return _READ[type(frame)](frame)
 
 
 def write_json_request(request: Request, name: str) -> Json:
-    """In the dialect that the request names."""
+    """Encode a request as JSON, in its dialect."""
     new = request.dialect is Dialect.NEW
     values: dict[str, Any] = {}
     if new:
@@ -64,7 +60,7 @@ def write_json_request(request: Request, name: str) -> Json:
 
 
 def write_binary_request(request: Request, name: str) -> BinaryRequest:
-    """A payload goes as it is, in the place of `ask`: it must not look like JSON."""
+    """Encode a request in the binary form. A payload, which must not look like JSON, is the `ask`."""
     headers = headers_for_keys(request.headers)
     extensions = tuple(
         Extension(key.encode(), word_of(value).encode()) for key, value in headers.items() if key not in {"ver", "lnk"}
@@ -92,18 +88,18 @@ def _content_bytes(frame: SisnetFrame) -> int:
 
 
 def forwarded(message: Message, frame: SisnetFrame) -> Message:
-    """The message with its frame, of which a relay needs the bytes only."""
-    kept = replace(frame, values=None) if isinstance(frame, Json) else frame
-    return replace(message, headers={**message.headers, FORWARDED: kept, FORWARDED_BYTES: _content_bytes(frame)})
+    """Return the message with its frame, for relays; those of JSON need the bytes only."""
+    stored = replace(frame, values=None) if isinstance(frame, Json) else frame
+    return replace(message, headers={**message.headers, FORWARDED: stored, FORWARDED_BYTES: _content_bytes(frame)})
 
 
 def headers_for_keys(headers: dict[str, Any]) -> dict[str, Any]:
-    """The headers that may stand beside sisnet's own keys without being taken for one of them."""
+    """Return the headers that cannot be mistaken for keys of sisnet."""
     return {key: value for key, value in headers.items() if key not in _OWN_KEYS and not is_private_header(key)}
 
 
 def read_value(data: bytes) -> tuple[Any, bytes]:
-    """Bytes where JSON may stand: its value and nothing, or None and the bytes."""
+    """Read bytes that may be JSON. Return its value and no bytes, or None and the bytes."""
     if data and data[0] in _JSON_STARTS:
         try:
             return read_json(data), b""
@@ -130,7 +126,7 @@ def _from_values(values: dict[str, Any]) -> Request:
     ask = values.get("ask", values.get("argv"))
     named: dict[str, Any] = {key: values[key] for key in ("key", "sdb") if key in values}
     if named:
-        ask = _beside(named, ask, command)
+        ask = _with_key(named, ask, command)
     return Request(
         service=service,
         command=command,
@@ -142,13 +138,13 @@ def _from_values(values: dict[str, Any]) -> Request:
 
 
 def _dialect(values: dict[str, Any]) -> Dialect:
-    """Tell the older dialect by its keys. The authors' clients mix both, `{service, cmd, ask}`, and expect `ans`."""
+    """Return the dialect, by its keys. The authors' clients mix both, `{service, cmd, ask}`, and expect `ans`."""
     older = not _OLDER_KEYS.isdisjoint(values) and _NEWER_KEYS.isdisjoint(values)
     return Dialect.OLD if older else Dialect.NEW
 
 
-def _beside(named: dict[str, Any], argv: Any, command: str) -> dict[str, Any]:
-    """The older form's key and sdb, which stand beside argv, put where the newer one has them."""
+def _with_key(named: dict[str, Any], argv: Any, command: str) -> dict[str, Any]:
+    """Return argv together with key and sdb, which the older dialect has beside it."""
     if isinstance(argv, dict):
         return named | argv
     if argv is None:
@@ -178,7 +174,7 @@ def _read_data_line(frame: DataLine) -> Request:
 
 
 def _read_http(frame: Http) -> Request:
-    """The letter H stands for `fmt: "http"`; what follows is the request's JSON."""
+    """Read an HTTP request. The letter H means `fmt: "http"`, and JSON follows it."""
     values, payload = read_value(frame.content)
     if isinstance(values, dict):
         found = _from_values(values)

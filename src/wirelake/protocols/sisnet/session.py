@@ -1,21 +1,68 @@
-"""Both ends of a sisnet connection: the states, and what each message does in them.
+"""The settings of sisnet, the states of its sessions, and what each message does in them.
 
-Either end may ask, once the client is logged in, and an answer carries its question's name; so nothing waits for its
-turn. What a message does depends on what it asks for, not on its form: the rows speak of `login`, `ping`, `logout`,
-`dict`, of any other `request`, and of an `answer`. A client may send on without waiting for its login to be decided;
-those frames are held until it is.
+Both ends may send requests once the client is logged in. An answer has the name of its request, so answers come in any
+order. What a message does depends on what it requests, not on its form: the events are `login`, `ping`, `logout`,
+`dict`, any other `request`, and `answer`. A client need not wait until its login is decided: frames that it sends
+meanwhile are held.
 """
 
 from enum import Enum, auto
+from typing import Annotated, Final
 
-from wirelake.protocols.sisnet.limits import SISNET_ANSWER_S, SISNET_PING_S
-from wirelake.protocols.sisnet.settings import Settings
-from wirelake.protocols.state_machine import ANY_FRAME, StateMachine, Transition
+from msgspec import Meta
+
+from wirelake.errors import InputError
+from wirelake.limits import UPSTREAM_KEEP_S
+from wirelake.message import DEVICES_SERVICE, GATEWAY_SERVICE
+from wirelake.protocols.settings import Count, ProtocolSettings, Seconds, UpstreamSettings, check_upstreams
+from wirelake.protocols.sisnet.constants import (
+    SISNET_ANSWER_S,
+    SISNET_IDLE_S,
+    SISNET_INFLATED_BYTES_MAX,
+    SISNET_LOGIN_FRAME_BYTES_MAX,
+    SISNET_LOGIN_S,
+    SISNET_MESSAGE_BYTES_MAX,
+    SISNET_PING_S,
+)
+from wirelake.protocols.state_machine import (
+    ANY_FRAME,
+    StateMachine,
+    Transition,
+    closing_transitions,
+    login_transitions,
+)
+
+TCP_PORT: Final = 7330
+_RESERVED: Final = frozenset({GATEWAY_SERVICE, "redis", DEVICES_SERVICE})  # services of the gateway itself
+_NOT_IN_NAMES: Final = frozenset("{}():,* ")
+
+
+class Settings(ProtocolSettings, frozen=True):
+    """The section [sisnet] of wirelake.toml."""
+
+    login_s: Seconds = SISNET_LOGIN_S  # from connecting to a decided login
+    idle_s: Seconds = SISNET_IDLE_S  # a silent connection is closed
+    message_bytes_max: Annotated[int, Meta(ge=1, le=SISNET_MESSAGE_BYTES_MAX)] = SISNET_MESSAGE_BYTES_MAX  # a message
+    login_frame_bytes_max: Count = (
+        SISNET_LOGIN_FRAME_BYTES_MAX  # a message before the login; of a WebSocket, its handshake too
+    )
+    inflated_bytes_max: Count = SISNET_INFLATED_BYTES_MAX  # the same, with snappy, unpacked
+    lenient: bool = False  # True admits WebSocket clients as the authors wrote theirs: no Host, any key, no masks
+    data_sets: tuple[str, ...] = ("sisdb",)  # each is a service that stores records
+    origins: tuple[str, ...] = ()  # pages of other sites that may connect, as https://HOST:PORT, or "*" for all
+    keep_s: Seconds = UPSTREAM_KEEP_S  # how long answers of an upstream are stored for later subscribers
+    upstreams: tuple[UpstreamSettings, ...] = ()  # sisnet servers that serve some of our services
+
+    def __post_init__(self) -> None:
+        for name in self.data_sets:
+            if name in _RESERVED or not name or not _NOT_IN_NAMES.isdisjoint(name):
+                raise InputError(f'settings: sisnet.data_sets: "{name}" cannot be the name of a data set')
+        check_upstreams(self.upstreams, "sisnet.upstreams", TCP_PORT)
 
 
 class ServerState(Enum):
-    NEW = auto()  # connected, nobody yet
-    CHECKING = auto()  # a login is being decided
+    NEW = auto()  # connected, not logged in
+    CHECKING = auto()  # a login is being checked
     READY = auto()
     CLOSED = auto()
 
@@ -28,9 +75,9 @@ class ClientState(Enum):
 
 
 class SessionSettings(Settings, frozen=True):
-    """The settings, and what a session learns from its listener or client."""
+    """The settings, and what the listener or our own client adds to them."""
 
-    open: bool = False  # everybody is let in: who does not log in is nobody in particular
+    open: bool = False  # admit everybody; without a login, as an anonymous peer
     answer_s: float = SISNET_ANSWER_S
     ping_s: float = SISNET_PING_S  # how often our own client sends one
 
@@ -43,57 +90,64 @@ SERVER_MACHINE = StateMachine(
             "login",
             "_login",
             (S.CHECKING, S.CLOSED),
-            "goes up to be decided; with a format or compression that we do not have: refused, close",
+            "passed up; refused, close if the format or compression is not supported",
         ),
         Transition(S.NEW, "ping", "_pong", (S.NEW,), "ok"),
         Transition(S.NEW, "logout", "_logged_out", (S.CLOSED,), "ok, close"),
-        Transition(S.NEW, "answer", "_ignore", (S.NEW,), "ignored: nothing was asked"),
+        Transition(S.NEW, "answer", "_ignore", (S.NEW,), "ignored: there is no open request"),
         Transition(
             S.NEW,
             ANY_FRAME,
             "_not_logged_in",
             (S.NEW, S.CHECKING),
-            "ans -1: log in first; where everybody is let in, held behind a login without a name",
+            "ans -1: log in first; if everybody is admitted, held behind an anonymous login",
         ),
         Transition(S.NEW, "clock login", "_too_late", (S.CLOSED,), "logout, close"),
-        Transition(
+        *login_transitions(
             S.CHECKING,
-            "app response",
-            "_decide",
             (S.READY, S.CLOSED),
-            "ok and what was held, or refused and close",
+            S.CLOSED,
+            decide="ok and what was held, or refused and close",
+            late="logout, close",
         ),
-        Transition(S.CHECKING, ANY_FRAME, "_hold", (S.CHECKING, S.CLOSED), "held until the login is decided"),
-        Transition(S.CHECKING, "clock login", "_too_late", (S.CLOSED,), "logout, close"),
         Transition(S.READY, "login", "_second_login", (S.READY,), "ans -1: already logged in"),
         Transition(S.READY, "ping", "_pong", (S.READY,), "ok"),
         Transition(S.READY, "logout", "_logged_out", (S.CLOSED,), "ok, close"),
-        Transition(S.READY, "dict", "_learn", (S.READY,), "ok; data lines of its tables are understood from here on"),
-        Transition(S.READY, "request", "_ask_above", (S.READY,), "asked above, answered under its name"),
-        Transition(S.READY, "answer", "_hear_answer", (S.READY,), "goes up if we asked under that name, else ignored"),
+        Transition(S.READY, "dict", "_receive_tables", (S.READY,), "ok; records of its tables are decoded from now on"),
+        Transition(S.READY, "request", "_pass_up", (S.READY,), "passed up, answered under its name"),
         Transition(
-            S.READY, "app response", "_answer", (S.READY,), "under the question's name, in its dialect and form"
+            S.READY,
+            "answer",
+            "_receive_answer",
+            (S.READY,),
+            "passed up if a request of ours has that name, else ignored",
+        ),
+        Transition(
+            S.READY, "app response", "_answer", (S.READY,), "under the name of the request, in its dialect and form"
         ),
         Transition(S.READY, "app notification", "_push", (S.READY,), "under the name of the request that subscribed"),
-        Transition(S.READY, "app request", "_ask_peer", (S.READY,), "asked under a name of ours"),
-        Transition(S.READY, "app event", "_ask_peer", (S.READY,), "asked under an empty name"),
+        Transition(S.READY, "app request", "_send_request", (S.READY,), "sent under a name of ours"),
+        Transition(S.READY, "app event", "_send_request", (S.READY,), "sent under an empty name"),
         Transition(
             S.READY,
             "app unsubscribe",
             "_stop_pushes",
             (S.READY,),
-            "pushes of what this client provides are ignored; unsub under an empty name, if nobody wants the same",
+            "pushes of the subscription are ignored; unsub under an empty name, if no other one is to the same",
         ),
-        Transition(S.READY, "app dict", "_teach", (S.READY,), "our tables, under a name of ours"),
-        Transition(S.READY, "clock answer", "_overdue", (S.READY,), "what the client did not answer failed: timeout"),
-        *(
-            Transition(state, event, do, (S.CLOSED,), says)
-            for state in (S.NEW, S.CHECKING, S.READY)
-            for event, do, says in (
-                ("app fail", "_fail", "ans -1 under an empty name, close"),
-                ("app close", "_goodbye", "logout with the reason, close"),
-                ("clock silence", "_silent", "close"),
-            )
+        Transition(S.READY, "app dict", "_send_tables", (S.READY,), "our tables, under a name of ours"),
+        Transition(
+            S.READY,
+            "clock answer",
+            "_expire",
+            (S.READY,),
+            "requests that the client did not answer in time fail: timeout",
+        ),
+        *closing_transitions(
+            (S.NEW, S.CHECKING, S.READY),
+            S.CLOSED,
+            close="logout with the reason, close",
+            fail="ans -1 under an empty name, close",
         ),
     ]
 )
@@ -107,16 +161,16 @@ CLIENT_MACHINE = StateMachine(
             "answer",
             "_login_answered",
             (C.LOGGING_IN, C.READY, C.CLOSED),
-            "under the login's name it is answered, and with a failure closed; else ignored",
+            "answers the login if it has its name, close if it failed; else ignored",
         ),
         Transition(C.LOGGING_IN, "logout", "_refused", (C.CLOSED,), "the login is answered with the failure, close"),
         Transition(C.LOGGING_IN, ANY_FRAME, "_ignore", (C.LOGGING_IN,), "ignored"),
         Transition(C.LOGGING_IN, "clock login", "_too_late", (C.CLOSED,), "close"),
         *(
-            Transition(C.READY, f"app {event}", "_ask_peer", (C.READY,), says)
-            for event, says in (
-                ("request", "asked under a name of ours"),
-                ("event", "asked under an empty name"),
+            Transition(C.READY, f"app {event}", "_send_request", (C.READY,), summary)
+            for event, summary in (
+                ("request", "sent under a name of ours"),
+                ("event", "sent under an empty name"),
                 ("notification", "publish"),
                 ("subscribe", "subscribe; pushes come under its name"),
                 ("unsubscribe", "unsubscribe"),
@@ -126,30 +180,26 @@ CLIENT_MACHINE = StateMachine(
                 ("logout", "logout"),
             )
         ),
-        Transition(C.READY, "app dict", "_teach", (C.READY,), "our tables, under a name of ours"),
-        Transition(
-            C.READY, "answer", "_hear_answer", (C.READY,), "answers what was asked under that name, or is a push"
-        ),
+        Transition(C.READY, "app dict", "_send_tables", (C.READY,), "our tables, under a name of ours"),
+        Transition(C.READY, "answer", "_receive_answer", (C.READY,), "answers the request of that name, or is a push"),
         Transition(C.READY, "logout", "_logged_out", (C.CLOSED,), "close"),
         Transition(C.READY, "ping", "_pong", (C.READY,), "ok"),
-        Transition(C.READY, "dict", "_learn", (C.READY,), "ok; data lines of its tables are understood from here on"),
+        Transition(C.READY, "dict", "_receive_tables", (C.READY,), "ok; records of its tables are decoded from now on"),
         Transition(
-            C.READY, "request", "_serve", (C.READY,), "asked above, answered under its name; a data line may be a push"
+            C.READY, "request", "_serve", (C.READY,), "passed up, answered under its name; a data line may be a push"
         ),
         Transition(C.READY, ANY_FRAME, "_not_served", (C.READY,), "ans -1"),
         Transition(
-            C.READY, "app response", "_answer", (C.READY,), "under the question's name, in its dialect and form"
+            C.READY, "app response", "_answer", (C.READY,), "under the name of the request, in its dialect and form"
         ),
-        Transition(C.READY, "clock answer", "_overdue", (C.READY,), "what the server did not answer failed: timeout"),
-        Transition(C.READY, "clock ping", "_beat", (C.READY,), "ping"),
-        *(
-            Transition(state, event, do, (C.CLOSED,), says)
-            for state in (C.NEW, C.LOGGING_IN, C.READY)
-            for event, do, says in (
-                ("app fail", "_fail", "close"),
-                ("app close", "_goodbye", "close"),
-                ("clock silence", "_silent", "close"),
-            )
+        Transition(
+            C.READY,
+            "clock answer",
+            "_expire",
+            (C.READY,),
+            "requests that the server did not answer in time fail: timeout",
         ),
+        Transition(C.READY, "clock ping", "_send_ping", (C.READY,), "ping"),
+        *closing_transitions((C.NEW, C.LOGGING_IN, C.READY), C.CLOSED),
     ]
 )

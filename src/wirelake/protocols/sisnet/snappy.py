@@ -1,8 +1,7 @@
-"""Snappy for the contents of binary messages, once a login asked for it.
+"""Compress the contents of binary messages by snappy, if the login requests it.
 
-Compressed is what a message carries, never what it is routed by: the data of a data line, `ask` and `msg` of the
-binary form, and its data without a name. Names, commands and keys stay as they are, and so does JSON, so that any
-frame in the log can still be told from any other without knowing how its connection began.
+Only contents are compressed: the data of a data line, and `ask`, `msg` and data of the binary form. Names, commands,
+keys and JSON are not, so that a frame in the log can be decoded without knowing the login of its connection.
 """
 
 from collections.abc import Callable
@@ -12,9 +11,8 @@ from msgspec.structs import replace
 
 from wirelake.errors import LimitError, ProtocolError
 from wirelake.protocols.frame import Frame
-from wirelake.protocols.sisnet.binary_form import BinaryAnswer, BinaryRequest
-from wirelake.protocols.sisnet.data_line import DataLine
-from wirelake.protocols.sisnet.limits import SISNET_INFLATED_BYTES_MAX
+from wirelake.protocols.sisnet.constants import SISNET_INFLATED_BYTES_MAX
+from wirelake.protocols.sisnet.forms import BinaryAnswer, BinaryRequest, DataLine
 
 NAME = "snappy"
 _CONTENTS: dict[type[Frame], tuple[str, ...]] = {
@@ -29,7 +27,7 @@ def pack(data: bytes) -> bytes:
 
 
 def unpack(data: bytes, bytes_max: int = SISNET_INFLATED_BYTES_MAX) -> bytes:
-    """The head says how long the content is, so one that is too long is refused before it is unpacked."""
+    """Decompress a content. One that is too long is refused before, by the length in its head."""
     try:
         size = cramjam.snappy.decompress_raw_len(data)
         if size > bytes_max:
@@ -40,11 +38,12 @@ def unpack(data: bytes, bytes_max: int = SISNET_INFLATED_BYTES_MAX) -> bytes:
 
 
 def pack_frame(frame: Frame) -> Frame:
-    """The frame with its contents compressed; one that carries none stays as it is."""
+    """Return the frame with its contents compressed."""
     return _changed(frame, pack)
 
 
 def unpack_frame(frame: Frame, bytes_max: int = SISNET_INFLATED_BYTES_MAX) -> Frame:
+    """Return the frame with its contents decompressed. Raise ProtocolError."""
     return _changed(frame, lambda data: unpack(data, bytes_max))
 
 

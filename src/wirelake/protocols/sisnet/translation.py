@@ -1,8 +1,9 @@
-"""sisnet frames ⇄ common messages. The frames' views, `Request` and `Answer`, stand in between.
+"""Translate between sisnet frames and common messages, by way of `Request` and `Answer`.
 
-The message's name becomes the correlation, so that questions and answers in the log pair up as they did on the wire.
+The name of a message becomes the correlation, so that requests and answers in the log pair up as on the wire.
 """
 
+import math
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
@@ -15,6 +16,7 @@ from wirelake.message import (
     LAYOUT,
     ROWS,
     Credentials,
+    Device,
     Failure,
     FailureCode,
     Kind,
@@ -27,14 +29,10 @@ from wirelake.message import (
     control_op,
 )
 from wirelake.protocols.frame import Frame, Sender
-from wirelake.protocols.jsontext import write_json
 from wirelake.protocols.sisnet.answer import Answer, read_answer, type_of, write_answer
-from wirelake.protocols.sisnet.binary_form import BinaryAnswer
-from wirelake.protocols.sisnet.data_line import DataLine
-from wirelake.protocols.sisnet.foreign import Http, Redis
-from wirelake.protocols.sisnet.json_form import Json
-from wirelake.protocols.sisnet.names import SisnetFrame
-from wirelake.protocols.sisnet.opcodes import Ans, Dialect
+from wirelake.protocols.sisnet.constants import Ans, Dialect
+from wirelake.protocols.sisnet.envelope import SisnetFrame
+from wirelake.protocols.sisnet.forms import BinaryAnswer, DataLine, Http, Json, Redis
 from wirelake.protocols.sisnet.request import (
     DEFAULT_SERVICE,
     REDIS_SERVICE,
@@ -45,18 +43,20 @@ from wirelake.protocols.sisnet.request import (
     write_binary_request,
     write_json_request,
 )
-from wirelake.protocols.texts import from_base64, word_of
+from wirelake.protocols.text import from_base64, word_of, write_json
+from wirelake.protocols.translation import Loss
 
-ANS = "sisnet.ans"  # header: the type of an empty answer, which its value does not tell
-PUSHED = "publish"  # the `command` of an answer that is a topic's notification
+ANS = "sisnet.ans"  # header: the type of an empty answer, which its value does not show
+PUBLISH_COMMAND = "publish"  # the `command` of an answer that is a notification of a topic
 _EMPTY: Mapping[int, Any] = {Ans.ARRAY.value: [], Ans.ARRAY_2D.value: [], Ans.OBJECT.value: {}}
 _OPS = {op.value: op for op in Op}
-_OF_THE_CONNECTION = frozenset({Op.LOGIN.value, Op.LOGOUT.value, Op.PING.value, LAYOUT})  # asked of no service
+_OF_THE_CONNECTION = frozenset({Op.LOGIN.value, Op.LOGOUT.value, Op.PING.value, LAYOUT})  # not of a service
 
-Written = TypeVar("Written", bound=Frame)
+Encodable = TypeVar("Encodable", bound=Frame)
 
 
 def to_message(frame: Frame, sender: Sender) -> Message:
+    """Return the common message of a frame."""
     frame = cast(SisnetFrame, frame)
     if is_request(frame, sender):
         return request_to_message(read_request(frame), frame)
@@ -64,15 +64,16 @@ def to_message(frame: Frame, sender: Sender) -> Message:
 
 
 def from_message(message: Message, sender: Sender) -> SisnetFrame:
-    """The frame with which `sender` says this: JSON, or a data line for records that are packed."""
+    """Return the frame with which `sender` sends this message: JSON, or a data line for packed records."""
     if message.kind is Kind.RESPONSE:
-        return written(lambda: write_answer(answer_from_message(message), message.correlation))
+        return write_checked(lambda: write_answer(answer_from_message(message), message.correlation))
     if message.kind is Kind.NOTIFICATION and sender is Sender.SERVER:
-        return written(lambda: write_answer(notification_to_answer(message), message.correlation))
+        return write_checked(lambda: write_answer(notification_to_answer(message), message.correlation))
     return request_from_message(message, message.correlation)
 
 
 def is_request(frame: SisnetFrame, sender: Sender) -> bool:
+    """Return whether a frame is a request; else it is an answer."""
     if isinstance(frame, Json):
         return frame.is_request
     if isinstance(frame, Http | Redis):
@@ -81,7 +82,7 @@ def is_request(frame: SisnetFrame, sender: Sender) -> bool:
 
 
 def gateway_command(request: Request) -> str:
-    """Which command of the gateway itself this is; empty for one of a service."""
+    """Return the command of a request to the gateway itself; "" for one to a service."""
     if request.service == GATEWAY_SERVICE and request.command in _OPS:
         return request.command
     ours = request.service in {"", GATEWAY_SERVICE} and request.command in _OF_THE_CONNECTION
@@ -89,27 +90,27 @@ def gateway_command(request: Request) -> str:
 
 
 def request_to_message(request: Request, frame: SisnetFrame) -> Message:
-    about: dict[str, Any] = {"name": frame.name, "protocol": "sisnet", "correlation": frame.message_name}
+    common: dict[str, Any] = {"name": frame.name, "protocol": "sisnet", "correlation": frame.message_name}
     headers = dict(request.headers)
     if request.fmt:
         headers["fmt"] = request.fmt
     fields, payload = _contents(request)
     command = gateway_command(request)
     if command == LAYOUT:
-        return Message(kind=Kind.CONTROL, fields=fields, headers=headers, **(about | {"name": LAYOUT}))
+        return Message(kind=Kind.CONTROL, fields=fields, headers=headers, **(common | {"name": LAYOUT}))
     if command == Op.PUBLISH:
-        return _publication(fields, payload, headers, about)
+        return _publication(fields, payload, headers, common)
     if command:
-        return _control(_OPS[command], fields, payload, headers, about)
+        return _control(_OPS[command], fields, payload, headers, common)
     service = request.service or DEFAULT_SERVICE
     target = Operation(service, request.command, word_of(headers.pop("object", "")))
-    return Message(kind=Kind.REQUEST, target=target, fields=fields, payload=payload, headers=headers, **about)
+    return Message(kind=Kind.REQUEST, target=target, fields=fields, payload=payload, headers=headers, **common)
 
 
 def answer_to_message(answer: Answer, frame: SisnetFrame) -> Message:
-    about: dict[str, Any] = {"name": frame.name, "protocol": "sisnet", "correlation": frame.message_name}
-    if answer.headers.get("command") == PUSHED and isinstance(answer.msg, dict):
-        return _notification(answer.msg, about)
+    common: dict[str, Any] = {"name": frame.name, "protocol": "sisnet", "correlation": frame.message_name}
+    if answer.headers.get("command") == PUBLISH_COMMAND and isinstance(answer.msg, dict):
+        return _notification(answer.msg, common)
     failure = Failure(word_of(answer.msg), answer.ans) if answer.ans < 0 else None
     fields: dict[str, Any] = {}
     if failure is None and answer.msg is not None:
@@ -124,14 +125,14 @@ def answer_to_message(answer: Answer, frame: SisnetFrame) -> Message:
         payload=answer.payload,
         headers=headers,
         more=answer.more,
-        **about,
+        **common,
     )
 
 
 def request_from_message(
     message: Message, name: str, dialect: Dialect = Dialect.NEW, *, binary: bool = False
 ) -> SisnetFrame:
-    """The request under this name. Raises TranslationError for what is none, or goes to no service."""
+    """Return the request with this name. Raise TranslationError for a message that is none, or has no service."""
     target = message.target
     if isinstance(target, Operation) and message.payload:
         if target.service == DEFAULT_SERVICE and message.fields.keys() == {"key", "sdb"}:
@@ -141,12 +142,12 @@ def request_from_message(
         if target.service == REDIS_SERVICE and not message.fields:
             return Redis(name, message.payload)
     if binary:
-        return written(lambda: write_binary_request(_raw(message, _request(message, dialect)), name))
-    return written(lambda: write_json_request(_request(message, dialect), name))
+        return write_checked(lambda: write_binary_request(_raw(message, _request(message, dialect)), name))
+    return write_checked(lambda: write_json_request(_request(message, dialect), name))
 
 
 def answer_from_message(message: Message, dialect: Dialect = Dialect.NEW) -> Answer:
-    """What a response says, or a push of records for whoever subscribed to them."""
+    """Return the answer of a response, or of a push of records."""
     headers = headers_for_keys(message.headers)
     if message.failure is not None:
         expired = message.failure.code in {FailureCode.GONE, Ans.EXPIRED}
@@ -172,11 +173,11 @@ def answer_from_message(message: Message, dialect: Dialect = Dialect.NEW) -> Ans
 
 def notification_to_answer(message: Message, dialect: Dialect = Dialect.NEW) -> Answer:
     values = _notification_values(message)
-    return Answer(ans=Ans.OBJECT.value, msg=values, headers={"command": PUSHED}, dialect=dialect)
+    return Answer(ans=Ans.OBJECT.value, msg=values, headers={"command": PUBLISH_COMMAND}, dialect=dialect)
 
 
-def written(write: Callable[[], Written]) -> Written:
-    """What `write` makes, or the reason why JSON cannot hold a value in it."""
+def write_checked(write: Callable[[], Encodable]) -> Encodable:
+    """Return the result of `write`. Raise TranslationError if JSON cannot express a value."""
     try:
         return write()
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -184,7 +185,7 @@ def written(write: Callable[[], Written]) -> Written:
 
 
 def _contents(request: Request) -> tuple[dict[str, Any], bytes]:
-    """The fields and the payload of a request."""
+    """Return the fields and the payload of a request."""
     ask = request.ask
     if ask is None:
         return {}, request.payload
@@ -196,7 +197,9 @@ def _contents(request: Request) -> tuple[dict[str, Any], bytes]:
     return {key: value for key, value in ask.items() if key != "payload"}, payload
 
 
-def _control(op: Op, fields: dict[str, Any], payload: bytes, headers: dict[str, Any], about: dict[str, Any]) -> Message:
+def _control(
+    op: Op, fields: dict[str, Any], payload: bytes, headers: dict[str, Any], common: dict[str, Any]
+) -> Message:
     credentials = None
     if op is Op.LOGIN:
         user = fields.get("name", fields.get("username"))
@@ -204,7 +207,7 @@ def _control(op: Op, fields: dict[str, Any], payload: bytes, headers: dict[str, 
         fields = {key: value for key, value in fields.items() if key not in {"name", "username", "password"}}
     elif op in {Op.SUBSCRIBE, Op.UNSUBSCRIBE}:
         fields = {"topics": _topics(fields)}
-    return control(op, credentials=credentials, fields=fields, payload=payload, headers=headers, **about)
+    return control(op, credentials=credentials, fields=fields, payload=payload, headers=headers, **common)
 
 
 def _topics(fields: dict[str, Any]) -> list[str]:
@@ -214,28 +217,28 @@ def _topics(fields: dict[str, Any]) -> list[str]:
     return [word_of(topic) for topic in given] if isinstance(given, list) else [word_of(given)]
 
 
-def _publication(fields: dict[str, Any], payload: bytes, headers: dict[str, Any], about: dict[str, Any]) -> Message:
+def _publication(fields: dict[str, Any], payload: bytes, headers: dict[str, Any], common: dict[str, Any]) -> Message:
     beside = {key: value for key, value in fields.items() if key not in {"topic", "type", "content", "encoding"}}
     return Message(
         kind=Kind.NOTIFICATION,
         target=Topic(word_of(fields.get("topic"))),
-        type=_whole(fields.get("type")),
+        type=_integer(fields.get("type")),
         payload=_content(fields) or payload,
         headers=headers | beside,
-        **about,
+        **common,
     )
 
 
-def _notification(values: dict[str, Any], about: dict[str, Any]) -> Message:
+def _notification(values: dict[str, Any], common: dict[str, Any]) -> Message:
     topic = word_of(values.get("topic"))
     return Message(
         kind=Kind.NOTIFICATION,
         target=Topic(topic) if topic else None,
         id=word_of(values.get("id")),
-        type=_whole(values.get("type")),
-        at_ms=_whole(values.get("ts")),
+        type=_integer(values.get("type")),
+        at_ms=_integer(values.get("ts")),
         payload=_content(values),
-        **about,
+        **common,
     )
 
 
@@ -262,12 +265,12 @@ def _content_values(content: bytes) -> dict[str, Any]:
         return {"content": b64encode(content).decode(), "encoding": "base64"}
 
 
-def _whole(value: Any) -> int:
+def _integer(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def _data_line(message: Message, target: Operation, name: str) -> DataLine | None:
-    """Records of one key and table, unless their names have no place in a data line."""
+    """Return a data line; None if the key or the table cannot be in one."""
     key, sdb = message.fields["key"], message.fields["sdb"]
     if not isinstance(key, str) or not isinstance(sdb, str) or target.object:
         return None
@@ -292,9 +295,9 @@ def _request(message: Message, dialect: Dialect) -> Request:
     if message.kind is Kind.NOTIFICATION and isinstance(target, Topic):
         ask = {"topic": target.name, **({"type": message.type} if message.type else {})}
         ask |= _content_values(content_of(message))
-        return Request(service=GATEWAY_SERVICE, command=PUSHED, ask=ask, headers=headers, dialect=dialect)
+        return Request(service=GATEWAY_SERVICE, command=PUBLISH_COMMAND, ask=ask, headers=headers, dialect=dialect)
     if message.kind not in {Kind.REQUEST, Kind.EVENT} or not isinstance(target, Operation):
-        raise TranslationError(f"sisnet has no way to say a {message.kind} that asks no service")
+        raise TranslationError(f"sisnet has no message for a {message.kind} that is not to a service")
     if target.object:
         headers["object"] = target.object
     return Request(
@@ -303,7 +306,7 @@ def _request(message: Message, dialect: Dialect) -> Request:
 
 
 def _raw(message: Message, request: Request) -> Request:
-    """With the payload as bytes, where it cannot be taken for JSON."""
+    """Return the request with its payload as bytes, unless that could be mistaken for JSON."""
     bare = message.kind in {Kind.REQUEST, Kind.EVENT} and not message.fields
     if not bare or read_value(message.payload)[0] is not None:
         return request
@@ -327,3 +330,103 @@ def _ask(message: Message) -> Any:
     if message.fields.keys() == {"msg"} and not isinstance(message.fields["msg"], dict | None):
         return message.fields["msg"]
     return message.fields or None
+
+
+# ── what sisnet cannot express
+
+_ADD = Operation("calc", "add")
+
+LOSSES = (
+    Loss(
+        "a notification's source and headers",
+        "are left out",
+        Message(kind=Kind.NOTIFICATION, target=Topic("@news"), id="7", source="erp", headers={"a": 1}, payload=b"hi"),
+        Message(kind=Kind.NOTIFICATION, name="json", protocol="sisnet", target=Topic("@news"), id="7", payload=b"hi"),
+    ),
+    Loss(
+        "a notification's fields, without payload",
+        "become JSON in the content",
+        Message(kind=Kind.NOTIFICATION, target=Topic("@news"), id="7", fields={"a": 1}),
+        Message(
+            kind=Kind.NOTIFICATION, name="json", protocol="sisnet", target=Topic("@news"), id="7", payload=b'{"a":1}'
+        ),
+    ),
+    Loss(
+        "a notification's fields and payload together",
+        "are refused",
+        Message(kind=Kind.NOTIFICATION, target=Topic("@news"), fields={"a": 1}, payload=b"hi"),
+        None,
+    ),
+    Loss(
+        "an answer's fields and payload together",
+        "the payload becomes base64 in a field of that name",
+        Message(kind=Kind.RESPONSE, fields={"a": 1}, payload=b"hi"),
+        Message(kind=Kind.RESPONSE, name="json", protocol="sisnet", fields={"a": 1, "payload": "aGk="}),
+    ),
+    Loss(
+        "a list of notifications",
+        "becomes an array of objects in one field",
+        Message(kind=Kind.RESPONSE, parts=(Message(kind=Kind.NOTIFICATION, id="7", payload=b"hi"),)),
+        Message(
+            kind=Kind.RESPONSE,
+            name="json",
+            protocol="sisnet",
+            fields={"msg": [{"topic": "", "id": "7", "type": 0, "ts": 0, "content": "hi"}]},
+        ),
+    ),
+    Loss(
+        "an error code other than -100",
+        "becomes -1; the text stays",
+        Message(kind=Kind.RESPONSE, failure=Failure("no such thing", 404)),
+        Message(kind=Kind.RESPONSE, name="json", protocol="sisnet", failure=Failure("no such thing", -1)),
+    ),
+    Loss(
+        "bytes among the fields",
+        "become base64 text",
+        Message(kind=Kind.REQUEST, target=_ADD, fields={"a": b"hi"}),
+        Message(kind=Kind.REQUEST, name="json", protocol="sisnet", target=_ADD, fields={"a": "aGk="}),
+    ),
+    Loss(
+        "a float that is infinite or not a number",
+        "becomes null",
+        Message(kind=Kind.RESPONSE, fields={"a": math.inf}),
+        Message(kind=Kind.RESPONSE, name="json", protocol="sisnet", fields={"a": None}),
+    ),
+    Loss(
+        "a request's field called payload that holds base64",
+        "becomes the payload",
+        Message(kind=Kind.REQUEST, target=_ADD, fields={"payload": "aGk="}),
+        Message(kind=Kind.REQUEST, name="json", protocol="sisnet", target=_ADD, payload=b"hi"),
+    ),
+    Loss(
+        "the host and group of an address",
+        "are left out; service, operation and object cross",
+        Message(kind=Kind.REQUEST, target=Operation("calc", "add", "x", host="h", group="g")),
+        Message(kind=Kind.REQUEST, name="json", protocol="sisnet", target=Operation("calc", "add", "x")),
+    ),
+    Loss(
+        "a header that is called like one of sisnet's own keys",
+        "is left out",
+        Message(kind=Kind.REQUEST, target=_ADD, headers={"ask": 1, "lang": "de"}),
+        Message(kind=Kind.REQUEST, name="json", protocol="sisnet", target=_ADD, headers={"lang": "de"}),
+    ),
+    Loss(
+        "an event for a service",
+        "becomes a request under an empty name; its answer is ignored",
+        Message(kind=Kind.EVENT, target=_ADD, fields={"a": 1}),
+        Message(kind=Kind.REQUEST, name="json", protocol="sisnet", target=_ADD, fields={"a": 1}),
+    ),
+    Loss(
+        "telemetry, and requests to devices",
+        "are refused: sisnet has requests to services only",
+        Message(kind=Kind.TELEMETRY, target=Device("1234"), fields={"a": 1}),
+        None,
+    ),
+    Loss(
+        "a publication's source",
+        "is left out: the gateway knows who is logged in",
+        Message(kind=Kind.NOTIFICATION, target=Topic("@news"), source="erp", payload=b"hi"),
+        Message(kind=Kind.NOTIFICATION, name="json", protocol="sisnet", target=Topic("@news"), payload=b"hi"),
+        Sender.CLIENT,
+    ),
+)

@@ -1,14 +1,10 @@
-"""sisnet messages as a tree with offsets. Also the one place that names what is wrong with a bad message."""
+"""Dissect sisnet messages into a tree with offsets. All errors about malformed messages come from here."""
 
 from typing import Any
 
 from wirelake.errors import LimitError, ProtocolError
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.jsontext import read_json
-from wirelake.protocols.sisnet.binary_form import NUMBER, find_relayed_binary
-from wirelake.protocols.sisnet.limits import SISNET_NAME_BYTES_MAX
-from wirelake.protocols.sisnet.names import FORBIDDEN, RELAYED_NAME
-from wirelake.protocols.sisnet.opcodes import (
+from wirelake.protocols.sisnet.constants import (
     ANS_NAMES,
     ANSWER,
     ANSWER_FIELDS,
@@ -17,15 +13,19 @@ from wirelake.protocols.sisnet.opcodes import (
     NUMBER_FIELDS,
     REQUEST_FIELDS,
     RESERVED_IN_ANSWERS,
+    SISNET_NAME_BYTES_MAX,
     Form,
 )
-from wirelake.protocols.sisnet.sizes import read_size
+from wirelake.protocols.sisnet.envelope import FORBIDDEN, RELAYED_NAME, read_size
+from wirelake.protocols.sisnet.forms import NUMBER, find_relayed_binary
+from wirelake.protocols.text import read_json
 from wirelake.protocols.tree import Dissector, Tree
 
 _NOTE_CHARS_MAX = 80
 
 
 def dissect(frame: bytes, _sender: Sender) -> Tree:
+    """Return the fields of a message, up to the first error."""
     dissector = Dissector(frame, "sisnet", big_endian=False)
     try:
         _walk(dissector)
@@ -63,7 +63,7 @@ def _walk(d: Dissector) -> None:
 
 
 def _relayed_names_end(d: Dissector) -> int:
-    """Return where the message's form begins behind further names, or the place where we are."""
+    """Return where the form of the message begins after further names; the present position if there are none."""
     binary = find_relayed_binary(d.data, d.position)
     if binary is not None:
         return binary[1]
@@ -82,7 +82,7 @@ _FORM_NAMES = {
 
 
 def _section(d: Dissector, name: str, bytes_max: int) -> None:
-    """Text up to a colon, and the colon."""
+    """Add the text up to a colon, and the colon."""
     start = d.position
     colon = d.data.find(b":", start)
     end = len(d.data) if colon < 0 else colon
@@ -108,7 +108,7 @@ def _json(d: Dissector) -> None:
 
 
 def _says(values: Any) -> str:
-    """What a JSON message is about, in a few words."""
+    """Return a note about the content of a JSON message."""
     if isinstance(values, list):
         return "answer: an array"
     ans = values.get("ans")

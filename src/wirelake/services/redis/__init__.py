@@ -1,1 +1,1 @@
-"""The service `redis`: values under keys and durable topics as streams, as redis words and answers it."""
+"""Implement the service `redis`: values under keys, and durable topics as streams, with the commands of redis."""

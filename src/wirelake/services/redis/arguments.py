@@ -1,4 +1,4 @@
-"""Read the arguments of redis commands, and refuse them in the words of redis."""
+"""Parse the arguments of redis commands, and raise the errors of redis."""
 
 import re
 from collections.abc import Generator, Sequence
@@ -15,27 +15,27 @@ from wirelake.message import Message
 SYNTAX: Final = "ERR syntax error"
 NOT_A_NUMBER: Final = "ERR value is not an integer or out of range"
 I64: Final = range(-(2**63), 2**63)
-OK: Final = object()  # what a command answers that has nothing to tell
+OK: Final = object()  # the result of a command that returns nothing else
 
 _INTEGER: Final = re.compile(rb"0|-?[1-9][0-9]{0,18}")
-_ITEM_BYTES: Final = 16  # about what an item of a list takes beside its own bytes
-_SHOWN_BYTES_MAX: Final = 32  # of what a client wrote, in an error that quotes it
+_ITEM_BYTES: Final = 16  # about the overhead of an item of a list
+_SHOWN_BYTES_MAX: Final = 32  # of a client's text that an error quotes
 
 Args = Sequence[bytes]
-Work = Generator[Commit | None, None, Any]  # a long command: yields as a `Job` does, returns what is to be answered
+Work = Generator[Commit | None, None, Any]  # a long command: yields as a `Job` does, returns the result
 
 
 class RedisCall(Struct, frozen=True, gc=False):
-    """A command to be done."""
+    """Hold a command to run."""
 
     peer: Peer
     args: Args
     now_ms: int
-    is_queued: bool = False  # part of a transaction: it must neither wait nor be interrupted
+    is_queued: bool = False  # part of a transaction: must neither wait nor be interrupted
 
 
 class Writes:
-    """The last write: when it is durable, so are those before it."""
+    """Hold the last write. When it is durable, so are those before it."""
 
     __slots__ = ("last",)
 
@@ -43,13 +43,13 @@ class Writes:
         self.last = Commit.resolved()
 
     @property
-    def decided(self) -> Commit | None:
-        """The last write, if its outcome is known: whoever asks from here on need not wait for it."""
+    def last_done(self) -> Commit | None:
+        """Return the last write if it is done, so that later commands need not wait for it, otherwise None."""
         return self.last if self.last.is_done else None
 
 
 def read_args(message: Message) -> list[bytes]:
-    """Bytes from redis clients; from others, texts and numbers too."""
+    """Return the arguments as bytes. Clients of other protocols than redis also send texts and numbers."""
     args = message.fields.get("args", [])
     if not isinstance(args, list | tuple):
         raise InputError("ERR args is a list")
@@ -62,8 +62,8 @@ def number(text: bytes, refusal: str = NOT_A_NUMBER) -> int:
     return int(text)
 
 
-def counted(size: int, item: bytes) -> int:
-    """The size of a list with one more item. Raises InputError beyond the limit of an answer."""
+def add_size(size: int, item: bytes) -> int:
+    """Return the size of a list with one more item. Raise InputError beyond the limit of a response."""
     size += len(item) + _ITEM_BYTES
     if size > VALUES_ANSWER_BYTES_MAX:
         raise InputError(
@@ -74,31 +74,31 @@ def counted(size: int, item: bytes) -> int:
 
 def exactly(args: Args, count: int, name: str) -> Args:
     if len(args) != count:
-        raise misused(name)
+        raise wrong_arity(name)
     return args
 
 
 def at_least(args: Args, count: int, name: str) -> Args:
     if len(args) < count:
-        raise misused(name)
+        raise wrong_arity(name)
     return args
 
 
 def at_most(args: Args, count: int, what: str) -> Args:
-    """Raises InputError beyond one of our own limits."""
+    """Raise InputError beyond a limit of the gateway."""
     if len(args) > count:
         raise InputError(f"ERR {len(args)} {what} at once: at most {count}")
     return args
 
 
 def pairs(args: Args, name: str) -> dict[bytes, bytes]:
-    """Names and values in turn; the last one of a name counts."""
+    """Return the values by name, from names and values in turn. The last value of a name counts."""
     if not args or len(args) % 2:
-        raise misused(name)
+        raise wrong_arity(name)
     return dict(zip(args[::2], args[1::2], strict=True))
 
 
-def misused(name: str) -> InputError:
+def wrong_arity(name: str) -> InputError:
     return InputError(f"ERR wrong number of arguments for '{name}' command")
 
 
@@ -106,8 +106,8 @@ def quoted(word: bytes) -> str:
     return word[:_SHOWN_BYTES_MAX].decode(errors="backslashreplace")
 
 
-def run_through(work: Work) -> Any:
-    """Do a long command at once, and return what it returns."""
+def run_to_end(work: Work) -> Any:
+    """Run a long command without interruption, and return its result."""
     while True:
         try:
             next(work)

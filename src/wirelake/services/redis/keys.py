@@ -1,4 +1,4 @@
-"""Commands on keys, whatever type of value they have."""
+"""Implement the commands on keys, for values of any type."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -15,9 +15,9 @@ from wirelake.services.redis.arguments import (
     RedisCall,
     Work,
     Writes,
+    add_size,
     at_least,
     at_most,
-    counted,
     exactly,
     number,
     quoted,
@@ -25,7 +25,7 @@ from wirelake.services.redis.arguments import (
 from wirelake.state.topics import TopicStore
 from wirelake.state.values import ALL_KEYS, NO_EXPIRY, NO_KEY, Values
 
-_SCAN_KEYS: Final = 10  # looked at, where SCAN names no count
+_SCAN_KEYS: Final = 10  # examined by a SCAN without COUNT
 _SCAN_KEYS_MAX: Final = 10_000  # COUNT is a hint
 _CURSOR_DIGITS_MAX: Final = 20
 _CONDITIONS: Final = frozenset({b"nx", b"xx", b"gt", b"lt"})
@@ -47,9 +47,9 @@ class KeyCommands:
             "keys": self._keys,
             "persist": self._persist,
             "pexpire": self._expire_ms,
-            "pttl": self._remaining_ms,
+            "pttl": self._pttl,
             "scan": self._scan,
-            "ttl": self._remaining,
+            "ttl": self._ttl,
             "type": self._type,
             "unlink": self._delete,
         }
@@ -72,14 +72,14 @@ class KeyCommands:
         (pattern,) = exactly(call.args, 1, "keys")
         if call.is_queued and len(self._values) > VALUES_TRANSACTION_KEYS_MAX:
             raise InputError(f"ERR inside MULTI, KEYS looks through at most {VALUES_TRANSACTION_KEYS_MAX} keys")
-        _, found = yield from self._look(call, pattern, 0, ALL_KEYS)
+        _, found = yield from self._find_keys(call, pattern, 0, ALL_KEYS)
         return found
 
     def _scan(self, call: RedisCall) -> Work:
         cursor, *options = at_least(call.args, 1, "scan")
         if not cursor.isdigit() or len(cursor) > _CURSOR_DIGITS_MAX or int(cursor) not in I64:
             raise InputError("ERR invalid cursor")
-        pattern, count, wanted = b"*", _SCAN_KEYS, ""
+        pattern, count, value_type = b"*", _SCAN_KEYS, ""
         if len(options) % 2:
             raise InputError(SYNTAX)
         for option, value in zip(options[::2], options[1::2], strict=True):
@@ -91,28 +91,28 @@ class KeyCommands:
                     if count < 1:
                         raise InputError(SYNTAX)
                 case b"type":
-                    wanted = value.lower().decode(errors="replace")
+                    value_type = value.lower().decode(errors="replace")
                 case _:
                     raise InputError(SYNTAX)
         count_max = VALUES_TRANSACTION_KEYS_MAX if call.is_queued else _SCAN_KEYS_MAX
-        behind, found = yield from self._look(call, pattern, int(cursor), min(count, count_max), wanted)
+        next_cursor, found = yield from self._find_keys(call, pattern, int(cursor), min(count, count_max), value_type)
         if isinstance(found, EncodedArray):
-            return EncodedArray(b"*2\r\n" + BulkString(b"%d" % behind).encode() + found.data)
-        return [b"%d" % behind, found]
+            return EncodedArray(b"*2\r\n" + BulkString(b"%d" % next_cursor).encode() + found.data)
+        return [b"%d" % next_cursor, found]
 
-    def _look(self, call: RedisCall, pattern: bytes, cursor: int, count: int, wanted: str = "") -> Work:
-        """Look for keys. A redis client's answer is encoded on the way, others take what there is as a list."""
+    def _find_keys(self, call: RedisCall, pattern: bytes, cursor: int, count: int, value_type: str = "") -> Work:
+        """Find keys. The response to a redis client is encoded on the way; others get a list."""
         is_redis, now_ms = call.peer.protocol == "redis", call.now_ms
         found: list[bytes] = []
         encoded: list[bytes] = []
         part: list[bytes] = []
         size = matched = 0
-        for behind, looked_at in self._values.scan_in_steps(pattern, cursor, count, now_ms):
-            cursor, keys = behind, looked_at
-            if wanted:
-                keys = [key for key in looked_at if self._values.type(key, now_ms) == wanted]
+        for next_cursor, scanned in self._values.scan_in_steps(pattern, cursor, count, now_ms):
+            cursor, keys = next_cursor, scanned
+            if value_type:
+                keys = [key for key in scanned if self._values.type(key, now_ms) == value_type]
             for key in keys:
-                size = counted(size, key)
+                size = add_size(size, key)
             matched += len(keys)
             if is_redis:
                 part += [b"$%d\r\n%b\r\n" % (len(key), key) for key in keys]
@@ -124,12 +124,12 @@ class KeyCommands:
             yield None
         return cursor, EncodedArray(b"".join([b"*%d\r\n" % matched, *encoded, *part])) if is_redis else found
 
-    def _remaining(self, call: RedisCall) -> int:
+    def _ttl(self, call: RedisCall) -> int:
         (key,) = exactly(call.args, 1, "ttl")
-        left_ms = self._values.remaining_ms(key, call.now_ms)
-        return left_ms if left_ms in (NO_KEY, NO_EXPIRY) else (left_ms + 500) // 1000
+        remaining_ms = self._values.remaining_ms(key, call.now_ms)
+        return remaining_ms if remaining_ms in (NO_KEY, NO_EXPIRY) else (remaining_ms + 500) // 1000
 
-    def _remaining_ms(self, call: RedisCall) -> int:
+    def _pttl(self, call: RedisCall) -> int:
         (key,) = exactly(call.args, 1, "pttl")
         return self._values.remaining_ms(key, call.now_ms)
 
@@ -141,35 +141,35 @@ class KeyCommands:
         return self._remove(at_least(call.args, 1, "del"), call.now_ms)
 
     def _delete_many(self, call: RedisCall) -> Work:
-        """Many keys: others may be served between two parts of them."""
-        gone = 0
-        for place in range(0, len(call.args), VALUES_KEYS_AT_ONCE):
-            gone += self._remove(call.args[place : place + VALUES_KEYS_AT_ONCE], call.now_ms)
+        """Delete many keys in steps, with other peers served in between."""
+        removed = 0
+        for start in range(0, len(call.args), VALUES_KEYS_AT_ONCE):
+            removed += self._remove(call.args[start : start + VALUES_KEYS_AT_ONCE], call.now_ms)
             yield None
-        return gone
+        return removed
 
     def _remove(self, keys: Args, now_ms: int) -> int:
-        gone, self._writes.last = self._values.delete(keys, now_ms)
-        return gone
+        removed, self._writes.last = self._values.delete(keys, now_ms)
+        return removed
 
     def _expire(self, call: RedisCall) -> int:
-        return self._end(call, 1000, "expire")
+        return self._set_expiry(call, 1000, "expire")
 
     def _expire_ms(self, call: RedisCall) -> int:
-        return self._end(call, 1, "pexpire")
+        return self._set_expiry(call, 1, "pexpire")
 
-    def _end(self, call: RedisCall, unit_ms: int, name: str) -> int:
+    def _set_expiry(self, call: RedisCall, unit_ms: int, name: str) -> int:
         key, amount, *options = at_least(call.args, 2, name)
         conditions, now_ms = _conditions(options), call.now_ms
-        ends_at_ms = now_ms + number(amount) * unit_ms
-        if ends_at_ms not in I64:
+        expires_at_ms = now_ms + number(amount) * unit_ms
+        if expires_at_ms not in I64:
             raise InputError(f"ERR invalid expire time in '{name}' command")
-        left_ms = self._values.remaining_ms(key, now_ms)
-        if left_ms == NO_KEY or not _allowed(conditions, left_ms, ends_at_ms - now_ms):
+        remaining_ms = self._values.remaining_ms(key, now_ms)
+        if remaining_ms == NO_KEY or not _is_allowed(conditions, remaining_ms, expires_at_ms - now_ms):
             return 0
-        if ends_at_ms <= now_ms:
+        if expires_at_ms <= now_ms:
             return self._remove([key], now_ms)
-        self._writes.last = self._values.expire(key, ends_at_ms, now_ms) or self._writes.last
+        self._writes.last = self._values.expire(key, expires_at_ms, now_ms) or self._writes.last
         return 1
 
     def _persist(self, call: RedisCall) -> int:
@@ -194,7 +194,7 @@ class KeyCommands:
 
 
 def _conditions(options: Args) -> set[bytes]:
-    """EXPIRE with NX, XX, GT or LT."""
+    """Parse the options NX, XX, GT and LT of EXPIRE."""
     words = {option.lower() for option in options}
     for option in options:
         if option.lower() not in _CONDITIONS:
@@ -206,13 +206,13 @@ def _conditions(options: Args) -> set[bytes]:
     return words
 
 
-def _allowed(conditions: set[bytes], left_ms: int, wanted_ms: int) -> bool:
-    """A value without an end counts as one that never ends."""
-    endless = left_ms == NO_EXPIRY
+def _is_allowed(conditions: set[bytes], remaining_ms: int, new_ms: int) -> bool:
+    """Return whether the options allow the new expiry. A value without expiry counts as one that never expires."""
+    has_no_expiry = remaining_ms == NO_EXPIRY
     refused = (
-        (b"nx" in conditions and not endless)
-        or (b"xx" in conditions and endless)
-        or (b"gt" in conditions and (endless or wanted_ms <= left_ms))
-        or (b"lt" in conditions and not endless and wanted_ms >= left_ms)
+        (b"nx" in conditions and not has_no_expiry)
+        or (b"xx" in conditions and has_no_expiry)
+        or (b"gt" in conditions and (has_no_expiry or new_ms <= remaining_ms))
+        or (b"lt" in conditions and not has_no_expiry and new_ms >= remaining_ms)
     )
     return not refused

@@ -1,7 +1,7 @@
-"""The service `redis`: each operation is a redis command with its `args`.
+"""Run redis commands: each operation of the service `redis` is a command with its `args`.
 
-What is told of a value is told once that value is on disk: a question behind a write that is still on its way waits for
-it. A long command is done bit by bit, with others served in between, but for one that is part of a transaction.
+A response is sent once the values in it are on disk: a read waits for the writes before it. A long command runs in
+steps, with others served in between, unless it is part of a transaction.
 """
 
 from collections.abc import Callable
@@ -9,9 +9,10 @@ from functools import partial
 from types import GeneratorType
 from typing import Any, Final
 
+from msgspec import Struct, field
+
 from wirelake.broker.broker import Broker, answered
-from wirelake.broker.jobs import Job, Jobs
-from wirelake.broker.peer import Peer
+from wirelake.broker.peer import Job, JobRunner, Peer
 from wirelake.broker.services import failed
 from wirelake.commit import Commit
 from wirelake.errors import InputError, StorageError
@@ -19,11 +20,13 @@ from wirelake.limits import (
     STATE_VALUES_BYTES_MAX,
     VALUES_ANSWER_BYTES_MAX,
     VALUES_ANSWER_HELD_BYTES,
+    VALUES_TRANSACTION_KEYS_MAX,
 )
 from wirelake.message import FailureCode, Kind, Message, Operation
 from wirelake.protocols.redis.frames import EncodedArray, EncodedMap
 from wirelake.services.redis.arguments import (
     OK,
+    Args,
     RedisCall,
     Work,
     Writes,
@@ -31,14 +34,13 @@ from wirelake.services.redis.arguments import (
     exactly,
     quoted,
     read_args,
-    run_through,
+    run_to_end,
 )
-from wirelake.services.redis.hashes import HashCommands
 from wirelake.services.redis.keys import KeyCommands
-from wirelake.services.redis.streams import Blocked, Later, StreamCommands
-from wirelake.services.redis.strings import StringCommands
-from wirelake.services.redis.transactions import Watches
+from wirelake.services.redis.streams import BlockedRead, Later, StreamCommands
+from wirelake.services.redis.values import HashCommands, StringCommands
 from wirelake.state.store import StateStore
+from wirelake.state.values import Values
 
 SERVICE: Final = "redis"
 
@@ -47,13 +49,13 @@ _REDIS: Final = "redis"  # the protocol whose sessions have transactions
 
 
 class RedisService:
-    """Also a watcher of the broker's: a peer that goes away watches and waits no longer."""
+    """Run commands for peers. It observes the broker, to end the watches and waits of a peer that is closed."""
 
     def __init__(
         self,
         broker: Broker,
         state: StateStore,
-        jobs: Jobs,
+        jobs: JobRunner,
         now_ms: Callable[[], int],
         now_s: Callable[[], float],
         later: Later,
@@ -64,7 +66,7 @@ class RedisService:
         self._values = state.values
         self._jobs = jobs
         self._now_ms = now_ms
-        self._about = about  # what INFO tells
+        self._about = about  # the first part of INFO
         self._writes = Writes()
         self._watches = Watches(state.values)
         self._streams = StreamCommands(broker, state, self._writes, now_s, later)
@@ -76,77 +78,82 @@ class RedisService:
             **HashCommands(state.values, self._writes).operations,
             **self._streams.operations,
         }
-        self._of_sessions: dict[str, Callable[[RedisCall], Any]] = {"watch": self._watch, "unwatch": self._unwatch}
-        broker.observers.append(self)
+        self._session_operations: dict[str, Callable[[RedisCall], Any]] = {
+            "watch": self._watch,
+            "unwatch": self._unwatch,
+        }
+        broker.add_observer(self)
 
     def __call__(self, peer: Peer, message: Message, _now_s: float) -> None:
-        """Raises InputError in the words of redis."""
+        """Run the command, and send the response. Raise InputError with the error text of redis."""
         op = message.target.op.lower() if isinstance(message.target, Operation) else ""
         if op == "exec" and peer.protocol == _REDIS:
             self._execute(peer, message)
             return
-        decided = self._writes.decided
-        said = self._do(op, RedisCall(peer, read_args(message), self._now_ms()))
-        if isinstance(said, GeneratorType):
-            self._jobs.start(peer, message, self._work(peer, message, said, decided))
+        done_before = self._writes.last_done
+        result = self._run(op, RedisCall(peer, read_args(message), self._now_ms()))
+        if isinstance(result, GeneratorType):
+            self._jobs.start(peer, message, self._work(peer, message, result, done_before))
             return
-        answer = _answer(message, said)
-        if self._writes.last is decided:
-            self._broker.after(None, peer, answer)
+        response = _response(message, result)
+        if self._writes.last is done_before:
+            self._broker.after(None, peer, response)
         else:
-            self._say(peer, message, answer, decided, len(answer.payload))
+            self._respond(peer, message, response, done_before, len(response.payload))
 
     def on_close(self, peer: Peer) -> None:
         self._watches.remove(peer)
-        self._streams.left(peer)
+        self._streams.on_close(peer)
 
     def on_drain(self, peer: Peer) -> None:
-        """Nothing is held back for a slow reader."""
+        """Do nothing: no response is held back for a slow reader."""
 
-    def _do(self, op: str, call: RedisCall) -> Any:
+    def _run(self, op: str, call: RedisCall) -> Any:
         operation = self._operations.get(op)
         if operation is None and call.peer.protocol == _REDIS:
-            operation = self._of_sessions.get(op)
+            operation = self._session_operations.get(op)
         if operation is None:
             raise InputError(f"ERR unknown command '{op[:128]}'")
         return operation(call)
 
-    def _say(self, peer: Peer, message: Message, answer: Message, decided: Commit | None, size_bytes: int) -> None:
-        """Answer, when what was written since, or was on its way to the disk before, is there."""
+    def _respond(
+        self, peer: Peer, message: Message, response: Message, done_before: Commit | None, size_bytes: int
+    ) -> None:
+        """Send the response once all writes up to now are on disk."""
         commit = self._writes.last
-        if commit is decided:
-            self._broker.after(None, peer, answer)
+        if commit is done_before:
+            self._broker.after(None, peer, response)
         elif size_bytes > VALUES_ANSWER_HELD_BYTES and not commit.is_done:
-            self._jobs.start(peer, message, self._wait(peer, answer, commit))
+            self._jobs.start(peer, message, self._wait(peer, response, commit))
         else:
-            self._broker.after(commit, peer, answer)
+            self._broker.after(commit, peer, response)
 
-    def _work(self, peer: Peer, message: Message, work: Work, decided: Commit | None) -> Job:
-        """Answer a long command, when what it tells of is durable."""
-        said = yield from work
-        if isinstance(said, Blocked):
-            self._streams.wait(said, partial(self._read_again, peer, message, said))
+    def _work(self, peer: Peer, message: Message, work: Work, done_before: Commit | None) -> Job:
+        """Send the response to a long command once the values in it are durable."""
+        result = yield from work
+        if isinstance(result, BlockedRead):
+            self._streams.wait(result, partial(self._read_again, peer, message, result))
             return
-        commit = None if self._writes.last is decided else self._writes.last
+        commit = None if self._writes.last is done_before else self._writes.last
         yield commit
-        self._broker.after(commit, peer, _answer(message, said))
+        self._broker.after(commit, peer, _response(message, result))
 
-    def _read_again(self, peer: Peer, message: Message, asked: Blocked) -> None:
-        work = self._work(peer, message, self._streams.read(asked), self._writes.decided)
+    def _read_again(self, peer: Peer, message: Message, blocked: BlockedRead) -> None:
+        work = self._work(peer, message, self._streams.read(blocked), self._writes.last_done)
         self._jobs.start(peer, message, work)
 
-    def _wait(self, peer: Peer, answer: Message, commit: Commit) -> Job:
-        """Answer when this is durable."""
+    def _wait(self, peer: Peer, response: Message, commit: Commit) -> Job:
+        """Send the response once the commit is durable."""
         yield commit
-        self._broker.after(commit, peer, answer)
+        self._broker.after(commit, peer, response)
 
     # Transactions
 
     def _execute(self, peer: Peer, message: Message) -> None:
-        """Do the commands that a session queued, all of them at once and on disk as one."""
-        now_ms, decided = self._now_ms(), self._writes.decided
+        """Run the commands that a session queued, without interruption and as one commit."""
+        now_ms, done_before = self._now_ms(), self._writes.last_done
         if not self._watches.remove(peer, now_ms):
-            self._say(peer, message, answered(message, fields={"value": None}), decided, 0)
+            self._respond(peer, message, answered(message, fields={"value": None}), done_before, 0)
             return
         parts: list[Message] = []
         size = 0
@@ -157,15 +164,15 @@ class RedisService:
                 if size > VALUES_ANSWER_BYTES_MAX:
                     part = failed("", f"ERR the answer is over the limit of {VALUES_ANSWER_BYTES_MAX} bytes")
                 parts.append(part)
-        self._say(peer, message, answered(message, name="exec", parts=tuple(parts)), decided, size)
+        self._respond(peer, message, answered(message, name="exec", parts=tuple(parts)), done_before, size)
 
     def _part(self, verb: bytes, call: RedisCall) -> Message:
-        """The answer to one of several commands."""
+        """Return the response to one of several commands."""
         try:
             if verb == b"publish":
                 return self._publish(call)
-            said = self._do(verb.decode(errors="backslashreplace"), call)
-            return _answer(_PART, run_through(said) if isinstance(said, GeneratorType) else said)
+            result = self._run(verb.decode(errors="backslashreplace"), call)
+            return _response(_PART, run_to_end(result) if isinstance(result, GeneratorType) else result)
         except InputError as error:
             return failed("", str(error), FailureCode.BAD_REQUEST)
         except StorageError as error:
@@ -174,11 +181,11 @@ class RedisService:
     def _publish(self, call: RedisCall) -> Message:
         topic, content = exactly(call.args, 2, "publish")
         message = Message(kind=Kind.NOTIFICATION, payload=content)
-        said, commit = self._broker.publish(
+        result, commit = self._broker.publish(
             topic.decode(errors="backslashreplace"), message, call.peer.identity, call.now_ms
         )
         self._writes.last = commit or self._writes.last
-        return answered(_PART, fields=said.fields or {"id": said.id})
+        return answered(_PART, fields=result.fields or {"id": result.id})
 
     def _watch(self, call: RedisCall) -> Any:
         self._watches.add(call.peer, at_least(call.args, 1, "watch"), call.now_ms)
@@ -191,35 +198,84 @@ class RedisService:
     # About the gateway
 
     def _info(self, _call: RedisCall) -> bytes:
-        """All of it, whatever sections were asked for."""
+        """Return all sections, whichever the client requests."""
         keys = len(self._values)
         keyspace = f"# Keyspace\r\ndb0:keys={keys},expires=0,avg_ttl=0\r\n" if keys else "# Keyspace\r\n"
         return (self._about() + f"# Memory\r\nused_memory:{self._values.size_bytes}\r\n\r\n" + keyspace).encode()
 
     def _config(self, call: RedisCall) -> dict[bytes, bytes]:
-        """The few that benchmarks and clients look at; nothing can be changed here."""
+        """Return the few settings that benchmarks and clients read. None can be changed."""
         sub, *names = at_least(call.args, 1, "config")
         if sub.lower() != b"get" or not names:
             raise InputError(f"ERR CONFIG {quoted(sub)} is not served here")
         return {name: _CONFIG[name] for name in map(bytes.lower, names) if name in _CONFIG}
 
 
-_PART: Final = Message(kind=Kind.REQUEST)  # a command of a transaction: its answer has no number of its own
+_PART: Final = Message(kind=Kind.REQUEST)  # a command of a transaction, whose response has no correlation of its own
 
 
-def _answer(message: Message, said: Any) -> Message:
-    if isinstance(said, bytes):
-        return answered(message, name="bulk_string", protocol=_REDIS, payload=said)
-    return answered(message, fields={} if said is OK else {"value": said})
+def _response(message: Message, result: Any) -> Message:
+    if isinstance(result, bytes):
+        return answered(message, name="bulk_string", protocol=_REDIS, payload=result)
+    return answered(message, fields={} if result is OK else {"value": result})
 
 
-def _size(answer: Message) -> int:
-    """About how many bytes it holds."""
-    value = answer.fields.get("value")
+def _size(response: Message) -> int:
+    """Estimate the size of a response."""
+    value = response.fields.get("value")
     if isinstance(value, EncodedArray | EncodedMap):
         return len(value.data)
     if isinstance(value, dict):
         return sum(len(key) + len(each) for key, each in value.items())
     if isinstance(value, list):
         return sum(len(each) for each in value if isinstance(each, bytes))
-    return len(answer.payload)
+    return len(response.payload)
+
+
+class _Watch(Struct, eq=False):
+    """Hold the keys that one connection watches."""
+
+    existed: dict[bytes, bool] = field(default_factory=dict)  # key → whether it had a value
+    has_changed: bool = False
+
+
+class Watches:
+    """Track which keys connections WATCH, and whether one of them changes before EXEC."""
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+        self._by_peer: dict[str, _Watch] = {}
+        self._by_key: dict[bytes, dict[_Watch, None]] = {}
+
+    def add(self, peer: Peer, keys: Args, now_ms: int) -> None:
+        watch = self._by_peer.get(peer.id, _Watch())
+        new = [key for key in dict.fromkeys(keys) if key not in watch.existed]
+        if len(watch.existed) + len(new) > VALUES_TRANSACTION_KEYS_MAX:
+            raise InputError(f"ERR a connection watches at most {VALUES_TRANSACTION_KEYS_MAX} keys")
+        self._by_peer[peer.id] = watch
+        for key in new:
+            watch.existed[key] = self._values.type(key, now_ms) is not None
+            self._by_key.setdefault(key, {})[watch] = None
+        self._values.on_change = self._on_key_change
+
+    def remove(self, peer: Peer, now_ms: int | None = None) -> bool:
+        """End the watches of this connection, and return whether none of its keys changed."""
+        watch = self._by_peer.pop(peer.id, None)
+        if watch is None:
+            return True
+        for key in watch.existed:
+            watches = self._by_key[key]
+            del watches[watch]
+            if not watches:
+                del self._by_key[key]
+        if not self._by_peer:
+            self._values.on_change = None
+        if now_ms is None or watch.has_changed:
+            return not watch.has_changed
+        types = [self._values.type(key, now_ms) for key, had_value in watch.existed.items() if had_value]
+        return None not in types  # None: it has expired since
+
+    def _on_key_change(self, key: bytes | None) -> None:
+        """Note that a key was written or removed; all keys, if None."""
+        for watch in list(self._by_peer.values()) if key is None else self._by_key.get(key, ()):
+            watch.has_changed = True

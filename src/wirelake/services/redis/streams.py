@@ -1,5 +1,12 @@
-"""Commands on streams. A durable topic is one: XADD publishes on it, XREAD and XRANGE read by position."""
+"""Implement the commands on streams. A durable topic is a stream: XADD publishes to it, XREAD and XRANGE read from it.
 
+An entry's id is its position in the topic, `<position>-0`. Its fields are a JSON object of texts, which may have the
+same name twice; bytes that are not UTF-8 are lone surrogates in it (`\\udc80` to `\\udcff`), so that nothing is lost.
+Any other content is an entry with the single field `content`. So subscribers of other protocols receive plain text if
+an entry has just that field, and what they publish can be read as entries.
+"""
+
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol
@@ -14,6 +21,7 @@ from wirelake.limits import (
     STATE_READ_BYTES_MAX,
     STATE_READ_ROWS_MAX,
     VALUES_BLOCK_S_MAX,
+    VALUES_ENTRY_BYTES_MAX,
     VALUES_KEYS_AT_ONCE,
     VALUES_STREAMS_MAX,
 )
@@ -25,22 +33,19 @@ from wirelake.services.redis.arguments import (
     RedisCall,
     Work,
     Writes,
+    add_size,
     at_least,
-    counted,
-    misused,
     number,
-)
-from wirelake.services.redis.entries import (
-    content_of_fields,
-    fields_of_content,
-    first_position,
-    id_of,
-    last_position,
-    read_id,
+    wrong_arity,
 )
 from wirelake.state.notifications import StoredNotification
 from wirelake.state.store import StateStore
 
+CONTENT: Final = b"content"
+BAD_ID: Final = "ERR Invalid stream ID specified as stream command argument"
+
+_ID_BYTES_MAX: Final = 127
+_U64_MAX: Final = 2**64 - 1
 _TRIMMING: Final = frozenset({b"maxlen", b"minid", b"limit"})
 
 
@@ -52,27 +57,27 @@ Later = Callable[[float, Callable[[], object]], Timer]
 
 
 class _StreamRead(Struct):
-    """What an XREAD asks for."""
+    """Hold the arguments of an XREAD."""
 
-    count: int = 0  # of each stream; 0: as many as there are
+    count: int = 0  # of each stream; 0: all
     block_s: float | None = None
-    starts: list[tuple[bytes, bytes]] = field(default_factory=list)  # stream, and the id behind which it begins
+    starts: list[tuple[bytes, bytes]] = field(default_factory=list)  # stream, and the id after which to read
 
 
-class Blocked(Struct, frozen=True):
-    """An XREAD that found nothing yet, and may be asked again once there is something."""
+class BlockedRead(Struct, frozen=True):
+    """Hold an XREAD that found nothing yet, and is repeated when there is something."""
 
     call: RedisCall
     after: list[tuple[bytes, str, int]]  # stream, topic and position
     count: int
-    ends_s: float
+    deadline_s: float
 
 
 class _Wait(Struct, frozen=True, eq=False):
-    """Somebody waits for new entries of these topics."""
+    """Wait for new entries of these topics."""
 
     names: tuple[str, ...]
-    over: Commit
+    wake: Commit
     timer: Timer
 
 
@@ -86,41 +91,41 @@ class StreamCommands:
         self._writes = writes
         self._now_s = now_s
         self._later = later
-        self._waits: dict[str, dict[_Wait, None]] = {}  # by peer
+        self._waits: dict[str, dict[_Wait, None]] = {}  # by peer id
         self.operations: dict[str, Callable[[RedisCall], Any]] = {
             "xadd": self._add,
             "xrange": self._range,
             "xread": self._read,
         }
 
-    def left(self, peer: Peer) -> None:
-        """Forget a peer, and what it waited for."""
+    def on_close(self, peer: Peer) -> None:
+        """End the waits of a peer."""
         for wait in list(self._waits.get(peer.id, ())):
             self._end_wait(peer, wait)
 
     def _add(self, call: RedisCall) -> bytes | None:
         key, *rest = at_least(call.args, 4, "xadd")
-        makes_stream = True
+        can_create = True
         while rest and (option := rest[0].lower()) in _TRIMMING | {b"nomkstream"}:
             if option != b"nomkstream":
                 raise InputError(
                     f"ERR {option.decode().upper()} is not served here: entries of a durable topic expire by their age"
                 )
-            makes_stream = False
+            can_create = False
             rest = rest[1:]
-        wanted, *fields = rest or [b""]
-        if wanted != b"*":
-            read_id(wanted.removesuffix(b"-*"))
+        id_, *fields = rest or [b""]
+        if id_ != b"*":
+            read_id(id_.removesuffix(b"-*"))
         if len(fields) < 2 or len(fields) % 2:
-            raise misused("xadd")
-        if not wanted.endswith(b"*") and read_id(wanted) == (0, 0):
+            raise wrong_arity("xadd")
+        if not id_.endswith(b"*") and read_id(id_) == (0, 0):
             raise InputError("ERR The ID specified in XADD must be greater than 0-0")
         name = self._name(key, call.now_ms)
         if name is None:
             raise InputError("ERR a stream is a durable topic here, and its name begins with @")
-        if wanted != b"*":
-            raise _refused_id(*read_id(wanted.removesuffix(b"-*")), self._topics.head(name))
-        if not makes_stream and not self._topics.head(name):
+        if id_ != b"*":
+            raise _id_error(*read_id(id_.removesuffix(b"-*")), self._topics.head(name))
+        if not can_create and not self._topics.head(name):
             return None
         message = Message(kind=Kind.NOTIFICATION, payload=content_of_fields(fields))
         with self._values.transaction():
@@ -147,52 +152,52 @@ class StreamCommands:
         if not call.is_queued:
             yield self._writes.last  # only what is durable can be read
         entries = _Entries(is_redis=call.peer.protocol == "redis")
-        position, left = first - 1, count if count > 0 else last
-        while position < last and left > 0:
-            rows = self._topics.read_after(name, position, min(left, VALUES_KEYS_AT_ONCE))
+        position, remaining = first - 1, count if count > 0 else last
+        while position < last and remaining > 0:
+            rows = self._topics.read_after(name, position, min(remaining, VALUES_KEYS_AT_ONCE))
             rows = [row for row in rows if row.position <= last]
             if not rows:
                 break
             for row in rows:
                 entries.add(row)
-            position, left = rows[-1].position, left - len(rows)
+            position, remaining = rows[-1].position, remaining - len(rows)
             yield None
-        return entries.answer()
+        return entries.result()
 
     def _read(self, call: RedisCall) -> Work:
-        reading = _reading(at_least(call.args, 3, "xread"))
+        arguments = _parse_read(at_least(call.args, 3, "xread"))
         after: list[tuple[bytes, str, int]] = []
-        for key, start in reading.starts:
+        for key, start in arguments.starts:
             name = self._name(key, call.now_ms)
             position = None if start == b"$" else _start(start)
             if name is not None:
                 after.append((key, name, self._topics.head(name) if position is None else position))
         if not call.is_queued:
             yield self._writes.last
-        if reading.block_s is None or call.is_queued:
-            ends_s = 0.0
+        if arguments.block_s is None or call.is_queued:
+            deadline_s = 0.0
         else:
-            ends_s = self._now_s() + min(reading.block_s or VALUES_BLOCK_S_MAX, VALUES_BLOCK_S_MAX)
-        return (yield from self.read(Blocked(call, after, reading.count, ends_s)))
+            deadline_s = self._now_s() + min(arguments.block_s or VALUES_BLOCK_S_MAX, VALUES_BLOCK_S_MAX)
+        return (yield from self.read(BlockedRead(call, after, arguments.count, deadline_s)))
 
-    def read(self, asked: Blocked) -> Work:
-        """Return what there is, or that this has to wait."""
-        found = yield from self._read_each(asked.call, asked.after, asked.count)
-        if found or self._now_s() >= asked.ends_s:
+    def read(self, blocked: BlockedRead) -> Work:
+        """Return the new entries, or the read itself if it has to wait."""
+        found = yield from self._read_each(blocked.call, blocked.after, blocked.count)
+        if found or self._now_s() >= blocked.deadline_s:
             return found or None
-        return asked
+        return blocked
 
-    def wait(self, asked: Blocked, resume: Callable[[], object]) -> None:
-        """Call this when there may be something to read, or the time is up; unless the peer goes away before."""
-        peer, names, over = asked.call.peer, tuple({name for _, name, _ in asked.after}), Commit()
+    def wait(self, blocked: BlockedRead, resume: Callable[[], object]) -> None:
+        """Call `resume` when there may be something to read, or on timeout, unless the peer is closed before."""
+        peer, names, wake = blocked.call.peer, tuple({name for _, name, _ in blocked.after}), Commit()
         waits = self._waits.setdefault(peer.id, {})
         if len(waits) >= VALUES_STREAMS_MAX:
             raise InputError(f"ERR {len(waits)} requests of this connection wait already")
-        wait = _Wait(names, over, self._later(max(asked.ends_s - self._now_s(), 0.0), partial(_resolve, over)))
+        wait = _Wait(names, wake, self._later(max(blocked.deadline_s - self._now_s(), 0.0), partial(_resolve, wake)))
         waits[wait] = None
         for name in names:
-            self._broker.durable.readers.setdefault(name, {})[over] = None
-        over.add_done_callback(lambda _: self._resume(peer, wait, resume))
+            self._broker.durable.readers.setdefault(name, {})[wake] = None
+        wake.add_done_callback(lambda _: self._resume(peer, wait, resume))
 
     def _resume(self, peer: Peer, wait: _Wait, resume: Callable[[], object]) -> None:
         if wait in self._waits.get(peer.id, {}):
@@ -216,11 +221,11 @@ class StreamCommands:
                 rows_left -= len(rows)
                 yield None
             if entries.count:
-                found.append([key, entries.answer()])
+                found.append([key, entries.result()])
         return found
 
     def _name(self, key: bytes, now_ms: int) -> str | None:
-        """The topic that this names, None for another name. Raises WrongTypeError where the key has a value."""
+        """Return the durable topic of this key, or None. Raise WrongTypeError if the key has a value."""
         if self._values.type(key, now_ms) is not None:
             raise WrongTypeError
         if not key.startswith(b"@"):
@@ -237,15 +242,15 @@ class StreamCommands:
             self._waits.pop(peer.id, None)
         for name in wait.names:
             if name in readers:
-                readers[name].pop(wait.over, None)
+                readers[name].pop(wait.wake, None)
                 if not readers[name]:
                     del readers[name]
         wait.timer.cancel()
-        _resolve(wait.over)
+        _resolve(wait.wake)
 
 
 class _Entries:
-    """Entries for an answer. A redis client's are encoded on the way, others take lists."""
+    """Collect entries for a response. Those for a redis client are encoded on the way; others get lists."""
 
     def __init__(self, *, is_redis: bool) -> None:
         self.count = 0
@@ -256,7 +261,7 @@ class _Entries:
 
     def add(self, row: StoredNotification) -> None:
         fields = fields_of_content(row.content)
-        self._size = counted(self._size, row.content)
+        self._size = add_size(self._size, row.content)
         self.count += 1
         if not self._is_redis:
             self._plain.append([id_of(row.position), fields])
@@ -265,39 +270,39 @@ class _Entries:
         self._encoded.append(b"*2\r\n$%d\r\n%b\r\n*%d\r\n" % (len(shown), shown, len(fields)))
         self._encoded += [b"$%d\r\n%b\r\n" % (len(each), each) for each in fields]
 
-    def answer(self) -> Any:
+    def result(self) -> Any:
         if not self._is_redis:
             return self._plain
         return EncodedArray(b"".join([b"*%d\r\n" % self.count, *self._encoded]))
 
 
-def _reading(args: Args) -> _StreamRead:
-    found = _StreamRead()
-    place = 0
-    while place < len(args):
-        option, rest = args[place].lower(), args[place + 1 :]
+def _parse_read(args: Args) -> _StreamRead:
+    read = _StreamRead()
+    index = 0
+    while index < len(args):
+        option, rest = args[index].lower(), args[index + 1 :]
         if option == b"block" and rest:
             block_ms = number(rest[0], "ERR timeout is not an integer or out of range")
             if block_ms < 0:
                 raise InputError("ERR timeout is negative")
-            found.block_s = block_ms / 1000
+            read.block_s = block_ms / 1000
         elif option == b"count" and rest:
-            found.count = max(number(rest[0]), 0)
+            read.count = max(number(rest[0]), 0)
         elif option == b"streams" and rest:
-            found.starts = _starts(rest)
-            return found
+            read.starts = _parse_starts(rest)
+            return read
         elif option == b"group" and len(rest) >= 2:
             raise InputError("ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.")
         elif option == b"noack":
             raise InputError("ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.")
         else:
             raise InputError(SYNTAX)
-        place += 2
+        index += 2
     raise InputError(SYNTAX)
 
 
-def _starts(args: Args) -> list[tuple[bytes, bytes]]:
-    """Names, then as many ids."""
+def _parse_starts(args: Args) -> list[tuple[bytes, bytes]]:
+    """Parse the keys and, after them, an id for each."""
     if len(args) % 2:
         raise InputError("ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.")
     keys, ids = args[: len(args) // 2], args[len(args) // 2 :]
@@ -307,7 +312,7 @@ def _starts(args: Args) -> list[tuple[bytes, bytes]]:
 
 
 def _start(text: bytes) -> int:
-    """The position behind which to read."""
+    """Return the position after which to read."""
     if text == b">":
         raise InputError(
             "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option."
@@ -315,7 +320,7 @@ def _start(text: bytes) -> int:
     return read_id(text)[0]
 
 
-def _refused_id(position: int, seq: int, head: int) -> InputError:
+def _id_error(position: int, seq: int, head: int) -> InputError:
     if (position, seq) <= (head, 0):
         return InputError("ERR The ID specified in XADD is equal or smaller than the target stream top item")
     return InputError("ERR the ids of a durable topic are given by the gateway: use *")
@@ -324,3 +329,92 @@ def _refused_id(position: int, seq: int, head: int) -> InputError:
 def _resolve(commit: Commit) -> None:
     if not commit.is_done:
         commit.resolve()
+
+
+class _NoFieldsError(ValueError):
+    """Raised for JSON that is not an object of texts."""
+
+
+def content_of_fields(fields: Args) -> bytes:
+    """Return the content to publish for names and values in turn."""
+    if len(fields) == 2 and fields[0] == CONTENT and _fields_in(fields[1]) is None:
+        return fields[1]
+    texts = [json.dumps(field.decode(errors="surrogateescape"), ensure_ascii=False) for field in fields]
+    members = [f"{name}:{value}" for name, value in zip(texts[::2], texts[1::2], strict=True)]
+    text = "{" + ",".join(members) + "}"
+    try:
+        content = text.encode()
+    except UnicodeEncodeError:  # a lone surrogate: bytes that are not UTF-8
+        content = b"".join([c.encode() if not 0xD800 <= ord(c) <= 0xDFFF else b"\\u%04x" % ord(c) for c in text])
+    if len(content) > VALUES_ENTRY_BYTES_MAX:
+        raise InputError(f"ERR an entry has at most {VALUES_ENTRY_BYTES_MAX} bytes, as JSON")
+    return content
+
+
+def fields_of_content(content: bytes) -> list[bytes]:
+    """Return the names and values of an entry in turn."""
+    found = _fields_in(content)
+    return [CONTENT, content] if found is None else found
+
+
+def _fields_in(content: bytes) -> list[bytes] | None:
+    if not content.startswith(b"{") or not content.endswith(b"}") or len(content) > VALUES_ENTRY_BYTES_MAX:
+        return None
+    try:
+        found = json.loads(content, object_pairs_hook=_texts)
+        return [text.encode(errors="surrogateescape") for text in found] or None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _texts(members: list[tuple[str, Any]]) -> list[str]:
+    texts = [text for member in members for text in member]
+    if not all(isinstance(text, str) for text in texts):
+        raise _NoFieldsError
+    return texts
+
+
+def id_of(position: int) -> bytes:
+    return b"%d-0" % position
+
+
+def read_id(text: bytes, missing_seq: int = 0) -> tuple[int, int]:
+    """Return both numbers of an id. The second is optional."""
+    if not text or len(text) > _ID_BYTES_MAX:
+        raise InputError(BAD_ID)
+    first, dash, second = text.partition(b"-")
+    if dash and not second:
+        raise InputError(BAD_ID)
+    return _parse_u64(first), _parse_u64(second) if dash else missing_seq
+
+
+def first_position(text: bytes) -> int:
+    """Return the first position of a range that starts at this id."""
+    if text == b"-":
+        return 1
+    if text == b"+":
+        return _U64_MAX
+    exclusive = text.startswith(b"(")
+    position, seq = read_id(text.removeprefix(b"(") if exclusive else text)
+    if exclusive and (position, seq) == (_U64_MAX, _U64_MAX):
+        raise InputError("ERR invalid start ID for the interval")
+    return position + 1 if exclusive or seq else position
+
+
+def last_position(text: bytes) -> int:
+    """Return the last position of a range that ends at this id."""
+    if text == b"+":
+        return _U64_MAX
+    if text == b"-":
+        return 0
+    exclusive = text.startswith(b"(")
+    position, seq = read_id(text.removeprefix(b"(") if exclusive else text, _U64_MAX)
+    if exclusive and (position, seq) == (0, 0):
+        raise InputError("ERR invalid end ID for the interval")
+    return position - 1 if exclusive and not seq else position
+
+
+def _parse_u64(digits: bytes) -> int:
+    if not digits.isdigit() or int(digits) > _U64_MAX:
+        raise InputError(BAD_ID)
+    return int(digits)

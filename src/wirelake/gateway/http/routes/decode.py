@@ -1,30 +1,29 @@
-"""Bytes taken apart or guessed at, as `wirelake decode --json` and `wirelake identify` do it."""
+"""Decode bytes, and identify their protocol, like `wirelake decode --json` and `wirelake identify`."""
 
 import asyncio
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field, to_builtins
 
-from wirelake.gateway.http import examples
+from wirelake.gateway.http.bodies import EXAMPLE_FRAME, EXAMPLE_NAME, EXAMPLE_PROTOCOL
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.request_context import RequestContext
-from wirelake.gateway.http.route import Route
+from wirelake.gateway.http.route import BoundRoute, Route
 from wirelake.limits import HTTP_DECODE_BYTES_MAX
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.hextext import HEX_PATTERN, parse_hex
-from wirelake.protocols.identify import Guess, identify
-from wirelake.protocols.inspection import as_values, inspect
+from wirelake.protocols.inspection import Guess, as_values, identify, inspect
 from wirelake.protocols.protocol import Carrier
+from wirelake.protocols.text import HEX_PATTERN, parse_hex
 
-Hex = Annotated[str, Meta(extra_json_schema={"pattern": HEX_PATTERN})]  # parse_hex says better what is wrong with it
+Hex = Annotated[str, Meta(extra_json_schema={"pattern": HEX_PATTERN})]  # checked by parse_hex, with a better error
 
 
 class DecodeRequest(Struct, forbid_unknown_fields=True):
     protocol: str
     hex: Hex
     sender: Literal["client", "server"] = field(name="from", default="client")
-    transport: str | None = None  # how they travelled, where that matters
+    transport: str | None = None  # if the protocol has several
 
 
 class FieldRow(Struct, omit_defaults=True):
@@ -45,13 +44,13 @@ class DecodeFault(Struct):
 
 
 class DecodeAnswer(Struct):
-    """`error` is the first fault, with its place; frames before and after it are there all the same."""
+    """`error` is the first fault, with its offset; `frames` has the frames before and after it too."""
 
     protocol: str
     sender: str = field(name="from")
     transport: str
     frames: list[FieldRow]
-    rest: str  # bytes that are not a whole frame, in hex
+    rest: str  # bytes of an incomplete frame, in hex
     error: DecodeFault | None
 
 
@@ -60,26 +59,30 @@ class Unknown(Struct, forbid_unknown_fields=True):
 
 
 class Guesses(Struct):
-    """The likeliest first; none where nothing speaks for any."""
+    """The most likely protocol first; empty if there is no evidence for any."""
 
     guesses: list[Guess]
 
 
-async def guess(_: RequestContext, given: Unknown) -> Guesses:
-    data = _bytes(given.hex)
-    return Guesses(await asyncio.to_thread(identify, data, registry.all_protocols()))
+class DecodeRoutes:
+    def routes(self) -> tuple[BoundRoute, ...]:
+        return (DECODE.bind(self.decode), IDENTIFY.bind(self.identify))
 
+    async def decode(self, _: RequestContext, body: DecodeRequest) -> dict[str, Any]:
+        protocol = registry.get(body.protocol)
+        data = _bytes(body.hex)
+        carrier = None
+        if body.transport is not None:
+            names = [transport.carrier.value for transport in protocol.transports]
+            if body.transport not in names:
+                text = f"{protocol.name} has the transports {', '.join(names)}, not {body.transport[:32]!r}"
+                raise ApiError(400, text)
+            carrier = Carrier(body.transport)
+        return await asyncio.to_thread(lambda: as_values(inspect(data, protocol, Sender(body.sender), carrier)))
 
-async def decode(_: RequestContext, given: DecodeRequest) -> dict[str, Any]:
-    protocol = registry.get(given.protocol)
-    data = _bytes(given.hex)
-    carrier = None
-    if given.transport is not None:
-        names = [transport.carrier.value for transport in protocol.transports]
-        if given.transport not in names:
-            raise ApiError(400, f"{protocol.name} has the transports {', '.join(names)}, not {given.transport[:32]!r}")
-        carrier = Carrier(given.transport)
-    return await asyncio.to_thread(lambda: as_values(inspect(data, protocol, Sender(given.sender), carrier)))
+    async def identify(self, _: RequestContext, body: Unknown) -> Guesses:
+        data = _bytes(body.hex)
+        return Guesses(await asyncio.to_thread(identify, data, registry.all_protocols()))
 
 
 def _bytes(hex_text: str) -> bytes:
@@ -90,7 +93,7 @@ def _bytes(hex_text: str) -> bytes:
 
 
 def _describe_bytes(schema: dict[str, Any]) -> dict[str, Any]:
-    """Which protocols there are, and by what each travels."""
+    """List the protocols, each with its transports."""
     choices = []
     for protocol in registry.all_protocols():
         carriers = [transport.carrier.value for transport in protocol.transports]
@@ -99,33 +102,34 @@ def _describe_bytes(schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": choices}
 
 
-_EXAMPLE_GUESSES = {
+_EXAMPLE_GUESSES: Final = {
     "guesses": [
         {**to_builtins(guess), "bits": float(guess.bits), "reasons": list(guess.reasons)}
-        for guess in identify(examples.FRAME, (examples.PROTOCOL,))
+        for guess in identify(EXAMPLE_FRAME, (EXAMPLE_PROTOCOL,))
     ]
 }
 
-ROUTES = (
-    Route(
-        method="POST",
-        path="/api/decode",
-        summary="Decode frames, field by field, with byte offsets.",
-        handle=decode,
-        takes=DecodeRequest,
-        describe_body=_describe_bytes,
-        gives=DecodeAnswer,
-        example={"protocol": examples.NAME, "hex": examples.FRAME.hex(), "from": "client"},
-        example_answer=as_values(inspect(examples.FRAME, examples.PROTOCOL, Sender.CLIENT)),
-    ),
-    Route(
-        method="POST",
-        path="/api/identify",
-        summary="Guess which protocol these bytes belong to, with reasons.",
-        handle=guess,
-        takes=Unknown,
-        gives=Guesses,
-        example={"hex": examples.FRAME.hex()},
-        example_answer=_EXAMPLE_GUESSES,
-    ),
+DECODE: Final = Route(
+    method="POST",
+    path="/api/decode",
+    operation_id="decode.decode",
+    summary="Decode frames, field by field, with byte offsets.",
+    takes=DecodeRequest,
+    describe_body=_describe_bytes,
+    gives=DecodeAnswer,
+    example={"protocol": EXAMPLE_NAME, "hex": EXAMPLE_FRAME.hex(), "from": "client"},
+    example_answer=as_values(inspect(EXAMPLE_FRAME, EXAMPLE_PROTOCOL, Sender.CLIENT)),
 )
+
+IDENTIFY: Final = Route(
+    method="POST",
+    path="/api/identify",
+    operation_id="decode.guess",
+    summary="Guess which protocol these bytes belong to, with reasons.",
+    takes=Unknown,
+    gives=Guesses,
+    example={"hex": EXAMPLE_FRAME.hex()},
+    example_answer=_EXAMPLE_GUESSES,
+)
+
+ROUTES: Final = (DECODE, IDENTIFY)

@@ -1,17 +1,19 @@
-"""The tables, by HTTP: which there are, and SQL over them. Everybody's traffic is in them, so only the admin asks."""
+"""List the tables, and run SQL over them. They contain the traffic of all identities, so both require the admin."""
 
 import asyncio
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from wirelake.gateway.http import examples
-from wirelake.gateway.http.errors import ApiError
+from wirelake.gateway.http.bodies import EXAMPLE_NAME
+from wirelake.gateway.http.limiter import ConcurrencyLimit, busy
 from wirelake.gateway.http.request_context import RequestContext
-from wirelake.gateway.http.route import Access, Route
-from wirelake.lake import listing, query
+from wirelake.gateway.http.route import Access, BoundRoute, Route
+from wirelake.lake import query
+from wirelake.lake.query_process import QueryPool
 from wirelake.limits import HTTP_QUERIES_MAX, LAKE_ROWS, LAKE_ROWS_MAX, LAKE_SQL_CHARS_MAX
 
 
@@ -21,42 +23,58 @@ class QueryRequest(Struct, forbid_unknown_fields=True):
 
 
 class Tables(Struct):
-    tables: list[listing.TableInfo]
+    tables: list[query.TableInfo]
 
 
-async def tables(exchange: RequestContext, _: None) -> Tables:
-    return Tables(await asyncio.to_thread(listing.tables, exchange.gateway.folder / "lake"))
+class LakeQueries:
+    """Run queries over the tables, a limited number at once."""
+
+    def __init__(self, lake: Path) -> None:
+        self.limit = ConcurrencyLimit(HTTP_QUERIES_MAX, busy("queries are running", "HTTP_QUERIES_MAX"))
+        self._pool = QueryPool(lake)
+
+    async def run(self, context: RequestContext, sql: str, rows_max: int) -> bytes:
+        """Run a query in a process of its own, which is killed if the client disconnects. Return the result as JSON."""
+        with self.limit.slot():
+            running = self._pool.query(sql, rows_max)
+            result = asyncio.create_task(asyncio.to_thread(running.run))
+            # The body has been read, so the next event can only be that the client disconnected.
+            disconnected = asyncio.ensure_future(context.request.receive())
+            try:
+                await asyncio.wait({result, disconnected}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                disconnected.cancel()
+                if not result.done():
+                    running.cancel()
+                await asyncio.wait({result})  # the thread ends as soon as its process has
+            if running.is_cancelled and result.exception() is not None:
+                raise ClientDisconnect
+            return result.result()
+
+    def reap(self) -> None:
+        """Clean up after query processes that have exited."""
+        self._pool.reap()
+
+    def close(self) -> None:
+        self._pool.close()
 
 
-async def ask(exchange: RequestContext, asked: QueryRequest) -> Response:
-    """Run it in a process of its own, which is killed when nobody waits for the answer any more."""
-    api = exchange.api
-    if api.queries >= HTTP_QUERIES_MAX:
-        raise ApiError(429, f"{api.queries} queries are running already (HTTP_QUERIES_MAX): try again")
-    api.queries += 1
-    try:
-        return Response(await _run(exchange, asked), media_type="application/json")
-    finally:
-        api.queries -= 1
+class LakeRoutes:
+    def __init__(self, lake: Path, queries: LakeQueries) -> None:
+        self._lake = lake
+        self._queries = queries
+
+    def routes(self) -> tuple[BoundRoute, ...]:
+        return (TABLES.bind(self.tables), QUERY.bind(self.query))
+
+    async def tables(self, _context: RequestContext, _body: None) -> Tables:
+        return Tables(await asyncio.to_thread(query.list_tables, self._lake))
+
+    async def query(self, context: RequestContext, body: QueryRequest) -> Response:
+        return Response(await self._queries.run(context, body.sql, body.rows), media_type="application/json")
 
 
-async def _run(exchange: RequestContext, asked: QueryRequest) -> bytes:
-    running = exchange.api.query_pool.query(asked.sql, asked.rows)
-    answer = asyncio.create_task(asyncio.to_thread(running.run))
-    left = asyncio.ensure_future(exchange.request.receive())  # the body is read: what comes next is that the peer left
-    try:
-        await asyncio.wait({answer, left}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        left.cancel()
-        if not answer.done():
-            running.cancel()
-        await asyncio.wait({answer})  # the thread ends as soon as its process has
-    if running.is_cancelled and answer.exception() is not None:
-        raise ClientDisconnect
-    return answer.result()
-
-
-_TABLE: dict[str, Any] = {
+_TABLE: Final[dict[str, Any]] = {
     "name": "gold.ledger",
     "columns": ["hour", "protocol", "balanced"],
     "version": 12,
@@ -66,30 +84,31 @@ _TABLE: dict[str, Any] = {
     "changed_at_ms": 1_700_000_000_000,
 }
 
-ROUTES = (
-    Route(
-        method="GET",
-        path="/api/lake/tables",
-        summary="List the tables with their rows, files and last change.",
-        handle=tables,
-        access=Access.ADMIN,
-        gives=Tables,
-        example_answer={"tables": [_TABLE]},
-    ),
-    Route(
-        method="POST",
-        path="/api/lake/query",
-        summary="Run one SELECT over the tables, limited in time, memory and rows.",
-        handle=ask,
-        access=Access.ADMIN,
-        takes=QueryRequest,
-        gives=query.QueryResult,
-        example={"sql": "SELECT protocol, balanced FROM gold.ledger", "rows": 100},
-        example_answer={
-            "columns": [{"name": "protocol", "type": "VARCHAR"}, {"name": "balanced", "type": "BOOLEAN"}],
-            "rows": [[examples.NAME, True]],
-            "truncated": False,
-            "elapsed_ms": 12.5,
-        },
-    ),
+TABLES: Final = Route(
+    method="GET",
+    path="/api/lake/tables",
+    operation_id="lake.tables",
+    summary="List the tables with their rows, files and last change.",
+    access=Access.ADMIN,
+    gives=Tables,
+    example_answer={"tables": [_TABLE]},
 )
+
+QUERY: Final = Route(
+    method="POST",
+    path="/api/lake/query",
+    operation_id="lake.ask",
+    summary="Run one SELECT over the tables, limited in time, memory and rows.",
+    access=Access.ADMIN,
+    takes=QueryRequest,
+    gives=query.QueryResult,
+    example={"sql": "SELECT protocol, balanced FROM gold.ledger", "rows": 100},
+    example_answer={
+        "columns": [{"name": "protocol", "type": "VARCHAR"}, {"name": "balanced", "type": "BOOLEAN"}],
+        "rows": [[EXAMPLE_NAME, True]],
+        "truncated": False,
+        "elapsed_ms": 12.5,
+    },
+)
+
+ROUTES: Final = (TABLES, QUERY)

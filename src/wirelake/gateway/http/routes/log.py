@@ -1,21 +1,22 @@
-"""Records of the event log, for the inspector and for scripts: everybody's bytes are in it, so the admin's."""
+"""Read records of the event log. It contains the frames of all identities, so this requires the admin."""
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from msgspec import Struct
 
-from wirelake.gateway.http import examples
+from wirelake.gateway.http.bodies import EXAMPLE_FRAME, EXAMPLE_NAME
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.request_context import RequestContext
-from wirelake.gateway.http.route import Access, Parameter, Route
+from wirelake.gateway.http.route import Access, BoundRoute, Parameter, Route
 from wirelake.limits import HTTP_LOG_FRAME_BYTES_MAX, HTTP_LOG_ROWS, HTTP_LOG_ROWS_MAX, HTTP_LOG_SEARCHED_MAX
 from wirelake.log.segments.reader import LogReader
 
 
 class LogRow(Struct):
-    """`hex` is the frame, cut where it is very long; `bytes` is how long it really is."""
+    """`hex` is the frame, truncated if it is very long; `bytes` is its full length."""
 
     seq: int
     at_ms: int
@@ -32,27 +33,33 @@ class LogRow(Struct):
 
 class LogRows(Struct):
     records: list[LogRow]
-    next_seq: int  # of the log: the number that the next record gets
+    next_seq: int  # the number of the next record of the log
 
 
-async def list_records(exchange: RequestContext, _: None) -> LogRows:
-    reader = LogReader(exchange.gateway.folder / "log")
-    end = exchange.number("before", reader.next_seq)
-    limit = exchange.number("limit", HTTP_LOG_ROWS)
-    wanted = {name: exchange.query(name) for name in ("protocol", "event", "session") if exchange.query(name)}
-    found = await asyncio.to_thread(lambda: list(_newest(reader, min(end, reader.next_seq), limit, wanted)))
-    return LogRows([_record(row) for row in reversed(found)], reader.next_seq)
+class LogRoutes:
+    def __init__(self, log_folder: Path) -> None:
+        self._log_folder = log_folder
 
+    def routes(self) -> tuple[BoundRoute, ...]:
+        return (LIST.bind(self.list_records), SHOW.bind(self.show))
 
-async def one_record(exchange: RequestContext, _: None) -> LogRow:
-    text = exchange.path("seq")
-    reader = LogReader(exchange.gateway.folder / "log")
-    is_there = text.isascii() and text.isdecimal() and reader.oldest_seq <= int(text[:19]) < reader.next_seq
-    rows = await asyncio.to_thread(_rows, reader, int(text), int(text) + 1) if is_there else []
-    if not rows:
-        held = f"it holds {reader.oldest_seq} to {reader.next_seq - 1}"
-        raise ApiError(404, f"the log has no record {text[:32]}: {held}")
-    return _record(rows[0])
+    async def list_records(self, context: RequestContext, _: None) -> LogRows:
+        reader = LogReader(self._log_folder)
+        end = context.number("before", reader.next_seq)
+        limit = context.number("limit", HTTP_LOG_ROWS)
+        wanted = {name: context.query(name) for name in ("protocol", "event", "session") if context.query(name)}
+        found = await asyncio.to_thread(lambda: list(_newest(reader, min(end, reader.next_seq), limit, wanted)))
+        return LogRows([_record(row) for row in reversed(found)], reader.next_seq)
+
+    async def show(self, context: RequestContext, _: None) -> LogRow:
+        text = context.path("seq")
+        reader = LogReader(self._log_folder)
+        is_stored = text.isascii() and text.isdecimal() and reader.oldest_seq <= int(text[:19]) < reader.next_seq
+        rows = await asyncio.to_thread(_rows, reader, int(text), int(text) + 1) if is_stored else []
+        if not rows:
+            held = f"it holds {reader.oldest_seq} to {reader.next_seq - 1}"
+            raise ApiError(404, f"the log has no record {text[:32]}: {held}")
+        return _record(rows[0])
 
 
 def _rows(reader: LogReader, start: int, end: int) -> list[dict[str, Any]]:
@@ -60,7 +67,7 @@ def _rows(reader: LogReader, start: int, end: int) -> list[dict[str, Any]]:
 
 
 def _newest(reader: LogReader, end: int, limit: int, wanted: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """From the end backwards, in steps, as far as the limit on how much is looked through."""
+    """Yield matching records from the end backwards, up to the limit on how many are searched."""
     oldest = max(reader.oldest_seq, end - HTTP_LOG_SEARCHED_MAX)
     step = limit if not wanted else max(limit, 4096)
     while end > oldest and limit > 0:
@@ -91,45 +98,46 @@ def _record(row: dict[str, Any]) -> LogRow:
     )
 
 
-_EXAMPLE = {
+_EXAMPLE: Final = {
     "seq": 7,
     "at_ms": 1_700_000_000_000,
-    "protocol": examples.NAME,
+    "protocol": EXAMPLE_NAME,
     "event": "frame",
     "direction": "in",
     "session": "a1b2c3-4",
     "identity": "phone-1",
     "peer": "127.0.0.1:50000",
-    "bytes": len(examples.FRAME),
-    "hex": examples.FRAME.hex(),
+    "bytes": len(EXAMPLE_FRAME),
+    "hex": EXAMPLE_FRAME.hex(),
     "note": "",
 }
 
-ROUTES = (
-    Route(
-        method="GET",
-        path="/api/log",
-        summary="Get the latest records of the event log, in log order.",
-        handle=list_records,
-        access=Access.ADMIN,
-        gives=LogRows,
-        parameters=(
-            Parameter("protocol", "Only records of this protocol."),
-            Parameter("event", "Only records of this event: frame, open, publish …"),
-            Parameter("session", "Only records of this session."),
-            Parameter("before", "Only records before this number.", "integer", most=1 << 53),
-            Parameter("limit", "Maximum number of records.", "integer", most=HTTP_LOG_ROWS_MAX),
-        ),
-        example_answer={"records": [_EXAMPLE], "next_seq": 8},
+LIST: Final = Route(
+    method="GET",
+    path="/api/log",
+    operation_id="log.list_records",
+    summary="Get the latest records of the event log, in log order.",
+    access=Access.ADMIN,
+    gives=LogRows,
+    parameters=(
+        Parameter("protocol", "Only records of this protocol."),
+        Parameter("event", "Only records of this event: frame, open, publish …"),
+        Parameter("session", "Only records of this session."),
+        Parameter("before", "Only records before this number.", "integer", most=1 << 53),
+        Parameter("limit", "Maximum number of records.", "integer", most=HTTP_LOG_ROWS_MAX),
     ),
-    Route(
-        method="GET",
-        path="/api/log/{seq}",
-        summary="Get one record of the event log.",
-        handle=one_record,
-        access=Access.ADMIN,
-        gives=LogRow,
-        parameters=(Parameter("seq", "Number of the record.", "integer", least=0),),
-        example_answer=_EXAMPLE,
-    ),
+    example_answer={"records": [_EXAMPLE], "next_seq": 8},
 )
+
+SHOW: Final = Route(
+    method="GET",
+    path="/api/log/{seq}",
+    operation_id="log.one_record",
+    summary="Get one record of the event log.",
+    access=Access.ADMIN,
+    gives=LogRow,
+    parameters=(Parameter("seq", "Number of the record.", "integer", least=0),),
+    example_answer=_EXAMPLE,
+)
+
+ROUTES: Final = (LIST, SHOW)

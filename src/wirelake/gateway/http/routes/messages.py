@@ -1,85 +1,95 @@
-"""Where is this message: what the state, the log and the tables know of it."""
+"""Trace a message: what the state, the log and the tables have about it."""
 
 import asyncio
+from pathlib import Path
+from typing import Final
 
-from wirelake.gateway.http.errors import AGAIN, ApiError
+from wirelake.gateway.http.errors import ApiError
+from wirelake.gateway.http.limiter import ConcurrencyLimit, busy
 from wirelake.gateway.http.request_context import RequestContext
-from wirelake.gateway.http.route import Parameter, Route
+from wirelake.gateway.http.route import BoundRoute, Parameter, Route
 from wirelake.limits import HTTP_TRACES_MAX
-from wirelake.tracing.stored_notification import find_notification
-from wirelake.tracing.trace import Trace
-from wirelake.tracing.trace import trace as put_together
+from wirelake.state.topics import TopicStore
+from wirelake.tracing.stored import find_notification
+from wirelake.tracing.trace import Trace, trace
 
 
-async def trace(exchange: RequestContext, _: None) -> Trace:
-    return await traced(exchange, exchange.path("id"))
+class Tracer:
+    """Trace messages, a limited number at once."""
+
+    def __init__(self, folder: Path, topics: TopicStore) -> None:
+        self._folder = folder
+        self._topics = topics
+        self._limit = ConcurrencyLimit(HTTP_TRACES_MAX, busy("messages are being traced", "HTTP_TRACES_MAX"))
+
+    async def trace(self, context: RequestContext, message_id: str) -> Trace:
+        """Return what the sender of the request may know about a message; ApiError if that is nothing."""
+        only = "" if context.is_admin else context.identity
+        stored = find_notification(self._topics, message_id, only)
+        with self._limit.slot():
+            found = await asyncio.to_thread(trace, self._folder, message_id, stored, only)
+        if found is None:
+            raise ApiError(404, f"no message {message_id[:64]!r}: it never existed, or retention removed it")
+        return found
 
 
-async def traced(exchange: RequestContext, wanted: str) -> Trace:
-    """As far as whoever asks may know."""
-    api = exchange.api
-    only = "" if exchange.admin else exchange.identity
-    kept = find_notification(exchange.gateway.state.topics, wanted, only)
-    if api.traces >= HTTP_TRACES_MAX:
-        raise ApiError(
-            429, f"{api.traces} messages are being traced already (HTTP_TRACES_MAX): try again", headers=AGAIN
-        )
-    api.traces += 1
-    try:
-        found = await asyncio.to_thread(put_together, exchange.gateway.folder, wanted, kept, only)
-    finally:
-        api.traces -= 1
-    if found is None:
-        raise ApiError(404, f"no message {wanted[:64]!r}: it never existed, or retention removed it")
-    return found
+class MessageRoutes:
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+
+    def routes(self) -> tuple[BoundRoute, ...]:
+        return (TRACE.bind(self.trace),)
+
+    async def trace(self, context: RequestContext, _: None) -> Trace:
+        return await self._tracer.trace(context, context.path("id"))
 
 
-ROUTES = (
-    Route(
-        method="GET",
-        path="/api/messages/{id}",
-        summary="Trace a message: its bytes, session, route, deliveries, acks and rows. "
-        "An identity sees its own part of notifications that it published or got; the admin also traces records of "
-        "the log and sessions.",
-        handle=trace,
-        gives=Trace,
-        parameters=(Parameter("id", "Id of a notification, number of a log record, or id of a session."),),
-        example_answer={
-            "kind": "notification",
-            "id": "3f9a2c-1-7",
-            "topic": "@news",
-            "position": 7,
-            "ts": 1_700_000_000_000,
-            "type": 0,
-            "publisher": "admin",
-            "content": "hello",
-            "kept": True,
-            "subscribers": 1,
-            "deliveries": [{"identity": "phone-1", "state": "pending"}],
-            "timeline": [
-                {
-                    "what": "publish",
-                    "text": "published on @news at position 7 by admin",
-                    "at_us": 1_700_000_000_000_123,
-                    "offset_ms": 0.0,
-                    "source": "log",
-                    "seq": 41,
-                    "protocol": "",
-                    "direction": "",
-                    "session": "",
-                    "identity": "admin",
-                    "peer": "",
-                    "topic": "@news",
-                    "id": "3f9a2c-1-7",
-                    "attempt": 0,
-                    "bytes": 5,
-                    "hex": "68656c6c6f",
-                    "recipients": 0,
-                    "to": [],
-                }
-            ],
-            "rows": {"silver.notifications": [{"seq": 41, "id": "3f9a2c-1-7", "topic": "@news"}]},
-            "caveats": [],
-        },
-    ),
+TRACE: Final = Route(
+    method="GET",
+    path="/api/messages/{id}",
+    operation_id="messages.trace",
+    summary="Trace a message: its bytes, session, route, deliveries, acks and rows. "
+    "An identity sees its own part of notifications that it published or got; the admin also traces records of "
+    "the log and sessions.",
+    gives=Trace,
+    parameters=(Parameter("id", "Id of a notification, number of a log record, or id of a session."),),
+    example_answer={
+        "kind": "notification",
+        "id": "3f9a2c-1-7",
+        "topic": "@news",
+        "position": 7,
+        "ts": 1_700_000_000_000,
+        "type": 0,
+        "publisher": "admin",
+        "content": "hello",
+        "kept": True,
+        "subscribers": 1,
+        "deliveries": [{"identity": "phone-1", "state": "pending"}],
+        "timeline": [
+            {
+                "what": "publish",
+                "text": "published on @news at position 7 by admin",
+                "at_us": 1_700_000_000_000_123,
+                "offset_ms": 0.0,
+                "source": "log",
+                "seq": 41,
+                "protocol": "",
+                "direction": "",
+                "session": "",
+                "identity": "admin",
+                "peer": "",
+                "topic": "@news",
+                "id": "3f9a2c-1-7",
+                "attempt": 0,
+                "bytes": 5,
+                "hex": "68656c6c6f",
+                "recipients": 0,
+                "to": [],
+            }
+        ],
+        "rows": {"silver.notifications": [{"seq": 41, "id": "3f9a2c-1-7", "topic": "@news"}]},
+        "caveats": [],
+    },
 )
+
+ROUTES: Final = (TRACE,)

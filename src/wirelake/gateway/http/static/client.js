@@ -1,5 +1,5 @@
 /**
- * A sisnet client for browsers: asks, publishes, subscribes and provides, over a WebSocket to the gateway.
+ * A sisnet client for browsers. It requests, publishes, subscribes and provides services over a WebSocket.
  * No dependencies. Served by the gateway at /client.js:
  *
  *   import { SisnetClient } from "http://127.0.0.1:7080/client.js";
@@ -8,34 +8,34 @@
  *   await client.subscribe("@news", (notification) => console.log(notification.content));
  *   console.log(await client.ask("adder", "add", { numbers: [1, 2, 3] }));
  *
- * After a loss it calls again by itself, with growing pauses, and has its subscriptions and services again. What was
- * asked and not answered by then is rejected: only the asker knows whether to ask again. Bytes are Uint8Arrays.
+ * After a lost connection it reconnects by itself, with growing pauses, and restores its subscriptions and services.
+ * Requests without an answer by then are rejected: only the caller knows whether to repeat them. Bytes are Uint8Arrays.
  *
  * @module
  */
 
 /**
  * @typedef {object} Options
- * @property {string} [url] ws://HOST:PORT or wss://…; without it, the gateway that served this file is asked for its own
+ * @property {string} [url] ws://HOST:PORT or wss://…; by default, the sisnet listener of the gateway that served this file
  * @property {string} user
  * @property {string} token
- * @property {number} [answerMs] for an answer, the wait for a connection included
- * @property {number} [backoffFirstMs] the longest first pause before calling again; it doubles
+ * @property {number} [answerMs] how long to wait for an answer, including the wait for a connection
+ * @property {number} [backoffFirstMs] the longest first pause before reconnecting; it doubles
  * @property {number} [backoffMaxMs]
- * @property {number} [pingMs] how often to say that we are there; with nothing heard for three times that, we call anew
+ * @property {number} [pingMs] how often to ping; without data for three times as long, the client reconnects
  */
 
 /**
  * @typedef {object} Notification
  * @property {string} topic
- * @property {string} id what a repeat is known by; empty for a live name
+ * @property {string} id identifies a repeated notification; empty on a live topic
  * @property {number} type
  * @property {number} ts when it was published, milliseconds since 1970
- * @property {string | Uint8Array} content bytes where it is not text
+ * @property {string | Uint8Array} content a Uint8Array if it is not text
  */
 
 /**
- * @typedef {object} Request what somebody asks of a service that is provided here
+ * @typedef {object} Request a request to a service that this client provides
  * @property {string} service
  * @property {string} op
  * @property {any} value
@@ -259,7 +259,7 @@ export class SisnetClient extends EventTarget {
         socket.close();
       });
     };
-    socket.onmessage = (event) => this.#heard(event.data);
+    socket.onmessage = (event) => this.#onData(event.data);
     socket.onclose = (event) => {
       if (socket !== this.#socket) return;
       if (performance.now() - begunMs >= STEADY_MS) this.#boundMs = this.#options.backoffFirstMs;
@@ -318,7 +318,7 @@ export class SisnetClient extends EventTarget {
     if (performance.now() - this.#heardMs > SILENT_PINGS * this.#options.pingMs) {
       socket.onclose = socket.onmessage = null;
       socket.close();
-      this.#lost("nothing was heard");
+      this.#lost("no data received");
     } else if (this.#ready) {
       this.#say({ service: GATEWAY, command: "ping" }).catch(() => {}); // a lost connection tells of itself
     }
@@ -425,7 +425,7 @@ export class SisnetClient extends EventTarget {
   // Hearing
 
   /** @param {string | ArrayBuffer} data */
-  #heard(data) {
+  #onData(data) {
     this.#heardMs = performance.now();
     const text = typeof data === "string" ? data : new TextDecoder().decode(data);
     const colon = text.indexOf(":");
@@ -523,9 +523,9 @@ function refused(error) {
 /** @returns {Promise<string>} where the gateway that served this file has its WebSocket listener */
 async function findGateway() {
   const here = new URL(import.meta.url);
-  const { doors } = await (await fetch(new URL("/readyz", here), { cache: "no-store" })).json();
-  if (!doors?.sisnet) throw new Error(doors ? "the gateway has no sisnet listener" : "the gateway is not ready");
-  const port = doors.sisnet.slice(doors.sisnet.lastIndexOf(":") + 1);
+  const { listeners } = await (await fetch(new URL("/readyz", here), { cache: "no-store" })).json();
+  if (!listeners?.sisnet) throw new Error(listeners ? "the gateway has no sisnet listener" : "the gateway is not ready");
+  const port = listeners.sisnet.slice(listeners.sisnet.lastIndexOf(":") + 1);
   return `${here.protocol === "https:" ? "wss" : "ws"}://${here.hostname}:${port}`;
 }
 

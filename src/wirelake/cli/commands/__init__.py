@@ -1,0 +1,1 @@
+"""Implement the commands: one module for each group of related commands."""

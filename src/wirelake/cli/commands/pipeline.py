@@ -1,0 +1,350 @@
+"""Implement `wirelake pipeline`: the Spark job that fills the tables, and its status."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from wirelake.cli.support.dependencies import require_pipeline
+from wirelake.cli.support.options import parse_time, pass_on, settings_options
+from wirelake.cli.support.output import counted, start_logging
+from wirelake.config import Settings, load
+from wirelake.errors import InputError, LossError
+from wirelake.lake.damage import explain_damage
+from wirelake.lake.progress import JobProgress
+from wirelake.limits import PIPELINE_TRIGGER_S, PIPELINE_TRIGGER_S_MIN
+from wirelake.protocols import registry
+
+if TYPE_CHECKING:
+    from wirelake.pipeline.job import Job
+    from wirelake.pipeline.redecode.redecode import RedecodeResult
+
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+_NAMES: Final = ", ".join((*registry.names(), "http"))
+_LINE_EVERY_S: Final = 5.0  # when the output is not a terminal
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  wirelake pipeline run --once
+  wirelake pipeline status
+  wirelake pipeline compact
+  wirelake pipeline redecode --protocol apostol --dry-run"""
+)
+@settings_options
+@click.pass_context
+def pipeline(context: click.Context, config_file: Path | None, data_folder: Path | None) -> None:
+    """Run and inspect the Spark pipeline that fills the tables from the log."""
+    pass_on(context, config_file, data_folder)
+
+
+@pipeline.command(
+    epilog="""\b
+Examples:
+  wirelake pipeline run
+  wirelake pipeline run --once --data /var/lib/wirelake
+  wirelake pipeline run --master spark://10.0.0.5:7077"""
+)
+@click.option("--once", is_flag=True, help="Stop once all current log records are in the tables.")
+@click.option("--master", default=None, metavar="URL", help="Spark master, if not local: spark://HOST:PORT.")
+@click.option("--wheel", type=_FILE, help="Wirelake's wheel, for a remote master.")
+@click.option(
+    "--trigger",
+    "trigger_s",
+    type=click.FloatRange(PIPELINE_TRIGGER_S_MIN),
+    default=PIPELINE_TRIGGER_S,
+    show_default=True,
+    help="Seconds from the start of one batch to the start of the next.",
+)
+@click.option(
+    "--gone",
+    type=click.Choice(("fail", "oldest")),
+    default="fail",
+    show_default=True,
+    help="What to do if retention removed records before they were read.",
+)
+@click.option(
+    "--stop-on-eof",
+    is_flag=True,
+    hidden=True,
+    help="Stop when standard input is closed, and print little.",
+)
+@settings_options
+def run(
+    once: bool,
+    master: str | None,
+    wheel: Path | None,
+    trigger_s: float,
+    gone: str,
+    stop_on_eof: bool,
+    config_file: Path | None,
+    data_folder: Path | None,
+) -> None:
+    """Fill the tables from the log until Ctrl-C or, with --once, until all records are processed."""
+    settings = load(config_file, data_folder)
+    data = Path(settings.data)
+    start_logging("console", "warning")
+    if not (data / "log").exists():
+        raise InputError(f"no log in {data}: start the gateway first, or choose another data folder with --data")
+    require_pipeline("the pipeline")
+    from wirelake.pipeline.commit.checkpoint import StreamLock, check_log  # noqa: PLC0415
+    from wirelake.pipeline.gold.refresh import GOLD  # noqa: PLC0415
+    from wirelake.pipeline.job import Job, JobSettings, SparkLostError  # noqa: PLC0415 (an extra)
+    from wirelake.pipeline.paths import DataPaths  # noqa: PLC0415
+    from wirelake.pipeline.spark.session import (  # noqa: PLC0415
+        LOCAL,
+        cluster_settings,
+        open_session,
+    )
+
+    StreamLock(DataPaths.of(data)).release()  # Spark starts slowly: refuse before, not after
+    check_log(DataPaths.of(data))
+    with ProgressDisplay(sys.stdout.isatty(), once=stop_on_eof) as display:
+        started_s = time.monotonic()
+        display.print("Starting Spark…")
+        master = master or LOCAL
+        spark = open_session(master, "wirelake", cluster_settings(master, wheel))
+        display.print(f"Spark started in {time.monotonic() - started_s:.1f} s; its UI is at {_ui(spark)}")
+        job_settings = JobSettings(once=once, trigger_s=trigger_s, gone=gone, rules=reassembly_rules(settings))
+        with explain_damage(data / "lake", check_files=True):
+            job = Job(spark, data, job_settings, GOLD, display.update)
+        for name in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(name, lambda *_: job.stop())
+        if stop_on_eof:
+            threading.Thread(target=_stop_on_eof, args=[job], daemon=True).start()
+        try:
+            with explain_damage(data / "lake", check_files=True):
+                job.run()
+        except SparkLostError as error:
+            _restart(display, error)
+        display.print(_summary(job.progress))
+    spark.stop()
+
+
+def _stop_on_eof(job: "Job") -> None:
+    while os.read(0, 1):
+        pass
+    job.stop()
+
+
+def _restart(display: "ProgressDisplay", error: Exception) -> None:
+    """Replace this process, whose JVM is gone, with a new one that finishes its work."""
+    display.print(f"{error}; restarting")
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "wirelake.cli.main", *sys.argv[1:]])  # noqa: S606
+
+
+def _ui(spark: Any) -> str:
+    return spark.sparkContext.uiWebUrl or "an unknown address"
+
+
+@pipeline.command(
+    epilog="""\b
+Examples:
+  wirelake pipeline status
+  wirelake pipeline status --json"""
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@settings_options
+def status(as_json: bool, config_file: Path | None, data_folder: Path | None) -> None:
+    """Print how far the tables are behind the log, in records and seconds, whether or not the pipeline runs.
+
+    The exit code is 1 if the tables do not match the log.
+    """
+    from wirelake.pipeline.status import status_of  # noqa: PLC0415
+
+    found = status_of(Path(load(config_file, data_folder).data), time.time_ns() // 1_000_000)
+    if as_json:
+        click.echo(msgspec.json.encode(found).decode())
+        sys.exit(1 if found.problem else 0)
+    click.echo(
+        f"The pipeline is {'running' if found.running else 'not running'}" + (f", {found.ui}" if found.ui else "") + "."
+    )
+    table = Table("stage", "up to record", "records behind", "seconds behind", box=None)
+    for stage in found.stages:
+        table.add_row(stage.name, str(stage.next_seq), str(stage.behind_rows), f"{stage.behind_s:.1f}")
+    Console(highlight=False, soft_wrap=True).print(table)
+    if found.batch_s:
+        click.echo(f"{found.rows_s:.0f} records/s over the last batches; the last one took {found.batch_s:.2f} s.")
+    else:
+        hint = "" if found.running else ": start it with `wirelake up` or `wirelake pipeline run`"
+        click.echo(f"No batch completed yet{hint}.")
+    for title, counts in (("Dropped", found.dropped), ("Noted", found.noted)):
+        if counts:
+            click.echo(f"{title} so far: {', '.join(f'{name} {count}' for name, count in counts.items())}.")
+    for fault in found.errors:
+        click.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(fault.at_ms / 1000))} {fault.text}")
+    if found.problem:
+        raise LossError(found.problem)
+
+
+@pipeline.command(
+    epilog="""\b
+Example:
+  wirelake pipeline compact"""
+)
+@settings_options
+def compact(config_file: Path | None, data_folder: Path | None) -> None:
+    """Merge small files, and remove files that no reader needs any more. A running pipeline does this by itself."""
+    require_pipeline("compaction")
+    from wirelake.pipeline.commit.compaction import compact as compact_lake  # noqa: PLC0415 (an extra)
+
+    table = Table("table", "files before", "after", "removed from disk", box=None)
+    lake = Path(load(config_file, data_folder).data) / "lake"
+    with explain_damage(lake, check_files=True):
+        compacted = compact_lake(lake)
+    for name, done in compacted.items():
+        table.add_row(name, str(done.files_before), str(done.files_after), str(done.files_removed))
+    Console(highlight=False).print(table)
+
+
+@pipeline.command(
+    epilog="""\b
+Examples:
+  wirelake pipeline redecode --protocol apostol --dry-run
+  wirelake pipeline redecode --protocol comet --since 2026-01-31"""
+)
+@click.option("--protocol", required=True, metavar="NAME", help=f"Protocol of the frames: {_NAMES}.")
+@click.option("--since", type=parse_time, metavar="TIME", help="Start time: 2026-01-31T12:30, or 2h, 3d ago.")
+@click.option("--dry-run", is_flag=True, help="Only report what would change.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@settings_options
+def redecode(
+    protocol: str,
+    since: int | None,
+    dry_run: bool,
+    as_json: bool,
+    config_file: Path | None,
+    data_folder: Path | None,
+) -> None:
+    """Decode history with the current decoder, and replace the old rows. Can run while the pipeline runs."""
+    settings = load(config_file, data_folder)
+    data = Path(settings.data)
+    start_logging("console", "warning")
+    require_pipeline("redecoding")
+    from wirelake.pipeline.gold.refresh import GOLD  # noqa: PLC0415 (an extra)
+    from wirelake.pipeline.redecode.redecode import RedecodeRequest, check  # noqa: PLC0415
+    from wirelake.pipeline.redecode.redecode import redecode as redecode_history  # noqa: PLC0415
+    from wirelake.pipeline.spark.session import open_session  # noqa: PLC0415
+
+    request = RedecodeRequest(protocol=protocol, since_us=since or 0, dry=dry_run, rules=reassembly_rules(settings))
+    with explain_damage(data / "lake", check_files=True):
+        check(data, request)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("Starting Spark", total=None)
+        spark = open_session()
+        try:
+
+            def on_progress(done: int, rows: int) -> None:
+                progress.update(task, description=f"{done} of {rows} rows of bronze", completed=done, total=rows)
+
+            with explain_damage(data / "lake", check_files=True):
+                done = redecode_history(spark, data, request, [part.refresh for part in GOLD], on_progress)
+        finally:
+            spark.stop()
+    if as_json:
+        click.echo(msgspec.json.encode(done).decode())
+        return
+    _print_redecoded(done, dry_run)
+
+
+def _print_redecoded(done: "RedecodeResult", dry_run: bool) -> None:
+    click.echo(f"{counted(done.frames, 'frame')} in {done.seconds:.1f} s, {done.rows_s:.0f} frames/s.")
+    decoded, refused = counted(done.decoded, "quarantined frame"), counted(done.refused, "decoded frame")
+    click.echo(f"{decoded} can be decoded now, {refused} no longer can.")
+    table = Table(
+        "table", "same", "other decoder", "changed", "new", "removed", "skipped", "changes by column", box=None
+    )
+    for name, found in done.tables.items():
+        numbers = (found.same, found.relabelled, found.changed, found.new, found.removed, found.skipped)
+        fields = ", ".join(f"{column} {count}" for column, count in sorted(found.fields.items()))
+        table.add_row(name, *map(str, numbers), fields)
+    Console(highlight=False, soft_wrap=True).print(table)
+    if done.waited_for:
+        commands = counted(done.waited_for, "incomplete command is", "incomplete commands are")
+        click.echo(f"{commands} left to the pipeline, which is waiting for the packets.")
+    if done.sealed:
+        commands = counted(done.sealed, "command is", "commands are")
+        click.echo(f"{commands} unchanged: the current key does not decrypt {'it' if done.sealed == 1 else 'them'}.")
+    if dry_run:
+        click.echo("Nothing was changed.")
+    elif not done.replaced:
+        click.echo("No rows changed.")
+    for name, (before, after) in done.replaced.items():
+        click.echo(f"{name}: {counted(after, 'file')} replaced {before}.")
+
+
+def reassembly_rules(settings: Settings) -> dict[str, Any]:
+    """Return the reassembly rules of each protocol that assembles commands from packets, by its name."""
+    from wirelake.pipeline.stateful.reduce import reassemblies  # noqa: PLC0415 (an extra)
+
+    return {
+        protocol.name: reassembly.rules_from(getattr(settings, protocol.name))
+        for protocol, reassembly in reassemblies().values()
+        if protocol.name in settings.__struct_fields__
+    }
+
+
+class ProgressDisplay:
+    """Show the job's progress: one updating line on a terminal, a line now and then elsewhere.
+
+    With `once`, report the first batch only: the terminal is shared with the gateway's own lines.
+    """
+
+    def __init__(self, terminal: bool, *, once: bool = False) -> None:
+        self._once = once
+        self._console = Console(highlight=False, soft_wrap=True)
+        live = terminal and not once
+        self._live = Live(console=self._console, auto_refresh=False, transient=True) if live else None
+        self._printed_s = 0.0
+
+    def __enter__(self) -> "ProgressDisplay":
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def print(self, text: str) -> None:
+        if self._live is not None:
+            self._console.print(Text(text))
+        else:
+            click.echo(text)
+
+    def update(self, progress: JobProgress) -> None:
+        if progress.batch < 0 or (self._once and self._printed_s):  # none completed yet, or reported already
+            return
+        if self._live is not None:
+            self._live.update(Text(_line(progress), "cyan"), refresh=True)
+        elif time.monotonic() - self._printed_s >= _LINE_EVERY_S and progress.batches:
+            self._printed_s = time.monotonic()
+            click.echo(_line(progress))
+
+
+def _line(progress: JobProgress) -> str:
+    restarts = f", {counted(progress.restarts, 'restart')}" if progress.restarts else ""
+    return (
+        f"batch {progress.batch}: up to record {progress.next_seq}, {progress.rows_s:.0f} records/s, "
+        f"last batch took {progress.batch_s:.2f} s{restarts}"
+    )
+
+
+def _summary(progress: JobProgress) -> str:
+    poisoned = f", {progress.poisoned} of them crashed the decoder" if progress.poisoned else ""
+    counts = f"{counted(progress.rows, 'record')} in {counted(progress.batches, 'batch', 'batches')}{poisoned}"
+    return f"{counts}; the tables contain all records before {progress.next_seq}."

@@ -1,0 +1,37 @@
+"""Find missing packages: those of the gateway, and those that the pipeline needs in addition."""
+
+import re
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
+from typing import Final
+
+from wirelake.errors import InputError
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+_PIPELINE: Final = ("deltalake", "duckdb", "numba", "pyspark")
+
+
+def missing() -> list[str]:
+    """Return the missing ones of the package's own requirements."""
+    names = [_NAME.match(each) for each in requires("wirelake") or () if "extra ==" not in each]
+    return [name.group() for name in names if name is not None and not _is_installed(name.group())]
+
+
+def missing_for_pipeline() -> list[str]:
+    """Return the missing packages of `wirelake[pipeline]`, without importing any, which would take seconds."""
+    return [name for name in _PIPELINE if find_spec(name) is None]
+
+
+def require_pipeline(what: str) -> None:
+    """Raise InputError if a package of the pipeline is missing, instead of failing on import."""
+    absent = missing_for_pipeline()
+    if absent:
+        raise InputError(f"{what} needs {', '.join(absent)}: run `pip install wirelake[pipeline]`")
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
