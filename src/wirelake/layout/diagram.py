@@ -1,0 +1,114 @@
+"""Markdown for the page of a protocol: a byte diagram and a table of fields for each frame."""
+
+import inspect
+from typing import Any
+
+from wirelake.layout.envelope import EnvelopeSpec
+from wirelake.layout.fields import (
+    Bool8,
+    Counted,
+    Custom,
+    FieldSpec,
+    Fixed,
+    Nested,
+    Number,
+    Prefixed,
+    Rest,
+    ShortLength,
+)
+
+_CELL_MIN = 7
+
+
+def frame_markdown(kind: Any, envelope: EnvelopeSpec) -> str:
+    """Return the section of one frame."""
+    fields = (*envelope.head, *kind.__layout_fields__, *envelope.tail)
+    title = f"### {kind.name}"
+    if kind.opcode is not None:
+        title += f" ({kind.opcode}{f', from the {kind.sender}' if kind.sender else ''})"
+    rows = [f"| {field.name} | {type_name(field)} | {_meaning(field, kind)} |" for field in fields]
+    own = kind.__dict__.get("__doc__")
+    parts = [title, inspect.cleandoc(own)] if own else [title]
+    table = ["| field | type | meaning |", "| --- | --- | --- |", *rows]
+    return "\n\n".join([*parts, f"```text\n{diagram(fields)}\n```", "\n".join(table)])
+
+
+def diagram(fields: tuple[FieldSpec, ...]) -> str:
+    """Return the fields side by side, with the offsets of those that have a fixed one."""
+    cells: list[tuple[str, str]] = []
+    offset: int | None = 0
+    for field in fields:
+        for label, size in _cells(field):
+            cells.append((label, "" if offset is None else str(offset)))
+            offset = None if offset is None or size is None else offset + size
+    widths = [max(len(label) + 2, _CELL_MIN) for label, _ in cells]
+    numbers = " " + "".join(number.ljust(width + 1) for (_, number), width in zip(cells, widths, strict=True))
+    top = "├" + "┼".join("─" * width for width in widths) + "┤"
+    middle = "│" + "│".join(label.center(width) for (label, _), width in zip(cells, widths, strict=True)) + "│"
+    bottom = "└" + "┴".join("─" * width for width in widths) + "┘"
+    return "\n".join([numbers.rstrip(), top, middle, bottom])
+
+
+def _cells(field: FieldSpec) -> list[tuple[str, int | None]]:
+    kind = field.kind
+    if isinstance(kind, Prefixed) and not field.is_optional:
+        return [(f"{field.name} size", kind.prefix), (f"{field.name} …", None)]
+    if isinstance(kind, Counted) and not field.is_optional:
+        return [(f"{field.name} count", kind.prefix), (f"{field.name} …", None)]
+    return [(field.name if field.size is not None else f"{field.name} …", field.size)]
+
+
+def type_name(field: FieldSpec) -> str:
+    """Return the type of a field as an author writes it."""
+    return f"{_kind_name(field)}, optional" if field.is_optional else _kind_name(field)
+
+
+def _kind_name(field: FieldSpec) -> str:  # noqa: PLR0911 (one for each kind)
+    order = ", little-endian" if field.order == "little" else ""
+    match field.kind:
+        case Number(size=size, is_signed=is_signed, is_float=is_float):
+            letter = "f" if is_float else "i" if is_signed else "u"
+            return f"{letter}{8 * size}{order if size > 1 else ''}"
+        case Bool8():
+            return "bool8"
+        case Fixed(size=size, is_text=is_text):
+            return f"{'text' if is_text else 'bytes'} of {size}"
+        case Prefixed(prefix=prefix, is_text=is_text):
+            return f"{'text' if is_text else 'bytes'}{8 * prefix}"
+        case Rest(is_text=is_text):
+            return "text, the rest" if is_text else "bytes, the rest"
+        case Counted(prefix=prefix, item=item):
+            return f"list{8 * prefix} of {type_name(item) if item is not None else '?'}"
+        case Nested(kind=kind):
+            return str(getattr(kind, "name", kind.__name__))
+        case ShortLength():
+            return "u8 up to 127, else two bytes"
+        case Custom(title=title):
+            return title
+
+
+def _meaning(field: FieldSpec, kind: Any) -> str:  # noqa: PLR0911
+    if field.is_secret:
+        return "secret"
+    if field.const is not None:
+        value = field.const.value
+        return f"always {value.hex() if isinstance(value, bytes) else f'{value:#04x}'}"
+    if field.length is not None:
+        counted = {"rest": "all bytes after it", "frame": "all bytes of the frame", "body": "the bytes of the body"}
+        extra = f", and {field.length.plus} more" if field.length.plus else ""
+        return f"counts {counted[field.length.counts]}{extra}"
+    if field.opcode is not None and not field.opcode.mask:
+        return f"{kind.opcode}"
+    if field.checksum is not None:
+        return field.checksum.title + (f" over {field.checksum.over}" if field.checksum.over else "")
+    if field.scale is not None:
+        return f"times {field.scale.factor:g} {field.scale.unit}"
+    if field.enum is not None:
+        return ", ".join(f"{int(member)} {member.name.lower()}" for member in field.enum)
+    if field.names is not None:
+        return ", ".join(f"{number} {name}" for number, name in field.names.names.items())
+    if field.present_if is not None:
+        return f"if {field.present_if.field} has a bit of {field.present_if.bits:#04x}"
+    if field.flags is not None:
+        return ", ".join(f"bit {bit} {name}" for bit, name in enumerate(field.flags.names) if name)
+    return ""

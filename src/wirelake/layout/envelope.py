@@ -1,0 +1,196 @@
+"""What surrounds the fields of a frame, and how frames are cut out of a stream.
+
+    class Packet(Envelope):
+        magic: Annotated[u8, const(0xBE)]
+        length: Annotated[u16, length_of_rest()]
+        kind: Annotated[u8, opcode()]
+        body: Body
+        crc: Annotated[u16, crc16_modbus()]
+
+Fields before the body that are neither constant nor a length or an opcode are part of every frame: each frame class has
+an attribute of the same name.
+"""
+
+from typing import Any, ClassVar, get_type_hints
+
+from fastcrc.crc16 import modbus
+from msgspec import Struct
+
+from wirelake.layout.fields import (
+    Body,
+    ByteOrder,
+    Checksum,
+    FieldSpec,
+    LengthRole,
+    OpcodeRole,
+    Prefixed,
+    ShortLength,
+    check_order,
+    parse_field,
+)
+
+FRAME_BYTES_MAX = 65_536  # of an envelope that does not say
+
+
+class EnvelopeSpec(Struct, frozen=True):
+    """The description of an envelope."""
+
+    name: str
+    head: tuple[FieldSpec, ...]  # before the body
+    tail: tuple[FieldSpec, ...]  # after it
+    order: ByteOrder = "big"
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    limit_name: str = "frame_bytes_max"
+
+    @property
+    def length(self) -> FieldSpec | None:
+        return next((field for field in self.head if field.length is not None), None)
+
+    @property
+    def opcode(self) -> FieldSpec | None:
+        return next((field for field in self.head if field.opcode is not None), None)
+
+    @property
+    def checksum(self) -> FieldSpec | None:
+        return next((field for field in self.tail if field.checksum is not None), None)
+
+    @property
+    def carried(self) -> tuple[FieldSpec, ...]:
+        """Return the fields of the head whose values belong to the frames."""
+        return tuple(field for field in self.head if is_carried(field))
+
+    @property
+    def tail_size(self) -> int:
+        return sum(field.size or 0 for field in self.tail)
+
+    @property
+    def head_size(self) -> int | None:
+        """Return the size of the head, None if it differs from frame to frame."""
+        sizes = [field.size for field in self.head]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    def before(self, name: str) -> int | None:
+        """Return how many bytes are before a field of the head, None if that differs from frame to frame."""
+        size = 0
+        for field in self.head:
+            if field.name == name:
+                return size
+            if field.size is None:
+                return None
+            size += field.size
+        return None
+
+    def added_to_length(self) -> int:
+        """Return what to add to the value of the length for the size of the frame; not for a `ShortLength`."""
+        field = self.length
+        if field is None or field.length is None:
+            return 0
+        match field.length.counts:
+            case "rest":
+                counted = (self.before(field.name) or 0) + (field.size or 0)
+            case "frame":
+                counted = 0
+            case "body":
+                counted = (self.head_size or 0) + self.tail_size
+        return counted - field.length.plus
+
+    def covered(self, checksum: FieldSpec) -> tuple[int, int]:
+        """Return where the bytes of a checksum begin, and how many bytes before the end of the frame they end."""
+        over = checksum.checksum.over if checksum.checksum is not None else ""
+        first, _, last = over.partition("..")
+        start = self.head_size if first == "body" else self.before(first) if first else 0
+        if start is None:
+            raise TypeError(f"{self.name}.{checksum.name}: where {first!r} begins differs from frame to frame")
+        after = self.tail_size
+        if last == "body":
+            return start, after
+        for field in self.tail:
+            if not last and field.name == checksum.name:
+                return start, after
+            after -= field.size or 0
+            if field.name == last:
+                return start, after
+        raise TypeError(f"{self.name}.{checksum.name}: {last!r} is neither the body nor a field after it")
+
+
+class Envelope:
+    """The base of envelopes. Class arguments: `byte_order` ("big" or "little"), `frame_bytes_max`, `limit_name`.
+
+    A frame over `frame_bytes_max` is refused as soon as its length is read, with the code `limit_name`.
+    """
+
+    spec: ClassVar[EnvelopeSpec]
+
+    def __init_subclass__(
+        cls,
+        *,
+        byte_order: ByteOrder = "big",
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        limit_name: str = "frame_bytes_max",
+        **arguments: Any,
+    ) -> None:
+        super().__init_subclass__(**arguments)
+        head: list[FieldSpec] = []
+        tail: list[FieldSpec] = []
+        has_body = False
+        hints = get_type_hints(cls, include_extras=True)
+        for name in cls.__annotations__:
+            if hints[name] is Body:
+                has_body = True
+                continue
+            (tail if has_body else head).append(parse_field(name, hints[name], byte_order))
+        if not has_body:
+            raise TypeError(f"{cls.__name__} has no body: add `body: Body` where the fields of the frames are")
+        cls.spec = EnvelopeSpec(cls.__name__, tuple(head), tuple(tail), byte_order, frame_bytes_max, limit_name)
+        _check(cls.spec)
+
+
+def _check(spec: EnvelopeSpec) -> None:
+    for field in spec.tail:
+        if field.size is None or (field.checksum is None and field.const is None):
+            raise TypeError(f"{spec.name}.{field.name}: after the body there are only checksums and constants")
+    for field in spec.head:
+        if field.size is None and not isinstance(field.kind, ShortLength | Prefixed):
+            raise TypeError(f"{spec.name}.{field.name}: a field before the body must say where it ends")
+    check_order((*spec.head, *spec.tail), spec.name)
+    length = spec.length
+    if length is not None and length.length is not None:
+        if spec.before(length.name) is None:
+            raise TypeError(f"{spec.name}.{length.name}: the length must be at a fixed place")
+        is_other = length.length.counts != "rest" or length.length.plus or spec.before(length.name)
+        if isinstance(length.kind, ShortLength) and is_other:
+            raise TypeError(f"{spec.name}.{length.name}: a short length comes first, and counts the rest")
+        if length.length.counts == "body" and spec.head_size is None:
+            raise TypeError(f"{spec.name}.{length.name}: the head must have a fixed size")
+
+
+def is_carried(field: FieldSpec) -> bool:
+    """Return whether each frame has an attribute for this field of an envelope."""
+    if field.opcode is not None:
+        return field.opcode.mask != 0
+    return field.const is None and field.length is None
+
+
+def length_of_rest(*, plus: int = 0, at_least: int = 0, write_max: int = 0) -> LengthRole:
+    """Mark the field that counts all bytes after itself."""
+    return LengthRole("rest", plus, at_least, write_max)
+
+
+def length_of_frame(*, plus: int = 0, at_least: int = 0, write_max: int = 0) -> LengthRole:
+    """Mark the field that counts all bytes of the frame, itself included."""
+    return LengthRole("frame", plus, at_least, write_max)
+
+
+def length_of_body(*, plus: int = 0, at_least: int = 0, write_max: int = 0) -> LengthRole:
+    """Mark the field that counts the bytes of the body only."""
+    return LengthRole("body", plus, at_least, write_max)
+
+
+def opcode(*, mask: int = 0, code: str = "") -> OpcodeRole:
+    """Mark the field that says which frame it is."""
+    return OpcodeRole(mask, code)
+
+
+def crc16_modbus(*, over: str = "", code: str = "") -> Checksum:
+    """Mark a CRC-16/MODBUS. `over` names the first and the last field that it covers, as in `magic..body`."""
+    return Checksum("CRC-16/MODBUS", modbus, over, 0, "little", code)

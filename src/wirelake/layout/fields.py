@@ -1,0 +1,416 @@
+"""The vocabulary of descriptions: field types for annotations, and marks that say more about a field.
+
+A field type is an alias of `Annotated`, so that a type checker sees the plain Python type, as in `station: text8` (a
+`str`) or `samples: list8[u16]` (a `tuple[int, ...]`). Marks are added with `Annotated`, as in
+`Annotated[i16, scaled(0.1, "°C")]`. `parse_field` turns an annotation into the `FieldSpec` that the rest of the package
+works with.
+"""
+
+import types
+from collections.abc import Callable, Mapping
+from enum import Enum, IntEnum
+from itertools import pairwise
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
+
+from msgspec import Struct
+
+ByteOrder = Literal["big", "little"]
+T = TypeVar("T")
+
+
+# ── how a value is laid out in bytes
+
+
+class Number(Struct, frozen=True):
+    """An integer or a float of a fixed size. `code` is its `struct` format, empty if there is none (u24, u48)."""
+
+    size: int
+    code: str
+    is_signed: bool = False
+    is_float: bool = False
+
+
+class Bool8(Struct, frozen=True):
+    """One byte, 0 or 1."""
+
+    size: int = 1
+
+
+class Fixed(Struct, frozen=True):
+    """Bytes or text of a fixed size."""
+
+    size: int
+    is_text: bool = False
+
+
+class Prefixed(Struct, frozen=True):
+    """Bytes or text after their size."""
+
+    prefix: int
+    is_text: bool
+
+
+class Rest(Struct, frozen=True):
+    """Bytes or text up to the end of the body."""
+
+    is_text: bool
+
+
+class Counted(Struct, frozen=True):
+    """A list of values after their count."""
+
+    prefix: int
+    item: "FieldSpec | None" = None
+
+
+class Nested(Struct, frozen=True):
+    """The fields of another described class, in its own order."""
+
+    kind: type
+    fields: tuple["FieldSpec", ...]
+
+
+class ShortLength(Struct, frozen=True):
+    """A length of one byte up to 127; above, of two: 0x80 | (length & 0x7F), length >> 7."""
+
+
+class Custom(Struct, frozen=True):
+    """A value that cannot be described: the author's own functions read and write it.
+
+    `read` gets a frame and the range in which the value may lie. It returns the value and where it ends, or raises
+    ProtocolError with an offset into the frame; IndexError and struct.error mean that bytes are missing. `write`
+    returns the bytes, or raises EncodeError. `strategy` returns a Hypothesis strategy for the values; only tests call
+    it.
+    """
+
+    read: Callable[[bytes, int, int], tuple[Any, int]]
+    write: Callable[[Any], bytes]
+    strategy: Callable[[], Any] | None = None
+    title: str = "…"
+
+
+Kind = Number | Bool8 | Fixed | Prefixed | Rest | Counted | Nested | ShortLength | Custom
+_KINDS: Final = (Number, Bool8, Fixed, Prefixed, Rest, Counted, ShortLength, Custom)
+
+
+# ── marks
+
+
+class Const(Struct, frozen=True):
+    value: int | bytes
+    code: str = ""  # of the error; the name of the field by default
+    text: str = ""
+
+
+class Scaled(Struct, frozen=True):
+    factor: float
+    unit: str
+
+
+class ValueNames(Struct, frozen=True):
+    names: Mapping[int, str]
+    other: str = "not a known value"
+
+
+class Flags(Struct, frozen=True):
+    names: tuple[str, ...]  # from bit 0 on; an empty name is a bit without a meaning
+    reserved: int = 0  # bits that must be zero
+
+
+class Shown(Struct, frozen=True):
+    function: Callable[[Any], str]
+
+
+class PresentIf(Struct, frozen=True):
+    field: str
+    bits: int
+
+
+class AtMost(Struct, frozen=True):
+    limit: int
+
+
+class LengthRole(Struct, frozen=True):
+    """The length of a frame. It counts `plus` bytes more than what it is named for."""
+
+    counts: Literal["rest", "frame", "body"]
+    plus: int = 0
+    at_least: int = 0  # a smaller one is refused
+    write_max: int = 0  # a larger one is not written, although it is read; 0: no such limit
+
+
+class OpcodeRole(Struct, frozen=True):
+    """Says which frame it is. With a mask, other bits of the field mean something else, and each frame holds them."""
+
+    mask: int = 0
+    code: str = ""  # of the error; `unknown_` and the name of the field by default
+
+
+class Checksum(Struct, frozen=True):
+    """A checksum. To add another one, make an instance with its function.
+
+    `residue`: what `compute` gives for bytes that end with their own checksum in `residue_order`, if that is always
+    the same. It is then checked without copying the bytes.
+    """
+
+    title: str
+    compute: Callable[[bytes], int]
+    over: str = ""  # `first..last` by name; everything before it by default
+    residue: int | None = None
+    residue_order: ByteOrder = "little"
+    code: str = ""  # of the error; the name of the field by default
+
+
+class _Mark(Enum):
+    SECRET = "secret"  # noqa: S105 (the mark of a secret, not one)
+    BIG = "big"
+    LITTLE = "little"
+
+
+class Body(Struct, frozen=True):
+    """Stands for the fields of the frame in an `Envelope`."""
+
+
+class FieldSpec(Struct, frozen=True):
+    """One field of a description."""
+
+    name: str
+    kind: Kind
+    order: ByteOrder = "big"
+    const: Const | None = None
+    scale: Scaled | None = None
+    names: ValueNames | None = None
+    flags: Flags | None = None
+    enum: type[IntEnum] | None = None
+    shown: Callable[[Any], str] | None = None
+    present_if: PresentIf | None = None
+    at_most: int | None = None
+    length: LengthRole | None = None
+    opcode: OpcodeRole | None = None
+    checksum: Checksum | None = None
+    is_secret: bool = False
+    is_optional: bool = False
+
+    @property
+    def size(self) -> int | None:
+        """Return how many bytes it has, None if that differs from frame to frame."""
+        if self.is_optional:
+            return None
+        if isinstance(self.kind, Number | Bool8 | Fixed):
+            return self.kind.size
+        if isinstance(self.kind, Nested):
+            sizes = [field.size for field in self.kind.fields]
+            return None if None in sizes else sum(size for size in sizes if size is not None)
+        return None
+
+    @property
+    def code(self) -> str:
+        """Return its `struct` format, empty if there is none."""
+        match self.kind:
+            case Number(code=code):
+                return code
+            case Bool8():
+                return "B"
+            case Fixed(size=size, is_text=False):
+                return f"{size}s"
+        return ""
+
+
+# ── the names that authors use
+
+u8 = Annotated[int, Number(1, "B")]
+u16 = Annotated[int, Number(2, "H")]
+u24 = Annotated[int, Number(3, "")]
+u32 = Annotated[int, Number(4, "I")]
+u48 = Annotated[int, Number(6, "")]
+u64 = Annotated[int, Number(8, "Q")]
+i8 = Annotated[int, Number(1, "b", is_signed=True)]
+i16 = Annotated[int, Number(2, "h", is_signed=True)]
+i24 = Annotated[int, Number(3, "", is_signed=True)]
+i32 = Annotated[int, Number(4, "i", is_signed=True)]
+i48 = Annotated[int, Number(6, "", is_signed=True)]
+i64 = Annotated[int, Number(8, "q", is_signed=True)]
+f32 = Annotated[float, Number(4, "f", is_float=True)]
+f64 = Annotated[float, Number(8, "d", is_float=True)]
+bool8 = Annotated[bool, Bool8()]
+bytes8 = Annotated[bytes, Prefixed(1, is_text=False)]
+bytes16 = Annotated[bytes, Prefixed(2, is_text=False)]
+bytes32 = Annotated[bytes, Prefixed(4, is_text=False)]
+text8 = Annotated[str, Prefixed(1, is_text=True)]
+text16 = Annotated[str, Prefixed(2, is_text=True)]
+text32 = Annotated[str, Prefixed(4, is_text=True)]
+rest_bytes = Annotated[bytes, Rest(is_text=False)]
+rest_text = Annotated[str, Rest(is_text=True)]
+list8 = Annotated[tuple[T, ...], Counted(1)]
+list16 = Annotated[tuple[T, ...], Counted(2)]
+optional: TypeAlias = T | None  # at the end of a body: None if the body ends before it
+short_length = Annotated[int, ShortLength()]  # of an envelope
+
+secret: Final = _Mark.SECRET  # blanked in what is logged
+big: Final = _Mark.BIG
+little: Final = _Mark.LITTLE
+
+
+def fixed(size: int) -> Fixed:
+    """Mark `bytes` or `str` that always has this many bytes."""
+    return Fixed(size)
+
+
+def const(value: int | bytes, *, code: str = "", text: str = "") -> Const:
+    """Mark a field that always has this value. `code` and `text` are those of the error if it has another."""
+    return Const(value, code, text)
+
+
+def scaled(factor: float, unit: str) -> Scaled:
+    """Mark a number that stands for `factor` times as much, in this unit. The attribute holds the number itself."""
+    return Scaled(factor, unit)
+
+
+def names(names: Mapping[int, str], other: str = "not a known value") -> ValueNames:
+    """Mark a number whose values have names. Others are accepted; for a closed set, use `Annotated[AnIntEnum, u8]`."""
+    return ValueNames(names, other)
+
+
+def flags(*names: str, reserved: int = 0) -> Flags:
+    """Mark a number whose bits have names, from bit 0 on. A frame with a bit of `reserved` is refused."""
+    return Flags(names, reserved)
+
+
+def shown(function: Callable[[Any], str]) -> Shown:
+    """Mark a field whose meaning this function returns; an empty text if it has none."""
+    return Shown(function)
+
+
+def present_if(field: str, bits: int) -> PresentIf:
+    """Mark an `optional` field that is there if an earlier number has any of these bits, wherever it stands."""
+    return PresentIf(field, bits)
+
+
+def at_most(limit: int) -> AtMost:
+    """Mark a list, text or bytes that writers keep this short, although readers accept more."""
+    return AtMost(limit)
+
+
+def custom(
+    read: Callable[[bytes, int, int], tuple[Any, int]],
+    write: Callable[[Any], bytes],
+    *,
+    strategy: Callable[[], Any] | None = None,
+    title: str = "…",
+) -> Custom:
+    """Mark a field that the author's own functions read and write: see `Custom`."""
+    return Custom(read, write, strategy, title)
+
+
+# ── from an annotation to a description
+
+
+def parse_field(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:
+    """Return the description of a field. Raise TypeError if the annotation has none."""
+    base, marks = _unwrap(annotation)
+    is_optional = False
+    if get_origin(base) in (Union, types.UnionType):
+        inner = [each for each in get_args(base) if each is not type(None)]
+        if len(inner) != 1 or len(get_args(base)) != 2:
+            raise TypeError(f"{name}: {annotation} is not a field")
+        is_optional = True
+        base, more = _unwrap(inner[0])
+        marks = more + marks
+    kinds = [mark for mark in marks if isinstance(mark, _KINDS)]
+    kind: Kind
+    described = getattr(base, "__layout_fields__", None)
+    if described is not None:
+        if any(field.is_optional or isinstance(field.kind, Rest) for field in described):
+            raise TypeError(f"{name}: a {base.__name__} inside another frame must say where it ends")
+        kind = Nested(base, described)
+    elif len(kinds) == 1:
+        kind = kinds[0]
+    else:
+        raise TypeError(f"{name}: {annotation} needs exactly one field type")
+    present = _one(marks, PresentIf)
+    if present is not None and not is_optional:
+        raise TypeError(f"{name} is not always there: make it `optional[…]`")
+    if is_optional and present is None and isinstance(kind, Rest):
+        raise TypeError(f"{name}: what is left may be nothing, so it needs not be optional")
+    order = _order(marks, order)
+    if isinstance(kind, Fixed):
+        kind = Fixed(kind.size, base is str)
+    elif isinstance(kind, Counted):
+        kind = Counted(kind.prefix, _item(name, get_args(base)[0], order))
+    enum = base if isinstance(base, type) and issubclass(base, IntEnum) else None
+    at_most, shown = _one(marks, AtMost), _one(marks, Shown)
+    return FieldSpec(
+        name,
+        kind,
+        order,
+        const=_one(marks, Const),
+        scale=_one(marks, Scaled),
+        names=_one(marks, ValueNames),
+        flags=_one(marks, Flags),
+        enum=enum,
+        shown=shown.function if shown is not None else None,
+        present_if=present,
+        at_most=at_most.limit if at_most is not None else None,
+        length=_one(marks, LengthRole),
+        opcode=_one(marks, OpcodeRole),
+        checksum=_one(marks, Checksum),
+        is_secret=secret in marks,
+        is_optional=is_optional,
+    )
+
+
+def _item(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:
+    item = parse_field(name, annotation, order)
+    if item.is_optional or isinstance(item.kind, Rest):
+        raise TypeError(f"{name}: an item of a list must say where it ends")
+    return item
+
+
+def _unwrap(annotation: Any) -> tuple[Any, list[Any]]:
+    """Return the type inside `Annotated`, and its marks; a mark may be a field type itself."""
+    if get_origin(annotation) is not Annotated:
+        return annotation, []
+    base, *metadata = get_args(annotation)
+    marks: list[Any] = []
+    for mark in metadata:
+        marks += _unwrap(mark)[1] if get_origin(mark) is Annotated else [mark]
+    return base, marks
+
+
+def _order(marks: list[Any], default: ByteOrder) -> ByteOrder:
+    if big in marks:
+        return "big"
+    return "little" if little in marks else default
+
+
+def _one(marks: list[Any], kind: type[T]) -> T | None:
+    found = [mark for mark in marks if isinstance(mark, kind)]
+    return found[-1] if found else None
+
+
+def check_order(fields: tuple[FieldSpec, ...], owner: str) -> None:
+    """Raise TypeError if something follows a field that takes the rest, or a required field an optional one."""
+    seen: list[str] = []
+    for field in fields:
+        if field.present_if is not None and field.present_if.field not in seen:
+            raise TypeError(f"{owner}.{field.name} depends on {field.present_if.field}, which is not before it")
+        if isinstance(field.kind, Number) and not field.is_optional:
+            seen.append(field.name)
+    for before, after in pairwise(fields):
+        if isinstance(before.kind, Rest):
+            raise TypeError(f"{owner}.{after.name} follows {before.name}, which takes all the bytes that are left")
+        if before.is_optional and before.present_if is None and not (after.is_optional and after.present_if is None):
+            raise TypeError(f"{owner}.{after.name} is required, but follows {before.name}, which is optional")
+
+
+def has_secret(fields: tuple[FieldSpec, ...]) -> bool:
+    """Return whether any of the fields, or of those inside them, is secret."""
+    for field in fields:
+        inner: tuple[FieldSpec, ...] = ()
+        if isinstance(field.kind, Nested):
+            inner = field.kind.fields
+        elif isinstance(field.kind, Counted) and field.kind.item is not None:
+            inner = (field.kind.item,)
+        if field.is_secret or has_secret(inner):
+            return True
+    return False

@@ -1,0 +1,101 @@
+"""The base of described frames.
+
+class Login(LayoutFrame, frozen=True, envelope=Packet, opcode=1, sender=Sender.CLIENT):
+    station: text8
+    token: Annotated[text8, secret]
+"""
+
+import re
+from typing import Any, ClassVar, Final, get_type_hints
+
+from msgspec import StructMeta
+
+from wirelake.layout.envelope import Envelope, EnvelopeSpec
+from wirelake.layout.fields import ByteOrder, FieldSpec, check_order, parse_field
+from wirelake.layout.generated import Source
+from wirelake.layout.writing import generate_encode
+from wirelake.protocols.frame import Frame, Sender
+
+_ATTRIBUTES: Final = frozenset({"name", "is_reply", "envelope", "opcode", "sender", "encode"})
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+class LayoutMeta(StructMeta):
+    """Read the annotations of a frame class once, and add the generated `encode`, as `dataclasses` adds methods."""
+
+    def __new__(
+        mcs,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        envelope: type[Envelope] | None = None,
+        opcode: int | None = None,
+        sender: Sender | None = None,
+        byte_order: ByteOrder | None = None,
+        **options: Any,
+    ) -> Any:
+        namespace.setdefault("name", _snake_case(name))
+        cls: Any = super().__new__(mcs, name, bases, namespace, **options)
+        if envelope is not None:
+            cls.envelope = envelope.spec
+        if opcode is not None:
+            cls.opcode = opcode
+        if sender is not None:
+            cls.sender = sender
+        if byte_order is not None:
+            cls.__layout_order__ = byte_order
+        if options.get("kw_only"):
+            cls.__layout_keywords__ = True
+        if bases != (Frame,):
+            _describe(cls, namespace)
+        return cls
+
+
+def _describe(cls: Any, namespace: dict[str, Any]) -> None:
+    spec: EnvelopeSpec | None = cls.envelope
+    carried = {field.name for field in spec.carried} if spec is not None else set()
+    others = {field.name for field in (*spec.head, *spec.tail)} - carried if spec is not None else set()
+    for name in cls.__struct_fields__:
+        if name in others:
+            raise TypeError(f"{cls.__name__}.{name} has the name of a field of its envelope: rename one of them")
+        if name in _ATTRIBUTES:
+            raise TypeError(f"{cls.__name__}.{name} has the name of an attribute of every frame: choose another")
+    hints = get_type_hints(cls, include_extras=True)
+    order = cls.__layout_order__ or (spec.order if spec is not None else "big")
+    names = [name for name in cls.__struct_fields__ if name not in carried]
+    cls.__layout_fields__ = tuple(parse_field(name, hints[name], order) for name in names)
+    check_order(cls.__layout_fields__, cls.__name__)
+    missing = carried - set(cls.__struct_fields__)
+    if spec is None or missing or "encode" in namespace:  # a base class of frames, or an `encode` of the author's own
+        return
+    if spec.opcode is not None and cls.opcode is None:
+        return
+    source = generate_encode(spec, cls, f"{cls.__module__}.{cls.__qualname__}.encode")
+    cls.__layout_encode__ = source
+    cls.encode = source.compile()["encode"]
+
+
+class LayoutFrame(Frame, frozen=True, metaclass=LayoutMeta):
+    """A frame whose fields are described by their annotations.
+
+    Class arguments: `envelope`, which subclasses inherit; `opcode`, if the envelope has one; `sender`, if only one end
+    of a connection sends it; `byte_order`, if it is not that of the envelope. Without an envelope, it is a
+    part of other frames.
+    """
+
+    envelope: ClassVar[EnvelopeSpec | None] = None
+    opcode: ClassVar[int | None] = None
+    sender: ClassVar[Sender | None] = None
+    __layout_fields__: ClassVar[tuple[FieldSpec, ...]] = ()
+    __layout_order__: ClassVar[ByteOrder | None] = None
+    __layout_keywords__: ClassVar[bool] = False
+    __layout_encode__: ClassVar[Source | None] = None
+
+
+def source(cls: type[LayoutFrame]) -> str:
+    """Return the generated source of a class's `encode`."""
+    return cls.__layout_encode__.text if cls.__layout_encode__ is not None else ""

@@ -1,0 +1,455 @@
+"""Generate the source that decodes frames.
+
+The generated code only detects that something is wrong: a missing byte raises IndexError or struct.error, and a slice
+that is too short leads to an end beyond the frame, which the last condition finds. `dissect` then says what and where.
+"""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from wirelake.layout.envelope import EnvelopeSpec
+from wirelake.layout.fields import (
+    Bool8,
+    Counted,
+    Custom,
+    FieldSpec,
+    Fixed,
+    Nested,
+    Number,
+    Prefixed,
+    Rest,
+    ShortLength,
+)
+from wirelake.layout.generated import Source, local, plus
+
+_INDEXED_MAX: Final = 4  # single bytes that are faster to index than to unpack
+_PREFIX_CODES: Final = {1: "B", 2: "H", 4: "I"}
+
+
+class FrameReader:
+    """Write the lines that read fields one after the other. `values` has the expression of each value by its name."""
+
+    def __init__(self, source: Source, tail_size: int) -> None:
+        self.source = source
+        self.tail_size = tail_size
+        self.base = ""  # the position is `base + offset`
+        self.offset = 0
+        self.checks: list[str] = []  # conditions of a valid frame, beside its size
+        self.values: dict[str, str] = {}
+        self.is_at_end = False  # a field took all that is left
+        self.is_inner = False  # inside a loop or a condition
+
+    def fork(self) -> "FrameReader":
+        """Return a reader that goes on from here, for one of several continuations."""
+        other = FrameReader(self.source, self.tail_size)
+        other.base, other.offset = self.base, self.offset
+        other.checks, other.values = list(self.checks), dict(self.values)
+        return other
+
+    @property
+    def position(self) -> str:
+        return plus(self.base, self.offset)
+
+    @property
+    def body_end(self) -> str:
+        return plus("size", -self.tail_size)
+
+    def read(self, fields: Sequence[FieldSpec], skipped: frozenset[str] = frozenset(), prefix: str = "") -> None:
+        """Write the lines for the fields. Those in `skipped` are known already."""
+        index = 0
+        while index < len(fields):
+            run = self._run(fields, index)
+            if run:
+                size = self._read_run(run, skipped, prefix)
+                index += len(run)
+                if isinstance(run[-1].kind, Prefixed | Counted):
+                    self._read_after_prefix(run[-1], size, prefix)
+            else:
+                self._read_one(fields[index], prefix)
+                index += 1
+
+    # ── runs of fixed fields, which one call unpacks
+
+    @staticmethod
+    def _run(fields: Sequence[FieldSpec], start: int) -> list[FieldSpec]:
+        """Return the fields from `start` on that have a format and one byte order; the last may be a prefix."""
+        run: list[FieldSpec] = []
+        for field in fields[start:]:
+            is_prefix = isinstance(field.kind, Prefixed | Counted)
+            order_differs = any(len(_code(each)) and _size(each) > 1 and each.order != field.order for each in run)
+            if field.is_optional or not _code(field) or (order_differs and _size(field) > 1):
+                break
+            run.append(field)
+            if is_prefix:
+                break
+        return run
+
+    def _read_run(self, run: list[FieldSpec], skipped: frozenset[str], prefix: str) -> str:
+        """Write the lines for the fields of a run. Return the expression of the last one."""
+        read = [field for field in run if field.name not in skipped]
+        raw = [_raw_name(field, prefix) for field in read]
+        kept = raw
+        if all(_size(field) == 1 and _code(field) == "B" for field in read) and len(read) <= _INDEXED_MAX:
+            kept = self._index(run, skipped, prefix)
+        elif len(read) == 1 and read[0] is run[0] and _code(run[0]) == "H":
+            self.source.line(f"{raw[0]} = {self._u16(run[0])}")
+        else:
+            order = next((field.order for field in run if _size(field) > 1), run[0].order)
+            codes = "".join("x" * _size(each) if each.name in skipped else _code(each) for each in run)
+            unpack = self.source.struct(order, codes, "unpack_from")
+            names = f"{raw[0]}," if len(raw) == 1 else ", ".join(raw)
+            at = f", {self.position}" if self.position != "0" else ""
+            self.source.line(f"{names} = {unpack}(frame{at})")
+        for field, name in zip(read, kept, strict=True):
+            self._keep(field, name, prefix)
+        self.offset += sum(map(_size, run))
+        return kept[-1] if kept else ""
+
+    def _index(self, run: list[FieldSpec], skipped: frozenset[str], prefix: str) -> list[str]:
+        """Write the lines for single bytes. Return their expressions: one that is needed once needs no variable."""
+        offset, found = self.offset, []
+        is_fixed = not self.is_inner and self.base != "end"  # else the position is another one later
+        for field in run:
+            if field.name not in skipped:
+                name, value = _raw_name(field, prefix), f"frame[{plus(self.base, offset)}]"
+                if is_fixed and (_is_plain(field) or isinstance(field.kind, Prefixed)):
+                    name = value
+                else:
+                    self.source.line(f"{name} = {value}")
+                found.append(name)
+            offset += _size(field)
+        return found
+
+    def _u16(self, field: FieldSpec) -> str:
+        high, low = self.position, plus(self.base, self.offset + 1)
+        if field.order == "little":
+            high, low = low, high
+        return f"frame[{high}] << 8 | frame[{low}]"
+
+    def _keep(self, field: FieldSpec, raw: str, prefix: str) -> None:
+        """Note the value of a field that was read into the variable `raw`, and its conditions."""
+        value = raw
+        if isinstance(field.kind, Prefixed | Counted):
+            return
+        if isinstance(field.kind, Bool8):
+            self.checks.append(f"{raw} <= 1")
+            value = f"{raw} == 1"
+        if field.const is not None:
+            expected = field.const.value
+            self.checks.append(f"{raw} == {f'{expected:#x}' if isinstance(expected, int) else repr(expected)}")
+        is_branch = field.opcode is not None and field.opcode.mask != 0  # then the branch checks it
+        if field.flags is not None and field.flags.reserved and not is_branch:
+            self.checks.append(f"not {raw} & {field.flags.reserved:#x}")
+        if field.enum is not None:
+            members = self.source.use(field.enum.__name__, {int(member): member for member in field.enum})
+            value = f"{members}[{raw}]"
+        self.values[prefix + field.name] = value
+
+    # ── fields whose size is known only now
+
+    def _read_after_prefix(self, field: FieldSpec, size: str, prefix: str) -> None:
+        name = local(prefix + field.name)
+        if isinstance(field.kind, Counted):
+            self._read_list(field.kind, name, size)
+        else:
+            if self.base and self.offset:
+                self.source.line(f"{name}_start = {self.position}")
+                self.base, self.offset = f"{name}_start", 0
+            self.source.line(f"{name}_end = {self.position} + {size}")
+            self._slice(field, name, f"{name}_end")
+            self.base, self.offset = f"{name}_end", 0
+        self.values[prefix + field.name] = name
+
+    def _slice(self, field: FieldSpec, name: str, end: str) -> None:
+        decode = ".decode()" if _is_text(field) else ""
+        self.source.line(f"{name} = frame[{self.position} : {end}]{decode}")
+
+    def _read_list(self, kind: Counted, name: str, count: str) -> None:
+        item, source = _item(kind), self.source
+        if isinstance(item.kind, Number) and item.code and item.enum is None and not _is_checked(item):
+            order = ">" if item.order == "big" else "<"
+            source.line(f'{name} = unpack_from(f"{order}{{{count}}}{item.code}", frame, {self.position})')
+            source.line(f"{name}_end = {self.position} + {count} * {item.kind.size}")
+            self.base, self.offset = f"{name}_end", 0
+            return
+        source.line(f"{name} = []")
+        source.line(f"{name}_end = {self.position}")
+        with source.block(f"for _ in range({count}):"):
+            inner = FrameReader(source, self.tail_size)
+            inner.base, inner.is_inner = f"{name}_end", True
+            if isinstance(item.kind, Prefixed) and item.kind.prefix <= 2:
+                decode = ".decode()" if item.kind.is_text else ""
+                size = f"frame[{name}_end]" if item.kind.prefix == 1 else f"({inner._u16(item)})"
+                source.line(f"start = {name}_end + {item.kind.prefix}")
+                source.line(f"{name}_end = start + {size}")
+                source.line(f"{name}.append(frame[start:{name}_end]{decode})")
+            else:
+                one = replace(item, name="item")
+                inner.read([one], prefix=f"{name}_")
+                for check in inner.checks:
+                    with source.block(f"if not {check}:"):
+                        source.line("raise IndexError")
+                source.line(f"{name}_end = {inner.position}")
+                source.line(f"{name}.append({inner.values[f'{name}_item']})")
+        source.line(f"{name} = tuple({name})")
+        self.base, self.offset = f"{name}_end", 0
+
+    def _read_one(self, field: FieldSpec, prefix: str) -> None:
+        """Write the lines for a field that is not part of a run."""
+        if field.is_optional:
+            self._read_optional(field, prefix)
+            return
+        name, kind, source = local(prefix + field.name), field.kind, self.source
+        match kind:
+            case Number():
+                end = plus(self.base, self.offset + kind.size)
+                signed = ", signed=True" if kind.is_signed else ""
+                source.line(f'{name} = int.from_bytes(frame[{self.position} : {end}], "{field.order}"{signed})')
+                self.offset += kind.size
+                self._keep(field, name, prefix)
+                return
+            case Fixed():
+                self._slice(field, name, plus(self.base, self.offset + kind.size))
+                self.offset += kind.size
+            case Rest():
+                self.checks.append(f"{plus(self.base, self.offset + self.tail_size)} <= size")
+                self._slice(field, name, f"-{self.tail_size}" if self.tail_size else "")
+                self.is_at_end = True
+            case Nested():
+                inner = f"{prefix}{field.name}__"
+                self.read(kind.fields, prefix=inner)
+                values = ", ".join(self.values.pop(inner + each.name) for each in kind.fields)
+                source.line(f"{name} = {source.use(kind.kind.__name__, kind.kind)}({values})")
+            case ShortLength():
+                self._read_short_length(name)
+            case Custom():
+                read = source.use(f"{name}_reader", kind.read)
+                source.line(f"{name}, {name}_end = {read}(frame, {self.position}, {self.body_end})")
+                self.base, self.offset = f"{name}_end", 0
+            case _:
+                raise TypeError(f"{field.name}: {kind} cannot be read")
+        self.values[prefix + field.name] = name
+
+    def _read_optional(self, field: FieldSpec, prefix: str) -> None:
+        name, source = local(prefix + field.name), self.source
+        source.line(f"{name} = None")
+        if self.position != "end":
+            source.line(f"end = {self.position}")
+        condition = f"end < {self.body_end}"
+        if field.present_if is not None:
+            condition = f"{self.values[prefix + field.present_if.field]} & {field.present_if.bits:#x}"
+        with source.block(f"if {condition}:"):
+            inner = FrameReader(source, self.tail_size)
+            inner.base, inner.is_inner = "end", True
+            inner.read([replace(field, is_optional=False)], prefix=prefix)
+            for check in inner.checks:
+                with source.block(f"if not {check}:"):
+                    source.line("raise IndexError")
+            if inner.values[prefix + field.name] != name:
+                source.line(f"{name} = {inner.values[prefix + field.name]}")
+            source.line(f"end = {self.body_end if inner.is_at_end else inner.position}")
+        self.base, self.offset = "end", 0
+        self.values[prefix + field.name] = name
+
+    def _read_short_length(self, name: str) -> None:
+        source = self.source
+        source.line(f"{name} = frame[0]")
+        source.line("at = 1")
+        with source.block(f"if {name} > 127:"):
+            source.line("at = 2")
+            source.line(f"{name} = {name} & 127 | frame[1] << 7")
+            with source.block(f"if {name} < 128:"):
+                source.line("raise IndexError")
+        self.base, self.offset = "at", 0
+
+
+def generate_decode(envelope: EnvelopeSpec, kinds: Sequence[Any], filename: str) -> Source:
+    """Return the source of `decode` for frames of these classes."""
+    source = Source(filename)
+    opcode = envelope.opcode
+    if opcode is None or opcode.opcode is None or opcode.opcode.mask or envelope.before(opcode.name) is None:
+        _generate_branches(source, envelope, opcode, kinds)
+    else:
+        _generate_table(source, envelope, opcode, kinds)
+    return source
+
+
+def _generate_table(source: Source, envelope: EnvelopeSpec, opcode: FieldSpec, kinds: Sequence[Any]) -> None:
+    """Write one function for each frame. The opcode, which is at a fixed place, chooses between them."""
+    tables: dict[str, list[str]] = {"client": [], "server": []}
+    functions: list[str] = []
+    for kind in kinds:
+        function = f"read_{kind.__name__}"
+        while function in functions:  # a class of the same name
+            function += "_"
+        functions.append(function)
+        with source.block(f"def {function}(frame):"):
+            source.line("size = len(frame)")
+            reader = FrameReader(source, envelope.tail_size)
+            reader.read((*envelope.head, *kind.__layout_fields__), frozenset({opcode.name}))
+            _finish(reader, envelope, kind)
+            source.line("raise IndexError")
+        source.line("")
+        source.line("")
+        for sender, entries in tables.items():
+            if kind.sender is None or kind.sender == sender:
+                entries.append(f"{kind.opcode!r}: {function}")
+    for sender, entries in tables.items():
+        source.line(f"FROM_{sender.upper()} = {{{', '.join(entries)}}}")
+    source.line("")
+    source.line("")
+    table = "(FROM_CLIENT if sender is CLIENT else FROM_SERVER)"
+    if tables["client"] == tables["server"]:
+        table = "FROM_CLIENT"
+    offset, size = envelope.before(opcode.name) or 0, _size(opcode)
+    number = f"frame[{offset}]" if size == 1 else f'int.from_bytes(frame[{offset} : {offset + size}], "{opcode.order}")'
+    with source.block("def decode(frame, sender):"):
+        with source.block("try:"):
+            source.line(f"return {table}[{number}](frame)")
+        _refuse(source)
+
+
+def _generate_branches(source: Source, envelope: EnvelopeSpec, opcode: FieldSpec | None, kinds: Sequence[Any]) -> None:
+    """Write one function that reads the head once, and then goes on as the opcode says."""
+    with source.block("def decode(frame, sender):"):
+        with source.block("try:"):
+            source.line("size = len(frame)")
+            reader = FrameReader(source, envelope.tail_size)
+            reader.read(envelope.head)
+            for kind in kinds:
+                conditions = []
+                if opcode is not None and opcode.opcode is not None:
+                    number, mask = _raw_name(opcode, ""), opcode.opcode.mask
+                    if mask and opcode.flags is not None:
+                        mask |= opcode.flags.reserved
+                    conditions.append(_opcode_condition(number, kind.opcode, mask, _size(opcode)))
+                if kind.sender is not None:
+                    conditions.append(f"sender is {kind.sender.upper()}")
+                branch = reader.fork()
+                with source.block(f"if {' and '.join(conditions)}:") if conditions else nullcontext():
+                    branch.read(kind.__layout_fields__)
+                    _finish(branch, envelope, kind)
+        _refuse(source)
+
+
+def _opcode_condition(number: str, opcode: int, mask: int, size: int) -> str:
+    """Return the condition that the bits of the mask, or all, are those of the opcode."""
+    lowest = mask & -mask
+    if not mask:
+        return f"{number} == {opcode}"
+    if mask + lowest != 1 << 8 * size:
+        return f"{number} & {mask:#x} == {opcode:#x}"
+    below = f"{number} < {opcode + lowest:#x}"  # all the high bits: then it is a range, which is faster
+    return f"{opcode:#x} <= {below}" if opcode else below
+
+
+def _finish(reader: FrameReader, envelope: EnvelopeSpec, kind: Any) -> None:
+    """Write the lines that return the frame, if all conditions hold."""
+    source = reader.source
+    sizes = [] if reader.is_at_end else [plus(reader.base, reader.offset + envelope.tail_size)]
+    conditions = list(reader.checks)
+    length = envelope.length
+    if length is not None and length.length is not None:
+        name = _raw_name(length, "")
+        if isinstance(length.kind, ShortLength):
+            sizes.append(plus(f"at + {name}", -length.length.plus))
+        else:
+            sizes.append(plus(name, envelope.added_to_length()))
+        if length.length.at_least > _least_after(envelope, kind):
+            conditions.append(f"{name} >= {length.length.at_least}")
+    if sizes:
+        conditions.insert(0, " == ".join(["size", *sizes]))
+    conditions += _tail_conditions(source, envelope)
+    fields = kind.__struct_fields__
+    if fields:
+        keywords = kind.__layout_keywords__
+        values = [f"{name}={reader.values[name]}" if keywords else reader.values[name] for name in fields]
+        with source.condition(conditions):
+            source.call(f"return {source.use(kind.__name__, kind)}(", values, ")")
+    else:
+        with source.condition(conditions):
+            source.line(f"return {source.use(f'THE_{kind.__name__.upper()}', kind())}")
+
+
+def _least_after(envelope: EnvelopeSpec, kind: Any) -> int:
+    """Return how many bytes there are at least after the length."""
+    names = [field.name for field in envelope.head]
+    after = envelope.head[names.index(envelope.length.name) + 1 :] if envelope.length is not None else envelope.head
+    fields = [field for field in (*after, *kind.__layout_fields__) if not field.is_optional]
+    return sum(map(_size, fields)) + envelope.tail_size
+
+
+def _tail_conditions(source: Source, envelope: EnvelopeSpec) -> list[str]:
+    conditions = []
+    left = envelope.tail_size
+    for field in envelope.tail:
+        size = _size(field)
+        stop = f"-{left - size}" if left > size else ""
+        stored = f"frame[-{left}:{stop}]"
+        checksum = field.checksum
+        if field.const is not None:
+            value = field.const.value
+            expected = value if isinstance(value, bytes) else value.to_bytes(size, field.order)
+            conditions.append(f"{stored} == {expected!r}")
+        elif checksum is not None:
+            compute = source.use(f"{field.name}_function", checksum.compute)
+            start, after = envelope.covered(field)
+            if (
+                (start, after, left) == (0, size, size)
+                and checksum.residue is not None
+                and (checksum.residue_order == field.order)
+            ):
+                conditions.append(f"{compute}(frame) == {checksum.residue}")
+            else:
+                covered = f"frame[{start or ''}:-{after}]"
+                conditions.append(f'{compute}({covered}) == int.from_bytes({stored}, "{field.order}")')
+        left -= size
+    return conditions
+
+
+def _refuse(source: Source) -> None:
+    with source.block("except (IndexError, KeyError, UnicodeDecodeError, StructError, ProtocolError):"):
+        source.line("pass")
+    source.line('raise dissect(frame, sender).error or AssertionError("dissect accepts a frame that decode refuses")')
+
+
+def _code(field: FieldSpec) -> str:
+    """Return the `struct` format of a field, or of its prefix; empty if there is none."""
+    if isinstance(field.kind, Prefixed | Counted):
+        return _PREFIX_CODES[field.kind.prefix]
+    return field.code
+
+
+def _size(field: FieldSpec) -> int:
+    """Return the size of a field, or of its prefix."""
+    return field.kind.prefix if isinstance(field.kind, Prefixed | Counted) else field.size or 0
+
+
+def _raw_name(field: FieldSpec, prefix: str) -> str:
+    name = local(prefix + field.name)
+    if isinstance(field.kind, Prefixed):
+        return f"{name}_size"
+    return f"{name}_count" if isinstance(field.kind, Counted) else name
+
+
+def _is_text(field: FieldSpec) -> bool:
+    return isinstance(field.kind, Fixed | Prefixed | Rest) and field.kind.is_text
+
+
+def _is_plain(field: FieldSpec) -> bool:
+    """Return whether a number is used for nothing but its value."""
+    is_used = field.opcode is not None or field.length is not None or field.flags is not None
+    return isinstance(field.kind, Number) and field.enum is None and not is_used
+
+
+def _is_checked(field: FieldSpec) -> bool:
+    return field.const is not None or (field.flags is not None and field.flags.reserved != 0)
+
+
+def _item(kind: Counted) -> FieldSpec:
+    if kind.item is None:
+        raise TypeError("a list needs the type of its items, as in list8[u16]")
+    return kind.item

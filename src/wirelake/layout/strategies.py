@@ -1,0 +1,87 @@
+"""Hypothesis strategies for described frames. Only tests import this: Hypothesis is no dependency of the program."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from wirelake.layout.envelope import EnvelopeSpec
+from wirelake.layout.fields import Bool8, Counted, Custom, FieldSpec, Fixed, Nested, Number, Prefixed, Rest
+
+_ITEMS_MAX = 6
+_BYTES_MAX = 24
+
+
+def frame_strategy(kind: Any, envelope: EnvelopeSpec) -> st.SearchStrategy[Any]:
+    """Return a strategy for the frames of a class."""
+    fields = {field.name: field for field in (*envelope.carried, *kind.__layout_fields__)}
+    values = {name: field_strategy(field, kind.opcode) for name, field in fields.items()}
+    frames = st.fixed_dictionaries(values)
+    trailing = [name for name, field in fields.items() if field.is_optional and field.present_if is None]
+    announced = [field for field in fields.values() if field.present_if is not None]
+    return frames.map(lambda found: kind(**_without_gaps(_announced(found, announced), trailing)))
+
+
+def _announced(values: dict[str, Any], fields: list[FieldSpec]) -> dict[str, Any]:
+    """Return the values without the fields that no bit announces."""
+    for field in fields:
+        if field.present_if is not None and not values[field.present_if.field] & field.present_if.bits:
+            values[field.name] = None
+    return values
+
+
+def _without_gaps(values: dict[str, Any], trailing: list[str]) -> dict[str, Any]:
+    """Return the values without optional fields after a missing one."""
+    missing = False
+    for name in trailing:
+        missing = missing or values[name] is None
+        values[name] = None if missing else values[name]
+    return values
+
+
+def field_strategy(field: FieldSpec, opcode: int | None = None) -> st.SearchStrategy[Any]:
+    """Return a strategy for the values of a field."""
+    if field.is_optional and field.present_if is None:
+        return st.none() | _value_strategy(field)
+    if field.opcode is not None and field.opcode.mask:
+        mask = field.opcode.mask
+        return _value_strategy(field).map(lambda value: value & ~mask | (opcode or 0))
+    return _value_strategy(field)
+
+
+def _value_strategy(field: FieldSpec) -> st.SearchStrategy[Any]:  # noqa: PLR0911 (one for each kind)
+    if field.const is not None:
+        return st.just(field.const.value)
+    if field.enum is not None:
+        return st.sampled_from(list(field.enum))
+    match field.kind:
+        case Number() as number:
+            return _number_strategy(field, number)
+        case Bool8():
+            return st.booleans()
+        case Fixed(size=size, is_text=is_text):
+            ascii_text = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=size, max_size=size)
+            return ascii_text if is_text else st.binary(min_size=size, max_size=size)
+        case Prefixed(is_text=is_text) | Rest(is_text=is_text):
+            most = min(_BYTES_MAX, field.at_most or _BYTES_MAX)
+            text = st.text(st.characters(codec="utf-8"), max_size=most)
+            return text if is_text else st.binary(max_size=most)
+        case Counted(item=FieldSpec() as item):
+            most = min(_ITEMS_MAX, field.at_most or _ITEMS_MAX)
+            return st.lists(field_strategy(item), max_size=most).map(tuple)
+        case Nested(kind=kind, fields=fields):
+            return st.builds(kind, **{inner.name: field_strategy(inner) for inner in fields})
+        case Custom(strategy=make) if make is not None:
+            made: st.SearchStrategy[Any] = make()
+            return made
+    raise TypeError(f"{field.name}: no strategy is known for its values; give `custom` one")
+
+
+def _number_strategy(field: FieldSpec, number: Number) -> st.SearchStrategy[Any]:
+    if number.is_float:
+        return st.floats(allow_nan=False, width=32 if number.size == 4 else 64)
+    bits = 8 * number.size
+    if number.is_signed:
+        return st.integers(-(1 << bits - 1), (1 << bits - 1) - 1)
+    numbers = st.integers(0, (1 << bits) - 1)
+    reserved = field.flags.reserved if field.flags is not None else 0
+    return numbers.map(lambda value: value & ~reserved)

@@ -1,0 +1,279 @@
+"""A made-up protocol with every type of field, for the tests of descriptions."""
+
+from enum import IntEnum
+from typing import Annotated, Any
+
+from hypothesis import strategies as st
+
+from wirelake.errors import EncodeError, ProtocolError, TranslationError
+from wirelake.layout import (
+    Body,
+    Checksum,
+    Envelope,
+    FrameSet,
+    LayoutFrame,
+    at_most,
+    big,
+    bool8,
+    bytes8,
+    bytes16,
+    bytes32,
+    const,
+    crc16_modbus,
+    custom,
+    f32,
+    f64,
+    fixed,
+    flags,
+    i8,
+    i16,
+    i24,
+    i32,
+    i48,
+    i64,
+    length_of_body,
+    length_of_frame,
+    list8,
+    list16,
+    little,
+    names,
+    opcode,
+    optional,
+    present_if,
+    rest_bytes,
+    rest_text,
+    scaled,
+    secret,
+    shown,
+    text8,
+    text16,
+    text32,
+    u8,
+    u16,
+    u24,
+    u32,
+    u48,
+    u64,
+)
+from wirelake.message import Kind, Message
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.protocol import Carrier, Protocol, Transport
+
+
+class Colour(IntEnum):
+    RED = 1
+    GREEN = 2
+    BLUE = 7
+
+
+def read_varint(frame: bytes, start: int, end: int) -> tuple[int, int]:
+    """Read groups of seven bits, the lowest first: what no field type describes."""
+    value = 0
+    for index, byte in enumerate(frame[start : min(end, start + 5)]):
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return value, start + index + 1
+    if end - start < 5:
+        raise ProtocolError("short", "a number is cut off", end)
+    raise ProtocolError("varint", "a number of more than five bytes", start)
+
+
+def write_varint(value: int) -> bytes:
+    if not 0 <= value < 1 << 35:
+        raise EncodeError(f"{value} does not fit 35 bits")
+    groups = bytearray()
+    while value > 0x7F:
+        groups.append(0x80 | value & 0x7F)
+        value >>= 7
+    return bytes([*groups, value])
+
+
+varint = Annotated[
+    int, custom(read_varint, write_varint, strategy=lambda: st.integers(0, (1 << 35) - 1), title="varint")
+]
+
+
+class Packet(Envelope, frame_bytes_max=10_000, limit_name="sampler_bytes_max"):
+    magic: Annotated[u16, const(0xCAFE)]
+    length: Annotated[u16, length_of_frame()]
+    kind: Annotated[u8, opcode()]
+    seq: u16
+    body: Body
+    crc: Annotated[u16, little, crc16_modbus(over="magic..body")]
+
+
+class SamplerFrame(LayoutFrame, frozen=True, kw_only=True, envelope=Packet):
+    seq: int = 0
+
+
+class Point(LayoutFrame, frozen=True):
+    x: i16
+    y: Annotated[i16, little]
+    label: text8
+    tags: list8[bytes8]
+
+
+class Pixel(LayoutFrame, frozen=True, byte_order="little"):
+    at: u16
+    colour: Annotated[Colour, u8]
+
+
+class Numbers(SamplerFrame, frozen=True, opcode=1):
+    """All kinds of numbers."""
+
+    a: u8
+    b: u16
+    c: u24
+    d: u32
+    e: u48
+    f: u64
+    g: i8
+    h: i16
+    i: i24
+    j: i32
+    k: i48
+    l: i64  # noqa: E741 (as the wire has it)
+    m: f32
+    n: f64
+    o: bool8
+    p: Annotated[u32, little]
+    q: Annotated[u48, little]
+    r: Annotated[u16, big]
+
+
+class Login(SamplerFrame, frozen=True, opcode=2, sender=Sender.CLIENT):
+    """Sent first."""
+
+    station: text8
+    token: Annotated[text8, secret]
+    key: Annotated[bytes, fixed(4), secret]
+    pin: Annotated[u16, secret]
+    older: Annotated[list8[text8], secret]
+
+
+class Texts(SamplerFrame, frozen=True, opcode=2, sender=Sender.SERVER):
+    t8: text8
+    t16: text16
+    t32: text32
+    b8: bytes8
+    b16: Annotated[bytes16, at_most(20)]
+    b32: Annotated[bytes32, little]
+    code: Annotated[str, fixed(3)]
+    key: Annotated[bytes, fixed(5)]
+    tail: rest_text
+
+
+class Lists(SamplerFrame, frozen=True, opcode=3):
+    numbers: list8[u16]
+    wide: list16[i64]
+    small: list8[u24]
+    switches: list8[bool8]
+    colours: list8[Annotated[Colour, u8]]
+    points: list8[Point]
+    matrix: list8[list8[Annotated[u32, little]]]
+    corner: Point
+    pixels: list8[Pixel]
+
+
+class Marks(SamplerFrame, frozen=True, opcode=4):
+    version: Annotated[u8, const(3)]
+    colour: Annotated[Colour, u8]
+    level: Annotated[u8, names({0: "low", 1: "high"})]
+    params: Annotated[u8, flags("first", "last", "", "answer", reserved=0xF0)]
+    tenths: Annotated[i16, scaled(0.1, "°C")]
+    sign: Annotated[bytes, fixed(2), const(b"OK")]
+    count: varint
+    size: u8
+    frame: text8
+    more: optional[u16] = None
+    note: optional[text8] = None
+    last: Annotated[bytes8 | None, secret] = None
+
+
+class Parts(SamplerFrame, frozen=True, opcode=5):
+    """Fields that bits announce, also in the middle."""
+
+    params: Annotated[u8, flags("ver", "point", "words", "rest", reserved=0xF0)]
+    ver: Annotated[optional[u16], present_if("params", 0x01)] = None
+    point: Annotated[optional[Point], present_if("params", 0x02)] = None
+    words: Annotated[optional[list8[text8]], present_if("params", 0x04)] = None
+    always: Annotated[u32, shown(lambda value: f"{value} s" if value else "")] = 0
+    left: Annotated[optional[rest_bytes], present_if("params", 0x08)] = None
+
+
+class Nothing(SamplerFrame, frozen=True, opcode=9):
+    pass
+
+
+SAMPLER = FrameSet("sampler", Packet, [Numbers, Login, Texts, Lists, Marks, Parts, Nothing])
+
+
+def xor(data: bytes) -> int:
+    found = 0
+    for byte in data:
+        found ^= byte
+    return found
+
+
+class Small(Envelope, byte_order="little", frame_bytes_max=200):
+    """The length of the body, plus two; a checksum of another kind over a part; a constant at the end."""
+
+    kind: Annotated[u16, opcode(code="no_such_kind")]
+    length: Annotated[u8, length_of_body(plus=2)]
+    body: Body
+    end: Annotated[u8, const(0x0A)]
+    sum: Annotated[u8, Checksum("XOR", xor, over="length..body")]
+
+
+class One(LayoutFrame, frozen=True, envelope=Small, opcode=1):
+    value: u32
+
+
+class Two(LayoutFrame, frozen=True, envelope=Small, opcode=0x102):
+    password: Annotated[rest_bytes, secret]
+
+
+SMALL = FrameSet("small", Small, [One, Two])
+
+
+class Plain(Envelope):
+    """No length: the frame itself says where it ends."""
+
+    magic: Annotated[u8, const(0xBE)]
+    body: Body
+    crc: Annotated[u16, little, crc16_modbus()]
+
+
+class Report(LayoutFrame, frozen=True, envelope=Plain):
+    station: text8
+    values: list8[u16]
+    height: i32
+    remark: text16
+
+
+PLAIN = FrameSet("plain", Plain, [Report])
+SETS = (SAMPLER, SMALL, PLAIN)
+
+
+def _from_message(_message: Message, _sender: Sender) -> Any:
+    raise TranslationError("there are no messages")
+
+
+def protocol(frames: FrameSet) -> Protocol:
+    """Return a protocol of these frames, whose messages are empty."""
+    return Protocol(
+        name=frames.name,
+        title=frames.name,
+        transports=(Transport(Carrier.TCP, 1, frames.name),),
+        decoder_version=1,
+        splitter=lambda _sender, _carrier: frames.splitter(),
+        decode=frames.decode,
+        dissect=frames.dissect,
+        clues=frames.clues,
+        to_message=lambda _frame, _sender: Message(kind=Kind.TELEMETRY),
+        from_message=_from_message,
+    )
+
+
+def frames_of(frames: FrameSet) -> st.SearchStrategy[Any]:
+    return st.one_of(*frames.strategies().values())
