@@ -30,6 +30,7 @@ _MODULES: Final = {
     "query": "query",
     "decode": "decode",
     "identify": "decode",
+    "protocol": "protocol",
     "config": "config",
     "doctor": "doctor",
 }
@@ -52,6 +53,7 @@ COMMANDS: Final = {
     "query": "Run SQL over the tables.",
     "decode": "Decode frames into a tree of fields with byte offsets.",
     "identify": "Guess which protocol some bytes belong to.",
+    "protocol": "Manage the protocols that Wirelake knows.",
     "config": "Print the effective settings.",
     "doctor": "Check this machine and the settings for problems.",
 }

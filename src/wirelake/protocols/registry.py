@@ -55,6 +55,14 @@ def names() -> tuple[str, ...]:
     return (*BUILT_IN, *sorted(_entry_points().keys() - set(BUILT_IN)))
 
 
+def origin(name: str) -> str:
+    """Return the package that a protocol is from, with its version; "built in" if it is from this one."""
+    point = _entry_points().get(name)
+    if point is None or name in BUILT_IN:
+        return "built in"
+    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
+
+
 def all_protocols() -> tuple[Protocol, ...]:
     """Return every protocol that can be loaded."""
     broken = failures()

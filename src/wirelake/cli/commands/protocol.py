@@ -1,0 +1,72 @@
+"""Implement `wirelake protocol`: list the installed protocols."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from wirelake.cli.support.options import pass_on, settings_options
+from wirelake.cli.support.output import counted
+from wirelake.protocols import registry
+from wirelake.protocols.protocol import Protocol
+from wirelake.protocols.text import write_json
+
+
+@click.group(
+    epilog="""\b
+Example:
+  wirelake protocol list"""
+)
+@settings_options
+@click.pass_context
+def protocol(context: click.Context, config_file: Path | None, data_folder: Path | None) -> None:
+    """Manage the protocols that Wirelake knows: its own, and those of installed packages."""
+    pass_on(context, config_file, data_folder)
+
+
+@protocol.command(
+    name="list",
+    epilog="""\b
+Examples:
+  wirelake protocol list
+  wirelake protocol list --json""",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of a table.")
+@settings_options
+def list_(as_json: bool, **_: Any) -> None:
+    """List the protocols that are built in or installed, and those whose packages cannot be loaded.
+
+    The ports are the default ones. A protocol that is installed is served on the address that you set under [listen].
+    """
+    rows = [_row(each) for each in registry.all_protocols()]
+    broken = registry.failures()
+    if as_json:
+        click.echo(write_json({"protocols": rows, "broken": broken}))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    table = Table("protocol", "decoder", "transports", "from", box=None, pad_edge=False)
+    for row in rows:
+        transports = [f"{each['transport']} {each['port']}" for each in row["transports"]]
+        served = ", ".join(transports) if row["is_served"] else "decoded only"
+        table.add_row(row["name"], row["decoder"], served, row["from"])
+    console.print(table)
+    if broken:
+        console.print(f"\n{counted(len(broken), 'protocol')} cannot be loaded:")
+    for name, reason in broken.items():
+        console.print(f"  {name}: {reason}", markup=False)
+
+
+def _row(found: Protocol) -> dict[str, Any]:
+    transports = [
+        {"transport": each.carrier, "port": each.port, "setting": f"listen.{each.setting}"} for each in found.transports
+    ]
+    return {
+        "name": found.name,
+        "title": found.title,
+        "decoder": f"{found.name}/{found.decoder_version}",
+        "transports": transports,
+        "is_served": bool(found.listeners),
+        "from": registry.origin(found.name),
+    }
