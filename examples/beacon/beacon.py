@@ -111,4 +111,5 @@ PROTOCOL = Protocol(
     from_message=from_message,
     server_session=ServerSession,
     state_machines={Sender.SERVER: ServerSession.state_machine},
+    layout=FRAMES,
 )

@@ -277,3 +277,15 @@ def protocol(frames: FrameSet) -> Protocol:
 
 def frames_of(frames: FrameSet) -> st.SearchStrategy[Any]:
     return st.one_of(*frames.strategies().values())
+
+
+def with_checksum(frames: FrameSet, wire: bytearray) -> bytearray:
+    """Return the bytes with the checksum that they need, if their frames have one."""
+    field = frames.envelope.checksum
+    if field is None or field.checksum is None or field.size is None:
+        return wire
+    start, after = frames.envelope.covered(field)
+    if len(wire) > start + after:
+        checksum = field.checksum.compute(bytes(wire[start : len(wire) - after]))
+        wire[len(wire) - field.size :] = checksum.to_bytes(field.size, field.order)
+    return wire

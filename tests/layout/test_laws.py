@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layout.sampler import SAMPLER, SETS, frames_of, protocol
+from layout.sampler import SAMPLER, SETS, frames_of, protocol, with_checksum
 from protocols import laws
 from wirelake.errors import ProtocolError
 from wirelake.layout import FrameSet, LayoutFrame
@@ -94,16 +94,3 @@ def test_what_is_redacted_still_decodes_and_has_no_secrets(
             assert set(value) <= {"*", 0}
     broken = wire[: place % len(wire)]
     assert len(frames.redact(broken, sender)) == len(broken)
-
-
-def with_checksum(frames: FrameSet, wire: bytearray) -> bytearray:
-    """Return the bytes with the checksum that they need."""
-    field = frames.envelope.checksum
-    assert field is not None
-    assert field.checksum is not None
-    assert field.size is not None
-    start, after = frames.envelope.covered(field)
-    if len(wire) > start + after:
-        checksum = field.checksum.compute(bytes(wire[start : len(wire) - after]))
-        wire[len(wire) - field.size :] = checksum.to_bytes(field.size, field.order)
-    return wire

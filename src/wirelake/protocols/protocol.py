@@ -7,7 +7,7 @@ its listeners, its section of the settings, its sessions and its tables; it name
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
@@ -22,6 +22,9 @@ from wirelake.protocols.splitter import Splitter
 from wirelake.protocols.state_machine import StateMachine
 from wirelake.protocols.translation import Loss
 from wirelake.protocols.tree import Tree
+
+if TYPE_CHECKING:
+    from wirelake.layout import FrameSet  # which uses this module: imported for its name only
 
 
 class Carrier(StrEnum):
@@ -125,6 +128,8 @@ class Protocol(Struct, frozen=True):
     records: str = ""  # module that reads records from requests: see `records.RecordReader`
     payload_service: str = ""  # requests to this service, in any protocol, carry a frame of this one as their payload
     is_login: Callable[[bytes], bool] | None = None  # whether such a payload contains credentials
+    # The description of its frames, if they are described: kernels, exports, docs and tests are derived from it.
+    layout: "FrameSet | None" = None
 
     @property
     def listeners(self) -> dict[str, tuple[Carrier, ...]]:
