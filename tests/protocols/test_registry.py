@@ -5,6 +5,7 @@ import pytest
 
 from wirelake.errors import InputError, UnknownProtocolError
 from wirelake.protocols import registry
+from wirelake.protocols.protocol import ReadingName
 
 
 def added(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
@@ -62,3 +63,10 @@ def test_an_entry_point_must_be_a_protocol_of_that_name(monkeypatch: pytest.Monk
 )
 def test_a_header_that_begins_with_a_protocols_name_is_private(name: str, private: bool) -> None:
     assert registry.is_private_header(name) is private
+
+
+def test_a_reading_has_the_name_and_unit_that_its_protocol_gives_it() -> None:
+    apostol = registry.get("apostol")
+    assert apostol.reading_name(2) == ReadingName("energy", "Wh")
+    assert apostol.reading_name(12) == ReadingName("reading 12", "")
+    assert registry.get("comet").reading_name(2) == ReadingName("reading 2")

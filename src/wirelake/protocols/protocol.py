@@ -81,6 +81,13 @@ class DeviceCodes(Struct, frozen=True):
     request_bit: int = 0  # added to a command's number in a request to the device
 
 
+class ReadingName(Struct, frozen=True):
+    """What a device measures under a number, and in which unit; "" if it has none or is not known."""
+
+    name: str
+    unit: str = ""
+
+
 class Protocol(Struct, frozen=True):
     """Everything that the core needs to know about a protocol.
 
@@ -121,6 +128,7 @@ class Protocol(Struct, frozen=True):
     device_of: Callable[[Frame], str | None] | None = None
     telemetry_reader: Callable[[], TelemetryReader] | None = None  # reads runs of devices' reports as batches
     device_codes: DeviceCodes | None = None  # of a protocol for devices
+    readings: Mapping[int, ReadingName] = MappingProxyType({})  # of devices, by type: see `reading_name`
     example: bytes = b""  # a frame from a client, for the documentation of the HTTP API
     calls: CallRules = CallRules()
     columns: str = ""  # module that decodes many frames at once: see `columnar.ColumnDecoder`
@@ -140,3 +148,7 @@ class Protocol(Struct, frozen=True):
         for transport in self.transports:
             keys[transport.setting] = (*keys.get(transport.setting, ()), transport.carrier)
         return keys
+
+    def reading_name(self, kind: int) -> ReadingName:
+        """Return the name and the unit of a device's readings of this type; "reading 12" if it is not a known one."""
+        return self.readings.get(kind) or ReadingName(f"reading {kind}")

@@ -20,7 +20,7 @@ from wirelake.errors import AnswerError, WirelakeError
 from wirelake.limits import CLIENT_INBOX_MAX
 from wirelake.message import Credentials, Failure, Kind, Message, Op, Topic, control
 from wirelake.protocols.apostol.commands import Reading
-from wirelake.protocols.apostol.constants import REQUEST_BIT, CommandType, ErrorCode
+from wirelake.protocols.apostol.constants import ENERGY, FREQUENCY, REQUEST_BIT, VOLTAGE, CommandType, ErrorCode
 from wirelake.protocols.apostol.session import SessionSettings
 from wirelake.protocols.redis.client import ClientSession
 from wirelake.protocols.redis.protocol import PROTOCOL as REDIS
@@ -60,7 +60,6 @@ METER_SETTINGS: Final = SessionSettings(
     packet_data_bytes=SIMULATOR_PACKET_DATA_BYTES,  # so that readings need several packets
 )
 ZIPPED: Final = 0.3  # share of the readings
-VOLTAGE, ENERGY, FREQUENCY = 1, 2, 3
 NOTIFICATION: Final = "notification"
 _RECONNECT_FIRST_S: Final = 0.05
 

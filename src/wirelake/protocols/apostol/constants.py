@@ -6,6 +6,7 @@ from typing import Final
 
 from wirelake.limits import KIB, MIB
 from wirelake.message import BROADCAST_DEVICE_TYPE
+from wirelake.protocols.protocol import ReadingName
 
 VERSION: Final = 1
 
@@ -44,6 +45,15 @@ COMMAND_NAMES: Mapping[int, str] = {kind.value: kind.name.lower() for kind in Co
 ERROR_NAMES: Mapping[int, str] = {code.value: code.name.lower().replace("_", " ") for code in ErrorCode}
 DEVICE_TYPE_NAMES: Mapping[int, str] = {0x00: "IoT", 0x01: "Android", 0x02: "iOS", BROADCAST_DEVICE_TYPE: "undefined"}
 TIME_SYNC_NAMES: Mapping[int, str] = {0: "undefined", 1: "by hand", 2: "NTP"}
+# Types of readings. The protocol leaves them to the devices: these are what our own clients and the simulator send.
+VOLTAGE: Final = 1
+ENERGY: Final = 2
+FREQUENCY: Final = 3
+READING_NAMES: Mapping[int, ReadingName] = {
+    VOLTAGE: ReadingName("voltage", "V"),
+    ENERGY: ReadingName("energy", "Wh"),
+    FREQUENCY: ReadingName("frequency", "Hz"),
+}
 
 # Values of a time that are not times.
 TIME_UNKNOWN: Final = 0

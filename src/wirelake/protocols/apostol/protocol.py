@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from wirelake.protocols.apostol.client import ClientSession
-from wirelake.protocols.apostol.constants import COMMAND_NAMES, DEVICE_TYPE_NAMES, REQUEST_BIT
+from wirelake.protocols.apostol.constants import COMMAND_NAMES, DEVICE_TYPE_NAMES, READING_NAMES, REQUEST_BIT
 from wirelake.protocols.apostol.fast_path import ReportReader
 from wirelake.protocols.apostol.frames import ApostolSplitter, Packet, decode
 from wirelake.protocols.apostol.server import ServerSession
@@ -60,4 +60,5 @@ PROTOCOL = Protocol(
     columns="wirelake.protocols.apostol.columns",
     reassembly="wirelake.protocols.apostol.reassembly",
     device_codes=DeviceCodes(DEVICE_TYPE_NAMES, COMMAND_NAMES, REQUEST_BIT),
+    readings=READING_NAMES,
 )
