@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 GROUPS = ("test", "bench", "fuzz", "build")
-EXTRAS = ("pipeline", "lake")
+EXTRAS = ("pipeline", "lake", "pcap")
 
 
 def main() -> None:
