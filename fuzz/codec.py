@@ -14,7 +14,7 @@ with atheris.instrument_imports(include=["wirelake"]):
     from wirelake.protocols import registry
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-from protocols import laws
+from wirelake.protocols import testing as laws
 from wirelake.protocols.frame import Sender
 
 
@@ -28,9 +28,9 @@ def target_for(name: str):  # type: ignore[no-untyped-def]
         choice, stream = data[0], data[1:]
         sender = Sender.SERVER if choice & 1 else Sender.CLIENT
         carrier = carriers[(choice >> 1) % len(carriers)]
-        laws.is_total(protocol, stream, sender, carrier)
+        laws.check_any_bytes(protocol, stream, sender, carrier)
         if carrier != "websocket":
-            laws.same_for_any_split(protocol, stream, [choice, choice * 7], sender, carrier)
+            laws.check_split(protocol, stream, [choice, choice * 7], sender, carrier)
 
     return target
 

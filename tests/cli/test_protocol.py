@@ -22,7 +22,9 @@ def test_every_protocol_is_listed_with_its_decoder_and_ports() -> None:
     assert {row[0] for row in rows} == set(registry.BUILT_IN)
     apostol = registry.get("apostol")
     (row,) = [row for row in rows if row[0] == "apostol"]
-    assert row == ["apostol", f"apostol/{apostol.decoder_version}", "udp", "7332,", "tcp", "7332", "built", "in"]
+    described = "yes" if apostol.layout is not None else "no"
+    decoder = f"apostol/{apostol.decoder_version}"
+    assert row == ["apostol", decoder, "udp", "7332,", "tcp", "7332", described, "built", "in"]
 
 
 def test_an_installed_protocol_and_a_broken_one() -> None:
@@ -35,5 +37,5 @@ def test_an_installed_protocol_and_a_broken_one() -> None:
     (row,) = [row for row in found["protocols"] if row["name"] == "beacon"]
     assert row["decoder"] == "beacon/1"
     assert row["transports"] == [{"transport": "udp", "port": 7999, "setting": "listen.beacon"}]
-    assert row["is_served"]
+    assert (row["is_served"], row["is_described"]) == (True, True)
     assert list(found["broken"]) == ["gone"]

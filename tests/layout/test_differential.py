@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from layout import described
 from protocols.apostol import strategies as apostol_strategies
 from protocols.comet import strategies as comet_strategies
-from protocols.laws import cuts, outcome, split_at
 from wirelake.errors import EncodeError, ProtocolError
 from wirelake.layout import FrameSet
 from wirelake.protocols.apostol import frames as apostol
@@ -18,6 +17,7 @@ from wirelake.protocols.apostol.tree import dissect as apostol_dissect
 from wirelake.protocols.comet import frames as comet
 from wirelake.protocols.comet.tree import dissect as comet_dissect
 from wirelake.protocols.frame import Frame, Sender
+from wirelake.protocols.testing import cuts, split_at, split_outcome
 
 CLIENT = Sender.CLIENT
 
@@ -131,7 +131,7 @@ def test_a_stream_of_packets_is_cut_alike(packets: list[apostol.Packet], tail: b
     pieces = split_at(stream, places)
     for limit in (32_769, 20):
         ours, theirs = described.APOSTOL.splitter(limit), apostol.ApostolSplitter(limit)
-        assert outcome(ours, pieces) == outcome(theirs, pieces)
+        assert split_outcome(ours, pieces) == split_outcome(theirs, pieces)
         assert type(ours.failure) is type(theirs.failure)
 
 
@@ -141,7 +141,7 @@ def test_a_stream_of_comet_frames_is_cut_alike(sent: list[Frame], tail: bytes, p
     pieces = split_at(stream, places)
     for limit in (65_537, 20):
         ours, theirs = described.COMET.splitter(limit), comet.CometSplitter(limit)
-        assert outcome(ours, pieces) == outcome(theirs, pieces)
+        assert split_outcome(ours, pieces) == split_outcome(theirs, pieces)
         assert type(ours.failure) is type(theirs.failure)
 
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layout.sampler import SAMPLER, SETS, frames_of, protocol, with_checksum
-from protocols import laws
 from wirelake.errors import ProtocolError
 from wirelake.layout import FrameSet, LayoutFrame
+from wirelake.protocols import testing as laws
 from wirelake.protocols.frame import Sender
 
 PROTOCOLS = {frames.name: protocol(frames) for frames in SETS}
@@ -27,7 +27,7 @@ def sender_of(frame: Any) -> Sender:
 @given(data=st.data())
 def test_every_frame_round_trips(frames: FrameSet, kind: type[LayoutFrame], data: st.DataObject) -> None:
     frame = data.draw(frames.strategies()[kind])
-    laws.round_trips(PROTOCOLS[frames.name], frame, sender_of(frame))
+    laws.check_round_trip(PROTOCOLS[frames.name], frame, sender_of(frame))
 
 
 @given(set_and_frames, st.binary(max_size=5), laws.cuts)
@@ -36,14 +36,14 @@ def test_any_split_gives_the_same_frames(
 ) -> None:
     frames, sent = drawn
     stream = b"".join(frame.encode() for frame in sent) + tail
-    laws.same_for_any_split(PROTOCOLS[frames.name], stream, cuts, Sender.CLIENT)
+    laws.check_split(PROTOCOLS[frames.name], stream, cuts, Sender.CLIENT)
     splitter = frames.splitter()
     assert splitter.receive(stream)[: len(sent)] == [frame.encode() for frame in sent]
 
 
 @given(any_set, st.binary(max_size=80), laws.senders)
 def test_any_bytes_are_read_or_refused_by_name(frames: FrameSet, data: bytes, sender: Sender) -> None:
-    laws.is_total(PROTOCOLS[frames.name], data, sender)
+    laws.check_any_bytes(PROTOCOLS[frames.name], data, sender)
 
 
 @given(set_and_frame, st.integers(min_value=0), st.integers(0, 255), laws.senders, st.booleans())
@@ -55,14 +55,14 @@ def test_a_changed_byte_never_raises_anything_else(
     wire[place % len(wire)] = byte
     if is_checksum_right:
         wire = with_checksum(frames, wire)
-    laws.is_total(PROTOCOLS[frames.name], bytes(wire), sender)
+    laws.check_any_bytes(PROTOCOLS[frames.name], bytes(wire), sender)
 
 
 @given(st.sampled_from([kind.opcode for kind in SAMPLER.frames]), st.binary(max_size=60), laws.senders)
 def test_any_body_is_read_or_refused_by_name(number: int, body: bytes, sender: Sender) -> None:
     size = len(body) + 9
     wire = bytearray(b"\xca\xfe" + size.to_bytes(2, "big") + bytes([number, 0, 1]) + body + b"\0\0")
-    laws.is_total(PROTOCOLS["sampler"], bytes(with_checksum(SAMPLER, wire)), sender)
+    laws.check_any_bytes(PROTOCOLS["sampler"], bytes(with_checksum(SAMPLER, wire)), sender)
 
 
 @given(set_and_frame)
@@ -70,7 +70,7 @@ def test_a_frame_that_is_cut_off_is_refused_at_its_end_or_at_its_length(drawn: t
     frames, frame = drawn
     wire, sender = frame.encode(), sender_of(frame)
     for end in range(len(wire)):
-        laws.assert_verdict(PROTOCOLS[frames.name], wire[:end], sender)
+        laws.check_verdict(PROTOCOLS[frames.name], wire[:end], sender)
         with pytest.raises(ProtocolError) as caught:
             frames.decode(wire[:end], sender)
         if frames.name == "sampler":

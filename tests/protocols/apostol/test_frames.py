@@ -3,9 +3,9 @@ from fastcrc.crc16 import modbus
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols import laws
 from protocols.apostol.strategies import any_frames, plain_device_packets, plain_server_packets
 from wirelake.errors import EncodeError, LimitError, ProtocolError
+from wirelake.protocols import testing as laws
 from wirelake.protocols.apostol.frames import ApostolSplitter, Packet, Receipt, decode, receipt_for
 from wirelake.protocols.apostol.protocol import PROTOCOL
 from wirelake.protocols.frame import Frame, Sender
@@ -49,7 +49,7 @@ def test_the_crc_is_the_documents_and_is_zero_over_itself(data: bytes) -> None:
 
 @given(st.one_of(any_frames, plain_device_packets, plain_server_packets), laws.senders)
 def test_every_frame_round_trips(frame: Frame, sender: Sender) -> None:
-    laws.round_trips(PROTOCOL, frame, sender)
+    laws.check_round_trip(PROTOCOL, frame, sender)
 
 
 @pytest.mark.parametrize("data_bytes", [114, 115, 116, 117, 244, 1024, 32755])
@@ -57,38 +57,38 @@ def test_lengths_around_the_second_byte_round_trip(data_bytes: int) -> None:
     frame = Packet(1, 3, 6, "1234", 0, 0, bytes(data_bytes))
     wire = frame.encode()
     assert len(wire) == data_bytes + 12 + (1 if data_bytes < 116 else 2)
-    laws.round_trips(PROTOCOL, frame, Sender.CLIENT)
+    laws.check_round_trip(PROTOCOL, frame, Sender.CLIENT)
     assert ApostolSplitter().receive(wire * 2) == [wire, wire]
 
 
 @given(st.lists(any_frames, max_size=5), st.binary(max_size=5), laws.cuts)
 def test_any_split_gives_the_same_frames(sent: list[Frame], tail: bytes, cuts: list[int]) -> None:
     stream = b"".join(frame.encode() for frame in sent) + tail
-    laws.same_for_any_split(PROTOCOL, stream, cuts, Sender.CLIENT)
+    laws.check_split(PROTOCOL, stream, cuts, Sender.CLIENT)
 
 
 @given(st.binary(max_size=300), laws.senders)
 def test_any_bytes_are_read_or_refused_by_name(data: bytes, sender: Sender) -> None:
-    laws.is_total(PROTOCOL, data, sender)
+    laws.check_any_bytes(PROTOCOL, data, sender)
 
 
 @given(any_frames, st.integers(min_value=0), st.integers(0, 255), laws.senders)
 def test_a_changed_byte_never_raises_anything_else(frame: Frame, place: int, byte: int, sender: Sender) -> None:
     wire = bytearray(frame.encode())
     wire[place % len(wire)] = byte
-    laws.is_total(PROTOCOL, bytes(wire), sender)
+    laws.check_any_bytes(PROTOCOL, bytes(wire), sender)
 
 
 @given(any_frames, st.integers(min_value=0), st.integers(0, 255), laws.senders)
 def test_a_changed_byte_under_a_right_crc(frame: Frame, place: int, byte: int, sender: Sender) -> None:
     body = bytearray(frame.encode()[:-2])
     body[place % len(body)] = byte
-    laws.is_total(PROTOCOL, with_crc(body.hex()), sender)
+    laws.check_any_bytes(PROTOCOL, with_crc(body.hex()), sender)
 
 
 @given(st.binary(max_size=60), laws.senders)
 def test_any_body_under_a_right_length_and_crc(body: bytes, sender: Sender) -> None:
-    laws.is_total(PROTOCOL, with_crc(bytes([len(body) + 3, 1, *body]).hex()), sender)
+    laws.check_any_bytes(PROTOCOL, with_crc(bytes([len(body) + 3, 1, *body]).hex()), sender)
 
 
 @pytest.mark.parametrize("wire", [SAMPLE, Packet(1, 3, 6, "1234", 0, 0, bytes(130)).encode()])
@@ -169,7 +169,7 @@ def test_what_the_wire_has_no_room_for_is_refused(frame: Packet) -> None:
     ],
 )
 def test_a_bad_length_is_refused_when_it_is_read(stream: bytes, code: str | None, offset: int) -> None:
-    frames, failure = laws.outcome(ApostolSplitter(), [stream])
+    frames, failure = laws.split_outcome(ApostolSplitter(), [stream])
     assert frames == [SAMPLE]
     assert failure == (None if code is None else (code, offset))
 

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols import laws
 from protocols.comet.strategies import any_frames, client_frames
 from wirelake.errors import EncodeError, LimitError, ProtocolError
+from wirelake.protocols import testing as laws
 from wirelake.protocols.comet import frames
 from wirelake.protocols.comet.frames import CometFrame, CometSplitter, decode
 from wirelake.protocols.comet.protocol import PROTOCOL
@@ -13,25 +13,25 @@ from wirelake.protocols.frame import Sender
 
 @given(any_frames)
 def test_every_frame_round_trips(frame: CometFrame) -> None:
-    laws.round_trips(PROTOCOL, frame, frame.sender)
+    laws.check_round_trip(PROTOCOL, frame, frame.sender)
 
 
 @given(st.lists(client_frames, max_size=5), st.binary(max_size=5), laws.cuts)
 def test_any_split_gives_the_same_frames(sent: list[CometFrame], tail: bytes, cuts: list[int]) -> None:
     stream = b"".join(frame.encode() for frame in sent) + tail
-    laws.same_for_any_split(PROTOCOL, stream, cuts, Sender.CLIENT)
+    laws.check_split(PROTOCOL, stream, cuts, Sender.CLIENT)
 
 
 @given(st.binary(max_size=80), laws.senders)
 def test_any_bytes_are_read_or_refused_by_name(data: bytes, sender: Sender) -> None:
-    laws.is_total(PROTOCOL, data, sender)
+    laws.check_any_bytes(PROTOCOL, data, sender)
 
 
 @given(any_frames, st.integers(min_value=0), st.integers(0, 255), laws.senders)
 def test_a_changed_byte_never_raises_anything_else(frame: CometFrame, place: int, byte: int, sender: Sender) -> None:
     wire = bytearray(frame.encode())
     wire[place % len(wire)] = byte
-    laws.is_total(PROTOCOL, bytes(wire), sender)
+    laws.check_any_bytes(PROTOCOL, bytes(wire), sender)
 
 
 @pytest.mark.parametrize(

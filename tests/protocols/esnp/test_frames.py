@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols import laws
 from protocols.esnp.strategies import any_messages, good_messages
 from wirelake.errors import EncodeError, LimitError, ProtocolError
+from wirelake.protocols import testing as laws
 from wirelake.protocols.esnp import frames, lines
 from wirelake.protocols.esnp.constants import ESNP_FRAME_BYTES_MAX, ESNP_LINES_MAX
 from wirelake.protocols.esnp.contents import read_contents
@@ -22,7 +22,7 @@ REQUEST = bytes.fromhex(
 
 @given(any_messages, laws.senders)
 def test_every_message_round_trips(message: EsnpMessage, sender: Sender) -> None:
-    laws.round_trips(PROTOCOL, message, sender)
+    laws.check_round_trip(PROTOCOL, message, sender)
 
 
 @given(good_messages)
@@ -36,12 +36,12 @@ def test_a_well_formed_message_has_no_malformed_line_and_keeps_the_order(message
 @given(st.lists(any_messages, max_size=4), st.binary(max_size=9), laws.cuts)
 def test_any_split_gives_the_same_messages(sent: list[EsnpMessage], tail: bytes, cuts: list[int]) -> None:
     stream = b"".join(message.encode() for message in sent) + tail
-    laws.same_for_any_split(PROTOCOL, stream, cuts, Sender.CLIENT)
+    laws.check_split(PROTOCOL, stream, cuts, Sender.CLIENT)
 
 
 @given(st.binary(max_size=80), laws.senders)
 def test_any_bytes_are_read_or_refused_by_name(data: bytes, sender: Sender) -> None:
-    laws.is_total(PROTOCOL, data, sender)
+    laws.check_any_bytes(PROTOCOL, data, sender)
 
 
 @given(st.lists(any_messages, min_size=1, max_size=2), st.integers(min_value=0), st.integers(0, 255), laws.senders)
@@ -50,7 +50,7 @@ def test_a_changed_byte_never_raises_anything_else(
 ) -> None:
     wire = bytearray(b"".join(message.encode() for message in sent))
     wire[place % len(wire)] = byte
-    laws.is_total(PROTOCOL, bytes(wire), sender)
+    laws.check_any_bytes(PROTOCOL, bytes(wire), sender)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ import pytest
 from hypothesis import given
 
 from protocols.esnp.strategies import any_messages, client_says, server_says
-from protocols.laws import senders
 from wirelake.errors import TranslationError
 from wirelake.message import Credentials, Failure, Kind, Message, Op, Operation, Topic, control, control_op
 from wirelake.protocols.esnp import lines
@@ -15,6 +14,7 @@ from wirelake.protocols.esnp.translation import to_message
 from wirelake.protocols.esnp.values import Var, var_of
 from wirelake.protocols.esnp.writing import from_message
 from wirelake.protocols.frame import Sender
+from wirelake.protocols.testing import senders
 from wirelake.protocols.translation import Loss
 
 ADD = Operation("calc", "add")

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols import laws
 from protocols.magline.strategies import either_order, streams
 from wirelake.errors import EncodeError, ProtocolError
+from wirelake.protocols import testing as laws
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import frames
 from wirelake.protocols.magline.frames import MaglineFrame, decode
@@ -16,37 +16,37 @@ KEY = bytes(range(32))
 
 @given(either_order, laws.senders)
 def test_every_frame_round_trips(frame: MaglineFrame, sender: Sender) -> None:
-    laws.round_trips(PROTOCOL, frame, sender)
+    laws.check_round_trip(PROTOCOL, frame, sender)
 
 
 @given(streams, st.binary(max_size=20), laws.cuts)
 def test_any_split_gives_the_same_frames(sent: list[MaglineFrame], tail: bytes, cuts: list[int]) -> None:
     stream = b"".join(frame.encode() for frame in sent) + tail
-    laws.same_for_any_split(PROTOCOL, stream, cuts, Sender.CLIENT)
+    laws.check_split(PROTOCOL, stream, cuts, Sender.CLIENT)
 
 
 @given(st.binary(max_size=80), laws.senders)
 def test_any_bytes_are_read_or_refused_by_name(data: bytes, sender: Sender) -> None:
-    laws.is_total(PROTOCOL, data, sender)
+    laws.check_any_bytes(PROTOCOL, data, sender)
 
 
 @given(st.sampled_from([b"\x7f\x01\x00", b"\x7f\x01", b"\x7e\x01\x00", b"\x7e\x01"]), st.binary(max_size=80))
 def test_any_bytes_behind_a_good_beginning(begin: bytes, data: bytes) -> None:
-    laws.is_total(PROTOCOL, begin + data, Sender.CLIENT)
+    laws.check_any_bytes(PROTOCOL, begin + data, Sender.CLIENT)
 
 
 @given(either_order, st.integers(min_value=0), st.integers(0, 255), laws.senders)
 def test_a_changed_byte_never_raises_anything_else(frame: MaglineFrame, place: int, byte: int, sender: Sender) -> None:
     wire = bytearray(frame.encode())
     wire[place % len(wire)] = byte
-    laws.is_total(PROTOCOL, bytes(wire), sender)
+    laws.check_any_bytes(PROTOCOL, bytes(wire), sender)
 
 
 @given(either_order, st.integers(min_value=0))
 def test_a_frame_cut_short_is_refused(frame: MaglineFrame, place: int) -> None:
     wire = frame.encode()
     cut = wire[: place % len(wire)]
-    laws.assert_verdict(PROTOCOL, cut, Sender.CLIENT)
+    laws.check_verdict(PROTOCOL, cut, Sender.CLIENT)
     with pytest.raises(ProtocolError):
         decode(cut, Sender.CLIENT)
 
@@ -92,7 +92,7 @@ PIN = "7f010004 0000 0000 00000001 00000004 00000007"
 )
 def test_bad_frames_are_refused_at_the_bad_byte(hex_: str, code: str | None, offset: int) -> None:
     wire = bytes.fromhex(hex_)
-    laws.assert_verdict(PROTOCOL, wire, Sender.CLIENT)
+    laws.check_verdict(PROTOCOL, wire, Sender.CLIENT)
     if code is None:
         assert decode(wire, Sender.CLIENT).name == "SYN"
         return

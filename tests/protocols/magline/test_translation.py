@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols import laws
 from protocols.magline.strategies import either_order
 from wirelake.errors import TranslationError
 from wirelake.message import Credentials, Device, Failure, Kind, Message, Op, Operation, Topic, control, control_op
+from wirelake.protocols import testing as laws
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import frames
 from wirelake.protocols.magline.frames import OPENED, MaglineFrame

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols import laws
 from protocols.redis.strategies import client_frames, inline, server_frames
 from wirelake.errors import EncodeError, ProtocolError
+from wirelake.protocols import testing as laws
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.redis import frames
 from wirelake.protocols.redis.constants import (
@@ -26,30 +26,30 @@ CLIENT, SERVER = Sender.CLIENT, Sender.SERVER
 
 @given(st.one_of(client_frames, server_frames))
 def test_every_frame_round_trips(frame: RespFrame) -> None:
-    laws.round_trips(PROTOCOL, frame, frame.sender)
+    laws.check_round_trip(PROTOCOL, frame, frame.sender)
 
 
 @given(st.one_of(client_frames, server_frames), st.integers(min_value=0), st.integers(0, 255), laws.senders)
 def test_a_changed_byte_never_raises_anything_else(frame: RespFrame, place: int, byte: int, sender: Sender) -> None:
     wire = bytearray(frame.encode())
     wire[place % len(wire)] = byte
-    laws.is_total(PROTOCOL, bytes(wire), sender)
+    laws.check_any_bytes(PROTOCOL, bytes(wire), sender)
 
 
 @given(st.one_of(client_frames, server_frames), st.integers(min_value=0), laws.senders)
 def test_a_frame_cut_short_is_refused_by_name(frame: RespFrame, place: int, sender: Sender) -> None:
     wire = frame.encode()
-    laws.is_total(PROTOCOL, wire[: place % len(wire)], sender)
+    laws.check_any_bytes(PROTOCOL, wire[: place % len(wire)], sender)
 
 
 @given(st.binary(max_size=80), laws.senders)
 def test_any_bytes_are_read_or_refused_by_name(data: bytes, sender: Sender) -> None:
-    laws.is_total(PROTOCOL, data, sender)
+    laws.check_any_bytes(PROTOCOL, data, sender)
 
 
 @given(st.text("+-:$*_,#!=(%~>|?.;0123456789tfinxe\"' \r\n\\", max_size=60), laws.senders)
 def test_any_bytes_of_the_right_alphabet_are_read_or_refused_by_name(text: str, sender: Sender) -> None:
-    laws.is_total(PROTOCOL, text.encode().replace(b"  ", b"\r\n"), sender)
+    laws.check_any_bytes(PROTOCOL, text.encode().replace(b"  ", b"\r\n"), sender)
 
 
 @given(st.one_of(client_frames, server_frames), st.integers(min_value=0), st.sampled_from(b"0123459+-.$*_\r\n\"'\\ "))
@@ -126,7 +126,7 @@ def test_inline_words_as_redis_reads_them(line: bytes, args: tuple[bytes, ...]) 
 
 def test_large_commands_and_many_arguments() -> None:
     for args in ((b"SET", b"k", b"\r\n" * 5000), (b"MGET", *[b"k"] * 40), (b"DEL", *[b"key"] * 4000)):
-        laws.round_trips(PROTOCOL, frames.Command(args), CLIENT)
+        laws.check_round_trip(PROTOCOL, frames.Command(args), CLIENT)
 
 
 def test_commands_have_a_verb() -> None:
@@ -238,14 +238,14 @@ def test_bad_frames_are_refused_at_the_bad_byte(sender: Sender, wire: bytes, cod
     with pytest.raises(ProtocolError) as caught:
         decode(wire, sender)
     assert (caught.value.code, caught.value.offset) == (code, offset)
-    laws.is_total(PROTOCOL, wire, sender)
+    laws.check_any_bytes(PROTOCOL, wire, sender)
 
 
 def test_values_nest_as_deep_as_the_limit_and_no_deeper() -> None:
     wire = b"*1\r\n" * REDIS_DEPTH_MAX + b":1\r\n"
     deep = decode(wire, SERVER)
     assert deep.encode() == wire
-    laws.assert_verdict(PROTOCOL, wire, SERVER)
+    laws.check_verdict(PROTOCOL, wire, SERVER)
     with pytest.raises(EncodeError, match="deeper"):
         frames.Array((deep,)).encode()  # type: ignore[arg-type]
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols import laws
 from protocols.redis.strategies import client_frames, server_frames
 from wirelake.errors import LimitError
+from wirelake.protocols import testing as laws
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.redis.constants import (
     REDIS_ARGUMENTS_MAX,
@@ -43,16 +43,16 @@ def _promises_little(text: str) -> bool:
 @given(st.lists(client_frames, max_size=5), tails, laws.cuts)
 def test_any_split_gives_the_same_commands(sent: list[RespFrame], tail: bytes, cuts: list[int]) -> None:
     stream = b"".join(frame.encode() for frame in sent) + tail
-    laws.same_for_any_split(PROTOCOL, stream, cuts, CLIENT)
-    whole = laws.outcome(CommandSplitter(), [stream])[0]
+    laws.check_split(PROTOCOL, stream, cuts, CLIENT)
+    whole = laws.split_outcome(CommandSplitter(), [stream])[0]
     assert whole[: len(sent)] == [frame.encode() for frame in sent]
 
 
 @given(st.lists(server_frames, max_size=5), tails, laws.cuts)
 def test_any_split_gives_the_same_values(sent: list[RespFrame], tail: bytes, cuts: list[int]) -> None:
     stream = b"".join(frame.encode() for frame in sent) + tail
-    laws.same_for_any_split(PROTOCOL, stream, cuts, SERVER)
-    whole = laws.outcome(ValueSplitter(), [stream])[0]
+    laws.check_split(PROTOCOL, stream, cuts, SERVER)
+    whole = laws.split_outcome(ValueSplitter(), [stream])[0]
     assert whole[: len(sent)] == [frame.encode() for frame in sent]
 
 
@@ -66,9 +66,9 @@ def test_any_split_breaks_the_same_limit(
     sent: list[RespFrame], cuts: list[int], limit: int, kind: type[RespSplitter]
 ) -> None:
     stream = b"".join(frame.encode() for frame in sent)
-    whole = laws.outcome(kind(limit), [stream])
-    assert laws.outcome(kind(limit), laws.split_at(stream, cuts)) == whole
-    assert laws.outcome(kind(limit), [bytes([byte]) for byte in stream]) == whole
+    whole = laws.split_outcome(kind(limit), [stream])
+    assert laws.split_outcome(kind(limit), laws.split_at(stream, cuts)) == whole
+    assert laws.split_outcome(kind(limit), [bytes([byte]) for byte in stream]) == whole
     assert all(len(frame) <= limit for frame in whole[0])
 
 
@@ -77,7 +77,7 @@ def test_the_short_way_and_the_long_way_cut_alike(text: str, sender: Sender) -> 
     """Below SMALL_BYTES_MAX a splitter does without the regular expressions; these streams fit either way."""
     stream = text.encode().replace(b"a", b"\r\n")
     kind = CommandSplitter if sender is CLIENT else ValueSplitter
-    assert laws.outcome(kind(SMALL_BYTES_MAX - 1), [stream]) == laws.outcome(kind(), [stream])
+    assert laws.split_outcome(kind(SMALL_BYTES_MAX - 1), [stream]) == laws.split_outcome(kind(), [stream])
 
 
 @given(st.one_of(client_frames, server_frames))
@@ -118,8 +118,8 @@ def test_long_frames_grow_in_place(splitter: Splitter) -> None:
 def test_a_length_over_the_limit_is_refused_before_the_body_comes(
     splitter: Splitter, head: bytes, code: str, offset: int
 ) -> None:
-    assert laws.outcome(splitter, [head[:-1]]) == ([], None)
-    assert laws.outcome(splitter, [head[-1:]]) == ([], (code, offset))
+    assert laws.split_outcome(splitter, [head[:-1]]) == ([], None)
+    assert laws.split_outcome(splitter, [head[-1:]]) == ([], (code, offset))
     assert isinstance(splitter.failure, LimitError)
     assert splitter.rest == head
     assert splitter.receive(b"+OK\r\n") == []
@@ -133,7 +133,7 @@ def test_where_one_line_was_searched_does_not_matter_to_the_next() -> None:
         (CommandSplitter(), [b"a long line", b"\n", b"a\nPING\n"]),
     ):
         found = [frame for piece in pieces for frame in splitter.receive(piece)]
-        assert found == laws.outcome(type(splitter)(), [b"".join(pieces)])[0]
+        assert found == laws.split_outcome(type(splitter)(), [b"".join(pieces)])[0]
         assert (b"".join(found), len(found) > 1) == (b"".join(pieces), True)
 
 
@@ -145,7 +145,7 @@ def test_frames_as_long_as_the_limit_are_taken() -> None:
         (CommandSplitter(50), b"x" * 49 + b"\n"),
         (ValueSplitter(100), b"+" + b"x" * 97 + b"\r\n"),
     ):
-        assert laws.outcome(splitter, [wire[:20], wire[20:]]) == ([wire], None)
+        assert laws.split_outcome(splitter, [wire[:20], wire[20:]]) == ([wire], None)
 
 
 def test_the_limit_can_be_raised_after_a_login() -> None:

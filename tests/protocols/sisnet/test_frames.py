@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from protocols import laws
 from protocols.sisnet.strategies import any_frames, words
 from wirelake.errors import EncodeError, LimitError, ProtocolError
 from wirelake.limits import JSON_DEPTH_MAX
+from wirelake.protocols import testing as laws
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier
 from wirelake.protocols.sisnet.constants import SISNET_MESSAGE_BYTES_MAX
@@ -30,7 +30,7 @@ from wirelake.protocols.sisnet.tree import dissect
 
 @given(any_frames, laws.senders)
 def test_every_frame_round_trips(frame: SisnetFrame, sender: Sender) -> None:
-    laws.round_trips(PROTOCOL, frame, sender)
+    laws.check_round_trip(PROTOCOL, frame, sender)
     assert decode(frame.encode(), sender).encode() == frame.encode()
 
 
@@ -47,7 +47,7 @@ def test_whatever_is_read_is_written_back_byte_for_byte(data: bytes, sender: Sen
 @given(st.lists(any_frames, max_size=5), st.binary(max_size=5), laws.cuts)
 def test_any_split_gives_the_same_frames(sent: list[SisnetFrame], tail: bytes, cuts: list[int]) -> None:
     stream = b"".join(sized(frame.encode()) for frame in sent) + tail
-    laws.same_for_any_split(PROTOCOL, stream, cuts, Sender.CLIENT)
+    laws.check_split(PROTOCOL, stream, cuts, Sender.CLIENT)
 
 
 @given(st.lists(any_frames, min_size=1, max_size=5))
@@ -60,23 +60,23 @@ def test_what_is_wrapped_is_cut_and_bared(sent: list[SisnetFrame]) -> None:
 @given(st.binary(max_size=80), laws.senders, st.sampled_from([Carrier.TCP, Carrier.WEBSOCKET]))
 def test_any_bytes_are_read_or_refused_by_name(data: bytes, sender: Sender, carrier: Carrier) -> None:
     for start in (b"", b"n:", b"n:B", b"n:{", b"n:set:"):
-        laws.is_total(PROTOCOL, start + data, sender, carrier)
+        laws.check_any_bytes(PROTOCOL, start + data, sender, carrier)
 
 
 @given(any_frames, st.integers(min_value=0), st.integers(0, 255), laws.senders)
 def test_a_changed_byte_never_raises_anything_else(frame: SisnetFrame, place: int, byte: int, sender: Sender) -> None:
     wire = bytearray(frame.encode())
     wire[place % len(wire)] = byte
-    laws.is_total(PROTOCOL, bytes(wire), sender, Carrier.WEBSOCKET)
+    laws.check_any_bytes(PROTOCOL, bytes(wire), sender, Carrier.WEBSOCKET)
     stream = bytearray(sized(frame.encode()))
     stream[place % len(stream)] = byte
-    laws.is_total(PROTOCOL, bytes(stream), sender)
+    laws.check_any_bytes(PROTOCOL, bytes(stream), sender)
 
 
 @given(any_frames, st.integers(min_value=0), laws.senders)
 def test_a_message_that_is_cut_off_never_raises_anything_else(frame: SisnetFrame, place: int, sender: Sender) -> None:
     wire = frame.encode()
-    laws.assert_verdict(PROTOCOL, wire[: place % len(wire)], sender)
+    laws.check_verdict(PROTOCOL, wire[: place % len(wire)], sender)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_bad_messages_are_refused_at_the_bad_byte(message: bytes, code: str, off
     with pytest.raises(ProtocolError) as caught:
         decode(message, Sender.CLIENT)
     assert (caught.value.code, caught.value.offset) == (code, offset)
-    laws.assert_verdict(PROTOCOL, message, Sender.CLIENT)
+    laws.check_verdict(PROTOCOL, message, Sender.CLIENT)
 
 
 def test_a_name_of_128_bytes_is_taken() -> None:
@@ -211,7 +211,7 @@ relayed_names = st.lists(
 def test_relayed_messages_round_trip_or_are_not_written(frame: SisnetFrame, names: str, sender: Sender) -> None:
     relayed_frame = replace(frame, message_name=f"17:{names}")
     if isinstance(frame, Json) or (isinstance(frame, BinaryFrame) and frame.can_be_relayed):
-        laws.round_trips(PROTOCOL, relayed_frame, sender)
+        laws.check_round_trip(PROTOCOL, relayed_frame, sender)
     else:
         with pytest.raises(EncodeError):
             relayed_frame.encode()

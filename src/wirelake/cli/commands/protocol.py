@@ -46,11 +46,11 @@ def list_(as_json: bool, **_: Any) -> None:
         click.echo(write_json({"protocols": rows, "broken": broken}))
         return
     console = Console(highlight=False, soft_wrap=True)
-    table = Table("protocol", "decoder", "transports", "from", box=None, pad_edge=False)
+    table = Table("protocol", "decoder", "transports", "described", "from", box=None, pad_edge=False)
     for row in rows:
         transports = [f"{each['transport']} {each['port']}" for each in row["transports"]]
         served = ", ".join(transports) if row["is_served"] else "decoded only"
-        table.add_row(row["name"], row["decoder"], served, row["from"])
+        table.add_row(row["name"], row["decoder"], served, "yes" if row["is_described"] else "no", row["from"])
     console.print(table)
     if broken:
         console.print(f"\n{counted(len(broken), 'protocol')} cannot be loaded:")
@@ -68,5 +68,6 @@ def _row(found: Protocol) -> dict[str, Any]:
         "decoder": f"{found.name}/{found.decoder_version}",
         "transports": transports,
         "is_served": bool(found.listeners),
+        "is_described": found.layout is not None,
         "from": registry.origin(found.name),
     }
