@@ -37,7 +37,7 @@ class CapturedPacket(NamedTuple):
 
 def checksum(data: bytes) -> int:
     """Return the checksum of IP, TCP and UDP."""
-    total = sum(struct.unpack(f">{len(data) // 2 + len(data) % 2}H", data + bytes(len(data) % 2)))
+    total: int = sum(struct.unpack(f">{len(data) // 2 + len(data) % 2}H", data + bytes(len(data) % 2)))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF
