@@ -1,109 +1,156 @@
-"""Described frames beside hand-written codecs: the same frames, cut, decoded and encoded, in one run.
+"""Codecs of two checkouts side by side: the same frames, cut, decoded and encoded, in one run.
 
-    ./dev bench layout
+    ./dev bench layout -- OTHER_CHECKOUT [PROTOCOL …]
 
-Both sides take turns, and each figure is the best of several rounds: read the ratios. 1.00 is the speed of the
-hand-written code; more is faster.
+The other checkout is one of the same repository, as `git worktree add` makes it: for example the last commit in which a
+protocol was written by hand. Each runs in a process of its own. They take turns, and each figure is the best of several
+rounds: read the ratios. 1.00 is the speed of the other checkout; more is faster.
 """
 
+import argparse
 import gc
+import json
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "layout"))
-
-import described  # type: ignore[import-not-found]  # beside the tests that compare the same frames
-
-from wirelake.protocols.apostol import frames as apostol
-from wirelake.protocols.comet import frames as comet
-from wirelake.protocols.frame import Frame, Sender
-
+HERE = Path(__file__).resolve().parent.parent
 FRAMES = 20_000
 CHUNK_BYTES = 65_536  # what a socket hands over at once
 ROUNDS = 31
-CASES: tuple[Frame, ...] = (
-    comet.Auth("phone-0001", "0123456789abcdef"),
-    comet.Subscribe(("@news", "@weather/oslo")),
-    comet.MessageAck(("m-00000001", "m-00000002", "m-00000003")),
-    comet.ReportEnviron(1, 2, "Pixel 8", ("wifi", "de")),
-    comet.Message(1, "m-00000001", b"x" * 40, 1_700_000_000_000),
-    comet.MessageList(tuple(comet.Message(1, f"m-{number:08}", b"x" * 40, number) for number in range(8))),
-    apostol.Packet(1, 3, 1, "meter-0001", 7, 0, bytes(24)),
-    apostol.Packet(1, 3, 1, "meter-0001", 7, 0, bytes(200)),
-    apostol.Receipt(1, 0x44, 1, "meter-0001", 7, 0, b""),
-)
+WORKS = ("cut", "decode", "encode")
+
+
+def cases() -> dict[str, list[tuple[str, bytes]]]:
+    """Return frames by protocol, each with its sender: the same bytes for both checkouts."""
+    from wirelake.protocols.apostol import frames as apostol  # noqa: PLC0415 (not in the workers)
+    from wirelake.protocols.comet import frames as comet  # noqa: PLC0415
+
+    message = comet.Message(1, "m-00000001", b"x" * 40, 1_700_000_000_000)
+    return {
+        "comet": [
+            ("client", comet.Heartbeat().encode()),
+            ("client", comet.Auth("phone-0001", "0123456789abcdef").encode()),
+            ("client", comet.Subscribe(("@news", "@weather/oslo")).encode()),
+            ("client", comet.MessageAck(("m-00000001", "m-00000002", "m-00000003")).encode()),
+            ("client", comet.ReportEnviron(1, 2, "Pixel 8", ("wifi", "de")).encode()),
+            ("server", message.encode()),
+            ("server", comet.MessageList((message,) * 8).encode()),
+        ],
+        "apostol": [
+            ("client", apostol.Packet(1, 3, 1, "meter-0001", 7, 0, bytes(24)).encode()),
+            ("client", apostol.Packet(1, 3, 1, "meter-0001", 7, 0, bytes(200)).encode()),
+            ("server", apostol.Receipt(1, 0x44, 1, "meter-0001", 7, 0, b"").encode()),
+        ],
+    }
+
+
+# ── a worker measures one checkout, one round at a time
 
 
 def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
-def rates(one: Callable[[], object], other: Callable[[], object]) -> tuple[float, float]:
-    """Return frames a second of both. They take turns, so that noise hits both."""
-    best = [float("inf"), float("inf")]
     gc.disable()
     try:
-        for _ in range(ROUNDS):
-            best = [min(best[0], seconds(one)), min(best[1], seconds(other))]
+        start = time.perf_counter()
+        work()
+        return time.perf_counter() - start
     finally:
         gc.enable()
-    return FRAMES / best[0], FRAMES / best[1]
 
 
-def cutting(splitter: Callable[[], Any], chunks: list[bytes]) -> Callable[[], int]:
+def works(name: str, side: str, wire: bytes) -> tuple[str, dict[str, Callable[[], object]]]:
+    """Return the name of the frame, and what is measured."""
+    protocol: Any = import_module("wirelake.protocols.registry").get(name)
+    sender: Any = import_module("wirelake.protocols.frame").Sender(side)
+    carrier = next(each.carrier for each in protocol.transports if each.carrier != "websocket")
+    frame, decode = protocol.decode(wire, sender), protocol.decode
+    assert frame.encode() == wire
+    stream = wire * FRAMES
+    chunks = [stream[start : start + CHUNK_BYTES] for start in range(0, len(stream), CHUNK_BYTES)]
+    wires = [bytes(bytearray(wire)) for _ in range(FRAMES)]
+
     def cut() -> int:
-        made = splitter()
-        return sum(len(made.receive(chunk)) for chunk in chunks)
+        splitter = protocol.splitter(sender, carrier)
+        return sum(len(splitter.receive(chunk)) for chunk in chunks)
 
-    return cut
+    return frame.name, {
+        "cut": cut,
+        "decode": lambda: [decode(each, sender) for each in wires],
+        "encode": lambda: [frame.encode() for _ in range(FRAMES)],
+    }
 
 
-def decode_all(decode: Callable[[bytes, Sender], object], wires: list[bytes], sender: Sender) -> list[object]:
-    return [decode(each, sender) for each in wires]
+def worker() -> None:
+    """For each line with a protocol, a sender and a frame, return the name; for each with a work, its seconds."""
+    measured: dict[str, Callable[[], object]] = {}
+    for line in sys.stdin:
+        words = json.loads(line)
+        if len(words) == 1:
+            answer: object = seconds(measured[words[0]])
+        else:
+            answer, measured = works(words[0], words[1], bytes.fromhex(words[2]))
+        print(json.dumps(answer), flush=True)
 
 
-def encode_many(frame: Any) -> list[bytes]:
-    return [frame.encode() for _ in range(FRAMES)]
+class Worker:
+    """A process that measures a checkout."""
+
+    def __init__(self, tree: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", __file__, "--worker", str(tree)],
+            env={**os.environ, "PYTHONPATH": str(tree / "src")},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, *words: str) -> Any:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(json.dumps(words) + "\n")
+        stdin.flush()
+        return json.loads(stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate(timeout=10)
 
 
 def main() -> None:
-    table = Table("frame", "work", "hand-written /s", "described /s", "ratio")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("other", type=Path)
+    parser.add_argument("protocols", nargs="*")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.worker:
+        worker()
+        return
+    table = Table("frame", "work", "other /s", "this /s", "ratio")
     lowest = float("inf")
-    for frame in CASES:
-        is_comet = isinstance(frame, comet.CometFrame)
-        derived = described.COMET if is_comet else described.APOSTOL
-        by_hand = comet if is_comet else apostol
-        splitter: Any = comet.CometSplitter if is_comet else apostol.ApostolSplitter
-        kind = getattr(described, type(frame).__name__)
-        sender = frame.sender if isinstance(frame, comet.CometFrame) else Sender.CLIENT
-        wire = frame.encode()
-        twin = derived.decode(wire, sender)
-        assert type(twin) is kind
-        assert twin.encode() == wire
-        stream = wire * FRAMES
-        chunks = [stream[start : start + CHUNK_BYTES] for start in range(0, len(stream), CHUNK_BYTES)]
-        wires = [bytes(bytearray(wire)) for _ in range(FRAMES)]
-        old, new = by_hand.decode, derived.decode
-        works: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
-            "cut": (cutting(splitter, chunks), cutting(derived.splitter, chunks)),
-            "decode": (partial(decode_all, old, wires, sender), partial(decode_all, new, wires, sender)),
-            "encode": (partial(encode_many, frame), partial(encode_many, twin)),
-        }
-        for name, (one, other) in works.items():
-            hand, ours = rates(one, other)
-            lowest = min(lowest, ours / hand)
-            table.add_row(
-                f"{frame.name}, {len(wire)} bytes", name, f"{hand:,.0f}", f"{ours:,.0f}", f"{ours / hand:.2f}"
-            )
+    workers = Worker(chosen.other.resolve()), Worker(HERE)
+    for protocol, frames in cases().items():
+        if chosen.protocols and protocol not in chosen.protocols:
+            continue
+        for sender, wire in frames:
+            _, name = (each.ask(protocol, sender, wire.hex()) for each in workers)
+            for work in WORKS:
+                best = [float("inf"), float("inf")]
+                for _ in range(ROUNDS):
+                    best = [min(before, each.ask(work)) for before, each in zip(best, workers, strict=True)]
+                other, this = (FRAMES / each for each in best)
+                lowest = min(lowest, this / other)
+                title = f"{protocol} {name}, {len(wire)} bytes"
+                table.add_row(title, work, f"{other:,.0f}", f"{this:,.0f}", f"{this / other:.2f}")
+    for each in workers:
+        each.close()
     Console(width=100).print(table)
     print(f"the lowest ratio is {lowest:.2f}")
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import pytest
 
-from layout import described, sampler
+from layout import sampler
 from layout.sampler import PLAIN, SAMPLER, SMALL, Colour, Login, Marks, Nothing, One, Point, Report, Two
 from wirelake.errors import EncodeError, LimitError, ProtocolError
 from wirelake.layout import (
@@ -34,6 +34,7 @@ from wirelake.layout import (
     u8,
     u16,
 )
+from wirelake.protocols.comet import frames as comet
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.tree import Field
 
@@ -288,9 +289,9 @@ def test_secrets_are_blanked_and_the_rest_stays() -> None:
     assert SMALL.redact(Two(b"hush").encode(), CLIENT)[3:7] == bytes(4)
 
 
-@pytest.mark.parametrize("frame", [LOGIN, Two(b"s3cret"), described.Auth("me", "s3cret")], ids=lambda each: each.name)
+@pytest.mark.parametrize("frame", [LOGIN, Two(b"s3cret"), comet.Auth("me", "s3cret")], ids=lambda each: each.name)
 def test_no_cut_or_damage_shows_a_secret(frame: LayoutFrame) -> None:
-    frames = {"login": SAMPLER, "two": SMALL, "auth": described.COMET}[frame.name]
+    frames = {"login": SAMPLER, "two": SMALL, "auth": comet.FRAMES}[frame.name]
     wire = frame.encode()
     start = wire.index(b"s3cret")
     for end in range(start + 1, len(wire)):
@@ -310,24 +311,25 @@ def test_no_cut_or_damage_shows_a_secret(frame: LayoutFrame) -> None:
 
 def test_the_source_of_a_small_frame_is_readable() -> None:
     """To accept a change, write the new text to the golden file."""
-    envelope = FrameSet("comet", described.CometEnvelope, [described.Auth])
+    envelope = FrameSet("comet", comet.Comet, [comet.Auth])
     assert envelope.source() == (GOLDEN / "comet_auth.py.txt").read_text()
-    assert source(described.Auth) in envelope.source()
+    assert source(comet.Auth) in envelope.source()
 
 
 def test_inspect_and_tracebacks_show_the_source() -> None:
-    assert inspect.getsource(described.Auth.encode) in source(described.Auth)
+    assert inspect.getsource(comet.Auth.encode) in source(comet.Auth)
     assert "raise dissect(frame, sender).error" in inspect.getsource(SAMPLER.decode)
     try:
-        described.Auth(1, "").encode()  # type: ignore[arg-type]
+        comet.Auth(1, "").encode()  # type: ignore[arg-type]
     except AttributeError as error:
         shown = "".join(traceback.format_exception(error))
     assert "client_id = self.client_id.encode()" in shown
-    assert "<wirelake layout layout.described.Auth.encode>" in shown
+    assert "<wirelake layout wirelake.protocols.comet.frames.Auth.encode>" in shown
 
 
 def test_the_program_needs_no_hypothesis() -> None:
-    code = "import sys; sys.modules['hypothesis'] = None; import layout.described; layout.described.COMET.markdown()"
+    code = "import sys; sys.modules['hypothesis'] = None; from wirelake.protocols.comet import frames as comet; "
+    code += "comet.FRAMES.markdown()"
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})
 
 
@@ -335,7 +337,7 @@ def test_the_program_needs_no_hypothesis() -> None:
 
 
 def test_the_markdown_has_a_diagram_and_a_table() -> None:
-    assert described.COMET.markdown().startswith((GOLDEN / "comet_auth.md").read_text())
+    assert comet.FRAMES.markdown().startswith((GOLDEN / "comet_auth.md").read_text())
     text = SAMPLER.markdown() + SMALL.markdown()
     for line in (
         "| tenths | i16 | times 0.1 °C |",

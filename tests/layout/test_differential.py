@@ -9,13 +9,10 @@ from hypothesis import strategies as st
 
 from layout import described
 from protocols.apostol import strategies as apostol_strategies
-from protocols.comet import strategies as comet_strategies
 from wirelake.errors import EncodeError, ProtocolError
 from wirelake.layout import FrameSet
 from wirelake.protocols.apostol import frames as apostol
 from wirelake.protocols.apostol.tree import dissect as apostol_dissect
-from wirelake.protocols.comet import frames as comet
-from wirelake.protocols.comet.tree import dissect as comet_dissect
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.testing import cuts, split_at, split_outcome
 
@@ -39,12 +36,6 @@ def verdict(decode: Any, data: bytes, sender: Sender = CLIENT) -> Any:
         return type(error), error.code, error.offset
 
 
-def comet_alike(data: bytes) -> None:
-    for sender in Sender:
-        assert verdict(described.COMET.decode, data, sender) == verdict(comet.decode, data, sender)
-        assert_trees(described.COMET, data, comet_dissect(data, sender).error, sender)
-
-
 def apostol_values(decode: Any, data: bytes) -> Any:
     found = verdict(decode, data)
     if isinstance(found, dict):
@@ -66,35 +57,12 @@ def assert_trees(frames: FrameSet, data: bytes, expected: ProtocolError | None, 
 def described_twin(frame: Frame) -> Frame:
     kind = getattr(described, type(frame).__name__)
     fields = {name: getattr(frame, name) for name in kind.__struct_fields__}
-    if isinstance(frame, comet.MessageList):
-        fields["messages"] = tuple(described_twin(message) for message in frame.messages)
     twin: Frame = kind(**fields)
     return twin
 
 
-@given(comet_strategies.any_frames)
-def test_comet_frames_have_the_same_bytes(frame: comet.CometFrame) -> None:
-    assert described_twin(frame).encode() == frame.encode()
-    comet_alike(frame.encode())
-
-
-@given(comet_strategies.any_frames, st.integers(0), st.integers(0, 255), st.integers(0, 4))
-def test_a_changed_comet_frame_has_the_same_verdict(frame: comet.CometFrame, place: int, byte: int, more: int) -> None:
-    wire = bytearray(frame.encode())
-    wire[place % len(wire)] = byte
-    comet_alike(bytes(wire))
-    comet_alike(bytes(wire)[: place % len(wire)])
-    comet_alike(bytes(wire) + bytes(more))
-
-
-@given(st.integers(0, 10), st.binary(max_size=24))
-def test_a_random_comet_body_has_the_same_verdict(number: int, body: bytes) -> None:
-    comet_alike((len(body) + 1).to_bytes(2, "big") + bytes([number]) + body)
-
-
 @given(st.binary(max_size=24))
 def test_random_bytes_have_the_same_verdict(data: bytes) -> None:
-    comet_alike(data)
     apostol_alike(data)
 
 
@@ -135,24 +103,9 @@ def test_a_stream_of_packets_is_cut_alike(packets: list[apostol.Packet], tail: b
         assert type(ours.failure) is type(theirs.failure)
 
 
-@given(st.lists(comet_strategies.any_frames, max_size=4), st.binary(max_size=4), cuts)
-def test_a_stream_of_comet_frames_is_cut_alike(sent: list[Frame], tail: bytes, places: list[int]) -> None:
-    stream = b"".join(frame.encode() for frame in sent) + tail
-    pieces = split_at(stream, places)
-    for limit in (65_537, 20):
-        ours, theirs = described.COMET.splitter(limit), comet.CometSplitter(limit)
-        assert split_outcome(ours, pieces) == split_outcome(theirs, pieces)
-        assert type(ours.failure) is type(theirs.failure)
-
-
 @pytest.mark.parametrize(
     "frame",
     [
-        comet.Subscribe(("a",) * 128),
-        comet.Auth("x" * 32_767, ""),
-        comet.Auth("x" * 65_536, ""),
-        comet.ReportEnviron(256, 0, "", ()),
-        comet.ReportEnviron(0, -1, "", ()),
         apostol.Packet(1, 0x80, 0, "", 0, 0, b""),
         apostol.Packet(1, 0x40, 0, "", 0, 0, b""),
         apostol.Packet(1, 0, 256, "", 0, 0, b""),

@@ -130,6 +130,10 @@ class AtMost(Struct, frozen=True):
     limit: int
 
 
+class ItemName(Struct, frozen=True):
+    name: str
+
+
 class LengthRole(Struct, frozen=True):
     """The length of a frame. It counts `plus` bytes more than what it is named for."""
 
@@ -185,6 +189,7 @@ class FieldSpec(Struct, frozen=True):
     shown: Callable[[Any], str] | None = None
     present_if: PresentIf | None = None
     at_most: int | None = None
+    item_name: str = ""  # of a list: in trees, its count is `count`, and its items are `<item_name> 0` and so on
     length: LengthRole | None = None
     opcode: OpcodeRole | None = None
     checksum: Checksum | None = None
@@ -276,9 +281,11 @@ def flags(*names: str, reserved: int = 0) -> Flags:
     return Flags(names, reserved)
 
 
-def shown(function: Callable[[Any], str]) -> Shown:
-    """Mark a field whose meaning this function returns; an empty text if it has none."""
-    return Shown(function)
+def shown(meaning: Callable[[Any], str] | str) -> Shown:
+    """Mark a field that has this meaning, or whose meaning this function returns; an empty text if it has none."""
+    if isinstance(meaning, str):
+        return Shown(lambda _value: meaning)
+    return Shown(meaning)
 
 
 def present_if(field: str, bits: int) -> PresentIf:
@@ -289,6 +296,11 @@ def present_if(field: str, bits: int) -> PresentIf:
 def at_most(limit: int) -> AtMost:
     """Mark a list, text or bytes that writers keep this short, although readers accept more."""
     return AtMost(limit)
+
+
+def items(name: str) -> ItemName:
+    """Mark a list of which trees show the `count`, and then `<name> 0`, `<name> 1`, …"""
+    return ItemName(name)
 
 
 def custom(
@@ -338,7 +350,7 @@ def parse_field(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:
     elif isinstance(kind, Counted):
         kind = Counted(kind.prefix, _item(name, get_args(base)[0], order))
     enum = base if isinstance(base, type) and issubclass(base, IntEnum) else None
-    at_most, shown = _one(marks, AtMost), _one(marks, Shown)
+    at_most, shown, item_name = _one(marks, AtMost), _one(marks, Shown), _one(marks, ItemName)
     return FieldSpec(
         name,
         kind,
@@ -351,6 +363,7 @@ def parse_field(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:
         shown=shown.function if shown is not None else None,
         present_if=present,
         at_most=at_most.limit if at_most is not None else None,
+        item_name=item_name.name if item_name is not None else "",
         length=_one(marks, LengthRole),
         opcode=_one(marks, OpcodeRole),
         checksum=_one(marks, Checksum),

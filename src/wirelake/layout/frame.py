@@ -43,7 +43,7 @@ class LayoutMeta(StructMeta):
         if envelope is not None:
             cls.envelope = envelope.spec
         if opcode is not None:
-            cls.opcode = opcode
+            cls.opcode = int(opcode)  # of an IntEnum, too
         if sender is not None:
             cls.sender = sender
         if byte_order is not None:

@@ -225,11 +225,13 @@ class FrameWalk:
         return self.dissector.text(label, size) if is_text else self.dissector.raw(label, size)
 
     def _list(self, field: FieldSpec, kind: Counted, label: str) -> None:
-        count = self.dissector.number(f"{label} count", _PREFIX_CODES[kind.prefix])
+        each = field.item_name or label
+        title = "count" if field.item_name else f"{label} count"
+        count = self.dissector.number(title, _PREFIX_CODES[kind.prefix])
         if kind.item is not None:
             (item,) = _secret_too((kind.item,), field)
             for index in range(count):
-                self._field(item, f"{label} {index}")
+                self._field(item, f"{each} {index}")
 
     def _custom(self, kind: Custom, label: str) -> Any:
         d = self.dissector

@@ -65,6 +65,13 @@ def test_the_unsigned_range_is_read() -> None:
     "frame",
     [
         frames.MessageAck(("a",) * 128),
+        frames.Subscribe(("a",) * 128),
+        frames.MessageList((frames.Message(0, "", b"", 0),) * 128),
+        frames.Auth("x" * 32_767, ""),
+        frames.Auth("x" * 65_536, ""),
+        frames.Auth("\ud800", ""),
+        frames.ReportEnviron(256, 0, "", ()),
+        frames.ReportEnviron(0, -1, "", ()),
         frames.ExchangeKey(b"x" * 32766),
         frames.ExchangeKey(b"x" * 65536),
         frames.Error(256, ""),

@@ -41,8 +41,6 @@ class ErrorCode(IntEnum):
     TOO_MANY_REQUESTS = 6
 
 
-CLIENT_TYPES: Mapping[int, ClientType] = {kind.value: kind for kind in ClientType}
-SERVER_TYPES: Mapping[int, ServerType] = {kind.value: kind for kind in ServerType}
 ERROR_NAMES: Mapping[int, str] = {code.value: code.name.lower() for code in ErrorCode}
 
 

@@ -8,11 +8,10 @@ from wirelake.errors import InputError
 from wirelake.protocols.comet.client import ClientSession
 from wirelake.protocols.comet.constants import ErrorCode
 from wirelake.protocols.comet.crypto import RSA_BITS, RSA_EXPONENT
-from wirelake.protocols.comet.frames import CometSplitter, decode
+from wirelake.protocols.comet.frames import FRAMES
 from wirelake.protocols.comet.server import ServerSession
 from wirelake.protocols.comet.session import SessionSettings, Settings
 from wirelake.protocols.comet.translation import LOSSES, from_message, to_message
-from wirelake.protocols.comet.tree import dissect
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier, Clue, Protocol, Refusal, Transport
@@ -20,11 +19,7 @@ from wirelake.protocols.protocol import Carrier, Clue, Protocol, Refusal, Transp
 
 def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
     """Yield what speaks for comet in a frame that decodes."""
-    name = decode(frame, sender).name
-    yield Clue(14, "the two-byte length fits to the byte")
-    yield Clue(5, f"type {frame[2]} is {name} from a {sender}")
-    if len(frame) > 3:
-        yield Clue(6, "the strings inside fill the body exactly")
+    yield from FRAMES.clues(frame, sender)
     if b"\x00\x02@" in frame or b"@" in frame[5:8]:
         yield Clue(6, "a topic name with its @")
 
@@ -42,9 +37,9 @@ PROTOCOL = Protocol(
     title="comet: notifications for phones",
     transports=(Transport(Carrier.TCP, 7334, "comet"),),
     decoder_version=1,
-    splitter=lambda _sender, _carrier: CometSplitter(),
-    decode=decode,
-    dissect=dissect,
+    splitter=lambda _sender, _carrier: FRAMES.splitter(),
+    decode=FRAMES.decode,
+    dissect=FRAMES.dissect,
     clues=clues,
     to_message=to_message,
     from_message=from_message,
@@ -61,4 +56,5 @@ PROTOCOL = Protocol(
     second_session=lambda settings: settings.second,
     columns="wirelake.protocols.comet.columns",
     example=bytes.fromhex("000106"),  # a heartbeat
+    layout=FRAMES,
 )

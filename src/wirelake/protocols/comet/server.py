@@ -28,6 +28,7 @@ from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.session import Closing, Session, Step
 
 _TOPIC = re.compile(r"@[\w/\-@$.]*")  # letters and digits of any script
+_HEAD_BYTES = 3  # length and type
 _LIST_HEAD_BYTES = 2  # type and count
 _EACH_BYTES = 1 + 2 + 2 + 8 + crypto.NONCE_BYTES + crypto.TAG_BYTES  # of each message besides id and content
 _BACKLOG_LIMITS = {
@@ -190,7 +191,7 @@ class ServerSession(Session):
                 notified = self._sealed(part, secret)
             except TranslationError:
                 continue
-            room -= len(notified.body())
+            room -= len(notified.encode()) - _HEAD_BYTES
             if room < 0 or len(fitting) == COMET_WRITE_COUNT_MAX:
                 break
             fitting.append(notified)

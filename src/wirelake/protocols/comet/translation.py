@@ -75,8 +75,8 @@ def _server_frame(message: Common) -> frames.CometFrame:
     if message.kind is not Kind.RESPONSE:
         raise TranslationError(f"a comet server has no frame for a {message.kind}")
     if message.failure is not None:
-        code = message.failure.code if message.failure.code in ERROR_NAMES else ErrorCode.SERVER_ERROR
-        return frames.Error(code, message.failure.text)
+        is_known = message.protocol == "comet" or message.failure.code in ERROR_NAMES
+        return frames.Error(message.failure.code if is_known else ErrorCode.SERVER_ERROR, message.failure.text)
     if message.name == AUTH_SUCCESS:
         return frames.AuthSuccess(message.payload)
     if message.name == "message_list" or message.parts:
