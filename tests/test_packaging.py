@@ -31,6 +31,8 @@ def test_the_wheel(tmp_path: Path) -> None:
         points = wheel.read(f"{info}/entry_points.txt").decode()
     assert "wirelake/py.typed" in names
     assert "wirelake/gateway/http/static/client.js" in names
+    assert "wirelake/protocols/testing.py" in names
+    assert "wirelake/cli/templates/protocol/package/frames.py.template" in names
     assert not [name for name in names if name.startswith("tests/")]
     assert "wirelake = wirelake.cli.main:main" in points
     required = [need for need in metadata.get_all("Requires-Dist", []) if "extra ==" not in need]

@@ -1,7 +1,7 @@
 """Test an installed protocol with a few inputs. `wirelake doctor` reports the result."""
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from wirelake.address import Address
 from wirelake.errors import ProtocolError, TranslationError
@@ -9,7 +9,7 @@ from wirelake.protocols.context import PrivateKey, SessionContext
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.guards import GuardedSession
 from wirelake.protocols.protocol import Protocol
-from wirelake.protocols.session import Closing
+from wirelake.protocols.session import Closing, Session
 from wirelake.protocols.splitter import CODEC_FAULT
 
 _SAMPLES: Final = (b"", b"\0", b"\xff" * 64, bytes(range(64)), b"hello, world\r\n")
@@ -51,16 +51,7 @@ def _session_fault(protocol: Protocol) -> str:
     if protocol.server_session is None:
         return ""
     for frame in (None, *_frames(protocol)):
-        session = protocol.server_session(
-            SessionContext(
-                settings=protocol.settings(),
-                now_s=0.0,
-                number=1,
-                random=bytes,
-                keys=_NewKeys(),
-                address=Address("127.0.0.1", 0),
-            )
-        )
+        session = new_session(protocol, protocol.server_session)
         if frame is not None:
             session.receive(frame, 0.0)
         else:
@@ -69,6 +60,20 @@ def _session_fault(protocol: Protocol) -> str:
         if isinstance(session, GuardedSession) and session.fault:
             return session.fault
     return ""
+
+
+def new_session(protocol: Protocol, server_session: Callable[[SessionContext], Session], **settings: Any) -> Session:
+    """Return a server session at time 0, with these settings and keys that are not stored."""
+    return server_session(
+        SessionContext(
+            settings=protocol.settings(**settings),
+            now_s=0.0,
+            number=1,
+            random=bytes,
+            keys=_NewKeys(),
+            address=Address("127.0.0.1", 0),
+        )
+    )
 
 
 def _frames(protocol: Protocol) -> Iterator[Frame]:

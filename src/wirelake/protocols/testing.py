@@ -4,24 +4,33 @@ One line in the test file of a protocol's package runs them all:
 
     test_laws = protocol_laws(PROTOCOL)
 
+and another one checks known frames, from a file with one in each line: sender, name, hex, fields as JSON.
+
+    test_captures = protocol_captures(PROTOCOL, Path(__file__).with_name("captures.hex"))
+
 Frames are generated from the protocol's layout. For frames without a description, pass a strategy of your own. The
 functions `check_…` take one input each, for tests with inputs of your own; they raise `LawError`.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from wirelake.errors import ProtocolError, TranslationError
+from wirelake.errors import InputError, ProtocolError, StateError, TranslationError
 from wirelake.message import Message
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.protocol import Carrier, Protocol
+from wirelake.protocols.self_test import new_session
+from wirelake.protocols.session import Session
 from wirelake.protocols.splitter import CODEC_FAULT, Splitter
+from wirelake.protocols.text import parse_hex, read_json, write_json
 from wirelake.protocols.translation import Loss
 
 if TYPE_CHECKING:
@@ -34,6 +43,7 @@ BYTES_MAX: Final = 80  # of random bytes
 FRAMES_MAX: Final = 4  # of a stream
 CUTS_MAX: Final = 8  # of a stream
 cuts: Final = st.lists(st.integers(min_value=0), max_size=CUTS_MAX)
+_CAPTURE: Final = re.compile(r"(?P<sender>client|server) (?P<name>\S+) (?P<hex>[0-9a-f ]+) (?P<fields>[{\[].*)")
 senders: Final = st.sampled_from(Sender)
 
 
@@ -72,6 +82,27 @@ def protocol_laws(
         law.run(examples)
 
     return test_law
+
+
+def protocol_captures(protocol: Protocol, file: Path) -> Callable[..., None]:
+    """Return a test function for pytest that checks every captured frame of a file."""
+    import pytest  # noqa: PLC0415 (only tests need it)
+
+    lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+    mark: pytest.MarkDecorator = pytest.mark.parametrize("line", lines)
+
+    @mark
+    def test_capture(line: str) -> None:
+        check_capture(protocol, line)
+
+    return test_capture
+
+
+def start_session(protocol: Protocol, **settings: Any) -> Session:
+    """Return a new server session at time 0, for a conversation without sockets. The settings are the protocol's."""
+    if protocol.server_session is None:
+        raise StateError(f"{protocol.name} cannot be served")
+    return new_session(protocol, protocol.server_session, **settings)
 
 
 def laws(protocol: Protocol, frames: st.SearchStrategy[Sent] | None = None) -> list[Law]:
@@ -247,6 +278,23 @@ def check_columns(protocol: Protocol, frames: Sequence[tuple[bytes, Sender]]) ->
         reason = f"columns give {found.messages.to_pylist()}, decode {wanted.messages.to_pylist()}"
     if reason:
         raise LawError(reason, b"".join(frame for frame, _ in frames), frames[0][1])
+
+
+def check_capture(protocol: Protocol, line: str) -> None:
+    """Check that a captured frame decodes to the name and fields beside it, and encodes back byte for byte.
+
+    A line is: sender, name of the frame, hex (spaces allowed), the fields as JSON with bytes as base64.
+    """
+    parts = _CAPTURE.fullmatch(line)
+    if parts is None:
+        raise InputError(f"a line is: sender, frame name, hex, fields as JSON, and not {line!r}")
+    wire, sender = parse_hex(parts["hex"]), Sender(parts["sender"])
+    frame = protocol.decode(wire, sender)
+    found = read_json(write_json(frame))
+    if frame.name != parts["name"] or found != read_json(parts["fields"].encode()):
+        raise LawError(f"it decodes to {frame.name} {write_json(frame).decode()}", wire, sender)
+    if frame.encode() != wire:
+        raise LawError(f"it is encoded as {frame.encode().hex()}", wire, sender)
 
 
 def split_at(data: bytes, places: Sequence[int]) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""Implement `wirelake protocol`: list the installed protocols."""
+"""Implement `wirelake protocol`: list the installed protocols, and create the package of a new one."""
 
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from rich.table import Table
 
 from wirelake.cli.support.options import pass_on, settings_options
 from wirelake.cli.support.output import counted
+from wirelake.cli.support.protocol_package import PORT, create_package
 from wirelake.protocols import registry
 from wirelake.protocols.protocol import Protocol
 from wirelake.protocols.text import write_json
@@ -16,8 +17,9 @@ from wirelake.protocols.text import write_json
 
 @click.group(
     epilog="""\b
-Example:
-  wirelake protocol list"""
+Examples:
+  wirelake protocol list
+  wirelake protocol new tracker"""
 )
 @settings_options
 @click.pass_context
@@ -71,3 +73,36 @@ def _row(found: Protocol) -> dict[str, Any]:
         "is_described": found.layout is not None,
         "from": registry.origin(found.name),
     }
+
+
+@protocol.command(
+    epilog="""\b
+Examples:
+  wirelake protocol new tracker
+  wirelake protocol new tracker --dir ~/protocols"""
+)
+@click.argument("name")
+@click.option(
+    "--dir",
+    "parent",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    help="Folder to create it in. Default: the current folder.",
+)
+@settings_options
+def new(name: str, parent: Path, **_: Any) -> None:
+    """Create the package of a protocol called NAME, to start from.
+
+    It is complete: devices log in, report, publish, subscribe and answer commands. Change the description of its frames
+    to those of your own devices.
+    """
+    written = create_package(name, parent.expanduser())
+    for path in written:
+        click.echo(path)
+    folder = written[0].parent
+    click.echo(
+        f"\nInstall it next to Wirelake:  pip install -e '{folder}[test]'\n"
+        f"Run its tests:                pytest {folder}\n"
+        f"Serve it:                     WIRELAKE_LISTEN_{name.upper()}=127.0.0.1:{PORT} wirelake serve",
+        err=True,
+    )
