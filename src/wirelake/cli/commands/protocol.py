@@ -1,25 +1,33 @@
-"""Implement `wirelake protocol`: list the installed protocols, and create the package of a new one."""
+"""Implement `wirelake protocol`: list the installed protocols, create the package of a new one, and check one."""
 
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from wirelake.cli.support.options import pass_on, settings_options
+from wirelake.cli.main import EXIT_BAD_INPUT
+from wirelake.cli.support.options import parse_time, pass_on, settings_options
 from wirelake.cli.support.output import counted
+from wirelake.cli.support.protocol_check import check_history, check_laws, history_values, print_history, print_laws
 from wirelake.cli.support.protocol_package import PORT, create_package
+from wirelake.config import load
 from wirelake.protocols import registry
 from wirelake.protocols.protocol import Protocol
 from wirelake.protocols.text import write_json
+
+EXIT_ROWS_CHANGE: Final = 3  # 2 is for wrong options
+_EXAMPLES: Final = 100
 
 
 @click.group(
     epilog="""\b
 Examples:
   wirelake protocol list
-  wirelake protocol new tracker"""
+  wirelake protocol new tracker
+  wirelake protocol check tracker"""
 )
 @settings_options
 @click.pass_context
@@ -106,3 +114,49 @@ def new(name: str, parent: Path, **_: Any) -> None:
         f"Serve it:                     WIRELAKE_LISTEN_{name.upper()}=127.0.0.1:{PORT} wirelake serve",
         err=True,
     )
+
+
+@protocol.command(
+    epilog="""\b
+Examples:
+  wirelake protocol check tracker
+  wirelake protocol check tracker --examples 1000 --since 7d"""
+)
+@click.argument("name")
+@click.option(
+    "--examples",
+    type=click.IntRange(1, 100_000),
+    default=_EXAMPLES,
+    show_default=True,
+    help="How many inputs to try for each law.",
+)
+@click.option(
+    "--since", type=parse_time, metavar="TIME", help="Check frames from this time on: 2026-01-31T12:30, or 2h, 3d ago."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@settings_options
+def check(
+    name: str, examples: int, since: int | None, as_json: bool, config_file: Path | None, data_folder: Path | None
+) -> None:
+    """Check the laws that hold for every protocol, and what the current decoder would change in the stored history.
+
+    The frames in the data folder are decoded again, and compared with the rows of silver.messages. Nothing is changed.
+    The exit code is 1 if a law does not hold, 3 if stored rows would change, and 0 otherwise.
+    """
+    found = registry.get(name)
+    data = Path(load(config_file, data_folder).data)
+    results = check_laws(found, examples)
+    if not as_json:
+        print_laws(results)
+    history = check_history(data, found, since or 0)
+    if as_json:
+        values = None if history is None else history_values(history)
+        click.echo(write_json({"laws": results, "history": values}))
+    elif history is None:
+        click.echo(f"There are no tables in {data / 'lake'} yet: no stored history was checked.")
+    else:
+        print_history(history, found)
+    if not all(result.is_ok for result in results):
+        sys.exit(EXIT_BAD_INPUT)
+    if history is not None and history.is_changing:
+        sys.exit(EXIT_ROWS_CHANGE)

@@ -8,6 +8,7 @@ from typing import Final
 from wirelake.errors import InputError
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+_REDECODE: Final = ("deltalake", "numba", "numpy")  # in this process, without Spark
 _PIPELINE: Final = ("deltalake", "duckdb", "numba", "pyspark")
 
 
@@ -24,7 +25,21 @@ def missing_for_pipeline() -> list[str]:
 
 def require_pipeline(what: str) -> None:
     """Raise InputError if a package of the pipeline is missing, instead of failing on import."""
-    absent = missing_for_pipeline()
+    _require(what, missing_for_pipeline())
+
+
+def require_redecode(what: str) -> None:
+    """Raise InputError if a package is missing that decodes stored frames in this process."""
+    _require(what, [name for name in _REDECODE if find_spec(name) is None])
+
+
+def require_hypothesis(what: str) -> None:
+    """Raise InputError if Hypothesis is missing, which only tests need."""
+    if find_spec("hypothesis") is None:
+        raise InputError(f"{what} needs hypothesis: run `pip install hypothesis`")
+
+
+def _require(what: str, absent: list[str]) -> None:
     if absent:
         raise InputError(f"{what} needs {', '.join(absent)}: run `pip install wirelake[pipeline]`")
 

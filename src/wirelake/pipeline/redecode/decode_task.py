@@ -66,18 +66,25 @@ class DecodeTask(Struct, frozen=True):
         return decode
 
     def decode(self, unit: DecodeUnit) -> Iterator[Any]:
+        decoded = self.start(unit)
+        for batch in self._frames(unit):
+            events = decoded.add(batch)
+            if self.replayed is not None:
+                yield shuffle_events(events_of(batch, events, self.buckets, self.replayed))
+        yield shuffle_reports([(0, self._compare(decoded))])
+
+    def compare(self, unit: DecodeUnit) -> "tuple[DecodeReport, DecodedUnit]":
+        """Decode a unit in this process. Return how its rows compare with the existing ones, and both."""
+        decoded = self.start(unit)
+        for batch in self._frames(unit):
+            decoded.add(batch)
+        return self._compare(decoded), decoded
+
+    def start(self, unit: DecodeUnit) -> "DecodedUnit":
+        """Read the existing rows of a unit."""
         old_messages = read_range(self.lake, MESSAGES, unit.messages, unit.part)
         old_quarantine = read_range(self.lake, QUARANTINE, unit.quarantine, unit.part)
-        poison = old_quarantine.filter(pc.equal(old_quarantine["reason"], POISON))["seq"] if self.careful else None
-        messages, quarantine = [MESSAGES.schema.empty_table()], [QUARANTINE.schema.empty_table()]
-        for batch in self._frames(unit):
-            decoded, bad = self._decode(batch, poison)
-            messages.append(self._since(_as_table(decoded.messages)))
-            quarantine.append(self._since(_as_table(pa.concat_batches([decoded.quarantine, poison_rows(bad)]))))
-            if self.replayed is not None:
-                yield shuffle_events(events_of(batch, decoded, self.buckets, self.replayed))
-        report = self._compare(old_messages, old_quarantine, pa.concat_tables(messages), pa.concat_tables(quarantine))
-        yield shuffle_reports([(0, report)])
+        return DecodedUnit(old_messages, old_quarantine, self.since_us, self.careful)
 
     def _frames(self, unit: DecodeUnit) -> Iterator[Any]:
         """Yield the frames in the order of the log."""
@@ -91,23 +98,10 @@ class DecodeTask(Struct, frozen=True):
         own = pc.equal(rows["protocol"], self.protocol)
         return rows.filter(own if self.replayed is None else pc.or_(own, pc.equal(rows["event"], COUNTERS)))
 
-    def _decode(self, batch: Any, poison: Any) -> tuple[DecodedBatch, Any]:
-        """Return the decoded batch, and the records that break the decoder."""
-        bad = batch.slice(0, 0)
-        if poison is not None:
-            is_bad = pc.is_in(batch["seq"], poison.combine_chunks())
-            batch, bad = batch.filter(pc.invert(is_bad)), batch.filter(is_bad)
-        try:
-            return decode_batch(batch), bad
-        except Exception:  # noqa: BLE001 (an installed codec may raise anything: search for the records)
-            good, found = isolate_failing(batch, decode_batch)
-            return decode_batch(good), pa.concat_batches([bad, found]).sort_by("seq")
-
-    def _since(self, rows: Any) -> Any:
-        return rows.filter(pc.greater_equal(rows["at"], pa.scalar(self.since_us, TIME))) if self.since_us else rows
-
-    def _compare(self, old_messages: Any, old_quarantine: Any, messages: Any, quarantine: Any) -> DecodeReport:
+    def _compare(self, decoded: "DecodedUnit") -> DecodeReport:
         """Compare with the existing rows. Write files with all rows of the range, also those that stay as they were."""
+        old_messages, old_quarantine = decoded.old_messages, decoded.old_quarantine
+        messages, quarantine = decoded.messages, decoded.quarantine
         records = [rows.select(["node", "seq"]) for rows in (messages, quarantine)]
         read = pa.concat_tables(records)
         found, files = {}, []
@@ -127,6 +121,48 @@ class DecodeTask(Struct, frozen=True):
             refused=int((was_good & ~is_known(quarantine, old_quarantine)).sum()),
             files=files,
         )
+
+
+class DecodedUnit:
+    """Hold the existing rows of a unit, and those that its frames decode to now."""
+
+    def __init__(self, old_messages: Any, old_quarantine: Any, since_us: int, careful: bool) -> None:
+        self.old_messages = old_messages
+        self.old_quarantine = old_quarantine
+        self._since_us = since_us
+        self._poison = old_quarantine.filter(pc.equal(old_quarantine["reason"], POISON))["seq"] if careful else None
+        self._messages = [MESSAGES.schema.empty_table()]
+        self._quarantine = [QUARANTINE.schema.empty_table()]
+
+    @property
+    def messages(self) -> Any:
+        return pa.concat_tables(self._messages)
+
+    @property
+    def quarantine(self) -> Any:
+        return pa.concat_tables(self._quarantine)
+
+    def add(self, batch: Any) -> DecodedBatch:
+        """Decode frames, and return the result."""
+        decoded, bad = self._decode(batch)
+        self._messages.append(self._since(_as_table(decoded.messages)))
+        self._quarantine.append(self._since(_as_table(pa.concat_batches([decoded.quarantine, poison_rows(bad)]))))
+        return decoded
+
+    def _decode(self, batch: Any) -> tuple[DecodedBatch, Any]:
+        """Return the decoded batch, and the records that break the decoder."""
+        bad = batch.slice(0, 0)
+        if self._poison is not None:
+            is_bad = pc.is_in(batch["seq"], self._poison.combine_chunks())
+            batch, bad = batch.filter(pc.invert(is_bad)), batch.filter(is_bad)
+        try:
+            return decode_batch(batch), bad
+        except Exception:  # noqa: BLE001 (an installed codec may raise anything: search for the records)
+            good, found = isolate_failing(batch, decode_batch)
+            return decode_batch(good), pa.concat_batches([bad, found]).sort_by("seq")
+
+    def _since(self, rows: Any) -> Any:
+        return rows.filter(pc.greater_equal(rows["at"], pa.scalar(self._since_us, TIME))) if self._since_us else rows
 
 
 def write_files(table: LakeTable, lake: Path, *rows: Any) -> list[FileAction]:

@@ -57,28 +57,31 @@ def compare_rows(table: LakeTable, old: Any, new: Any) -> Difference:
     """Compare rows that are identified by node and seq. Of duplicates, all but one count as removed."""
     found = Difference()
     was, now = match_rows(old, new)
-    before, after = _take(old, was), _take(new, now)
-    changed, relabelled = np.zeros(len(was), bool), np.zeros(len(was), bool)
-    for column in table.schema.names:
-        if column in (*_KEY, *table.partition_by):
-            continue
-        differs = _differs(before[column], after[column])
-        if column == DECODER:
-            relabelled = differs
-        elif differs.any():
-            changed |= differs
-            found.fields[column] = int(differs.sum())
-    relabelled &= ~changed
+    before, after = take_rows(old, was), take_rows(new, now)
+    changed = np.zeros(len(was), bool)
+    for column, differs in differing_columns(table, before, after):
+        changed |= differs
+        found.fields[column] = int(differs.sum())
+    relabelled = _differs(before[DECODER], after[DECODER]) & ~changed
     found.changed, found.relabelled = int(changed.sum()), int(relabelled.sum())
     found.same = len(was) - found.changed - found.relabelled
     found.touch(table, select_rows(before, changed))
     found.touch(table, select_rows(after, changed))
     found.touch(table, select_rows(after, relabelled), dirty=False)
-    removed, added = _except(old, was), _except(new, now)
+    removed, added = rows_except(old, was), rows_except(new, now)
     found.removed, found.new = len(removed), len(added)
     found.touch(table, removed)
     found.touch(table, added)
     return found
+
+
+def differing_columns(table: LakeTable, old: Any, new: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the columns in which rows of the same records differ, with which rows do; not `decoder`."""
+    for column in table.schema.names:
+        if column not in (*_KEY, *table.partition_by, DECODER):
+            differs = _differs(old[column], new[column])
+            if differs.any():
+                yield column, differs
 
 
 def compare_row_sets(table: LakeTable, old: Any, new: Any) -> Difference:
@@ -129,7 +132,8 @@ def _seqs(rows: Any) -> Any:
     return rows["seq"].to_numpy()
 
 
-def _except(rows: Any, indices: Any) -> Any:
+def rows_except(rows: Any, indices: Any) -> Any:
+    """Return the rows that are not at these indices."""
     remaining = np.ones(len(rows), bool)
     remaining[indices] = False
     return select_rows(rows, remaining)
@@ -147,7 +151,8 @@ def sort_by_seq(rows: Any) -> Any:
     return rows.sort_by("seq") if (np.diff(_seqs(rows)) < 0).any() else rows
 
 
-def _take(rows: Any, indices: Any) -> Any:
+def take_rows(rows: Any, indices: Any) -> Any:
+    """Return the rows at these indices. Mostly they are all, which avoids a copy."""
     return rows if np.array_equal(indices, np.arange(len(rows))) else rows.take(pa.array(indices))
 
 
