@@ -5,12 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from wirelake.message import Kind, Message
+from wirelake.protocols import registry
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.device_session import Assembling, DeviceSession
-from wirelake.protocols.frame import Frame
-from wirelake.protocols.guards import SESSION_FAULT, GuardedDeviceSession
+from wirelake.protocols.frame import Frame, Sender
+from wirelake.protocols.guards import SESSION_FAULT, GuardedDeviceSession, guard
 from wirelake.protocols.session import Closing, Session, Step
 
 UNUSED: Any = None
@@ -136,3 +138,26 @@ def test_the_defaults_of_a_device_session() -> None:
     assert session.is_report(Reading())
     session.withdraw(Reading(), REPORT)
     session.keep_unsaved(1)
+
+
+# ── redaction
+
+
+def _raise(_frame: bytes, _sender: Sender) -> bytes:
+    raise ValueError("what is s3cret")
+
+
+@pytest.mark.parametrize(
+    "redact", [_raise, lambda frame, _sender: frame[:-1], lambda _frame, _sender: None], ids=["raises", "short", "none"]
+)
+def test_a_frame_that_cannot_be_redacted_is_blanked(redact: Any, caplog: pytest.LogCaptureFixture) -> None:
+    guarded = guard(replace(registry.get("comet"), redact=redact, redact_many=lambda frames, _sender: frames))
+    assert guarded.redact(b"s3cret", Sender.CLIENT) == bytes(6)
+    assert guarded.redact_all([b"s3cret"], Sender.CLIENT) == [bytes(6)]
+    assert "comet: redact" in caplog.text
+    assert "s3cret" not in caplog.text
+
+
+def test_a_protocol_without_secrets_stays_as_quick_as_it_was() -> None:
+    frames = [b"x"]
+    assert guard(registry.get("apostol")).redact_all(frames, Sender.CLIENT) is frames

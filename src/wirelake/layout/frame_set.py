@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from wirelake.layout.diagram import frame_markdown
 from wirelake.layout.envelope import Envelope
-from wirelake.layout.fields import Bool8, Counted, FieldSpec, Prefixed
+from wirelake.layout.fields import Bool8, Counted, FieldSpec, Prefixed, has_secret
 from wirelake.layout.frame import LayoutFrame, source
 from wirelake.layout.reading import generate_decode
 from wirelake.layout.splitting import LayoutSplitter, generate_splitter
@@ -18,6 +18,7 @@ from wirelake.protocols.tree import Tree
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
+_NOWHERE = slice(0, 0)
 _PREFIX_BITS = 8.0  # sizes inside a body that lead to its last byte
 
 
@@ -35,6 +36,8 @@ class FrameSet:
         self._decode_source = generate_decode(self.envelope, self.frames, f"{name}.decode")
         decode = self._decode_source.compile(dissect=self.dissect)["decode"]
         self.decode: Callable[[bytes, Sender], LayoutFrame] = decode
+        self._opcode_place = self._find_opcode()
+        self._harmless = {sender: self._harmless_opcodes(sender) for sender in Sender}
         self._splitter_source, splitter = generate_splitter(self.envelope, self.frames, f"{name}.splitter")
         self.splitter: type[LayoutSplitter] = splitter
 
@@ -43,8 +46,20 @@ class FrameSet:
         return self._walk(frame, sender).tree()
 
     def redact(self, frame: bytes, sender: Sender) -> bytes:
-        """Return the bytes of a frame with its secret fields blanked; its length stays the same."""
-        return redact(self._walk(frame, sender))
+        """Return the bytes of a frame with its secret fields blanked; its length stays the same.
+
+        In a malformed frame, secrets cannot be told from the rest, and even its opcode may be wrong: its whole body is
+        blanked. Return the same object if there is nothing to blank.
+        """
+        return frame if self._harmless[sender] is None else redact(self._walk(frame, sender))
+
+    def redact_many(self, frames: Sequence[bytes], sender: Sender) -> Sequence[bytes]:
+        """Redact whole frames. Those whose opcode says that they have no secrets are not looked into."""
+        opcodes = self._harmless[sender]
+        if opcodes is None:
+            return frames
+        place, redact = self._opcode_place, self.redact
+        return [frame if frame[place] in opcodes else redact(frame, sender) for frame in frames]
 
     def clues(self, frame: bytes, sender: Sender) -> Iterator[Clue]:
         """Yield the reasons to believe that bytes which decode are a frame of this protocol."""
@@ -78,6 +93,34 @@ class FrameSet:
         parts = [("decode", self._decode_source.text), ("splitter", self._splitter_source.text)]
         parts += [(kind.__name__, source(kind)) for kind in self.frames]
         return "\n\n".join(f"# ── {title}\n\n{text}" for title, text in parts)
+
+    @property
+    def has_secrets(self) -> bool:
+        """Return whether any frame has a field that is marked secret."""
+        return any(opcodes is not None for opcodes in self._harmless.values())
+
+    def _harmless_opcodes(self, sender: Sender) -> frozenset[bytes] | None:
+        """Return the opcodes, as bytes, of frames without secrets; None if this sender's frames have none at all."""
+        envelope = self.envelope
+        kinds = [kind for kind in self.frames if kind.sender in (None, sender)]
+        if not any(has_secret((*envelope.head, *kind.__layout_fields__)) for kind in kinds):
+            return None
+        field = envelope.opcode
+        if self._opcode_place is _NOWHERE or field is None or has_secret(envelope.head):
+            return frozenset()
+        return frozenset(
+            (kind.opcode or 0).to_bytes(field.size or 0, field.order)
+            for kind in kinds
+            if not has_secret(kind.__layout_fields__)
+        )
+
+    def _find_opcode(self) -> slice:
+        """Return the bytes of the opcode, if they are at the same place in every frame and have one meaning."""
+        field = self.envelope.opcode
+        place = None if field is None else self.envelope.before(field.name)
+        if field is None or place is None or field.opcode is None or field.opcode.mask:
+            return _NOWHERE
+        return slice(place, place + (field.size or 0))
 
     def _walk(self, frame: bytes, sender: Sender) -> FrameWalk:
         return FrameWalk(frame, sender, self.envelope, self.frames, self.name)

@@ -25,7 +25,6 @@ from wirelake.layout.fields import (
     Prefixed,
     Rest,
     ShortLength,
-    has_secret,
 )
 from wirelake.layout.frame import LayoutFrame
 from wirelake.protocols.frame import Sender
@@ -280,16 +279,16 @@ def redact(walk: FrameWalk) -> bytes:
     """Return the bytes of a frame with its secrets blanked: of the same length, and with a right checksum.
 
     In a malformed frame, secrets cannot be told from the rest, and even its opcode may be wrong: then its whole body is
-    blanked, unless no frame of the protocol has secrets.
+    blanked. Without secrets, return the same object.
     """
-    data = bytearray(walk.dissector.data)
+    if not walk.secrets and walk.error is None:
+        return walk.dissector.data
+    envelope, data = walk.envelope, bytearray(walk.dissector.data)
     for start, end, blank in walk.secrets:
         data[start:end] = blank
-    envelope = walk.envelope
     if walk.error is not None:
-        if any(has_secret((*envelope.head, *kind.__layout_fields__)) for kind in walk.kinds):
-            start = walk.dissector.position if walk.body_start is None else walk.body_start
-            data[start:] = bytes(len(data) - start)
+        start = walk.dissector.position if walk.body_start is None else walk.body_start
+        data[start:] = bytes(len(data) - start)
         return bytes(data)
     field = envelope.checksum
     if walk.secrets and field is not None and field.checksum is not None:

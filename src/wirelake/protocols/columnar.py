@@ -4,7 +4,6 @@
 (`Protocol.columns`) that gives the same columns; its module has the functions and constants of `ColumnDecoder`.
 """
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 from typing import Protocol as Interface
@@ -18,6 +17,7 @@ from wirelake.message import Kind, Message, Op, Operation, Topic
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Protocol
+from wirelake.protocols.redaction import BLANK_TEXT, LOGIN_OPS, SECRET_FIELDS, is_login_payload
 from wirelake.protocols.text import write_json
 
 _TEXT: Final = pa.string()
@@ -218,10 +218,7 @@ def flags(values: Any) -> Any:
 # Translation separates the credentials of a login from its fields. The functions below cover what translation cannot
 # know: frames that resemble a login, and logins inside a request to a service.
 
-BLANK: Final = "…"
-_SECRET_FIELDS: Final = frozenset({"token", "password", "passwd", "secret", "sid"})
 _LOGIN_FIELDS: Final = frozenset({"version", "compress", "format", "client_name"})  # what else a login may contain
-_LOGIN_OPS: Final = frozenset({"login", "auth", "hello"})
 
 
 def without_secrets(message: Message) -> tuple[dict[str, Any], bytes]:
@@ -232,20 +229,8 @@ def without_secrets(message: Message) -> tuple[dict[str, Any], bytes]:
         return fields, payload
     if op == Op.LOGIN and message.kind is Kind.CONTROL:
         return {name: value for name, value in fields.items() if name in _LOGIN_FIELDS}, b""
-    if message.kind is Kind.CONTROL or op.lower() in _LOGIN_OPS:
-        fields = {name: BLANK if name.lower() in _SECRET_FIELDS else value for name, value in fields.items()}
-    if payload and isinstance(target, Operation):
-        is_login = _login_checks().get(target.service)
-        if is_login is not None and is_login(payload):
-            payload = b""
+    if message.kind is Kind.CONTROL or op.lower() in LOGIN_OPS:
+        fields = {name: BLANK_TEXT if name.lower() in SECRET_FIELDS else value for name, value in fields.items()}
+    if payload and isinstance(target, Operation) and is_login_payload(target.service, payload):
+        payload = b""
     return fields, payload
-
-
-@cache
-def _login_checks() -> dict[str, Callable[[bytes], bool]]:
-    """Return by service how to recognise a login in the payload of a request to it."""
-    return {
-        protocol.payload_service: protocol.is_login
-        for protocol in registry.all_protocols()
-        if protocol.payload_service and protocol.is_login is not None
-    }

@@ -17,7 +17,7 @@ from wirelake.message import Message
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.device_session import Assembling, DeviceSession
 from wirelake.protocols.frame import Frame, Sender
-from wirelake.protocols.protocol import Carrier, Clue, Protocol
+from wirelake.protocols.protocol import Carrier, Clue, Protocol, unredacted
 from wirelake.protocols.session import Closing, Resumption, Session, Step
 from wirelake.protocols.splitter import CODEC_FAULT, Splitter
 
@@ -42,6 +42,8 @@ def guard(protocol: Protocol) -> Protocol:
         dissect=_guarded(protocol, protocol.dissect),
         clues=_guarded(protocol, clues),
         to_message=_guarded(protocol, protocol.to_message),
+        redact=_guarded_redact(protocol),
+        redact_many=_guarded_redact_many(protocol),
         splitter=_guarded_splitter(protocol, protocol.splitter),
         server_splitter=None if server_splitter is None else _guarded_splitter(protocol, server_splitter),
         server_session=(
@@ -77,6 +79,41 @@ def _guarded_splitter(
         if not isinstance(splitter, Splitter):
             return BrokenSplitter(f"{protocol.name}: splitter returned a {type(splitter).__name__}, not a Splitter")
         return splitter
+
+    return guarded
+
+
+def _guarded_redact(protocol: Protocol) -> Callable[[bytes, Sender], bytes]:
+    redact = protocol.redact
+    if redact is unredacted:
+        return redact
+
+    def guarded(frame: bytes, sender: Sender) -> bytes:
+        """Blank the whole frame if the protocol cannot say what in it is secret."""
+        try:
+            found: object = redact(frame, sender)
+        except Exception as error:  # noqa: BLE001 (any fault is this protocol's own)
+            _log.error("%s: redact raised %s; the frame is blanked", protocol.name, type(error).__name__)
+            return bytes(len(frame))
+        if isinstance(found, bytes) and len(found) == len(frame):
+            return found
+        _log.error("%s: redact returned other than as many bytes; the frame is blanked", protocol.name)
+        return bytes(len(frame))
+
+    return guarded
+
+
+def _guarded_redact_many(protocol: Protocol) -> Callable[[Sequence[bytes], Sender], Sequence[bytes]] | None:
+    """Return the function that is derived from a description, which can be trusted until it raises; else None."""
+    layout, redact = protocol.layout, _guarded_redact(protocol)
+    if layout is None or protocol.redact_many != layout.redact_many:
+        return None
+
+    def guarded(frames: Sequence[bytes], sender: Sender) -> Sequence[bytes]:
+        try:
+            return layout.redact_many(frames, sender)
+        except Exception:  # noqa: BLE001 (raised again, and reported, for the frame that causes it)
+            return [redact(frame, sender) for frame in frames]
 
     return guarded
 
@@ -173,9 +210,6 @@ class GuardedSession(Session):
 
     def logged_frame(self, raw: bytes, sender: Sender) -> bytes:
         return self._call("logged_frame", lambda session: session.logged_frame(raw, sender), b"")
-
-    def redact_unreadable(self, raw: bytes) -> bytes:
-        return self._call("redact_unreadable", lambda session: session.redact_unreadable(raw), bytes(len(raw)))
 
     # Properties of the session
 

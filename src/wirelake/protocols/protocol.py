@@ -4,12 +4,13 @@ A protocol defines everything that is its own. The core gets the installed proto
 its listeners, its section of the settings, its sessions and its tables; it names none of them.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from wirelake.message import Message
 from wirelake.protocols.batches import TelemetryReader
@@ -61,6 +62,11 @@ class WebSocketOptions(Struct, frozen=True):
     origins_setting: str = ""  # named when a page is refused
 
 
+def unredacted(frame: bytes, _sender: Sender) -> bytes:
+    """Return a frame as it is: the protocol has no secrets."""
+    return frame
+
+
 SecondSession = Literal["allow", "replace", "refuse"]
 
 
@@ -95,6 +101,10 @@ class Protocol(Struct, frozen=True):
 
     `settings` is the section of wirelake.toml that has the protocol's name; the callables below that take settings get
     an instance of it. A protocol without `server_session` can be decoded, but not served.
+    `redact` returns the bytes of a frame as they are logged: with the secrets of a login blanked, of the same length,
+    and decodable if they were; the same object if there is nothing to blank. It also gets bytes that are no frame.
+    Every frame is redacted, so it begins with a cheap test; `redact_many` may have a cheaper one for whole frames.
+    Both come from the `layout`, if there is one and it has fields marked secret.
     `columns`, `reassembly` and `records` are names of modules that only the pipeline imports: they may need Numba.
     """
 
@@ -109,6 +119,8 @@ class Protocol(Struct, frozen=True):
     to_message: Callable[[Frame, Sender], Message]
     from_message: Callable[[Message, Sender], Frame]
     losses: tuple[Loss, ...] = ()
+    redact: Callable[[bytes, Sender], bytes] = unredacted
+    redact_many: Callable[[Sequence[bytes], Sender], Sequence[bytes]] | None = None
     aliases: tuple[str, ...] = ()  # earlier names: in old logs and tables, and still accepted where a name is given
     settings: type[ProtocolSettings] = ProtocolSettings
     server_session: Callable[[SessionContext], Session] | None = None
@@ -139,6 +151,13 @@ class Protocol(Struct, frozen=True):
     # The description of its frames, if they are described: kernels, exports, docs and tests are derived from it.
     layout: "FrameSet | None" = None
 
+    def __post_init__(self) -> None:
+        """Take `redact` from the description, unless the protocol has its own."""
+        layout = self.layout
+        if layout is not None and layout.has_secrets and self.redact is unredacted:
+            force_setattr(self, "redact", layout.redact)
+            force_setattr(self, "redact_many", layout.redact_many)
+
     @property
     def listeners(self) -> dict[str, tuple[Carrier, ...]]:
         """Return the keys under [listen], with the transports behind each; none if it cannot be served."""
@@ -152,3 +171,10 @@ class Protocol(Struct, frozen=True):
     def reading_name(self, kind: int) -> ReadingName:
         """Return the name and the unit of a device's readings of this type; "reading 12" if it is not a known one."""
         return self.readings.get(kind) or ReadingName(f"reading {kind}")
+
+    def redact_all(self, frames: Sequence[bytes], sender: Sender) -> Sequence[bytes]:
+        """Return frames as they are logged."""
+        redact, redact_many = self.redact, self.redact_many
+        if redact_many is not None:
+            return redact_many(frames, sender)
+        return frames if redact is unredacted else [redact(frame, sender) for frame in frames]

@@ -161,11 +161,7 @@ class Session:
         return None
 
     def logged_frame(self, raw: bytes, sender: Sender) -> bytes:
-        """Return a frame as it is logged. Called after the step that it was part of."""
-        return raw
-
-    def redact_unreadable(self, raw: bytes) -> bytes:
-        """Return undecodable or incomplete bytes as they are quarantined: without secrets, of the same length."""
+        """Return a frame as it is logged, before `Protocol.redact`. Called after the step that it was part of."""
         return raw
 
     @property

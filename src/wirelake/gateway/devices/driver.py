@@ -170,7 +170,7 @@ class DeviceDriver(GatewayDriver):
 
     def receive(self, raw: bytes, frame: Frame, origin: Origin) -> None:
         context, devices, session = self._context, self._devices, self._session
-        context.recorder.frames(self._sender_at(origin), "in", [raw])
+        context.recorder.frames(self._sender_at(origin), "in", self._protocol.redact_all([raw], self._remote))
         self._reply_to(origin)
         self.frames_in += 1
         self.bytes_in += len(raw)
@@ -280,15 +280,15 @@ class DeviceDriver(GatewayDriver):
         """Write replies to the origin and other frames to the device, one by one: datagrams hold whole frames."""
         replies = [frame.encode() for frame in frames if frame.is_reply]
         others = [frame.encode() for frame in frames if not frame.is_reply]
-        recorder = self._context.recorder
+        recorder, sender = self._context.recorder, self._remote.other
         self.frames_out += len(frames)
         if replies:
-            logged = recorder.frames(self._sender_at(self._origin), "out", replies)
+            logged = recorder.frames(self._sender_at(self._origin), "out", self._protocol.redact_all(replies, sender))
             commit = self._devices.publications.receipt_commit(logged, published)
             for reply in replies:
                 self._replies.hold(reply, commit)
         if others:
-            logged = recorder.frames(self, "out", others)
+            logged = recorder.frames(self, "out", self._protocol.redact_all(others, sender))
             for other in others:
                 self._outbox.hold(other, logged)
 

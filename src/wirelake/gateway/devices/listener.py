@@ -179,7 +179,7 @@ class DeviceDatagrams(asyncio.DatagramProtocol):
                     place += 1
             if datagram.failure is not None:
                 address = datagram.origin.address
-                devices.quarantine_datagram(listener.protocol.name, datagram.rest, datagram.failure, address)
+                devices.quarantine_datagram(listener.protocol, datagram.rest, datagram.failure, address)
 
     def _send(self, addr: tuple[str | Any, int], data: bytes) -> None:
         self._transport.sendto(data, addr)
@@ -270,9 +270,8 @@ class DeviceStream(asyncio.Protocol):
         """Quarantine the received part of an incomplete packet."""
         rest = self._splitter.discard(QUARANTINE_BYTES_MAX)
         if rest and self._splitter.failure is None:
-            self._devices.quarantine(
-                self._protocol, rest, ProtocolError("incomplete", "connection closed inside a packet", 0), self._address
-            )
+            error = ProtocolError("incomplete", "connection closed inside a packet", 0)
+            self._devices.quarantine(self._listener.protocol, rest, error, self._address)
 
     def _discard(self) -> None:
         """Free buffers."""
@@ -404,7 +403,7 @@ class DeviceStream(asyncio.Protocol):
         """Quarantine a malformed packet. Close after the receipts of the packets before it are sent."""
         self._is_refused = True
         self._read_limiter.stop()
-        quarantined = self._devices.quarantine(self._protocol, raw, error, self._address)
+        quarantined = self._devices.quarantine(self._listener.protocol, raw, error, self._address)
         self._context.commit_barrier.wait(self._devices.publications.closing_commit(quarantined), self)
 
     def _on_storage_error(self, error: StorageError) -> None:

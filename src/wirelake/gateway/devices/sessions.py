@@ -19,7 +19,8 @@ from wirelake.limits import GATEWAY_DEVICES_MAX, QUARANTINE_BYTES_MAX
 from wirelake.log.interface import FixedSizeFrames
 from wirelake.message import EVERY_DEVICE, Message, Topic
 from wirelake.protocols.batches import TelemetryBatch
-from wirelake.protocols.frame import Frame
+from wirelake.protocols.frame import Frame, Sender
+from wirelake.protocols.protocol import Protocol
 from wirelake.protocols.session import Closing
 from wirelake.state.store import StateStore
 
@@ -132,19 +133,21 @@ class DeviceSessions:
             self.publications.add(published, batch.withdraw)
         return published
 
-    def quarantine(self, protocol: str, data: bytes, error: ProtocolError, address: str) -> Commit:
-        self._context.counters.frames_in[protocol] += 1
-        return self._context.sessions.quarantine(UnknownSender(protocol, address), data[:QUARANTINE_BYTES_MAX], error)
+    def quarantine(self, protocol: Protocol, data: bytes, error: ProtocolError, address: str) -> Commit:
+        """Record the first of these bytes, without the secrets of what may be a login."""
+        self._context.counters.frames_in[protocol.name] += 1
+        unread = protocol.redact(data[:QUARANTINE_BYTES_MAX], Sender.CLIENT)
+        return self._context.sessions.quarantine(UnknownSender(protocol.name, address), unread, error)
 
-    def quarantine_datagram(self, protocol: str, data: bytes, error: ProtocolError, address: str) -> None:
+    def quarantine_datagram(self, protocol: Protocol, data: bytes, error: ProtocolError, address: str) -> None:
         """Quarantine a datagram, or only count it beyond the quota: its source address may be forged."""
         context, head = self._context, data[:QUARANTINE_BYTES_MAX]
         if context.admission.droppable_quota.admits(host_of(address), len(head), context.now_s()):
             self.quarantine(protocol, head, error, address)
         else:
-            context.counters.frames_in[protocol] += 1
-            context.counters.errors[protocol, error.code] += 1
-            context.recorder.drop(protocol, "quarantine", len(data))
+            context.counters.frames_in[protocol.name] += 1
+            context.counters.errors[protocol.name, error.code] += 1
+            context.recorder.drop(protocol.name, "quarantine", len(data))
 
     def locate(self, peer: DeviceDriver, before: Origin | None, now: Origin) -> None:
         """Assign broadcasts from the new origin to this device, and no longer those from its old one."""
@@ -184,7 +187,8 @@ class DeviceSessions:
             context.counters.refused[protocol, reason] += 1
             if context.admission.droppable_quota.admits(host_of(origin.address), len(raw), context.now_s()):
                 sender = UnknownSender(protocol, origin.address, serial)
-                context.recorder.event(sender, "refuse", {"reason": reason}, "in", raw)
+                refused = listener.protocol.redact(raw, Sender.CLIENT)
+                context.recorder.event(sender, "refuse", {"reason": reason}, "in", refused)
             else:
                 context.recorder.drop(protocol, "refuse", len(raw))
             return None

@@ -75,6 +75,8 @@ class RequestLog:
         self, route: Route, context: RequestContext, direction: str, data: bytes, note: dict[str, Any]
     ) -> tuple[Commit, int]:
         shown = redact(data, route.secrets)
+        if route.redact_request is not None and direction == "in":
+            shown = route.redact_request(context, shown)
         about = {"method": route.method, "path": context.request.url.path, **note}
         return self._recorder.event(context, "frame", about, direction, shown), len(shown)
 

@@ -14,6 +14,7 @@ from wirelake.gateway.http.errors import ApiError
 from wirelake.limits import HTTP_BODY_BYTES_MAX, HTTP_NAME_CHARS_MAX
 from wirelake.protocols import registry
 from wirelake.protocols.protocol import Protocol
+from wirelake.protocols.redaction import BLANK_TEXT
 from wirelake.protocols.text import Encoding, read_json, write_json
 
 Name = Annotated[str, Meta(min_length=1, max_length=HTTP_NAME_CHARS_MAX, pattern="^[^\\u0000]*$")]
@@ -28,8 +29,6 @@ BASE64_SCHEMA: Final = {
 EXAMPLE_PROTOCOL: Final[Protocol] = max(registry.all_protocols(), key=lambda protocol: bool(protocol.example))
 EXAMPLE_NAME: Final = EXAMPLE_PROTOCOL.name
 EXAMPLE_FRAME: Final = EXAMPLE_PROTOCOL.example
-
-_BLANK: Final = "…"
 
 
 async def read_bytes(request: Request, bytes_max: int | None = None) -> bytes:
@@ -80,7 +79,7 @@ def redact(data: bytes, secrets: tuple[str, ...]) -> bytes:
     if not secrets or not data:
         return data
     value = read_json(data)
-    return write_json({name: _BLANK if name in secrets else item for name, item in value.items()})
+    return write_json({name: BLANK_TEXT if name in secrets else item for name, item in value.items()})
 
 
 def encode_content(content: Any, encoding: Encoding | UnsetType) -> bytes:

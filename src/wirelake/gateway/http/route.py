@@ -96,6 +96,7 @@ class Route(Struct, frozen=True, kw_only=True):
     media_type: str = "application/json"
     is_recorded: bool = False  # it changes something: request and response go to the event log before the response
     secrets: tuple[str, ...] = ()  # fields of both bodies that the event log does not get
+    redact_request: Callable[[RequestContext, bytes], bytes] | None = None  # where the body alone does not tell
     parameters: tuple[Parameter, ...] = ()
     refusals: tuple[int, ...] = ()  # statuses of its own, besides those that every route may return
     has_other_refusals: bool = False  # it passes on the status that a service chose

@@ -205,8 +205,7 @@ class Connection(GatewayDriver, asyncio.Protocol):
         """Quarantine the received part of an incomplete frame."""
         if size:
             error = ProtocolError("incomplete", f"connection closed inside a frame, after {size} bytes of it", 0)
-            unread = self._session.redact_unreadable(self._splitter.discard(QUARANTINE_BYTES_MAX))
-            self._context.sessions.quarantine(self, unread, error)
+            self._quarantine(self._splitter.discard(QUARANTINE_BYTES_MAX), error)
 
     def _discard(self) -> None:
         """Free buffers now: references to a closed connection may live for a while."""
@@ -229,7 +228,7 @@ class Connection(GatewayDriver, asyncio.Protocol):
         context = self._context
         if self._session.logs_wire_bytes:
             bare = frames if self._splitter.plain else list(map(self._splitter.bare, frames))
-            context.recorder.frames(self, "in", bare)
+            context.recorder.frames(self, "in", self._protocol.redact_all(bare, self._remote))
         self.frames_in += len(frames)
         context.counters.frames_in[self.protocol] += len(frames)
         if self.has_more:
@@ -316,12 +315,16 @@ class Connection(GatewayDriver, asyncio.Protocol):
 
         `recorded`: the bytes are a complete frame that is in the log already.
         """
-        unread = self._session.redact_unreadable(raw[:QUARANTINE_BYTES_MAX])
-        self._context.sessions.quarantine(self, unread, error, recorded=recorded)
+        self._quarantine(raw, error, recorded=recorded)
         self._drains_on_close = True
         self._apply(self._session.fail(error, now_s))
         if not self._session.is_leaving:
             self._finish(Closing(error.code, str(error)))
+
+    def _quarantine(self, raw: bytes, error: ProtocolError, *, recorded: bool = False) -> None:
+        """Record the first of these bytes, without the secrets of what may be a login."""
+        unread = self._protocol.redact(raw[:QUARANTINE_BYTES_MAX], self._remote)
+        self._context.sessions.quarantine(self, unread, error, recorded=recorded)
 
     def on_storage_error(self, error: StorageError) -> None:
         """Abort the connection: what it sent is not durable, so nothing can be confirmed."""

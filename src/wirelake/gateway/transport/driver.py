@@ -161,14 +161,14 @@ class GatewayDriver(SessionDriver):
         self._outbox.hold(self._join(encoded), commit if published is None else Commit.combine(commit, published))
 
     def _log_sent(self, encoded: list[bytes]) -> Commit:
-        session = self._session
+        session, sender = self._session, self._remote.other
         if not session.logs_wire_bytes:
-            sender = self._remote.other
             encoded = [session.logged_frame(each, sender) for each in encoded]
-        return self._context.recorder.frames(self, "out", encoded)
+        return self._context.recorder.frames(self, "out", self._protocol.redact_all(encoded, sender))
 
     def _log_received(self, raw: bytes) -> None:
-        self._context.recorder.frames(self, "in", [self._session.logged_frame(raw, self._remote)])
+        logged = self._session.logged_frame(raw, self._remote)
+        self._context.recorder.frames(self, "in", self._protocol.redact_all([logged], self._remote))
 
     def _join(self, encoded: list[bytes]) -> bytes:
         """Join encoded frames as they appear on the wire."""

@@ -22,7 +22,6 @@ from wirelake.gateway.transport.outbox import Outbox
 from wirelake.gateway.transport.tcp import ProtocolListener
 from wirelake.limits import (
     GATEWAY_DATAGRAM_BYTES,
-    QUARANTINE_BYTES_MAX,
     UDP_DATAGRAM_BYTES_MAX,
     UDP_IDLE_CHECK_S,
     UDP_IDLE_S,
@@ -95,8 +94,7 @@ class UdpConnection(Connection):
 
     def _on_unreadable(self, error: ProtocolError, raw: bytes, now_s: float, *, recorded: bool = False) -> None:
         """Quarantine part of a datagram. Send no reply, because the source address may be forged."""
-        unread = self._session.redact_unreadable(raw[:QUARANTINE_BYTES_MAX])
-        self._context.sessions.quarantine(self, unread, error, recorded=recorded)
+        self._quarantine(raw, error, recorded=recorded)
         if not recorded:
             self._splitter.failure = None
 

@@ -8,6 +8,7 @@ from wirelake.protocols.esnp.client import ClientSession
 from wirelake.protocols.esnp.constants import LINE_NAMES, LineType, line_name
 from wirelake.protocols.esnp.contents import read_contents
 from wirelake.protocols.esnp.frames import EsnpSplitter, decode
+from wirelake.protocols.esnp.redaction import redact
 from wirelake.protocols.esnp.server import ServerSession
 from wirelake.protocols.esnp.session import SessionSettings, Settings
 from wirelake.protocols.esnp.translation import LOSSES, is_one_way, to_message
@@ -65,6 +66,7 @@ PROTOCOL = Protocol(
     to_message=to_message,
     from_message=from_message,
     losses=LOSSES,
+    redact=redact,
     settings=Settings,
     server_session=server_session,
     client_session=ClientSession,

@@ -11,6 +11,7 @@ from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline.client import ClientSession
 from wirelake.protocols.magline.constants import RESUME_PROOF, Cmd, ErrorNumber
 from wirelake.protocols.magline.frames import MaglineSplitter, SealedFrame, decode
+from wirelake.protocols.magline.redaction import redact
 from wirelake.protocols.magline.server import ServerSession
 from wirelake.protocols.magline.session import SessionSettings, Settings
 from wirelake.protocols.magline.translation import LOSSES, from_message, to_message
@@ -64,6 +65,7 @@ PROTOCOL = Protocol(
     to_message=to_message,
     from_message=from_message,
     losses=LOSSES,
+    redact=redact,
     settings=Settings,
     server_session=server_session,
     client_session=ClientSession,

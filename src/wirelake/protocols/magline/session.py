@@ -31,7 +31,6 @@ from wirelake.protocols.magline.constants import (
     MAGLINE_SEQ_MAX,
     REASON_NAMES,
     REASONS,
-    Cmd,
     ErrorNumber,
     Reason,
 )
@@ -269,7 +268,6 @@ CLIENT_MACHINE = StateMachine(
 # ── what both ends share
 
 _Sealed = TypeVar("_Sealed", bound=frames.SealedFrame)
-_SYN_BIG, _SYN_LITTLE = (frames.prefix(Cmd.SYN, little) for little in (False, True))
 
 
 class SealedSession(Session):
@@ -289,29 +287,17 @@ class SealedSession(Session):
         self.received_seq = 0  # of the last frame from the peer whose seq must grow
 
     def logged_frame(self, raw_frame: bytes, sender: Sender) -> bytes:
-        """Return a frame as it is logged: decrypted, if its seal is valid with the keys in use. Blank the sid of a SYN.
+        """Return a frame as it is logged: decrypted, if its seal is valid with the keys in use.
 
         Call this after the step in which the frame was received or sent.
         """
         frame = frames.decode(raw_frame, sender)
-        if isinstance(frame, frames.Syn) and frame.sid:
-            return raw_frame[: -frames.SID_BYTES] + bytes(frames.SID_BYTES)
         if self._keys is None or not isinstance(frame, frames.SealedFrame):
             return raw_frame
         try:
             return crypto.opened(raw_frame, crypto.open_data(frame, self._keys.of(sender)))
         except SealError:
             return raw_frame
-
-    def redact_unreadable(self, raw: bytes) -> bytes:
-        """Blank the sid of a SYN that is incomplete or malformed."""
-        little = raw[:4] == _SYN_LITTLE
-        if not little and raw[:4] != _SYN_BIG:
-            return raw
-        header_size = int.from_bytes(raw[6:8], "little" if little else "big")
-        at = frames.HEAD_BYTES + header_size + frames.RANDOM_BYTES + frames.KEY_BYTES
-        sid = raw[at : at + frames.SID_BYTES]
-        return raw[:at] + bytes(len(sid)) + raw[at + len(sid) :]
 
     @property
     def resume_secret(self) -> bytes:

@@ -11,6 +11,7 @@ from wirelake.protocols.protocol import Carrier, Clue, Protocol, Transport, WebS
 from wirelake.protocols.sisnet.client import ClientSession
 from wirelake.protocols.sisnet.forms import BinaryFrame, DataLine, Json, Redis
 from wirelake.protocols.sisnet.frames import SisnetMessageSplitter, SisnetTcpSplitter, decode
+from wirelake.protocols.sisnet.redaction import redact
 from wirelake.protocols.sisnet.server import ServerSession
 from wirelake.protocols.sisnet.session import TCP_PORT, SessionSettings, Settings
 from wirelake.protocols.sisnet.translation import LOSSES, from_message, is_request, to_message
@@ -81,6 +82,7 @@ PROTOCOL = Protocol(
     to_message=to_message,
     from_message=from_message,
     losses=LOSSES,
+    redact=redact,
     settings=Settings,
     server_session=server_session,
     client_session=ClientSession,

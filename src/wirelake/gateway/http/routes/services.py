@@ -16,6 +16,9 @@ from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import BoundRoute, Parameter, Route
 from wirelake.limits import HTTP_CALL_MS_MAX
 from wirelake.message import GATEWAY_SERVICE, Failure, FailureCode, Kind, Message, Op, Operation
+from wirelake.protocols.redaction import BLANK_TEXT, LOGIN_OPS, SECRET_FIELDS, redact_payload, takes_frames
+from wirelake.protocols.text import from_base64 as base64_value
+from wirelake.protocols.text import read_json, write_json
 
 _PAYLOAD: Final = "payload"
 
@@ -53,6 +56,20 @@ class ServiceRoutes:
         return values[0] if len(values) == 1 else {"parts": values}
 
 
+def redact_request(context: RequestContext, data: bytes) -> bytes:
+    """Blank the secrets of a login to a service, in its fields or in its payload."""
+    service, is_login = context.path("service"), context.path("op").lower() in LOGIN_OPS
+    if not data or not (is_login or takes_frames(service)):
+        return data
+    body = read_json(data)
+    if is_login:
+        body = {name: BLANK_TEXT if name.lower() in SECRET_FIELDS else value for name, value in body.items()}
+    payload = base64_value(body.get(_PAYLOAD))
+    if payload is not None:
+        body[_PAYLOAD] = base64.b64encode(redact_payload(service, payload)).decode()
+    return write_json(body)
+
+
 def _values(response: Message, texts: dict[tuple[int, str], str]) -> dict[str, Any]:
     failure = response.failure
     if failure is not None:
@@ -75,6 +92,7 @@ CALL: Final = Route(
     takes=dict[str, Any],
     gives=dict[str, Any],
     is_recorded=True,
+    redact_request=redact_request,
     parameters=(
         Parameter("service", "Name of the service."),
         Parameter("op", "Operation."),
