@@ -11,6 +11,7 @@ from wirelake.layout.envelope import (
 from wirelake.layout.fields import (
     Body,
     Checksum,
+    Crc,
     at_most,
     big,
     bool8,
@@ -58,6 +59,7 @@ from wirelake.layout.frame_set import FrameSet
 __all__ = [
     "Body",
     "Checksum",
+    "Crc",
     "Envelope",
     "FrameSet",
     "LayoutFrame",

@@ -20,6 +20,7 @@ from wirelake.layout.fields import (
     Body,
     ByteOrder,
     Checksum,
+    Crc,
     FieldSpec,
     LengthRole,
     OpcodeRole,
@@ -193,4 +194,5 @@ def opcode(*, mask: int = 0, code: str = "") -> OpcodeRole:
 
 def crc16_modbus(*, over: str = "", code: str = "") -> Checksum:
     """Mark a CRC-16/MODBUS. `over` names the first and the last field that it covers, as in `magic..body`."""
-    return Checksum("CRC-16/MODBUS", modbus, over, 0, "little", code)
+    parameters = Crc(16, 0x8005, 0xFFFF, is_reflected=True)
+    return Checksum("CRC-16/MODBUS", modbus, over, 0, "little", code, parameters)

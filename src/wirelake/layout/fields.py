@@ -150,11 +150,22 @@ class OpcodeRole(Struct, frozen=True):
     code: str = ""  # of the error; `unknown_` and the name of the field by default
 
 
+class Crc(Struct, frozen=True):
+    """The parameters of a CRC, as catalogues list them."""
+
+    width: int  # in bits
+    polynomial: int
+    initial: int = 0
+    is_reflected: bool = False  # input and output
+    final: int = 0  # XORed to the result
+
+
 class Checksum(Struct, frozen=True):
     """A checksum. To add another one, make an instance with its function.
 
     `residue`: what `compute` gives for bytes that end with their own checksum in `residue_order`, if that is always
-    the same. It is then checked without copying the bytes.
+    the same. It is then checked without copying the bytes. `crc`: its parameters if it is a CRC of at most 32 bits;
+    exported dissectors then verify it, too.
     """
 
     title: str
@@ -163,6 +174,7 @@ class Checksum(Struct, frozen=True):
     residue: int | None = None
     residue_order: ByteOrder = "little"
     code: str = ""  # of the error; the name of the field by default
+    crc: Crc | None = None
 
 
 class _Mark(Enum):

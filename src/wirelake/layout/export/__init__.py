@@ -1,0 +1,1 @@
+"""Descriptions for other tools: a dissector for Wireshark, and a Kaitai Struct specification."""
