@@ -38,7 +38,9 @@ from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier, Transport
 
 _PORT_TABLES: Final = {Carrier.TCP: "tcp.port", Carrier.UDP: "udp.port", Carrier.WEBSOCKET: "ws.port"}
-_MARKED_SIZE_MAX: Final = 4  # Lua of Wireshark 4.0 has no larger integers: bits and closed sets of these are not checked
+_MARKED_SIZE_MAX: Final = (
+    4  # Lua of Wireshark 4.0 has no larger integers: bits and closed sets of these are not checked
+)
 _HEAD = """\
 -- Dissector of {name} for Wireshark and tshark 4 or later.
 -- Generated from the description in {modules} by
@@ -88,15 +90,15 @@ class _DissectorText:
         return "\n\n".join(section.strip("\n") for section in sections if section) + "\n"
 
     def _declare_protocol(self) -> str:
-        lines = [
-            f"local proto = Proto({_quote(self._prefix)}, {_quote(self._title)})",
-            f"local malformed = ProtoExpert.new({_quote(f'{self._prefix}.malformed')}, "
-            '"malformed frame", expert.group.MALFORMED, expert.severity.ERROR)',
-            f"local bad_checksum = ProtoExpert.new({_quote(f'{self._prefix}.bad_checksum')}, "
-            '"wrong checksum", expert.group.CHECKSUM, expert.severity.ERROR)',
-            "proto.experts = { malformed, bad_checksum }",
-        ]
-        return "\n".join(lines)
+        experts = {
+            "malformed": '"malformed frame", expert.group.MALFORMED',
+            "bad_checksum": '"wrong checksum", expert.group.CHECKSUM',
+        }
+        lines = [f"local proto = Proto({_quote(self._prefix)}, {_quote(self._title)})"]
+        for name, arguments in experts.items():
+            abbreviation = _quote(f"{self._prefix}.{name}")
+            lines.append(f"local {name} = ProtoExpert.new({abbreviation}, {arguments}, expert.severity.ERROR)")
+        return "\n".join([*lines, f"proto.experts = {{ {', '.join(experts)} }}"])
 
     # ── declarations
 
@@ -242,7 +244,7 @@ class _DissectorText:
         item = within(field, kind.item)
         if isinstance(item.kind, Nested):
             part = self._part(item.kind.kind, item.is_secret)
-            label = f'{_quote(f"{field.name} ")} .. index'
+            label = f"{_quote(f'{field.name} ')} .. index"
             inner = [f"r:group({_quote(key)}, {label}, read.{part})"]
         else:
             inner = self._read(key if not isinstance(item.kind, Counted) else f"{key}.item", item)
@@ -285,13 +287,14 @@ class _DissectorText:
         for kind in self._frames.frames:
             name = self._part(kind)
             key = kind.opcode if kind.opcode is not None else 0
-            for sender in Sender if kind.sender is None else (kind.sender,):
-                lines.append(f"bodies.{sender}[{key}] = {{ name = {_quote(kind.name)}, read = read.{name} }}")
+            body = f"{{ name = {_quote(kind.name)}, read = read.{name} }}"
+            senders = list(Sender) if kind.sender is None else [kind.sender]
+            lines += [f"bodies.{sender}[{key}] = {body}" for sender in senders]
         return "\n".join(lines)
 
     def _read_frame(self, envelope: EnvelopeSpec) -> str:
         lines = ["local function read_frame(r)"]
-        body = self._head_lines(envelope) + [f"r:body({envelope.tail_size})"]
+        body = [*self._head_lines(envelope), f"r:body({envelope.tail_size})"]
         for field in envelope.tail:
             self._declare(field.name, field)
             order = "LITTLE" if field.order == "little" else "BIG"

@@ -1,0 +1,24 @@
+"""Frames of a described protocol, made by its Hypothesis strategies: the same ones in every run."""
+
+from typing import Any
+
+from hypothesis import Phase, given, settings
+
+from layout.sampler import frames_of
+from wirelake.layout import FrameSet
+from wirelake.protocols.frame import Sender
+
+SAMPLES = 60
+
+
+def samples(frames: FrameSet) -> list[tuple[Sender, bytes]]:
+    """Return encoded frames of all classes, with their senders."""
+    found: list[tuple[Sender, bytes]] = []
+
+    @settings(max_examples=SAMPLES, derandomize=True, database=None, phases=[Phase.generate])
+    @given(frames_of(frames))
+    def collect(frame: Any) -> None:
+        found.append((frame.sender or Sender.CLIENT, frame.encode()))
+
+    collect()
+    return found

@@ -1,0 +1,142 @@
+"""Exported dissectors in tshark: every type of field, in segments and datagrams, whole and damaged."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pcap_writer import START_US, STEP_US, CapturedPacket, TcpConversation, udp_packet
+
+from layout.described import APOSTOL, COMET
+from layout.export.comparison import compare_tshark
+from layout.export.samples import samples
+from layout.export.tshark import ShownFrame, run_tshark
+from layout.sampler import PLAIN, SAMPLER, SETS, Colour, Login, Marks, protocol
+from wirelake.layout import FrameSet
+from wirelake.layout.export.wireshark import wireshark_dissector
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.inspection import as_values, inspect
+from wirelake.protocols.protocol import Carrier, Transport
+
+PORT = 7001
+TRANSPORTS = (Transport(Carrier.TCP, PORT, "sampler"), Transport(Carrier.UDP, PORT, "sampler"))
+ENDS = {Sender.CLIENT: ("10.0.0.2", 50_000), Sender.SERVER: ("10.0.0.1", PORT)}
+SEGMENT_BYTES = 37  # so that most frames are in several segments, and some segments have several frames
+FRAMES_IN_DATAGRAM = 3
+
+layouts = pytest.mark.parametrize("layout", [COMET, APOSTOL, *SETS], ids=lambda layout: layout.name)
+
+
+def show(folder: Path, layout: FrameSet, packets: Sequence[CapturedPacket], *options: str) -> list[ShownFrame]:
+    return run_tshark(folder, layout.name, wireshark_dissector(layout, layout.name, TRANSPORTS), packets, *options)
+
+
+def decode(layout: FrameSet, frame: bytes, sender: Sender) -> dict[str, Any]:
+    """Return what `wirelake decode --json` prints of one frame."""
+    return as_values(inspect(frame, protocol(layout), sender))
+
+
+def datagrams(sent: Sequence[tuple[Sender, bytes]]) -> list[CapturedPacket]:
+    return [
+        CapturedPacket(START_US + number * STEP_US, udp_packet(ENDS[sender], ENDS[sender.other], data))
+        for number, (sender, data) in enumerate(sent)
+    ]
+
+
+@layouts
+def test_frames_in_tcp_segments(layout: FrameSet, tmp_path: Path) -> None:
+    sent = samples(layout)
+    conversation = TcpConversation(ENDS[Sender.CLIENT], ENDS[Sender.SERVER])
+    conversation.open()
+    for sender in Sender:
+        stream = b"".join(frame for by, frame in sent if by is sender)
+        conversation.send(sender, stream, SEGMENT_BYTES)
+    conversation.close()
+    shown = show(tmp_path, layout, conversation.packets)
+    in_order = [(sender, frame) for sender in Sender for by, frame in sent if by is sender]
+    assert len(shown) == len(in_order)
+    compared = 0
+    for (sender, frame), each in zip(in_order, shown, strict=True):
+        (found,) = decode(layout, frame, sender)["frames"]
+        compared += compare_tshark(found, frame, each, layout)
+        assert each.experts == []
+    assert compared >= len(sent)
+
+
+@layouts
+def test_several_frames_in_a_datagram(layout: FrameSet, tmp_path: Path) -> None:
+    sent = [frame for sender, frame in samples(layout) if sender is Sender.CLIENT]
+    parts = [sent[start : start + FRAMES_IN_DATAGRAM] for start in range(0, len(sent), FRAMES_IN_DATAGRAM)]
+    shown = show(tmp_path, layout, datagrams([(Sender.CLIENT, b"".join(part)) for part in parts]))
+    assert len(shown) == len(sent)
+    for frame, each in zip(sent, shown, strict=True):
+        (found,) = decode(layout, frame, Sender.CLIENT)["frames"]
+        assert compare_tshark(found, frame, each, layout) > 0
+
+
+def damaged(layout: FrameSet) -> list[tuple[Sender, bytes]]:
+    """Return frames with a changed byte, and cut ones."""
+    found: list[tuple[Sender, bytes]] = []
+    for number, (sender, frame) in enumerate(samples(layout)):
+        place = number * 7 % len(frame)
+        found.append((sender, frame[:place] + bytes([frame[place] ^ 1 << number % 8]) + frame[place + 1 :]))
+        found.append((sender, frame[: -1 - number % 3]))
+    return [(sender, frame) for sender, frame in found if frame]
+
+
+@pytest.mark.parametrize("layout", [COMET, APOSTOL, PLAIN], ids=lambda layout: layout.name)
+def test_the_same_frames_are_refused(layout: FrameSet, tmp_path: Path) -> None:
+    """All but what only the decoder's own code can check, which is in the other protocols."""
+    sent = damaged(layout)
+    shown = show(tmp_path, layout, datagrams(sent))
+    refused = {each.packet for each in shown if each.experts}
+    for number, (sender, frame) in enumerate(sent, start=1):
+        found = decode(layout, frame, sender)
+        is_refused = found["error"] is not None or found["rest"] != ""
+        assert (number in refused) == is_refused, (number, sender, frame.hex(), found["error"])
+
+
+def test_flags_names_and_scales(tmp_path: Path) -> None:
+    frame = Marks(
+        colour=Colour.BLUE, version=3, level=1, params=0b1010, tenths=-215, sign=b"OK", count=1, size=2, frame="f"
+    )
+    (shown,) = show(tmp_path, SAMPLER, datagrams([(Sender.CLIENT, frame.encode())]))
+    assert shown.bits == {
+        "sampler.marks.params.first": False,
+        "sampler.marks.params.last": True,
+        "sampler.marks.params.answer": True,
+    }
+    assert shown.checksum == 1
+
+
+def test_a_wrong_checksum_is_an_error(tmp_path: Path) -> None:
+    frame = bytearray(Login(station="s", token="t", key=b"1234", pin=1, older=()).encode())
+    frame[-1] ^= 0xFF
+    (shown,) = show(tmp_path, SAMPLER, datagrams([(Sender.CLIENT, bytes(frame))]))
+    assert shown.checksum == 0
+    assert len(shown.experts) == 1
+    assert shown.experts[0].startswith("crc is 0x")
+
+
+def test_a_secret_is_shown_blanked(tmp_path: Path) -> None:
+    frame = Login(station="roof", token="hunter2", key=b"key!", pin=4711, older=("old1", "old2"))
+    (shown,) = show(tmp_path, SAMPLER, datagrams([(Sender.CLIENT, frame.encode())]))
+    texts = {field.key: field.text for field in shown.fields}
+    assert texts["sampler.login.station"] == "roof"
+    assert texts["sampler.login.token"] == "*******"
+    assert texts["sampler.login.key"] == "00:00:00:00"
+    assert texts["sampler.login.pin"] == "0"
+    assert [field.text for field in shown.fields if field.key == "sampler.login.older"] == ["****", "****"]
+
+
+def test_another_port(tmp_path: Path) -> None:
+    """Decode As tells the ends of a connection apart by the port that was chosen."""
+    conversation = TcpConversation(ENDS[Sender.CLIENT], ("10.0.0.1", 9_999))
+    conversation.open()
+    sent = samples(COMET)
+    for sender, frame in sent:
+        conversation.send(sender, frame)
+    conversation.close()
+    shown = show(tmp_path, COMET, conversation.packets, "-d", "tcp.port==9999,comet")
+    assert [each.experts for each in shown] == [[]] * len(sent)
+    assert show(tmp_path, COMET, conversation.packets) == []
