@@ -17,6 +17,7 @@ FOR_TESTS = {
     "redis-cli": "redis-tools",
     "redis-benchmark": "redis-tools",
     "redis-server": "redis-server",
+    "tshark": "tshark",
 }
 FOR_CHAOS = {"cc": "gcc"}
 FOR_BENCHMARKS = {"redis-server": "redis-server", "mosquitto": "mosquitto"}
@@ -31,7 +32,7 @@ def ensure(programs: dict[str, str]) -> None:
     if not missing:
         return
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        print(f"missing on this machine: {' '.join(missing)}; what needs them will fail", file=sys.stderr)
+        print(f"missing on this machine: {' '.join(missing)}; what needs them fails or is left out", file=sys.stderr)
         return
     print(f"── installing {' '.join(missing)}", flush=True)
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}

@@ -8,7 +8,10 @@
 import os
 import subprocess
 import sys
+import tempfile
+from collections import Counter
 from pathlib import Path
+from xml.etree import ElementTree
 
 import system
 from check import check
@@ -24,16 +27,23 @@ def main() -> int:
     long = "--long" in wanted
     system.ensure(system.FOR_TESTS)
     chosen = [word for word in wanted if word != "--long"]
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        code = _run(chosen, report, long=long)
+        if report.exists():
+            print(describe_left_out(report.read_text()), flush=True, end="")
+    return code
+
+
+def _run(chosen: list[str], report: Path, *, long: bool) -> int:
     if chosen:
-        return subprocess.run([BIN / "pytest", *chosen], check=False).returncode
+        return subprocess.run([BIN / "pytest", f"--junitxml={report}", *chosen], check=False).returncode
     fine = check()
     print("── tests", flush=True)
     workers = str(os.cpu_count() or 1)
     # By group: one worker runs the tests that need Spark, one after the other; the others run the rest.
-    tested = subprocess.run(
-        [BIN / "pytest", "-n", workers, "--dist", "loadgroup", "--cov", "--cov-branch", "--cov-report=term"],
-        check=False,
-    )
+    options = ["-n", workers, "--dist", "loadgroup", "--cov", "--cov-branch", "--cov-report=term"]
+    tested = subprocess.run([BIN / "pytest", *options, f"--junitxml={report}"], check=False)
     print(f"── coverage of protocols/, at least {PROTOCOLS_COVERAGE_MIN} %", flush=True)
     covered = subprocess.run(
         [BIN / "coverage", "report", "--include=src/wirelake/protocols/*", f"--fail-under={PROTOCOLS_COVERAGE_MIN}"],
@@ -47,6 +57,18 @@ def main() -> int:
         lived = subprocess.run([sys.executable, "fuzz/sequences.py", str(SEQUENCES_SECONDS)], check=False)
         fine = fine and fuzzed.returncode == 0 and lived.returncode == 0
     return 0 if fine else 1
+
+
+def describe_left_out(report: str) -> str:
+    """Return a notice of the tests that were skipped and why, from pytest's report; nothing if none was."""
+    root = ElementTree.fromstring(report)  # noqa: S314 (pytest wrote it)
+    reasons = Counter(skipped.get("message", "") for skipped in root.iter("skipped"))
+    if not reasons:
+        return ""
+    lines = ["", "━━ LEFT OUT: these tests did not run, so what they check is not known to work here"]
+    for reason, count in sorted(reasons.items()):
+        lines.append(f"  {count} {'test' if count == 1 else 'tests'}: {reason.removeprefix('NOT TESTED: ')}")
+    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ def test_the_wheel(tmp_path: Path) -> None:
     assert "wirelake/gateway/http/static/client.js" in names
     assert "wirelake/protocols/testing.py" in names
     assert "wirelake/cli/templates/protocol/package/frames.py.template" in names
+    assert "wirelake/layout/export/runtime.lua" in names
     assert not [name for name in names if name.startswith("tests/")]
     assert "wirelake = wirelake.cli.main:main" in points
     required = [need for need in metadata.get_all("Requires-Dist", []) if "extra ==" not in need]

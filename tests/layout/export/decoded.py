@@ -21,9 +21,13 @@ class ReadField(Struct, frozen=True):
 
 def fields_of(frame: Mapping[str, Any], layout: FrameSet) -> list[ReadField]:
     """Return the fields of one frame of `wirelake decode --json`."""
+    item_names = {field.item_name: field.name for field in _all_fields(layout) if field.item_name}
     found: list[ReadField] = []
     for leaf in _leaves(frame):
-        name = re.sub(r" \d+", "", leaf["name"])
+        name = leaf["name"]
+        item = re.fullmatch(r"(\S+)((?: \d+)+)( size| count)?", name)
+        if item is not None:
+            name = item_names.get(item[1], item[1]) + (item[3] or "")
         found.append(ReadField(name, leaf["offset"] - frame["offset"], leaf["size"], leaf.get("value")))
     return found
 

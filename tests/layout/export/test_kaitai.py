@@ -6,18 +6,17 @@ from typing import Any
 import pytest
 from kaitaistruct import KaitaiStructError
 
-from layout.described import APOSTOL, COMET
 from layout.export.comparison import compare_kaitai
 from layout.export.kaitai_compiler import compile_ksy, parse
-from layout.export.samples import samples
-from layout.sampler import SAMPLER, SETS, Colour, Marks, protocol
+from layout.export.samples import LAYOUTS, samples
+from layout.sampler import SAMPLER, Colour, Marks, protocol
 from wirelake.layout import FrameSet
 from wirelake.layout.export.kaitai import kaitai_struct
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.inspection import as_values, inspect
 
 
-@pytest.mark.parametrize("layout", [COMET, APOSTOL, *SETS], ids=lambda layout: layout.name)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
 def test_streams_of_frames(layout: FrameSet, tmp_path: Path, kaitai: Path) -> None:
     reader = compile_ksy(kaitai, tmp_path, layout.name, kaitai_struct(layout, layout.name))
     sent = samples(layout)

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from pcap_writer import START_US, STEP_US, CapturedPacket, TcpConversation, udp_packet
 
-from layout.described import APOSTOL, COMET
+from layout.described import APOSTOL
 from layout.export.comparison import compare_tshark
-from layout.export.samples import samples
+from layout.export.samples import LAYOUTS, samples
 from layout.export.tshark import ShownFrame, run_tshark
-from layout.sampler import PLAIN, SAMPLER, SETS, Colour, Login, Marks, protocol
+from layout.sampler import PLAIN, SAMPLER, Colour, Login, Marks, protocol
 from wirelake.layout import FrameSet
 from wirelake.layout.export.wireshark import wireshark_dissector
+from wirelake.protocols.comet.frames import FRAMES as COMET
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.inspection import as_values, inspect
 from wirelake.protocols.protocol import Carrier, Transport
@@ -24,7 +25,7 @@ ENDS = {Sender.CLIENT: ("10.0.0.2", 50_000), Sender.SERVER: ("10.0.0.1", PORT)}
 SEGMENT_BYTES = 37  # so that most frames are in several segments, and some segments have several frames
 FRAMES_IN_DATAGRAM = 3
 
-layouts = pytest.mark.parametrize("layout", [COMET, APOSTOL, *SETS], ids=lambda layout: layout.name)
+layouts = pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
 
 
 def show(folder: Path, layout: FrameSet, packets: Sequence[CapturedPacket], *options: str) -> list[ShownFrame]:

@@ -302,7 +302,11 @@ class _Specification:
         members: list[str] = []
         for number, name in named.items():
             member = names.add(name)
-            members += [f"{number}:", f"  id: {_quote(member)}", *([f"  doc: {_quote(name)}"] if member != name else [])]
+            members += [
+                f"{number}:",
+                f"  id: {_quote(member)}",
+                *([f"  doc: {_quote(name)}"] if member != name else []),
+            ]
         for taken, others in self._enums.items():
             if others == members:
                 return taken

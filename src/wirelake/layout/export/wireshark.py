@@ -10,6 +10,8 @@ from importlib.resources import files
 from math import log10
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from wirelake.layout.envelope import EnvelopeSpec
 from wirelake.layout.export.naming import (
     UniqueNames,
@@ -74,18 +76,18 @@ class _DissectorText:
         envelope = self._frames.envelope
         frame_lines = self._read_frame(envelope)
         bodies = self._bodies()
-        runtime = files("wirelake.layout.export").joinpath("runtime.lua").read_text()
         sections = [
             _HEAD.format(name=self._frames.name, modules=described_in(self._frames.frames)),
             self._declare_protocol(),
             "\n".join(["-- ── names of values", "", *self._tables]) if self._tables else "",
             "\n".join(["-- ── fields", "", "local f = {}", *self._fields, "proto.fields = f"]),
-            runtime.rstrip(),
+            _lua("runtime.lua"),
             "\n".join(["-- ── frames", "", "local read = {}", "", *self._functions]).rstrip(),
             bodies,
             frame_lines,
             self._frame_size(envelope),
-            self._dissectors(),
+            _lua("transport.lua"),
+            self._registration(),
         ]
         return "\n\n".join(section.strip("\n") for section in sections if section) + "\n"
 
@@ -94,7 +96,12 @@ class _DissectorText:
             "malformed": '"malformed frame", expert.group.MALFORMED',
             "bad_checksum": '"wrong checksum", expert.group.CHECKSUM',
         }
-        lines = [f"local proto = Proto({_quote(self._prefix)}, {_quote(self._title)})"]
+        lines = [
+            f"local NAME = {_quote(self._frames.name)}",
+            f"local HEAD_BYTES = {self._min_head()} -- needed to tell how long a frame is",
+            "",
+            f"local proto = Proto({_quote(self._prefix)}, {_quote(self._title)})",
+        ]
         for name, arguments in experts.items():
             abbreviation = _quote(f"{self._prefix}.{name}")
             lines.append(f"local {name} = ProtoExpert.new({abbreviation}, {arguments}, expert.severity.ERROR)")
@@ -117,9 +124,10 @@ class _DissectorText:
                 self._add_field(f"{key}.size", f"uint{8 * prefix}", f"{label} size")
                 self._add_field(key, "string" if is_text else "bytes", label)
             case Counted(prefix=prefix, item=item):
-                self._add_field(f"{key}.count", f"uint{8 * prefix}", f"{label} count")
+                self._add_field(f"{key}.count", f"uint{8 * prefix}", "count" if field.item_name else f"{label} count")
                 if item is not None:
-                    self._declare(key if not isinstance(item.kind, Counted) else f"{key}.item", item)
+                    named = replace(item, name=field.item_name or label)
+                    self._declare(key if not isinstance(item.kind, Counted) else f"{key}.item", named)
             case Nested():
                 self._add_field(key, "none", label)
             case ShortLength():
@@ -244,8 +252,8 @@ class _DissectorText:
         item = within(field, kind.item)
         if isinstance(item.kind, Nested):
             part = self._part(item.kind.kind, item.is_secret)
-            label = f"{_quote(f'{field.name} ')} .. index"
-            inner = [f"r:group({_quote(key)}, {label}, read.{part})"]
+            title = _quote(f"{field.item_name or field.name} ")
+            inner = [f"r:group({_quote(key)}, {title} .. index, read.{part})"]
         else:
             inner = self._read(key if not isinstance(item.kind, Counted) else f"{key}.item", item)
         argument = "index" if isinstance(item.kind, Nested) else ""
@@ -411,71 +419,9 @@ class _DissectorText:
             return 1
         return (envelope.before(length.name) or 0) + (length.size or 0)
 
-    def _dissectors(self) -> str:
-        ports = [
-            f'DissectorTable.get("{_PORT_TABLES[transport.carrier]}"):add({transport.port}, proto)'
-            for transport in self._transports
-        ]
-        return _DISSECTORS.format(name=_quote(self._frames.name), head=self._min_head(), ports="\n".join(ports))
-
-
-_DISSECTORS: Final = """\
--- ── segments and datagrams
-
-local function sender_of(pinfo)
-    if pinfo.src_port == pinfo.match and pinfo.dst_port ~= pinfo.match then
-        return "server"
-    end
-    return "client"
-end
-
-local SHOWN = {name} .. " frames" -- whether the packet has had a frame: a segment may have the ends of two
-
-local function dissect_frame(tvb, pinfo, root)
-    local tree = root:add(proto, tvb())
-    local r = new_reader(tvb, tree)
-    r.sender = sender_of(pinfo)
-    local is_read, problem = pcall(read_frame, r)
-    if not is_read and problem ~= REFUSED then
-        error(problem, 0)
-    end
-    local name = r.name or "malformed"
-    tree:append_text(", " .. name .. " from the " .. r.sender)
-    if pinfo.private[SHOWN] then
-        pinfo.cols.info:append(", " .. name)
-    else
-        pinfo.cols.info = name
-        pinfo.private[SHOWN] = "yes"
-    end
-    return tvb:len()
-end
-
--- A datagram has whole frames, one after the other.
-local function dissect_datagram(tvb, pinfo, root)
-    local place = 0
-    while place < tvb:len() do
-        local size = tvb:len() - place >= {head} and frame_size(tvb, pinfo, place) or 0
-        if size <= 0 or place + size > tvb:len() then
-            root:add(proto, tvb(place)):add_proto_expert_info(malformed, "the datagram ends inside a frame")
-            break
-        end
-        dissect_frame(tvb(place, size):tvb(), pinfo, root)
-        place = place + size
-    end
-    return tvb:len()
-end
-
-local udp_port, websocket = Field.new("udp.port"), Field.new("websocket")
-
-function proto.dissector(tvb, pinfo, root)
-    pinfo.cols.protocol = {name}
-    if udp_port() or websocket() then
-        return dissect_datagram(tvb, pinfo, root)
-    end
-    return dissect_tcp_pdus(tvb, root, {head}, frame_size, dissect_frame)
-end
-
-{ports}"""
+    def _registration(self) -> str:
+        tables = [(_PORT_TABLES[transport.carrier], transport.port) for transport in self._transports]
+        return "\n".join(f'DissectorTable.get("{table}"):add({port}, proto)' for table, port in tables)
 
 
 def _crc_arguments(checksum: Checksum) -> str:
@@ -486,6 +432,11 @@ def _crc_arguments(checksum: Checksum) -> str:
     if crc.is_reflected:
         polynomial = int(f"{polynomial:0{crc.width}b}"[::-1], 2)
     return f"{crc.width}, {polynomial:#x}, {crc.initial:#x}, {str(crc.is_reflected).lower()}, {crc.final:#x}"
+
+
+def _lua(name: str) -> str:
+    """Return a part of the dissector that is the same for every protocol."""
+    return files("wirelake.layout.export").joinpath(name).read_text(encoding="utf-8")
 
 
 def _own_docs(kind: Any) -> list[str]:
