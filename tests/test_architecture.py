@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "clients": GROUND | {"backoff", "message", "protocols"},
     "simulator": GROUND | {"backoff", "message", "protocols", "clients"},
     "cli": GROUND
-    | {"message", "config", "protocols", "log", "state", "lake"}
+    | {"message", "config", "protocols", "layout", "log", "state", "lake"}
     | {"tracing", "gateway", "console", "pipeline", "clients", "simulator"},
 }
 IMPURE = {"asyncio", "socket", "ssl", "select", "threading", "subprocess", "time", "random", "secrets", "uuid", "os"}

@@ -1,6 +1,7 @@
-"""Implement `wirelake protocol`: list the installed protocols, create the package of a new one, and check one."""
+"""Implement `wirelake protocol`: list the installed protocols, create a new one, check one, and export one."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,10 @@ from wirelake.cli.support.output import counted
 from wirelake.cli.support.protocol_check import check_history, check_laws, history_values, print_history, print_laws
 from wirelake.cli.support.protocol_package import PORT, create_package
 from wirelake.config import load
+from wirelake.errors import InputError
+from wirelake.layout import FrameSet
+from wirelake.layout.export.kaitai import kaitai_struct
+from wirelake.layout.export.wireshark import wireshark_dissector
 from wirelake.protocols import registry
 from wirelake.protocols.protocol import Protocol
 from wirelake.protocols.text import write_json
@@ -27,7 +32,8 @@ _EXAMPLES: Final = 100
 Examples:
   wirelake protocol list
   wirelake protocol new tracker
-  wirelake protocol check tracker"""
+  wirelake protocol check tracker
+  wirelake protocol export tracker --format wireshark --output tracker.lua"""
 )
 @settings_options
 @click.pass_context
@@ -160,3 +166,69 @@ def check(
         sys.exit(EXIT_BAD_INPUT)
     if history is not None and history.is_changing:
         sys.exit(EXIT_ROWS_CHANGE)
+
+
+_EXPORT_FORMATS: Final[dict[str, Callable[[FrameSet, Protocol], str]]] = {
+    "wireshark": lambda layout, found: wireshark_dissector(layout, found.title, found.transports),
+    "kaitai": lambda layout, found: kaitai_struct(layout, found.title),
+}
+_output_option = click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write. Default: standard output.",
+)
+
+
+@protocol.command(
+    epilog="""\b
+Examples:
+  wirelake protocol export comet --format wireshark --output comet.lua
+  wirelake protocol export comet --format kaitai > comet.ksy"""
+)
+@click.argument("name")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(list(_EXPORT_FORMATS)),
+    required=True,
+    help="wireshark: a dissector in Lua. kaitai: a Kaitai Struct specification (.ksy).",
+)
+@_output_option
+@settings_options
+def export(name: str, format_: str, output: Path | None, **_: Any) -> None:
+    """Export the description of the protocol NAME for another tool."""
+    found = registry.get(name)
+    _write(_EXPORT_FORMATS[format_](_layout_of(found), found), output)
+
+
+@protocol.command(
+    epilog="""\b
+Example:
+  wirelake protocol source comet"""
+)
+@click.argument("name")
+@_output_option
+@settings_options
+def source(name: str, output: Path | None, **_: Any) -> None:
+    """Print the Python that is generated from the description of the protocol NAME: decoder, splitter and encoders."""
+    _write(_layout_of(registry.get(name)).source(), output)
+
+
+def _layout_of(found: Protocol) -> FrameSet:
+    if found.layout is None:
+        described = [each.name for each in registry.all_protocols() if each.layout is not None]
+        raise InputError(
+            f"{found.name} has no description of its frames: describe them with wirelake.layout and pass the FrameSet "
+            f"as `layout` of its Protocol; these have one: {', '.join(described)}"
+        )
+    return found.layout
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{output} cannot be written: {error.strerror}") from error
