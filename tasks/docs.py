@@ -12,6 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import asdict
+from reference import reference
 from remarks import remarks_on_columns, remarks_on_fields
 
 from wirelake import config
@@ -118,6 +119,8 @@ def pages() -> dict[Path, str]:
     wanted = {path: crossing(path.read_text())}
     for path, write in ((MANUAL / "settings.md", settings), (MANUAL / "tables.md", columns)):
         wanted[path] = write(path.read_text())
+    path = DOCS / "reference.md"
+    wanted[path] = reference(path.read_text(), PART)
     for protocol in map(registry.get, registry.BUILT_IN):
         path = DOCS / f"{protocol.name}.md"
         wanted[path] = generated(protocol, path.read_text())

@@ -12,7 +12,7 @@ Remarks = dict[tuple[str, str], str]  # (class or table, key or column) → the 
 def remarks_on_fields(source: Path) -> Remarks:
     """Return the comments on every field of every class."""
     text = source.read_text()
-    comments = _comments(text)
+    comments = comments_of(text)
     return {
         (thing.name, field.target.id): remark
         for thing in ast.walk(ast.parse(text))
@@ -26,7 +26,7 @@ def remarks_on_fields(source: Path) -> Remarks:
 def remarks_on_columns(source: Path) -> Remarks:
     """Return the comments on every `_table(NAME, (COLUMN, TYPE), …)`; `seq` has that on `*_PLACE`."""
     text = source.read_text()
-    comments = _comments(text)
+    comments = comments_of(text)
     remarks: Remarks = {}
     for call in ast.walk(ast.parse(text)):
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "_table"):
@@ -43,7 +43,8 @@ def remarks_on_columns(source: Path) -> Remarks:
     return remarks
 
 
-def _comments(text: str) -> dict[int, str]:
+def comments_of(text: str) -> dict[int, str]:
+    """Return the comments of a source by line, without those for tools."""
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     comments = {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
     return {line: comment for line, comment in comments.items() if not comment.startswith(("noqa", "type:"))}

@@ -37,12 +37,12 @@ TRACE: Final = "trace"  # name of an event that reports one hop of a request: fi
 
 
 class Kind(StrEnum):
-    REQUEST = "request"
-    RESPONSE = "response"
-    NOTIFICATION = "notification"
-    EVENT = "event"
-    TELEMETRY = "telemetry"
-    CONTROL = "control"
+    REQUEST = "request"  # to a service or a device; a session gets those for what its peer provides or is
+    RESPONSE = "response"  # to the request or CONTROL message with the same correlation
+    NOTIFICATION = "notification"  # published on a topic; a session gets those that its peer subscribed to
+    EVENT = "event"  # a request without a response, or a hop of a traced one
+    TELEMETRY = "telemetry"  # what a device reports; no session gets one
+    CONTROL = "control"  # a request to the gateway itself: see `Op`
 
 
 class Op(StrEnum):
