@@ -117,6 +117,7 @@ def test_a_reading_is_acknowledged_and_in_the_log(served: Served) -> None:
         reading = device.frames.Reading(2, 215, 48, 3600).encode().hex()
     logged = served.running.run("log", "cat", "--protocol", NAME, "--json", "--full").stdout
     assert reading in logged
+    assert served.token.encode().hex() not in logged, "the token is a secret field"
 
 
 def test_notifications_cross_to_other_protocols_and_back(served: Served) -> None:

@@ -120,8 +120,8 @@ def laws(protocol: Protocol, frames: st.SearchStrategy[Sent] | None = None) -> l
             found.insert(1, Law("any split", "any split gives the same frames", _any_split(protocol, frames)))
     if protocol.losses:
         found.append(Law("losses", "what is declared as lost is lost", _losses(protocol)))
-    if protocol.layout is not None and any(_has_secrets(kind) for kind in protocol.layout.frames):
-        found.append(Law("secrets", "what is redacted has no secrets", _redaction(protocol, protocol.layout)))
+    if protocol.layout is not None and protocol.layout.has_secrets:
+        found.append(Law("secrets", "what is redacted has no secrets", _redaction(protocol)))
     if protocol.columns:
         found.append(Law("columns", "columns equal decode, frame by frame", _columns(protocol, frames)))
     return found
@@ -244,13 +244,13 @@ def check_loss(protocol: Protocol, loss: Loss) -> None:
         raise LawError(f"loss '{loss.what}': {loss.example} becomes {found}, not {loss.becomes}", wire, loss.sender)
 
 
-def check_redaction(layout: "FrameSet", frame: Any, sender: Sender) -> None:
+def check_redaction(protocol: Protocol, frame: Any, sender: Sender) -> None:
     """Check that a redacted frame has the same length, decodes, and differs in its secrets only."""
     wire = frame.encode()
-    blank = layout.redact(wire, sender)
+    blank = protocol.redact(wire, sender)
     if len(blank) != len(wire):
         raise LawError(f"{len(blank)} bytes are left of {len(wire)}", wire, sender)
-    found = layout.decode(blank, sender)
+    found = protocol.decode(blank, sender)
     for field in type(frame).__layout_fields__:
         before, after = getattr(frame, field.name), getattr(found, field.name)
         if not field.is_secret and after != before:
@@ -404,10 +404,10 @@ def _losses(protocol: Protocol) -> Callable[[int], None]:
     return check
 
 
-def _redaction(protocol: Protocol, layout: "FrameSet") -> Callable[[int], None]:
+def _redaction(protocol: Protocol) -> Callable[[int], None]:
     frames = sent_frames(protocol)
     assert frames is not None  # noqa: S101 (it has a layout)
-    return partial(_run, lambda sent: check_redaction(layout, *sent), frames)
+    return partial(_run, lambda sent: check_redaction(protocol, *sent), frames)
 
 
 def _columns(protocol: Protocol, frames: st.SearchStrategy[Sent] | None) -> Callable[[int], None]:
@@ -439,7 +439,3 @@ def _damage(
     if way == "changed" or protocol.layout is None:
         return wire, sender
     return with_checksum(protocol.layout, wire), sender
-
-
-def _has_secrets(kind: Any) -> bool:
-    return any(field.is_secret for field in kind.__layout_fields__)
