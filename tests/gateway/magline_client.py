@@ -16,7 +16,7 @@ from gateway.running_gateway import HOST, WAIT_S, Running, running_gateway
 from wirelake.message import Credentials, Kind, Message, Op, control
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import crypto, frames
-from wirelake.protocols.magline.frames import MaglineSplitter
+from wirelake.protocols.magline.frames import make_splitter
 
 BOX = ("box", "t0ken")
 LOGIN = control(Op.LOGIN, credentials=Credentials(*BOX), correlation="in")
@@ -28,7 +28,7 @@ class Box:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, little: bool = False) -> None:
         self._reader = reader
         self._writer = writer
-        self._splitter = MaglineSplitter()
+        self._splitter = make_splitter()
         self._received: list[frames.MaglineFrame] = []
         self.little = little
         self.seq = 0

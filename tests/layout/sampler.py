@@ -1,7 +1,7 @@
 """A made-up protocol with every type of field, for the tests of descriptions."""
 
 from enum import IntEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from hypothesis import strategies as st
 
@@ -33,18 +33,24 @@ from wirelake.layout import (
     i64,
     length_of_body,
     length_of_frame,
+    length_of_rest,
+    limited,
     list8,
     list16,
     little,
     names,
     opcode,
     optional,
+    or_empty,
+    order_shown_by,
+    per_frame,
     present_if,
     rest_bytes,
     rest_text,
     scaled,
     secret,
     shown,
+    sized_by,
     text8,
     text16,
     text32,
@@ -252,7 +258,79 @@ class Report(LayoutFrame, frozen=True, envelope=Plain):
 
 
 PLAIN = FrameSet("plain", Plain, [Report])
-SETS = (SAMPLER, SMALL, PLAIN)
+
+
+class Turned(Envelope, byte_order=order_shown_by("kind"), frame_bytes_max=2_000, limit_name="turned_bytes_max"):
+    """The byte order differs from frame to frame, and there are two lengths."""
+
+    magic: Annotated[u8, per_frame(code="bad_magic"), names({0xA0: "control", 0xA1: "data"})]
+    version: Annotated[u8, const(1)]
+    kind: Annotated[u16, opcode()]
+    extra_size: Annotated[u16, limited(40, "turned_extra_bytes_max")]
+    seq: Annotated[u16, big]
+    length: Annotated[u32, length_of_body(code="length_wrong"), limited(1_000, "turned_body_bytes_max")]
+    extra: Annotated[bytes, sized_by("extra_size")]
+    body: Body
+
+
+class TurnedFrame(LayoutFrame, frozen=True, kw_only=True, envelope=Turned):
+    magic: ClassVar[int] = 0xA0
+    seq: int = 0
+    extra: bytes = b""
+    little: bool = False
+
+
+class Begin(TurnedFrame, frozen=True, opcode=1):
+    key: Annotated[bytes, fixed(4)]
+    ticket: Annotated[bytes, fixed(3), or_empty] = b""
+
+
+class Reply(TurnedFrame, frozen=True, opcode=2):
+    number: u32
+    fixed_order: Annotated[u16, little]
+    data: rest_bytes
+
+
+class Mixed(TurnedFrame, frozen=True, opcode=3):
+    magic: ClassVar[int] = 0xA1
+    word_size: u8
+    word: Annotated[str, sized_by("word_size")]
+    at: Point
+    pixels: list8[Pixel]
+    numbers: list8[u16]
+    sign: Annotated[u16, const(0x1234)]
+
+
+TURNED = FrameSet("turned", Turned, [Begin, Reply, Mixed])
+
+
+class Wide(Envelope, frame_bytes_max=1_000):
+    """A length of three bytes, and a part of the head that another field sizes; per-frame values without an order."""
+
+    name_size: u24
+    length: Annotated[u24, length_of_rest(), limited(500, "wide_length_max")]
+    kind: Annotated[u8, opcode()]
+    level: Annotated[u8, per_frame()]
+    label: Annotated[str, sized_by("name_size")]
+    body: Body
+
+
+class WideFrame(LayoutFrame, frozen=True, kw_only=True, envelope=Wide):
+    level: ClassVar[int] = 3
+    label: str = ""
+
+
+class Low(WideFrame, frozen=True, opcode=1):
+    value: u24
+
+
+class High(WideFrame, frozen=True, opcode=2):
+    level: ClassVar[int] = 9
+    words: list8[text8]
+
+
+WIDE = FrameSet("wide", Wide, [Low, High])
+SETS = (SAMPLER, SMALL, PLAIN, TURNED, WIDE)
 
 
 def _from_message(_message: Message, _sender: Sender) -> Any:

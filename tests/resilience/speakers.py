@@ -25,7 +25,7 @@ from wirelake.protocols.esnp.frames import EsnpMessage
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import crypto
 from wirelake.protocols.magline import frames as magline
-from wirelake.protocols.magline.frames import MaglineSplitter
+from wirelake.protocols.magline.frames import make_splitter
 from wirelake.protocols.redis.frames import Command
 from wirelake.protocols.sisnet.envelope import sized
 
@@ -219,7 +219,7 @@ class MaglineSpeaker(Speaker):
         old_sid = self.chance.choice((b"", b"", self.chance.randbytes(16)))
         syn = magline.Syn(self.chance.randbytes(32), crypto.public_bytes(private), old_sid, seq=self._next_seq())
         writer.write(syn.encode())
-        splitter, answers = MaglineSplitter(), list[bytes]()
+        splitter, answers = make_splitter(), list[bytes]()
         async with asyncio.timeout(ACK_S):
             while not answers and (data := await reader.read(4096)):
                 answers = splitter.receive(data)

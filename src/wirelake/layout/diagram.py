@@ -3,7 +3,7 @@
 import inspect
 from typing import Any
 
-from wirelake.layout.envelope import EnvelopeSpec
+from wirelake.layout.envelope import EnvelopeSpec, constant_of
 from wirelake.layout.fields import (
     Bool8,
     Counted,
@@ -15,6 +15,7 @@ from wirelake.layout.fields import (
     Prefixed,
     Rest,
     ShortLength,
+    SizedBy,
 )
 
 _CELL_MIN = 7
@@ -75,6 +76,8 @@ def _kind_name(field: FieldSpec) -> str:  # noqa: PLR0911 (one for each kind)
             return f"{'text' if is_text else 'bytes'} of {size}"
         case Prefixed(prefix=prefix, is_text=is_text):
             return f"{'text' if is_text else 'bytes'}{8 * prefix}"
+        case SizedBy(field=size, is_text=is_text):
+            return f"{'text' if is_text else 'bytes'} of {size}"
         case Rest(is_text=is_text):
             return "text, the rest" if is_text else "bytes, the rest"
         case Counted(prefix=prefix, item=item):
@@ -99,6 +102,11 @@ def _meaning(field: FieldSpec, kind: Any) -> str:  # noqa: PLR0911
         return f"counts {counted[field.length.counts]}{extra}"
     if field.opcode is not None and not field.opcode.mask:
         return f"{kind.opcode}"
+    if field.sizes:
+        return f"counts the bytes of {field.sizes}"
+    if field.per_frame is not None:
+        value = constant_of(field, kind)
+        return value.hex() if isinstance(value, bytes) else f"{value:#04x}"
     if field.checksum is not None:
         return field.checksum.title + (f" over {field.checksum.over}" if field.checksum.over else "")
     if field.scale is not None:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 ByteOrder = Literal["big", "little"]
 T = TypeVar("T")
@@ -48,6 +49,13 @@ class Prefixed(Struct, frozen=True):
 
     prefix: int
     is_text: bool
+
+
+class SizedBy(Struct, frozen=True):
+    """Bytes or text whose size is the value of an earlier field."""
+
+    field: str
+    is_text: bool = False
 
 
 class Rest(Struct, frozen=True):
@@ -89,8 +97,8 @@ class Custom(Struct, frozen=True):
     title: str = "…"
 
 
-Kind = Number | Bool8 | Fixed | Prefixed | Rest | Counted | Nested | ShortLength | Custom
-_KINDS: Final = (Number, Bool8, Fixed, Prefixed, Rest, Counted, ShortLength, Custom)
+Kind = Number | Bool8 | Fixed | Prefixed | SizedBy | Rest | Counted | Nested | ShortLength | Custom
+_KINDS: Final = (Number, Bool8, Fixed, Prefixed, SizedBy, Rest, Counted, ShortLength, Custom)
 
 
 # ── marks
@@ -141,6 +149,7 @@ class LengthRole(Struct, frozen=True):
     plus: int = 0
     at_least: int = 0  # a smaller one is refused
     write_max: int = 0  # a larger one is not written, although it is read; 0: no such limit
+    code: str = ""  # of the error if it does not fit the frame; the name of the field by default
 
 
 class OpcodeRole(Struct, frozen=True):
@@ -158,6 +167,17 @@ class Crc(Struct, frozen=True):
     initial: int = 0
     is_reflected: bool = False  # input and output
     final: int = 0  # XORed to the result
+
+
+class PerFrame(Struct, frozen=True):
+    """A field of an envelope whose value each class of frames sets."""
+
+    code: str = ""  # of the error; the name of the field by default
+
+
+class Limited(Struct, frozen=True):
+    bytes_max: int
+    name: str  # of the limit, which is the code of the error
 
 
 class Checksum(Struct, frozen=True):
@@ -181,6 +201,7 @@ class _Mark(Enum):
     SECRET = "secret"  # noqa: S105 (the mark of a secret, not one)
     BIG = "big"
     LITTLE = "little"
+    OR_EMPTY = "or_empty"
 
 
 class Body(Struct, frozen=True):
@@ -205,8 +226,13 @@ class FieldSpec(Struct, frozen=True):
     length: LengthRole | None = None
     opcode: OpcodeRole | None = None
     checksum: Checksum | None = None
+    per_frame: PerFrame | None = None
+    limited: Limited | None = None
+    sizes: str = ""  # the field of an envelope whose size this is
     is_secret: bool = False
     is_optional: bool = False
+    missing: bytes | None = None  # the value of an optional field that is not there
+    has_own_order: bool = False  # it says its byte order itself
 
     @property
     def size(self) -> int | None:
@@ -266,11 +292,27 @@ short_length = Annotated[int, ShortLength()]  # of an envelope
 secret: Final = _Mark.SECRET  # blanked in what is logged
 big: Final = _Mark.BIG
 little: Final = _Mark.LITTLE
+or_empty: Final = _Mark.OR_EMPTY  # at the end of a body: fixed bytes that are b"" if the body ends before them
 
 
 def fixed(size: int) -> Fixed:
     """Mark `bytes` or `str` that always has this many bytes."""
     return Fixed(size)
+
+
+def sized_by(field: str) -> SizedBy:
+    """Mark `bytes` or `str` whose size is the value of an earlier number; in an envelope, encoding computes that."""
+    return SizedBy(field)
+
+
+def per_frame(*, code: str = "") -> PerFrame:
+    """Mark a field of an envelope whose value each class of frames sets: a class variable of the same name."""
+    return PerFrame(code)
+
+
+def limited(bytes_max: int, name: str) -> Limited:
+    """Mark a length in an envelope: the splitter refuses a larger one as soon as it is read, with this code."""
+    return Limited(bytes_max, name)
 
 
 def const(value: int | bytes, *, code: str = "", text: str = "") -> Const:
@@ -356,9 +398,13 @@ def parse_field(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:
         raise TypeError(f"{name} is not always there: make it `optional[…]`")
     if is_optional and present is None and isinstance(kind, Rest):
         raise TypeError(f"{name}: what is left may be nothing, so it needs not be optional")
+    if or_empty in marks and (base is not bytes or not isinstance(kind, Fixed) or not kind.size):
+        raise TypeError(f"{name}: only fixed bytes can be `or_empty`")
     order = _order(marks, order)
     if isinstance(kind, Fixed):
         kind = Fixed(kind.size, base is str)
+    elif isinstance(kind, SizedBy):
+        kind = SizedBy(kind.field, base is str)
     elif isinstance(kind, Counted):
         kind = Counted(kind.prefix, _item(name, get_args(base)[0], order))
     enum = base if isinstance(base, type) and issubclass(base, IntEnum) else None
@@ -379,9 +425,25 @@ def parse_field(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:
         length=_one(marks, LengthRole),
         opcode=_one(marks, OpcodeRole),
         checksum=_one(marks, Checksum),
+        per_frame=_one(marks, PerFrame),
+        limited=_one(marks, Limited),
         is_secret=secret in marks,
-        is_optional=is_optional,
+        is_optional=is_optional or or_empty in marks,
+        missing=b"" if or_empty in marks else None,
+        has_own_order=big in marks or little in marks,
     )
+
+
+def in_order(field: FieldSpec, order: ByteOrder) -> FieldSpec:
+    """Return the field, and those inside it, with this byte order if they do not say their own."""
+    if field.has_own_order:
+        return field
+    kind = field.kind
+    if isinstance(kind, Counted) and kind.item is not None:
+        kind = Counted(kind.prefix, in_order(kind.item, order))
+    elif isinstance(kind, Nested):
+        kind = Nested(kind.kind, tuple(in_order(each, order) for each in kind.fields))
+    return replace(field, kind=kind, order=order)
 
 
 def _item(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:
@@ -416,11 +478,17 @@ def _one(marks: list[Any], kind: type[T]) -> T | None:
 def check_order(fields: tuple[FieldSpec, ...], owner: str) -> None:
     """Raise TypeError if something follows a field that takes the rest, or a required field an optional one."""
     seen: list[str] = []
+    unsigned: list[str] = []
     for field in fields:
         if field.present_if is not None and field.present_if.field not in seen:
             raise TypeError(f"{owner}.{field.name} depends on {field.present_if.field}, which is not before it")
+        if isinstance(field.kind, SizedBy) and field.kind.field not in unsigned:
+            text = "which is not an unsigned number before it"
+            raise TypeError(f"{owner}.{field.name} is sized by {field.kind.field}, {text}")
         if isinstance(field.kind, Number) and not field.is_optional:
             seen.append(field.name)
+            if not field.kind.is_signed and not field.kind.is_float:
+                unsigned.append(field.name)
     for before, after in pairwise(fields):
         if isinstance(before.kind, Rest):
             raise TypeError(f"{owner}.{after.name} follows {before.name}, which takes all the bytes that are left")

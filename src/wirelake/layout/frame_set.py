@@ -38,7 +38,8 @@ class FrameSet:
         self.decode: Callable[[bytes, Sender], LayoutFrame] = decode
         self._opcode_place = self._find_opcode()
         self._harmless = {sender: self._harmless_opcodes(sender) for sender in Sender}
-        self._splitter_source, splitter = generate_splitter(self.envelope, self.frames, f"{name}.splitter")
+        made = generate_splitter(self.envelope, self.frames, f"{name}.splitter", self.dissect)
+        self._splitter_source, splitter = made
         self.splitter: type[LayoutSplitter] = splitter
 
     def dissect(self, frame: bytes, sender: Sender) -> Tree:
@@ -70,6 +71,8 @@ class FrameSet:
                 yield Clue(bits, f"{field.name} is {_hex(field.const.value, size)}")
             elif field.length is not None:
                 yield Clue(bits - 2 if size > 1 else bits - 1, f"the {field.name} fits to the byte")
+            elif field.per_frame is not None:
+                yield Clue(bits, f"{field.name} is that of a {kind.name}")
             elif field.opcode is not None:
                 known = sum(1 for each in self.frames if each.sender in (None, sender))
                 bits = field.opcode.mask.bit_count() if field.opcode.mask else bits
@@ -132,7 +135,7 @@ class FrameSet:
                 raise TypeError(f"{kind.__name__} has another envelope than {self.envelope.name}")
             if (kind.opcode is None) != (self.envelope.opcode is None):
                 raise TypeError(f"{kind.__name__}: an opcode is needed if the envelope has one, and only then")
-            missing = {field.name for field in self.envelope.carried} - set(kind.__struct_fields__)
+            missing = self.envelope.attributes - set(kind.__struct_fields__)
             if missing:
                 raise TypeError(f"{kind.__name__} needs an attribute for {', '.join(sorted(missing))} of its envelope")
             for sender in Sender if kind.sender is None else (kind.sender,):

@@ -4,15 +4,16 @@ The generated code only detects that something is wrong: a missing byte raises I
 that is too short leads to an end beyond the frame, which the last condition finds. `dissect` then says what and where.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from wirelake.layout.envelope import EnvelopeSpec
+from wirelake.layout.envelope import EnvelopeSpec, constant_of
 from wirelake.layout.fields import (
     Bool8,
+    ByteOrder,
     Counted,
     Custom,
     FieldSpec,
@@ -22,6 +23,8 @@ from wirelake.layout.fields import (
     Prefixed,
     Rest,
     ShortLength,
+    SizedBy,
+    in_order,
 )
 from wirelake.layout.generated import Source, local, plus
 
@@ -41,6 +44,7 @@ class FrameReader:
         self.values: dict[str, str] = {}
         self.is_at_end = False  # a field took all that is left
         self.is_inner = False  # inside a loop or a condition
+        self._unpacked = ""  # the position up to which the bytes are known to be there
 
     def fork(self) -> "FrameReader":
         """Return a reader that goes on from here, for one of several continuations."""
@@ -103,6 +107,7 @@ class FrameReader:
             names = f"{raw[0]}," if len(raw) == 1 else ", ".join(raw)
             at = f", {self.position}" if self.position != "0" else ""
             self.source.line(f"{names} = {unpack}(frame{at})")
+            self._unpacked = plus(self.base, self.offset + sum(map(_size, run)))
         for field, name in zip(read, kept, strict=True):
             self._keep(field, name, prefix)
         self.offset += sum(map(_size, run))
@@ -139,7 +144,7 @@ class FrameReader:
             value = f"{raw} == 1"
         if field.const is not None:
             expected = field.const.value
-            self.checks.append(f"{raw} == {f'{expected:#x}' if isinstance(expected, int) else repr(expected)}")
+            self.checks.append(f"{raw} == {_literal(expected)}")
         is_branch = field.opcode is not None and field.opcode.mask != 0  # then the branch checks it
         if field.flags is not None and field.flags.reserved and not is_branch:
             self.checks.append(f"not {raw} & {field.flags.reserved:#x}")
@@ -214,8 +219,17 @@ class FrameReader:
             case Fixed():
                 self._slice(field, name, plus(self.base, self.offset + kind.size))
                 self.offset += kind.size
+            case SizedBy():
+                size = self.values[prefix + kind.field]
+                if self.base and self.offset:
+                    source.line(f"{name}_start = {self.position}")
+                    self.base, self.offset = f"{name}_start", 0
+                source.line(f"{name}_end = {self.position} + {size}")
+                self._slice(field, name, f"{name}_end")
+                self.base, self.offset = f"{name}_end", 0
             case Rest():
-                self.checks.append(f"{plus(self.base, self.offset + self.tail_size)} <= size")
+                if self.tail_size or self._unpacked != self.position:
+                    self.checks.append(f"{plus(self.base, self.offset + self.tail_size)} <= size")
                 self._slice(field, name, f"-{self.tail_size}" if self.tail_size else "")
                 self.is_at_end = True
             case Nested():
@@ -235,7 +249,7 @@ class FrameReader:
 
     def _read_optional(self, field: FieldSpec, prefix: str) -> None:
         name, source = local(prefix + field.name), self.source
-        source.line(f"{name} = None")
+        source.line(f"{name} = {field.missing!r}")
         if self.position != "end":
             source.line(f"end = {self.position}")
         condition = f"end < {self.body_end}"
@@ -244,6 +258,7 @@ class FrameReader:
         with source.block(f"if {condition}:"):
             inner = FrameReader(source, self.tail_size)
             inner.base, inner.is_inner = "end", True
+            inner.values = dict(self.values)
             inner.read([replace(field, is_optional=False)], prefix=prefix)
             for check in inner.checks:
                 with source.block(f"if not {check}:"):
@@ -270,7 +285,9 @@ def generate_decode(envelope: EnvelopeSpec, kinds: Sequence[Any], filename: str)
     """Return the source of `decode` for frames of these classes."""
     source = Source(filename)
     opcode = envelope.opcode
-    if opcode is None or opcode.opcode is None or opcode.opcode.mask or envelope.before(opcode.name) is None:
+    if envelope.order_shown_by:
+        _generate_prefix_table(source, envelope, kinds)
+    elif opcode is None or opcode.opcode is None or opcode.opcode.mask or envelope.before(opcode.name) is None:
         _generate_branches(source, envelope, opcode, kinds)
     else:
         _generate_table(source, envelope, opcode, kinds)
@@ -279,37 +296,97 @@ def generate_decode(envelope: EnvelopeSpec, kinds: Sequence[Any], filename: str)
 
 def _generate_table(source: Source, envelope: EnvelopeSpec, opcode: FieldSpec, kinds: Sequence[Any]) -> None:
     """Write one function for each frame. The opcode, which is at a fixed place, chooses between them."""
-    tables: dict[str, list[str]] = {"client": [], "server": []}
-    functions: list[str] = []
+    functions = _FunctionTable(source)
     for kind in kinds:
-        function = f"read_{kind.__name__}"
-        while function in functions:  # a class of the same name
-            function += "_"
-        functions.append(function)
-        with source.block(f"def {function}(frame):"):
+        functions.add(envelope, kind, f"{kind.opcode!r}", f"read_{kind.__name__}", frozenset({opcode.name}))
+    table = functions.write_tables()
+    offset, size = envelope.before(opcode.name) or 0, _size(opcode)
+    number = f"frame[{offset}]" if size == 1 else f'int.from_bytes(frame[{offset} : {offset + size}], "{opcode.order}")'
+    _generate_lookup(source, f"{table}[{number}]")
+
+
+def _generate_prefix_table(source: Source, envelope: EnvelopeSpec, kinds: Sequence[Any]) -> None:
+    """Write one function for each frame and byte order. The first bytes, which show both, choose between them."""
+    functions = _FunctionTable(source)
+    known = frozenset(field.name for field in envelope.prefix)
+    orders: tuple[ByteOrder, ByteOrder] = ("big", "little")
+    for order in orders:
+        ordered = envelope.in_order(order)
+        for kind in kinds:
+            functions.add(ordered, kind, repr(ordered.prefix_of(kind)), f"read_{kind.__name__}_{order}", known)
+    _generate_lookup(source, f"{functions.write_tables()}[frame[:{envelope.prefix_size}]]")
+
+
+def _generate_lookup(source: Source, function: str) -> None:
+    with source.block("def decode(frame, sender):"):
+        with source.block("try:"):
+            source.line(f"return {function}(frame)")
+        _refuse(source)
+
+
+class _FunctionTable:
+    """Functions that read frames of one class, and for each sender a table of them."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._names: list[str] = []
+        self._entries: dict[str, list[str]] = {"client": [], "server": []}
+
+    def add(self, envelope: EnvelopeSpec, kind: Any, key: str, name: str, known: frozenset[str]) -> None:
+        """Write the function for a class, whose key in the tables is this expression. Skip the fields in `known`."""
+        source = self._source
+        while name in self._names:  # a class of the same name
+            name += "_"
+        self._names.append(name)
+        with source.block(f"def {name}(frame):"):
             source.line("size = len(frame)")
             reader = FrameReader(source, envelope.tail_size)
-            reader.read((*envelope.head, *kind.__layout_fields__), frozenset({opcode.name}))
+            fields = kind.__layout_fields__
+            if envelope.order_shown_by:
+                fields = tuple(in_order(field, envelope.order) for field in fields)
+                reader.values["little"] = str(envelope.order == "little")
+            head = envelope.head
+            if isinstance(head[-1].kind, SizedBy) and len(envelope.sizes) == 1 and _is_simple(fields):
+                self._add_usual(reader, envelope, kind, fields, known)
+                head = head[-1:]
+            reader.read((*head, *fields), known)
             _finish(reader, envelope, kind)
             source.line("raise IndexError")
         source.line("")
         source.line("")
-        for sender, entries in tables.items():
+        for sender, entries in self._entries.items():
             if kind.sender is None or kind.sender == sender:
-                entries.append(f"{kind.opcode!r}: {function}")
-    for sender, entries in tables.items():
-        source.line(f"FROM_{sender.upper()} = {{{', '.join(entries)}}}")
-    source.line("")
-    source.line("")
-    table = "(FROM_CLIENT if sender is CLIENT else FROM_SERVER)"
-    if tables["client"] == tables["server"]:
-        table = "FROM_CLIENT"
-    offset, size = envelope.before(opcode.name) or 0, _size(opcode)
-    number = f"frame[{offset}]" if size == 1 else f'int.from_bytes(frame[{offset} : {offset + size}], "{opcode.order}")'
-    with source.block("def decode(frame, sender):"):
-        with source.block("try:"):
-            source.line(f"return {table}[{number}](frame)")
-        _refuse(source)
+                entries.append(f"{key}: {name}")
+
+    @staticmethod
+    def _add_usual(
+        reader: FrameReader, envelope: EnvelopeSpec, kind: Any, fields: Sequence[FieldSpec], known: frozenset[str]
+    ) -> None:
+        """Read the frame as if the last part of the head, which varies in size, were empty, as it usually is.
+
+        Leave the reader behind the fixed part of the head.
+        """
+        *head, sized = envelope.head
+        usual = reader.fork()
+        usual.read((*head, *fields), known)
+        (size,) = envelope.sizes
+        reader.values |= {field.name: usual.values[field.name] for field in head if field.name in usual.values}
+        reader.checks = list(usual.checks)
+        reader.offset = envelope.head_size or 0
+        usual.checks.append(f"{usual.values[size.name]} == 0")
+        usual.values[sized.name] = repr("" if _is_text(sized) else b"")
+        _finish(usual, envelope, kind)
+
+    def write_tables(self) -> str:
+        """Write the tables. Return the expression of the one to look in."""
+        source, entries = self._source, self._entries
+        is_same = entries["client"] == entries["server"]
+        source.call("FROM_CLIENT = {", entries["client"], "}")
+        if not is_same:
+            source.call("FROM_SERVER = {", entries["server"], "}")
+        source.line("")
+        source.line("")
+        return "FROM_CLIENT" if is_same else "(FROM_CLIENT if sender is CLIENT else FROM_SERVER)"
 
 
 def _generate_branches(source: Source, envelope: EnvelopeSpec, opcode: FieldSpec | None, kinds: Sequence[Any]) -> None:
@@ -350,28 +427,49 @@ def _finish(reader: FrameReader, envelope: EnvelopeSpec, kind: Any) -> None:
     """Write the lines that return the frame, if all conditions hold."""
     source = reader.source
     sizes = [] if reader.is_at_end else [plus(reader.base, reader.offset + envelope.tail_size)]
-    conditions = list(reader.checks)
+    conditions = list(dict.fromkeys(reader.checks))
     length = envelope.length
     if length is not None and length.length is not None:
         name = _raw_name(length, "")
         if isinstance(length.kind, ShortLength):
             sizes.append(plus(f"at + {name}", -length.length.plus))
         else:
-            sizes.append(plus(name, envelope.added_to_length()))
+            varying = [local(each.name) for each in envelope.sizes if each.name in envelope.added_sizes]
+            sizes.append(plus(" + ".join([name, *varying]), envelope.added_to_length()))
         if length.length.at_least > _least_after(envelope, kind):
             conditions.append(f"{name} >= {length.length.at_least}")
     if sizes:
         conditions.insert(0, " == ".join(["size", *sizes]))
+    conditions += [
+        f"{reader.values[field.name]} == {_literal(constant_of(field, kind))}"
+        for field in envelope.head
+        if field.per_frame is not None and field.name in reader.values
+    ]
     conditions += _tail_conditions(source, envelope)
     fields = kind.__struct_fields__
     if fields:
-        keywords = kind.__layout_keywords__
-        values = [f"{name}={reader.values[name]}" if keywords else reader.values[name] for name in fields]
+        values = _arguments(kind, reader.values)
         with source.condition(conditions):
             source.call(f"return {source.use(kind.__name__, kind)}(", values, ")")
     else:
         with source.condition(conditions):
             source.line(f"return {source.use(f'THE_{kind.__name__.upper()}', kind())}")
+
+
+def _arguments(kind: Any, values: Mapping[str, str]) -> list[str]:
+    """Return the arguments for a frame. Those at the end that have their default value are left out."""
+    fields, defaults, places = kind.__struct_fields__, kind.__struct_defaults__, list(kind.__match_args__)
+    known = dict(zip(fields[len(fields) - len(defaults) :], map(repr, defaults), strict=True))
+    while places and values[places[-1]] == known.get(places[-1]):
+        places.pop()
+    keywords = [name for name in fields if name not in kind.__match_args__ and values[name] != known.get(name)]
+    return [*(values[name] for name in places), *(f"{name}={values[name]}" for name in keywords)]
+
+
+def _is_simple(fields: Sequence[FieldSpec]) -> bool:
+    """Return whether one call unpacks the fields, so that reading them from the wrong bytes raises nothing else."""
+    fixed = fields[:-1] if fields and isinstance(fields[-1].kind, Rest) and not _is_text(fields[-1]) else fields
+    return all(_code(field) and field.size is not None and field.enum is None for field in fixed)
 
 
 def _least_after(envelope: EnvelopeSpec, kind: Any) -> int:
@@ -435,13 +533,17 @@ def _raw_name(field: FieldSpec, prefix: str) -> str:
     return f"{name}_count" if isinstance(field.kind, Counted) else name
 
 
+def _literal(value: int | bytes) -> str:
+    return f"{value:#x}" if isinstance(value, int) else repr(value)
+
+
 def _is_text(field: FieldSpec) -> bool:
-    return isinstance(field.kind, Fixed | Prefixed | Rest) and field.kind.is_text
+    return isinstance(field.kind, Fixed | Prefixed | SizedBy | Rest) and field.kind.is_text
 
 
 def _is_plain(field: FieldSpec) -> bool:
     """Return whether a number is used for nothing but its value."""
-    is_used = field.opcode is not None or field.length is not None or field.flags is not None
+    is_used = field.opcode is not None or field.length is not None or field.flags is not None or field.sizes != ""
     return isinstance(field.kind, Number) and field.enum is None and not is_used
 
 

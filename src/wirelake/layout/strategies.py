@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from wirelake.layout.envelope import EnvelopeSpec
-from wirelake.layout.fields import Bool8, Counted, Custom, FieldSpec, Fixed, Nested, Number, Prefixed, Rest
+from wirelake.layout.fields import Bool8, Counted, Custom, FieldSpec, Fixed, Nested, Number, Prefixed, Rest, SizedBy
 
 _ITEMS_MAX = 6
 _BYTES_MAX = 24
@@ -15,10 +15,21 @@ def frame_strategy(kind: Any, envelope: EnvelopeSpec) -> st.SearchStrategy[Any]:
     """Return a strategy for the frames of a class."""
     fields = {field.name: field for field in (*envelope.carried, *kind.__layout_fields__)}
     values = {name: field_strategy(field, kind.opcode) for name, field in fields.items()}
+    if envelope.order_shown_by:
+        values["little"] = st.booleans()
     frames = st.fixed_dictionaries(values)
-    trailing = [name for name, field in fields.items() if field.is_optional and field.present_if is None]
+    trailing = {n: each.missing for n, each in fields.items() if each.is_optional and each.present_if is None}
     announced = [field for field in fields.values() if field.present_if is not None]
-    return frames.map(lambda found: kind(**_without_gaps(_announced(found, announced), trailing)))
+    sized = {field.kind.field: field for field in kind.__layout_fields__ if isinstance(field.kind, SizedBy)}
+    return frames.map(lambda found: kind(**_measured(_without_gaps(_announced(found, announced), trailing), sized)))
+
+
+def _measured(values: dict[str, Any], sized: dict[str, FieldSpec]) -> dict[str, Any]:
+    """Return the values with the sizes of those that another field sizes."""
+    for name, field in sized.items():
+        value = values[field.name]
+        values[name] = len(value.encode() if isinstance(value, str) else value)
+    return values
 
 
 def _announced(values: dict[str, Any], fields: list[FieldSpec]) -> dict[str, Any]:
@@ -29,19 +40,19 @@ def _announced(values: dict[str, Any], fields: list[FieldSpec]) -> dict[str, Any
     return values
 
 
-def _without_gaps(values: dict[str, Any], trailing: list[str]) -> dict[str, Any]:
+def _without_gaps(values: dict[str, Any], trailing: dict[str, Any]) -> dict[str, Any]:
     """Return the values without optional fields after a missing one."""
     missing = False
-    for name in trailing:
-        missing = missing or values[name] is None
-        values[name] = None if missing else values[name]
+    for name, missing_value in trailing.items():
+        missing = missing or values[name] == missing_value
+        values[name] = missing_value if missing else values[name]
     return values
 
 
 def field_strategy(field: FieldSpec, opcode: int | None = None) -> st.SearchStrategy[Any]:
     """Return a strategy for the values of a field."""
     if field.is_optional and field.present_if is None:
-        return st.none() | _value_strategy(field)
+        return st.just(field.missing) | _value_strategy(field)
     if field.opcode is not None and field.opcode.mask:
         mask = field.opcode.mask
         return _value_strategy(field).map(lambda value: value & ~mask | (opcode or 0))
@@ -61,7 +72,7 @@ def _value_strategy(field: FieldSpec) -> st.SearchStrategy[Any]:  # noqa: PLR091
         case Fixed(size=size, is_text=is_text):
             ascii_text = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=size, max_size=size)
             return ascii_text if is_text else st.binary(min_size=size, max_size=size)
-        case Prefixed(is_text=is_text) | Rest(is_text=is_text):
+        case Prefixed(is_text=is_text) | SizedBy(is_text=is_text) | Rest(is_text=is_text):
             most = min(_BYTES_MAX, field.at_most or _BYTES_MAX)
             text = st.text(st.characters(codec="utf-8"), max_size=most)
             return text if is_text else st.binary(max_size=most)

@@ -6,16 +6,17 @@ frame that was damaged on its way is reported as such, and shown as far as it ca
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError
-from wirelake.layout.envelope import EnvelopeSpec
+from wirelake.layout.envelope import EnvelopeSpec, constant_of
 from wirelake.layout.fields import (
     Bool8,
+    ByteOrder,
     Counted,
     Custom,
     FieldSpec,
@@ -25,6 +26,8 @@ from wirelake.layout.fields import (
     Prefixed,
     Rest,
     ShortLength,
+    SizedBy,
+    in_order,
 )
 from wirelake.layout.frame import LayoutFrame
 from wirelake.protocols.frame import Sender
@@ -47,6 +50,8 @@ class FrameWalk:
         self.kinds = kinds
         self._name = name
         self.dissector = Dissector(data, name)
+        self._order: ByteOrder | None = None  # that this frame shows
+        self._numbers: dict[str, int] = {}  # of the envelope
         self.error: ProtocolError | None = None
         try:
             self._walk()
@@ -100,7 +105,14 @@ class FrameWalk:
 
     def _head_field(self, field: FieldSpec) -> None:
         d, start = self.dissector, self.dissector.position
-        value = self._field(field)
+        if field.name == self.envelope.order_shown_by:
+            d.need(field.size or 0, field.name)
+            self._order = self._shown_order(field, d.data[start : start + (field.size or 0)])
+        value = self._field(field, numbers=self._numbers)
+        if isinstance(field.kind, Number):
+            self._numbers[field.name] = value
+        if field.per_frame is not None and value not in {constant_of(field, kind) for kind in self.kinds}:
+            self._refuse_per_frame(field, value, start)
         if field.length is not None:
             self._check_length(field, int(value), start)
         if field.opcode is not None:
@@ -109,8 +121,24 @@ class FrameWalk:
             if self.kind is None:
                 code = field.opcode.code or f"unknown_{field.name}"
                 raise ProtocolError(code, f"{field.name} {number} is not one that a {self._sender} sends", start)
+            for each in self.envelope.head:
+                seen = self._numbers.get(each.name)
+                if each.per_frame is not None and seen not in (None, constant_of(each, self.kind)):
+                    self._refuse_per_frame(each, seen, self.envelope.before(each.name) or 0)
             if not field.opcode.mask:
-                d.note(self.kind.name)
+                d.note(f"{self.kind.name}, {self._order}-endian" if self._order else self.kind.name)
+        elif self.kind is not None and field.per_frame is not None and value != constant_of(field, self.kind):
+            self._refuse_per_frame(field, value, start)
+
+    def _shown_order(self, field: FieldSpec, data: bytes) -> ByteOrder:
+        valid = {constant_of(field, kind) for kind in self.kinds}
+        is_little = int.from_bytes(data, "little") in valid and int.from_bytes(data, "big") not in valid
+        return "little" if is_little else "big"
+
+    def _refuse_per_frame(self, field: FieldSpec, value: Any, start: int) -> None:
+        of = f"that of a {self.kind.name}" if self.kind is not None else "that of any frame"
+        code = field.per_frame.code if field.per_frame is not None else ""
+        raise ProtocolError(code or field.name, f"{field.name} {value!r} is not {of}", start)
 
     def _choose(self, number: int | None) -> type[LayoutFrame] | None:
         for kind in self.kinds:
@@ -131,10 +159,11 @@ class FrameWalk:
         if isinstance(field.kind, ShortLength):
             whole = d.position + value - role.plus
         else:
-            whole = value + self.envelope.added_to_length()
+            added = sum(self._numbers[name] for name in self.envelope.added_sizes)
+            whole = value + added + self.envelope.added_to_length()
         if whole != len(d.data):
             counted = value + len(d.data) - whole
-            raise ProtocolError(field.name, f"{field.name} says {value}, the frame has {counted}", start)
+            raise ProtocolError(role.code or field.name, f"{field.name} says {value}, the frame has {counted}", start)
 
     def _checksum_fault(self) -> ProtocolError | None:
         field, d = self.envelope.checksum, self.dissector
@@ -167,26 +196,28 @@ class FrameWalk:
                     continue
             elif field.is_optional and not self.dissector.left:
                 return
-            value = self._field(field)
+            value = self._field(field, numbers=numbers)
             if isinstance(field.kind, Number):
                 numbers[field.name] = value
 
-    def _field(self, field: FieldSpec, label: str = "") -> Any:
-        """Read one field, check its value, and return it."""
+    def _field(self, field: FieldSpec, label: str = "", numbers: Mapping[str, int] | None = None) -> Any:
+        """Read one field, check its value, and return it. `numbers` are the earlier ones beside it."""
         d, label = self.dissector, label or field.name
+        if self._order is not None:
+            field = in_order(field, self._order)
         d.order = ">" if field.order == "big" else "<"
         start = d.position
-        value = self._value(field, label)
+        value = self._value(field, label, numbers or {})
         if field.is_secret and not isinstance(field.kind, Prefixed | Nested | Counted):
             self._note_secret(field, start, d.position)
-        if isinstance(field.kind, Number | Bool8 | Fixed):
+        if isinstance(field.kind, Number | Bool8 | Fixed | Prefixed | SizedBy | Rest):
             self._check_value(field, value, start)
             note = _note(field, value)
             if note:
                 d.note(note)
         return value
 
-    def _value(self, field: FieldSpec, label: str) -> Any:  # noqa: PLR0911 (one for each kind)
+    def _value(self, field: FieldSpec, label: str, numbers: Mapping[str, int]) -> Any:  # noqa: PLR0911 (one for each kind)
         d, kind = self.dissector, field.kind
         match kind:
             case Number(code=code) if code:
@@ -206,6 +237,8 @@ class FrameWalk:
                 if field.is_secret:
                     self._note_secret(field, start, min(start + size, d.end))
                 return self._sized(field, label, size)
+            case SizedBy(field=size_field):
+                return self._sized(field, label, numbers[size_field])
             case Rest():
                 return self._sized(field, label, d.left)
             case ShortLength():
@@ -220,7 +253,7 @@ class FrameWalk:
         return None
 
     def _sized(self, field: FieldSpec, label: str, size: int) -> Any:
-        is_text = isinstance(field.kind, Fixed | Prefixed | Rest) and field.kind.is_text
+        is_text = isinstance(field.kind, Fixed | Prefixed | SizedBy | Rest) and field.kind.is_text
         return self.dissector.text(label, size) if is_text else self.dissector.raw(label, size)
 
     def _list(self, field: FieldSpec, kind: Counted, label: str) -> None:
@@ -271,7 +304,7 @@ class FrameWalk:
             raise ProtocolError(f"unknown_{field.name}", f"{field.name} {value} has no meaning", start)
 
     def _note_secret(self, field: FieldSpec, start: int, end: int) -> None:
-        is_text = isinstance(field.kind, Fixed | Prefixed | Rest) and field.kind.is_text
+        is_text = isinstance(field.kind, Fixed | Prefixed | SizedBy | Rest) and field.kind.is_text
         self.secrets.append((start, end, (_TEXT_BLANK if is_text else b"\0") * (end - start)))
 
 

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from wirelake.layout.envelope import EnvelopeSpec, is_carried
+from wirelake.layout.envelope import EnvelopeSpec, constant_of, is_carried
 from wirelake.layout.fields import (
     Bool8,
     ByteOrder,
@@ -17,6 +17,8 @@ from wirelake.layout.fields import (
     Prefixed,
     Rest,
     ShortLength,
+    SizedBy,
+    in_order,
 )
 from wirelake.layout.generated import Source, local, plus
 
@@ -43,6 +45,15 @@ class FrameWriter:
             self._run_order = order
         self._run.append((code, expression))
         self.fixed_size += size
+
+    def number(self, field: FieldSpec, expression: str) -> None:
+        """Add the number of a field."""
+        if field.code:
+            self.pack(field.code, field.size or 0, expression, field.order)
+        else:
+            signed = ", signed=True" if isinstance(field.kind, Number) and field.kind.is_signed else ""
+            value = expression if expression.isidentifier() or "." in expression else f"({expression})"
+            self.piece(f'{value}.to_bytes({field.size}, "{field.order}"{signed})', field.size)
 
     def flush(self) -> None:
         """End the numbers that are packed together."""
@@ -88,11 +99,8 @@ class FrameWriter:
             return
         self._check(field, value)
         match kind:
-            case Number(size=size) | Bool8(size=size) if field.code:
-                self.pack(field.code, size, value, field.order)
-            case Number(size=size, is_signed=is_signed):
-                signed = ", signed=True" if is_signed else ""
-                self.piece(f'{value}.to_bytes({size}, "{field.order}"{signed})', size)
+            case Number() | Bool8():
+                self.number(field, value)
             case Fixed(size=size, is_text=False):
                 self.refuse(f"len({value}) != {size}", f'f"{field.name}: {{len({value})}} bytes, not {size}"')
                 self.pack(f"{size}s", size, value, field.order)
@@ -100,7 +108,7 @@ class FrameWriter:
                 source.line(f"{name} = {value}.encode()")
                 self.refuse(f"len({name}) != {size}", f'f"{field.name}: {{len({name})}} bytes, not {size}"')
                 self.piece(name, size)
-            case Prefixed() | Rest():
+            case Prefixed() | SizedBy() | Rest():
                 source.line(f"{name} = {value}{'.encode()' if kind.is_text else ''}")
                 if isinstance(kind, Prefixed):
                     self._at_most(field, name)
@@ -162,7 +170,8 @@ class FrameWriter:
     def _write_optional(self, field: FieldSpec, name: str, value: str) -> None:
         """Write a field that may be missing. Those after it must then be missing too."""
         inner = FrameWriter(self.source)
-        with self.source.block(f"if {value} is None:"):
+        is_missing = f"{value} is None" if field.missing is None else f"not {value}"
+        with self.source.block(f"if {is_missing}:"):
             self.source.line(f'{name}_piece = b""')
         with self.source.block("else:"):
             inner.write(replace(field, is_optional=False), value, name=name)
@@ -175,6 +184,9 @@ def generate_encode(envelope: EnvelopeSpec, kind: Any, filename: str) -> Source:
     source = Source(filename)
     with source.block("def encode(self):"):
         with source.block("try:"):
+            if envelope.order_shown_by:
+                with source.block("if self.little:"):
+                    _write_frame(source, envelope.in_order("little"), kind)
             _write_frame(source, envelope, kind)
         with source.block("except (StructError, OverflowError, UnicodeEncodeError) as error:"):
             source.line('raise EncodeError(f"{self.name}: {error}") from error')
@@ -186,6 +198,8 @@ def _write_frame(source: Source, envelope: EnvelopeSpec, kind: Any) -> None:
     for field in envelope.head:
         if field.length is not None:
             _write_length(writer, field)
+        elif field.sizes:
+            writer.number(field, f"len({local(field.sizes)})")
         elif is_carried(field):
             if field.opcode is not None:
                 mask = field.opcode.mask
@@ -193,10 +207,17 @@ def _write_frame(source: Source, envelope: EnvelopeSpec, kind: Any) -> None:
                 writer.refuse(f"self.{field.name} & {mask:#x} != {kind.opcode}", text)
             writer.write(field, f"self.{field.name}")
         else:
-            value = kind.opcode if field.opcode is not None else field.const.value if field.const is not None else 0
-            _write_constant(writer, field, value)
+            _write_constant(writer, field, constant_of(field, kind))
+    in_head = len(writer.sized)
     optional: list[FieldSpec] = []
-    for field in kind.__layout_fields__:
+    fields = kind.__layout_fields__
+    if envelope.order_shown_by:
+        fields = tuple(in_order(field, envelope.order) for field in fields)
+    for field in fields:
+        if isinstance(field.kind, SizedBy):
+            size, text = field.kind.field, f'"{field.name} has another size than {field.kind.field} says"'
+            value = f"self.{field.name}{'.encode()' if field.kind.is_text else ''}"
+            writer.refuse(f"len({value}) != self.{size}", text)
         if optional and field.present_if is None:
             missing, text = optional[-1].name, f'"{field.name} is there, {optional[-1].name} before it is not"'
             writer.refuse(f"self.{missing} is None and self.{field.name} is not None", text)
@@ -208,7 +229,7 @@ def _write_frame(source: Source, envelope: EnvelopeSpec, kind: Any) -> None:
         elif field.is_optional:
             optional.append(field)
         writer.write(field, f"self.{field.name}")
-    _write_end(writer, envelope)
+    _write_end(writer, envelope, in_head if envelope.added_sizes else 0)
 
 
 def _write_length(writer: FrameWriter, field: FieldSpec) -> None:
@@ -217,7 +238,7 @@ def _write_length(writer: FrameWriter, field: FieldSpec) -> None:
         two = '(whole & 127 | 128 | whole >> 7 << 8).to_bytes(2, "little")'
         writer.piece(f'(whole.to_bytes(1, "big") if whole < 128 else {two})', 0)
     else:
-        writer.pack(field.code, field.size or 0, "whole", field.order)
+        writer.number(field, "whole")
 
 
 def _write_constant(writer: FrameWriter, field: FieldSpec, value: int | bytes) -> None:
@@ -228,8 +249,8 @@ def _write_constant(writer: FrameWriter, field: FieldSpec, value: int | bytes) -
         writer.piece(repr(value), field.size)
 
 
-def _write_end(writer: FrameWriter, envelope: EnvelopeSpec) -> None:
-    """Write the length, which is known now, and the bytes after the body."""
+def _write_end(writer: FrameWriter, envelope: EnvelopeSpec, uncounted: int) -> None:
+    """Write the length, which is known now, and the bytes after the body. It does not count the first sized pieces."""
     source, length = writer.source, envelope.length
     checksums: list[FieldSpec] = []
     for index, field in enumerate(envelope.tail):
@@ -241,7 +262,7 @@ def _write_end(writer: FrameWriter, envelope: EnvelopeSpec) -> None:
             checksums.append(field)
     writer.flush()
     if length is not None and length.length is not None:
-        size = " + ".join([f"len({piece})" for piece in writer.sized])
+        size = " + ".join([f"len({piece})" for piece in writer.sized[uncounted:]])
         is_short = isinstance(length.kind, ShortLength)
         added = length.length.plus if is_short else envelope.added_to_length()
         total = writer.fixed_size + sum(each.size or 0 for each in checksums) + (added if is_short else -added)

@@ -7,9 +7,8 @@ from wirelake.errors import EncodeError, ProtocolError
 from wirelake.protocols import testing as laws
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import frames
-from wirelake.protocols.magline.frames import MaglineFrame, decode
+from wirelake.protocols.magline.frames import MaglineFrame, decode, dissect
 from wirelake.protocols.magline.protocol import PROTOCOL
-from wirelake.protocols.magline.tree import dissect
 
 KEY = bytes(range(32))
 
@@ -142,11 +141,11 @@ def test_the_tree_says_what_numbers_mean() -> None:
     def notes(frame: MaglineFrame) -> dict[str, str]:
         return {leaf.name: leaf.note for leaf in dissect(frame.encode(), Sender.SERVER).root.leaves()}
 
-    assert notes(frames.Err(17, 7))["error number"] == "no such service"
-    assert notes(frames.Err(17, 7))["business cmd"] == "service magline/17"
-    assert notes(frames.Err(0, 99))["error number"] == "a service's own number"
+    assert notes(frames.Err(17, 7))["error_number"] == "no such service"
+    assert notes(frames.Err(17, 7))["business_cmd"] == "service magline/17"
+    assert notes(frames.Err(0, 99))["error_number"] == "a service's own number"
     assert notes(frames.Fin(3))["reason"] == "rekey"
     assert notes(frames.Fin(77))["reason"] == "not a known reason"
     assert notes(frames.Fin(0, little=True))["cmd"] == "FIN, little-endian"
     assert notes(frames.Req(2, frames.OPENED, b"x"))["hmac"] == "zero: opened, as the log keeps it"
-    assert notes(frames.Req(2, b"h" * 16, b"x"))["business cmd"] == "subscribe"
+    assert notes(frames.Req(2, b"h" * 16, b"x"))["business_cmd"] == "subscribe"

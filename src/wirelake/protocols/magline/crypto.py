@@ -120,7 +120,7 @@ def opened(raw_frame: bytes, plain: bytes) -> bytes:
 
 def _cipher(frame: SealedFrame, keys: DirectionKeys) -> bytes:
     """Encrypt or decrypt: CTR does both the same way."""
-    return Cipher(AES(keys.enc), CTR(_COUNTER.pack(frame.seq, frame.cmd))).encryptor().update(frame.data)
+    return Cipher(AES(keys.enc), CTR(_COUNTER.pack(frame.seq, frame.opcode))).encryptor().update(frame.data)
 
 
 def _hmac(frame: SealedFrame, keys: DirectionKeys) -> bytes:

@@ -5,17 +5,17 @@ from collections.abc import Iterator
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from wirelake.errors import InputError
+from wirelake.layout.splitting import LayoutSplitter
 from wirelake.protocols.calls import CallRules
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline.client import ClientSession
 from wirelake.protocols.magline.constants import RESUME_PROOF, Cmd, ErrorNumber
-from wirelake.protocols.magline.frames import MaglineSplitter, SealedFrame, decode
+from wirelake.protocols.magline.frames import FRAMES, decode, make_splitter
 from wirelake.protocols.magline.redaction import redact
 from wirelake.protocols.magline.server import ServerSession
 from wirelake.protocols.magline.session import SessionSettings, Settings
 from wirelake.protocols.magline.translation import LOSSES, from_message, to_message
-from wirelake.protocols.magline.tree import dissect
 from wirelake.protocols.protocol import Carrier, Clue, Protocol, Refusal, Transport
 
 _SENT_BY = {
@@ -26,16 +26,13 @@ _SENT_BY = {
 
 def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
     """Yield what speaks for magline in a frame that decodes."""
+    yield from FRAMES.clues(frame, sender)
     found = decode(frame, sender)
-    yield Clue(27, "magic, version and cmd fit together")
-    yield Clue(20, "the message length fits to the byte")
-    if not isinstance(found, SealedFrame):
-        yield Clue(8, f"a body as long as that of a {found.name}")
-    if not found.head_optional & ~(RESUME_PROOF if found.cmd is Cmd.SYN else 0):
+    if not found.head_optional & ~(RESUME_PROOF if found.opcode == Cmd.SYN else 0):
         yield Clue(8, "no unknown optional bit is set")
-    if found.cmd in _SENT_BY[sender]:
+    if found.opcode in _SENT_BY[sender]:
         yield Clue(2, f"{found.name} is what a {sender} sends")
-    elif found.cmd in _SENT_BY[sender.other]:
+    elif found.opcode in _SENT_BY[sender.other]:
         yield Clue(-8, f"but {found.name} is not what a {sender} sends")
 
 
@@ -48,9 +45,9 @@ def server_session(context: SessionContext) -> ServerSession:
     return ServerSession(context.now_s, private, context.random, settings)
 
 
-def server_splitter(settings: Settings, _carrier: Carrier) -> MaglineSplitter:
+def server_splitter(settings: Settings, _carrier: Carrier) -> LayoutSplitter:
     """Return a splitter with the limits of the settings."""
-    return MaglineSplitter(settings.message_bytes_max, settings.header_bytes_max)
+    return make_splitter(settings.message_bytes_max, settings.header_bytes_max)
 
 
 PROTOCOL = Protocol(
@@ -58,9 +55,9 @@ PROTOCOL = Protocol(
     title="magline: sealed requests, answers and pushes",
     transports=(Transport(Carrier.TCP, 9757, "magline"),),
     decoder_version=3,
-    splitter=lambda _sender, _carrier: MaglineSplitter(),
+    splitter=lambda _sender, _carrier: make_splitter(),
     decode=decode,
-    dissect=dissect,
+    dissect=FRAMES.dissect,
     clues=clues,
     to_message=to_message,
     from_message=from_message,
