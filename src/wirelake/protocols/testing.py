@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
+from msgspec.structs import replace
 
 from wirelake.errors import InputError, ProtocolError, StateError, TranslationError
 from wirelake.message import Message
@@ -297,6 +298,13 @@ def check_capture(protocol: Protocol, line: str) -> None:
         raise LawError(f"it is encoded as {frame.encode().hex()}", wire, sender)
 
 
+def one_order(frames: Sequence[Any]) -> list[Any]:
+    """Return the frames in the byte order of the first, as a stream has them, if their order differs."""
+    if not frames or "little" not in frames[0].__struct_fields__:
+        return list(frames)
+    return [replace(frame, little=frames[0].little) for frame in frames]
+
+
 def split_at(data: bytes, places: Sequence[int]) -> list[bytes]:
     """Return `data` in chunks, cut at these places modulo its length."""
     bounds = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
@@ -373,7 +381,7 @@ def _any_split(protocol: Protocol, frames: st.SearchStrategy[Sent]) -> Callable[
 
     def check(drawn: tuple[list[Sent], bytes, list[int], Sender]) -> None:
         sent, tail, places, sender = drawn
-        wires = [frame.encode() for frame, by in sent if by is sender]
+        wires = [frame.encode() for frame in one_order([frame for frame, by in sent if by is sender])]
         data = b"".join(wires) + tail
         check_split(protocol, data, places, sender)
         found = protocol.splitter(sender, Carrier.TCP).receive(data)
