@@ -330,7 +330,8 @@ class High(WideFrame, frozen=True, opcode=2):
 
 
 WIDE = FrameSet("wide", Wide, [Low, High])
-SETS = (SAMPLER, SMALL, PLAIN, TURNED, WIDE)
+EXPORTED = (SAMPLER, SMALL, PLAIN)
+SETS = (*EXPORTED, TURNED, WIDE)
 
 
 def _from_message(_message: Message, _sender: Sender) -> Any:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from wirelake.errors import InputError
 from wirelake.layout.envelope import EnvelopeSpec
 from wirelake.layout.export.naming import UniqueNames, bit_names, described_in, identifier, size_after, value_names
 from wirelake.layout.fields import (
@@ -23,6 +24,7 @@ from wirelake.layout.fields import (
     Prefixed,
     Rest,
     ShortLength,
+    SizedBy,
 )
 from wirelake.layout.frame_set import FrameSet
 from wirelake.protocols.frame import Sender
@@ -242,6 +244,8 @@ class _Specification:
                 return [f"type: {self._prefixed_type(id_, field)}"]
             case Rest(is_text=is_text):
                 return [*(_sized("", is_text)), "size-eos: true"]
+            case SizedBy():
+                raise InputError(f"{field.name}: a field that another one sizes cannot be exported yet")
             case Nested(kind=kind):
                 return [f"type: {self._class(kind)}"]
             case ShortLength():

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from wirelake.errors import InputError
 from wirelake.layout.envelope import EnvelopeSpec
 from wirelake.layout.export.naming import (
     UniqueNames,
@@ -34,6 +35,7 @@ from wirelake.layout.fields import (
     Prefixed,
     Rest,
     ShortLength,
+    SizedBy,
 )
 from wirelake.layout.frame_set import FrameSet
 from wirelake.protocols.frame import Sender
@@ -235,6 +237,8 @@ class _DissectorText:
                 return [f"r:prefixed({reader}, {quoted}, {prefix}, {order}{more})"]
             case Rest(is_text=is_text):
                 return [f"r:{'text' if is_text else 'bytes'}({quoted}, r:left(){more})"]
+            case SizedBy():
+                raise InputError(f"{field.name}: a field that another one sizes cannot be exported yet")
             case Counted():
                 return self._read_list(key, field, field.kind, order)
             case Nested(kind=kind):
