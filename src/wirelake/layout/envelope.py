@@ -17,6 +17,7 @@ from fastcrc.crc16 import modbus
 from msgspec import Struct
 from msgspec.structs import replace
 
+from wirelake.layout.annotations import check_order, parse_field
 from wirelake.layout.fields import (
     Body,
     ByteOrder,
@@ -29,9 +30,7 @@ from wirelake.layout.fields import (
     Prefixed,
     ShortLength,
     SizedBy,
-    check_order,
     in_order,
-    parse_field,
 )
 
 FRAME_BYTES_MAX = 65_536  # of an envelope that does not say

@@ -11,8 +11,9 @@ from typing import Any, ClassVar, Final, get_type_hints
 from msgspec import StructMeta
 from msgspec.structs import replace
 
+from wirelake.layout.annotations import check_order, parse_field
 from wirelake.layout.envelope import Envelope, EnvelopeSpec
-from wirelake.layout.fields import ByteOrder, FieldSpec, check_order, parse_field
+from wirelake.layout.fields import ByteOrder, FieldSpec
 from wirelake.layout.generated import Source
 from wirelake.layout.writing import generate_encode
 from wirelake.protocols.frame import Frame, Sender

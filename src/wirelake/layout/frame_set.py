@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import log2
 from typing import TYPE_CHECKING, Any
 
+from wirelake.layout.decoding import generate_decode
 from wirelake.layout.diagram import frame_markdown
 from wirelake.layout.envelope import Envelope
 from wirelake.layout.fields import Bool8, Counted, FieldSpec, Prefixed, has_secret
 from wirelake.layout.frame import LayoutFrame, source
-from wirelake.layout.reading import generate_decode
 from wirelake.layout.splitting import LayoutSplitter, generate_splitter
 from wirelake.layout.walk import FrameWalk, redact
 from wirelake.protocols.frame import Sender

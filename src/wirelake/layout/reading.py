@@ -1,19 +1,16 @@
-"""Generate the source that decodes frames.
+"""Generate the source that reads the fields of frames.
 
 The generated code only detects that something is wrong: a missing byte raises IndexError or struct.error, and a slice
 that is too short leads to an end beyond the frame, which the last condition finds. `dissect` then says what and where.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
-from wirelake.layout.envelope import EnvelopeSpec, constant_of
 from wirelake.layout.fields import (
     Bool8,
-    ByteOrder,
     Counted,
     Custom,
     FieldSpec,
@@ -24,7 +21,6 @@ from wirelake.layout.fields import (
     Rest,
     ShortLength,
     SizedBy,
-    in_order,
 )
 from wirelake.layout.generated import Source, local, plus
 
@@ -83,8 +79,10 @@ class FrameReader:
         run: list[FieldSpec] = []
         for field in fields[start:]:
             is_prefix = isinstance(field.kind, Prefixed | Counted)
-            order_differs = any(len(_code(each)) and _size(each) > 1 and each.order != field.order for each in run)
-            if field.is_optional or not _code(field) or (order_differs and _size(field) > 1):
+            order_differs = any(
+                len(struct_code(each)) and fixed_size(each) > 1 and each.order != field.order for each in run
+            )
+            if field.is_optional or not struct_code(field) or (order_differs and fixed_size(field) > 1):
                 break
             run.append(field)
             if is_prefix:
@@ -94,23 +92,23 @@ class FrameReader:
     def _read_run(self, run: list[FieldSpec], skipped: frozenset[str], prefix: str) -> str:
         """Write the lines for the fields of a run. Return the expression of the last one."""
         read = [field for field in run if field.name not in skipped]
-        raw = [_raw_name(field, prefix) for field in read]
+        raw = [raw_name(field, prefix) for field in read]
         kept = raw
-        if all(_size(field) == 1 and _code(field) == "B" for field in read) and len(read) <= _INDEXED_MAX:
+        if all(fixed_size(field) == 1 and struct_code(field) == "B" for field in read) and len(read) <= _INDEXED_MAX:
             kept = self._index(run, skipped, prefix)
-        elif len(read) == 1 and read[0] is run[0] and _code(run[0]) == "H":
+        elif len(read) == 1 and read[0] is run[0] and struct_code(run[0]) == "H":
             self.source.line(f"{raw[0]} = {self._u16(run[0])}")
         else:
-            order = next((field.order for field in run if _size(field) > 1), run[0].order)
-            codes = "".join("x" * _size(each) if each.name in skipped else _code(each) for each in run)
+            order = next((field.order for field in run if fixed_size(field) > 1), run[0].order)
+            codes = "".join("x" * fixed_size(each) if each.name in skipped else struct_code(each) for each in run)
             unpack = self.source.struct(order, codes, "unpack_from")
             names = f"{raw[0]}," if len(raw) == 1 else ", ".join(raw)
             at = f", {self.position}" if self.position != "0" else ""
             self.source.line(f"{names} = {unpack}(frame{at})")
-            self._unpacked = plus(self.base, self.offset + sum(map(_size, run)))
+            self._unpacked = plus(self.base, self.offset + sum(map(fixed_size, run)))
         for field, name in zip(read, kept, strict=True):
             self._keep(field, name, prefix)
-        self.offset += sum(map(_size, run))
+        self.offset += sum(map(fixed_size, run))
         return kept[-1] if kept else ""
 
     def _index(self, run: list[FieldSpec], skipped: frozenset[str], prefix: str) -> list[str]:
@@ -119,13 +117,13 @@ class FrameReader:
         is_fixed = not self.is_inner and self.base != "end"  # else the position is another one later
         for field in run:
             if field.name not in skipped:
-                name, value = _raw_name(field, prefix), f"frame[{plus(self.base, offset)}]"
+                name, value = raw_name(field, prefix), f"frame[{plus(self.base, offset)}]"
                 if is_fixed and (_is_plain(field) or isinstance(field.kind, Prefixed)):
                     name = value
                 else:
                     self.source.line(f"{name} = {value}")
                 found.append(name)
-            offset += _size(field)
+            offset += fixed_size(field)
         return found
 
     def _u16(self, field: FieldSpec) -> str:
@@ -144,7 +142,7 @@ class FrameReader:
             value = f"{raw} == 1"
         if field.const is not None:
             expected = field.const.value
-            self.checks.append(f"{raw} == {_literal(expected)}")
+            self.checks.append(f"{raw} == {literal(expected)}")
         is_branch = field.opcode is not None and field.opcode.mask != 0  # then the branch checks it
         if field.flags is not None and field.flags.reserved and not is_branch:
             self.checks.append(f"not {raw} & {field.flags.reserved:#x}")
@@ -169,7 +167,7 @@ class FrameReader:
         self.values[prefix + field.name] = name
 
     def _slice(self, field: FieldSpec, name: str, end: str) -> None:
-        decode = ".decode()" if _is_text(field) else ""
+        decode = ".decode()" if is_text(field) else ""
         self.source.line(f"{name} = frame[{self.position} : {end}]{decode}")
 
     def _read_list(self, kind: Counted, name: str, count: str) -> None:
@@ -281,263 +279,30 @@ class FrameReader:
         self.base, self.offset = "at", 0
 
 
-def generate_decode(envelope: EnvelopeSpec, kinds: Sequence[Any], filename: str) -> Source:
-    """Return the source of `decode` for frames of these classes."""
-    source = Source(filename)
-    opcode = envelope.opcode
-    if envelope.order_shown_by:
-        _generate_prefix_table(source, envelope, kinds)
-    elif opcode is None or opcode.opcode is None or opcode.opcode.mask or envelope.before(opcode.name) is None:
-        _generate_branches(source, envelope, opcode, kinds)
-    else:
-        _generate_table(source, envelope, opcode, kinds)
-    return source
-
-
-def _generate_table(source: Source, envelope: EnvelopeSpec, opcode: FieldSpec, kinds: Sequence[Any]) -> None:
-    """Write one function for each frame. The opcode, which is at a fixed place, chooses between them."""
-    functions = _FunctionTable(source)
-    for kind in kinds:
-        functions.add(envelope, kind, f"{kind.opcode!r}", f"read_{kind.__name__}", frozenset({opcode.name}))
-    table = functions.write_tables()
-    offset, size = envelope.before(opcode.name) or 0, _size(opcode)
-    number = f"frame[{offset}]" if size == 1 else f'int.from_bytes(frame[{offset} : {offset + size}], "{opcode.order}")'
-    _generate_lookup(source, f"{table}[{number}]")
-
-
-def _generate_prefix_table(source: Source, envelope: EnvelopeSpec, kinds: Sequence[Any]) -> None:
-    """Write one function for each frame and byte order. The first bytes, which show both, choose between them."""
-    functions = _FunctionTable(source)
-    known = frozenset(field.name for field in envelope.prefix)
-    orders: tuple[ByteOrder, ByteOrder] = ("big", "little")
-    for order in orders:
-        ordered = envelope.in_order(order)
-        for kind in kinds:
-            functions.add(ordered, kind, repr(ordered.prefix_of(kind)), f"read_{kind.__name__}_{order}", known)
-    _generate_lookup(source, f"{functions.write_tables()}[frame[:{envelope.prefix_size}]]")
-
-
-def _generate_lookup(source: Source, function: str) -> None:
-    with source.block("def decode(frame, sender):"):
-        with source.block("try:"):
-            source.line(f"return {function}(frame)")
-        _refuse(source)
-
-
-class _FunctionTable:
-    """Functions that read frames of one class, and for each sender a table of them."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._names: list[str] = []
-        self._entries: dict[str, list[str]] = {"client": [], "server": []}
-
-    def add(self, envelope: EnvelopeSpec, kind: Any, key: str, name: str, known: frozenset[str]) -> None:
-        """Write the function for a class, whose key in the tables is this expression. Skip the fields in `known`."""
-        source = self._source
-        while name in self._names:  # a class of the same name
-            name += "_"
-        self._names.append(name)
-        with source.block(f"def {name}(frame):"):
-            source.line("size = len(frame)")
-            reader = FrameReader(source, envelope.tail_size)
-            fields = kind.__layout_fields__
-            if envelope.order_shown_by:
-                fields = tuple(in_order(field, envelope.order) for field in fields)
-                reader.values["little"] = str(envelope.order == "little")
-            head = envelope.head
-            if isinstance(head[-1].kind, SizedBy) and len(envelope.sizes) == 1 and _is_simple(fields):
-                self._add_usual(reader, envelope, kind, fields, known)
-                head = head[-1:]
-            reader.read((*head, *fields), known)
-            _finish(reader, envelope, kind)
-            source.line("raise IndexError")
-        source.line("")
-        source.line("")
-        for sender, entries in self._entries.items():
-            if kind.sender is None or kind.sender == sender:
-                entries.append(f"{key}: {name}")
-
-    @staticmethod
-    def _add_usual(
-        reader: FrameReader, envelope: EnvelopeSpec, kind: Any, fields: Sequence[FieldSpec], known: frozenset[str]
-    ) -> None:
-        """Read the frame as if the last part of the head, which varies in size, were empty, as it usually is.
-
-        Leave the reader behind the fixed part of the head.
-        """
-        *head, sized = envelope.head
-        usual = reader.fork()
-        usual.read((*head, *fields), known)
-        (size,) = envelope.sizes
-        reader.values |= {field.name: usual.values[field.name] for field in head if field.name in usual.values}
-        reader.checks = list(usual.checks)
-        reader.offset = envelope.head_size or 0
-        usual.checks.append(f"{usual.values[size.name]} == 0")
-        usual.values[sized.name] = repr("" if _is_text(sized) else b"")
-        _finish(usual, envelope, kind)
-
-    def write_tables(self) -> str:
-        """Write the tables. Return the expression of the one to look in."""
-        source, entries = self._source, self._entries
-        is_same = entries["client"] == entries["server"]
-        source.call("FROM_CLIENT = {", entries["client"], "}")
-        if not is_same:
-            source.call("FROM_SERVER = {", entries["server"], "}")
-        source.line("")
-        source.line("")
-        return "FROM_CLIENT" if is_same else "(FROM_CLIENT if sender is CLIENT else FROM_SERVER)"
-
-
-def _generate_branches(source: Source, envelope: EnvelopeSpec, opcode: FieldSpec | None, kinds: Sequence[Any]) -> None:
-    """Write one function that reads the head once, and then goes on as the opcode says."""
-    with source.block("def decode(frame, sender):"):
-        with source.block("try:"):
-            source.line("size = len(frame)")
-            reader = FrameReader(source, envelope.tail_size)
-            reader.read(envelope.head)
-            for kind in kinds:
-                conditions = []
-                if opcode is not None and opcode.opcode is not None:
-                    number, mask = _raw_name(opcode, ""), opcode.opcode.mask
-                    if mask and opcode.flags is not None:
-                        mask |= opcode.flags.reserved
-                    conditions.append(_opcode_condition(number, kind.opcode, mask, _size(opcode)))
-                if kind.sender is not None:
-                    conditions.append(f"sender is {kind.sender.upper()}")
-                branch = reader.fork()
-                with source.block(f"if {' and '.join(conditions)}:") if conditions else nullcontext():
-                    branch.read(kind.__layout_fields__)
-                    _finish(branch, envelope, kind)
-        _refuse(source)
-
-
-def _opcode_condition(number: str, opcode: int, mask: int, size: int) -> str:
-    """Return the condition that the bits of the mask, or all, are those of the opcode."""
-    lowest = mask & -mask
-    if not mask:
-        return f"{number} == {opcode}"
-    if mask + lowest != 1 << 8 * size:
-        return f"{number} & {mask:#x} == {opcode:#x}"
-    below = f"{number} < {opcode + lowest:#x}"  # all the high bits: then it is a range, which is faster
-    return f"{opcode:#x} <= {below}" if opcode else below
-
-
-def _finish(reader: FrameReader, envelope: EnvelopeSpec, kind: Any) -> None:
-    """Write the lines that return the frame, if all conditions hold."""
-    source = reader.source
-    sizes = [] if reader.is_at_end else [plus(reader.base, reader.offset + envelope.tail_size)]
-    conditions = list(dict.fromkeys(reader.checks))
-    length = envelope.length
-    if length is not None and length.length is not None:
-        name = _raw_name(length, "")
-        if isinstance(length.kind, ShortLength):
-            sizes.append(plus(f"at + {name}", -length.length.plus))
-        else:
-            varying = [local(each.name) for each in envelope.sizes if each.name in envelope.added_sizes]
-            sizes.append(plus(" + ".join([name, *varying]), envelope.added_to_length()))
-        if length.length.at_least > _least_after(envelope, kind):
-            conditions.append(f"{name} >= {length.length.at_least}")
-    if sizes:
-        conditions.insert(0, " == ".join(["size", *sizes]))
-    conditions += [
-        f"{reader.values[field.name]} == {_literal(constant_of(field, kind))}"
-        for field in envelope.head
-        if field.per_frame is not None and field.name in reader.values
-    ]
-    conditions += _tail_conditions(source, envelope)
-    fields = kind.__struct_fields__
-    if fields:
-        values = _arguments(kind, reader.values)
-        with source.condition(conditions):
-            source.call(f"return {source.use(kind.__name__, kind)}(", values, ")")
-    else:
-        with source.condition(conditions):
-            source.line(f"return {source.use(f'THE_{kind.__name__.upper()}', kind())}")
-
-
-def _arguments(kind: Any, values: Mapping[str, str]) -> list[str]:
-    """Return the arguments for a frame. Those at the end that have their default value are left out."""
-    fields, defaults, places = kind.__struct_fields__, kind.__struct_defaults__, list(kind.__match_args__)
-    known = dict(zip(fields[len(fields) - len(defaults) :], map(repr, defaults), strict=True))
-    while places and values[places[-1]] == known.get(places[-1]):
-        places.pop()
-    keywords = [name for name in fields if name not in kind.__match_args__ and values[name] != known.get(name)]
-    return [*(values[name] for name in places), *(f"{name}={values[name]}" for name in keywords)]
-
-
-def _is_simple(fields: Sequence[FieldSpec]) -> bool:
-    """Return whether one call unpacks the fields, so that reading them from the wrong bytes raises nothing else."""
-    fixed = fields[:-1] if fields and isinstance(fields[-1].kind, Rest) and not _is_text(fields[-1]) else fields
-    return all(_code(field) and field.size is not None and field.enum is None for field in fixed)
-
-
-def _least_after(envelope: EnvelopeSpec, kind: Any) -> int:
-    """Return how many bytes there are at least after the length."""
-    names = [field.name for field in envelope.head]
-    after = envelope.head[names.index(envelope.length.name) + 1 :] if envelope.length is not None else envelope.head
-    fields = [field for field in (*after, *kind.__layout_fields__) if not field.is_optional]
-    return sum(map(_size, fields)) + envelope.tail_size
-
-
-def _tail_conditions(source: Source, envelope: EnvelopeSpec) -> list[str]:
-    conditions = []
-    left = envelope.tail_size
-    for field in envelope.tail:
-        size = _size(field)
-        stop = f"-{left - size}" if left > size else ""
-        stored = f"frame[-{left}:{stop}]"
-        checksum = field.checksum
-        if field.const is not None:
-            value = field.const.value
-            expected = value if isinstance(value, bytes) else value.to_bytes(size, field.order)
-            conditions.append(f"{stored} == {expected!r}")
-        elif checksum is not None:
-            compute = source.use(f"{field.name}_function", checksum.compute)
-            start, after = envelope.covered(field)
-            if (
-                (start, after, left) == (0, size, size)
-                and checksum.residue is not None
-                and (checksum.residue_order == field.order)
-            ):
-                conditions.append(f"{compute}(frame) == {checksum.residue}")
-            else:
-                covered = f"frame[{start or ''}:-{after}]"
-                conditions.append(f'{compute}({covered}) == int.from_bytes({stored}, "{field.order}")')
-        left -= size
-    return conditions
-
-
-def _refuse(source: Source) -> None:
-    with source.block("except (IndexError, KeyError, UnicodeDecodeError, StructError, ProtocolError):"):
-        source.line("pass")
-    source.line('raise dissect(frame, sender).error or AssertionError("dissect accepts a frame that decode refuses")')
-
-
-def _code(field: FieldSpec) -> str:
+def struct_code(field: FieldSpec) -> str:
     """Return the `struct` format of a field, or of its prefix; empty if there is none."""
     if isinstance(field.kind, Prefixed | Counted):
         return _PREFIX_CODES[field.kind.prefix]
     return field.code
 
 
-def _size(field: FieldSpec) -> int:
+def fixed_size(field: FieldSpec) -> int:
     """Return the size of a field, or of its prefix."""
     return field.kind.prefix if isinstance(field.kind, Prefixed | Counted) else field.size or 0
 
 
-def _raw_name(field: FieldSpec, prefix: str) -> str:
+def raw_name(field: FieldSpec, prefix: str) -> str:
     name = local(prefix + field.name)
     if isinstance(field.kind, Prefixed):
         return f"{name}_size"
     return f"{name}_count" if isinstance(field.kind, Counted) else name
 
 
-def _literal(value: int | bytes) -> str:
+def literal(value: int | bytes) -> str:
     return f"{value:#x}" if isinstance(value, int) else repr(value)
 
 
-def _is_text(field: FieldSpec) -> bool:
+def is_text(field: FieldSpec) -> bool:
     return isinstance(field.kind, Fixed | Prefixed | SizedBy | Rest) and field.kind.is_text
 
 
