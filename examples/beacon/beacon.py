@@ -8,7 +8,7 @@ from typing import Annotated
 
 from wirelake.errors import TranslationError
 from wirelake.layout import Body, Envelope, FrameSet, LayoutFrame, const, i16, scaled, text8, u8
-from wirelake.message import Credentials, Device, Kind, Message, Op, control
+from wirelake.message import UNITS, Credentials, Device, Kind, Message, Op, control
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.protocol import Carrier, Protocol, Transport
@@ -34,7 +34,8 @@ FRAMES = FrameSet("beacon", Packet, [Reading])
 def to_message(frame: Frame, _sender: Sender) -> Message:
     if not isinstance(frame, Reading):
         raise TranslationError("a beacon sends readings only")
-    return Message(kind=Kind.TELEMETRY, source=frame.station, fields={"celsius": frame.tenths / 10})
+    fields, units = {"celsius": frame.tenths / 10}, {"celsius": "°C"}
+    return Message(kind=Kind.TELEMETRY, source=frame.station, fields=fields, headers={UNITS: units})
 
 
 def from_message(message: Message, _sender: Sender) -> Reading:

@@ -186,6 +186,8 @@ BROKER_CALLS_OVER_MAX: Final = 4096  # timers of requests that are over, before 
 BROKER_BACKLOG_ROWS: Final = 256  # notifications in one response to a request for the backlog
 BROKER_BACKLOG_BYTES: Final = 64 * KIB  # their content
 BROKER_TOPIC_CHARS_MAX: Final = 256  # name of a topic or a service
+BROKER_REPORTING_DEVICES_MAX: Final = 200_000  # devices whose newest readings are held; those first seen go first
+BROKER_DEVICES_PER_PEER_MAX: Final = 4096  # devices that one session reports and takes commands for
 BROKER_TOPICS_PER_REQUEST_MAX: Final = 1024  # topics that one request may name
 
 # gateway
@@ -247,6 +249,8 @@ GATEWAY_COUNTERS_EVERY_S: Final = 10.0  # between two records of the counters in
 QUARANTINE_BYTES_MAX: Final = 64 * KIB  # bytes quarantined for one error
 GATEWAY_DATAGRAM_BYTES: Final = 1200  # packets to a device that are joined into one datagram
 GATEWAY_DEVICES_MAX: Final = 200_000  # devices that sent something within the last hour
+DEVICE_COMMAND_CHARS_MAX: Final = 64  # name of a command
+DEVICE_READINGS_MAX: Final = 256  # readings of one message, and newest ones held of one device
 DEVICE_SEALS_SAVE_S: Final = 1.0  # between two saves of the sealed commands seen: a crash forgets no more than that
 DEVICE_IDLE_S: Final = 3600.0  # (setting) a silent device is forgotten; its next frame starts a new session
 DEVICE_LOGIN_S: Final = 10.0  # (setting) over TCP, from connecting to the first frame of a known device

@@ -32,6 +32,7 @@ DEVICES_SERVICE: Final = "devices"  # also provided by the gateway; its only ope
 COMMAND: Final = "command"
 EVERY_DEVICE: Final = "*"  # in place of a serial
 BROADCAST_DEVICE_TYPE: Final = 0xFF  # in place of the device's own
+UNITS: Final = "units"  # header of telemetry: units of its fields by name, where the layout does not have them
 BROADCAST: Final = "broadcast"  # header of what a device reports to all, or is to report so
 TRACE: Final = "trace"  # name of an event that reports one hop of a request: fields hop, at_ms, node
 

@@ -49,6 +49,8 @@ class FakePeer:
         self.pulls_backlog = habits.pulls_backlog
         self.encoding_key: Hashable | None = habits.protocol if habits.shared else None
         self.is_congested = False
+        self.takes_commands = True
+        self.takes_broadcasts = False
         self.stalled = False  # what is written stays in the machine's buffers
         self.bytes_in = self.bytes_written = self.bytes_drained = 0
         self.told: list[Told] = []

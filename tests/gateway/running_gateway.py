@@ -33,6 +33,8 @@ class Requester:
     protocol = "test"
     identity = "asker"
     sends_acks = False
+    takes_commands = False
+    takes_broadcasts = False
     pulls_backlog = False
     encoding_key = None
     is_congested = False

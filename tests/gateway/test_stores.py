@@ -82,6 +82,8 @@ class Subscriber:
 
     protocol = "test"
     sends_acks = True
+    takes_commands = False
+    takes_broadcasts = False
     pulls_backlog = True
     encoding_key = None
     is_congested = False

@@ -125,7 +125,8 @@ class Broker:
     # Peers
 
     def on_login(self, peer: Peer) -> None:
-        """Attach a peer that pulls its backlog to the durable subscriptions of its identity."""
+        """Take note of a login: commands may go there. Attach a peer that pulls its backlog to its subscriptions."""
+        self.devices.on_login(peer)
         if peer.pulls_backlog:
             for name in self._state.topics.topics_of(peer.identity):
                 self.durable.attach(peer, name)
@@ -290,7 +291,7 @@ class Broker:
         elif kind is Kind.NOTIFICATION:
             self._publish(peer, message, now_ms)
         elif kind is Kind.TELEMETRY:
-            self.devices.publish_report(peer.identity, message, now_ms)
+            self.devices.publish_report(peer, message, now_ms)
         elif (op := control_op(message)) is not None:
             self._control(peer, message, op)
         elif kind is Kind.REQUEST or isinstance(message.target, Operation | Device):
@@ -386,15 +387,23 @@ class Broker:
             raise InputError(f"the service {service} is the gateway's own")
         return service
 
+    def command(self, requester: Peer, message: Message, serial: str, now_s: float, timeout_s: float) -> None:
+        """Send a command to the session of a device, whatever protocol it speaks, or respond why that cannot be."""
+        device = self.devices.find(serial)
+        if device is None:
+            text, code = f"device {serial[:64]!r} is offline", FailureCode.NOT_FOUND
+        elif not device.takes_commands:
+            text = f"device {serial[:64]!r} is connected by {device.protocol}, and its session takes no commands"
+            code = FailureCode.UNENCODABLE
+        else:
+            self.services.call(requester, message, device, now_s, timeout_s)
+            return
+        requester.send(failed(message.correlation, text, code))
+
     def _request(self, peer: Peer, message: Message, now_s: float) -> None:
         timeout_s = self.timeout_s(message)
         if isinstance(message.target, Device):
-            device = self.devices.get(message.target.serial)
-            if device is None:
-                text = f"device {message.target.serial} is not connected"
-                peer.send(failed(message.correlation, text, FailureCode.NOT_FOUND))
-                return
-            self.services.call(peer, message, device, now_s, timeout_s)
+            self.command(peer, message, message.target.serial, now_s, timeout_s)
             return
         target = message.target if isinstance(message.target, Operation) else Operation("")
         builtin = self._fetch if message.headers.get("fmt") == FETCH_FORMAT else self._builtin.get(target.service)

@@ -50,6 +50,16 @@ class Peer(Protocol):
         """Tell whether more bytes wait for it than the limit allows."""
         ...
 
+    @property
+    def takes_commands(self) -> bool:
+        """Tell whether commands for a device can be sent to it now."""
+        ...
+
+    @property
+    def takes_broadcasts(self) -> bool:
+        """Tell whether its protocol has commands that are addressed to all devices."""
+        ...
+
     def encode_notification(self, message: Message) -> bytes:
         """Return the bytes of a notification for all peers with its encoding key."""
         ...

@@ -66,10 +66,10 @@ class MessageDispatcher:
         self._broker.on_drain(peer)
         self.flush_soon()
 
-    def on_telemetry(self, identity: str, report: Message) -> Commit | None:
+    def on_telemetry(self, peer: Peer, report: Message) -> Commit | None:
         """Publish a report. Return its commit, if its topic is durable. Raise StorageError if it is refused."""
         self.flush_soon()
-        return self._broker.devices.publish_report(identity, report, self._now_ms())
+        return self._broker.devices.publish_report(peer, report, self._now_ms())
 
     def on_device_message(self, peer: DeviceDriver, message: Message) -> None:
         """Handle a message of a device's session that is no telemetry."""
@@ -85,5 +85,5 @@ class MessageDispatcher:
             if not is_published:
                 broker.handle(peer, message, self._now_s(), self._now_ms())
         self.flush_soon()
-        reports = [(peer.identity, message) for peer, message in compress(messages, telemetry)]
+        reports = list(compress(messages, telemetry))
         return broker.devices.publish_reports(reports, self._now_ms())

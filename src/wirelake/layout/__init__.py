@@ -60,6 +60,7 @@ from wirelake.layout.fields import (
 )
 from wirelake.layout.frame import LayoutFrame, source
 from wirelake.layout.frame_set import FrameSet
+from wirelake.layout.measuring import measured
 
 __all__ = [
     "Body",
@@ -95,6 +96,7 @@ __all__ = [
     "list8",
     "list16",
     "little",
+    "measured",
     "names",
     "opcode",
     "optional",

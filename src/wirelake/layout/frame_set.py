@@ -26,6 +26,7 @@ class FrameSet:
     """The frames of a protocol inside their envelope. `name` is the protocol's, and the first word of its trees.
 
     `decode`, `dissect` and `clues` are what a `Protocol` takes; `splitter` is a class, made with `frame_bytes_max`.
+    `units` are those of the fields that are `scaled`, by name.
     """
 
     def __init__(self, name: str, envelope: type[Envelope], frames: Sequence[type[LayoutFrame]]) -> None:
@@ -41,6 +42,8 @@ class FrameSet:
         made = generate_splitter(self.envelope, self.frames, f"{name}.splitter", self.dissect)
         self._splitter_source, splitter = made
         self.splitter: type[LayoutSplitter] = splitter
+        fields = [field for kind in self.frames for field in (*self.envelope.carried, *kind.__layout_fields__)]
+        self.units = {field.name: field.scale.unit for field in fields if field.scale is not None}
 
     def dissect(self, frame: bytes, sender: Sender) -> Tree:
         """Return the fields of a frame, up to the first error."""

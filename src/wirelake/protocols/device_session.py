@@ -57,6 +57,10 @@ class DeviceSession(Session):
     serial: str
 
     @property
+    def takes_commands(self) -> bool:
+        return True
+
+    @property
     def is_located(self) -> bool:
         """Return whether the device is where its last frame came from; False if somebody else may have sent that."""
         return True

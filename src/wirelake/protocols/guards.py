@@ -252,6 +252,10 @@ class GuardedSession(Session):
         return self._call("is_leaving", lambda session: session.is_leaving, False)
 
     @property
+    def takes_commands(self) -> bool:
+        return self._call("takes_commands", lambda session: session.takes_commands, False)
+
+    @property
     def frame_bytes_max(self) -> int | None:
         return self._call("frame_bytes_max", lambda session: session.frame_bytes_max, None)
 

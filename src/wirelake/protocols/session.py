@@ -131,6 +131,11 @@ class Session:
         return False
 
     @property
+    def takes_commands(self) -> bool:
+        """Return whether commands for a device can be sent: in the present state, requests can."""
+        return self.state_machine.find(self.state, "app request") is not None
+
+    @property
     def encoding_key(self) -> Hashable | None:
         """Return a key that is equal for sessions that get the same bytes for a notification; None if no other does."""
         return None

@@ -81,6 +81,8 @@ class Provider:
     protocol = "test"
     identity = "provider"
     sends_acks = False
+    takes_commands = False
+    takes_broadcasts = False
     pulls_backlog = False
     encoding_key = None
     is_congested = False

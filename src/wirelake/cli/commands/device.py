@@ -69,16 +69,18 @@ Example:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of a table.")
 @settings_options
 def list_(as_json: bool, config_file: Path | None, data_folder: Path | None) -> None:
-    """List the registered devices, without their keys."""
+    """List the registered devices, without their keys, and devices that reported to the running gateway."""
     with store_or_api(load(config_file, data_folder)) as backend:
         rows = list(backend.pages("/api/devices", "devices")) if isinstance(backend, ApiClient) else _rows(backend)
     if as_json:
         click.echo(write_json(rows))
         return
-    table = Table("serial", "type", "key", "added (UTC)", "address", box=None, pad_edge=False)
+    table = Table("serial", "type", "key", "added (UTC)", "protocol", "address", "readings", box=None, pad_edge=False)
     for row in rows:
         key = "yes" if row["has_key"] else "no"
-        table.add_row(row["serial"], f"0x{row['type']:02x}", key, format_time(row["added_at_ms"]), row["address"])
+        added = format_time(row["added_at_ms"]) if row["added_at_ms"] else "not registered"
+        readings = ", ".join(f"{each['name']} {each['value']:g} {each['unit']}".rstrip() for each in row["readings"])
+        table.add_row(row["serial"], f"0x{row['type']:02x}", key, added, row["protocol"], row["address"], readings)
     Console(highlight=False, soft_wrap=True).print(table if rows else "No devices registered yet.")
 
 
@@ -111,6 +113,8 @@ def _rows(store: StateStore) -> list[dict[str, Any]]:
             "added_at_ms": device.added_at_ms,
             "heard": False,
             "address": "",
+            "protocol": "",
+            "readings": [],
         }
         for device in store.devices.list()
     ]

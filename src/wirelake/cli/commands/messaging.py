@@ -135,12 +135,7 @@ def request(
     service, slash, op = target.rpartition("/")  # a service's name may contain slashes: magline/16
     if not slash or not service or not op:
         raise InputError(f"{target!r} is not SERVICE/OP")
-    try:
-        body = read_json(fields.encode("utf-8", "surrogateescape"))
-    except ProtocolError as error:
-        raise InputError(f"invalid JSON fields: {error}") from error
-    if not isinstance(body, dict):
-        raise InputError("fields must be a JSON object, as in '{\"a\": 1}'")
+    body = _json_object(fields)
     query = [("timeout_ms", str(wait_ms))] + ([("object", object_)] if object_ else [])
     api = ApiClient(load(config_file, data_folder), token_file)
     response = api.request("POST", quoted("api", "services", service, op), body, query, wait_ms / 1000 + CLI_ANSWER_S)
@@ -152,18 +147,21 @@ def request(
 Examples:
   wirelake send 1234 0x81
   wirelake send 1234 130 0a0b0c
+  wirelake send pump-7 set_speed --fields '{"rpm": 900}'
   wirelake send '*' 0x81"""
 )
 @click.argument("serial")
-@click.argument("command_type", metavar="TYPE")
+@click.argument("command", metavar="TYPE")
 @click.argument("data_hex", metavar="[HEX]", default="")
+@click.option("--fields", "fields_json", metavar="JSON", default="{}", help="Parameters of the command, by name.")
 @click.option("--wait-ms", type=click.IntRange(1), default=HTTP_COMMAND_MS, show_default=True)
 @token_option
 @settings_options
 def send(
     serial: str,
-    command_type: str,
+    command: str,
     data_hex: str,
+    fields_json: str,
     wait_ms: int,
     token_file: Path | None,
     config_file: Path | None,
@@ -171,17 +169,16 @@ def send(
 ) -> None:
     """Send a command of TYPE (128 to 255, or 0x80 to 0xff) with the data HEX to the device SERIAL.
 
+    A device whose protocol has names for commands takes a name as TYPE. Any connected device can be sent commands that
+    its session accepts, whatever protocol it speaks.
+
     Prints the device's response as JSON. The exit code is 1 if the response is an error. Use * as SERIAL to send to
     every device: the JSON then has all responses and the devices that did not respond, and the exit code is 1 if there
     are any such devices or errors.
     """
-    try:
-        number = int(command_type, 0)
-    except ValueError as error:
-        raise InputError(f"{command_type!r} is not a number such as 130 or 0x82") from error
-    if number not in _COMMAND_TYPES:
-        raise InputError(f"command type must be from {_COMMAND_TYPES[0]} to {_COMMAND_TYPES[-1]}, not {number}")
-    body = {"type": number, "data": parse_hex(data_hex).hex(), "wait_ms": wait_ms}
+    body = _command(command) | {"data": parse_hex(data_hex).hex(), "wait_ms": wait_ms}
+    if fields := _json_object(fields_json):
+        body["fields"] = fields
     api = ApiClient(load(config_file, data_folder), token_file)
     response = api.request(
         "POST", quoted("api", "devices", serial, "commands"), body, wait_s=wait_ms / 1000 + CLI_ANSWER_S
@@ -193,3 +190,24 @@ def send(
         or any(each["error"] for each in response.get("answers", []))
     ):
         sys.exit(EXIT_BAD_INPUT)
+
+
+def _command(given: str) -> dict[str, Any]:
+    """Return the type of a command, a number or a name, as the API expects it."""
+    try:
+        number = int(given, 0)
+    except ValueError:
+        return {"type": given}
+    if number not in _COMMAND_TYPES:
+        raise InputError(f"command type must be from {_COMMAND_TYPES[0]} to {_COMMAND_TYPES[-1]}, not {number}")
+    return {"type": number}
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        fields = read_json(text.encode("utf-8", "surrogateescape"))
+    except ProtocolError as error:
+        raise InputError(f"invalid JSON fields: {error}") from error
+    if not isinstance(fields, dict):
+        raise InputError("fields must be a JSON object, as in '{\"a\": 1}'")
+    return fields

@@ -148,7 +148,8 @@ class _Broadcast:
             return
         self._awaited += 1
         try:
-            broker.services.call(_BroadcastRequester(self, serial), self._request, device, now_s, self._due_s - now_s)
+            request = self._request if device.takes_broadcasts else replace(self._request, target=Device(serial))
+            broker.command(_BroadcastRequester(self, serial), request, serial, now_s, self._due_s - now_s)
         except StorageError as error:  # the call was not made
             self._awaited -= 1
             self._add_unanswered(serial, str(error), has_receipt=False)

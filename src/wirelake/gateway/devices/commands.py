@@ -1,8 +1,13 @@
 """Implement the service `devices`: send a command to a device from any protocol and return its response.
 
-The only operation is `command`. The serial is the object of the request or its field `serial`; `type`, `data` (hex or
-bytes; by default the payload), `wait_ms` and the response are as in the HTTP API. An error of the device is a response
-with `error` and `error_text`; the request fails only if the device does not answer. The serial `*` means all devices.
+The only operation is `command`. The serial is the object of the request or its field `serial`; `type`, `fields`,
+`data` (hex or bytes; by default the payload), `wait_ms` and the response are as in the HTTP API. An error of the device
+is a response with `error` and `error_text`; the request fails only if the device does not answer. The serial `*` means
+all devices.
+
+The session of a device gets a command as a request whose target is the device. A type that is a name is the `name` of
+this request, a number is its field `command_type`. The session responds with fields, a payload, or a failure whose code
+is the device's own number for the error: neither 0 nor a `FailureCode`.
 """
 
 from collections.abc import Hashable
@@ -16,43 +21,66 @@ from wirelake.broker.broker import Broker
 from wirelake.broker.peer import Peer
 from wirelake.broker.services import failed, not_found
 from wirelake.errors import InputError
-from wirelake.limits import HTTP_COMMAND_MS, HTTP_COMMAND_MS_MAX
+from wirelake.limits import DEVICE_COMMAND_CHARS_MAX, HTTP_COMMAND_MS, HTTP_COMMAND_MS_MAX
 from wirelake.message import COMMAND, EVERY_DEVICE, Device, FailureCode, Kind, Message, Operation
+from wirelake.protocols import registry
+from wirelake.protocols.readings import TYPED
 from wirelake.protocols.session import Closing
 from wirelake.protocols.text import HEX_PATTERN, parse_hex
 
 if TYPE_CHECKING:
     from wirelake.gateway.devices.broadcast import Broadcasts
 
-_DATA_FIELDS: Final = ("status", "readings")  # decoded data of an answer
+COMMAND_TYPE: Final = "command_type"  # field of a command and its answer, in protocols that number commands
+_DATA_FIELDS: Final = ("status", TYPED)  # decoded data of an answer
+_GATEWAY_CODES: Final = frozenset({0, *FailureCode})  # of failures without an answer of the device
+
+
+# Bit 7 is set in all commands that have a number. JSON has no integers of its own: 130.0 is one.
+_Number = Annotated[float, Meta(ge=128, le=255, multiple_of=1)]
+_Name = Annotated[str, Meta(min_length=1, max_length=DEVICE_COMMAND_CHARS_MAX)]
 
 
 class NewCommand(Struct, forbid_unknown_fields=True):
-    type: Annotated[int, Meta(ge=128, le=255)]  # bit 7 is set in all commands to a device
+    """A command, by the number or the name that the protocol of the device has for it."""
+
+    type: _Number | _Name
     data: Annotated[str, Meta(extra_json_schema={"pattern": HEX_PATTERN})] = ""
     wait_ms: Annotated[int, Meta(ge=1, le=HTTP_COMMAND_MS_MAX)] = HTTP_COMMAND_MS
+    fields: dict[str, Any] = {}  # parameters by name
 
 
 class DeviceAnswer(Struct, omit_defaults=True):
-    """The answer of a device. It has `status` or `readings` if the data could be decoded, else `data` in hex."""
+    """The answer of a device: `fields`, or `data` in hex if it has none.
+
+    Of a protocol that numbers commands, it has `type` and `device_time`, and `status` or `readings` if the data could
+    be decoded. `error` is the device's own number, 0 if there was no error.
+    """
 
     serial: str
-    type: int
     error: int
-    device_time: int
+    type: int | UnsetType = UNSET
+    device_time: int | UnsetType = UNSET
     error_text: str | UnsetType = UNSET
     data: str | UnsetType = UNSET
+    fields: dict[str, Any] | UnsetType = UNSET
     status: dict[str, Any] | UnsetType = UNSET
     readings: list[dict[str, Any]] | UnsetType = UNSET
 
 
 def command_message(serial: str, command: NewCommand, **rest: Any) -> Message:
     """Create the request for a command. Raise InputError if the data is not hex."""
+    name, fields = "", command.fields
+    if isinstance(command.type, str):
+        name = command.type
+    else:
+        fields = fields | {COMMAND_TYPE: int(command.type)}
     return Message(
         kind=Kind.REQUEST,
         target=Device(serial),
+        name=name,
         headers={"timeout_ms": command.wait_ms},
-        fields={"command_type": command.type},
+        fields=fields,
         payload=parse_hex(command.data),
         **rest,
     )
@@ -60,17 +88,30 @@ def command_message(serial: str, command: NewCommand, **rest: Any) -> Message:
 
 def device_answer(serial: str, answer: Message) -> DeviceAnswer | None:
     """Return the answer of a device; None if the message is an error of the gateway, so that there is no answer."""
-    fields = answer.fields
-    if "command_type" not in fields:
-        return None
-    result = DeviceAnswer(serial, fields["command_type"], fields["error"], fields["device_time"])
-    if answer.failure is not None:
-        result.error_text = answer.failure.text
+    fields, failure = answer.fields, answer.failure
+    if COMMAND_TYPE not in fields:
+        if failure is not None:
+            is_own = failure.code not in _GATEWAY_CODES
+            return DeviceAnswer(serial, failure.code, error_text=failure.text) if is_own else None
+        result = DeviceAnswer(serial, 0, fields=fields or UNSET)
+        if answer.payload or not fields:
+            result.data = answer.payload.hex()
+        return result
+    result = DeviceAnswer(serial, fields["error"], fields[COMMAND_TYPE], fields["device_time"])
+    if failure is not None:
+        result.error_text = failure.text
     elif not any(name in fields for name in _DATA_FIELDS):
         result.data = answer.payload.hex()
     result.status = fields.get("status", UNSET)
-    result.readings = fields.get("readings", UNSET)
+    if TYPED in fields:
+        result.readings = [_named(answer.protocol, each) for each in fields[TYPED]]
     return result
+
+
+def _named(protocol: str, reading: dict[str, Any]) -> dict[str, Any]:
+    """Return a numbered reading with its name and unit."""
+    known = registry.get(protocol).reading_name(reading["type"])
+    return reading | {"name": known.name, "unit": known.unit}
 
 
 class DeviceCommands:
@@ -93,15 +134,10 @@ class DeviceCommands:
         if serial == EVERY_DEVICE:
             self._broadcasts.start(peer, message, _command(fields, message.payload))
             return
-        broker = self._broker
-        device = broker.devices.get(serial)
-        if device is None:
-            peer.send(failed(message.correlation, f"device {serial[:64]!r} is offline", FailureCode.NOT_FOUND))
-            return
         command = _command(fields, message.payload)
         request = command_message(serial, command, source=peer.identity, correlation=message.correlation)
         requester = CommandRequester(peer, serial)
-        broker.services.call(requester, replace(request, traced=message.traced), device, now_s, command.wait_ms / 1000)
+        self._broker.command(requester, replace(request, traced=message.traced), serial, now_s, command.wait_ms / 1000)
 
 
 def _command(fields: dict[str, Any], payload: bytes) -> NewCommand:
@@ -111,13 +147,15 @@ def _command(fields: dict[str, Any], payload: bytes) -> NewCommand:
     try:
         return msgspec.convert(fields, NewCommand)
     except msgspec.ValidationError as error:
-        raise InputError(f"a command has type, data and wait_ms: {error}") from error
+        raise InputError(f"a command has type, fields, data and wait_ms: {error}") from error
 
 
 class CommandRequester:
     """Pass the answer of a device to the requester in the common form of all protocols, as the broker's `Peer`."""
 
     sends_acks: Final = False
+    takes_commands: Final = False
+    takes_broadcasts: Final = False
     pulls_backlog: Final = False
 
     def __init__(self, peer: Peer, serial: str) -> None:

@@ -117,10 +117,6 @@ class DeviceDriver(GatewayDriver):
         return self._session.device_type
 
     @property
-    def last_received_s(self) -> float:
-        return self._session.last_received_s
-
-    @property
     def pending_bytes(self) -> int:
         return self._outbox.bytes + self._replies.bytes
 
@@ -134,6 +130,10 @@ class DeviceDriver(GatewayDriver):
     def encoding_key(self) -> None:
         """Return None: no two devices receive the same bytes."""
         return
+
+    @property
+    def takes_broadcasts(self) -> bool:
+        return self._protocol.device_codes is not None
 
     @property
     def bytes_drained(self) -> int:

@@ -19,6 +19,8 @@ class HttpPeer:
     """The broker's `Peer` for the duration of one request."""
 
     sends_acks: Final = False
+    takes_commands: Final = False
+    takes_broadcasts: Final = False
     pulls_backlog: Final = False
     encoding_key: Final = None
     is_congested: Final = False

@@ -85,6 +85,8 @@ class Subscriber:
     """The broker's `Peer` while the stream is open. It sends neither acks nor anything else after it has subscribed."""
 
     sends_acks: Final = False
+    takes_commands: Final = False
+    takes_broadcasts: Final = False
     pulls_backlog: Final = False
     encoding_key: Final = "http"
 

@@ -66,6 +66,23 @@ class GatewayDriver(SessionDriver):
         return self._session.encoding_key
 
     @property
+    def takes_commands(self) -> bool:
+        return self._session.takes_commands
+
+    @property
+    def takes_broadcasts(self) -> bool:
+        return False
+
+    @property
+    def bytes_drained(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def last_received_s(self) -> float:
+        """Return when the peer last sent a frame."""
+        return self._session.last_received_s
+
+    @property
     def bytes_written(self) -> int:
         return self.bytes_out + self._outbox.bytes
 
@@ -128,7 +145,7 @@ class GatewayDriver(SessionDriver):
 
     def _publish(self, report: Message) -> Commit | None:
         """Publish one report. Return its commit if the topic is durable; raise StorageError if it cannot be stored."""
-        return self._context.dispatcher.on_telemetry(self.identity, report)
+        return self._context.dispatcher.on_telemetry(self, report)
 
     def _apply_notification(self, step: Step) -> None:
         """Write a notification without waiting: it is durable and logged already."""

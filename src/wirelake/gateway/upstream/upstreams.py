@@ -65,6 +65,8 @@ class Upstream:
     """
 
     sends_acks: Final = False
+    takes_commands: Final = False
+    takes_broadcasts: Final = False
     pulls_backlog: Final = False
     encoding_key: Final = None
     is_congested: Final = False

@@ -1,11 +1,14 @@
 """Manage devices, and send commands to them. A command returns the device's response."""
 
 from collections.abc import Callable, Generator
-from typing import Annotated, Any, Final
+from itertools import chain
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
+from wirelake.broker.devices import LatestReport
+from wirelake.errors import InputError
 from wirelake.gateway.devices.broadcast import BroadcastAnswer
 from wirelake.gateway.devices.commands import DeviceAnswer, NewCommand, command_message, device_answer
 from wirelake.gateway.devices.driver import DeviceDriver
@@ -16,8 +19,11 @@ from wirelake.gateway.http.peer import BrokerClient
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import LIMIT, Access, BoundRoute, Parameter, Route
 from wirelake.gateway.jobs import SlicedJobRunner
+from wirelake.gateway.transport.driver import GatewayDriver
 from wirelake.limits import HTTP_NAMES_AT_ONCE, HTTP_ROWS_AT_ONCE
 from wirelake.message import COMMAND, DEVICES_SERVICE, EVERY_DEVICE, FailureCode, Kind, Message, Operation
+from wirelake.protocols import registry
+from wirelake.protocols.readings import named_readings, typed_readings
 from wirelake.protocols.session import Closing
 from wirelake.protocols.text import parse_hex
 from wirelake.state.devices import DeviceRegistry
@@ -30,9 +36,22 @@ class NewDevice(Struct, forbid_unknown_fields=True):
     key: Annotated[str, Meta(pattern="^[0-9a-fA-F]{32}$")] | None = None  # seals its commands
 
 
+class NewestReading(Struct):
+    """The newest value of a reading. `type` is its number, in a protocol that numbers readings."""
+
+    name: str
+    unit: str
+    value: float
+    type: int | None = None
+
+
 class DeviceRow(Struct):
-    """`heard` says whether it is online, and commands can be sent to it at `address`. `assembling` counts its commands
-    with missing packets."""
+    """A device that is registered, or that reported since the gateway started.
+
+    `heard` says whether it is online, at `address`; `takes_commands`, whether commands can be sent to it now;
+    `heard_at_ms`, when it last sent something. `added_at_ms` is 0 if it is not registered. `assembling` counts its
+    commands with missing packets.
+    """
 
     serial: str
     type: int
@@ -42,6 +61,9 @@ class DeviceRow(Struct):
     address: str = ""
     heard_at_ms: int | None = None
     assembling: int = 0
+    protocol: str = ""
+    takes_commands: bool = False
+    readings: list[NewestReading] = []
 
 
 class AssemblingCommand(Struct):
@@ -58,10 +80,7 @@ class AssemblingCommand(Struct):
 
 
 class DeviceView(DeviceRow):
-    """`added_at_ms` is 0 for an unregistered device, which is online because its protocol's setting `open` allows it.
-
-    Its telemetry is published on `topic`, unless that is empty.
-    """
+    """Its telemetry is published on `topic`, unless that is empty."""
 
     topic: str = ""
     under_way: list[AssemblingCommand] = []
@@ -70,6 +89,9 @@ class DeviceView(DeviceRow):
 class DeviceList(Struct):
     devices: list[DeviceRow]
     next: str | None = None
+
+
+_Row = TypeVar("_Row", bound=DeviceRow)
 
 
 class DeviceRoutes:
@@ -109,34 +131,30 @@ class DeviceRoutes:
         return await self._jobs.result(context.share, self._list(context.query("after"), context.rows_max))
 
     def _list(self, after: str, rows_max: int) -> Generator[None, None, DeviceList]:
-        registry, peers = self._registry, self._sessions.peers
+        registry, latest = self._registry, self._client.broker.devices.latest
         serials: list[str] = []
-        for place, serial in enumerate(registry.serials()):
+        unregistered = (serial for serial in list(latest) if registry.find(serial) is None)
+        for place, serial in enumerate(chain(registry.serials(), unregistered)):
             if serial > after:
                 serials.append(serial)
             if place % HTTP_NAMES_AT_ONCE == 0:
                 yield
         wanted = (yield from sort_in_steps(serials))[: rows_max + 1]
-        found = [device for device in map(registry.find, wanted) if device is not None]
         rows = []
-        for place, device in enumerate(found[:rows_max]):
+        for place, serial in enumerate(wanted[:rows_max]):
             if place % HTTP_ROWS_AT_ONCE == 0:
                 yield
-            row = DeviceRow(device.serial, device.type, device.key is not None, device.added_at_ms)
-            self._add_session(row, peers.get(device.serial))
-            rows.append(row)
-        return DeviceList(rows, rows[-1].serial if len(found) > rows_max else None)
+            row = self._row(DeviceRow, serial)
+            if row is not None:  # it was not removed meanwhile
+                rows.append(row)
+        return DeviceList(rows, wanted[rows_max - 1] if len(wanted) > rows_max else None)
 
     async def show(self, context: RequestContext, _: None) -> DeviceView:
         serial = context.path("serial")
-        device, peer = self._registry.find(serial), self._sessions.peers.get(serial)
-        if device is not None:
-            view = DeviceView(serial, device.type, device.key is not None, device.added_at_ms)
-        elif peer is not None:
-            view = DeviceView(serial, peer.device_type, has_key=False, added_at_ms=0)
-        else:
+        peer = self._sessions.peers.get(serial)
+        view = self._row(DeviceView, serial)
+        if view is None:
             raise _unknown(serial)
-        self._add_session(view, peer)
         topic = self._client.broker.devices_topic
         if topic:
             view.topic = f"{topic}/{serial}"
@@ -157,10 +175,27 @@ class DeviceRoutes:
             ]
         return view
 
-    def _add_session(self, row: DeviceRow, peer: DeviceDriver | None) -> None:
-        if peer is not None:
-            row.heard, row.address, row.assembling = True, peer.address, peer.assembling
+    def _row(self, kind: type[_Row], serial: str) -> _Row | None:
+        """Return a device; None if it is not registered, not online, and did not report."""
+        devices = self._client.broker.devices
+        device, latest, peer = self._registry.find(serial), devices.latest.get(serial), devices.find(serial)
+        if device is None and latest is None and serial not in devices:
+            return None
+        row = kind(serial, 0, has_key=False, added_at_ms=0)
+        if device is not None:
+            row.type, row.has_key, row.added_at_ms = device.type, device.key is not None, device.added_at_ms
+        if latest is not None:
+            row.protocol, row.heard_at_ms = latest.protocol, latest.at_ms
+            row.readings = _newest(latest)
+        if isinstance(peer, GatewayDriver):
+            row.heard, row.address, row.protocol = True, peer.address, peer.protocol
+            row.takes_commands = peer.takes_commands
             row.heard_at_ms = self._wall_ms(peer.last_received_s)
+        if isinstance(peer, DeviceDriver):
+            row.assembling = peer.assembling
+            if device is None:
+                row.type = peer.device_type
+        return row
 
     def _wall_ms(self, at_s: float) -> int:
         """Convert a time of the event loop's clock to wall time."""
@@ -181,8 +216,9 @@ class DeviceRoutes:
         if serial == EVERY_DEVICE:  # percent-encoded, which the route of broadcasts does not match
             return await self.broadcast(context, new)
         request = command_message(serial, new, source=context.identity, correlation=context.id)
-        if serial not in self._client.broker.devices:
-            if self._registry.find(serial) is None:
+        devices = self._client.broker.devices
+        if devices.find(serial) is None:
+            if self._registry.find(serial) is None and serial not in devices.latest:
                 raise _unknown(serial)
             raise ApiError(409, f"device {serial[:64]!r} is offline", "not_heard")
         (response,) = await self._client.request(context, request, new.wait_ms / 1000)
@@ -207,6 +243,18 @@ class DeviceRoutes:
         return msgspec.convert(response.fields, BroadcastAnswer)
 
 
+def _newest(latest: LatestReport) -> list[NewestReading]:
+    try:
+        protocol = registry.get(latest.protocol)
+    except InputError:
+        return []
+    if protocol.device_codes is not None:
+        found = typed_readings(protocol, [(kind, latest.typed[kind].get("value")) for kind in sorted(latest.typed)])
+    else:
+        found = named_readings(protocol, latest.fields, latest.units)
+    return [NewestReading(each.name, each.unit, each.value, each.type) for each in found]
+
+
 def _unknown(serial: str) -> ApiError:
     return ApiError(404, f"no device {serial[:64]!r}")
 
@@ -220,6 +268,9 @@ _DEVICE: Final[dict[str, Any]] = {
     "address": "192.0.2.7:40000",
     "heard_at_ms": 1_700_000_500_000,
     "assembling": 1,
+    "protocol": "meter",
+    "takes_commands": True,
+    "readings": [{"name": "voltage", "unit": "V", "value": 230.5, "type": 1}],
 }
 
 ADD: Final = Route(
@@ -242,7 +293,7 @@ LIST: Final = Route(
     method="GET",
     path="/api/devices",
     operation_id="devices.list_devices",
-    summary="List the devices by serial, without their keys.",
+    summary="List the devices, registered or reporting, by serial, without their keys.",
     gives=DeviceList,
     parameters=(
         Parameter("after", "Return serials after this one."),

@@ -1,0 +1,28 @@
+"""Take measured values from described frames, for the fields of a telemetry message."""
+
+from msgspec.structs import asdict
+
+from wirelake.layout.fields import FieldSpec
+from wirelake.layout.frame import LayoutFrame
+
+
+def measured(frame: LayoutFrame) -> dict[str, int | float | bool]:
+    """Return the numeric fields of a frame by name; those that are `scaled`, times their factor.
+
+    Their units are `FrameSet.units`. Constants and fields without a value are left out.
+    """
+    values = asdict(frame)
+    spec = frame.envelope
+    carried = () if spec is None else spec.carried
+    fields = [field for field in (*carried, *frame.__layout_fields__) if field.const is None and not field.is_secret]
+    numeric = [field for field in fields if isinstance(values[field.name], int | float)]
+    return {field.name: _scaled(field, values[field.name]) for field in numeric}
+
+
+def _scaled(field: FieldSpec, value: float) -> int | float | bool:
+    if field.scale is None:
+        return value
+    factor = field.scale.factor
+    divisor = round(1 / factor)
+    # 3 * 0.1 is 0.30000000000000004, but 3 / 10 is 0.3.
+    return value / divisor if divisor > 1 and divisor * factor == 1 else value * factor
