@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "message": GROUND,
     "config": GROUND | {"message", "protocols"},
     "protocols": GROUND | {"jit", "message", "layout"},
-    "layout": {"errors", "limits", "protocols"},
+    "layout": {"errors", "limits", "message", "protocols"},
     "log": GROUND,
     "state": GROUND,
     "lake": GROUND,

@@ -14,8 +14,8 @@ from pipeline.ingest.inputs import captured
 from wirelake.pipeline.spark.daemon import warm
 from wirelake.protocols.apostol import columns as apostol
 from wirelake.protocols.apostol import kernels as apostol_kernels
-from wirelake.protocols.comet import columns as comet
-from wirelake.protocols.comet import kernels as comet_kernels
+from wirelake.protocols.kernel_columns import KernelDecoder, column_decoder
+from wirelake.protocols.registry import get
 
 MODULE = """
 from wirelake.jit import kernel
@@ -76,6 +76,8 @@ def test_inside_a_wheel(tmp_path: Path) -> None:
 def test_warm_leaves_nothing_to_compile() -> None:
     """Whatever the batch: a slice, a copy, buffers that may be written or not, nothing good, nothing at all."""
     warm()
+    comet = column_decoder(get("comet"))
+    assert isinstance(comet, KernelDecoder)
     frames = [frame for frame, _ in captured("apostol")]
     column = pa.array(frames, pa.binary())
     mutable = pa.Array.from_buffers(
@@ -90,6 +92,44 @@ def test_warm_leaves_nothing_to_compile() -> None:
         apostol_kernels.parse_packets,
         apostol_kernels.classify_packets,
         apostol_kernels.describe_packets,
-        comet_kernels.parse_frames,
+        comet.kernel,
     )
     assert [len(kernel.signatures) for kernel in kernels] == [1] * len(kernels)
+
+
+GENERATED = """
+from wirelake.jit import load_module
+text = "from wirelake.jit import kernel\\n@kernel\\ndef twice(number):\\n    return 2 * number\\n"
+module = load_module("small", text)
+print(module.twice(21), module.twice.stats.cache_hits.total(), module.__file__)
+"""
+
+
+def test_a_generated_module_is_compiled_once_for_all_processes(tmp_path: Path) -> None:
+    first, second = (run(GENERATED, XDG_CACHE_HOME=str(tmp_path)).split() for _ in range(2))
+    assert first[0] == second[0] == "42"
+    assert [int(first[1]), int(second[1])] == [0, 1]
+    assert first[2] == second[2]
+    assert Path(first[2]).parent == tmp_path / "wirelake" / "kernels"
+    assert Path(first[2]).parent.stat().st_mode & 0o077 == 0
+
+
+def test_a_generated_module_finds_a_folder_where_there_is_no_home(tmp_path: Path) -> None:
+    home, temporary = tmp_path / "home", tmp_path / "tmp"
+    home.write_text("in the way")
+    temporary.mkdir()
+    found = run(GENERATED, HOME=str(home), XDG_CACHE_HOME=str(home), TMPDIR=str(temporary)).split()
+    assert found[0] == "42"
+    assert Path(found[2]).parent == temporary / f"wirelake-kernels-{os.getuid()}"
+
+
+def test_a_generated_module_is_compiled_anew_when_its_pieces_change(tmp_path: Path) -> None:
+    package = tmp_path / "pieces"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    code = "from wirelake.jit import load_module; print(load_module('small', 'NUMBER = 1', 'pieces.one').__name__)"
+    found = set()
+    for text in ("ONE = 1", "ONE = 2"):
+        (package / "one.py").write_text(text)
+        found.add(run(code, PYTHONPATH=os.pathsep.join([*sys.path, str(tmp_path)]), XDG_CACHE_HOME=str(tmp_path)))
+    assert len(found) == 2

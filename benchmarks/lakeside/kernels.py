@@ -10,11 +10,10 @@ from lakeside.frames import SAMPLES, column, parse_with_numpy, parse_with_struct
 from wirelake.pipeline.spark.daemon import warm_kernels
 from wirelake.protocols.apostol import columns as apostol
 from wirelake.protocols.columnar import decode_each
-from wirelake.protocols.comet import columns as comet
 from wirelake.protocols.frame import Sender
+from wirelake.protocols.kernel_columns import column_decoder
 from wirelake.protocols.registry import get
 
-KERNELS = ("apostol", "comet")
 SLOW = 10  # so many times fewer rows for what goes frame by frame
 
 
@@ -30,15 +29,14 @@ def run(bench: Bench) -> None:
 
 
 def _row(bench: Bench, name: str, what: str, make: Callable[[int], bytes], sender: Sender) -> tuple[str, ...]:
-    frames = column(make, bench.rows if name in KERNELS else bench.rows // SLOW)
+    protocol = get(name)
+    decoder = column_decoder(protocol)
+    frames = column(make, bench.rows // SLOW if decoder is None else bench.rows)
     few = frames[: bench.rows // SLOW]
     from_server = np.full(len(frames), sender is Sender.SERVER)
-    protocol = get(name)
     ways: Ways = {"codec": (lambda: decode_each(protocol, few, from_server[: len(few)]), len(few))}
-    if name == "apostol":
-        ways["kernel"] = (lambda: apostol.decode(frames), len(frames))
-    elif name == "comet":
-        ways["kernel"] = (lambda: comet.decode(frames, from_server), len(frames))
+    if decoder is not None:
+        ways["kernel"] = (lambda: decoder.decode(frames, from_server), len(frames))
     rates = bench.rates(ways)
     kernel, codec = rates.get("kernel"), rates["codec"]
     times = "" if kernel is None else f"{kernel / codec:.1f}"

@@ -61,14 +61,21 @@ from wirelake.layout.fields import (
 from wirelake.layout.frame import LayoutFrame, source
 from wirelake.layout.frame_set import FrameSet
 from wirelake.layout.measuring import measured
+from wirelake.layout.messages import Attribute, Bit, InUnits, Listed, MessageRule, MessageRules
 
 __all__ = [
+    "Attribute",
+    "Bit",
     "Body",
     "Checksum",
     "Crc",
     "Envelope",
     "FrameSet",
+    "InUnits",
     "LayoutFrame",
+    "Listed",
+    "MessageRule",
+    "MessageRules",
     "at_most",
     "big",
     "bool8",

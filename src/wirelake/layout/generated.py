@@ -44,13 +44,14 @@ RESERVED: Final = {
 class Source:
     """Lines of Python, and the objects that they name."""
 
-    def __init__(self, filename: str) -> None:
+    def __init__(self, filename: str, outer: "Source | None" = None) -> None:
+        """With `outer`, these are lines for another source, which holds their constants."""
         self.filename = f"<wirelake layout {filename}>"
         self.names: dict[str, Any] = {}  # objects that the lines use
-        self._constants: list[str] = []
+        self._constants: list[str] = [] if outer is None else outer._constants
         self._lines: list[str] = []
         self._indent = 0
-        self._structs: dict[str, str] = {}
+        self._structs: dict[str, str] = {} if outer is None else outer._structs
 
     def line(self, text: str) -> None:
         """Add a line."""
@@ -109,6 +110,19 @@ class Source:
             self._structs[key] = name
             self._constants.append(f'{name} = Struct("{text}").{method}')
         return self._structs[key]
+
+    def constant(self, name: str, expression: str) -> str:
+        """Return the name of a constant of the module, which is made once. Names are numbered."""
+        key = f"constant {expression}"
+        if key not in self._structs:
+            self._structs[key] = f"{name}_{len(self._structs) + 1}"
+            self._constants.append(f"{self._structs[key]} = {expression}")
+        return self._structs[key]
+
+    @property
+    def lines(self) -> str:
+        """Return the lines without the constants, and two empty ones."""
+        return "\n".join([*self._lines, "", ""])
 
     @property
     def text(self) -> str:

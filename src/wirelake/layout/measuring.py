@@ -19,10 +19,18 @@ def measured(frame: LayoutFrame) -> dict[str, int | float | bool]:
     return {field.name: _scaled(field, values[field.name]) for field in numeric}
 
 
-def _scaled(field: FieldSpec, value: float) -> int | float | bool:
+def scale_of(field: FieldSpec) -> tuple[str, float]:
+    """Return how a number becomes one in its unit: "/" and a whole number if that is exact, else "*" and the factor."""
     if field.scale is None:
-        return value
+        raise TypeError(f"{field.name} has no unit: mark it as scaled(…)")
     factor = field.scale.factor
     divisor = round(1 / factor)
     # 3 * 0.1 is 0.30000000000000004, but 3 / 10 is 0.3.
-    return value / divisor if divisor > 1 and divisor * factor == 1 else value * factor
+    return ("/", divisor) if divisor > 1 and divisor * factor == 1 else ("*", factor)
+
+
+def _scaled(field: FieldSpec, value: float) -> int | float | bool:
+    if field.scale is None:
+        return value
+    sign, number = scale_of(field)
+    return value / number if sign == "/" else value * number

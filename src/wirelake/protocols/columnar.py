@@ -218,7 +218,7 @@ def flags(values: Any) -> Any:
 # Translation separates the credentials of a login from its fields. The functions below cover what translation cannot
 # know: frames that resemble a login, and logins inside a request to a service.
 
-_LOGIN_FIELDS: Final = frozenset({"version", "compress", "format", "client_name"})  # what else a login may contain
+LOGIN_FIELDS: Final = frozenset({"version", "compress", "format", "client_name"})  # what else a login may contain
 
 
 def without_secrets(message: Message) -> tuple[dict[str, Any], bytes]:
@@ -228,7 +228,7 @@ def without_secrets(message: Message) -> tuple[dict[str, Any], bytes]:
     if message.kind is Kind.RESPONSE:
         return fields, payload
     if op == Op.LOGIN and message.kind is Kind.CONTROL:
-        return {name: value for name, value in fields.items() if name in _LOGIN_FIELDS}, b""
+        return {name: value for name, value in fields.items() if name in LOGIN_FIELDS}, b""
     if message.kind is Kind.CONTROL or op.lower() in LOGIN_OPS:
         fields = {name: BLANK_TEXT if name.lower() in SECRET_FIELDS else value for name, value in fields.items()}
     if payload and isinstance(target, Operation) and is_login_payload(target.service, payload):

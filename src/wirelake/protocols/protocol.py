@@ -25,7 +25,8 @@ from wirelake.protocols.translation import Loss
 from wirelake.protocols.tree import Tree
 
 if TYPE_CHECKING:
-    from wirelake.layout import FrameSet  # which uses this module: imported for its name only
+    # These use this module: they are imported for their names only.
+    from wirelake.layout import FrameSet, MessageRules
 
 
 class Carrier(StrEnum):
@@ -150,6 +151,8 @@ class Protocol(Struct, frozen=True):
     is_login: Callable[[bytes], bool] | None = None  # whether such a payload contains credentials
     # The description of its frames, if they are described: kernels, exports, docs and tests are derived from it.
     layout: "FrameSet | None" = None
+    # How described frames become messages, if `to_message` follows rules: then a kernel decodes columns of frames.
+    message_rules: "MessageRules | None" = None
 
     def __post_init__(self) -> None:
         """Take `redact` from the description, unless the protocol has its own."""

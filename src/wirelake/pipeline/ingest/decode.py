@@ -23,6 +23,7 @@ from wirelake.protocols.columnar import (
     decode_each,
     message_columns,
 )
+from wirelake.protocols.kernel_columns import column_decoder
 from wirelake.protocols.protocol import Protocol
 
 MESSAGES: Final = tables.MESSAGES.schema
@@ -132,11 +133,8 @@ class _BatchDecoder:
         protocol = find_protocol(name)
         if protocol is None:
             return _unknown(name, len(frames)), 0
-        decoded: DecodedFrames = (
-            registry.load_module(protocol.columns).decode(frames, from_server)
-            if protocol.columns
-            else decode_each(protocol, frames, from_server)
-        )
+        decoder = column_decoder(protocol)
+        decoded = decode_each(protocol, frames, from_server) if decoder is None else decoder.decode(frames, from_server)
         if protocol.reassembly:
             good, columns = decoded.rows, decoded.packets
             if columns is None:

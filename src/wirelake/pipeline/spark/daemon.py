@@ -11,6 +11,7 @@ import pyarrow as pa
 from wirelake.log.interface import SCHEMA
 from wirelake.pipeline.ingest.decode import decode_batch
 from wirelake.protocols import registry
+from wirelake.protocols.kernel_columns import column_decoder
 
 _MODULES = (
     "pyarrow.compute",
@@ -34,8 +35,8 @@ def warm_kernels() -> None:
     samples = [
         (protocol.name, frame)
         for protocol in registry.all_protocols()
-        if protocol.columns
-        for frame in registry.load_module(protocol.columns).SAMPLES
+        if (decoder := column_decoder(protocol)) is not None
+        for frame in decoder.SAMPLES
     ]
     rows = [
         {**dict.fromkeys(SCHEMA.names, ""), "seq": seq, "at": 0, "protocol": name, "event": "frame", "frame": frame}

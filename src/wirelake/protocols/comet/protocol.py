@@ -11,7 +11,7 @@ from wirelake.protocols.comet.crypto import RSA_BITS, RSA_EXPONENT
 from wirelake.protocols.comet.frames import FRAMES
 from wirelake.protocols.comet.server import ServerSession
 from wirelake.protocols.comet.session import SessionSettings, Settings
-from wirelake.protocols.comet.translation import LOSSES, from_message, to_message
+from wirelake.protocols.comet.translation import LOSSES, RULES, from_message, to_message
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier, Clue, Protocol, Refusal, Transport
@@ -54,7 +54,7 @@ PROTOCOL = Protocol(
         Refusal.CONNECTED: ErrorCode.CONNECTED_ELSEWHERE,
     },
     second_session=lambda settings: settings.second,
-    columns="wirelake.protocols.comet.columns",
     example=bytes.fromhex("000106"),  # a heartbeat
     layout=FRAMES,
+    message_rules=RULES,
 )

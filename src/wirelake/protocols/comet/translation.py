@@ -1,14 +1,12 @@
 """Translate between comet frames and common messages."""
 
-from collections.abc import Callable
-from typing import Any
-
 from wirelake.errors import TranslationError
-from wirelake.message import Credentials, Failure, Kind, Op, Topic, content_of, control, control_op
+from wirelake.layout import MessageRule, MessageRules
+from wirelake.message import Failure, Kind, Op, Topic, content_of, control_op
 from wirelake.message import Message as Common
 from wirelake.protocols.comet import frames
 from wirelake.protocols.comet.constants import ERROR_NAMES, ErrorCode
-from wirelake.protocols.frame import Frame, Sender
+from wirelake.protocols.frame import Sender
 from wirelake.protocols.translation import Loss
 
 EXCHANGE_KEY = "exchange_key"
@@ -16,26 +14,32 @@ AUTH_SUCCESS = "auth_success"
 REPORT_ENVIRON = "report_environ"
 
 
-def to_message(frame: Frame, _sender: Sender) -> Common:
-    """Return the common message of a frame."""
-    return _TO[type(frame)](frame)
+RULES = MessageRules(
+    "comet",
+    {
+        frames.Auth: MessageRule(Kind.CONTROL, Op.LOGIN, credentials=("client_id", "token")),
+        frames.ExchangeKey: MessageRule(Kind.CONTROL, payload="secret_key"),
+        frames.GetTopicList: MessageRule(Kind.CONTROL, Op.TOPICS),
+        frames.Subscribe: MessageRule(Kind.CONTROL, Op.SUBSCRIBE),
+        frames.Unsubscribe: MessageRule(Kind.CONTROL, Op.UNSUBSCRIBE),
+        frames.GetMessageList: MessageRule(Kind.CONTROL, Op.BACKLOG),
+        frames.Heartbeat: MessageRule(Kind.CONTROL, Op.PING),
+        frames.MessageAck: MessageRule(Kind.CONTROL, Op.ACK, fields={"ids": "msg_ids"}),
+        frames.ReportEnviron: MessageRule(Kind.EVENT),
+        frames.Ok: MessageRule(Kind.RESPONSE),
+        frames.Error: MessageRule(Kind.RESPONSE, failure=("reason", "code")),
+        frames.AuthSuccess: MessageRule(Kind.RESPONSE, payload="encrypt_key"),
+        frames.TopicList: MessageRule(Kind.RESPONSE),
+        frames.MessageList: MessageRule(Kind.RESPONSE, parts="messages"),
+        frames.Message: MessageRule(Kind.NOTIFICATION, id="msg_id", type="msg_type", at_ms="ts", payload="content"),
+    },
+)
+to_message = RULES.to_message
 
 
 def from_message(message: Common, sender: Sender) -> frames.CometFrame:
     """Return the frame with which `sender` sends this message. Raise TranslationError if comet has none."""
     return _client_frame(message) if sender is Sender.CLIENT else _server_frame(message)
-
-
-def _notified(frame: frames.Message) -> Common:
-    return Common(
-        kind=Kind.NOTIFICATION,
-        name="message",
-        protocol="comet",
-        id=frame.msg_id,
-        payload=frame.content,
-        type=frame.msg_type,
-        at_ms=frame.ts,
-    )
 
 
 def notification(message: Common) -> frames.Message:
@@ -86,43 +90,6 @@ def _server_frame(message: Common) -> frames.CometFrame:
     if message.fields or message.payload:
         raise TranslationError("a comet answer carries no fields and no payload")
     return frames.Ok()
-
-
-def _response(frame: frames.CometFrame, **rest: Any) -> Common:
-    return Common(kind=Kind.RESPONSE, name=frame.name, protocol="comet", **rest)
-
-
-_TO: dict[type[Frame], Callable[[Any], Common]] = {
-    frames.Auth: lambda f: _control(f, Op.LOGIN, credentials=Credentials(f.client_id, f.token)),
-    frames.ExchangeKey: lambda f: Common(kind=Kind.CONTROL, name=f.name, protocol="comet", payload=f.secret_key),
-    frames.GetTopicList: lambda f: _control(f, Op.TOPICS),
-    frames.Subscribe: lambda f: _control(f, Op.SUBSCRIBE, fields={"topics": list(f.topics)}),
-    frames.Unsubscribe: lambda f: _control(f, Op.UNSUBSCRIBE, fields={"topics": list(f.topics)}),
-    frames.GetMessageList: lambda f: _control(f, Op.BACKLOG),
-    frames.Heartbeat: lambda f: _control(f, Op.PING),
-    frames.MessageAck: lambda f: _control(f, Op.ACK, fields={"ids": list(f.msg_ids)}),
-    frames.ReportEnviron: lambda f: Common(
-        kind=Kind.EVENT,
-        name=f.name,
-        protocol="comet",
-        fields={
-            "network_type": f.network_type,
-            "isp": f.isp,
-            "phone_type": f.phone_type,
-            "extra": list(f.extra),
-        },
-    ),
-    frames.Ok: lambda f: _response(f),
-    frames.Error: lambda f: _response(f, failure=Failure(f.reason, f.code)),
-    frames.AuthSuccess: lambda f: _response(f, payload=f.encrypt_key),
-    frames.TopicList: lambda f: _response(f, fields={"topics": list(f.topics)}),
-    frames.MessageList: lambda f: _response(f, parts=tuple(_notified(each) for each in f.messages)),
-    frames.Message: _notified,
-}
-
-
-def _control(frame: frames.CometFrame, op: Op, **rest: Any) -> Common:
-    return control(op, name=frame.name, protocol="comet", **rest)
 
 
 LOSSES = (

@@ -1,0 +1,298 @@
+"""Generate a Numba kernel that decodes a column of frames, from their description.
+
+The kernel reads each valid frame once, writes its fields as JSON, and copies single values to columns. It leaves every
+other frame to the codec: those that are not valid, and those with a part that it cannot read.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from fastcrc.crc16 import modbus
+from msgspec import Struct
+
+from wirelake.layout.envelope import EnvelopeSpec
+from wirelake.layout.fields import FieldSpec, Number, ShortLength
+from wirelake.layout.frame_kernels import FOUND_FLOATS, FOUND_SPANS, FrameKernel
+from wirelake.layout.frame_plans import CannotGenerate, FramePlan
+from wirelake.layout.generated import Source, plus
+from wirelake.layout.messages import spec_of
+from wirelake.protocols.frame import Sender
+
+PRIMITIVES: Final = "wirelake.protocols.kernel_primitives"
+_LABELS_MAX: Final = 255
+_CHECKSUMS: Final[dict[Callable[..., int], str]] = {modbus: "crc16"}  # functions that a kernel has, too
+_PRIMITIVE_NAMES: Final = (
+    "ascii_array", "bad_utf8", "big", "crc16", "float_room", "is_same", "little", "put", "put_base64", "put_comma",
+    "put_decimal", "put_number", "put_span", "put_text", "put_unsigned", "room", "signed", "u16_big", "u16_little",
+    "wide",
+)  # fmt: skip
+_HEADER: Final = '''"""Decode a column of {name} frames. Generated from their description."""
+
+import numpy as np
+
+from wirelake.jit import kernel
+from {primitives} import (
+{names})
+
+
+'''
+
+
+class KernelModule(Struct, frozen=True):
+    """The source of a module with the kernel `parse_frames`, and what its results mean.
+
+    `parse_frames(data, offsets, from_server)` returns the indices of the frames that it decoded, and of the others. For
+    each that it decoded it returns the label, which is the index of its plan in `plans`; ends and bytes of the JSON;
+    floats that are to be inserted there; and ends and bytes for each of `columns`. For a column of numbers, both are
+    the array of the numbers.
+    """
+
+    text: str
+    plans: tuple[FramePlan, ...]
+    columns: tuple[str, ...]
+    number_sizes: dict[str, int]  # columns of numbers: how many bytes they need
+    scales: tuple[tuple[str, float], ...]
+    has_floats: bool
+
+
+def generate_kernel(name: str, envelope: EnvelopeSpec, plans: Sequence[FramePlan]) -> KernelModule | None:
+    """Return a module for all frames that a kernel can decode; None if there are none."""
+    columns = tuple(dict.fromkeys(column for plan in plans for column in plan.spans))
+    sizes = {column: _number_size(plans, column) for column in columns}
+    done = tuple(plan for plan in plans if _can_generate(envelope, plan, columns, sizes))
+    source, scales = Source(f"{name}.kernel"), list[tuple[str, float]]()
+    try:
+        _write_frame_number(source, envelope, done)
+    except CannotGenerate:
+        return None
+    if not 0 < len(done) <= _LABELS_MAX:
+        return None
+    functions, frames = list[str](), list[FrameKernel]()
+    bodies: dict[str, str] = {}  # frames with the same fields share a function: it is compiled once
+    for label, plan in enumerate(done):
+        body = Source("frame", source)
+        frame = FrameKernel(body, scales, plan)
+        frame.generate(envelope, columns)
+        if body.lines not in bodies:
+            bodies[body.lines] = _function_name(done, label)
+            source.line("@kernel")
+            source.line(f"def {bodies[body.lines]}{body.lines}")
+        functions.append(bodies[body.lines])
+        frames.append(frame)
+    bound = f"{max(each.json_bytes for each in frames)} + {max(each.json_factor for each in frames)} * (end - start)"
+    floats = max(each.floats for each in frames)
+    placed = [_Column(name, sizes[name], FOUND_SPANS + 2 * index) for index, name in enumerate(columns)]
+    _write_loop(source, functions, placed, bound, floats)
+    names = "".join(f"    {each},\n" for each in _PRIMITIVE_NAMES if f"{each}(" in source.text)
+    header = _HEADER.format(name=name, primitives=PRIMITIVES, names=names)
+    numbers = {column: size for column, size in sizes.items() if size}
+    return KernelModule(header + source.text, done, columns, numbers, tuple(scales), floats > 0)
+
+
+def _can_generate(envelope: EnvelopeSpec, plan: FramePlan, columns: Sequence[str], sizes: dict[str, int]) -> bool:
+    for column, attribute in plan.spans.items():
+        if isinstance(spec_of(plan.kind, attribute).kind, Number) != bool(sizes[column]):
+            return False
+    try:
+        FrameKernel(Source("trial"), [], plan).generate(envelope, columns)
+    except CannotGenerate:
+        return False
+    return True
+
+
+def _number_size(plans: Sequence[FramePlan], column: str) -> int:
+    """Return how many bytes a number of this column has at most, 0 if it is a column of text or bytes."""
+    kinds = [spec_of(plan.kind, plan.spans[column]).kind for plan in plans if column in plan.spans]
+    numbers = [kind for kind in kinds if isinstance(kind, Number)]
+    sizes = [max(kind.size, 2) if kind.is_signed else kind.size + (kind.size == 8) for kind in numbers]
+    return max(sizes) if len(sizes) == len(kinds) and max(sizes) <= 8 else 0
+
+
+def _function_name(plans: Sequence[FramePlan], label: int) -> str:
+    name = plans[label].kind.__name__
+    is_unique = sum(plan.kind.__name__ == name for plan in plans) == 1
+    return f"put_{name}" if is_unique else f"put_{name}_{label}"
+
+
+# ── which frame it is
+
+
+def _write_frame_number(source: Source, envelope: EnvelopeSpec, plans: Sequence[FramePlan]) -> None:
+    """Write the function that checks length and checksum, and returns the label of a frame."""
+    opcode, length = envelope.opcode, envelope.length
+    if envelope.order_shown_by or envelope.sizes:
+        raise CannotGenerate("the byte order or the head differs from frame to frame")
+    source.line("@kernel")
+    with source.block("def label_of(data, start, end, from_server):"):
+        base = "start"
+        if length is not None and isinstance(length.kind, ShortLength):
+            base = "at"
+            _write_short_length(source, length)
+        elif length is not None:
+            _write_length(source, envelope, length)
+        needed = _offset(envelope, opcode) + (opcode.size or 0) if opcode is not None else 0
+        _refuse(source, f"{plus(base, needed + envelope.tail_size)} > end")
+        _write_tail(source, envelope)
+        if opcode is not None and opcode.opcode is not None:
+            mask = f" & {opcode.opcode.mask:#x}" if opcode.opcode.mask else ""
+            source.line(f"number = {_number(opcode, plus(base, _offset(envelope, opcode)))}{mask}")
+        for sender, condition in ((Sender.SERVER, "if from_server:"), (Sender.CLIENT, "else:")):
+            with source.block(condition):
+                for label, plan in enumerate(plans):
+                    if plan.kind.sender in (None, sender):
+                        if opcode is None:
+                            source.line(f"return {label}")
+                            break
+                        with source.block(f"if number == {plan.kind.opcode}:"):
+                            source.line(f"return {label}")
+                else:
+                    source.line("return -1")
+    source.line("")
+    source.line("")
+
+
+def _refuse(source: Source, condition: str) -> None:
+    with source.block(f"if {condition}:"):
+        source.line("return -1")
+
+
+def _number(field: FieldSpec, position: str) -> str:
+    size = field.size or 0
+    if not isinstance(field.kind, Number) or field.kind.is_signed or field.kind.is_float or size > 4:
+        raise CannotGenerate(f"{field.name} is not a number that a kernel compares")
+    return f"wide(data[{position}])" if size == 1 else f"{field.order}(data, {position}, {size})"
+
+
+def _offset(envelope: EnvelopeSpec, field: FieldSpec) -> int:
+    """Return how many bytes are before a field, apart from a length of one or two bytes."""
+    offset = 0
+    for each in envelope.head:
+        if each.name == field.name:
+            return offset
+        if each.size is None and not isinstance(each.kind, ShortLength):
+            raise CannotGenerate(f"where {field.name} is differs from frame to frame")
+        offset += each.size or 0
+    raise CannotGenerate(f"{field.name} is not in the head")
+
+
+def _write_short_length(source: Source, field: FieldSpec) -> None:
+    least = field.length.at_least if field.length is not None else 0
+    _refuse(source, "start >= end")
+    source.line("at = start + 1")
+    source.line("length = wide(data[start])")
+    with source.block("if length > 0x7F:"):
+        _refuse(source, "at >= end")
+        source.line("length = length & 0x7F | wide(data[at]) << 7")
+        source.line("at += 1")
+        _refuse(source, "length < 0x80")
+    _refuse(source, f"length < {least} or at + length != end" if least else "at + length != end")
+
+
+def _write_length(source: Source, envelope: EnvelopeSpec, field: FieldSpec) -> None:
+    offset, least = _offset(envelope, field), field.length.at_least if field.length is not None else 0
+    _refuse(source, f"{plus('start', offset + (field.size or 0))} > end")
+    source.line(f"length = {_number(field, plus('start', offset))}")
+    condition = f"length != {plus('end - start', -envelope.added_to_length())}"
+    _refuse(source, f"length < {least} or {condition}" if least else condition)
+
+
+def _write_tail(source: Source, envelope: EnvelopeSpec) -> None:
+    """Write the checks of checksums and constants after the body."""
+    left = envelope.tail_size
+    for field in envelope.tail:
+        place, size = plus("end", -left), field.size or 0
+        if field.const is not None:
+            value = field.const.value
+            expected = value if isinstance(value, bytes) else value.to_bytes(size, field.order)
+            constant = source.constant("BYTES", f"np.frombuffer({expected!r}, np.uint8)")
+            _refuse(source, f"not is_same(data, {place}, {constant})")
+        elif field.checksum is not None:
+            function = _CHECKSUMS.get(field.checksum.compute)
+            if function is None:
+                raise CannotGenerate(f"{field.checksum.title} is not one that a kernel computes")
+            start, after = envelope.covered(field)
+            if start and envelope.head_size is None:
+                raise CannotGenerate(f"{field.name} does not cover all of the head")
+            computed = f"{function}(data, {plus('start', start)}, {plus('end', -after)})"
+            _refuse(source, f"{computed} != {_number(field, place)}")
+        left -= size
+
+
+# ── the loop over all frames
+
+
+class _Column(Struct, frozen=True):
+    """A column of the kernel. Its value is found at `first`, or from `first` to `last` in the bytes of the frames."""
+
+    name: str
+    size: int  # of numbers; 0 for text and bytes
+    place: int
+
+    def allocate(self, source: Source) -> None:
+        if self.size:
+            source.line(f"{self.name}_values = np.empty(count, np.{'uint8' if self.size == 1 else 'int64'})")
+        else:
+            source.line(f"{self.name}_bytes, {self.name}_at = np.empty(total, np.uint8), wide(0)")
+            source.line(f"{self.name}_ends = np.zeros(count + 1, np.int32)")
+
+    def store(self, source: Source) -> None:
+        first, last = f"found[{self.place}]", f"found[{self.place + 1}]"
+        if self.size:
+            source.line(f"{self.name}_values[good] = {first}")
+        else:
+            at = f"{self.name}_at"
+            source.line(f"{at} = put_span({self.name}_bytes, {at}, data, {first}, {last})")
+            source.line(f"{self.name}_ends[good + 1] = {at}")
+
+    def returned(self) -> str:
+        if self.size:
+            return f"{self.name}_values[:good], {self.name}_values[:good],"
+        return f"{self.name}_ends[: good + 1], {self.name}_bytes[: {self.name}_at],"
+
+
+def _write_loop(source: Source, functions: Sequence[str], columns: Sequence[_Column], bound: str, floats: int) -> None:
+    source.line("@kernel")
+    with source.block("def parse_frames(data, offsets, from_server):"):
+        source.line("count = offsets.size - 1")
+        source.line("total = wide(offsets[count]) - wide(offsets[0])")
+        source.line("rows, others = np.empty(count, np.int64), np.empty(count, np.int64)")
+        source.line("labels, text_ends = np.empty(count, np.uint8), np.zeros(count + 1, np.int64)")
+        source.line("text, text_at = np.empty(64 * count + 1024, np.uint8), wide(0)")
+        source.line(f"floats, found = np.empty((0, 3), np.int64), np.zeros({FOUND_SPANS + 2 * len(columns)}, np.int64)")
+        for column in columns:
+            column.allocate(source)
+        source.line("good = bad = float_count = wide(0)")
+        with source.block("for row in range(count):"):
+            source.line("start, end = wide(offsets[row]), wide(offsets[row + 1])")
+            source.line("label, text_end = label_of(data, start, end, from_server[row]), wide(-1)")
+            with source.block("if label >= 0:"):
+                source.line(f"text = room(text, text_at, {bound})")
+                if floats:
+                    source.line(f"floats = float_room(floats, float_count, {floats} * (end - start))")
+                    source.line(f"found[{FOUND_FLOATS}] = float_count")
+                _write_calls(source, functions)
+            with source.block("if text_end < 0:"):
+                source.line("others[bad] = row")
+                source.line("bad += 1")
+                source.line("continue")
+            if floats:
+                source.line(f"float_count = found[{FOUND_FLOATS}]")
+            for column in columns:
+                column.store(source)
+            source.line("text_at, rows[good], labels[good] = text_end, row, label")
+            source.line("good += 1")
+            source.line("text_ends[good] = text_at")
+        source.line("return (")
+        source.line("    rows[:good], others[:bad], labels[:good],")
+        source.line("    text_ends[: good + 1], text[:text_at], floats[:float_count],")
+        for column in columns:
+            source.line(f"    {column.returned()}")
+        source.line(")")
+
+
+def _write_calls(source: Source, functions: Sequence[str]) -> None:
+    for index, function in enumerate(dict.fromkeys(functions)):
+        labels = [str(label) for label, each in enumerate(functions) if each == function]
+        condition = f"label in ({', '.join(labels)})" if len(labels) > 1 else f"label == {labels[0]}"
+        with source.block(f"{'elif' if index else 'if'} {condition}:"):
+            source.line(f"text_end = {function}(data, start, end, text, text_at, floats, found)")
