@@ -68,6 +68,22 @@ def tcp_packet(
     return ip_packet(source[0], target[0], TCP, segment)
 
 
+def _ip_head_bytes(packet: bytes) -> int:
+    return 40 if packet[0] >> 4 == 6 else 20
+
+
+def source_port(packet: bytes) -> int:
+    """Return the port that sent a packet."""
+    start = _ip_head_bytes(packet)
+    return int.from_bytes(packet[start : start + 2])
+
+
+def tcp_payload(packet: bytes) -> bytes:
+    """Return the data of a TCP segment."""
+    start = _ip_head_bytes(packet)
+    return packet[start + (packet[start + 12] >> 4) * 4 :]
+
+
 def udp_packet(source: Endpoint, target: Endpoint, data: bytes, number: int = 1) -> bytes:
     datagram = struct.pack(">HHHH", source[1], target[1], 8 + len(data), 0) + data
     datagram = _with_checksum(source[0], target[0], UDP, datagram, 6)
@@ -77,7 +93,7 @@ def udp_packet(source: Endpoint, target: Endpoint, data: bytes, number: int = 1)
 def fragments(packet: bytes, size: int, number: int = 7) -> list[bytes]:
     """Return an IP packet in fragments with `size` bytes of payload, which must be a multiple of eight."""
     is_6 = packet[0] >> 4 == 6
-    payload = packet[40:] if is_6 else packet[20:]
+    payload = packet[_ip_head_bytes(packet) :]
     found = []
     for start in range(0, len(payload), size):
         part, more = payload[start : start + size], start + size < len(payload)
@@ -131,9 +147,8 @@ class TcpConversation:
 
     def data_packets(self, sender: Sender) -> list[CapturedPacket]:
         """Return the packets of one side that carry data."""
-        source = struct.pack(">H", self._ends[sender][1])
-        head = 40 if ":" in self._ends[sender][0] else 20
-        return [each for each in self.packets if each.data[head : head + 2] == source and len(each.data) > head + 24]
+        port = self._ends[sender][1]
+        return [each for each in self.packets if tcp_payload(each.data) and source_port(each.data) == port]
 
     def _add(self, sender: Sender, flags: int, data: bytes = b"", options: bytes = b"") -> None:
         ends, seqs = self._ends, self._seqs

@@ -35,13 +35,14 @@ MAY_IMPORT = {
     "tracing": GROUND | {"protocols", "log", "state", "lake"},
     "gateway": GROUND
     | {"backoff", "clock", "message", "config", "protocols", "log", "state", "lake", "broker", "services", "tracing"},
+    "capture": GROUND | {"config", "protocols", "log", "gateway"},
     "console": GROUND | {"message", "config", "protocols", "log", "state", "lake", "broker", "tracing", "gateway"},
     "pipeline": GROUND | {"message", "config", "protocols", "log", "state", "lake"},
     "clients": GROUND | {"backoff", "message", "protocols"},
     "simulator": GROUND | {"backoff", "message", "protocols", "clients"},
     "cli": GROUND
     | {"message", "config", "protocols", "layout", "log", "state", "lake"}
-    | {"tracing", "gateway", "console", "pipeline", "clients", "simulator"},
+    | {"tracing", "gateway", "capture", "console", "pipeline", "clients", "simulator"},
 }
 IMPURE = {"asyncio", "socket", "ssl", "select", "threading", "subprocess", "time", "random", "secrets", "uuid", "os"}
 FILE_LINES_MAX = 500

@@ -412,3 +412,22 @@ PIPELINE_SESSION_AGE_S: Final = 90 * 24 * 3600.0  # age of a session that is not
 PIPELINE_LAYOUT_SESSIONS_MAX: Final = 65_536  # sessions whose table layouts are remembered
 PIPELINE_LAYOUTS_MAX: Final = 65_536  # tables that were created
 PIPELINE_COUNTER_HOURS_MAX: Final = 24 * 366  # pairs of hour and protocol between two records of the counters
+
+# captures
+CAPTURE_PACKET_BYTES_MAX: Final = 1 * MIB  # one packet in a file, or one block of pcapng
+CAPTURE_FRAGMENTED_PACKETS_MAX: Final = 1024  # IP packets that wait for fragments
+CAPTURE_FRAGMENT_S: Final = 60.0  # between the first and the last fragment of a packet
+CAPTURE_WINDOW_BYTES_MAX: Final = 1 << 30  # between two segments of one connection: the largest window of TCP
+CAPTURE_WAITING_BYTES_MAX: Final = 4 * MIB  # of one direction behind a missing segment, before it counts as a gap
+CAPTURE_FLOWS_MAX: Final = 65_536  # connections at once; beyond this, the one that was silent longest ends
+CAPTURE_CHOOSE_BYTES_MAX: Final = 16 * KIB  # of a connection, from which its protocol is identified
+CAPTURE_IDENTIFY_BITS: Final = 24.0  # evidence for a protocol that neither a port nor an option names
+CAPTURE_RESYNC_BITS: Final = 24.0  # evidence for a frame that begins at a segment after a gap
+CAPTURE_TRIAL_BYTES_MAX: Final = 64 * KIB  # of one direction, in which such a frame is searched for
+CAPTURE_TRIAL_PIECES_MAX: Final = 32  # the same in segments
+CAPTURE_HANDSHAKE_BYTES_MAX: Final = 64 * KIB  # of a WebSocket
+CAPTURE_MESSAGE_BYTES_MAX: Final = 64 * MIB  # of a WebSocket, after decompression
+CAPTURE_COMMIT_BYTES: Final = 4 * MIB  # frames written to the log before waiting for the disk
+CAPTURE_COMMIT_S: Final = 60.0  # for that
+CAPTURE_LEFT_OUT_SHOWN_MAX: Final = 1000  # connections that the report lists one by one
+CAPTURE_COUNTED_HOURS_MAX: Final = 1024  # pairs of hour, protocol and direction, after which the counters are written

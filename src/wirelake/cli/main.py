@@ -5,6 +5,7 @@ import os
 import sys
 from importlib import import_module
 from importlib.metadata import version
+from keyword import iskeyword
 from typing import Any, Final
 
 import click
@@ -27,6 +28,7 @@ _MODULES: Final = {
     "simulate": "simulate",
     "trace": "trace",
     "log": "log",
+    "import": "import_capture",
     "query": "query",
     "decode": "decode",
     "identify": "decode",
@@ -50,6 +52,7 @@ COMMANDS: Final = {
     "simulate": "Run a fleet of simulated clients against a gateway.",
     "trace": "Trace a message through the system.",
     "log": "Inspect the event log.",
+    "import": "Import frames that were captured elsewhere into the event log.",
     "query": "Run SQL over the tables.",
     "decode": "Decode frames into a tree of fields with byte offsets.",
     "identify": "Guess which protocol some bytes belong to.",
@@ -72,7 +75,8 @@ class LazyCommands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"wirelake.cli.commands.{_MODULES[cmd_name]}"), cmd_name)
+        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        command: click.Command = getattr(import_module(f"wirelake.cli.commands.{_MODULES[cmd_name]}"), name)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 from wirelake.address import Address
 from wirelake.broker.broker import Broker
 from wirelake.clock import SteadyClock
-from wirelake.config import LogSection, Settings
+from wirelake.config import Settings
 from wirelake.gateway.auth.admission import Admission
 from wirelake.gateway.auth.keys import KeyFiles
 from wirelake.gateway.auth.login_flow import LoginFlow
@@ -31,7 +31,7 @@ from wirelake.gateway.recorder import Recorder
 from wirelake.gateway.reload import Reloaded, Reloader
 from wirelake.gateway.scheduling import BackgroundTasks, BrokerScheduler, Timers
 from wirelake.gateway.sessions import SessionIds, SessionRegistry
-from wirelake.gateway.stores import Stores, open_stores
+from wirelake.gateway.stores import Stores, log_settings, open_stores
 from wirelake.gateway.transport.acceptor import Acceptor
 from wirelake.gateway.transport.commit_barrier import CommitBarrier
 from wirelake.gateway.transport.connection import Connection
@@ -43,8 +43,7 @@ from wirelake.gateway.transport.read_limiter import ReadScheduler
 from wirelake.gateway.transport.stalls import StallMonitor
 from wirelake.gateway.transport.tls import tls_context
 from wirelake.gateway.upstream.upstreams import UpstreamContext, Upstreams
-from wirelake.limits import GATEWAY_LOG_BEHIND, LOG_BUFFERED_BYTES_MAX, LOG_LINGER_S, MIB
-from wirelake.log.segments.settings import LogSettings
+from wirelake.limits import GATEWAY_LOG_BEHIND, LOG_BUFFERED_BYTES_MAX
 from wirelake.protocols import registry
 from wirelake.state.store import Sweeper
 
@@ -79,7 +78,7 @@ class Gateway:
 
     async def open(self) -> None:
         """Open the data folder and the listeners. If something fails, close what is open already."""
-        self.log_settings = _log_settings(self.settings.log)
+        self.log_settings = log_settings(self.settings.log)
         self.keys = KeyFiles(self.folder / "keys")
         stores = open_stores(self.folder, self.log_settings, accept_loss=self._accept_loss, now_us=self.clock.now_us)
         self.clock.compare(self.folder, self.settings.broker.expire_s)
@@ -327,14 +326,3 @@ class Gateway:
 
     def _is_log_behind(self) -> bool:
         return self.log.buffered_bytes > LOG_BUFFERED_BYTES_MAX * GATEWAY_LOG_BEHIND
-
-
-def _log_settings(log: LogSection) -> LogSettings:
-    return LogSettings(
-        fsync=log.fsync,
-        segment_bytes=log.segment_mb * MIB,
-        keep_days=float(log.keep_days),
-        keep_bytes=log.keep_bytes or None,
-        disk_bytes_max=log.disk_bytes_max or None,
-        linger_s=LOG_LINGER_S,
-    )

@@ -2,9 +2,10 @@
 
 | event | direction | bytes | note |
 | --- | --- | --- | --- |
-| open, close | | | the reason of a close |
+| open, close | | | the reason of a close; open: file, time and server of an imported capture |
 | frame | in, out | as on the wire, opened if sealed, secrets blanked; HTTP: JSON | HTTP: method, path, status |
-| quarantine | in | bytes that could not be split into frames | code, offset, text |
+| quarantine | in, out | bytes that could not be split into frames; out: of a capture | code, offset, text |
+| gap | in, out | | of an imported capture: offset and number of the bytes that it lacks |
 | fault | in | the frame before it, which could not be decoded | code, offset, text |
 | refuse | in | | which login or packet was refused, and why |
 | login | | | whether it resumed a session |

@@ -20,8 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import json
 
+from wirelake.config import LogSection
 from wirelake.errors import LossError, StorageError
 from wirelake.lake.progress import Checkpoint, read_checkpoint
+from wirelake.limits import LOG_LINGER_S, MIB
 from wirelake.log.segments.consumer_offsets import ConsumerOffsets
 from wirelake.log.segments.high_watermark import read_data_id, write_data_id
 from wirelake.log.segments.log import SegmentLog, clock_us
@@ -52,6 +54,18 @@ class Stores(NamedTuple):
     unlogged: list[str]  # tables that were changed while no gateway ran, so that the log has no record of it
     accepted: list[str]  # losses, as sentences
     epoch: str
+
+
+def log_settings(log: LogSection) -> LogSettings:
+    """Return the settings of the log as the section of the settings file has them."""
+    return LogSettings(
+        fsync=log.fsync,
+        segment_bytes=log.segment_mb * MIB,
+        keep_days=float(log.keep_days),
+        keep_bytes=log.keep_bytes or None,
+        disk_bytes_max=log.disk_bytes_max or None,
+        linger_s=LOG_LINGER_S,
+    )
 
 
 def open_stores(

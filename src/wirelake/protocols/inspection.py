@@ -43,10 +43,23 @@ def identify(data: bytes, protocols: tuple[Protocol, ...]) -> list[Guess]:
     return sorted(guesses.values(), key=lambda guess: -guess.bits)
 
 
-def _guess(data: bytes, protocol: Protocol, carrier: Carrier, sender: Sender) -> Guess:
+class Evidence(Struct, frozen=True):
+    """What speaks for bytes being of a protocol, as far as they can be read."""
+
+    clues: tuple[Clue, ...]
+    frames: int
+    failure: ProtocolError | None  # why the rest cannot be read
+    is_whole: bool  # the bytes end with a frame
+
+    @property
+    def bits(self) -> float:
+        return sum(clue.bits for clue in self.clues) if self.frames else 0.0
+
+
+def weigh(data: bytes, protocol: Protocol, carrier: Carrier, sender: Sender) -> Evidence:
+    """Return the evidence in the first frames."""
     splitter = protocol.splitter(sender, carrier)
     frames = splitter.receive(data)[:FRAMES_LOOKED_AT_MAX]
-    whole = not splitter.rest and splitter.failure is None
     clues: list[Clue] = []
     read = 0
     failure = splitter.failure
@@ -55,16 +68,22 @@ def _guess(data: bytes, protocol: Protocol, carrier: Carrier, sender: Sender) ->
             protocol.decode(frame, sender)
             clues.extend(protocol.clues(frame, sender))
         except ProtocolError as error:
-            failure, whole = error, False
+            failure = error
             break
         read += 1
-    if failure is not None:
-        clues.append(Clue(UNREADABLE_BITS, f"but: {failure.text}"))
-    elif not whole:
+    return Evidence(tuple(clues), read, failure, not splitter.rest and failure is None)
+
+
+def _guess(data: bytes, protocol: Protocol, carrier: Carrier, sender: Sender) -> Guess:
+    found = weigh(data, protocol, carrier, sender)
+    clues = [*found.clues]
+    if found.failure is not None:
+        clues.append(Clue(UNREADABLE_BITS, f"but: {found.failure.text}"))
+    elif not found.is_whole:
         clues.append(Clue(INCOMPLETE_BITS, "but the last frame is not whole"))
-    bits = sum(clue.bits for clue in clues) if read else 0.0
+    bits = sum(clue.bits for clue in clues) if found.frames else 0.0
     reasons = tuple(dict.fromkeys(clue.text for clue in clues))
-    return Guess(protocol.name, sender, carrier, bits, read, reasons)
+    return Guess(protocol.name, sender, carrier, bits, found.frames, reasons)
 
 
 # ── inspect

@@ -26,6 +26,20 @@ def open_log(folder: Path, clock: Clock, **settings: float | None) -> SegmentLog
     return SegmentLog(folder, LogSettings(segment_bytes=16 * 1024, **settings), now_us=clock)  # type: ignore[arg-type]
 
 
+def test_imported_records_are_kept_from_when_they_were_written(folder: Path) -> None:
+    clock = Clock()
+    log = open_log(folder, clock, keep_days=2, segment_age_s=3600)
+    append(log, at_us=AT_US - 400 * DAY_US).wait(10)
+    for day in (1, 3):
+        clock.now_us = AT_US + day * DAY_US
+        append(log, at_us=clock.now_us).wait(10)
+        kept = [0, 1] if day == 1 else [1, 2]
+        log.close()
+        log = open_log(folder, clock, keep_days=2, segment_age_s=3600)
+        assert seqs_in(folder) == kept
+    log.close()
+
+
 def test_segments_older_than_the_days_go(folder: Path) -> None:
     clock = Clock()
     log = open_log(folder, clock, keep_days=2, segment_age_s=3600)

@@ -10,6 +10,7 @@ from wirelake.errors import InputError
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _REDECODE: Final = ("deltalake", "numba", "numpy")  # in this process, without Spark
 _PIPELINE: Final = ("deltalake", "duckdb", "numba", "pyspark")
+_PCAP: Final = "dpkt"
 
 
 def missing() -> list[str]:
@@ -42,6 +43,12 @@ def require_hypothesis(what: str) -> None:
 def _require(what: str, absent: list[str]) -> None:
     if absent:
         raise InputError(f"{what} needs {', '.join(absent)}: run `pip install wirelake[pipeline]`")
+
+
+def require_pcap(what: str) -> None:
+    """Raise InputError if the package that reads captures is missing."""
+    if find_spec(_PCAP) is None:
+        raise InputError(f"{what} needs {_PCAP}: run `pip install wirelake[pcap]`")
 
 
 def _is_installed(package: str) -> bool:

@@ -112,8 +112,11 @@ class Retention:
         sealed = self._sealed.get(first_seq)
         if sealed is None:
             path = segment_path(self._folder, first_seq)
-            trailer = (segment := MappedSegment(path, first_seq, None)).trailer
+            segment = MappedSegment(path, first_seq, None)
+            trailer, head = segment.trailer, segment.head
             at_max_us = int(path.stat().st_mtime * 1e6) if trailer is None else trailer.at_max_us
+            # Imported records are older than the segment: they are kept from when they were written on.
+            at_max_us = max(at_max_us, head.made_at_us if head is not None else 0)
             sealed = self._sealed[first_seq] = _Segment(first_seq, end_seq, segment.size_bytes, at_max_us)
         return sealed
 

@@ -12,6 +12,7 @@ from msgspec import Struct, msgpack
 from wirelake.errors import UnknownProtocolError
 from wirelake.lake.tables import CALLS
 from wirelake.limits import PIPELINE_CALL_AGE_S, PIPELINE_CALLS_OPEN_MAX
+from wirelake.log.imported import aged_from_us
 from wirelake.message import GATEWAY_SERVICE, Kind, Op
 from wirelake.pipeline.ingest.http import NAME as HTTP
 from wirelake.pipeline.stateful.bucket_state import (
@@ -199,13 +200,13 @@ def reduce_calls(events: pa.Table, state: pa.Table, sure_us: int) -> Reduction:
         requests = []
         for request in session.open():
             start = starts.after(request.node, request.seq)
-            if start is not None or request.at + _AGE_US <= sure_us:
+            if start is not None or aged_from_us(key, request.at) + _AGE_US <= sure_us:
                 final.add_unanswered(key, request, sure_us if start is None else start[1])
             else:
                 requests.append(request)
                 opened.append(_row(key, request, OPEN))
         if requests:
-            states.put(key, min(each.at for each in requests) + _AGE_US, len(requests), _pack(requests))
+            states.put(key, _due_us(key, requests), len(requests), _pack(requests))
     unchanged = [_row(key, each, OPEN) for key, requests in unpack_states(rest, _unpack).items() for each in requests]
     out.state = [states.table(CALL), rest]
     over = len(opened) + len(unchanged) - PIPELINE_CALLS_OPEN_MAX
@@ -215,6 +216,11 @@ def reduce_calls(events: pa.Table, state: pa.Table, sure_us: int) -> Reduction:
     out.open = {CALLS.name: table_rows(CALLS, opened, settled=False)}
     out.unchanged = {CALLS.name: table_rows(CALLS, unchanged, settled=False)}
     return out
+
+
+def _due_us(session: str, requests: list[OpenRequest]) -> int:
+    """Return when the first of these requests is given up."""
+    return aged_from_us(session, min(request.at for request in requests)) + _AGE_US
 
 
 def _apply(events: pa.Table, sessions: dict[str, "_SessionCalls"], final: "_FinalCalls") -> None:
@@ -265,7 +271,7 @@ def _drop_oldest(out: Reduction, final: _FinalCalls, over: int) -> list[_Row]:
         remaining.setdefault(key, []).append(request)
     packed = PackedStates()
     for key, of_key in remaining.items():
-        packed.put(key, min(request.at for request in of_key) + _AGE_US, len(of_key), _pack(of_key))
+        packed.put(key, _due_us(key, of_key), len(of_key), _pack(of_key))
     out.state = [packed.table(CALL)]
     return [_row(key, request, OPEN) for _seq, key, request in requests[over:]]
 

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from wirelake.errors import ProtocolError
 from wirelake.lake.tables import DEVICE_COMMANDS, READINGS
 from wirelake.limits import PIPELINE_COMMANDS_OPEN_BYTES_MAX, PIPELINE_COMMANDS_OPEN_MAX
+from wirelake.log.imported import import_of, imported_at_us
 from wirelake.pipeline.stateful.bucket_state import (
     PackedStates,
     Reduction,
@@ -53,6 +54,9 @@ def fragment_events(reassembly: Reassembly, packets: pa.RecordBatch) -> pa.Table
         pc.binary_join_element_wise(_BROADCAST, identity, ""),
         pc.binary_join_element_wise(_DEVICE, serial, ""),
     )
+    imports = _imports(packets["session"])
+    if imports is not None:  # a device of a capture may be one of ours, at another time
+        target = pc.binary_join_element_wise(imports, target, "")
     key = pc.binary_join_element_wise(packets["direction"], packets["device_type"].cast(pa.string()), target, "/")
     number = pc.add(pc.multiply(packets["command_no"].cast(pa.int64()), 256), packets["packet_no"].cast(pa.int64()))
     return event_table(
@@ -69,10 +73,42 @@ def fragment_events(reassembly: Reassembly, packets: pa.RecordBatch) -> pa.Table
     )
 
 
-def _address(key: str) -> DeviceAddress:
+def _imports(sessions: Any) -> Any:
+    """Return the import of each session, or "" if it was not imported; None if none was."""
+    found = {session: import_of(session) for session in pc.unique(sessions).to_pylist()}
+    if not any(found.values()):
+        return None
+    return pa.array([found[session] for session in sessions.to_pylist()], pa.string())
+
+
+def _split_key(key: str) -> tuple[str, str, str, str]:
+    """Return direction, device type, import and target, which begins with `_DEVICE` or `_BROADCAST`."""
     direction, device_type, target = key.split("/", 2)
+    if target[0] in (_DEVICE, _BROADCAST):
+        return direction, device_type, "", target
+    start = min(place for place in (target.find(_DEVICE), target.find(_BROADCAST)) if place >= 0)
+    return direction, device_type, target[:start], target[start:]
+
+
+def _address(key: str) -> DeviceAddress:
+    direction, device_type, _, target = _split_key(key)
     serial = target[1:]
     return DeviceAddress(direction, int(device_type), serial, serial if target[0] == _DEVICE else "")
+
+
+def _over_us(key: str, step_us: int, rules: Any) -> int:
+    """Return when the time of all imported packets is over; 0 if the key is of no import."""
+    imported_us = imported_at_us(_split_key(key)[2])
+    return imported_us + rules.timeout_us + step_us if imported_us else 0
+
+
+def _clock_of(key: str, clock_us: int, step_us: int, rules: Any) -> int:
+    """Return the clock that decides what has expired. That of an import stands still until the import is over."""
+    return clock_us if clock_us >= _over_us(key, step_us, rules) else 0
+
+
+def _due_us(key: str, assembly: CommandAssembly, step_us: int, rules: Any) -> int:
+    return max(assembly.due_us(rules) + step_us, _over_us(key, step_us, rules))
 
 
 def reduce_commands(
@@ -93,15 +129,15 @@ def reduce_commands(
     reducer.apply(events, event_keys, assemblies)
     states = PackedStates()
     for key, assembly in assemblies.items():
-        address = _address(key)
-        reducer.add(address, assembly, assembly.expire(clock_us - step_us, rules))
+        address, now_us = _address(key), _clock_of(key, clock_us, step_us, rules)
+        reducer.add(address, assembly, assembly.expire(now_us - step_us, rules))
         reducer.counts.update({name: count for name, count in reassembly.counts_of(assembly).items() if count})
-        if assembly.forget(clock_us - step_us, rules):
-            reducer.add_open(address, assembly, clock_us)
-            states.put(key, assembly.due_us(rules) + step_us, len(assembly.open), reassembly.pack(assembly))
+        if assembly.forget(now_us - step_us, rules):
+            reducer.add_open(address, assembly, now_us)
+            states.put(key, _due_us(key, assembly, step_us, rules), len(assembly.open), reassembly.pack(assembly))
     unchanged = reducer.empty()
     for key, assembly in unpack_states(rest.filter(pc.greater(rest["shows"], 0)), reassembly.unpack).items():
-        unchanged.add_open(_address(key), assembly, clock_us)
+        unchanged.add_open(_address(key), assembly, _clock_of(key, clock_us, step_us, rules))
     if len(reducer.open) + len(unchanged.open) > PIPELINE_COMMANDS_OPEN_MAX or (
         reducer.open_bytes + unchanged.open_bytes > PIPELINE_COMMANDS_OPEN_BYTES_MAX
     ):
@@ -204,8 +240,8 @@ class _CommandReducer:
         self.open, self.open_bytes = [], 0
         states = PackedStates()
         for key, assembly in assemblies.items():
-            self.add_open(_address(key), assembly, clock_us)
-            states.put(key, assembly.due_us(rules) + step_us, len(assembly.open), reassembly.pack(assembly))
+            self.add_open(_address(key), assembly, _clock_of(key, clock_us, step_us, rules))
+            states.put(key, _due_us(key, assembly, step_us, rules), len(assembly.open), reassembly.pack(assembly))
         return self.reduction([states.table(reassembly.KIND)], self.empty())
 
     def reduction(self, state: list[pa.Table], unchanged: "_CommandReducer") -> Reduction:

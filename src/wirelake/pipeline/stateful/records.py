@@ -10,6 +10,7 @@ from msgspec import Struct, field, msgpack
 from wirelake.errors import ProtocolError
 from wirelake.lake.tables import RECORDS
 from wirelake.limits import PIPELINE_LAYOUT_SESSIONS_MAX, PIPELINE_LAYOUTS_MAX
+from wirelake.log.imported import import_of
 from wirelake.pipeline.stateful.bucket_state import (
     NEVER_US,
     PackedStates,
@@ -82,10 +83,11 @@ def reduce_records(
     created = _CreatedTables(sessions.pop(EVERY, None))
     decoder = f"{protocol.name}/{protocol.decoder_version}"
     rows: list[tuple[Any, ...]] = []
-    columns = ("key", "seq", "at", "node", "identity", "name", "service", "note", "data")
-    for key, seq, at, node, identity, name, service, note, data in zip(*rows_of(events, columns), strict=True):
+    columns = ("key", "seq", "at", "node", "session", "identity", "name", "service", "note", "data")
+    for key, seq, at, node, session, identity, name, service, note, data in zip(*rows_of(events, columns), strict=True):
+        of_import = import_of(session or "")  # a capture has its own tables
         if name == CREATE:
-            created.add(seq, service, reader.created_layout(from_json(note)))
+            created.add(seq, of_import + service, reader.created_layout(from_json(note)))
         elif name == LAYOUT:
             sessions.setdefault(key, Layouts(node, seq)).tables.update(reader.layouts_of(from_json(note)))
         elif name == END:
@@ -94,7 +96,7 @@ def reduce_records(
             fields = from_json(note) if note else {}
             layouts = sessions[key].tables if key in sessions else {}
             try:
-                before = created.before(seq, service, reader.table_of(fields))
+                before = created.before(seq, of_import + service, reader.table_of(fields))
                 found = reader.read_records(fields, data, layouts, before)
             except ProtocolError:
                 out.counts["records_unread"] += 1

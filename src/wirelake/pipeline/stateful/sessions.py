@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 
 from wirelake.lake.tables import SESSIONS
 from wirelake.limits import PIPELINE_SESSION_AGE_S, PIPELINE_SESSIONS_OPEN_MAX
+from wirelake.log.imported import aged_from_us
 from wirelake.pipeline.stateful.bucket_state import OPEN_SESSION, Reduction, column_state, with_partition_columns
 from wirelake.pipeline.stateful.events import EVERY, SESSION, START, event_table, from_json, rows_of
 
@@ -88,7 +89,8 @@ def reduce_sessions(events: pa.Table, state: pa.Table, sure_us: int) -> Reductio
             closed.add(opened.pop(key), at, str(details.get("reason", "")))
     for key, row in list(opened.items()):
         start = starts.after(row["node"], row["seq"])
-        if _is_old(row, sure_us if start is None else start[1]):
+        now_us = sure_us if start is None else start[1]
+        if aged_from_us(key, row["opened_at"]) + _AGE_US <= now_us:
             closed.give_up(opened.pop(key), END_NOT_SEEN)
         elif start is not None:
             closed.add(opened.pop(key), start[1], GATEWAY_RESTARTED)
