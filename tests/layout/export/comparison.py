@@ -27,6 +27,7 @@ def compare_tshark(frame: Mapping[str, Any], data: bytes, shown: ShownFrame, lay
         else:
             assert _is_same(field.value, each.text), (field, each)
     assert not found
+    assert frame["name"] == f"{layout.name} {shown.name}"
     return len(wanted)
 
 

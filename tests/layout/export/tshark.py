@@ -28,6 +28,8 @@ class ShownFrame(Struct):
     """One frame, as tshark shows it."""
 
     packet: int
+    source_port: int
+    name: str = ""
     fields: list[ShownField] = []
     bits: dict[str, bool] = {}  # flags by their key
     checksum: int | None = None  # 0 bad, 1 good, 2 not verified
@@ -71,11 +73,13 @@ def _frames(packets: list[Pairs], name: str) -> Iterator[ShownFrame]:
     for packet in packets:
         layers = _get(_get(packet, "_source"), "layers")
         number = int(_get(_get(layers, "frame"), "frame.number"))
+        transport = "udp" if any(key == "udp" for key, _ in layers) else "tcp"
         for index, (key, layer) in enumerate(layers):
             if key == name:
                 # The key before it has the bytes of the frame, and where they are.
                 assert layers[index - 1][0] == f"{name}_raw"
-                frame = ShownFrame(number)
+                port = int(_get(_get(layers, transport), f"{transport}.srcport"))
+                frame = ShownFrame(number, port)
                 _read(frame, layers[index - 1][1][1], layer)
                 yield frame
 
@@ -91,6 +95,8 @@ def _read(frame: ShownFrame, start: int, pairs: Pairs) -> None:
             _read_details(frame, key.removesuffix("_tree"), value)
         elif isinstance(value, list):
             _read(frame, start, value)
+        elif key.endswith(".frame_name"):
+            frame.name = value
         else:
             place = raw.pop(key, None)
             frame.fields.append(ShownField(key, (place[1] - start, place[0]) if place else None, value))

@@ -19,6 +19,7 @@ local function dissect_frame(tvb, pinfo, root)
     end
     local name = r.name or "malformed"
     tree:append_text(", " .. name .. " from the " .. r.sender)
+    tree:add(f["frame_name"], name):set_generated()
     if pinfo.private[SHOWN] then
         pinfo.cols.info:append(", " .. name)
     else

@@ -70,12 +70,13 @@ class _DissectorText:
         self._table_names = UniqueNames()
         self._fields: list[str] = []
         self._functions: list[str] = []
-        self._part_keys = UniqueNames()
+        self._part_keys = UniqueNames("frame_name")
         self._keys: dict[type, str] = {}  # of the classes whose fields are declared
         self._parts: set[str] = set()  # functions that are there
 
     def text(self) -> str:
         envelope = self._frames.envelope
+        self._add_field("frame_name", "string", "frame")
         frame_lines = self._read_frame(envelope)
         bodies = self._bodies()
         sections = [

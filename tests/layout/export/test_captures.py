@@ -1,0 +1,105 @@
+"""Captures of our own clients and a gateway: tshark and Kaitai Struct read the fields that `wirelake decode` prints."""
+
+import json
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from gateway.running_gateway import WAIT_S, Running, running_gateway
+
+from layout.export.comparison import compare_kaitai, compare_tshark
+from layout.export.kaitai_compiler import compile_ksy, parse
+from layout.export.recording import HOST, Recorder, recorded_tcp, recorded_udp
+from layout.export.tshark import run_tshark
+from wirelake.cli.main import wirelake
+from wirelake.clients.comet import CometClient
+from wirelake.layout import FrameSet
+from wirelake.protocols import registry
+from wirelake.protocols.frame import Sender
+from wirelake.protocols.protocol import Carrier
+
+PEER = ("peer", "a long token")
+
+
+async def use_comet(running: Running, recorder: Recorder) -> None:
+    async with CometClient(HOST, recorder.port, *PEER, secret_bytes=32) as client:
+        await client.subscribe("@news", "@weather/de")
+        assert await client.topics() == ["@news", "@weather/de"]
+        await running.publish("@news", "grüß Gott", type=7)
+        notification = await client.next_notification(WAIT_S)
+        assert len(await client.backlog()) == 1
+        await client.ack(notification.id)
+        await running.publish("@weather/de", "rain" * 1000)
+        await client.ack((await client.next_notification(WAIT_S)).id)
+        await client.report_environ(network_type=1, isp=2, phone_type="phone", extra=["a", "b"])
+        await client.ping()
+        await client.unsubscribe("@weather/de")
+
+
+CONVERSATIONS = {"comet": (Carrier.TCP, use_comet)}
+
+
+@pytest.fixture(params=sorted(CONVERSATIONS))
+async def capture(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Carrier, Recorder]:
+    """Provide what crossed the sockets in a conversation."""
+    name = request.param.partition(" ")[0]
+    carrier, use = CONVERSATIONS[request.param]
+    async with running_gateway(tmp_path, name, identities=[PEER]) as running:
+        recorded: AbstractAsyncContextManager[Recorder] = (
+            recorded_udp(running.port(name)) if carrier is Carrier.UDP else recorded_tcp(running.port(name))
+        )
+        async with recorded as recorder:
+            await use(running, recorder)
+    return name, carrier, recorder
+
+
+def export(name: str, form: str) -> str:
+    result = CliRunner().invoke(wirelake, ["protocol", "export", name, "--format", form])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def decode(name: str, data: bytes, sender: Sender, carrier: Carrier) -> list[tuple[dict[str, Any], bytes]]:
+    """Return the frames that `wirelake decode --json` prints, with their bytes."""
+    words = ["decode", name, "--from", sender.value, "--transport", carrier.value, "--json", "--raw", "-"]
+    result = CliRunner().invoke(wirelake, words, input=data)
+    assert result.exit_code == 0, result.output
+    frames = json.loads(result.stdout)["frames"]
+    return [(frame, data[frame["offset"] : frame["offset"] + frame["size"]]) for frame in frames]
+
+
+def layout_of(name: str) -> FrameSet:
+    layout = registry.get(name).layout
+    assert layout is not None
+    return layout
+
+
+def test_tshark_reads_the_same_fields(capture: tuple[str, Carrier, Recorder], tmp_path: Path) -> None:
+    name, carrier, recorder = capture
+    port = next(each.port for each in registry.get(name).transports if each.carrier is carrier)
+    shown = run_tshark(tmp_path, name, export(name, "wireshark"), recorder.packets(port))
+    compared = 0
+    for sender in Sender:
+        frames = decode(name, recorder.stream(sender), sender, carrier)
+        found = [each for each in shown if (each.source_port == port) == (sender is Sender.SERVER)]
+        assert len(found) == len(frames) > 0
+        for (frame, data), each in zip(frames, found, strict=True):
+            compared += compare_tshark(frame, data, each, layout_of(name))
+            assert each.experts == []
+            assert each.checksum in (None, 1)
+    assert compared > len(shown)
+
+
+def test_kaitai_reads_the_same_fields(capture: tuple[str, Carrier, Recorder], tmp_path: Path, kaitai: Path) -> None:
+    name, carrier, recorder = capture
+    reader = compile_ksy(kaitai, tmp_path, name, export(name, "kaitai"))
+    compared = 0
+    for sender in Sender:
+        data = recorder.stream(sender)
+        frames, read = decode(name, data, sender, carrier), parse(reader, data, sender)
+        assert len(read) == len(frames) > 0
+        for (frame, raw), fields in zip(frames, read, strict=True):
+            compared += compare_kaitai(frame, raw, fields, layout_of(name))
+    assert compared > 0
