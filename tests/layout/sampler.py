@@ -330,8 +330,7 @@ class High(WideFrame, frozen=True, opcode=2):
 
 
 WIDE = FrameSet("wide", Wide, [Low, High])
-EXPORTED = (SAMPLER, SMALL, PLAIN)
-SETS = (*EXPORTED, TURNED, WIDE)
+SETS = (SAMPLER, SMALL, PLAIN, TURNED, WIDE)
 
 
 def _from_message(_message: Message, _sender: Sender) -> Any:

@@ -70,7 +70,8 @@ def parse(reader: type[KaitaiStruct], data: bytes, sender: Sender) -> list[list[
     senders = getattr(reader, "Sender", None)  # a parameter if the frames of both ends differ
     arguments = [] if senders is None else [senders[sender.value]]
     with KaitaiStream(BytesIO(data)) as stream:
-        return [list(_fields(frame)) for frame in reader(*arguments, stream).frames]
+        found = reader(*arguments, stream).frames
+        return [list(_fields(vars(frame).get("frame", frame))) for frame in found]
 
 
 def _fields(read: KaitaiStruct, outer: str = "") -> Iterator[tuple[str, Any]]:

@@ -10,8 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from wirelake.errors import InputError
-from wirelake.layout.envelope import EnvelopeSpec
+from wirelake.layout.envelope import EnvelopeSpec, constant_of
 from wirelake.layout.export.naming import UniqueNames, bit_names, described_in, identifier, size_after, value_names
 from wirelake.layout.fields import (
     Bool8,
@@ -52,6 +51,7 @@ class _Type:
 
     def __init__(self) -> None:
         self.doc = ""
+        self.meta: list[str] = []
         self.params: list[str] = []
         self.seq: list[str] = []
         self.instances: list[str] = []
@@ -60,7 +60,12 @@ class _Type:
 
     def lines(self) -> list[str]:
         lines = [f"doc: {_quote(self.doc)}"] if self.doc else []
-        for title, part in (("params", self.params), ("seq", self.seq), ("instances", self.instances)):
+        for title, part in (
+            ("meta", self.meta),
+            ("params", self.params),
+            ("seq", self.seq),
+            ("instances", self.instances),
+        ):
             if part:
                 lines += [f"{title}:", *_indent(part)]
         return lines or ["seq: []"]
@@ -72,9 +77,9 @@ class _Specification:
     def __init__(self, frames: FrameSet, title: str) -> None:
         self._frames = frames
         self._title = title
-        self._order = frames.envelope.order
+        self._order = "" if frames.envelope.order_shown_by else frames.envelope.order
         self._types: dict[str, list[str]] = {}
-        self._type_names = UniqueNames("frame", *_EXPRESSION_WORDS)
+        self._type_names = UniqueNames("frame", "ordered_frame", *_EXPRESSION_WORDS)
         self._of_class: dict[type, str] = {}
         self._enums: dict[str, list[str]] = {}
         self._enum_names = UniqueNames("sender", "frame_kind", *_EXPRESSION_WORDS)
@@ -87,7 +92,7 @@ class _Specification:
         head = _HEAD.format(
             name=self._frames.name, version=_KS_VERSION, modules=described_in(self._frames.frames)
         ).splitlines()
-        endian = "le" if self._order == "little" else "be"
+        endian = "le" if self._frames.envelope.order == "little" else "be"
         meta = [f"id: {identifier(self._frames.name)}", f"title: {_quote(self._title)}"]
         meta += [f'ks-version: "{_KS_VERSION}"', f"endian: {endian}"]
         lines = [*head, "meta:", *_indent(meta)]
@@ -95,10 +100,15 @@ class _Specification:
         if self._has_senders:
             lines += ["doc: What one end of a connection sends.", "params:", *_indent(_SENDER)]
             argument = "(sender)"
-        lines += ["seq:", "  - id: frames", f"    type: frame{argument}", "    repeat: eos"]
+        name = "frame" if self._order else "ordered_frame"
+        lines += ["seq:", "  - id: frames", f"    type: {name}{argument}", "    repeat: eos"]
+        types = [line for name, part in self._types.items() for line in (f"{_quote(name)}:", *_indent(part))]
         lines += ["types:", "  frame:", *_indent(frame, 2)]
-        for name, part in self._types.items():
-            lines += [f"  {_quote(name)}:", *_indent(part, 2)]
+        if self._order:
+            lines += _indent(types)
+        else:  # inside the frame, whose byte order they have
+            lines += ["    types:", *_indent(types, 3)] if types else []
+            lines += ["  ordered_frame:", *_indent(self._ordered_frame(self._frames.envelope, argument), 2)]
         if self._enums:
             lines.append("enums:")
         for name, members in self._enums.items():
@@ -112,6 +122,8 @@ class _Specification:
         if self._has_senders:
             type_.params += _SENDER
             type_.ids.add("sender")
+        if envelope.order_shown_by:
+            type_.meta = self._order_cases(envelope)
         for field in envelope.head:
             self._add_field(type_, field)
         body = ["- id: " + type_.ids.add("body")]
@@ -124,7 +136,28 @@ class _Specification:
             self._add_field(type_, field)
         return type_.lines()
 
-    def _body_size(self, envelope: EnvelopeSpec, ids: dict[str, str]) -> str:
+    def _ordered_frame(self, envelope: EnvelopeSpec, argument: str) -> list[str]:
+        """Return the type around a frame that finds out its byte order, which one of its fields shows."""
+        field = next(each for each in envelope.head if each.name == envelope.order_shown_by)
+        type_ = _Type()
+        type_.doc = f"Finds out the byte order of the frame: that in which {field.name} is a known number."
+        type_.params = _SENDER if argument else []
+        type_.seq = ["- id: frame", f"  type: frame{argument}"]
+        place = envelope.before(field.name) or 0
+        type_.instances = ["shown_order:", f"  pos: {_expression(f'_io.pos + {place}')}", f"  type: u{field.size}be"]
+        return type_.lines()
+
+    def _order_cases(self, envelope: EnvelopeSpec) -> list[str]:
+        """Return the byte order of a frame by the number that its field is in big-endian."""
+        field = next(each for each in envelope.head if each.name == envelope.order_shown_by)
+        numbers = {constant_of(field, kind) for kind in self._frames.frames}
+        known = sorted(number for number in numbers if isinstance(number, int))
+        turned = [int.from_bytes(number.to_bytes(field.size or 0, "little"), "big") for number in known]
+        cases = [f"    {number:#x}: le" for number in turned if number not in known]
+        return ["endian:", "  switch-on: _parent.shown_order", "  cases:", *cases, "    _: be"]
+
+    @staticmethod
+    def _body_size(envelope: EnvelopeSpec, ids: dict[str, str]) -> str:
         """Return the expression of the size of the body; an empty one if only its fields tell where it ends."""
         length = envelope.length
         if length is None or length.length is None:
@@ -140,6 +173,8 @@ class _Specification:
             counted -= field.kind.prefix if isinstance(field.kind, Prefixed) else field.size or 0
             if isinstance(field.kind, Prefixed):
                 terms.append(f" - len_{ids[field.name]}")
+            elif isinstance(field.kind, SizedBy) and field.kind.field not in envelope.added_sizes:
+                terms.append(f" - {ids[field.kind.field]}")
         counted -= envelope.tail_size
         number = f" + {counted}" if counted > 0 else f" - {-counted}" if counted else ""
         return value + number + "".join(terms)
@@ -201,9 +236,9 @@ class _Specification:
             many = isinstance(kind, Counted)
             prefix = type_.ids.add(f"{'num' if many else 'len'}_{id_}")
             type_.seq += [f"- id: {_quote(prefix)}", f"  type: {self._number(field, kind.prefix, 'u')}"]
-            type_.seq += [f"- id: {_quote(id_)}", *_indent(self._after_prefix(id_, field, prefix))]
+            type_.seq += [f"- id: {_quote(id_)}", *_indent(self._after_prefix(type_, id_, field, prefix))]
         else:
-            type_.seq += [f"- id: {_quote(id_)}", *_indent(self._attribute(id_, field, after))]
+            type_.seq += [f"- id: {_quote(id_)}", *_indent(self._attribute(type_, id_, field, after))]
         if condition:
             type_.seq.append(f"  if: {_expression(condition)}")
         doc = _doc(field)
@@ -222,14 +257,16 @@ class _Specification:
             return f"({type_.id_of[field.present_if.field]} & {field.present_if.bits:#x}) != 0"
         return "not _io.eof" if field.is_optional else ""
 
-    def _after_prefix(self, id_: str, field: FieldSpec, prefix: str) -> list[str]:
+    def _after_prefix(self, type_: _Type, id_: str, field: FieldSpec, prefix: str) -> list[str]:
         """Return the attributes of what follows a size or a count."""
         if isinstance(field.kind, Counted) and field.kind.item is not None:
-            return [*self._attribute(id_, field.kind.item), "repeat: expr", f"repeat-expr: {prefix}"]
+            return [*self._attribute(type_, id_, field.kind.item), "repeat: expr", f"repeat-expr: {prefix}"]
         is_text = isinstance(field.kind, Prefixed) and field.kind.is_text
         return _sized(prefix, is_text)
 
-    def _attribute(self, id_: str, field: FieldSpec, after: int | None = 0) -> list[str]:  # noqa: PLR0911
+    def _attribute(  # noqa: PLR0911 (one for each kind)
+        self, type_: _Type, id_: str, field: FieldSpec, after: int | None = 0
+    ) -> list[str]:
         """Return the attributes of a field that needs one id only. `after`: bytes of the fields after it."""
         match field.kind:
             case Number() as number:
@@ -244,8 +281,8 @@ class _Specification:
                 return [f"type: {self._prefixed_type(id_, field)}"]
             case Rest(is_text=is_text):
                 return [*(_sized("", is_text)), "size-eos: true"]
-            case SizedBy():
-                raise InputError(f"{field.name}: a field that another one sizes cannot be exported yet")
+            case SizedBy(field=size_field, is_text=is_text):
+                return _sized(type_.id_of[size_field], is_text)
             case Nested(kind=kind):
                 return [f"type: {self._class(kind)}"]
             case ShortLength():
@@ -256,6 +293,10 @@ class _Specification:
                 return [f"size: {_expression(f'_io.size - _io.pos - {after}')}"] if after else ["size-eos: true"]
 
     def _number_attribute(self, id_: str, field: FieldSpec, number: Number) -> list[str]:
+        if number.size in _OWN_SIZES and not self._order and not field.has_own_order:
+            return [f"size: {number.size}", "doc: A number in the byte order of the frame."]
+        if field.const is not None and not self._order and number.size > 1 and not field.has_own_order:
+            return [f"type: {self._number(field, number.size, 'u')}", f"valid: {field.const.value!r}"]
         if field.const is not None and isinstance(field.const.value, int):
             return [f"contents: {_byte_list(field.const.value.to_bytes(number.size, field.order))}"]
         letter = "f" if number.is_float else "s" if number.is_signed else "u"
@@ -266,6 +307,10 @@ class _Specification:
             lines.append(f"enum: {self._enum(id_, field, named)}")
         if field.enum is not None and not is_own:
             lines += ["valid:", "  in-enum: true"]
+        elif field.per_frame is not None:
+            known = dict.fromkeys(constant_of(field, kind) for kind in self._frames.frames)
+            value = "_.to_i" if named else "_"
+            lines += _valid(" or ".join(f"{value} == {each!r}" for each in known))
         elif field.flags is not None and field.flags.reserved:
             lines += _valid(f"(_ & {field.flags.reserved:#x}) == 0")
         elif field.length is not None and field.length.at_least:
@@ -281,7 +326,8 @@ class _Specification:
             name = f"i{8 * size}{suffix}"
             self._types.setdefault(name, _signed_type(size, suffix))
             return name
-        return f"{letter}{size}{suffix if size > 1 and field.order != self._order else ''}"
+        is_own = field.order != self._order if self._order else field.has_own_order
+        return f"{letter}{size}{suffix if size > 1 and is_own else ''}"
 
     def _prefixed_type(self, id_: str, field: FieldSpec) -> str:
         """Return a type of a size or count and what follows it, for an item of a list or an optional field."""
@@ -292,7 +338,7 @@ class _Specification:
             name = self._type_names.add(f"{id_}_list")
             self._types[name] = []
             type_.seq = ["- id: num_items", f"  type: {self._number(field, prefix, 'u')}", "- id: items"]
-            type_.seq += _indent([*self._attribute(id_, kind.item), "repeat: expr", "repeat-expr: num_items"])
+            type_.seq += _indent([*self._attribute(type_, id_, kind.item), "repeat: expr", "repeat-expr: num_items"])
         else:
             is_text = isinstance(kind, Prefixed) and kind.is_text
             name = f"{'text' if is_text else 'bytes'}{8 * prefix}{order}"

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from wirelake.layout.fields import FieldSpec
+from wirelake.layout.fields import FieldSpec, SizedBy
 
 
 class UniqueNames:
@@ -63,3 +63,9 @@ def within(outer: FieldSpec, inner: FieldSpec) -> FieldSpec:
 def described_in(kinds: Sequence[Any]) -> str:
     """Return the names of the modules with the descriptions."""
     return ", ".join(dict.fromkeys(kind.__module__ for kind in kinds))
+
+
+def needed_values(fields: Sequence[FieldSpec]) -> set[str]:
+    """Return the names of the numbers that other fields depend on."""
+    found = {field.present_if.field for field in fields if field.present_if is not None}
+    return found | {field.kind.field for field in fields if isinstance(field.kind, SizedBy)}

@@ -8,7 +8,12 @@ local Reader = {}
 Reader.__index = Reader
 
 local function new_reader(tvb, tree)
-    return setmetatable({ tvb = tvb, tree = tree, place = 0, stop = tvb:len() }, Reader)
+    return setmetatable({ tvb = tvb, tree = tree, place = 0, stop = tvb:len(), values = {} }, Reader)
+end
+
+local function uint_at(tvb, place, size, little)
+    local range = tvb(place, size)
+    return little and range:le_uint() or range:uint()
 end
 
 local function any_bit(value, bits)
@@ -185,7 +190,7 @@ end
 function Reader:group(key, label, read)
     local outer, start = self.tree, self.place
     self.tree = outer:add(f[key], self.tvb(start, 0)):set_text(label)
-    read(self)
+    read(self, {})
     self.tree:set_len(self.place - start)
     self.tree = outer
 end
@@ -222,8 +227,16 @@ function Reader:choose(bodies, key, opcode, item)
     if item then
         item:append_text(" (" .. body.name .. ")")
     end
+    self.expected = body.expected
     self.name = body.name
     self.read_body = body.read
+end
+
+-- Refuse a value that frames of this kind do not have.
+function Reader:expect(key, value)
+    if self.expected and value ~= self.expected[key] then
+        self:refuse(string.format("%s %s is not that of a %s", key, tostring(value), self.name))
+    end
 end
 
 -- Read the body, up to the bytes that belong to the fields after it.
@@ -235,7 +248,7 @@ function Reader:body(tail_size)
         self:refuse(string.format("the end of the frame needs %d bytes, %d are left", tail_size, self:left()))
     end
     self.stop = self.stop - tail_size
-    self.read_body(self)
+    self.read_body(self, self.values)
     if self:left() > 0 then
         self:refuse(string.format("%d bytes too many", self:left()))
     end
