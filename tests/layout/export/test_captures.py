@@ -1,6 +1,7 @@
 """Captures of our own clients and a gateway: tshark and Kaitai Struct read the fields that `wirelake decode` prints."""
 
 import json
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from layout.export.recording import HOST, Recorder, recorded_tcp, recorded_udp
 from layout.export.tshark import run_tshark
 from wirelake.cli.main import wirelake
 from wirelake.clients.comet import CometClient
+from wirelake.clients.magline import MaglineClient
+from wirelake.errors import AnswerError
 from wirelake.layout import FrameSet
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
@@ -38,7 +41,24 @@ async def use_comet(running: Running, recorder: Recorder) -> None:
         await client.unsubscribe("@weather/de")
 
 
-CONVERSATIONS = {"comet": (Carrier.TCP, use_comet)}
+async def use_magline(running: Running, recorder: Recorder) -> None:
+    async with MaglineClient(HOST, recorder.port, *PEER) as client:
+        await client.subscribe("@news")
+        await client.publish("@news", "grüß Gott")
+        notification = await client.next_notification(WAIT_S)
+        await client.ack(notification.id)
+        await client.ping()
+        with pytest.raises(AnswerError):  # an ERR
+            await client.call(17, b"nobody provides it")
+        await client.rekey()
+        await client.publish("@news", b"\0" * 5000)
+
+
+Use = Callable[[Running, Recorder], Awaitable[None]]
+CONVERSATIONS: dict[str, tuple[Carrier, Use]] = {
+    "comet": (Carrier.TCP, use_comet),
+    "magline": (Carrier.TCP, use_magline),
+}
 
 
 @pytest.fixture(params=sorted(CONVERSATIONS))

@@ -70,4 +70,5 @@ PROTOCOL = Protocol(
     server_splitter=server_splitter,
     refusal_codes={Refusal.NO_SESSION: ErrorNumber.UNKNOWN_SESSION},
     calls=CallRules(has_correlation=True, request_names=("SYN", "PIN", "REQ")),
+    layout=FRAMES,
 )
