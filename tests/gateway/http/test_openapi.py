@@ -140,8 +140,8 @@ def check(value: Any, schema: dict[str, Any]) -> None:
     if "enum" in schema:
         assert value in schema["enum"]
         return
-    kinds = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool, "null": type(None)}
-    kinds["number"] = float
+    kinds: dict[str, Any] = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
+    kinds |= {"null": type(None), "number": (int, float)}
     if "type" in schema:
         assert isinstance(value, kinds[schema["type"]]), (value, schema)
     if isinstance(value, dict):
