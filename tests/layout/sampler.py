@@ -12,12 +12,15 @@ from wirelake.layout import (
     Envelope,
     FrameSet,
     LayoutFrame,
+    SizeEncoding,
     at_most,
     big,
     bool8,
     bytes8,
     bytes16,
     bytes32,
+    bytes_varint,
+    bytes_zigzag,
     const,
     crc16_modbus,
     custom,
@@ -51,19 +54,27 @@ from wirelake.layout import (
     secret,
     shown,
     sized_by,
+    sized_in,
     text8,
     text16,
     text32,
+    text_varint,
+    text_zigzag,
     u8,
     u16,
     u24,
     u32,
     u48,
     u64,
+    varint32,
+    varint64,
+    zigzag32,
+    zigzag64,
 )
 from wirelake.message import Kind, Message
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier, Protocol, Transport
+from wirelake.protocols.tree import Dissector
 
 
 class Colour(IntEnum):
@@ -330,7 +341,76 @@ class High(WideFrame, frozen=True, opcode=2):
 
 
 WIDE = FrameSet("wide", Wide, [Low, High])
-SETS = (SAMPLER, SMALL, PLAIN, TURNED, WIDE)
+
+
+def read_quarter(frame: bytes, start: int, end: int) -> tuple[int, int]:
+    """Read a size: up to 63 in one byte; above, in two, of which the first begins with 11."""
+    if frame[start] < 64:
+        return frame[start], start + 1
+    if frame[start] < 0xC0:
+        raise ProtocolError("size_form", "no size begins like this", start)
+    if start + 2 > end:
+        raise ProtocolError("short", "a size is cut off", end)
+    return (frame[start] & 0x3F) << 8 | frame[start + 1], start + 2
+
+
+def write_quarter(size: int) -> bytes:
+    if size >= 1 << 14:
+        raise EncodeError(f"{size} bytes: at most 16383")
+    return bytes([size]) if size < 64 else bytes([0xC0 | size >> 8, size & 0xFF])
+
+
+def dissect_pairs(d: Dissector, label: str) -> None:
+    with d.group(label):
+        for index in range(d.u8("count")):
+            d.raw(f"pair {index}", 2)
+
+
+quarter = SizeEncoding("quarter", read_quarter, write_quarter, one_byte_max=63)
+slow_quarter = SizeEncoding("slow quarter", read_quarter, write_quarter)
+
+
+class Varying(Envelope):
+    length: Annotated[u16, length_of_rest()]
+    kind: Annotated[u8, opcode()]
+    body: Body
+    crc: Annotated[u16, little, crc16_modbus()]
+
+
+class Numbered(LayoutFrame, frozen=True, envelope=Varying, opcode=1):
+    a: varint32
+    b: varint64
+    c: zigzag32
+    d: zigzag64
+    level: Annotated[zigzag32, names({-1: "below", 1: "above"}, "level")]
+    many: list8[zigzag64]
+    last: optional[varint32] = None
+
+
+class Sized(LayoutFrame, frozen=True, envelope=Varying, opcode=2):
+    a: bytes_varint
+    b: text_varint
+    c: Annotated[bytes_zigzag, at_most(20)]
+    d: text_zigzag
+    e: Annotated[bytes, sized_in(quarter)]
+    f: Annotated[str, sized_in(slow_quarter), secret]
+    words: list8[text_zigzag]
+    pairs: Annotated[
+        bytes,
+        custom(
+            lambda frame, start, _end: (frame[start + 1 : (end := start + 1 + 2 * frame[start])], end),
+            lambda value: bytes([len(value) // 2]) + value,
+            strategy=lambda: st.binary(max_size=6).map(lambda data: data + data),
+            title="pairs",
+            dissect=dissect_pairs,
+        ),
+    ]
+    tail: rest_bytes
+
+
+VARYING = FrameSet("varying", Varying, [Numbered, Sized])
+EXPORTED = (SAMPLER, SMALL, PLAIN, TURNED, WIDE)
+SETS = (*EXPORTED, VARYING)
 
 
 def _from_message(_message: Message, _sender: Sender) -> Any:

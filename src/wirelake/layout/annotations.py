@@ -28,6 +28,7 @@ from wirelake.layout.fields import (
     Scaled,
     Shown,
     SizedBy,
+    SizedBytes,
     ValueNames,
     big,
     little,
@@ -38,7 +39,7 @@ from wirelake.layout.fields import (
 T = TypeVar("T")
 
 
-def parse_field(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:
+def parse_field(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:  # noqa: PLR0912 (one for each kind)
     """Return the description of a field. Raise TypeError if the annotation has none."""
     base, marks = _unwrap(annotation)
     is_optional = False
@@ -72,6 +73,8 @@ def parse_field(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:
         kind = Fixed(kind.size, base is str)
     elif isinstance(kind, SizedBy):
         kind = SizedBy(kind.field, base is str)
+    elif isinstance(kind, SizedBytes):
+        kind = SizedBytes(kind.encoding, base is str)
     elif isinstance(kind, Counted):
         kind = Counted(kind.prefix, _item(name, get_args(base)[0], order))
     enum = base if isinstance(base, type) and issubclass(base, IntEnum) else None

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from wirelake.layout.envelope import EnvelopeSpec, constant_of
+from wirelake.layout.envelope import NO_ENVELOPE, EnvelopeSpec, constant_of
 from wirelake.layout.fields import ByteOrder, FieldSpec, Rest, ShortLength, SizedBy, in_order
 from wirelake.layout.generated import Source, local, plus
 from wirelake.layout.reading import FrameReader, fixed_size, is_text, literal, raw_name, struct_code
@@ -44,6 +44,19 @@ def _generate_prefix_table(source: Source, envelope: EnvelopeSpec, kinds: Sequen
         for kind in kinds:
             functions.add(ordered, kind, repr(ordered.prefix_of(kind)), f"read_{kind.__name__}_{order}", known)
     _generate_lookup(source, f"{functions.write_tables()}[frame[:{envelope.prefix_size}]]")
+
+
+def generate_body_decode(kind: Any, filename: str) -> Source:
+    """Return the source of `decode` for the fields of a class alone, without an envelope."""
+    source = Source(filename)
+    with source.block("def decode(frame):"):
+        with source.block("try:"):
+            source.line("size = len(frame)")
+            reader = FrameReader(source, 0)
+            reader.read(kind.__layout_fields__)
+            _finish(reader, NO_ENVELOPE, kind)
+        _refuse(source, "frame")
+    return source
 
 
 def _generate_lookup(source: Source, function: str) -> None:
@@ -237,7 +250,8 @@ def _tail_conditions(source: Source, envelope: EnvelopeSpec) -> list[str]:
     return conditions
 
 
-def _refuse(source: Source) -> None:
+def _refuse(source: Source, arguments: str = "frame, sender") -> None:
     with source.block("except (IndexError, KeyError, UnicodeDecodeError, StructError, ProtocolError):"):
         source.line("pass")
-    source.line('raise dissect(frame, sender).error or AssertionError("dissect accepts a frame that decode refuses")')
+    fault = 'AssertionError("dissect accepts a frame that decode refuses")'
+    source.line(f"raise dissect({arguments}).error or {fault}")

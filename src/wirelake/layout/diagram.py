@@ -16,6 +16,8 @@ from wirelake.layout.fields import (
     Rest,
     ShortLength,
     SizedBy,
+    SizedBytes,
+    Varint,
 )
 
 _CELL_MIN = 7
@@ -54,6 +56,8 @@ def _cells(field: FieldSpec) -> list[tuple[str, int | None]]:
     kind = field.kind
     if isinstance(kind, Prefixed) and not field.is_optional:
         return [(f"{field.name} size", kind.prefix), (f"{field.name} …", None)]
+    if isinstance(kind, SizedBytes) and not field.is_optional:
+        return [(f"{field.name} size …", None), (f"{field.name} …", None)]
     if isinstance(kind, Counted) and not field.is_optional:
         return [(f"{field.name} count", kind.prefix), (f"{field.name} …", None)]
     return [(field.name if field.size is not None else f"{field.name} …", field.size)]
@@ -78,6 +82,10 @@ def _kind_name(field: FieldSpec) -> str:  # noqa: PLR0911 (one for each kind)
             return f"{'text' if is_text else 'bytes'}{8 * prefix}"
         case SizedBy(field=size, is_text=is_text):
             return f"{'text' if is_text else 'bytes'} of {size}"
+        case Varint():
+            return field.kind.title
+        case SizedBytes(encoding=encoding, is_text=is_text):
+            return f"{'text' if is_text else 'bytes'} after a {encoding.title}"
         case Rest(is_text=is_text):
             return "text, the rest" if is_text else "bytes, the rest"
         case Counted(prefix=prefix, item=item):

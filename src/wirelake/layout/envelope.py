@@ -11,7 +11,7 @@ Fields before the body that are neither constant nor a length or an opcode are p
 an attribute of the same name.
 """
 
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar, Final, get_type_hints
 
 from fastcrc.crc16 import modbus
 from msgspec import Struct
@@ -163,6 +163,9 @@ class EnvelopeSpec(Struct, frozen=True):
             if field.name == last:
                 return start, after
         raise TypeError(f"{self.name}.{checksum.name}: {last!r} is neither the body nor a field after it")
+
+
+NO_ENVELOPE: Final = EnvelopeSpec("nothing", (), ())
 
 
 class Envelope:

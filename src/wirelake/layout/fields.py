@@ -13,6 +13,9 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from wirelake.layout.varint import read_zigzag_size, varint_reader, varint_writer
+from wirelake.protocols.tree import Dissector
+
 ByteOrder = Literal["big", "little"]
 T = TypeVar("T")
 
@@ -56,6 +59,39 @@ class SizedBy(Struct, frozen=True):
     is_text: bool = False
 
 
+class Varint(Struct, frozen=True):
+    """A number of seven bits a byte, the lowest first; in zigzag if it has a sign."""
+
+    bits: int
+    is_signed: bool = False
+
+    @property
+    def title(self) -> str:
+        return f"{'zigzag' if self.is_signed else 'varint'}{self.bits}"
+
+
+class SizeEncoding(Struct, frozen=True):
+    """How a protocol writes sizes, if not as a number of a fixed size.
+
+    `read` gets a frame and the range in which a size begins. It returns the size and where it ends, or raises
+    ProtocolError with an offset into the frame; IndexError means that bytes are missing. A first byte up to
+    `one_byte_max` is a size by itself, shifted to the left by `shift` bits: then `read` is not called.
+    """
+
+    title: str
+    read: Callable[[bytes, int, int], tuple[int, int]]
+    write: Callable[[int], bytes]
+    one_byte_max: int = -1
+    shift: int = 0
+
+
+class SizedBytes(Struct, frozen=True):
+    """Bytes or text after their size in an encoding of its own."""
+
+    encoding: SizeEncoding
+    is_text: bool = False
+
+
 class Rest(Struct, frozen=True):
     """Bytes or text up to the end of the body."""
 
@@ -93,10 +129,16 @@ class Custom(Struct, frozen=True):
     write: Callable[[Any], bytes]
     strategy: Callable[[], Any] | None = None
     title: str = "…"
+    dissect: Callable[[Dissector, str], None] | None = None  # adds the parts of the value at the dissector's position
 
 
-Kind = Number | Bool8 | Fixed | Prefixed | SizedBy | Rest | Counted | Nested | ShortLength | Custom
-KINDS: Final = (Number, Bool8, Fixed, Prefixed, SizedBy, Rest, Counted, ShortLength, Custom)
+Kind = (
+    Number | Bool8 | Fixed | Prefixed | SizedBy | Varint | SizedBytes | Rest | Counted | Nested | ShortLength | Custom
+)
+KINDS: Final = (
+    *(Number, Bool8, Fixed, Prefixed, SizedBy, Varint, SizedBytes),
+    *(Rest, Counted, ShortLength, Custom),
+)
 
 
 # ── marks
@@ -280,6 +322,16 @@ bytes32 = Annotated[bytes, Prefixed(4, is_text=False)]
 text8 = Annotated[str, Prefixed(1, is_text=True)]
 text16 = Annotated[str, Prefixed(2, is_text=True)]
 text32 = Annotated[str, Prefixed(4, is_text=True)]
+varint32 = Annotated[int, Varint(32)]
+varint64 = Annotated[int, Varint(64)]
+zigzag32 = Annotated[int, Varint(32, is_signed=True)]
+zigzag64 = Annotated[int, Varint(64, is_signed=True)]
+_VARINT_SIZE = SizeEncoding("varint32", varint_reader(32, False), varint_writer(32, False), 0x7F)
+_ZIGZAG_SIZE = SizeEncoding("zigzag32", read_zigzag_size, varint_writer(32, True), 0x7F, shift=1)
+bytes_varint = Annotated[bytes, SizedBytes(_VARINT_SIZE)]
+text_varint = Annotated[str, SizedBytes(_VARINT_SIZE)]
+bytes_zigzag = Annotated[bytes, SizedBytes(_ZIGZAG_SIZE)]
+text_zigzag = Annotated[str, SizedBytes(_ZIGZAG_SIZE)]
 rest_bytes = Annotated[bytes, Rest(is_text=False)]
 rest_text = Annotated[str, Rest(is_text=True)]
 list8 = Annotated[tuple[T, ...], Counted(1)]
@@ -301,6 +353,11 @@ def fixed(size: int) -> Fixed:
 def sized_by(field: str) -> SizedBy:
     """Mark `bytes` or `str` whose size is the value of an earlier number; in an envelope, encoding computes that."""
     return SizedBy(field)
+
+
+def sized_in(encoding: SizeEncoding) -> SizedBytes:
+    """Mark `bytes` or `str` after their size in an encoding of its own: see `SizeEncoding`."""
+    return SizedBytes(encoding)
 
 
 def per_frame(*, code: str = "") -> PerFrame:
@@ -361,9 +418,10 @@ def custom(
     *,
     strategy: Callable[[], Any] | None = None,
     title: str = "…",
+    dissect: Callable[[Dissector, str], None] | None = None,
 ) -> Custom:
     """Mark a field that the author's own functions read and write: see `Custom`."""
-    return Custom(read, write, strategy, title)
+    return Custom(read, write, strategy, title, dissect)
 
 
 # ── what others ask about fields

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from wirelake.layout.decoding import generate_decode
 from wirelake.layout.diagram import frame_markdown
 from wirelake.layout.envelope import Envelope
-from wirelake.layout.fields import Bool8, Counted, FieldSpec, Prefixed, has_secret
+from wirelake.layout.fields import Bool8, Counted, FieldSpec, Prefixed, SizedBytes, has_secret
 from wirelake.layout.frame import LayoutFrame, source
 from wirelake.layout.splitting import LayoutSplitter, generate_splitter
 from wirelake.layout.walk import FrameWalk, redact
@@ -148,7 +148,11 @@ class FrameSet:
 
 
 def _body_clues(fields: Sequence[FieldSpec]) -> Iterator[Clue]:
-    sized = [field.name for field in fields if isinstance(field.kind, Prefixed | Counted) and not field.is_optional]
+    sized = [
+        field.name
+        for field in fields
+        if isinstance(field.kind, Prefixed | SizedBytes | Counted) and not field.is_optional
+    ]
     if sized:
         yield Clue(_PREFIX_BITS, f"the size of {sized[0]} fits")
     for field in fields:

@@ -17,7 +17,9 @@ _TAKEN: Final = frozenset(
 ) | {"len", "range", "tuple", "int", "decode", "encode", "dissect"}
 # Ends of names that are made from those of fields, and names of packed structs.
 _DERIVED: Final = re.compile(
-    r".*_(|start|end|size|count|item|piece|pieces|bytes|reader|writer|function)|(un)?pack_\d+", re.ASCII
+    r".*_(|start|end|size|count|item|piece|pieces|bytes|reader|writer|function)"
+    r"|(un)?pack_\d+|(read|write)_(varint|zigzag)\d+",
+    re.ASCII,
 )
 _WIDTH_MAX: Final = 100  # of a condition or a call in one line
 SCOPE: Final[dict[str, Any]] = {  # what every generated source may use

@@ -21,8 +21,11 @@ from wirelake.layout.fields import (
     Rest,
     ShortLength,
     SizedBy,
+    SizedBytes,
+    Varint,
 )
 from wirelake.layout.generated import Source, local, plus
+from wirelake.layout.varint import varint_reader
 
 _INDEXED_MAX: Final = 4  # single bytes that are faster to index than to unpack
 _PREFIX_CODES: Final = {1: "B", 2: "H", 4: "I"}
@@ -200,7 +203,7 @@ class FrameReader:
         source.line(f"{name} = tuple({name})")
         self.base, self.offset = f"{name}_end", 0
 
-    def _read_one(self, field: FieldSpec, prefix: str) -> None:
+    def _read_one(self, field: FieldSpec, prefix: str) -> None:  # noqa: PLR0912 (one for each kind)
         """Write the lines for a field that is not part of a run."""
         if field.is_optional:
             self._read_optional(field, prefix)
@@ -230,6 +233,10 @@ class FrameReader:
                     self.checks.append(f"{plus(self.base, self.offset + self.tail_size)} <= size")
                 self._slice(field, name, f"-{self.tail_size}" if self.tail_size else "")
                 self.is_at_end = True
+            case Varint():
+                self._read_varint(kind, name)
+            case SizedBytes():
+                self._read_sized(kind, field, name)
             case Nested():
                 inner = f"{prefix}{field.name}__"
                 self.read(kind.fields, prefix=inner)
@@ -244,6 +251,40 @@ class FrameReader:
             case _:
                 raise TypeError(f"{field.name}: {kind} cannot be read")
         self.values[prefix + field.name] = name
+
+    def _read_varint(self, kind: Varint, name: str) -> None:
+        """Write the lines for a number of varying size; one byte, which is usual, is read here."""
+        source, read = self.source, self.source.use(f"read_{kind.title}", varint_reader(kind.bits, kind.is_signed))
+        source.line(f"{name} = frame[{self.position}]")
+        source.line(f"{name}_end = {plus(self.base, self.offset + 1)}")
+        if kind.is_signed:
+            with source.block(f"if {name} < 128:"):
+                source.line(f"{name} = {name} >> 1 ^ -({name} & 1)")
+            with source.block("else:"):
+                source.line(f"{name}, {name}_end = {read}(frame, {self.position}, {self.body_end})")
+        else:
+            with source.block(f"if {name} > 127:"):
+                source.line(f"{name}, {name}_end = {read}(frame, {self.position}, {self.body_end})")
+        self.base, self.offset = f"{name}_end", 0
+
+    def _read_sized(self, kind: SizedBytes, field: FieldSpec, name: str) -> None:
+        source, encoding = self.source, kind.encoding
+        call = f"{source.use(f'{name}_reader', encoding.read)}(frame, {self.position}, {self.body_end})"
+        if encoding.one_byte_max < 0:
+            source.line(f"{name}_size, {name}_start = {call}")
+        else:
+            source.line(f"{name}_size = frame[{self.position}]")
+            odd = f" or {name}_size & {(1 << encoding.shift) - 1}" if encoding.shift else ""
+            with source.block(f"if {name}_size > {encoding.one_byte_max}{odd}:"):
+                source.line(f"{name}_size, {name}_start = {call}")
+            with source.block("else:"):
+                if encoding.shift:
+                    source.line(f"{name}_size >>= {encoding.shift}")
+                source.line(f"{name}_start = {plus(self.base, self.offset + 1)}")
+        source.line(f"{name}_end = {name}_start + {name}_size")
+        self.base, self.offset = f"{name}_start", 0
+        self._slice(field, name, f"{name}_end")
+        self.base = f"{name}_end"
 
     def _read_optional(self, field: FieldSpec, prefix: str) -> None:
         name, source = local(prefix + field.name), self.source
@@ -303,7 +344,7 @@ def literal(value: int | bytes) -> str:
 
 
 def is_text(field: FieldSpec) -> bool:
-    return isinstance(field.kind, Fixed | Prefixed | SizedBy | Rest) and field.kind.is_text
+    return isinstance(field.kind, Fixed | Prefixed | SizedBy | SizedBytes | Rest) and field.kind.is_text
 
 
 def _is_plain(field: FieldSpec) -> bool:

@@ -5,7 +5,20 @@ from typing import Any
 from hypothesis import strategies as st
 
 from wirelake.layout.envelope import EnvelopeSpec
-from wirelake.layout.fields import Bool8, Counted, Custom, FieldSpec, Fixed, Nested, Number, Prefixed, Rest, SizedBy
+from wirelake.layout.fields import (
+    Bool8,
+    Counted,
+    Custom,
+    FieldSpec,
+    Fixed,
+    Nested,
+    Number,
+    Prefixed,
+    Rest,
+    SizedBy,
+    SizedBytes,
+    Varint,
+)
 
 _ITEMS_MAX = 6
 _BYTES_MAX = 24
@@ -72,10 +85,12 @@ def _value_strategy(field: FieldSpec) -> st.SearchStrategy[Any]:  # noqa: PLR091
         case Fixed(size=size, is_text=is_text):
             ascii_text = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=size, max_size=size)
             return ascii_text if is_text else st.binary(min_size=size, max_size=size)
-        case Prefixed(is_text=is_text) | SizedBy(is_text=is_text) | Rest(is_text=is_text):
+        case Prefixed(is_text=is_text) | SizedBy(is_text=is_text) | SizedBytes(is_text=is_text) | Rest(is_text=is_text):
             most = min(_BYTES_MAX, field.at_most or _BYTES_MAX)
             text = st.text(st.characters(codec="utf-8"), max_size=most)
             return text if is_text else st.binary(max_size=most)
+        case Varint(bits=bits, is_signed=is_signed):
+            return st.integers(-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else st.integers(0, (1 << bits) - 1)
         case Counted(item=FieldSpec() as item):
             most = min(_ITEMS_MAX, field.at_most or _ITEMS_MAX)
             return st.lists(field_strategy(item), max_size=most).map(tuple)

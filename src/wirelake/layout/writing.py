@@ -18,9 +18,12 @@ from wirelake.layout.fields import (
     Rest,
     ShortLength,
     SizedBy,
+    SizedBytes,
+    Varint,
     in_order,
 )
 from wirelake.layout.generated import Source, local, plus
+from wirelake.layout.varint import varint_writer
 
 _PREFIX_CODES: Final = {1: "B", 2: "H", 4: "I"}
 _SHORT_LENGTH_MAX: Final = 0x7FFF
@@ -91,7 +94,9 @@ class FrameWriter:
         else:
             self.source.call(f'{start}b"".join((', self.pieces, "))")
 
-    def write(self, field: FieldSpec, value: str, prefix: str = "", name: str = "") -> None:
+    def write(  # noqa: PLR0912 (one for each kind)
+        self, field: FieldSpec, value: str, prefix: str = "", name: str = ""
+    ) -> None:
         """Write the lines for one field, whose value is this expression. `name` is a variable for its bytes."""
         name, source, kind = name or local(prefix + field.name), self.source, field.kind
         if field.is_optional:
@@ -113,6 +118,16 @@ class FrameWriter:
                 if isinstance(kind, Prefixed):
                     self._at_most(field, name)
                     self.pack(_PREFIX_CODES[kind.prefix], kind.prefix, f"len({name})", field.order)
+                self.piece(name)
+            case Varint(bits=bits, is_signed=is_signed):
+                write = source.use(f"write_{kind.title}", varint_writer(bits, is_signed))
+                source.line(f"{name} = {write}({value})")
+                self.piece(name)
+            case SizedBytes(encoding=encoding):
+                source.line(f"{name} = {value}{'.encode()' if kind.is_text else ''}")
+                self._at_most(field, name)
+                source.line(f"{name}_size = {source.use(f'{name}_writer', encoding.write)}(len({name}))")
+                self.piece(f"{name}_size")
                 self.piece(name)
             case Counted():
                 self._write_list(field, kind, name, value)

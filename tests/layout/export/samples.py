@@ -5,14 +5,14 @@ from typing import Any
 from hypothesis import Phase, given, settings
 
 from layout.described import APOSTOL
-from layout.sampler import SETS, frames_of
+from layout.sampler import EXPORTED, frames_of
 from wirelake.layout import FrameSet
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
 
 SAMPLES = 60
 BUILT_IN = [protocol.layout for protocol in registry.all_protocols() if protocol.layout is not None]
-LAYOUTS = [*BUILT_IN, APOSTOL, *SETS]
+LAYOUTS = [*BUILT_IN, APOSTOL, *EXPORTED]
 
 
 def samples(frames: FrameSet) -> list[tuple[Sender, bytes]]:

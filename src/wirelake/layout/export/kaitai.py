@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from wirelake.errors import InputError
 from wirelake.layout.envelope import EnvelopeSpec, constant_of
 from wirelake.layout.export.naming import UniqueNames, bit_names, described_in, identifier, size_after, value_names
 from wirelake.layout.fields import (
@@ -24,6 +25,8 @@ from wirelake.layout.fields import (
     Rest,
     ShortLength,
     SizedBy,
+    SizedBytes,
+    Varint,
 )
 from wirelake.layout.frame_set import FrameSet
 from wirelake.protocols.frame import Sender
@@ -281,6 +284,8 @@ class _Specification:
                 return [f"type: {self._prefixed_type(id_, field)}"]
             case Rest(is_text=is_text):
                 return [*(_sized("", is_text)), "size-eos: true"]
+            case SizedBytes() | Varint():
+                raise InputError(f"{field.name}: a {type(field.kind).__name__} cannot be exported yet")
             case SizedBy(field=size_field, is_text=is_text):
                 return _sized(type_.id_of[size_field], is_text)
             case Nested(kind=kind):

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from wirelake.errors import InputError
 from wirelake.layout.envelope import constant_of
 from wirelake.layout.export.naming import (
     UniqueNames,
@@ -29,6 +30,8 @@ from wirelake.layout.fields import (
     Rest,
     ShortLength,
     SizedBy,
+    SizedBytes,
+    Varint,
 )
 from wirelake.layout.frame_set import FrameSet
 
@@ -187,6 +190,8 @@ class FieldWriter:
                 return [f"r:prefixed({reader}, {quoted}, {prefix}, {order}{more})"]
             case Rest(is_text=is_text):
                 return [f"r:{'text' if is_text else 'bytes'}({quoted}, r:left(){more})"]
+            case SizedBytes() | Varint():
+                raise InputError(f"{field.name}: a {type(field.kind).__name__} cannot be exported yet")
             case SizedBy(field=size_field, is_text=is_text):
                 return [f"r:{'text' if is_text else 'bytes'}({quoted}, v.{size_field}{more})"]
             case Counted():
