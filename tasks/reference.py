@@ -12,7 +12,7 @@ from typing import Any
 from remarks import comments_of
 
 from wirelake import message
-from wirelake.layout import envelope, fields, frame, frame_set
+from wirelake.layout import body_codec, envelope, fields, frame, frame_set
 from wirelake.message import Kind, Op
 from wirelake.protocols import context, protocol, session, state_machine, testing
 
@@ -102,6 +102,7 @@ def marks() -> str:
     plain = [
         ("`secret`", "Mark a field that is blanked in what is logged."),
         ("`big`, `little`", "Mark its byte order."),
+        ("`or_empty`", "Mark fixed bytes at the end of a body that are `b\"\"` if the body ends before them."),
     ]
     return _table(("mark", ""), plain) + "\n" + "\n".join(functions(fields, _is_mark).splitlines()[2:]) + "\n"
 
@@ -130,6 +131,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "envelope": lambda: f"{_docs(envelope.Envelope)}\n\n" + functions(envelope, _is_mark),
     "checksum": lambda: members(fields, "Checksum"),
     "custom": lambda: members(fields, "Custom"),
+    "size_encoding": lambda: members(fields, "SizeEncoding"),
+    "body_codec": lambda: members(body_codec, "BodyCodec"),
     "frame": lambda: f"{_docs(frame.LayoutFrame)}\n",
     "frame_set": lambda: members(frame_set, "FrameSet"),
     "testing": lambda: functions(testing),
