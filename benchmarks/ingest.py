@@ -138,13 +138,13 @@ class Phone(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         ids = []  # as they lie in the frame, with their lengths: that is how an ack has them too
         for frame in self.splitter.receive(data):
-            if frame[2] == comet.Message.type:
+            if frame[2] == comet.Message.opcode:
                 ids.append(frame[4 : 6 + frame[5]])
-            elif frame[2] == comet.Ok.type:
+            elif frame[2] == comet.Ok.opcode:
                 self.ready.set()
         for start in range(0, len(ids), 100):
             some = ids[start : start + 100]
-            body = bytes((comet.MessageAck.type, len(some))) + b"".join(some)
+            body = bytes((comet.MessageAck.opcode, len(some))) + b"".join(some)
             self.transport.write(len(body).to_bytes(2, "big") + body)
         self.wanted -= len(ids)
         if self.wanted <= 0 and not self.done.done():

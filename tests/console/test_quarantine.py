@@ -22,7 +22,7 @@ ROW = {
     "direction": "in",
 }
 WRONG = {"reason": "bad_utf8", "text": NASTY, "identity": NASTY, "session": "s-1", "offset": 4}
-BROKEN = bytes.fromhex("00120000 03ff6f62 000a626f62732d746f6b656e")  # a login whose name is not UTF-8
+BROKEN = bytes.fromhex("0007 03 01 0003ff6f62")  # a subscribe whose topic is not UTF-8
 
 
 async def send(running: Running, listener: str, data: bytes) -> None:
@@ -49,7 +49,7 @@ def test_groups_of_bad_bytes_open_in_the_inspector(browser: Browser, tmp_path: P
         assert await page.locator(".group").count() == 3
         await browser.screenshot(page, "quarantine")
         await page.locator(".group[data-reason=bad_utf8]").get_by_role("link", name="Open").first.click()
-        await expect(page.locator(".bad-byte")).to_have_attribute("data-offset", "5")
+        await expect(page.locator(".bad-byte")).to_have_attribute("data-offset", "6")
         await browser.screenshot(page, "quarantine-inspector")
         await page.go_back()
         await page.locator(".group[data-protocol=esnp]").get_by_role("link", name="Open").click()

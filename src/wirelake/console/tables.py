@@ -22,6 +22,7 @@ from wirelake.limits import (
     CONSOLE_QUARANTINE_SHOWN,
     LAKE_QUERY_S,
 )
+from wirelake.protocols.redaction import redact_stored
 from wirelake.tracing.record import LogRecord
 from wirelake.tracing.search import Search
 from wirelake.tracing.timeline import parse_time_us
@@ -138,7 +139,8 @@ def _from_tables(lake: Path, groups: QuarantineGroups, oldest_seq: int) -> int:
         group = groups.of(protocol, reason)
         group.count, group.last_us = count, parse_time_us(last_at)
     known_seq = 0
-    for protocol, reason, seq, at, session, identity, text, offset, direction, frame in newest.rows:
+    for protocol, reason, seq, at, session, identity, text, offset, direction, stored in newest.rows:
+        frame = redact_stored(protocol, direction, bytes.fromhex(stored)).hex()
         link = _link(protocol, direction, seq if seq >= oldest_seq else None, frame)
         bad = QuarantinedFrame(
             seq, parse_time_us(at), session or "", identity or "", text, offset or 0, len(frame) // 2, frame, link
@@ -154,7 +156,7 @@ def _from_log(records: Iterable[LogRecord], groups: QuarantineGroups) -> None:
         group = groups.of(record.protocol, str(note.get("code", "")))
         group.count += 1
         group.last_us = max(group.last_us, record.at_us)
-        frame = record.frame.hex()
+        frame = redact_stored(record.protocol, record.direction, record.frame).hex()
         link = _link(record.protocol, record.direction, record.seq, frame)
         text, offset = str(note.get("text", "")), int(note.get("offset") or 0)
         size = len(record.frame)

@@ -53,7 +53,7 @@ FRAMES: Final = _table(
     ("session", TEXT),  # of the connection, or the device
     ("identity", TEXT),  # who had logged in
     ("peer", TEXT),  # HOST:PORT
-    ("frame", BYTES),  # the bytes on the wire (of an encrypted protocol: decrypted, without session ids)
+    ("frame", BYTES),  # the bytes on the wire (of an encrypted protocol: decrypted), without the secrets of logins
     ("note", TEXT),  # JSON: details of the event
     partition_by=("day",),
 )

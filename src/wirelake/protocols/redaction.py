@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from functools import cache
 from typing import Final
 
-from wirelake.errors import ProtocolError
+from wirelake.errors import InputError, ProtocolError, UnknownProtocolError
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Protocol
@@ -52,6 +52,15 @@ def has_word(text: bytes, words: tuple[bytes, ...]) -> bool:
         if service in text:
             return True
     return False
+
+
+def redact_stored(protocol: str, direction: str, frame: bytes) -> bytes:
+    """Return the bytes of a log record as they are shown. Logs of earlier versions have secrets in them."""
+    try:
+        found = registry.get(protocol)
+    except (UnknownProtocolError, InputError):  # of HTTP, of the gateway itself, or no longer installed
+        return frame
+    return found.redact_all([frame], Sender.SERVER if direction == "out" else Sender.CLIENT)[0]
 
 
 # ── JSON

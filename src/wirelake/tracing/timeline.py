@@ -9,6 +9,7 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from wirelake.limits import TRACE_EVENTS_MAX, TRACE_FRAME_BYTES_MAX, TRACE_RECIPIENTS_MAX
+from wirelake.protocols.redaction import redact_stored
 from wirelake.tracing.record import LogRecord, microseconds
 
 _recipients: Final = Decoder(list[list[str]]).decode
@@ -70,7 +71,8 @@ def event_of(record: LogRecord) -> TraceEvent:
         event.to = [Recipient(*recipient[:3]) for recipient in _recipients(record.frame)]
         event.recipients = len(event.to)
     else:
-        event.bytes, event.hex = record.bytes, record.frame[:TRACE_FRAME_BYTES_MAX].hex()
+        shown = redact_stored(record.protocol, record.direction, record.frame)
+        event.bytes, event.hex = record.bytes, shown[:TRACE_FRAME_BYTES_MAX].hex()
     event.text = _SENTENCES.get(record.event, _other)(event, note)
     return event
 

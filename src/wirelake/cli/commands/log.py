@@ -23,6 +23,7 @@ from wirelake.log.segments.integrity import verify_log
 from wirelake.log.segments.reader import LogReader
 from wirelake.log.segments.stats import LogStats, read_stats
 from wirelake.protocols import registry
+from wirelake.protocols.redaction import redact_stored
 
 _HEX_BYTES_SHOWN: Final = 16
 _FOLLOW_S: Final = 1.0  # how long to wait at the end of the log at a time
@@ -221,7 +222,7 @@ def _print(batch: Any, full: bool, as_json: bool) -> None:
 
 
 def _line(row: dict[str, Any], full: bool, as_json: bool) -> str:
-    frame: bytes = row["frame"]
+    frame = redact_stored(row["protocol"], row["direction"], row["frame"])
     if as_json:
         values = row | {"at": row["at"].isoformat().replace("+00:00", "Z"), "frame": frame.hex()}
         return msgspec.json.encode(values).decode()

@@ -322,8 +322,12 @@ class Connection(GatewayDriver, asyncio.Protocol):
             self._finish(Closing(error.code, str(error)))
 
     def _quarantine(self, raw: bytes, error: ProtocolError, *, recorded: bool = False) -> None:
-        """Record the first of these bytes, without the secrets of what may be a login."""
-        unread = self._protocol.redact(raw[:QUARANTINE_BYTES_MAX], self._remote)
+        """Record the first of these bytes, without the secrets of what may be a login.
+
+        A frame that is `recorded` already is redacted as it was then.
+        """
+        protocol, unread = self._protocol, raw[:QUARANTINE_BYTES_MAX]
+        unread = protocol.redact_all([unread], self._remote)[0] if recorded else protocol.redact(unread, self._remote)
         self._context.sessions.quarantine(self, unread, error, recorded=recorded)
 
     def on_storage_error(self, error: StorageError) -> None:

@@ -25,7 +25,12 @@ _NAME_END: Final = _NAME_AT - ord("0")  # add the digit L
 _SHORT_BYTES: Final = _NAME_AT + 10  # of a command with such a name and CR LF
 _COMMAND: Final = re.compile(rb"\*\d+\r\n\$\d+\r\n([^\r\n]*)\r\n")
 _SIGN: Final = re.compile(rb"auth|hello", re.IGNORECASE)
-_ECHO: Final = re.compile(rb"-ERR Syntax error in HELLO option '(.*)'\r\n", re.DOTALL)
+# Errors that quote arguments, which may be passwords.
+_ECHO: Final = re.compile(
+    rb"-ERR (?:Syntax error in HELLO option '"
+    rb"|unknown command '.*?(?i:auth|hello).*?', with args beginning with: ')(.*)' ?\r\n",
+    re.DOTALL,
+)
 
 
 def redact(frame: bytes, sender: Sender) -> bytes:
@@ -43,7 +48,7 @@ def redact(frame: bytes, sender: Sender) -> bytes:
         found = decode(frame, sender)
     except ProtocolError:
         return blank_from(frame, _SIGN)
-    if not isinstance(found, ClientFrame) or found.verb not in {_AUTH, _HELLO}:
+    if not isinstance(found, ClientFrame) or _is_other(found.verb):
         return frame
     return _redact_line(found) if isinstance(found, Inline) else Command(_redact_args(found.args)).encode()
 
@@ -55,8 +60,11 @@ def _is_other(name: bytes) -> bool:
 
 
 def _secrets(args: tuple[bytes, ...]) -> set[int]:
-    """Return which arguments of an AUTH or HELLO may be passwords."""
-    if args[0].lower() == _AUTH:
+    """Return which arguments of an AUTH or HELLO, or of what is nearly one, may be passwords."""
+    name = args[0].lower()
+    if name not in {_AUTH, _HELLO}:
+        return set(range(1, len(args)))
+    if name == _AUTH:
         return {2} if len(args) == 3 else set(range(1, len(args)))
     found: set[int] = set()
     place = 2  # HELLO version [AUTH user password] [SETNAME name]
@@ -90,7 +98,7 @@ def _redact_line(found: Inline) -> bytes:
 
 
 def _redact_error(frame: bytes) -> bytes:
-    """Blank the option that the error quotes: it may be a password without its AUTH."""
+    """Blank the arguments that an error quotes."""
     found = _ECHO.fullmatch(frame)
     if found is None:
         return frame

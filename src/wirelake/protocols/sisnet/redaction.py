@@ -11,7 +11,6 @@ from wirelake.protocols.redaction import (
     HARMLESS_FIELDS,
     LOGIN_OPS,
     blank,
-    blank_from,
     has_word,
     redact_json,
     redact_payload,
@@ -44,8 +43,6 @@ def redact(frame: bytes, sender: Sender) -> bytes:
 
 def _redact_unreadable(frame: bytes) -> bytes:
     """Blank bytes that resemble a login from where its contents may begin."""
-    if blank_from(frame) is frame:
-        return frame
     starts = [place for place in (frame.find(b"{"), frame.find(b"["), frame.find(b":")) if place >= 0]
     start = min(starts, default=-1) + 1
     return frame[:start] + blank(frame[start:])

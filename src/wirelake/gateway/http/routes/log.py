@@ -13,6 +13,7 @@ from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import Access, BoundRoute, Parameter, Route
 from wirelake.limits import HTTP_LOG_FRAME_BYTES_MAX, HTTP_LOG_ROWS, HTTP_LOG_ROWS_MAX, HTTP_LOG_SEARCHED_MAX
 from wirelake.log.segments.reader import LogReader
+from wirelake.protocols.redaction import redact_stored
 
 
 class LogRow(Struct):
@@ -82,7 +83,7 @@ def _newest(reader: LogReader, end: int, limit: int, wanted: dict[str, str]) -> 
 
 
 def _record(row: dict[str, Any]) -> LogRow:
-    frame = row["frame"]
+    frame = redact_stored(row["protocol"], row["direction"], row["frame"])
     return LogRow(
         seq=row["seq"],
         at_ms=int(row["at"].timestamp() * 1000),
