@@ -1,6 +1,7 @@
 """Describe a frame once: decoder, encoder, splitter, tree, clues, redaction, docs and test strategies are derived."""
 
 from wirelake.layout.body_codec import BodyCodec
+from wirelake.layout.choice import Bits, Content, choice, contains
 from wirelake.layout.envelope import (
     Envelope,
     crc16_modbus,
@@ -16,6 +17,7 @@ from wirelake.layout.fields import (
     Crc,
     SizeEncoding,
     at_most,
+    between,
     big,
     bool8,
     bytes8,
@@ -25,6 +27,7 @@ from wirelake.layout.fields import (
     bytes_zigzag,
     const,
     custom,
+    direction,
     f32,
     f64,
     fixed,
@@ -73,13 +76,16 @@ from wirelake.layout.frame import LayoutFrame, source
 from wirelake.layout.frame_set import FrameSet
 from wirelake.layout.measuring import measured
 from wirelake.layout.messages import Attribute, Bit, InUnits, Listed, MessageRule, MessageRules
+from wirelake.layout.sized import SizedNumber, size_of, sized_number
 
 __all__ = [
     "Attribute",
     "Bit",
+    "Bits",
     "Body",
     "BodyCodec",
     "Checksum",
+    "Content",
     "Crc",
     "Envelope",
     "FrameSet",
@@ -89,7 +95,9 @@ __all__ = [
     "MessageRule",
     "MessageRules",
     "SizeEncoding",
+    "SizedNumber",
     "at_most",
+    "between",
     "big",
     "bool8",
     "bytes8",
@@ -97,9 +105,12 @@ __all__ = [
     "bytes32",
     "bytes_varint",
     "bytes_zigzag",
+    "choice",
     "const",
+    "contains",
     "crc16_modbus",
     "custom",
+    "direction",
     "f32",
     "f64",
     "fixed",
@@ -132,8 +143,10 @@ __all__ = [
     "secret",
     "short_length",
     "shown",
+    "size_of",
     "sized_by",
     "sized_in",
+    "sized_number",
     "source",
     "text8",
     "text16",

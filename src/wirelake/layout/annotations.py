@@ -1,17 +1,23 @@
 """From an annotation to the description of a field."""
 
 import types
+from collections.abc import Iterator
 from enum import IntEnum
 from itertools import pairwise
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
+from msgspec.structs import replace
+
+from wirelake.layout.choice import ChoiceMark, ChosenBy, Contains
 from wirelake.layout.fields import (
     KINDS,
     AtMost,
+    Between,
     ByteOrder,
     Checksum,
     Const,
     Counted,
+    Direction,
     FieldSpec,
     Fixed,
     Flags,
@@ -31,19 +37,28 @@ from wirelake.layout.fields import (
     SizedBytes,
     ValueNames,
     big,
+    forms,
     little,
     or_empty,
     secret,
+    takes_rest,
 )
+from wirelake.layout.sized import SizedNumber, SizeOf
 
 T = TypeVar("T")
 
 
-def parse_field(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:  # noqa: PLR0912 (one for each kind)
+def parse_field(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:  # noqa: PLR0912 (one for each rule)
     """Return the description of a field. Raise TypeError if the annotation has none."""
     base, marks = _unwrap(annotation)
     is_optional = False
-    if get_origin(base) in (Union, types.UnionType):
+    chosen = _one(marks, ChoiceMark)
+    if chosen is not None:
+        order = _order(marks, order)
+        cases = tuple((number, parse_field(name, each, order)) for number, each in chosen.cases.items())
+        other = parse_field(name, chosen.other, order) if chosen.other is not None else None
+        return FieldSpec(name, ChosenBy(chosen.field, cases, other), order, is_secret=secret in marks)
+    if get_origin(base) in (Union, types.UnionType) and _one(marks, SizedNumber) is None:
         inner = [each for each in get_args(base) if each is not type(None)]
         if len(inner) != 1 or len(get_args(base)) != 2:
             raise TypeError(f"{name}: {annotation} is not a field")
@@ -54,7 +69,7 @@ def parse_field(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:  # n
     kind: Kind
     described = getattr(base, "__layout_fields__", None)
     if described is not None:
-        if any(field.is_optional or isinstance(field.kind, Rest) for field in described):
+        if any(field.is_optional or takes_rest(field) for field in described):
             raise TypeError(f"{name}: a {base.__name__} inside another frame must say where it ends")
         kind = Nested(base, described)
     elif len(kinds) == 1:
@@ -84,6 +99,7 @@ def parse_field(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:  # n
         kind,
         order,
         const=_one(marks, Const),
+        between=_one(marks, Between),
         scale=_one(marks, Scaled),
         names=_one(marks, ValueNames),
         flags=_one(marks, Flags),
@@ -95,6 +111,8 @@ def parse_field(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:  # n
         length=_one(marks, LengthRole),
         opcode=_one(marks, OpcodeRole),
         checksum=_one(marks, Checksum),
+        contains=_one(marks, Contains),
+        direction=_one(marks, Direction),
         per_frame=_one(marks, PerFrame),
         limited=_one(marks, Limited),
         is_secret=secret in marks,
@@ -106,7 +124,7 @@ def parse_field(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:  # n
 
 def _item(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:
     item = parse_field(name, annotation, order)
-    if item.is_optional or isinstance(item.kind, Rest):
+    if item.is_optional or takes_rest(item):
         raise TypeError(f"{name}: an item of a list must say where it ends")
     return item
 
@@ -138,8 +156,9 @@ def check_order(fields: tuple[FieldSpec, ...], owner: str) -> None:
     seen: list[str] = []
     unsigned: list[str] = []
     for field in fields:
-        if field.present_if is not None and field.present_if.field not in seen:
-            raise TypeError(f"{owner}.{field.name} depends on {field.present_if.field}, which is not before it")
+        for needed in _needs(field):
+            if needed not in seen:
+                raise TypeError(f"{owner}.{field.name} depends on {needed}, which is not before it")
         if isinstance(field.kind, SizedBy) and field.kind.field not in unsigned:
             text = "which is not an unsigned number before it"
             raise TypeError(f"{owner}.{field.name} is sized by {field.kind.field}, {text}")
@@ -148,7 +167,27 @@ def check_order(fields: tuple[FieldSpec, ...], owner: str) -> None:
             if not field.kind.is_signed and not field.kind.is_float:
                 unsigned.append(field.name)
     for before, after in pairwise(fields):
-        if isinstance(before.kind, Rest):
+        if takes_rest(before) and after.size != 0:
             raise TypeError(f"{owner}.{after.name} follows {before.name}, which takes all the bytes that are left")
         if before.is_optional and before.present_if is None and not (after.is_optional and after.present_if is None):
             raise TypeError(f"{owner}.{after.name} is required, but follows {before.name}, which is optional")
+
+
+def _needs(field: FieldSpec) -> Iterator[str]:
+    """Yield the names of the numbers on which the form of a field depends."""
+    if field.present_if is not None:
+        yield field.present_if.field
+    if isinstance(field.kind, ChosenBy):
+        yield field.kind.field
+        for form in forms(field.kind):
+            yield from _needs(form)
+
+
+def link_sizes(fields: tuple[FieldSpec, ...], owner: str) -> tuple[FieldSpec, ...]:
+    """Return the fields, in which each sized number knows the attribute that holds its size."""
+    names = {field.kind.field: field.name for field in fields if isinstance(field.kind, SizeOf)}
+    sized = {field.name: field.kind for field in fields if isinstance(field.kind, SizedNumber)}
+    for other in names.keys() - sized.keys():
+        raise TypeError(f"{owner}.{names[other]} is the size of {other}, which is no sized number")
+    kinds = {name: replace(kind, size_name=names.get(name, "")) for name, kind in sized.items()}
+    return tuple(replace(field, kind=kinds.get(field.name, field.kind)) for field in fields)

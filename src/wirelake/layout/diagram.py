@@ -3,6 +3,7 @@
 import inspect
 from typing import Any
 
+from wirelake.layout.choice import ChosenBy
 from wirelake.layout.envelope import EnvelopeSpec, constant_of
 from wirelake.layout.fields import (
     Bool8,
@@ -19,6 +20,7 @@ from wirelake.layout.fields import (
     SizedBytes,
     Varint,
 )
+from wirelake.layout.sized import SizedNumber, SizeOf
 
 _CELL_MIN = 7
 
@@ -27,9 +29,10 @@ def frame_markdown(kind: Any, envelope: EnvelopeSpec) -> str:
     """Return the section of one frame."""
     fields = (*envelope.head, *kind.__layout_fields__, *envelope.tail)
     title = f"### {kind.name}"
-    if kind.opcode is not None:
-        title += f" ({kind.opcode}{f', from the {kind.sender}' if kind.sender else ''})"
-    rows = [f"| {field.name} | {type_name(field)} | {_meaning(field, kind)} |" for field in fields]
+    about = [] if kind.opcode is None else [str(kind.opcode)]
+    about += [f"from the {kind.sender}"] if kind.sender else []
+    title += f" ({', '.join(about)})" if about else ""
+    rows = [f"| {field.name} | {type_name(field)} | {_meaning(field, kind)} |" for field in fields if field.size != 0]
     own = kind.__dict__.get("__doc__")
     parts = [title, inspect.cleandoc(own)] if own else [title]
     table = ["| field | type | meaning |", "| --- | --- | --- |", *rows]
@@ -54,6 +57,10 @@ def diagram(fields: tuple[FieldSpec, ...]) -> str:
 
 def _cells(field: FieldSpec) -> list[tuple[str, int | None]]:
     kind = field.kind
+    if field.size == 0:
+        return []
+    if isinstance(kind, SizedNumber):
+        return [(kind.size_name or f"{field.name} size", kind.prefix), (f"{field.name} …", None)]
     if isinstance(kind, Prefixed) and not field.is_optional:
         return [(f"{field.name} size", kind.prefix), (f"{field.name} …", None)]
     if isinstance(kind, SizedBytes) and not field.is_optional:
@@ -68,7 +75,7 @@ def type_name(field: FieldSpec) -> str:
     return f"{_kind_name(field)}, optional" if field.is_optional else _kind_name(field)
 
 
-def _kind_name(field: FieldSpec) -> str:  # noqa: PLR0911 (one for each kind)
+def _kind_name(field: FieldSpec) -> str:  # noqa: C901, PLR0911, PLR0912 (one for each kind)
     order = ", little-endian" if field.order == "little" else ""
     match field.kind:
         case Number(size=size, is_signed=is_signed, is_float=is_float):
@@ -76,6 +83,8 @@ def _kind_name(field: FieldSpec) -> str:  # noqa: PLR0911 (one for each kind)
             return f"{letter}{8 * size}{order if size > 1 else ''}"
         case Bool8():
             return "bool8"
+        case Fixed(size=0):
+            return "nothing"
         case Fixed(size=size, is_text=is_text):
             return f"{'text' if is_text else 'bytes'} of {size}"
         case Prefixed(prefix=prefix, is_text=is_text):
@@ -94,11 +103,18 @@ def _kind_name(field: FieldSpec) -> str:  # noqa: PLR0911 (one for each kind)
             return str(getattr(kind, "name", kind.__name__))
         case ShortLength():
             return "u8 up to 127, else two bytes"
+        case SizedNumber():
+            return f"number after its size{order}"
+        case SizeOf():
+            return "u8"
+        case ChosenBy(field=by, cases=cases, other=other):
+            known = [f"{number}: {type_name(form)}" for number, form in cases]
+            return "; ".join([f"by {by}", *known, *([f"else {type_name(other)}"] if other is not None else [])])
         case Custom(title=title):
             return title
 
 
-def _meaning(field: FieldSpec, kind: Any) -> str:  # noqa: PLR0911
+def _meaning(field: FieldSpec, kind: Any) -> str:  # noqa: PLR0911, PLR0912 (one for each mark)
     if field.is_secret:
         return "secret"
     if field.const is not None:
@@ -117,6 +133,10 @@ def _meaning(field: FieldSpec, kind: Any) -> str:  # noqa: PLR0911
         return value.hex() if isinstance(value, bytes) else f"{value:#04x}"
     if field.checksum is not None:
         return field.checksum.title + (f" over {field.checksum.over}" if field.checksum.over else "")
+    if isinstance(field.kind, SizedNumber):
+        return _sizes(field.kind)
+    if field.between is not None and field.names is None:
+        return f"from {field.between.least} to {field.between.most}"
     if field.scale is not None:
         return f"times {field.scale.factor:g} {field.scale.unit}"
     if field.enum is not None:
@@ -128,3 +148,9 @@ def _meaning(field: FieldSpec, kind: Any) -> str:  # noqa: PLR0911
     if field.flags is not None:
         return ", ".join(f"bit {bit} {name}" for bit, name in enumerate(field.flags.names) if name)
     return ""
+
+
+def _sizes(kind: SizedNumber) -> str:
+    numbers = [f"{', '.join(map(str, kind.integers))}: {'signed' if kind.is_signed else 'unsigned'}"]
+    numbers += [f"{', '.join(map(str, kind.floats))}: float"] if kind.floats else []
+    return "; ".join([*numbers, "any other size: bytes"])

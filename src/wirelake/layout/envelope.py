@@ -51,6 +51,7 @@ class EnvelopeSpec(Struct, frozen=True):
     order: ByteOrder = "big"
     frame_bytes_max: int = FRAME_BYTES_MAX
     limit_name: str = "frame_bytes_max"
+    is_datagram: bool = False  # each message is one frame
     order_shown_by: str = ""  # the field that shows the byte order, if that differs from frame to frame
 
     @property
@@ -64,6 +65,10 @@ class EnvelopeSpec(Struct, frozen=True):
     @property
     def checksum(self) -> FieldSpec | None:
         return next((field for field in self.tail if field.checksum is not None), None)
+
+    @property
+    def direction(self) -> FieldSpec | None:
+        return next((field for field in self.carried if field.direction is not None), None)
 
     @property
     def carried(self) -> tuple[FieldSpec, ...]:
@@ -173,7 +178,8 @@ class Envelope:
 
     `byte_order` is "big", "little" or `order_shown_by(…)`.
 
-    A frame over `frame_bytes_max` is refused as soon as its length is read, with the code `limit_name`.
+    A frame over `frame_bytes_max` is refused as soon as its length is read, with the code `limit_name`. With
+    `is_datagram`, frames need no length: each is one datagram, or one message of what is around it.
     """
 
     spec: ClassVar[EnvelopeSpec]
@@ -184,6 +190,7 @@ class Envelope:
         byte_order: ByteOrder | ShownBy = "big",
         frame_bytes_max: int = FRAME_BYTES_MAX,
         limit_name: str = "frame_bytes_max",
+        is_datagram: bool = False,
         **arguments: Any,
     ) -> None:
         super().__init_subclass__(**arguments)
@@ -203,7 +210,9 @@ class Envelope:
             raise TypeError(f"{cls.__name__} has no body: add `body: Body` where the fields of the frames are")
         sized = {field.kind.field: field.name for field in head if isinstance(field.kind, SizedBy)}
         fields = tuple(replace(field, sizes=sized.get(field.name, "")) for field in head)
-        cls.spec = EnvelopeSpec(cls.__name__, fields, tuple(tail), order, frame_bytes_max, limit_name, shown_by)
+        cls.spec = EnvelopeSpec(
+            cls.__name__, fields, tuple(tail), order, frame_bytes_max, limit_name, is_datagram, shown_by
+        )
         _check(cls.spec)
 
 
@@ -249,7 +258,9 @@ def is_carried(field: FieldSpec) -> bool:
     """Return whether each frame has an attribute for this field of an envelope."""
     if field.opcode is not None:
         return field.opcode.mask != 0
-    return field.const is None and field.length is None and field.per_frame is None and not field.sizes
+    if field.const is not None:
+        return field.const.is_carried
+    return field.length is None and field.per_frame is None and not field.sizes
 
 
 def constant_of(field: FieldSpec, kind: Any) -> int | bytes:

@@ -2,12 +2,13 @@
 
 import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError
+from wirelake.layout.choice import ChosenBy, Contains
 from wirelake.layout.fields import (
     Bool8,
     ByteOrder,
@@ -25,11 +26,14 @@ from wirelake.layout.fields import (
     Varint,
     in_order,
 )
+from wirelake.layout.sized import SizedNumber, SizeOf
 from wirelake.layout.varint import varint_reader
 from wirelake.protocols.tree import Dissector
 
 _PREFIX_CODES = {1: "B", 2: "H", 4: "I"}
 _TEXT_BLANK = b"*"
+# Of these, only a part may be secret: not the size, for example.
+_HOLDS_SECRETS = (Prefixed, SizedBytes, SizedNumber, Nested, Counted, ChosenBy)
 
 
 class FieldWalk:
@@ -39,29 +43,35 @@ class FieldWalk:
         self.dissector = dissector
         self.secrets: list[tuple[int, int, bytes]] = []  # first byte, end, what to write over it
         self.order: ByteOrder | None = None  # that this frame shows
+        self.values: dict[str, Any] = {}  # of the numbers so far, by name
 
     def fields(self, fields: Sequence[FieldSpec]) -> None:
-        numbers: dict[str, int] = {}
         for field in fields:
             present = field.present_if
             if present is not None:
-                if not numbers[present.field] & present.bits:
+                if not self.values[present.field] & present.bits:
                     continue
             elif field.is_optional and not self.dissector.left:
                 return
-            value = self.field(field, numbers=numbers)
-            if isinstance(field.kind, Number):
-                numbers[field.name] = value
+            self.field(field)
 
-    def field(self, field: FieldSpec, label: str = "", numbers: Mapping[str, int] | None = None) -> Any:
-        """Read one field, check its value, and return it. `numbers` are the earlier ones beside it."""
+    def _part(self, fields: Sequence[FieldSpec]) -> None:
+        """Read the fields of another class, whose names are its own."""
+        outer, self.values = self.values, {}
+        self.fields(fields)
+        self.values = outer
+
+    def field(self, field: FieldSpec, label: str = "") -> Any:
+        """Read one field, check its value, and return it."""
         d, label = self.dissector, label or field.name
         if self.order is not None:
             field = in_order(field, self.order)
         d.order = ">" if field.order == "big" else "<"
         start = d.position
-        value = self._value(field, label, numbers or {})
-        if field.is_secret and not isinstance(field.kind, Prefixed | SizedBytes | Nested | Counted):
+        value = self._value(field, label)
+        if isinstance(field.kind, Number):
+            self.values[field.name] = value
+        if field.is_secret and not isinstance(field.kind, _HOLDS_SECRETS):
             self._note_secret(field, start, d.position)
         if isinstance(field.kind, Number | Varint | Bool8 | Fixed | Prefixed | SizedBy | SizedBytes | Rest):
             self._check_value(field, value, start)
@@ -70,9 +80,7 @@ class FieldWalk:
                 d.note(note)
         return value
 
-    def _value(  # noqa: C901, PLR0911, PLR0912 (one for each kind)
-        self, field: FieldSpec, label: str, numbers: Mapping[str, int]
-    ) -> Any:
+    def _value(self, field: FieldSpec, label: str) -> Any:  # noqa: C901, PLR0911, PLR0912 (one for each kind)
         d, kind = self.dissector, field.kind
         match kind:
             case Number(code=code) if code:
@@ -84,8 +92,12 @@ class FieldWalk:
                 value = int.from_bytes(d.data[d.position : d.position + size], field.order, signed=is_signed)
                 d.add(label, size, value)
                 return value
+            case Fixed(size=0) | SizeOf():
+                return None
             case Fixed(size=size):
                 return self._sized(field, label, size)
+            case SizedNumber():
+                return self._sized_number(field, kind, label)
             case Prefixed(prefix=prefix):
                 size = d.number(f"{label} size", _PREFIX_CODES[prefix])
                 start = d.position
@@ -93,7 +105,7 @@ class FieldWalk:
                     self._note_secret(field, start, min(start + size, d.end))
                 return self._sized(field, label, size)
             case SizedBy(field=size_field):
-                return self._sized(field, label, numbers[size_field])
+                return self._sized(field, label, self.values[size_field])
             case Varint(bits=bits, is_signed=is_signed):
                 return self._own_number(label, varint_reader(bits, is_signed))
             case SizedBytes(encoding=encoding):
@@ -107,14 +119,18 @@ class FieldWalk:
                 return self._short_length(label)
             case Counted():
                 self._list(field, kind, label)
+            case ChosenBy():
+                return self._choice(field, kind, label)
             case Nested():
                 with d.group(label):
-                    self.fields(_secret_too(kind.fields, field))
+                    self._part(_secret_too(kind.fields, field))
             case Custom():
                 return self._custom(kind, label)
         return None
 
     def _sized(self, field: FieldSpec, label: str, size: int) -> Any:
+        if field.contains is not None:
+            return self._content(field.contains, label, size)
         is_text = isinstance(field.kind, Fixed | Prefixed | SizedBy | SizedBytes | Rest) and field.kind.is_text
         return self.dissector.text(label, size) if is_text else self.dissector.raw(label, size)
 
@@ -128,6 +144,42 @@ class FieldWalk:
             raise ProtocolError("short", f"{label} is cut off", d.end) from error
         d.add(label, end - d.position, value)
         return value
+
+    def _content(self, contains: Contains, label: str, size: int) -> bytes:
+        """Add the frame that bytes hold, or the bytes as they are if they hold none that can be read."""
+        d = self.dissector
+        d.need(size, label)
+        data, content = d.data[d.position : d.position + size], contains.find(self.values)
+        if content is None:
+            return d.raw(label, size, contains.otherwise(self.values))
+        tree = content.frames.dissect(data, content.sender)
+        if tree.error is not None:
+            d.malformed(label, size, f"not readable as a {content.label}: {tree.error.text}", tree.error)
+        else:
+            d.graft(content.label, tree.root)
+        return data
+
+    def _sized_number(self, field: FieldSpec, kind: SizedNumber, label: str) -> Any:
+        d = self.dissector
+        size = d.number(kind.size_name or f"{label} size", "B")
+        d.need(size, label)
+        if field.is_secret:
+            self._note_secret(field, d.position, d.position + size)
+        value = kind.read(d.data[d.position : d.position + size], field.order)
+        d.add(label, size, value, "of no known size, kept as bytes" if isinstance(value, bytes) else "")
+        return value
+
+    def _choice(self, field: FieldSpec, kind: ChosenBy, label: str) -> Any:
+        number = self.values[kind.field]
+        form = dict(kind.cases).get(number, kind.other)
+        if form is None:
+            text = f"{kind.field} {number} has no meaning"
+            raise ProtocolError(f"unknown_{kind.field}", text, self.dissector.position)
+        (form,) = _secret_too((form,), field)
+        if isinstance(form.kind, Nested):  # its fields stand for themselves, without a group
+            self._part(_secret_too(form.kind.fields, field))
+            return None
+        return self.field(form, label)
 
     def _list(self, field: FieldSpec, kind: Counted, label: str) -> None:
         each = field.item_name or label
@@ -173,6 +225,8 @@ class FieldWalk:
         if field.const is not None and value != field.const.value:
             text = field.const.text or f"{field.name} is {value!r}, not {field.const.value!r}"
             raise ProtocolError(field.const.code or field.name, text, start)
+        if field.between is not None and not field.between.least <= value <= field.between.most:
+            raise ProtocolError(field.name, f"{field.name} is {value:#04x}: {field.between.text}", start)
         if field.flags is not None and value & field.flags.reserved:
             text = f"{field.name} is {value:#x}: the bits {field.flags.reserved:#x} must be zero"
             raise ProtocolError(field.name, text, start)

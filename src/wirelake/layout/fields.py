@@ -13,6 +13,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from wirelake.layout.choice import ChosenBy, Contains
+from wirelake.layout.sized import SizedNumber, SizeOf
 from wirelake.layout.varint import read_zigzag_size, varint_reader, varint_writer
 from wirelake.protocols.tree import Dissector
 
@@ -132,11 +134,11 @@ class Custom(Struct, frozen=True):
     dissect: Callable[[Dissector, str], None] | None = None  # adds the parts of the value at the dissector's position
 
 
-Kind = (
-    Number | Bool8 | Fixed | Prefixed | SizedBy | Varint | SizedBytes | Rest | Counted | Nested | ShortLength | Custom
+Kind = (Number | Bool8 | Fixed | Prefixed | SizedBy | Varint | SizedBytes | SizedNumber | SizeOf) | (
+    Rest | Counted | Nested | ChosenBy | ShortLength | Custom
 )
 KINDS: Final = (
-    *(Number, Bool8, Fixed, Prefixed, SizedBy, Varint, SizedBytes),
+    *(Number, Bool8, Fixed, Prefixed, SizedBy, Varint, SizedBytes, SizedNumber, SizeOf),
     *(Rest, Counted, ShortLength, Custom),
 )
 
@@ -148,6 +150,13 @@ class Const(Struct, frozen=True):
     value: int | bytes
     code: str = ""  # of the error; the name of the field by default
     text: str = ""
+    is_carried: bool = False  # of an envelope: each frame has an attribute for it
+
+
+class Between(Struct, frozen=True):
+    least: int
+    most: int
+    text: str = ""  # of the error
 
 
 class Scaled(Struct, frozen=True):
@@ -180,6 +189,10 @@ class AtMost(Struct, frozen=True):
 
 class ItemName(Struct, frozen=True):
     name: str
+
+
+class Direction(Struct, frozen=True):
+    bits: int
 
 
 class LengthRole(Struct, frozen=True):
@@ -255,6 +268,7 @@ class FieldSpec(Struct, frozen=True):
     kind: Kind
     order: ByteOrder = "big"
     const: Const | None = None
+    between: Between | None = None
     scale: Scaled | None = None
     names: ValueNames | None = None
     flags: Flags | None = None
@@ -266,6 +280,8 @@ class FieldSpec(Struct, frozen=True):
     length: LengthRole | None = None
     opcode: OpcodeRole | None = None
     checksum: Checksum | None = None
+    contains: Contains | None = None
+    direction: Direction | None = None
     per_frame: PerFrame | None = None
     limited: Limited | None = None
     sizes: str = ""  # the field of an envelope whose size this is
@@ -284,7 +300,7 @@ class FieldSpec(Struct, frozen=True):
         if isinstance(self.kind, Nested):
             sizes = [field.size for field in self.kind.fields]
             return None if None in sizes else sum(size for size in sizes if size is not None)
-        return None
+        return 0 if isinstance(self.kind, SizeOf) else None
 
     @property
     def code(self) -> str:
@@ -294,7 +310,7 @@ class FieldSpec(Struct, frozen=True):
                 return code
             case Bool8():
                 return "B"
-            case Fixed(size=size, is_text=False):
+            case Fixed(size=size, is_text=False) if size:
                 return f"{size}s"
         return ""
 
@@ -346,7 +362,7 @@ or_empty: Final = _Mark.OR_EMPTY  # at the end of a body: fixed bytes that are b
 
 
 def fixed(size: int) -> Fixed:
-    """Mark `bytes` or `str` that always has this many bytes."""
+    """Mark `bytes` or `str` that always has this many bytes. One of none has no place in trees."""
     return Fixed(size)
 
 
@@ -370,9 +386,17 @@ def limited(bytes_max: int, name: str) -> Limited:
     return Limited(bytes_max, name)
 
 
-def const(value: int | bytes, *, code: str = "", text: str = "") -> Const:
-    """Mark a field that always has this value. `code` and `text` are those of the error if it has another."""
-    return Const(value, code, text)
+def const(value: int | bytes, *, code: str = "", text: str = "", is_carried: bool = False) -> Const:
+    """Mark a field that always has this value. `code` and `text` are those of the error if it has another.
+
+    With `is_carried`, a constant of an envelope is an attribute of every frame, as other fields before the body are.
+    """
+    return Const(value, code, text, is_carried)
+
+
+def between(least: int, most: int, *, text: str = "") -> Between:
+    """Mark a number that is refused if it is less or more. `text` says why."""
+    return Between(least, most, text or f"it must be between {least} and {most}")
 
 
 def scaled(factor: float, unit: str) -> Scaled:
@@ -407,6 +431,11 @@ def at_most(limit: int) -> AtMost:
     return AtMost(limit)
 
 
+def direction(bits: int) -> Direction:
+    """Mark a number in an envelope that has these bits in frames from the server, and not in those from the client."""
+    return Direction(bits)
+
+
 def items(name: str) -> ItemName:
     """Mark a list of which trees show the `count`, and then `<name> 0`, `<name> 1`, …"""
     return ItemName(name)
@@ -436,7 +465,23 @@ def in_order(field: FieldSpec, order: ByteOrder) -> FieldSpec:
         kind = Counted(kind.prefix, in_order(kind.item, order))
     elif isinstance(kind, Nested):
         kind = Nested(kind.kind, tuple(in_order(each, order) for each in kind.fields))
+    elif isinstance(kind, ChosenBy):
+        cases = tuple((number, in_order(form, order)) for number, form in kind.cases)
+        kind = ChosenBy(kind.field, cases, None if kind.other is None else in_order(kind.other, order))
     return replace(field, kind=kind, order=order)
+
+
+def forms(kind: ChosenBy) -> tuple[FieldSpec, ...]:
+    """Return all the forms of a choice."""
+    found = tuple(form for _, form in kind.cases)
+    return found if kind.other is None else (*found, kind.other)
+
+
+def takes_rest(field: FieldSpec) -> bool:
+    """Return whether a field may take all the bytes that are left."""
+    if isinstance(field.kind, ChosenBy):
+        return any(takes_rest(form) for form in forms(field.kind))
+    return isinstance(field.kind, Rest)
 
 
 def has_secret(fields: tuple[FieldSpec, ...]) -> bool:
@@ -445,6 +490,8 @@ def has_secret(fields: tuple[FieldSpec, ...]) -> bool:
         inner: tuple[FieldSpec, ...] = ()
         if isinstance(field.kind, Nested):
             inner = field.kind.fields
+        elif isinstance(field.kind, ChosenBy):
+            inner = forms(field.kind)
         elif isinstance(field.kind, Counted) and field.kind.item is not None:
             inner = (field.kind.item,)
         if field.is_secret or has_secret(inner):

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, get_type_hints
 from msgspec import StructMeta
 from msgspec.structs import replace
 
-from wirelake.layout.annotations import check_order, parse_field
+from wirelake.layout.annotations import check_order, link_sizes, parse_field
 from wirelake.layout.envelope import Envelope, EnvelopeSpec
 from wirelake.layout.fields import ByteOrder, FieldSpec
 from wirelake.layout.generated import Source
@@ -97,7 +97,7 @@ def _describe(cls: Any, namespace: dict[str, Any]) -> None:
     fields = tuple(parse_field(name, hints[name], order) for name in names)
     if cls.__layout_order__ is not None:
         fields = tuple(replace(field, has_own_order=True) for field in fields)
-    cls.__layout_fields__ = fields
+    cls.__layout_fields__ = link_sizes(fields, cls.__name__)
     check_order(cls.__layout_fields__, cls.__name__)
     missing = carried - set(cls.__struct_fields__)
     if spec is None or missing or "encode" in namespace:  # a base class of frames, or an `encode` of the author's own

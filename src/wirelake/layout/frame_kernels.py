@@ -197,6 +197,10 @@ class FrameKernel:
             self._refuse(f"{value} > 1")
         if field.const is not None:
             self._refuse(f"{value} != {as_64_bits(field.const.value)}")
+        if field.between is not None:
+            if field.size == 8:
+                raise CannotGenerate(f"{field.name} is a number of 64 bits with a range")
+            self._refuse(f"{value} < {field.between.least} or {value} > {field.between.most}")
         if field.flags is not None and field.flags.reserved:
             self._refuse(f"{value} & {as_64_bits(field.flags.reserved)}")
         if field.enum is not None:

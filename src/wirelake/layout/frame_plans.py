@@ -101,7 +101,8 @@ def run_size(fields: Sequence[FieldSpec]) -> int:
 
 def is_checked(field: FieldSpec) -> bool:
     has_reserved = field.flags is not None and field.flags.reserved != 0
-    return has_reserved or field.const is not None or field.enum is not None or isinstance(field.kind, Bool8)
+    is_limited = has_reserved or field.const is not None or field.between is not None
+    return is_limited or field.enum is not None or isinstance(field.kind, Bool8)
 
 
 def has_conditions(item: FieldSpec) -> bool:

@@ -67,7 +67,8 @@ class FrameSet:
 
     def clues(self, frame: bytes, sender: Sender) -> Iterator[Clue]:
         """Yield the reasons to believe that bytes which decode are a frame of this protocol."""
-        kind = type(self.decode(frame, sender))
+        decoded = self.decode(frame, sender)
+        kind = type(decoded)
         for field in (*self.envelope.head, *self.envelope.tail):
             bits, size = 8.0 * (field.size or 1), field.size or 1
             if field.const is not None:
@@ -82,7 +83,17 @@ class FrameSet:
                 yield Clue(bits - log2(known), f"{field.name} is {kind.name} from a {sender}")
             elif field.checksum is not None:
                 yield Clue(bits, f"the {field.checksum.title} is right")
-        yield from _body_clues((*self.envelope.carried, *kind.__layout_fields__))
+        if self.envelope.direction is not None and self.sender_of(decoded) is sender:
+            yield Clue(1, f"the direction is that of a {sender}")
+        carried = [field for field in self.envelope.carried if field.const is None]
+        yield from _body_clues((*carried, *kind.__layout_fields__))
+
+    def sender_of(self, frame: LayoutFrame) -> Sender | None:
+        """Return who sends such a frame, None if both ends may."""
+        field = self.envelope.direction
+        if field is None or field.direction is None:
+            return frame.sender
+        return Sender.SERVER if getattr(frame, field.name) & field.direction.bits else Sender.CLIENT
 
     def strategies(self) -> Mapping[type[LayoutFrame], "SearchStrategy[Any]"]:
         """Return a Hypothesis strategy for each class of frames. Hypothesis must be installed."""
@@ -162,6 +173,9 @@ def _body_clues(fields: Sequence[FieldSpec]) -> Iterator[Clue]:
             yield Clue(8.0 * (field.size or 1), f"{field.name} is {_hex(field.const.value, field.size or 1)}")
         elif field.flags is not None and field.flags.reserved:
             yield Clue(field.flags.reserved.bit_count(), f"the reserved bits of {field.name} are zero")
+        elif field.between is not None:
+            known = field.between.most - field.between.least + 1
+            yield Clue(8.0 * (field.size or 1) - log2(known), f"{field.name} is in its range")
         elif field.enum is not None:
             yield Clue(8.0 * (field.size or 1) - log2(len(field.enum)), f"{field.name} has a known value")
         elif isinstance(field.kind, Bool8):

@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from wirelake.layout.choice import ChosenBy
 from wirelake.layout.fields import (
     Bool8,
     Counted,
@@ -25,10 +26,13 @@ from wirelake.layout.fields import (
     Varint,
 )
 from wirelake.layout.generated import Source, local, plus
+from wirelake.layout.sized import SizedNumber, SizeOf
+from wirelake.layout.variants import read_choice, read_sized_number
 from wirelake.layout.varint import varint_reader
 
 _INDEXED_MAX: Final = 4  # single bytes that are faster to index than to unpack
 _PREFIX_CODES: Final = {1: "B", 2: "H", 4: "I"}
+_AFTER_PREFIX: Final = (Prefixed, Counted, SizedNumber)  # what comes after its size or count
 
 
 class FrameReader:
@@ -60,6 +64,12 @@ class FrameReader:
     def body_end(self) -> str:
         return plus("size", -self.tail_size)
 
+    def raise_unless_checked(self) -> None:
+        """Write the lines that check the conditions here, as inside a loop or a branch."""
+        for check in self.checks:
+            with self.source.block(f"if not {check}:"):
+                self.source.line("raise IndexError")
+
     def read(self, fields: Sequence[FieldSpec], skipped: frozenset[str] = frozenset(), prefix: str = "") -> None:
         """Write the lines for the fields. Those in `skipped` are known already."""
         index = 0
@@ -68,7 +78,7 @@ class FrameReader:
             if run:
                 size = self._read_run(run, skipped, prefix)
                 index += len(run)
-                if isinstance(run[-1].kind, Prefixed | Counted):
+                if isinstance(run[-1].kind, _AFTER_PREFIX):
                     self._read_after_prefix(run[-1], size, prefix)
             else:
                 self._read_one(fields[index], prefix)
@@ -81,7 +91,7 @@ class FrameReader:
         """Return the fields from `start` on that have a format and one byte order; the last may be a prefix."""
         run: list[FieldSpec] = []
         for field in fields[start:]:
-            is_prefix = isinstance(field.kind, Prefixed | Counted)
+            is_prefix = isinstance(field.kind, _AFTER_PREFIX)
             order_differs = any(
                 len(struct_code(each)) and fixed_size(each) > 1 and each.order != field.order for each in run
             )
@@ -138,7 +148,7 @@ class FrameReader:
     def _keep(self, field: FieldSpec, raw: str, prefix: str) -> None:
         """Note the value of a field that was read into the variable `raw`, and its conditions."""
         value = raw
-        if isinstance(field.kind, Prefixed | Counted):
+        if isinstance(field.kind, _AFTER_PREFIX):
             return
         if isinstance(field.kind, Bool8):
             self.checks.append(f"{raw} <= 1")
@@ -146,6 +156,9 @@ class FrameReader:
         if field.const is not None:
             expected = field.const.value
             self.checks.append(f"{raw} == {literal(expected)}")
+            value = repr(expected)
+        if field.between is not None:
+            self.checks.append(f"{field.between.least} <= {raw} <= {field.between.most}")
         is_branch = field.opcode is not None and field.opcode.mask != 0  # then the branch checks it
         if field.flags is not None and field.flags.reserved and not is_branch:
             self.checks.append(f"not {raw} & {field.flags.reserved:#x}")
@@ -160,6 +173,10 @@ class FrameReader:
         name = local(prefix + field.name)
         if isinstance(field.kind, Counted):
             self._read_list(field.kind, name, size)
+        elif isinstance(field.kind, SizedNumber):
+            read_sized_number(self, field, field.kind, name, size)
+            if field.kind.size_name:
+                self.values[prefix + field.kind.size_name] = size
         else:
             if self.base and self.offset:
                 self.source.line(f"{name}_start = {self.position}")
@@ -195,15 +212,13 @@ class FrameReader:
             else:
                 one = replace(item, name="item")
                 inner.read([one], prefix=f"{name}_")
-                for check in inner.checks:
-                    with source.block(f"if not {check}:"):
-                        source.line("raise IndexError")
+                inner.raise_unless_checked()
                 source.line(f"{name}_end = {inner.position}")
                 source.line(f"{name}.append({inner.values[f'{name}_item']})")
         source.line(f"{name} = tuple({name})")
         self.base, self.offset = f"{name}_end", 0
 
-    def _read_one(self, field: FieldSpec, prefix: str) -> None:  # noqa: PLR0912 (one for each kind)
+    def _read_one(self, field: FieldSpec, prefix: str) -> None:  # noqa: C901, PLR0912 (one for each kind)
         """Write the lines for a field that is not part of a run."""
         if field.is_optional:
             self._read_optional(field, prefix)
@@ -216,6 +231,9 @@ class FrameReader:
                 source.line(f'{name} = int.from_bytes(frame[{self.position} : {end}], "{field.order}"{signed})')
                 self.offset += kind.size
                 self._keep(field, name, prefix)
+                return
+            case Fixed(size=0):
+                self.values[prefix + field.name] = '""' if kind.is_text else 'b""'
                 return
             case Fixed():
                 self._slice(field, name, plus(self.base, self.offset + kind.size))
@@ -242,6 +260,10 @@ class FrameReader:
                 self.read(kind.fields, prefix=inner)
                 values = ", ".join(self.values.pop(inner + each.name) for each in kind.fields)
                 source.line(f"{name} = {source.use(kind.kind.__name__, kind.kind)}({values})")
+            case SizeOf():
+                return  # the number before it has set the value
+            case ChosenBy():
+                read_choice(self, field, kind, name, prefix)
             case ShortLength():
                 self._read_short_length(name)
             case Custom():
@@ -299,9 +321,7 @@ class FrameReader:
             inner.base, inner.is_inner = "end", True
             inner.values = dict(self.values)
             inner.read([replace(field, is_optional=False)], prefix=prefix)
-            for check in inner.checks:
-                with source.block(f"if not {check}:"):
-                    source.line("raise IndexError")
+            inner.raise_unless_checked()
             if inner.values[prefix + field.name] != name:
                 source.line(f"{name} = {inner.values[prefix + field.name]}")
             source.line(f"end = {self.body_end if inner.is_at_end else inner.position}")
@@ -322,19 +342,19 @@ class FrameReader:
 
 def struct_code(field: FieldSpec) -> str:
     """Return the `struct` format of a field, or of its prefix; empty if there is none."""
-    if isinstance(field.kind, Prefixed | Counted):
+    if isinstance(field.kind, _AFTER_PREFIX):
         return _PREFIX_CODES[field.kind.prefix]
     return field.code
 
 
 def fixed_size(field: FieldSpec) -> int:
     """Return the size of a field, or of its prefix."""
-    return field.kind.prefix if isinstance(field.kind, Prefixed | Counted) else field.size or 0
+    return field.kind.prefix if isinstance(field.kind, _AFTER_PREFIX) else field.size or 0
 
 
 def raw_name(field: FieldSpec, prefix: str) -> str:
     name = local(prefix + field.name)
-    if isinstance(field.kind, Prefixed):
+    if isinstance(field.kind, Prefixed | SizedNumber):
         return f"{name}_size"
     return f"{name}_count" if isinstance(field.kind, Counted) else name
 
@@ -350,11 +370,13 @@ def is_text(field: FieldSpec) -> bool:
 def _is_plain(field: FieldSpec) -> bool:
     """Return whether a number is used for nothing but its value."""
     is_used = field.opcode is not None or field.length is not None or field.flags is not None or field.sizes != ""
+    is_used = is_used or field.between is not None
     return isinstance(field.kind, Number) and field.enum is None and not is_used
 
 
 def _is_checked(field: FieldSpec) -> bool:
-    return field.const is not None or (field.flags is not None and field.flags.reserved != 0)
+    is_limited = field.const is not None or field.between is not None
+    return is_limited or (field.flags is not None and field.flags.reserved != 0)
 
 
 def _item(kind: Counted) -> FieldSpec:

@@ -1,7 +1,7 @@
 """Generate the splitter of an envelope: a `Splitter` whose `_ends` is written for this length field.
 
 Without a length field, the frames themselves must say where they end: then there is only one kind of frame, of fields
-with a fixed size or after their size.
+with a fixed size or after their size. In datagrams, each message is one frame.
 """
 
 import struct
@@ -68,7 +68,9 @@ def generate_splitter(
     with source.block("def _ends(self, buffer, ends):"):
         source.line("size, start, limit, append = len(buffer), 0, self.frame_bytes_max, ends.append")
         length = envelope.length
-        if length is None:
+        if envelope.is_datagram:
+            _cut_by_message(source, envelope)
+        elif length is None:
             _cut_by_fields(source, envelope, kinds)
         elif isinstance(length.kind, ShortLength):
             _cut_by_short_length(source, envelope, length)
@@ -201,6 +203,15 @@ def _cut_by_short_length(source: Source, envelope: EnvelopeSpec, length: FieldSp
         _step(source, envelope)
         with source.block("if start < size and buffer[start] == length < 128:"):
             source.line("start = repeats_end(buffer, start, whole, ends)")
+    source.line("return 1")
+
+
+def _cut_by_message(source: Source, envelope: EnvelopeSpec) -> None:
+    """Write the lines that take all that arrives at once as one frame."""
+    with source.block("if size:"):
+        with source.block("if size > limit:"):
+            source.line(f'self._check_size(size, start, "{envelope.limit_name}")')
+        source.line("append(size)")
     source.line("return 1")
 
 

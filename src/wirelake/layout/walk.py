@@ -14,7 +14,6 @@ from wirelake.layout.field_walk import FieldWalk
 from wirelake.layout.fields import (
     ByteOrder,
     FieldSpec,
-    Number,
     ShortLength,
 )
 from wirelake.layout.frame import LayoutFrame
@@ -37,7 +36,6 @@ class FrameWalk(FieldWalk):
         self.envelope = envelope
         self.kinds = kinds
         self._name = name
-        self._numbers: dict[str, int] = {}  # of the envelope
         self.error: ProtocolError | None = None
         try:
             self._walk()
@@ -81,6 +79,8 @@ class FrameWalk(FieldWalk):
         if self.kind is None:
             raise ProtocolError("unknown_frame", f"no frame that a {self._sender} sends", 0)
         self.body_start = d.position
+        if envelope.is_datagram:
+            self._check_datagram(self.kind)
         self.fields(self.kind.__layout_fields__)
         d.finish()
         d.end += tail
@@ -89,14 +89,26 @@ class FrameWalk(FieldWalk):
             if field.checksum is not None:
                 d.note(self._checksum_note)
 
+    def _check_datagram(self, kind: type[LayoutFrame]) -> None:
+        """Refuse a datagram that is too short for the fields that every frame of this kind begins with.
+
+        It has no length that could say so.
+        """
+        d, needed = self.dissector, self.dissector.position
+        for field in kind.__layout_fields__:
+            if field.size is None:
+                break
+            needed += field.size
+        if d.end < needed:
+            text = f"a {kind.name} needs {needed} byte{'s' if needed > 1 else ''}, this has {d.end}"
+            raise ProtocolError("short", text, d.end)
+
     def _head_field(self, field: FieldSpec) -> None:
         d, start = self.dissector, self.dissector.position
         if field.name == self.envelope.order_shown_by:
             d.need(field.size or 0, field.name)
             self.order = self._shown_order(field, d.data[start : start + (field.size or 0)])
-        value = self.field(field, numbers=self._numbers)
-        if isinstance(field.kind, Number):
-            self._numbers[field.name] = value
+        value = self.field(field)
         if field.per_frame is not None and value not in {constant_of(field, kind) for kind in self.kinds}:
             self._refuse_per_frame(field, value, start)
         if field.length is not None:
@@ -108,7 +120,7 @@ class FrameWalk(FieldWalk):
                 code = field.opcode.code or f"unknown_{field.name}"
                 raise ProtocolError(code, f"{field.name} {number} is not one that a {self._sender} sends", start)
             for each in self.envelope.head:
-                seen = self._numbers.get(each.name)
+                seen = self.values.get(each.name)
                 if each.per_frame is not None and seen not in (None, constant_of(each, self.kind)):
                     self._refuse_per_frame(each, seen, self.envelope.before(each.name) or 0)
             if not field.opcode.mask:
@@ -145,7 +157,7 @@ class FrameWalk(FieldWalk):
         if isinstance(field.kind, ShortLength):
             whole = d.position + value - role.plus
         else:
-            added = sum(self._numbers[name] for name in self.envelope.added_sizes)
+            added = sum(self.values[name] for name in self.envelope.added_sizes)
             whole = value + added + self.envelope.added_to_length()
         if whole != len(d.data):
             counted = value + len(d.data) - whole

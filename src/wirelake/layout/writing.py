@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from wirelake.layout.choice import ChosenBy
 from wirelake.layout.envelope import EnvelopeSpec, constant_of, is_carried
 from wirelake.layout.fields import (
     Bool8,
@@ -23,6 +24,8 @@ from wirelake.layout.fields import (
     in_order,
 )
 from wirelake.layout.generated import Source, local, plus
+from wirelake.layout.sized import SizedNumber, SizeOf
+from wirelake.layout.variants import write_choice, write_sized_number
 from wirelake.layout.varint import varint_writer
 
 _PREFIX_CODES: Final = {1: "B", 2: "H", 4: "I"}
@@ -94,7 +97,7 @@ class FrameWriter:
         else:
             self.source.call(f'{start}b"".join((', self.pieces, "))")
 
-    def write(  # noqa: PLR0912 (one for each kind)
+    def write(  # noqa: C901, PLR0912 (one for each kind)
         self, field: FieldSpec, value: str, prefix: str = "", name: str = ""
     ) -> None:
         """Write the lines for one field, whose value is this expression. `name` is a variable for its bytes."""
@@ -106,6 +109,9 @@ class FrameWriter:
         match kind:
             case Number() | Bool8():
                 self.number(field, value)
+            case Fixed(size=0):
+                empty = '""' if kind.is_text else 'b""'
+                self.refuse(f"{value} != {empty}", f'"{field.name} is not empty"')
             case Fixed(size=size, is_text=False):
                 self.refuse(f"len({value}) != {size}", f'f"{field.name}: {{len({value})}} bytes, not {size}"')
                 self.pack(f"{size}s", size, value, field.order)
@@ -134,6 +140,13 @@ class FrameWriter:
             case Nested():
                 for inner in kind.fields:
                     self.write(inner, f"{value}.{inner.name}", f"{name}__")
+            case SizedNumber():
+                write_sized_number(self, field, kind, name, value)
+            case SizeOf():
+                pass
+            case ChosenBy():
+                write_choice(self, kind, name, value)
+                self.piece(f"{name}_piece")
             case Custom():
                 source.line(f"{name} = {source.use(f'{name}_writer', kind.write)}({value})")
                 self.piece(name)
@@ -145,6 +158,10 @@ class FrameWriter:
             self.refuse(
                 f"{value} != {field.const.value!r}", f'f"{field.name} is {{{value}}}, not {field.const.value!r}"'
             )
+        if field.between is not None:
+            least, most = field.between.least, field.between.most
+            text = f'f"{field.name} is {{{value}}}: {field.between.text}"'
+            self.refuse(f"not {least} <= {value} <= {most}", text)
         if field.flags is not None and field.flags.reserved:
             reserved = f"{field.flags.reserved:#x}"
             self.refuse(f"{value} & {reserved}", f'f"{field.name} is {{{value}:#x}}: the bits {reserved} must be zero"')
@@ -165,7 +182,7 @@ class FrameWriter:
             raise TypeError("a list needs the type of its items, as in list8[u16]")
         self._at_most(field, value)
         self.pack(_PREFIX_CODES[kind.prefix], kind.prefix, f"len({value})", field.order)
-        if isinstance(item.kind, Number) and item.code and not (item.const or item.flags or item.enum):
+        if isinstance(item.kind, Number) and item.code and not (item.const or item.between or item.flags or item.enum):
             order = ">" if item.order == "big" else "<"
             source.line(f'{name} = pack(f"{order}{{len({value})}}{item.code}", *{value})')
         else:

@@ -94,6 +94,11 @@ class ReadingName(Struct, frozen=True):
     name: str
     unit: str = ""
 
+    @property
+    def title(self) -> str:
+        """Return the name with the unit, if there is one."""
+        return f"{self.name} ({self.unit})" if self.unit else self.name
+
 
 class Protocol(Struct, frozen=True):
     """Everything that the core needs to know about a protocol.

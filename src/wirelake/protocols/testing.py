@@ -132,9 +132,9 @@ def sent_frames(protocol: Protocol) -> st.SearchStrategy[Sent] | None:
     """Return a strategy for the frames of a protocol and who sends them; None if it has no layout."""
     if protocol.layout is None:
         return None
-    kinds = protocol.layout.strategies()
-    return st.one_of(
-        [st.tuples(frames, senders if kind.sender is None else st.just(kind.sender)) for kind, frames in kinds.items()]
+    sender_of = protocol.layout.sender_of
+    return st.one_of(list(protocol.layout.strategies().values())).flatmap(
+        lambda frame: st.tuples(st.just(frame), senders if sender_of(frame) is None else st.just(sender_of(frame)))
     )
 
 

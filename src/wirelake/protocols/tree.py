@@ -120,6 +120,12 @@ class Dissector:
         self.add(name, size, value, note)
         return value
 
+    def graft(self, name: str, tree: Field) -> None:
+        """Add the fields of a tree whose offsets count from here, as a group of this name, and move past it."""
+        self.need(tree.size, name)
+        self._open.children.append(_shifted(tree, self.position, name))
+        self.position += tree.size
+
     def malformed(self, name: str, size: int, note: str, fault: ProtocolError) -> None:
         """Add bytes that cannot be read, inside a frame that can. `fault` counts from the first of them."""
         self.raw(name, size, note)
@@ -142,6 +148,12 @@ class Dissector:
         """Raise ProtocolError if bytes are left."""
         if self.left:
             raise ProtocolError("trailing", f"{self.left} bytes too many", self.position)
+
+
+def _shifted(field: Field, by: int, name: str) -> Field:
+    fault = field.fault.shift(by) if field.fault is not None else None
+    children = [_shifted(child, by, child.name) for child in field.children]
+    return Field(name, field.offset + by, field.size, field.value, field.note, children, fault)
 
 
 def utf8(data: bytes, offset: int) -> str:

@@ -4,7 +4,6 @@ from typing import Any
 
 from hypothesis import Phase, given, settings
 
-from layout.described import APOSTOL
 from layout.sampler import EXPORTED, frames_of
 from wirelake.layout import FrameSet
 from wirelake.protocols import registry
@@ -12,7 +11,7 @@ from wirelake.protocols.frame import Sender
 
 SAMPLES = 60
 BUILT_IN = [protocol.layout for protocol in registry.all_protocols() if protocol.layout is not None]
-LAYOUTS = [*BUILT_IN, APOSTOL, *EXPORTED]
+LAYOUTS = [*BUILT_IN, *EXPORTED]
 
 
 def samples(frames: FrameSet) -> list[tuple[Sender, bytes]]:

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from pcap_writer import START_US, STEP_US, CapturedPacket, TcpConversation, udp_packet
 
-from layout.described import APOSTOL
 from layout.export.comparison import compare_tshark
 from layout.export.samples import LAYOUTS, samples
 from layout.export.tshark import ShownFrame, run_tshark
 from layout.sampler import PLAIN, SAMPLER, Colour, Login, Marks, protocol
 from wirelake.layout import FrameSet
 from wirelake.layout.export.wireshark import wireshark_dissector
+from wirelake.protocols.apostol.frames import FRAMES as APOSTOL
 from wirelake.protocols.comet.frames import FRAMES as COMET
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.inspection import as_values, inspect

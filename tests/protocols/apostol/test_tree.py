@@ -3,8 +3,7 @@
 from fastcrc.crc16 import modbus
 
 from wirelake.protocols.apostol.commands import DeviceCommand, Reading
-from wirelake.protocols.apostol.frames import Packet, Receipt
-from wirelake.protocols.apostol.tree import dissect
+from wirelake.protocols.apostol.frames import FRAMES, Packet, Receipt
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.tree import Field
 
@@ -12,7 +11,7 @@ SAMPLE = bytes.fromhex("1e0103060431323334f000a6530c5e010000000400000000029c530c
 
 
 def root_of(frame: Packet) -> Field:
-    tree = dissect(frame.encode(), Sender.CLIENT)
+    tree = FRAMES.dissect(frame.encode(), Sender.CLIENT)
     assert tree.error is None
     return tree.root
 
@@ -24,7 +23,7 @@ def device_packet(data: bytes, params: int = 3, packet_no: int = 0) -> Packet:
 def test_the_documents_sample_with_every_field() -> None:
     shown = [
         (leaf.name, leaf.offset, leaf.size, leaf.value, leaf.note)
-        for leaf in dissect(SAMPLE, Sender.CLIENT).root.leaves()
+        for leaf in FRAMES.dissect(SAMPLE, Sender.CLIENT).root.leaves()
     ]
     assert shown == [
         ("length", 0, 1, 30, "all bytes after it"),
@@ -99,18 +98,18 @@ def test_a_receipt_says_so() -> None:
 
 
 def test_with_a_wrong_crc_the_fields_are_still_shown() -> None:
-    tree = dissect(SAMPLE[:-2] + b"\0\0", Sender.CLIENT)
+    tree = FRAMES.dissect(SAMPLE[:-2] + b"\0\0", Sender.CLIENT)
     assert tree.error is not None
     assert (tree.error.code, tree.error.offset) == ("crc", 29)
     assert tree.root.find("crc").note == "should be 0xc73e"
     assert tree.root.find("command", "tariff").value == 4
     changed = b"\x1e\x02" + SAMPLE[2:]
-    assert [field.name for field in dissect(changed, Sender.CLIENT).root.children] == ["length", "version"]
+    assert [field.name for field in FRAMES.dissect(changed, Sender.CLIENT).root.children] == ["length", "version"]
 
 
 def test_with_a_right_crc_the_fields_stop_at_the_bad_one() -> None:
     body = b"\x1e\x01\x83" + SAMPLE[3:-2]
-    tree = dissect(body + modbus(body).to_bytes(2, "little"), Sender.CLIENT)
+    tree = FRAMES.dissect(body + modbus(body).to_bytes(2, "little"), Sender.CLIENT)
     assert tree.error is not None
     assert tree.error.code == "params"
     assert [field.name for field in tree.root.children] == ["length", "version", "params"]

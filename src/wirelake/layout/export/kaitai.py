@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from wirelake.errors import InputError
+from wirelake.layout.choice import ChosenBy
 from wirelake.layout.envelope import EnvelopeSpec, constant_of
 from wirelake.layout.export.naming import UniqueNames, bit_names, described_in, identifier, size_after, value_names
 from wirelake.layout.fields import (
@@ -29,6 +30,7 @@ from wirelake.layout.fields import (
     Varint,
 )
 from wirelake.layout.frame_set import FrameSet
+from wirelake.layout.sized import SizedNumber, SizeOf
 from wirelake.protocols.frame import Sender
 
 _KS_VERSION: Final = "0.11"  # the first with `in-enum`
@@ -220,7 +222,7 @@ class _Specification:
         type_ = _Type()
         own = kind.__dict__.get("__doc__")
         type_.doc = inspect.cleandoc(own) if own else ""
-        fields: tuple[FieldSpec, ...] = kind.__layout_fields__
+        fields = tuple(field for field in kind.__layout_fields__ if field.size != 0)
         for index, field in enumerate(fields):
             after = size_after(fields[index + 1 :])
             self._add_field(type_, field, after)
@@ -288,6 +290,8 @@ class _Specification:
                 raise InputError(f"{field.name}: a {type(field.kind).__name__} cannot be exported yet")
             case SizedBy(field=size_field, is_text=is_text):
                 return _sized(type_.id_of[size_field], is_text)
+            case SizedNumber() | SizeOf() | ChosenBy():
+                raise InputError(f"{field.name}: a field whose form depends on another one cannot be exported yet")
             case Nested(kind=kind):
                 return [f"type: {self._class(kind)}"]
             case ShortLength():

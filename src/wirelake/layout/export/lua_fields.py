@@ -8,6 +8,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from wirelake.errors import InputError
+from wirelake.layout.choice import ChosenBy
 from wirelake.layout.envelope import constant_of
 from wirelake.layout.export.naming import (
     UniqueNames,
@@ -34,6 +35,7 @@ from wirelake.layout.fields import (
     Varint,
 )
 from wirelake.layout.frame_set import FrameSet
+from wirelake.layout.sized import SizedNumber, SizeOf
 
 _MARKED_SIZE_MAX: Final = 4  # bytes of numbers whose bits and closed sets are checked: larger ones are not in Lua 5.2
 
@@ -134,7 +136,7 @@ class FieldWriter:
         if name in self._parts:
             return name
         self._parts.add(name)
-        fields: tuple[FieldSpec, ...] = kind.__layout_fields__
+        fields = tuple(field for field in kind.__layout_fields__ if field.size != 0)
         if is_new:
             for field in fields:
                 self.declare(f"{key}.{field.name}", field)
@@ -194,6 +196,8 @@ class FieldWriter:
                 raise InputError(f"{field.name}: a {type(field.kind).__name__} cannot be exported yet")
             case SizedBy(field=size_field, is_text=is_text):
                 return [f"r:{'text' if is_text else 'bytes'}({quoted}, v.{size_field}{more})"]
+            case SizedNumber() | SizeOf() | ChosenBy():
+                raise InputError(f"{field.name}: a field whose form depends on another one cannot be exported yet")
             case Counted():
                 return self._read_list(key, field, field.kind, order)
             case Nested(kind=kind):

@@ -59,25 +59,21 @@ READING_NAMES: Mapping[int, ReadingName] = {
 TIME_UNKNOWN: Final = 0
 TIME_ERROR: Final = 1
 
-_BIT_NAMES: Mapping[int, str] = {
-    FIRST: "first packet",
-    LAST: "last packet",
-    ANSWER: "answer",
-    ZIPPED: "zlib",
-    SEALED: "AES-128",
-    RECEIPT: "receipt",
-}
+BIT_NAMES: Final = ("first packet", "last packet", "to the device", "answer", "zlib", "AES-128", "receipt")
 
 
 def params_in_words(params: int) -> str:
     """Return the names of the bits that are set, and the direction."""
     direction = "to the device" if params & TO_DEVICE else "from the device"
-    return ", ".join([direction, *(name for bit, name in _BIT_NAMES.items() if params & bit)])
+    found = [name for bit, name in enumerate(BIT_NAMES) if params & 1 << bit & ~TO_DEVICE]
+    return ", ".join([direction, *found])
 
 
 # ── limits: each name ends with its unit; a setting can change those marked (setting)
 
-APOSTOL_PACKET_BYTES_MAX: Final = 2 + 0x7FFF  # the highest length that two bytes can hold
+LENGTH_MIN: Final = 8  # version, params, device_type, n, command_no, packet_no, crc
+LENGTH_MAX: Final = 0x7FFF  # the highest that two bytes can hold
+APOSTOL_PACKET_BYTES_MAX: Final = 2 + LENGTH_MAX
 APOSTOL_PACKET_DATA_BYTES: Final = 1024  # (setting) of a command, in each packet we send: no IP fragments
 APOSTOL_COMMAND_BYTES_MAX: Final = MIB  # (setting) the joined packets of one command
 APOSTOL_INFLATED_BYTES_MAX: Final = MIB  # (setting)

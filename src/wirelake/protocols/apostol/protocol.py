@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from wirelake.protocols.apostol.client import ClientSession
 from wirelake.protocols.apostol.constants import COMMAND_NAMES, DEVICE_TYPE_NAMES, READING_NAMES, REQUEST_BIT
 from wirelake.protocols.apostol.fast_path import ReportReader
-from wirelake.protocols.apostol.frames import ApostolSplitter, Packet, decode
+from wirelake.protocols.apostol.frames import FRAMES, Packet, decode
 from wirelake.protocols.apostol.server import ServerSession
 from wirelake.protocols.apostol.session import SessionSettings, Settings
 from wirelake.protocols.apostol.translation import LOSSES, from_message, to_message
-from wirelake.protocols.apostol.tree import dissect
 from wirelake.protocols.calls import CallRules
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Frame, Sender
@@ -18,13 +17,8 @@ from wirelake.protocols.protocol import Carrier, Clue, DeviceCodes, Protocol, Tr
 
 def clues(frame: bytes, sender: Sender) -> Iterator[Clue]:
     """Yield the reasons to believe that this is a packet."""
-    packet = decode(frame, sender)
-    yield Clue(16, "the CRC-16 is right")
-    yield Clue(7 if len(frame) <= 0x80 else 15, "the length fits to the byte")
-    yield Clue(9, "version 1, and bit 7 of params is zero")
-    if packet.to_device == (sender is Sender.SERVER):
-        yield Clue(1, f"the direction is that of a {sender}")
-    if packet.device_type in DEVICE_TYPE_NAMES:
+    yield from FRAMES.clues(frame, sender)
+    if decode(frame, sender).device_type in DEVICE_TYPE_NAMES:
         yield Clue(6, "a known device type")
 
 
@@ -43,9 +37,9 @@ PROTOCOL = Protocol(
     title="apostol: meters, phones and things",
     transports=(Transport(Carrier.UDP, 7332, "apostol"), Transport(Carrier.TCP, 7332, "apostol")),
     decoder_version=2,
-    splitter=lambda _sender, _carrier: ApostolSplitter(),
-    decode=decode,
-    dissect=dissect,
+    splitter=lambda _sender, _carrier: FRAMES.splitter(),
+    decode=FRAMES.decode,
+    dissect=FRAMES.dissect,
     clues=clues,
     to_message=to_message,
     from_message=from_message,
@@ -61,4 +55,5 @@ PROTOCOL = Protocol(
     reassembly="wirelake.protocols.apostol.reassembly",
     device_codes=DeviceCodes(DEVICE_TYPE_NAMES, COMMAND_NAMES, REQUEST_BIT),
     readings=READING_NAMES,
+    layout=FRAMES,
 )

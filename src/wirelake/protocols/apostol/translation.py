@@ -31,6 +31,8 @@ from wirelake.protocols.apostol.constants import (
     ERROR_NAMES,
     FIRST,
     LAST,
+    LENGTH_MAX,
+    LENGTH_MIN,
     RECEIPT,
     REQUEST_BIT,
     SEALED,
@@ -41,7 +43,6 @@ from wirelake.protocols.apostol.constants import (
     ErrorCode,
 )
 from wirelake.protocols.apostol.frames import Packet, Receipt
-from wirelake.protocols.apostol.tree import LENGTH_MAX, LENGTH_MIN
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.translation import Loss
 
