@@ -1,8 +1,8 @@
 """Regenerate the parts of docs/ between `<!-- generated: … -->` and `<!-- end -->`. Run by `./dev docs`.
 
-State diagrams come from the tables that drive the sessions, the tables of what does not cross from the examples that
-the tests run, settings and columns from the lines that define them, so the docs cannot drift from the code; a test
-checks that they are up to date.
+Byte diagrams come from the descriptions of frames, state diagrams from the tables that drive the sessions, the tables
+of what does not cross from the examples that the tests run, settings and columns from the lines that define them, so
+the docs cannot drift from the code; a test checks that they are up to date.
 """
 
 import inspect
@@ -34,6 +34,7 @@ def generated(protocol: Protocol, page: str) -> str:
         "server": lambda: _states(protocol.state_machines[Sender.SERVER]),
         "client": lambda: _states(protocol.state_machines[Sender.CLIENT]),
         "losses": lambda: _losses(protocol),
+        "frames": lambda: protocol.layout.markdown() if protocol.layout is not None else "",
     }
     return PART.sub(lambda found: found[1] + parts[found["what"]]() + found[3], page)
 

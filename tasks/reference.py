@@ -12,7 +12,7 @@ from typing import Any
 from remarks import comments_of
 
 from wirelake import message
-from wirelake.layout import body_codec, envelope, fields, frame, frame_set
+from wirelake.layout import body_codec, envelope, fields, forms, frame, frame_set, sized
 from wirelake.message import Kind, Op
 from wirelake.protocols import context, protocol, session, state_machine, testing
 
@@ -72,9 +72,9 @@ def events() -> str:
 
 def field_types() -> str:
     """Return the types of fields that authors write, with the type that a type checker sees."""
-    source = _ModuleSource(fields)
     rows: dict[tuple[str, str], list[str]] = {}
-    for node in source.tree.body:
+    sources = {module: _ModuleSource(module) for module in (fields, sized)}
+    for module, node in ((module, node) for module, source in sources.items() for node in source.tree.body):
         match node:
             case ast.Assign(
                 targets=[ast.Name(id=name)],
@@ -82,7 +82,7 @@ def field_types() -> str:
                     value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[seen, ast.Call(func=ast.Name(id=kind))])
                 ),
             ):
-                docs = source.comment(node) or _first(getattr(fields, kind).__doc__)
+                docs = sources[module].comment(node) or _first(getattr(module, kind).__doc__)
                 python = ast.unparse(seen).replace("T", "…")
                 rows.setdefault((python, docs.partition(". ")[0].removesuffix(".")), []).append(_code(name))
     found = [(" ".join(names), _code(python), docs) for (python, docs), names in rows.items()]
@@ -102,9 +102,10 @@ def marks() -> str:
     plain = [
         ("`secret`", "Mark a field that is blanked in what is logged."),
         ("`big`, `little`", "Mark its byte order."),
-        ("`or_empty`", "Mark fixed bytes at the end of a body that are `b\"\"` if the body ends before them."),
+        ("`or_empty`", 'Mark fixed bytes at the end of a body that are `b""` if the body ends before them.'),
     ]
-    return _table(("mark", ""), plain) + "\n" + "\n".join(functions(fields, _is_mark).splitlines()[2:]) + "\n"
+    found = [line for module in (fields, sized, forms) for line in functions(module, _is_mark).splitlines()[2:]]
+    return _table(("mark", ""), plain) + "\n" + "\n".join(found) + "\n"
 
 
 def _is_mark(node: ast.FunctionDef) -> bool:
@@ -131,6 +132,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "envelope": lambda: f"{_docs(envelope.Envelope)}\n\n" + functions(envelope, _is_mark),
     "checksum": lambda: members(fields, "Checksum"),
     "custom": lambda: members(fields, "Custom"),
+    "sized_number": lambda: members(sized, "SizedNumber"),
+    "content": lambda: members(forms, "Content") + "\n" + members(forms, "Bits"),
     "size_encoding": lambda: members(fields, "SizeEncoding"),
     "body_codec": lambda: members(body_codec, "BodyCodec"),
     "frame": lambda: f"{_docs(frame.LayoutFrame)}\n",

@@ -306,11 +306,23 @@ def test_the_table_of_fields_names_the_forms() -> None:
     text = MESSAGES.markdown()
     assert "| kind | u8 | from 1 to 9 |" in text
     assert (
-        "by fault; 0: by kind; 1: position; 2: list8 of measured; 3: signed; 4: bytes of 3; else bytes, the rest"
+        "by fault (0: by kind (1: position; 2: list8 of measured; 3: signed; 4: bytes of 3; else bytes, the rest);"
         in text
     )
-    assert "| target | by kind; 128: text8; 129: u16 |" in text
-    assert "data" not in PACKETS.markdown().partition("### empty")[2]
+    assert "| target | by kind (128: text8; 129: u16) |" in text
+    assert [line for line in text.splitlines() if line.startswith("#")] == [
+        "### report (from the client)",
+        "### command (from the server)",
+        *("### position", "### measured", "### signed"),
+    ]
+    assert "| value | number after its size | 1, 2, 3, 4, 6: unsigned; 8: float; any other size: bytes |" in text
+
+
+def test_the_frames_inside_follow_those_around_them() -> None:
+    text = PACKETS.markdown()
+    assert "| data | bytes, the rest | may hold a report or a command |" in text
+    assert text.count("### report (from the client)") == 1
+    assert "data" not in text.partition("### empty")[2].partition("###")[0]
 
 
 def _depends_on_what_follows() -> None:

@@ -1,7 +1,6 @@
 """Describe a frame once: decoder, encoder, splitter, tree, clues, redaction, docs and test strategies are derived."""
 
 from wirelake.layout.body_codec import BodyCodec
-from wirelake.layout.choice import Bits, Content, choice, contains
 from wirelake.layout.envelope import (
     Envelope,
     crc16_modbus,
@@ -72,6 +71,7 @@ from wirelake.layout.fields import (
     zigzag32,
     zigzag64,
 )
+from wirelake.layout.forms import Bits, Content, choice, contains
 from wirelake.layout.frame import LayoutFrame, source
 from wirelake.layout.frame_set import FrameSet
 from wirelake.layout.measuring import measured

@@ -8,7 +8,6 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from msgspec.structs import replace
 
-from wirelake.layout.choice import ChoiceMark, ChosenBy, Contains
 from wirelake.layout.fields import (
     KINDS,
     AtMost,
@@ -37,12 +36,11 @@ from wirelake.layout.fields import (
     SizedBytes,
     ValueNames,
     big,
-    forms,
     little,
     or_empty,
     secret,
-    takes_rest,
 )
+from wirelake.layout.forms import ChoiceMark, ChosenBy, Contains
 from wirelake.layout.sized import SizedNumber, SizeOf
 
 T = TypeVar("T")
@@ -69,7 +67,7 @@ def parse_field(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:  # n
     kind: Kind
     described = getattr(base, "__layout_fields__", None)
     if described is not None:
-        if any(field.is_optional or takes_rest(field) for field in described):
+        if any(field.is_optional or _takes_rest(field) for field in described):
             raise TypeError(f"{name}: a {base.__name__} inside another frame must say where it ends")
         kind = Nested(base, described)
     elif len(kinds) == 1:
@@ -124,7 +122,7 @@ def parse_field(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:  # n
 
 def _item(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:
     item = parse_field(name, annotation, order)
-    if item.is_optional or takes_rest(item):
+    if item.is_optional or _takes_rest(item):
         raise TypeError(f"{name}: an item of a list must say where it ends")
     return item
 
@@ -167,7 +165,7 @@ def check_order(fields: tuple[FieldSpec, ...], owner: str) -> None:
             if not field.kind.is_signed and not field.kind.is_float:
                 unsigned.append(field.name)
     for before, after in pairwise(fields):
-        if takes_rest(before) and after.size != 0:
+        if _takes_rest(before) and after.size != 0:
             raise TypeError(f"{owner}.{after.name} follows {before.name}, which takes all the bytes that are left")
         if before.is_optional and before.present_if is None and not (after.is_optional and after.present_if is None):
             raise TypeError(f"{owner}.{after.name} is required, but follows {before.name}, which is optional")
@@ -179,7 +177,7 @@ def _needs(field: FieldSpec) -> Iterator[str]:
         yield field.present_if.field
     if isinstance(field.kind, ChosenBy):
         yield field.kind.field
-        for form in forms(field.kind):
+        for form in field.kind.forms:
             yield from _needs(form)
 
 
@@ -191,3 +189,10 @@ def link_sizes(fields: tuple[FieldSpec, ...], owner: str) -> tuple[FieldSpec, ..
         raise TypeError(f"{owner}.{names[other]} is the size of {other}, which is no sized number")
     kinds = {name: replace(kind, size_name=names.get(name, "")) for name, kind in sized.items()}
     return tuple(replace(field, kind=kinds.get(field.name, field.kind)) for field in fields)
+
+
+def _takes_rest(field: FieldSpec) -> bool:
+    """Return whether a field may take all the bytes that are left."""
+    if isinstance(field.kind, ChosenBy):
+        return any(_takes_rest(form) for form in field.kind.forms)
+    return isinstance(field.kind, Rest)

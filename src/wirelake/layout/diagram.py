@@ -1,9 +1,9 @@
 """Markdown for the page of a protocol: a byte diagram and a table of fields for each frame."""
 
 import inspect
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from wirelake.layout.choice import ChosenBy
 from wirelake.layout.envelope import EnvelopeSpec, constant_of
 from wirelake.layout.fields import (
     Bool8,
@@ -20,6 +20,7 @@ from wirelake.layout.fields import (
     SizedBytes,
     Varint,
 )
+from wirelake.layout.forms import ChosenBy
 from wirelake.layout.sized import SizedNumber, SizeOf
 
 _CELL_MIN = 7
@@ -27,11 +28,18 @@ _CELL_MIN = 7
 
 def frame_markdown(kind: Any, envelope: EnvelopeSpec) -> str:
     """Return the section of one frame."""
-    fields = (*envelope.head, *kind.__layout_fields__, *envelope.tail)
-    title = f"### {kind.name}"
     about = [] if kind.opcode is None else [str(kind.opcode)]
     about += [f"from the {kind.sender}"] if kind.sender else []
-    title += f" ({', '.join(about)})" if about else ""
+    title = f"### {kind.name} ({', '.join(about)})" if about else f"### {kind.name}"
+    return _section(title, kind, (*envelope.head, *kind.__layout_fields__, *envelope.tail))
+
+
+def part_markdown(kind: Any) -> str:
+    """Return the section of a class that is a part of frames."""
+    return _section(f"### {getattr(kind, 'name', kind.__name__)}", kind, kind.__layout_fields__)
+
+
+def _section(title: str, kind: Any, fields: tuple[FieldSpec, ...]) -> str:
     rows = [f"| {field.name} | {type_name(field)} | {_meaning(field, kind)} |" for field in fields if field.size != 0]
     own = kind.__dict__.get("__doc__")
     parts = [title, inspect.cleandoc(own)] if own else [title]
@@ -109,12 +117,12 @@ def _kind_name(field: FieldSpec) -> str:  # noqa: C901, PLR0911, PLR0912 (one fo
             return "u8"
         case ChosenBy(field=by, cases=cases, other=other):
             known = [f"{number}: {type_name(form)}" for number, form in cases]
-            return "; ".join([f"by {by}", *known, *([f"else {type_name(other)}"] if other is not None else [])])
+            return f"by {by} ({'; '.join([*known, *([f'else {type_name(other)}'] if other is not None else [])])})"
         case Custom(title=title):
             return title
 
 
-def _meaning(field: FieldSpec, kind: Any) -> str:  # noqa: PLR0911, PLR0912 (one for each mark)
+def _meaning(field: FieldSpec, kind: Any) -> str:  # noqa: C901, PLR0911, PLR0912 (one for each mark)
     if field.is_secret:
         return "secret"
     if field.const is not None:
@@ -137,6 +145,8 @@ def _meaning(field: FieldSpec, kind: Any) -> str:  # noqa: PLR0911, PLR0912 (one
         return _sizes(field.kind)
     if field.between is not None and field.names is None:
         return f"from {field.between.least} to {field.between.most}"
+    if field.contains is not None:
+        return f"may hold a {' or a '.join(dict.fromkeys(content.label for content in field.contains.contents))}"
     if field.scale is not None:
         return f"times {field.scale.factor:g} {field.scale.unit}"
     if field.enum is not None:
@@ -154,3 +164,15 @@ def _sizes(kind: SizedNumber) -> str:
     numbers = [f"{', '.join(map(str, kind.integers))}: {'signed' if kind.is_signed else 'unsigned'}"]
     numbers += [f"{', '.join(map(str, kind.floats))}: float"] if kind.floats else []
     return "; ".join([*numbers, "any other size: bytes"])
+
+
+def parts_of(fields: Sequence[FieldSpec]) -> Iterator[type]:
+    """Yield the classes inside these fields, those of lists and choices included."""
+    for field in fields:
+        if isinstance(field.kind, Nested):
+            yield field.kind.kind
+            yield from parts_of(field.kind.fields)
+        elif isinstance(field.kind, Counted) and field.kind.item is not None:
+            yield from parts_of((field.kind.item,))
+        elif isinstance(field.kind, ChosenBy):
+            yield from parts_of(field.kind.forms)

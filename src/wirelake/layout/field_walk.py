@@ -8,7 +8,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError
-from wirelake.layout.choice import ChosenBy, Contains
 from wirelake.layout.fields import (
     Bool8,
     ByteOrder,
@@ -26,6 +25,7 @@ from wirelake.layout.fields import (
     Varint,
     in_order,
 )
+from wirelake.layout.forms import ChosenBy, Contains
 from wirelake.layout.sized import SizedNumber, SizeOf
 from wirelake.layout.varint import varint_reader
 from wirelake.protocols.tree import Dissector

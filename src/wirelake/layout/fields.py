@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wirelake.layout.choice import ChosenBy, Contains
+from wirelake.layout.forms import ChosenBy, Contains
 from wirelake.layout.sized import SizedNumber, SizeOf
 from wirelake.layout.varint import read_zigzag_size, varint_reader, varint_writer
 from wirelake.protocols.tree import Dissector
@@ -471,19 +471,6 @@ def in_order(field: FieldSpec, order: ByteOrder) -> FieldSpec:
     return replace(field, kind=kind, order=order)
 
 
-def forms(kind: ChosenBy) -> tuple[FieldSpec, ...]:
-    """Return all the forms of a choice."""
-    found = tuple(form for _, form in kind.cases)
-    return found if kind.other is None else (*found, kind.other)
-
-
-def takes_rest(field: FieldSpec) -> bool:
-    """Return whether a field may take all the bytes that are left."""
-    if isinstance(field.kind, ChosenBy):
-        return any(takes_rest(form) for form in forms(field.kind))
-    return isinstance(field.kind, Rest)
-
-
 def has_secret(fields: tuple[FieldSpec, ...]) -> bool:
     """Return whether any of the fields, or of those inside them, is secret."""
     for field in fields:
@@ -491,7 +478,7 @@ def has_secret(fields: tuple[FieldSpec, ...]) -> bool:
         if isinstance(field.kind, Nested):
             inner = field.kind.fields
         elif isinstance(field.kind, ChosenBy):
-            inner = forms(field.kind)
+            inner = field.kind.forms
         elif isinstance(field.kind, Counted) and field.kind.item is not None:
             inner = (field.kind.item,)
         if field.is_secret or has_secret(inner):

@@ -5,7 +5,7 @@ from math import log2
 from typing import TYPE_CHECKING, Any
 
 from wirelake.layout.decoding import generate_decode
-from wirelake.layout.diagram import frame_markdown
+from wirelake.layout.diagram import frame_markdown, part_markdown, parts_of
 from wirelake.layout.envelope import Envelope
 from wirelake.layout.fields import Bool8, Counted, FieldSpec, Prefixed, SizedBytes, has_secret
 from wirelake.layout.frame import LayoutFrame, source
@@ -102,8 +102,15 @@ class FrameSet:
         return {kind: frame_strategy(kind, self.envelope) for kind in self.frames}
 
     def markdown(self) -> str:
-        """Return a byte diagram and a table of fields for each frame."""
-        return "\n\n".join(frame_markdown(kind, self.envelope) for kind in self.frames) + "\n"
+        """Return a byte diagram and a table of fields for each frame, for their parts, and for the frames inside."""
+        found = [frame_markdown(kind, self.envelope) for kind in self.frames]
+        fields = [field for kind in self.frames for field in kind.__layout_fields__]
+        parts = dict.fromkeys(part for part in parts_of(fields) if part not in self.frames)
+        found += [part_markdown(part) for part in parts]
+        contains = [field.contains for field in fields if field.contains is not None]
+        inside = dict.fromkeys(content.frames for each in contains for content in each.contents)
+        found += [frames.markdown().rstrip() for frames in inside]
+        return "\n\n".join(found) + "\n"
 
     def source(self) -> str:
         """Return all generated source: `decode`, the splitter's `_ends`, and `encode` of each class."""

@@ -9,7 +9,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from wirelake.layout.choice import ChosenBy
 from wirelake.layout.fields import (
     Bool8,
     Counted,
@@ -25,6 +24,7 @@ from wirelake.layout.fields import (
     SizedBytes,
     Varint,
 )
+from wirelake.layout.forms import ChosenBy
 from wirelake.layout.generated import Source, local, plus
 from wirelake.layout.sized import SizedNumber, SizeOf
 from wirelake.layout.variants import read_choice, read_sized_number

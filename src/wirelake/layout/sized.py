@@ -19,7 +19,7 @@ _SIZE_MAX: Final = 0xFF
 
 
 class SizedNumber(Struct, frozen=True):
-    """A number after one byte with its size. Of a size that is none of these, it stays bytes."""
+    """A number after one byte with its size; bytes, if no number has that size."""
 
     integers: tuple[int, ...] = _INTEGER_SIZES
     floats: tuple[int, ...] = (8,)

@@ -4,7 +4,6 @@ from typing import Any, Literal
 
 from hypothesis import strategies as st
 
-from wirelake.layout.choice import ChosenBy
 from wirelake.layout.envelope import EnvelopeSpec
 from wirelake.layout.fields import (
     Bool8,
@@ -19,8 +18,8 @@ from wirelake.layout.fields import (
     SizedBy,
     SizedBytes,
     Varint,
-    forms,
 )
+from wirelake.layout.forms import ChosenBy
 from wirelake.layout.sized import SizedNumber, SizeOf
 
 _ITEMS_MAX = 6
@@ -63,7 +62,7 @@ def _keys(fields: tuple[FieldSpec, ...]) -> dict[str, list[int]]:
         kind = left.pop().kind
         if isinstance(kind, ChosenBy):
             keys.setdefault(kind.field, []).extend(number for number, _ in kind.cases)
-            left += forms(kind)
+            left += kind.forms
     return keys
 
 

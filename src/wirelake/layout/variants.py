@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from wirelake.layout.choice import ChosenBy
 from wirelake.layout.fields import FieldSpec, Fixed, Prefixed, Rest
+from wirelake.layout.forms import ChosenBy
 from wirelake.layout.sized import SizedNumber
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from wirelake.layout.choice import ChosenBy
 from wirelake.layout.envelope import EnvelopeSpec, constant_of, is_carried
 from wirelake.layout.fields import (
     Bool8,
@@ -23,6 +22,7 @@ from wirelake.layout.fields import (
     Varint,
     in_order,
 )
+from wirelake.layout.forms import ChosenBy
 from wirelake.layout.generated import Source, local, plus
 from wirelake.layout.sized import SizedNumber, SizeOf
 from wirelake.layout.variants import write_choice, write_sized_number

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from wirelake.errors import InputError
-from wirelake.layout.choice import ChosenBy
 from wirelake.layout.envelope import EnvelopeSpec, constant_of
 from wirelake.layout.export.naming import UniqueNames, bit_names, described_in, identifier, size_after, value_names
 from wirelake.layout.fields import (
@@ -29,6 +28,7 @@ from wirelake.layout.fields import (
     SizedBytes,
     Varint,
 )
+from wirelake.layout.forms import ChosenBy
 from wirelake.layout.frame_set import FrameSet
 from wirelake.layout.sized import SizedNumber, SizeOf
 from wirelake.protocols.frame import Sender

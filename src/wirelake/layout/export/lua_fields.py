@@ -8,7 +8,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from wirelake.errors import InputError
-from wirelake.layout.choice import ChosenBy
 from wirelake.layout.envelope import constant_of
 from wirelake.layout.export.naming import (
     UniqueNames,
@@ -34,6 +33,7 @@ from wirelake.layout.fields import (
     SizedBytes,
     Varint,
 )
+from wirelake.layout.forms import ChosenBy
 from wirelake.layout.frame_set import FrameSet
 from wirelake.layout.sized import SizedNumber, SizeOf
 

@@ -24,6 +24,12 @@ class ChosenBy(Struct, frozen=True):
     cases: tuple[tuple[int, "FieldSpec"], ...]
     other: "FieldSpec | None" = None
 
+    @property
+    def forms(self) -> tuple["FieldSpec", ...]:
+        """Return all of them."""
+        found = tuple(form for _, form in self.cases)
+        return found if self.other is None else (*found, self.other)
+
 
 class ChoiceMark(Struct, frozen=True):
     """A choice as an author writes it, with annotations for the forms."""
