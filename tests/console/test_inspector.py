@@ -6,7 +6,7 @@ from gateway.running_gateway import Running
 from playwright.async_api import Page, expect
 
 from console.visiting import NASTY, visit
-from wirelake.protocols.comet.frames import Auth
+from wirelake.protocols.comet.frames import Auth, ReportEnviron
 
 STATUS = "1e0103060431323334f000a6530c5e010000000400000000029c530c5e3ec7"  # an apostol packet: a device's status
 
@@ -55,7 +55,7 @@ def test_bad_bytes_are_marked_where_they_are(browser: Browser, tmp_path: Path) -
 
 def test_a_frame_from_the_log_and_text_that_stays_text(browser: Browser, tmp_path: Path) -> None:
     async def story(page: Page, running: Running) -> None:
-        frame = Auth(NASTY, "hello").encode()
+        frame = ReportEnviron(1, 0, NASTY, ("hello",)).encode()
         await page.goto(f"http://127.0.0.1:{running.port('http')}/inspector?protocol=comet&hex={frame.hex()}")
         await expect(page.locator("#tree")).to_contain_text(NASTY)
         running.gateway.recorder.frames(Somebody(), "in", [frame])
@@ -66,6 +66,11 @@ def test_a_frame_from_the_log_and_text_that_stays_text(browser: Browser, tmp_pat
         await page.get_by_role("button", name="Show latest").click()
         await page.get_by_role("button", name="Open").first.click()
         await expect(page.locator("#tree")).to_contain_text("hello")
+        running.gateway.recorder.frames(Somebody(), "in", [Auth("ann", "s3cret").encode()])  # as earlier versions did
+        await page.get_by_role("button", name="Show latest").click()
+        await page.get_by_role("button", name="Open").first.click()
+        await expect(page.locator("#tree")).to_contain_text("******")
+        assert "s3cret" not in await page.content()
 
     visit(browser, tmp_path, story)
 

@@ -137,6 +137,15 @@ def test_other_frames_stay_as_they_are(name: str, frame: bytes) -> None:
     assert protocol.redact_all([frame], CLIENT)[0] is frame
 
 
+@pytest.mark.parametrize(("name", "frame"), [*LOGINS, *MORE_LOGINS])
+def test_a_login_is_found_among_others(name: str, frame: bytes) -> None:
+    protocol = registry.get(name)
+    others = [other for each, other in OTHERS if each == name]
+    for before, after in ((others, others), ([others[0]] * 70, []), ([], [others[-1]] * 70)):
+        redacted = protocol.redact_all([*before, frame, *after], CLIENT)
+        assert list(redacted) == [*before, protocol.redact(frame, CLIENT), *after]
+
+
 @pytest.mark.parametrize("name", registry.BUILT_IN)
 @given(data=st.binary(max_size=80), sender=st.sampled_from(Sender), login=st.sampled_from([*LOGINS, *MORE_LOGINS]))
 @example(data=b"", sender=CLIENT, login=LOGINS[0])

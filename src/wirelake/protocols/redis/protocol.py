@@ -15,7 +15,7 @@ from wirelake.protocols.redis.commands import COMMANDS
 from wirelake.protocols.redis.constants import MARKERS
 from wirelake.protocols.redis.frames import Aggregate, ClientFrame, Inline
 from wirelake.protocols.redis.reader import decode
-from wirelake.protocols.redis.redaction import redact
+from wirelake.protocols.redis.redaction import redact, redact_many
 from wirelake.protocols.redis.server import ServerSession
 from wirelake.protocols.redis.session import SessionSettings, Settings
 from wirelake.protocols.redis.splitter import CommandSplitter, ValueSplitter
@@ -105,6 +105,7 @@ PROTOCOL = Protocol(
     from_message=from_message,
     losses=LOSSES,
     redact=redact,
+    redact_many=redact_many,
     settings=Settings,
     server_session=server_session,
     client_session=ClientSession,

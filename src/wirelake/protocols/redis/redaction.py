@@ -4,6 +4,7 @@ The user of a login stays if the command has as many arguments as it should; els
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from wirelake.errors import ProtocolError
@@ -37,10 +38,8 @@ def redact(frame: bytes, sender: Sender) -> bytes:
     """Return a command or value without passwords."""
     if sender is _SERVER:
         return frame if frame[:1] != b"-" else _redact_error(frame)
-    if len(frame) > _SHORT_BYTES and frame[0] == _ARRAY and frame[4] == _DOLLAR and frame[6] == _CR:
-        digit = frame[5]
-        if digit in _OTHER_LENGTHS and frame[_NAME_END + digit] == _CR:
-            return frame  # a command with another name
+    if _has_other_length(frame):
+        return frame
     head = _COMMAND.match(frame)
     if _is_other(frame if head is None else head[1]):
         return frame
@@ -51,6 +50,23 @@ def redact(frame: bytes, sender: Sender) -> bytes:
     if not isinstance(found, ClientFrame) or _is_other(found.verb):
         return frame
     return _redact_line(found) if isinstance(found, Inline) else Command(_redact_args(found.args)).encode()
+
+
+def redact_many(frames: Sequence[bytes], sender: Sender) -> Sequence[bytes]:
+    """Redact whole frames. What the first and the last in the order of bytes begin with, all others begin with, too."""
+    if sender is not _SERVER and len(frames) > 1:
+        first, last = min(frames), max(frames)
+        if first[:_NAME_AT] == last[:_NAME_AT] and _has_other_length(first) and _has_other_length(last):
+            return frames
+    return [redact(frame, sender) for frame in frames]
+
+
+def _has_other_length(frame: bytes) -> bool:
+    """Return whether these bytes begin like a command whose name is longer or shorter than that of a login."""
+    if len(frame) < _SHORT_BYTES or frame[0] != _ARRAY or frame[4] != _DOLLAR or frame[6] != _CR:
+        return False
+    digit = frame[5]
+    return digit in _OTHER_LENGTHS and frame[_NAME_END + digit] == _CR
 
 
 def _is_other(name: bytes) -> bool:
