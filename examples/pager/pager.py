@@ -189,6 +189,16 @@ def decode(frame: bytes, sender: Sender) -> PagerFrame:
     return found(**{name: tree.root.find(name).value for name in found.__struct_fields__})
 
 
+def redact(frame: bytes, sender: Sender) -> bytes:
+    """Return a frame as it is logged: without the token of a login; of a malformed login, only the head is left."""
+    if frame[1:2] != bytes([Login.type]):
+        return frame
+    tree = dissect(frame, sender)
+    token = tree.root.find("token") if tree.error is None else None
+    start = HEAD.size if token is None else token.offset
+    return frame[:start] + b"*" * (len(frame) - start)
+
+
 def clues(_frame: bytes, _sender: Sender) -> Iterator[Clue]:
     yield Clue(8, f"starts with {MAGIC:02x}")
     yield Clue(6, "a known type")
@@ -392,6 +402,7 @@ PROTOCOL = Protocol(
     clues=clues,
     to_message=to_message,
     from_message=from_message,
+    redact=redact,
     settings=Settings,
     server_session=ServerSession,
     server_splitter=lambda settings, _carrier: PagerSplitter(settings.frame_bytes_max),

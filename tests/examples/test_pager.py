@@ -148,6 +148,24 @@ def test_a_login_is_refused_in_the_protocols_own_code(served: Served) -> None:
             assert ann.receive().code == pager.Code.CONNECTED
 
 
+def test_the_log_has_no_token(served: Served) -> None:
+    with served.pager("ann") as ann:
+        assert ann.login == pager.Reply(number=1)
+    with served.pager() as nobody:
+        nobody.ask(pager.Login, identity="ann", token="a wrong token")
+    hidden = [served.tokens["ann"].encode(), b"a wrong token"]
+    shown = served.cli("log", "cat", "--protocol", "pager", "--full")
+    for secret in hidden:
+        assert secret.hex(" ") not in shown.stdout
+        for path in (served.settings.parent / "data" / "log").rglob("*"):
+            assert path.is_dir() or secret not in path.read_bytes(), path
+    login = pager.Login(number=7, identity="ann", token="s3cret")
+    assert pager.decode(pager.redact(login.encode(), Sender.CLIENT), Sender.CLIENT).token == "******"
+    assert b"s3cret" not in pager.redact(login.encode()[:-1], Sender.CLIENT)
+    assert b"ann".hex(" ") in shown.stdout
+    assert (b"*" * 4).hex(" ") in shown.stdout
+
+
 def test_publish_and_subscribe_across_protocols(served: Served) -> None:
     other: Any = redis.Redis(
         HOST, served.ports["redis"], username="bob", password=served.tokens["bob"], ssl=True, ssl_ca_certs=served.cert
