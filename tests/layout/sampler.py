@@ -409,8 +409,7 @@ class Sized(LayoutFrame, frozen=True, envelope=Varying, opcode=2):
 
 
 VARYING = FrameSet("varying", Varying, [Numbered, Sized])
-EXPORTED = (SAMPLER, SMALL, PLAIN, TURNED, WIDE)
-SETS = (*EXPORTED, VARYING)
+SETS = (SAMPLER, SMALL, PLAIN, TURNED, WIDE, VARYING)
 
 
 def _from_message(_message: Message, _sender: Sender) -> Any:

@@ -1,6 +1,7 @@
 """Compare what other tools read with what `wirelake decode --json` prints, field by field."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ from layout.export.tshark import ShownField, ShownFrame
 from wirelake.layout import FrameSet
 from wirelake.layout.export.naming import identifier
 
+_FORMS = re.compile(r"\.(?:item|list|number|text|bytes|f32|f64)(?=\.|$)")
+
 
 def compare_tshark(frame: Mapping[str, Any], data: bytes, shown: ShownFrame, layout: FrameSet) -> int:
     """Compare a frame with what tshark shows of it. Return how many fields were compared."""
@@ -16,10 +19,10 @@ def compare_tshark(frame: Mapping[str, Any], data: bytes, shown: ShownFrame, lay
     secrets, customs = secret_keys(layout), custom_names(layout)
     for count, field in enumerate(wanted):
         each = found.pop(0)
-        assert each.key.replace(".item", "").replace(".", "_").endswith(identifier(field.name)), (field, each)
-        if field.name in customs:
+        if field.name.removesuffix(" size") in customs:
             assert _is_rest(field, each, data), (field, each)
             return count
+        assert _is_named(each.key, field.name), (field, each)
         raw = data[field.offset : field.offset + field.size]
         assert each.place == ((field.offset, raw.hex()) if raw else None), (field, each)
         if each.key.partition(".")[2] in secrets:
@@ -29,6 +32,12 @@ def compare_tshark(frame: Mapping[str, Any], data: bytes, shown: ShownFrame, lay
     assert not found
     assert frame["name"] == f"{layout.name} {shown.name}"
     return len(wanted)
+
+
+def _is_named(key: str, name: str) -> bool:
+    """Return whether a key of tshark is that of a field. The forms of a choice have a word more."""
+    bare = _FORMS.sub("", key)
+    return any(each.replace(".", "_").endswith(identifier(name)) for each in (key, bare))
 
 
 def _is_rest(field: ReadField, each: ShownField, data: bytes) -> bool:
@@ -53,11 +62,12 @@ def compare_kaitai(frame: Mapping[str, Any], data: bytes, read: Sequence[tuple[s
     customs = custom_names(layout)
     for count, field in enumerate(wanted):
         name, value = found.pop(0)
-        assert identifier(name) == identifier(field.name) or (field.name == "count" and name.endswith(" count"))
-        raw = data[field.offset : field.offset + field.size]
-        if field.name in customs:
+        if field.name.removesuffix(" size") in customs:
             assert data[field.offset :].startswith(value)
             return count
+        form = re.sub(r"_\d+\b", "", name)  # forms of a choice are numbered
+        assert any(identifier(each).endswith(identifier(field.name)) for each in (name, form)), (field, name)
+        raw = data[field.offset : field.offset + field.size]
         if isinstance(value, bytes):  # bytes, or a constant
             assert value == raw, (field, value)
         elif isinstance(value, float):

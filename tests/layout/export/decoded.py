@@ -7,7 +7,8 @@ from typing import Any
 from msgspec import Struct
 
 from wirelake.layout import FrameSet
-from wirelake.layout.fields import Counted, Custom, FieldSpec, Nested
+from wirelake.layout.export.naming import is_custom
+from wirelake.layout.fields import Counted, FieldSpec, Nested
 
 
 class ReadField(Struct, frozen=True):
@@ -57,7 +58,7 @@ def _inner(fields: Sequence[FieldSpec]) -> Iterator[FieldSpec]:
 
 def custom_names(layout: FrameSet) -> set[str]:
     """Return the names of the fields that only the decoder's own code reads."""
-    return {field.name for field in _all_fields(layout) if isinstance(field.kind, Custom)}
+    return {field.name for field in _all_fields(layout) if is_custom(field)}
 
 
 def secret_keys(layout: FrameSet) -> set[str]:

@@ -5,6 +5,7 @@ The compiler is installed from npm into pytest's cache, in the version of `node/
 
 import fcntl
 import importlib.util
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -76,7 +77,7 @@ def parse(reader: type[KaitaiStruct], data: bytes, sender: Sender) -> list[list[
 
 def _fields(read: KaitaiStruct, outer: str = "") -> Iterator[tuple[str, Any]]:
     values = {name: value for name, value in vars(read).items() if not name.startswith("_")}
-    is_prefixed = set(values) in ({"len_value", "value"}, {"num_items", "items"})  # a type made for one field
+    is_prefixed = _MADE_TYPE.fullmatch(type(read).__name__) is not None and set(values) <= _MADE_IDS
     for name, value in values.items():
         if name not in ("sender", "frame_kind"):
             yield from _field(_PREFIXED.get(name, "{}").format(outer) if is_prefixed else _name(name), value)
@@ -88,12 +89,17 @@ def _field(name: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from _field(name, item)
     elif not isinstance(value, KaitaiStruct):
         yield name, value.value if isinstance(value, Enum) else value
-    elif "low" in vars(value) or "bits" in vars(value):  # a length or a number of a size that Kaitai does not have
+    elif {"low", "bits", "groups"} & set(vars(value)):  # a length or a number that Kaitai does not have
         yield name, value.value
+    elif "as_number" in vars(value):
+        yield name, value.as_number
     else:
         yield from _fields(value, name)
 
 
+# Types made for one field: an item of a list, or one that is optional.
+_MADE_TYPE = re.compile(r"(Text|Bytes)\w*\d(le)?|\w+(List|Number)", re.IGNORECASE)
+_MADE_IDS = {"len_value", "value", "num_items", "items"}
 _PREFIXED = {"len_value": "{} size", "num_items": "{} count"}
 
 

@@ -4,14 +4,15 @@ from typing import Any
 
 from hypothesis import Phase, given, settings
 
-from layout.sampler import EXPORTED, frames_of
+from layout.sampler import SETS, frames_of
+from layout.test_variants import MESSAGES, PACKETS
 from wirelake.layout import FrameSet
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
 
 SAMPLES = 60
 BUILT_IN = [protocol.layout for protocol in registry.all_protocols() if protocol.layout is not None]
-LAYOUTS = [*BUILT_IN, *EXPORTED]
+LAYOUTS = [*BUILT_IN, *SETS, MESSAGES, PACKETS]
 
 
 def samples(frames: FrameSet) -> list[tuple[Sender, bytes]]:

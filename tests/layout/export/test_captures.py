@@ -4,7 +4,7 @@ import json
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from click.testing import CliRunner
@@ -15,11 +15,13 @@ from layout.export.kaitai_compiler import compile_ksy, parse
 from layout.export.recording import HOST, Recorder, recorded_tcp, recorded_udp
 from layout.export.tshark import run_tshark
 from wirelake.cli.main import wirelake
+from wirelake.clients.apostol import ApostolDevice, DeviceError, DeviceRequest
 from wirelake.clients.comet import CometClient
 from wirelake.clients.magline import MaglineClient
 from wirelake.errors import AnswerError
 from wirelake.layout import FrameSet
 from wirelake.protocols import registry
+from wirelake.protocols.apostol.commands import Reading
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier
 
@@ -54,8 +56,25 @@ async def use_magline(running: Running, recorder: Recorder) -> None:
         await client.publish("@news", b"\0" * 5000)
 
 
+async def use_apostol(running: Running, recorder: Recorder, transport: Literal["tcp", "udp"]) -> None:
+    async def answer(request: DeviceRequest) -> list[Reading]:
+        if request.command_type != 0x84:
+            raise DeviceError(2)
+        return [Reading(1, 230.1), Reading(9, 70_000, 3), Reading(10, 1 << 40, 6), Reading(11, b"\1\2\3\4\5")]
+
+    async with ApostolDevice(HOST, recorder.port, "m1", 6, handler=answer, transport=transport) as device:
+        await device.status(1, tariff=2)
+        await device.readings({1: 230.1, 2: 4711, 3: 255})
+        await device.report(2, b"any bytes" * 500, zipped=True)
+        await device.report(2, bytes(range(256)) * 8)
+        await running.command("m1", 0x84, device_type=6)
+        await running.command("m1", 0x85, b"refused", device_type=6)
+
+
 Use = Callable[[Running, Recorder], Awaitable[None]]
 CONVERSATIONS: dict[str, tuple[Carrier, Use]] = {
+    "apostol": (Carrier.UDP, lambda running, recorder: use_apostol(running, recorder, "udp")),
+    "apostol tcp": (Carrier.TCP, lambda running, recorder: use_apostol(running, recorder, "tcp")),
     "comet": (Carrier.TCP, use_comet),
     "magline": (Carrier.TCP, use_magline),
 }
@@ -66,7 +85,7 @@ async def capture(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, 
     """Provide what crossed the sockets in a conversation."""
     name = request.param.partition(" ")[0]
     carrier, use = CONVERSATIONS[request.param]
-    async with running_gateway(tmp_path, name, identities=[PEER]) as running:
+    async with running_gateway(tmp_path, name, identities=[PEER], devices=[("m1", 6, None)]) as running:
         recorded: AbstractAsyncContextManager[Recorder] = (
             recorded_udp(running.port(name)) if carrier is Carrier.UDP else recorded_tcp(running.port(name))
         )

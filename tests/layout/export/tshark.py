@@ -65,7 +65,8 @@ def run_tshark(
     )
     assert done.returncode == 0, done.stderr
     assert "Lua" not in done.stderr, done.stderr
-    assert "Lua Error" not in done.stdout, done.stdout[-2000:]
+    errors = [line for line in done.stdout.splitlines() if "Lua Error" in line]
+    assert not errors, errors[:3]
     return list(_frames(json.loads(done.stdout, object_pairs_hook=list), name))
 
 

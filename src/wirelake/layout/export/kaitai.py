@@ -5,14 +5,40 @@ nothing is left after the last field of a body.
 """
 
 import inspect
-import json
-import re
-from collections.abc import Sequence
 from typing import Any, Final
 
-from wirelake.errors import InputError
+from msgspec.structs import replace
+
 from wirelake.layout.envelope import EnvelopeSpec, constant_of
-from wirelake.layout.export.naming import UniqueNames, bit_names, described_in, identifier, size_after, value_names
+from wirelake.layout.export.ksy_text import (
+    EXPRESSION_WORDS,
+    SENDER,
+    SHORT_LENGTH,
+    KsyType,
+    byte_list,
+    expression,
+    field_doc,
+    indent,
+    quote,
+    signed_type,
+    sized,
+    unparsed,
+    valid,
+    varint_type,
+)
+from wirelake.layout.export.naming import (
+    VARINT_SIZES,
+    UniqueNames,
+    bit_names,
+    content_classes,
+    described_in,
+    forms_of,
+    has_bytes,
+    identifier,
+    is_custom,
+    size_after,
+    value_names,
+)
 from wirelake.layout.fields import (
     Bool8,
     Counted,
@@ -28,16 +54,13 @@ from wirelake.layout.fields import (
     SizedBytes,
     Varint,
 )
-from wirelake.layout.forms import ChosenBy
+from wirelake.layout.forms import ChosenBy, Content
 from wirelake.layout.frame_set import FrameSet
 from wirelake.layout.sized import SizedNumber, SizeOf
 from wirelake.protocols.frame import Sender
 
 _KS_VERSION: Final = "0.11"  # the first with `in-enum`
 _OWN_SIZES: Final = (3, 6)  # of numbers that Kaitai has no type for
-_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_ /.-]*")
-_EXPRESSION_WORDS: Final = ("true", "false", "and", "or", "not")
-_YAML_WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 _HEAD = """\
 # {name} for Kaitai Struct {version} or later.
 # Generated from the description in {modules} by
@@ -51,31 +74,6 @@ def kaitai_struct(frames: FrameSet, title: str) -> str:
     return _Specification(frames, title).text()
 
 
-class _Type:
-    """A type of the specification, while it is written."""
-
-    def __init__(self) -> None:
-        self.doc = ""
-        self.meta: list[str] = []
-        self.params: list[str] = []
-        self.seq: list[str] = []
-        self.instances: list[str] = []
-        self.ids = UniqueNames(*_EXPRESSION_WORDS)
-        self.id_of: dict[str, str] = {}  # by the name of a field
-
-    def lines(self) -> list[str]:
-        lines = [f"doc: {_quote(self.doc)}"] if self.doc else []
-        for title, part in (
-            ("meta", self.meta),
-            ("params", self.params),
-            ("seq", self.seq),
-            ("instances", self.instances),
-        ):
-            if part:
-                lines += [f"{title}:", *_indent(part)]
-        return lines or ["seq: []"]
-
-
 class _Specification:
     """Collect the types and enums. A class of frames, or of parts of frames, is a type."""
 
@@ -84,10 +82,10 @@ class _Specification:
         self._title = title
         self._order = "" if frames.envelope.order_shown_by else frames.envelope.order
         self._types: dict[str, list[str]] = {}
-        self._type_names = UniqueNames("frame", "ordered_frame", *_EXPRESSION_WORDS)
+        self._type_names = UniqueNames("frame", "ordered_frame", *EXPRESSION_WORDS)
         self._of_class: dict[type, str] = {}
         self._enums: dict[str, list[str]] = {}
-        self._enum_names = UniqueNames("sender", "frame_kind", *_EXPRESSION_WORDS)
+        self._enum_names = UniqueNames("sender", "frame_kind", *EXPRESSION_WORDS)
         self._has_senders = any(kind.sender is not None for kind in frames.frames)
 
     def text(self) -> str:
@@ -98,34 +96,34 @@ class _Specification:
             name=self._frames.name, version=_KS_VERSION, modules=described_in(self._frames.frames)
         ).splitlines()
         endian = "le" if self._frames.envelope.order == "little" else "be"
-        meta = [f"id: {identifier(self._frames.name)}", f"title: {_quote(self._title)}"]
+        meta = [f"id: {identifier(self._frames.name)}", f"title: {quote(self._title)}"]
         meta += [f'ks-version: "{_KS_VERSION}"', f"endian: {endian}"]
-        lines = [*head, "meta:", *_indent(meta)]
+        lines = [*head, "meta:", *indent(meta)]
         argument = ""
         if self._has_senders:
-            lines += ["doc: What one end of a connection sends.", "params:", *_indent(_SENDER)]
+            lines += ["doc: What one end of a connection sends.", "params:", *indent(SENDER)]
             argument = "(sender)"
         name = "frame" if self._order else "ordered_frame"
         lines += ["seq:", "  - id: frames", f"    type: {name}{argument}", "    repeat: eos"]
-        types = [line for name, part in self._types.items() for line in (f"{_quote(name)}:", *_indent(part))]
-        lines += ["types:", "  frame:", *_indent(frame, 2)]
+        types = [line for name, part in self._types.items() for line in (f"{quote(name)}:", *indent(part))]
+        lines += ["types:", "  frame:", *indent(frame, 2)]
         if self._order:
-            lines += _indent(types)
+            lines += indent(types)
         else:  # inside the frame, whose byte order they have
-            lines += ["    types:", *_indent(types, 3)] if types else []
-            lines += ["  ordered_frame:", *_indent(self._ordered_frame(self._frames.envelope, argument), 2)]
+            lines += ["    types:", *indent(types, 3)] if types else []
+            lines += ["  ordered_frame:", *indent(self._ordered_frame(self._frames.envelope, argument), 2)]
         if self._enums:
             lines.append("enums:")
         for name, members in self._enums.items():
-            lines += [f"  {_quote(name)}:", *_indent(members, 2)]
+            lines += [f"  {quote(name)}:", *indent(members, 2)]
         return "\n".join(lines) + "\n"
 
     # ── the frame around the body
 
     def _frame(self, envelope: EnvelopeSpec) -> list[str]:
-        type_ = _Type()
+        type_ = KsyType()
         if self._has_senders:
-            type_.params += _SENDER
+            type_.params += SENDER
             type_.ids.add("sender")
         if envelope.order_shown_by:
             type_.meta = self._order_cases(envelope)
@@ -134,7 +132,9 @@ class _Specification:
         body = ["- id: " + type_.ids.add("body")]
         size = self._body_size(envelope, type_.id_of)
         if size:
-            body.append(f"  size: {_expression(size)}")
+            body.append(f"  size: {expression(size)}")
+        elif envelope.is_datagram:
+            body.append(f"  size: {expression(f'_io.size - _io.pos - {envelope.tail_size}')}")
         body += [f"  {line}" for line in self._body_type(type_, envelope)]
         type_.seq += body
         for field in envelope.tail:
@@ -144,12 +144,12 @@ class _Specification:
     def _ordered_frame(self, envelope: EnvelopeSpec, argument: str) -> list[str]:
         """Return the type around a frame that finds out its byte order, which one of its fields shows."""
         field = next(each for each in envelope.head if each.name == envelope.order_shown_by)
-        type_ = _Type()
+        type_ = KsyType()
         type_.doc = f"Finds out the byte order of the frame: that in which {field.name} is a known number."
-        type_.params = _SENDER if argument else []
+        type_.params = SENDER if argument else []
         type_.seq = ["- id: frame", f"  type: frame{argument}"]
         place = envelope.before(field.name) or 0
-        type_.instances = ["shown_order:", f"  pos: {_expression(f'_io.pos + {place}')}", f"  type: u{field.size}be"]
+        type_.instances = ["shown_order:", f"  pos: {expression(f'_io.pos + {place}')}", f"  type: u{field.size}be"]
         return type_.lines()
 
     def _order_cases(self, envelope: EnvelopeSpec) -> list[str]:
@@ -184,7 +184,7 @@ class _Specification:
         number = f" + {counted}" if counted > 0 else f" - {-counted}" if counted else ""
         return value + number + "".join(terms)
 
-    def _body_type(self, type_: _Type, envelope: EnvelopeSpec) -> list[str]:
+    def _body_type(self, type_: KsyType, envelope: EnvelopeSpec) -> list[str]:
         """Return the type of the body, by the opcode and the sender."""
         if envelope.opcode is None and len(self._frames.frames) == 1:
             return [f"type: {self._class(self._frames.frames[0])}"]
@@ -197,18 +197,18 @@ class _Specification:
             number = f"sender == sender::client ? {number} : ({number}) + {step:#x}"
         members: list[str] = []
         cases: list[str] = []
-        names = UniqueNames(*_EXPRESSION_WORDS)
+        names = UniqueNames(*EXPRESSION_WORDS)
         for kind in self._frames.frames:
             for index, sender in enumerate(Sender):
                 if kind.sender not in (None, sender) or (index and not self._has_senders):
                     continue
                 name = names.add(f"{sender}_{kind.name}" if self._has_senders else kind.name)
-                members.append(f"{(kind.opcode or 0) + index * step}: {_quote(name)}")
+                members.append(f"{(kind.opcode or 0) + index * step}: {quote(name)}")
                 cases.append(f"frame_kind::{name}: {self._class(kind)}")
         self._enums["frame_kind"] = members
         kind_id = type_.ids.add("frame_kind")
-        type_.instances += [f"{kind_id}:", f"  value: {_expression(number)}", "  enum: frame_kind"]
-        return ["type:", f"  switch-on: {kind_id}", "  cases:", *_indent(cases, 2)]
+        type_.instances += [f"{kind_id}:", f"  value: {expression(number)}", "  enum: frame_kind"]
+        return ["type:", f"  switch-on: {kind_id}", "  cases:", *indent(cases, 2)]
 
     # ── types
 
@@ -219,58 +219,115 @@ class _Specification:
         name = self._type_names.add(getattr(kind, "name", kind.__name__))
         self._of_class[kind] = name
         self._types[name] = []  # its place is before those of its parts
-        type_ = _Type()
+        type_ = KsyType()
         own = kind.__dict__.get("__doc__")
         type_.doc = inspect.cleandoc(own) if own else ""
-        fields = tuple(field for field in kind.__layout_fields__ if field.size != 0)
+        fields: tuple[FieldSpec, ...] = kind.__layout_fields__
         for index, field in enumerate(fields):
+            if not has_bytes(field):
+                continue
             after = size_after(fields[index + 1 :])
             self._add_field(type_, field, after)
-            if isinstance(field.kind, Custom) and after is None:
+            if is_custom(field) and after is None:
                 type_.seq.append("# The fields after it are not shown: where they begin, only the decoder knows.")
                 break
         self._types[name] = type_.lines()
         return name
 
-    def _add_field(self, type_: _Type, field: FieldSpec, after: int | None = 0) -> None:
+    def _add_field(self, type_: KsyType, field: FieldSpec, after: int | None = 0) -> None:
         """Add a field to a type."""
-        id_ = type_.id_of[field.name] = type_.ids.add(field.name)
-        condition = self._condition(type_, field)
+        if isinstance(field.kind, ChosenBy):
+            self._add_forms(type_, field, field.kind, "", after)
+            return
+        self._add_form(type_, field, field.name, self._condition(type_, field), after)
+
+    def _add_forms(self, type_: KsyType, field: FieldSpec, kind: ChosenBy, outer: str, after: int | None) -> None:
+        """Add one field for each form of a choice, of which one is there."""
+        number = type_.number(kind.field)
+        others = " and ".join(f"{number} != {each}" for each, _ in kind.cases)
+        for each, form in forms_of(kind):
+            condition = others if each is None else f"{number} == {each}"
+            condition = f"{outer} and {condition}" if outer else condition
+            if isinstance(form.kind, ChosenBy):
+                self._add_forms(type_, field, form.kind, condition, after)
+            elif has_bytes(form):
+                self._add_form(type_, replace(form, is_secret=field.is_secret), field.name, condition, after)
+
+    def _add_form(self, type_: KsyType, field: FieldSpec, name: str, condition: str, after: int | None) -> None:
+        id_ = type_.id_of[name] = type_.ids.add(name)
         kind = field.kind
-        if isinstance(kind, Prefixed | Counted) and not field.is_optional:
+        if value_names(field):
+            type_.enums.add(id_)
+        if isinstance(kind, Prefixed | Counted | SizedNumber) and not field.is_optional:
             many = isinstance(kind, Counted)
             prefix = type_.ids.add(f"{'num' if many else 'len'}_{id_}")
-            type_.seq += [f"- id: {_quote(prefix)}", f"  type: {self._number(field, kind.prefix, 'u')}"]
-            type_.seq += [f"- id: {_quote(id_)}", *_indent(self._after_prefix(type_, id_, field, prefix))]
+            type_.seq += [f"- id: {quote(prefix)}", f"  type: {self._number(field, kind.prefix, 'u')}"]
+            type_.seq += [f"  if: {expression(condition)}"] if condition else []
+            type_.seq += [f"- id: {quote(id_)}", *indent(self._after_prefix(type_, id_, field, prefix))]
+        elif isinstance(kind, SizedBytes) and not is_custom(field) and not field.is_optional:
+            prefix = type_.ids.add(f"len_{id_}")
+            type_.seq += [f"- id: {quote(prefix)}", f"  type: {self._varint(VARINT_SIZES[kind.encoding.title])}"]
+            type_.seq += [f"- id: {quote(id_)}", *indent(sized(f"{prefix}.value", kind.is_text))]
         else:
-            type_.seq += [f"- id: {_quote(id_)}", *_indent(self._attribute(type_, id_, field, after))]
+            type_.seq += [f"- id: {quote(id_)}", *indent(self._attribute(type_, id_, field, after))]
         if condition:
-            type_.seq.append(f"  if: {_expression(condition)}")
-        doc = _doc(field)
+            type_.seq.append(f"  if: {expression(condition)}")
+        doc = field_doc(field)
         if doc:
-            type_.seq.append(f"  doc: {_quote(doc)}")
+            type_.seq.append(f"  doc: {quote(doc)}")
         if not field.is_optional:
-            for mask, name, bit in bit_names(field):
+            for mask, title, bit in bit_names(field):
                 flag = type_.ids.add(f"{id_}_{bit}")
-                type_.instances += [f"{_quote(flag)}:", f"  value: {_expression(f'({id_} & {mask:#x}) != 0')}"]
-                if name != bit:
-                    type_.instances.append(f"  doc: {_quote(name)}")
+                type_.instances += [f"{quote(flag)}:", f"  value: {expression(f'({id_} & {mask:#x}) != 0')}"]
+                if title != bit:
+                    type_.instances.append(f"  doc: {quote(title)}")
 
     @staticmethod
-    def _condition(type_: _Type, field: FieldSpec) -> str:
+    def _condition(type_: KsyType, field: FieldSpec) -> str:
         if field.present_if is not None:
-            return f"({type_.id_of[field.present_if.field]} & {field.present_if.bits:#x}) != 0"
+            return f"({type_.number(field.present_if.field)} & {field.present_if.bits:#x}) != 0"
         return "not _io.eof" if field.is_optional else ""
 
-    def _after_prefix(self, type_: _Type, id_: str, field: FieldSpec, prefix: str) -> list[str]:
+    def _after_prefix(self, type_: KsyType, id_: str, field: FieldSpec, prefix: str) -> list[str]:
         """Return the attributes of what follows a size or a count."""
         if isinstance(field.kind, Counted) and field.kind.item is not None:
             return [*self._attribute(type_, id_, field.kind.item), "repeat: expr", f"repeat-expr: {prefix}"]
+        if isinstance(field.kind, SizedNumber):
+            return self._sized_number(field, field.kind, prefix)
         is_text = isinstance(field.kind, Prefixed) and field.kind.is_text
-        return _sized(prefix, is_text)
+        return sized(prefix, is_text)
 
-    def _attribute(  # noqa: PLR0911 (one for each kind)
-        self, type_: _Type, id_: str, field: FieldSpec, after: int | None = 0
+    def _sized_number(self, field: FieldSpec, kind: SizedNumber, prefix: str) -> list[str]:
+        """Return the attributes of a number by its size. One of another size stays bytes."""
+        cases: list[str] = []
+        letter = "s" if kind.is_signed else "u"
+        for size, each in [*((size, letter) for size in kind.integers), *((size, "f") for size in kind.floats)]:
+            inner = self._number(field, size, each)
+            name = f"sized_{inner}"
+            self._types.setdefault(name, ["seq:", "  - id: as_number", f"    type: {inner}"])
+            cases.append(f"{size}: {name}")
+        return [f"size: {prefix}", "type:", f"  switch-on: {prefix}", "  cases:", *indent(cases, 2)]
+
+    def _varint(self, is_signed: bool) -> str:
+        """Return the type of a number of seven bits a byte."""
+        name = "zigzag" if is_signed else "varint"
+        self._types.setdefault(name, varint_type(is_signed))
+        return name
+
+    def _content(self, type_: KsyType, id_: str, contents: list[tuple[Content, Any]]) -> list[str]:
+        """Return the attributes of bytes that may contain other frames."""
+        chosen = type_.ids.add(f"{id_}_content")
+        value = "0"
+        cases: list[str] = []
+        for number, (content, kind) in reversed(list(enumerate(contents, start=1))):
+            bits = [f"({type_.number(each.field)} & {each.mask:#x}) == {each.value:#x}" for each in content.conditions]
+            value = f"({' and '.join(bits) or 'true'}) ? {number} : {value}"
+            cases.insert(0, f"{number}: {self._class(kind)}")
+        type_.instances += [f"{chosen}:", f"  value: {expression(value)}"]
+        return ["size-eos: true", "type:", f"  switch-on: {chosen}", "  cases:", *indent(cases, 2)]
+
+    def _attribute(  # noqa: PLR0911, PLR0912 (one for each kind)
+        self, type_: KsyType, id_: str, field: FieldSpec, after: int | None = 0
     ) -> list[str]:
         """Return the attributes of a field that needs one id only. `after`: bytes of the fields after it."""
         match field.kind:
@@ -280,26 +337,28 @@ class _Specification:
                 return ["type: u1", "valid:", "  max: 1"]
             case Fixed(size=size, is_text=is_text):
                 if field.const is not None and isinstance(field.const.value, bytes):
-                    return [f"contents: {_byte_list(field.const.value)}"]
-                return _sized(str(size), is_text)
-            case Prefixed() | Counted():
+                    return [f"contents: {byte_list(field.const.value)}"]
+                return sized(str(size), is_text)
+            case Varint(is_signed=is_signed):
+                return [f"type: {self._varint(is_signed)}"]
+            case SizedBytes() if is_custom(field):
+                return unparsed(after)
+            case Prefixed() | Counted() | SizedBytes() | SizedNumber():
                 return [f"type: {self._prefixed_type(id_, field)}"]
+            case Rest() if (contents := content_classes(field)) is not None:
+                return self._content(type_, id_, contents)
             case Rest(is_text=is_text):
-                return [*(_sized("", is_text)), "size-eos: true"]
-            case SizedBytes() | Varint():
-                raise InputError(f"{field.name}: a {type(field.kind).__name__} cannot be exported yet")
+                return [*(sized("", is_text)), "size-eos: true"]
             case SizedBy(field=size_field, is_text=is_text):
-                return _sized(type_.id_of[size_field], is_text)
-            case SizedNumber() | SizeOf() | ChosenBy():
-                raise InputError(f"{field.name}: a field whose form depends on another one cannot be exported yet")
+                return sized(type_.id_of[size_field], is_text)
             case Nested(kind=kind):
                 return [f"type: {self._class(kind)}"]
             case ShortLength():
-                self._types.setdefault("short_length", _SHORT_LENGTH)
+                self._types.setdefault("short_length", SHORT_LENGTH)
                 least = field.length.at_least if field.length is not None else 0
-                return ["type: short_length", *(_valid(f"_.value >= {least}") if least else [])]
-            case Custom():
-                return [f"size: {_expression(f'_io.size - _io.pos - {after}')}"] if after else ["size-eos: true"]
+                return ["type: short_length", *(valid(f"_.value >= {least}") if least else [])]
+            case Custom() | ChosenBy() | SizeOf():
+                return unparsed(after)
 
     def _number_attribute(self, id_: str, field: FieldSpec, number: Number) -> list[str]:
         if number.size in _OWN_SIZES and not self._order and not field.has_own_order:
@@ -307,7 +366,7 @@ class _Specification:
         if field.const is not None and not self._order and number.size > 1 and not field.has_own_order:
             return [f"type: {self._number(field, number.size, 'u')}", f"valid: {field.const.value!r}"]
         if field.const is not None and isinstance(field.const.value, int):
-            return [f"contents: {_byte_list(field.const.value.to_bytes(number.size, field.order))}"]
+            return [f"contents: {byte_list(field.const.value.to_bytes(number.size, field.order))}"]
         letter = "f" if number.is_float else "s" if number.is_signed else "u"
         lines = [f"type: {self._number(field, number.size, letter)}"]
         is_own = number.size in _OWN_SIZES and number.is_signed
@@ -319,9 +378,12 @@ class _Specification:
         elif field.per_frame is not None:
             known = dict.fromkeys(constant_of(field, kind) for kind in self._frames.frames)
             value = "_.to_i" if named else "_"
-            lines += _valid(" or ".join(f"{value} == {each!r}" for each in known))
+            lines += valid(" or ".join(f"{value} == {each!r}" for each in known))
         elif field.flags is not None and field.flags.reserved:
-            lines += _valid(f"(_ & {field.flags.reserved:#x}) == 0")
+            lines += valid(f"(_ & {field.flags.reserved:#x}) == 0")
+        elif field.between is not None:
+            value = "_.to_i" if named else "_"
+            lines += valid(f"{value} >= {field.between.least} and {value} <= {field.between.most}")
         elif field.length is not None and field.length.at_least:
             lines += ["valid:", f"  min: {field.length.at_least}"]
         return lines
@@ -333,38 +395,50 @@ class _Specification:
             if letter == "u":
                 return f"b{8 * size}{suffix}"
             name = f"i{8 * size}{suffix}"
-            self._types.setdefault(name, _signed_type(size, suffix))
+            self._types.setdefault(name, signed_type(size, suffix))
             return name
         is_own = field.order != self._order if self._order else field.has_own_order
         return f"{letter}{size}{suffix if size > 1 and is_own else ''}"
 
     def _prefixed_type(self, id_: str, field: FieldSpec) -> str:
         """Return a type of a size or count and what follows it, for an item of a list or an optional field."""
-        kind, type_ = field.kind, _Type()
+        kind, type_ = field.kind, KsyType()
+        if isinstance(kind, SizedBytes):
+            name = f"{'text' if kind.is_text else 'bytes'}_{kind.encoding.title}"
+            type_.seq = ["- id: len_value", f"  type: {self._varint(VARINT_SIZES[kind.encoding.title])}", "- id: value"]
+            type_.seq += indent(sized("len_value.value", kind.is_text))
+            self._types[name] = type_.lines()
+            return name
+        if isinstance(kind, SizedNumber):
+            name = self._type_names.add(f"{id_}_number")
+            type_.seq = ["- id: len_value", f"  type: {self._number(field, kind.prefix, 'u')}", "- id: value"]
+            type_.seq += indent(self._sized_number(field, kind, "len_value"))
+            self._types[name] = type_.lines()
+            return name
         prefix = kind.prefix if isinstance(kind, Prefixed | Counted) else 1
         order = "le" if field.order == "little" and prefix > 1 else ""
         if isinstance(kind, Counted) and kind.item is not None:
             name = self._type_names.add(f"{id_}_list")
             self._types[name] = []
             type_.seq = ["- id: num_items", f"  type: {self._number(field, prefix, 'u')}", "- id: items"]
-            type_.seq += _indent([*self._attribute(type_, id_, kind.item), "repeat: expr", "repeat-expr: num_items"])
+            type_.seq += indent([*self._attribute(type_, id_, kind.item), "repeat: expr", "repeat-expr: num_items"])
         else:
             is_text = isinstance(kind, Prefixed) and kind.is_text
             name = f"{'text' if is_text else 'bytes'}{8 * prefix}{order}"
             type_.seq = ["- id: len_value", f"  type: {self._number(field, prefix, 'u')}", "- id: value"]
-            type_.seq += _indent(_sized("len_value", is_text))
+            type_.seq += indent(sized("len_value", is_text))
         self._types[name] = type_.lines()
         return name
 
     def _enum(self, id_: str, field: FieldSpec, named: dict[int, str]) -> str:
-        names = UniqueNames(*_EXPRESSION_WORDS)
+        names = UniqueNames(*EXPRESSION_WORDS)
         members: list[str] = []
         for number, name in named.items():
             member = names.add(name)
             members += [
                 f"{number}:",
-                f"  id: {_quote(member)}",
-                *([f"  doc: {_quote(name)}"] if member != name else []),
+                f"  id: {quote(member)}",
+                *([f"  doc: {quote(name)}"] if member != name else []),
             ]
         for taken, others in self._enums.items():
             if others == members:
@@ -372,70 +446,3 @@ class _Specification:
         found = self._enum_names.add(field.enum.__name__ if field.enum is not None else id_)
         self._enums[found] = members
         return found
-
-
-_SENDER: Final = ["- id: sender", "  type: u1", "  enum: sender"]
-_SHORT_LENGTH: Final = [
-    "doc: A length of one byte up to 127; above, of two.",
-    "seq:",
-    "  - id: low",
-    "    type: u1",
-    "  - id: high",
-    "    type: u1",
-    "    if: low > 0x7f",
-    "instances:",
-    "  value:",
-    '    value: "low > 0x7f ? (low & 0x7f) | (high << 7) : low"',
-]
-
-
-def _signed_type(size: int, suffix: str) -> list[str]:
-    top = 1 << 8 * size - 1
-    return [
-        "seq:",
-        "  - id: bits",
-        f"    type: b{8 * size}{suffix}",
-        "instances:",
-        "  value:",
-        f'    value: "bits >= {top:#x} ? bits - {2 * top:#x} : bits"',
-    ]
-
-
-def _sized(size: str, is_text: bool) -> list[str]:
-    lines = [f"size: {size}"] if size else []
-    return [*lines, "type: str", "encoding: UTF-8"] if is_text else lines
-
-
-def _valid(expression: str) -> list[str]:
-    return ["valid:", f"  expr: {_expression(expression)}"]
-
-
-def _byte_list(value: bytes) -> str:
-    return f"[{', '.join(f'{byte:#04x}' for byte in value)}]"
-
-
-def _doc(field: FieldSpec) -> str:
-    """Return what is known about a field that its type does not say."""
-    parts: list[str] = []
-    if field.is_secret:
-        parts.append("Secret.")
-    if field.scale is not None:
-        parts.append(f"Times {field.scale.factor:g} {field.scale.unit}.")
-    if field.checksum is not None:
-        over = f" over {field.checksum.over}" if field.checksum.over else ""
-        parts.append(f"{field.checksum.title}{over}. It is not verified here.")
-    if isinstance(field.kind, Custom):
-        parts.append(f"{field.kind.title}: read by the decoder's own code, here as bytes.")
-    return " ".join(parts)
-
-
-def _expression(text: str) -> str:
-    return text if _PLAIN.fullmatch(text) else _quote(text)
-
-
-def _quote(text: str) -> str:
-    return text if _PLAIN.fullmatch(text) and text.lower() not in _YAML_WORDS else json.dumps(text, ensure_ascii=False)
-
-
-def _indent(lines: Sequence[str], times: int = 1) -> list[str]:
-    return [f"{'  ' * times}{line}" for line in lines]

@@ -7,12 +7,16 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from wirelake.errors import InputError
 from wirelake.layout.envelope import constant_of
 from wirelake.layout.export.naming import (
+    VARINT_SIZES,
     UniqueNames,
     bit_names,
+    content_classes,
+    forms_of,
+    has_bytes,
     identifier,
+    is_custom,
     needed_values,
     size_after,
     value_names,
@@ -31,9 +35,10 @@ from wirelake.layout.fields import (
     ShortLength,
     SizedBy,
     SizedBytes,
+    SizeEncoding,
     Varint,
 )
-from wirelake.layout.forms import ChosenBy
+from wirelake.layout.forms import ChosenBy, Content
 from wirelake.layout.frame_set import FrameSet
 from wirelake.layout.sized import SizedNumber, SizeOf
 
@@ -61,7 +66,7 @@ class FieldWriter:
 
     # ── declarations
 
-    def declare(self, key: str, field: FieldSpec) -> None:
+    def declare(self, key: str, field: FieldSpec) -> None:  # noqa: C901, PLR0912 (one for each kind)
         """Add what Wireshark must know about a field before it reads any."""
         label, kind = field.name, field.kind
         match kind:
@@ -78,14 +83,38 @@ class FieldWriter:
             case Counted(prefix=prefix, item=item):
                 self.add_field(f"{key}.count", f"uint{8 * prefix}", "count" if field.item_name else f"{label} count")
                 if item is not None:
-                    named = replace(item, name=field.item_name or label)
-                    self.declare(key if not isinstance(item.kind, Counted) else f"{key}.item", named)
+                    inner = replace(item, name=field.item_name or label)
+                    self.declare(key if not isinstance(item.kind, Counted) else f"{key}.item", inner)
             case Nested():
                 self.add_field(key, "none", label)
             case ShortLength():
                 self.add_field(key, "uint16", label)
+            case Varint(is_signed=is_signed):
+                named = value_names(field)
+                more = f"base.DEC, {self._table(key, named)}" if named else ""
+                self.add_field(key, "int64" if is_signed else "uint64", label, more)
+            case SizedBytes(encoding=encoding, is_text=is_text):
+                if encoding.title in VARINT_SIZES:
+                    kind_ = "int64" if VARINT_SIZES[encoding.title] else "uint64"
+                    self.add_field(f"{key}.size", kind_, f"{label} size")
+                self.add_field(key, "string" if is_text and encoding.title in VARINT_SIZES else "bytes", label)
+            case SizedNumber(size_name=size_name, is_signed=is_signed):
+                self.add_field(f"{key}.size", "uint8", size_name or f"{label} size")
+                self.add_field(key, "int64" if is_signed else "uint64", label)
+                self.add_field(f"{key}.f32", "float", label)
+                self.add_field(f"{key}.f64", "double", label)
+                self.add_field(f"{key}.bytes", "bytes", label)
+            case ChosenBy():
+                for _, form in forms_of(kind):
+                    self._declare_form(key, form)
             case Custom():
                 self.add_field(key, "bytes", label)
+            case SizeOf():
+                pass
+
+    def _declare_form(self, key: str, form: FieldSpec) -> None:
+        if not isinstance(form.kind, Nested):  # its fields stand for themselves
+            self.declare(_form_key(key, form), form)
 
     def _declare_number(self, key: str, field: FieldSpec, kind: Number, size: int) -> None:
         if kind.is_float:
@@ -110,9 +139,9 @@ class FieldWriter:
 
     def add_field(self, key: str, kind: str, label: str, more: str = "") -> None:
         extra = f", {more}" if more else ""
-        self.fields.append(
-            f"f[{quote(key)}] = ProtoField.{kind}({quote(f'{self.prefix}.{key}')}, {quote(label)}{extra})"
-        )
+        line = f"f[{quote(key)}] = ProtoField.{kind}({quote(f'{self.prefix}.{key}')}, {quote(label)}{extra})"
+        if line not in self.fields:  # forms of a choice may have a field in common
+            self.fields.append(line)
 
     def _table(self, key: str, named: dict[int, str]) -> str:
         """Return the name of a table of values, which is made if it is not there."""
@@ -136,7 +165,7 @@ class FieldWriter:
         if name in self._parts:
             return name
         self._parts.add(name)
-        fields = tuple(field for field in kind.__layout_fields__ if field.size != 0)
+        fields: tuple[FieldSpec, ...] = kind.__layout_fields__
         if is_new:
             for field in fields:
                 self.declare(f"{key}.{field.name}", field)
@@ -145,13 +174,15 @@ class FieldWriter:
         arguments = "r, v" if needed else "r" if fields else ""
         lines.append(f"function read.{name}({arguments})")
         for index, field in enumerate(fields):
+            if not has_bytes(field):
+                continue
             marked = within(FieldSpec("", Rest(is_text=False), is_secret=is_secret), field)
             after = size_after(fields[index + 1 :])
             body = self.read(f"{key}.{field.name}", marked, after)
             if field.name in needed:
                 body[0] = f"v.{field.name} = {body[0]}"
             lines += indent(self._guarded(field, body))
-            if isinstance(field.kind, Custom) and after is None:
+            if is_custom(field) and after is None:
                 lines.append("    -- The fields after it are not shown: where they begin, only the decoder knows.")
                 break
         lines += ["end", ""]
@@ -175,7 +206,9 @@ class FieldWriter:
             return "r.little"
         return "LITTLE" if field.order == "little" else "BIG"
 
-    def read(self, key: str, field: FieldSpec, after: int | None = 0) -> list[str]:  # noqa: PLR0911 (one for each kind)
+    def read(  # noqa: C901, PLR0911, PLR0912 (one for each kind)
+        self, key: str, field: FieldSpec, after: int | None = 0
+    ) -> list[str]:
         """Return the lines that read a field. `after`: bytes of the fields after it in the body."""
         order, quoted = self.order(field), quote(key)
         marks = self._marks(key, field)
@@ -190,21 +223,31 @@ class FieldWriter:
             case Prefixed(prefix=prefix, is_text=is_text):
                 reader = '"text"' if is_text else '"bytes"'
                 return [f"r:prefixed({reader}, {quoted}, {prefix}, {order}{more})"]
+            case Rest() if (contents := content_classes(field)) is not None:
+                return self._read_content(key, contents)
             case Rest(is_text=is_text):
                 return [f"r:{'text' if is_text else 'bytes'}({quoted}, r:left(){more})"]
-            case SizedBytes() | Varint():
-                raise InputError(f"{field.name}: a {type(field.kind).__name__} cannot be exported yet")
             case SizedBy(field=size_field, is_text=is_text):
                 return [f"r:{'text' if is_text else 'bytes'}({quoted}, v.{size_field}{more})"]
-            case SizedNumber() | SizeOf() | ChosenBy():
-                raise InputError(f"{field.name}: a field whose form depends on another one cannot be exported yet")
             case Counted():
                 return self._read_list(key, field, field.kind, order)
             case Nested(kind=kind):
                 return [f"r:group({quoted}, {quote(field.name)}, read.{self.part(kind, field.is_secret)})"]
             case ShortLength():
                 return [f"r:short_length({quoted}{more})"]
-            case Custom(title=title):
+            case Varint(bits=bits, is_signed=is_signed):
+                return [f"r:varint({quoted}, {bits}, {str(is_signed).lower()}{more})"]
+            case SizedBytes(encoding=encoding, is_text=is_text) if encoding.title in VARINT_SIZES:
+                reader, zigzag = '"text"' if is_text else '"bytes"', str(VARINT_SIZES[encoding.title]).lower()
+                return [f"r:sized_by_varint({reader}, {quoted}, {zigzag}{more})"]
+            case SizedNumber(integers=integers, floats=floats):
+                sizes = [", ".join(f"[{size}] = true" for size in each) for each in (integers, floats)]
+                return [f"r:sized_number({quoted}, {order}, {{ {sizes[0]} }}, {{ {sizes[1]} }}{more})"]
+            case ChosenBy():
+                return self._read_choice(key, field, field.kind, after)
+            case SizeOf():
+                return []
+            case Custom(title=title) | SizedBytes(encoding=SizeEncoding(title=title)):
                 comment = f"-- {title}: read by the decoder's own code, shown as bytes"
                 taken = f"r:left() - {after}" if after else "r:left()"
                 return [f"r:bytes({quoted}, {taken}{more}) {comment}"]
@@ -222,6 +265,32 @@ class FieldWriter:
         argument = "index" if isinstance(item.kind, Nested) else ""
         return [f"r:list({quote(key)}, {kind.prefix}, {order}, function({argument})", *indent(inner), "end)"]
 
+    def _read_choice(self, key: str, field: FieldSpec, kind: ChosenBy, after: int | None) -> list[str]:
+        lines: list[str] = []
+        for number, form in forms_of(kind):
+            inner = within(field, form)
+            if isinstance(inner.kind, Nested):
+                body = [f"read.{self.part(inner.kind.kind, inner.is_secret)}(r, {{}})"]
+            elif has_bytes(inner):
+                body = self.read(_form_key(key, inner), inner, after)
+            else:
+                body = ["-- nothing"]
+            word = "elseif" if lines else "if"
+            lines += ["else" if number is None else f"{word} v.{kind.field} == {number} then", *indent(body)]
+        if kind.other is None:
+            text = quote(f"{kind.field} has no meaning")
+            lines += ["else", f"    r:refuse({text})"]
+        return [*lines, "end"]
+
+    def _read_content(self, key: str, contents: list[tuple[Content, Any]]) -> list[str]:
+        self.add_field(f"{key}.content", "none", "content")
+        lines: list[str] = []
+        for content, kind in contents:
+            conditions = [f"bit.band(v.{each.field}, {each.mask:#x}) == {each.value:#x}" for each in content.conditions]
+            lines += [f"{'elseif' if lines else 'if'} {' and '.join(conditions) or 'true'} then"]
+            lines += [f"    r:content({quote(key)}, {quote(content.label)}, read.{self.part(kind)})"]
+        return [*lines, "else", f"    r:bytes({quote(key)}, r:left())", "end"]
+
     def _marks(self, key: str, field: FieldSpec) -> str:
         marks: list[str] = []
         size, is_small = field.size or 0, (field.size or 0) <= _MARKED_SIZE_MAX
@@ -236,6 +305,9 @@ class FieldWriter:
             marks.append(f"known = {self._table(key, dict.fromkeys(self.numbers_of(field), 'known'))}")
         if isinstance(field.kind, Bool8):
             marks.append("most = 1")
+        if field.between is not None:
+            least, most, text = field.between.least, field.between.most, quote(field.between.text)
+            marks.append(f"least = {least}, most = {most}, text = {text}")
         if field.length is not None and field.length.at_least:
             marks.append(f"least = {field.length.at_least}")
         if field.flags is not None and field.flags.reserved:
@@ -259,6 +331,18 @@ class FieldWriter:
             little, big = (value.to_bytes(size, order).hex() for order in ("little", "big"))
             return f'r.little and "{little}" or "{big}"'
         return quote(value.to_bytes(size, field.order).hex())
+
+
+def _form_key(key: str, form: FieldSpec) -> str:
+    """Return the key of one form of a choice: different types need different ones."""
+    match form.kind:
+        case Counted():
+            return f"{key}.list"
+        case Number() | Bool8() | Varint():
+            return f"{key}.number"
+        case Fixed(is_text=True) | Prefixed(is_text=True) | SizedBy(is_text=True) | Rest(is_text=True):
+            return f"{key}.text"
+    return key
 
 
 def _own_docs(kind: Any) -> list[str]:

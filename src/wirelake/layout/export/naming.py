@@ -2,11 +2,15 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
-from wirelake.layout.fields import FieldSpec, SizedBy
+from wirelake.layout.fields import Custom, FieldSpec, Fixed, Rest, SizedBy, SizedBytes
+from wirelake.layout.forms import ChosenBy, Content
+from wirelake.layout.sized import SizeOf
+
+VARINT_SIZES: Final = {"varint32": False, "zigzag32": True}  # encodings of sizes that exports know: is it in zigzag
 
 
 class UniqueNames:
@@ -67,5 +71,45 @@ def described_in(kinds: Sequence[Any]) -> str:
 
 def needed_values(fields: Sequence[FieldSpec]) -> set[str]:
     """Return the names of the numbers that other fields depend on."""
-    found = {field.present_if.field for field in fields if field.present_if is not None}
-    return found | {field.kind.field for field in fields if isinstance(field.kind, SizedBy)}
+    found: set[str] = set()
+    for field in fields:
+        if field.present_if is not None:
+            found.add(field.present_if.field)
+        if field.contains is not None:
+            found |= {bits.field for content in field.contains.contents for bits in content.conditions}
+        if isinstance(field.kind, SizedBy | ChosenBy):
+            found.add(field.kind.field)
+        if isinstance(field.kind, ChosenBy):
+            found |= needed_values([form for _, form in forms_of(field.kind)])
+    return found
+
+
+def forms_of(kind: ChosenBy) -> list[tuple[int | None, FieldSpec]]:
+    """Return the forms of a choice with their numbers; None for all others."""
+    other = [(None, kind.other)] if kind.other is not None else []
+    return [*kind.cases, *other]
+
+
+def content_classes(field: FieldSpec) -> list[tuple[Content, Any]] | None:
+    """Return what bytes may contain, with the class of each; None if a content has an envelope of its own."""
+    if field.contains is None or not isinstance(field.kind, Rest):
+        return None
+    found: list[tuple[Content, Any]] = []
+    for content in field.contains.contents:
+        envelope = content.frames.envelope
+        kinds = [kind for kind in content.frames.frames if kind.sender in (None, content.sender)]
+        if envelope.head or envelope.tail or len(kinds) != 1:
+            return None
+        found.append((content, kinds[0]))
+    return found
+
+
+def has_bytes(field: FieldSpec) -> bool:
+    """Return whether a field can have bytes of its own."""
+    return not isinstance(field.kind, SizeOf) and not (isinstance(field.kind, Fixed) and not field.kind.size)
+
+
+def is_custom(field: FieldSpec) -> bool:
+    """Return whether only the decoder's own code knows where a field ends."""
+    kind = field.kind
+    return isinstance(kind, Custom) or (isinstance(kind, SizedBytes) and kind.encoding.title not in VARINT_SIZES)

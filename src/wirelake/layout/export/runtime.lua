@@ -3,6 +3,17 @@
 local BIG, LITTLE = false, true
 local REFUSED = {} -- raised where a frame is refused; the expert info says why
 
+-- A tree that shows nothing, to find out first whether bytes can be read.
+local SILENT = {}
+for _, name in ipairs({ "add", "add_le", "add_packet_field", "add_proto_expert_info" }) do
+    SILENT[name] = function()
+        return SILENT
+    end
+end
+for _, name in ipairs({ "append_text", "set_text", "set_len", "set_generated" }) do
+    SILENT[name] = SILENT.add
+end
+
 -- Reads the fields of one frame, one after the other. Each is added to `tree`.
 local Reader = {}
 Reader.__index = Reader
@@ -78,7 +89,9 @@ local function crc(data, width, polynomial, initial, is_reflected, final)
 end
 
 function Reader:refuse(text, item)
-    (item or self.tree):add_proto_expert_info(malformed, text)
+    local target = item or self.tree
+    target:add_proto_expert_info(malformed, text)
+    self.reason = text
     error(REFUSED, 0)
 end
 
@@ -140,11 +153,9 @@ function Reader:check(key, value, range, item, marks)
     if marks.known and not marks.known[value] then
         self:refuse(string.format("%s %s has no meaning", key, tostring(value)), item)
     end
-    if marks.most and value > marks.most then
-        self:refuse(string.format("%s is %s, the most is %d", key, tostring(value), marks.most), item)
-    end
-    if marks.least and value < marks.least then
-        self:refuse(string.format("%s is %s, the least is %d", key, tostring(value), marks.least), item)
+    if (marks.most and value > marks.most) or (marks.least and value < marks.least) then
+        local text = marks.text or string.format("from %s to %s", marks.least or 0, marks.most or "any")
+        self:refuse(string.format("%s is %s: %s", key, tostring(value), text), item)
     end
 end
 
@@ -152,11 +163,11 @@ function Reader:bytes(key, size, marks)
     marks = marks or {}
     local range = self:take(size, key)
     if marks.is_secret then
-        self.tree:add(f[key], range, string.rep("\0", size)):append_text(" (secret)")
-        return
+        return self.tree:add(f[key], range, string.rep("\0", size)):append_text(" (secret)")
     end
     local item = self.tree:add(f[key], range)
     self:check(key, nil, range, item, marks)
+    return item
 end
 
 function Reader:text(key, size, marks)
@@ -176,6 +187,93 @@ end
 function Reader:prefixed(kind, key, prefix, little, marks)
     local size = self:number(key .. ".size", prefix, little)
     self[kind](self, key, size, marks)
+end
+
+-- Seven bits a byte, the lowest first; in zigzag if it has a sign.
+function Reader:varint(key, bits, is_signed, marks)
+    local low, high, size = 0, 0, 0
+    local byte
+    repeat
+        if self:left() <= size then
+            self:refuse(key .. ": the bytes end inside a number")
+        end
+        byte = self.tvb(self.place + size, 1):uint()
+        if size == 9 and byte > 1 then
+            self:refuse(key .. ": a number of more than 64 bits")
+        end
+        local place, group = 7 * size, byte % 0x80
+        if place < 28 then
+            low = low + group * 2 ^ place
+        elseif place == 28 then
+            low = low + group % 16 * 2 ^ 28
+            high = math.floor(group / 16)
+        else
+            high = high + group * 2 ^ (place - 32)
+        end
+        size = size + 1
+    until byte < 0x80
+    local range = self:take(size, key)
+    local value = UInt64.new(low, high)
+    if is_signed then
+        local half = value:rshift(1)
+        half = low % 2 == 1 and half:bnot() or half
+        value = Int64.new(half:lower(), half:higher())
+    end
+    local item = self.tree:add(f[key], range, value)
+    if bits < 64 and high ~= 0 then
+        self:refuse(string.format("%s %s has more than %d bits", key, tostring(value), bits), item)
+    end
+    local number = value:tonumber()
+    self:check(key, number, range, item, marks or {})
+    return number, item
+end
+
+-- Bytes or text after their size, which is a varint.
+function Reader:sized_by_varint(kind, key, is_signed, marks)
+    local size, item = self:varint(key .. ".size", 32, is_signed)
+    if size < 0 then
+        self:refuse(string.format("%s: a length of %d", key, size), item)
+    end
+    self[kind](self, key, size, marks)
+end
+
+-- A number after its size. One of a size that is neither in `integers` nor in `floats` stays bytes.
+function Reader:sized_number(key, little, integers, floats, marks)
+    local size = self:number(key .. ".size", 1, BIG)
+    if integers[size] then
+        self:number(key, size, little, marks)
+    elseif floats[size] then
+        local range = self:take(size, key)
+        local field = f[key .. (size == 4 and ".f32" or ".f64")]
+        if little then
+            self.tree:add_le(field, range)
+        else
+            self.tree:add(field, range)
+        end
+    else
+        self:bytes(key .. ".bytes", size, marks)
+    end
+end
+
+-- Another frame inside bytes, which fills what is left. If it is malformed, its bytes are shown, and why.
+function Reader:content(key, label, read)
+    local outer, start = self.tree, self.place
+    self.tree = SILENT
+    local is_read, problem = pcall(function()
+        read(self, {})
+        if self:left() > 0 then
+            self:refuse(string.format("%d bytes too many", self:left()))
+        end
+    end)
+    self.tree, self.place = outer, start
+    if is_read then
+        self:group(key .. ".content", label, read)
+    elseif problem == REFUSED then
+        local item = self:bytes(key, self:left())
+        item:add_proto_expert_info(malformed, string.format("not readable as a %s: %s", label, self.reason))
+    else
+        error(problem, 0)
+    end
 end
 
 -- Items after their count.

@@ -198,7 +198,9 @@ class _DissectorText:
         lines = ["-- How many bytes the frame at `place` has; 0 if more bytes are needed to tell."]
         lines.append("local function frame_size(tvb, _, place)")
         length = envelope.length
-        if length is None:
+        if envelope.is_datagram:
+            body = ["return tvb:len() - place"]
+        elif length is None:
             body = self._size_by_fields(envelope)
         elif isinstance(length.kind, ShortLength):
             role = length.length
