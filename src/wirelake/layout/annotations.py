@@ -22,6 +22,7 @@ from wirelake.layout.fields import (
     Flags,
     ItemName,
     Kind,
+    Label,
     LengthRole,
     Limited,
     Nested,
@@ -92,6 +93,7 @@ def parse_field(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:  # n
         kind = Counted(kind.prefix, _item(name, get_args(base)[0], order))
     enum = base if isinstance(base, type) and issubclass(base, IntEnum) else None
     at_most, shown, item_name = _one(marks, AtMost), _one(marks, Shown), _one(marks, ItemName)
+    label = _one(marks, Label)
     return FieldSpec(
         name,
         kind,
@@ -105,6 +107,7 @@ def parse_field(name: str, annotation: Any, order: ByteOrder) -> FieldSpec:  # n
         shown=shown.function if shown is not None else None,
         present_if=present,
         at_most=at_most.limit if at_most is not None else None,
+        label=label.text if label is not None else "",
         item_name=item_name.name if item_name is not None else "",
         length=_one(marks, LengthRole),
         opcode=_one(marks, OpcodeRole),

@@ -40,7 +40,11 @@ def part_markdown(kind: Any) -> str:
 
 
 def _section(title: str, kind: Any, fields: tuple[FieldSpec, ...]) -> str:
-    rows = [f"| {field.name} | {type_name(field)} | {_meaning(field, kind)} |" for field in fields if field.size != 0]
+    rows = [
+        f"| {field.label or field.name} | {type_name(field)} | {_meaning(field, kind)} |"
+        for field in fields
+        if field.size != 0
+    ]
     own = kind.__dict__.get("__doc__")
     parts = [title, inspect.cleandoc(own)] if own else [title]
     table = ["| field | type | meaning |", "| --- | --- | --- |", *rows]
@@ -64,18 +68,18 @@ def diagram(fields: tuple[FieldSpec, ...]) -> str:
 
 
 def _cells(field: FieldSpec) -> list[tuple[str, int | None]]:
-    kind = field.kind
+    kind, name = field.kind, field.label or field.name
     if field.size == 0:
         return []
     if isinstance(kind, SizedNumber):
-        return [(kind.size_name or f"{field.name} size", kind.prefix), (f"{field.name} …", None)]
+        return [(kind.size_name or f"{name} size", kind.prefix), (f"{name} …", None)]
     if isinstance(kind, Prefixed) and not field.is_optional:
-        return [(f"{field.name} size", kind.prefix), (f"{field.name} …", None)]
+        return [(f"{name} size", kind.prefix), (f"{name} …", None)]
     if isinstance(kind, SizedBytes) and not field.is_optional:
-        return [(f"{field.name} size …", None), (f"{field.name} …", None)]
+        return [(f"{name} size …", None), (f"{name} …", None)]
     if isinstance(kind, Counted) and not field.is_optional:
-        return [(f"{field.name} count", kind.prefix), (f"{field.name} …", None)]
-    return [(field.name if field.size is not None else f"{field.name} …", field.size)]
+        return [(f"{name} count", kind.prefix), (f"{name} …", None)]
+    return [(name if field.size is not None else f"{name} …", field.size)]
 
 
 def type_name(field: FieldSpec) -> str:

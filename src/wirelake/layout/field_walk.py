@@ -63,7 +63,7 @@ class FieldWalk:
 
     def field(self, field: FieldSpec, label: str = "") -> Any:
         """Read one field, check its value, and return it."""
-        d, label = self.dissector, label or field.name
+        d, label = self.dissector, label or field.label or field.name
         if self.order is not None:
             field = in_order(field, self.order)
         d.order = ">" if field.order == "big" else "<"
@@ -73,7 +73,9 @@ class FieldWalk:
             self.values[field.name] = value
         if field.is_secret and not isinstance(field.kind, _HOLDS_SECRETS):
             self._note_secret(field, start, d.position)
-        if isinstance(field.kind, Number | Varint | Bool8 | Fixed | Prefixed | SizedBy | SizedBytes | Rest):
+        if isinstance(field.kind, Number | Varint | Bool8 | Fixed | Prefixed | SizedBy | SizedBytes | Rest) or (
+            isinstance(field.kind, Custom) and field.kind.dissect is None
+        ):
             self._check_value(field, value, start)
             note = _note(field, value)
             if note:
@@ -137,7 +139,6 @@ class FieldWalk:
     def _own_number(self, label: str, read: Callable[[bytes, int, int], tuple[int, int]]) -> int:
         """Read a number of varying size."""
         d = self.dissector
-        d.need(1, label)
         try:
             value, end = read(d.data, d.position, d.end)
         except IndexError as error:

@@ -195,6 +195,10 @@ class Direction(Struct, frozen=True):
     bits: int
 
 
+class Label(Struct, frozen=True):
+    text: str
+
+
 class LengthRole(Struct, frozen=True):
     """The length of a frame. It counts `plus` bytes more than what it is named for."""
 
@@ -276,6 +280,7 @@ class FieldSpec(Struct, frozen=True):
     shown: Callable[[Any], str] | None = None
     present_if: PresentIf | None = None
     at_most: int | None = None
+    label: str = ""  # in trees and docs, if it is not the name
     item_name: str = ""  # of a list: in trees, its count is `count`, and its items are `<item_name> 0` and so on
     length: LengthRole | None = None
     opcode: OpcodeRole | None = None
@@ -434,6 +439,11 @@ def at_most(limit: int) -> AtMost:
 def direction(bits: int) -> Direction:
     """Mark a number in an envelope that has these bits in frames from the server, and not in those from the client."""
     return Direction(bits)
+
+
+def label(text: str) -> Label:
+    """Mark a field that trees and docs show under another name than its attribute."""
+    return Label(text)
 
 
 def items(name: str) -> ItemName:

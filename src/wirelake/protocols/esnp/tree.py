@@ -5,24 +5,19 @@ with a note about the error.
 """
 
 from datetime import UTC, datetime
-from typing import Any
 
 from wirelake.errors import LimitError, ProtocolError
 from wirelake.protocols.esnp.constants import (
-    ADDRESS_NAMES,
     APPLICATION_TYPES,
     ESNP_LINES_MAX,
     FIXED_SIZES,
-    FLAG_NAMES,
-    TAG_NAMES,
     WITHDRAWN,
     LineType,
-    Tag,
     line_name,
     part_of,
 )
-from wirelake.protocols.esnp.lines import READ_LINE
-from wirelake.protocols.esnp.values import READ_SCALAR, VarReader, read_signed
+from wirelake.protocols.esnp.lines import CODECS, READ_LINE, read_named
+from wirelake.protocols.esnp.values import VarReader
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.tree import Dissector, Tree
 
@@ -102,87 +97,14 @@ def _data(d: Dissector, kind: int, size: int, values: VarReader) -> None:
     except ProtocolError as error:
         d.malformed("data", size, f"malformed: {error.shift(d.position)}", error)
         return
-    walk = _LineWalk(d, data, values)
-    match LineType(kind):
-        case LineType.FLAG:
-            walk.integer("flag", FLAG_NAMES)
-        case LineType.ADDRESS | LineType.SOURCE_ADDRESS:
-            walk.integer("kind", ADDRESS_NAMES)
-            walk.text("address")
-        case LineType.SEQ_NO:
-            walk.integer("current")
-            walk.integer("last")
-            d.note(f"{value.more} to follow" if value.last else "not known yet")
-        case LineType.XDATA:
-            walk.integer("id")
-            d.raw("data", size - walk.place)
-        case LineType.VERSION:
-            d.add("version", size, list(value), ".".join(map(str, value)))
-        case LineType.SESSION_INFO | LineType.HEADER | LineType.DATA:
-            name = walk.text("name")
-            walk.var("value")
-            if name in _TIMES:
-                _note_time(d, value[1].value)
-        case _:
-            d.add("data", size, value)
+    with d.window(size):
+        CODECS[kind].add_fields(d)
+    if kind == LineType.SEQ_NO:
+        d.note(f"{value.more} to follow" if value.last else "not known yet")
+    elif read is read_named and value[0] in _TIMES:
+        _note_time(d, value[1].value)
 
 
 def _note_time(d: Dissector, value: object) -> None:
     if isinstance(value, int) and 0 < value <= _TIMESTAMP_MS_MAX:
         d.note(datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="milliseconds"))
-
-
-class _LineWalk:
-    """Add the fields of a line that is known to be well-formed."""
-
-    def __init__(self, d: Dissector, data: bytes, values: VarReader) -> None:
-        self._d = d
-        self._data = data
-        self._start = d.position
-        self._values = values
-
-    @property
-    def place(self) -> int:
-        return self._d.position - self._start
-
-    def integer(self, name: str, words: Any = None) -> None:
-        place = self.place
-        value, end = read_signed(self._data, place)
-        self._d.add(name, end - place, value, words.get(value, "") if words else "")
-
-    def text(self, name: str) -> str:
-        size, start = read_signed(self._data, self.place)
-        self._d.add(f"{name} size", start - self.place, size)
-        return self._d.text(name, size)
-
-    def var(self, name: str) -> None:
-        tag = self._data[self.place]
-        if tag in (Tag.MAP, Tag.LIST):
-            with self._d.group(name, TAG_NAMES[tag]):
-                self._d.u8("tag", TAG_NAMES[tag])
-                self._container(tag)
-            return
-        self._d.u8(f"{name} tag", TAG_NAMES[tag])
-        place = self.place
-        if tag in (Tag.BYTES, Tag.STRING):
-            size, start = read_signed(self._data, place)
-            self._d.add(f"{name} size", start - place, size)
-            if tag == Tag.STRING:
-                self._d.text(name, size)
-            else:
-                self._d.raw(name, size)
-            return
-        value, end = READ_SCALAR[tag](self._data, place)
-        self._d.add(name, end - place, value)
-
-    def _container(self, tag: int) -> None:
-        place = self.place
-        count, end = self._values.count(self._data, place)
-        self._d.add("count", end - place, count, "a plain varint" if self._values.plain_counts else "")
-        for index in range(count):
-            if tag == Tag.MAP:
-                with self._d.group(f"entry {index}"):
-                    self.text("key")
-                    self.var("value")
-            else:
-                self.var(f"item {index}")

@@ -23,32 +23,19 @@ from typing import Any
 from msgspec import Struct
 
 from wirelake.errors import EncodeError, LimitError, ProtocolError, TranslationError
+from wirelake.layout.varint import read_varint, write_varint
 from wirelake.protocols.esnp.constants import ESNP_DEPTH_MAX, ESNP_ITEMS_MAX, TAG_NAMES, Tag
 from wirelake.protocols.tree import utf8
 
 # ── numbers, bytes and text
 
-VARINT_BYTES_MAX = 10
 INT32_BITS = 32
-_ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
 
 
 def read_uvarint(data: bytes, place: int) -> tuple[int, int]:
-    try:
-        byte = data[place]
-        if byte < 0x80:
-            return byte, place + 1
-        value = byte & 0x7F
-        for index in range(1, VARINT_BYTES_MAX):
-            byte = data[place + index]
-            if byte < 0x80:
-                if index == VARINT_BYTES_MAX - 1 and byte > 1:
-                    break
-                return value | byte << 7 * index, place + index + 1
-            value |= (byte & 0x7F) << 7 * index
-    except IndexError:
-        raise ProtocolError("short", "the bytes end inside a number", len(data)) from None
-    raise ProtocolError("varint_overflow", "a number of more than 64 bits", place + VARINT_BYTES_MAX - 1)
+    if place < len(data) and (byte := data[place]) < 0x80:
+        return byte, place + 1
+    return read_varint(data, place, len(data))
 
 
 def read_unsigned(data: bytes, place: int, bits: int) -> tuple[int, int]:
@@ -87,28 +74,17 @@ def read_text(data: bytes, place: int) -> tuple[str, int]:
         return utf8(raw, end - len(raw)), end  # raises with the offset of the bad byte
 
 
-def write_uvarint(value: int) -> bytes:
-    if value < 0x80:
-        return _ONE_BYTE[value]
-    groups = bytearray()
-    while value >= 0x80:
-        groups.append(value & 0x7F | 0x80)
-        value >>= 7
-    groups.append(value)
-    return bytes(groups)
-
-
 def write_unsigned(value: int, bits: int) -> bytes:
     if value < 0 or value >> bits:
         raise EncodeError(f"{value} does not fit a UInt{bits}")
-    return write_uvarint(value)
+    return write_varint(value)
 
 
 def write_signed(value: int, bits: int = INT32_BITS) -> bytes:
     folded = value << 1 if value >= 0 else ~(value << 1)
     if folded >> bits:
         raise EncodeError(f"{value} does not fit an Int{bits}")
-    return write_uvarint(folded)
+    return write_varint(folded)
 
 
 def write_bytes(data: bytes) -> bytes:
@@ -145,7 +121,7 @@ class Var(Struct, frozen=True):
 
     def encode(self, *, plain_counts: bool = False) -> bytes:
         """Return the bytes. `plain_counts` is for peers that write the counts of Maps and Lists as plain varints."""
-        return _write(self, 0, write_uvarint if plain_counts else write_signed)
+        return _write(self, 0, write_varint if plain_counts else write_signed)
 
     def plain(self) -> Any:
         """Return the value without types, recursively, as a common message has it."""
@@ -168,17 +144,21 @@ class VarReader:
     def named(self, data: bytes) -> tuple[str, Var]:
         """Read a LenString and a Var that fill `data`."""
         name, place = read_text(data, 0)
+        return name, self.to_the_end(data, place)
+
+    def to_the_end(self, data: bytes, place: int) -> Var:
+        """Read a Var that begins at `place` and ends with the bytes."""
         self.plain_counts = False
         if place == len(data) or data[place] not in _ITEM_BYTES_MIN:
-            return name, self._whole(data, place)  # it has no counts that could be read differently
+            return self._whole(data, place)  # it has no counts that could be read differently
         before = self.items_left
         try:
-            return name, self._whole(data, place)
+            return self._whole(data, place)
         except ProtocolError as error:
             zigzag_error = error
         self.items_left, self.plain_counts = before, True
         try:
-            return name, self._whole(data, place)
+            return self._whole(data, place)
         except ProtocolError:
             self.items_left = before
             raise zigzag_error from None
