@@ -62,31 +62,23 @@ def test_it_is_listed_and_decodes(package: Path) -> None:
 
 
 class TrackerClient:
-    """Send and receive frames over a socket."""
+    """Send and receive frames with the simulated device of the package."""
 
     def __init__(self, port: int) -> None:
         self.frames: Any = import_module(f"wirelake_{NAME}.frames")
-        self._socket = socket.create_connection((HOST, port), WAIT_S)
-        self._splitter = self.frames.FRAMES.splitter()
-        self._received: list[bytes] = []
+        self.device: Any = import_module(f"wirelake_{NAME}.device").DeviceClient(HOST, port)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._socket.close()
+        self.device.close()
 
-    def send(self, name: str, *values: Any) -> None:
-        self._socket.sendall(getattr(self.frames, name)(*values).encode())
+    def request(self, name: str, *values: Any) -> Any:
+        return self.device.request(getattr(self.frames, name)(*values))
 
     def receive(self) -> Any:
-        """Return the next frame, or None if the gateway closed the connection."""
-        while not self._received:
-            data = self._socket.recv(4096)
-            if not data:
-                return None
-            self._received = self._splitter.receive(data)
-        return self.frames.FRAMES.decode(self._received.pop(0), Sender.SERVER)
+        return self.device.receive()
 
 
 class Served:
@@ -97,8 +89,7 @@ class Served:
 
     def login(self) -> TrackerClient:
         client = TrackerClient(self.port)
-        client.send("Login", 1, "m1", self.token)
-        assert client.receive() == client.frames.Ok(1)
+        assert client.request("Login", 1, "m1", self.token) == client.frames.Ok(1)
         return client
 
 
@@ -112,8 +103,7 @@ def served(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 def test_a_reading_is_acknowledged_and_in_the_log(served: Served) -> None:
     with served.login() as device:
-        device.send("Reading", 2, 215, 48, 3600)
-        assert device.receive() == device.frames.Ok(2)
+        assert device.request("Reading", 2, 215, 48, 3600) == device.frames.Ok(2)
         reading = device.frames.Reading(2, 215, 48, 3600).encode().hex()
     logged = served.running.run("log", "cat", "--protocol", NAME, "--json", "--full").stdout
     assert reading in logged
@@ -122,28 +112,35 @@ def test_a_reading_is_acknowledged_and_in_the_log(served: Served) -> None:
 
 def test_notifications_cross_to_other_protocols_and_back(served: Served) -> None:
     with served.login() as device:
-        device.send("Subscribe", 5, "@news")
-        assert device.receive() == device.frames.Ok(5)
+        assert device.request("Subscribe", 5, "@news") == device.frames.Ok(5)
         assert served.running.run("publish", "@news", "hello").returncode == 0
         found = device.receive()
         assert (found.topic, found.content) == ("@news", b"hello")
-        device.send("Publish", 6, "@news", b"door open")
-        answers = [device.receive(), device.receive()]
-        assert device.frames.Ok(6) in answers
-        assert any(getattr(answer, "content", b"") == b"door open" for answer in answers)
+        assert device.request("Publish", 6, "@news", b"door open") == device.frames.Ok(6)
+        assert device.receive().content == b"door open"
 
 
 def test_strangers_and_bad_bytes_are_refused(served: Served) -> None:
     with TrackerClient(served.port) as stranger:
-        stranger.send("Subscribe", 5, "@news")
-        assert (stranger.receive().code, stranger.receive()) == (401, None)
-    with TrackerClient(served.port) as stranger:
-        stranger.send("Login", 1, "m1", "wrong")
-        assert stranger.receive().reason == "invalid token"
+        assert stranger.request("Subscribe", 5, "@news").code == 401
         assert stranger.receive() is None
-    with served.login() as device:
-        device._socket.sendall(b"\xd7\x00\x05\x10\x00\x01\x00\x00")
-        assert (device.receive().code, device.receive()) == (400, None)
+    with TrackerClient(served.port) as stranger:
+        assert stranger.request("Login", 1, "m1", "wrong").reason == "invalid token"
+        assert stranger.receive() is None
+    with socket.create_connection((HOST, served.port), WAIT_S) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        answer = b"".join(iter(lambda: stranger.recv(4096), b""))
+        assert import_module(f"wirelake_{NAME}.frames").FRAMES.decode(answer, Sender.SERVER).code == 400
+
+
+def test_the_simulated_device(served: Served) -> None:
+    command = [sys.executable, "-m", f"wirelake_{NAME}.device", f"{HOST}:{served.port}", "m1", served.token]
+    command += ["--readings", "2", "--publish", "@news", "hi"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert (done.returncode, done.stdout) == (0, "login: ok\nreading: ok\nreading: ok\npublish: ok\n"), done.stderr
+    command[5] = "wrong"
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert (done.returncode, done.stdout) == (1, "login: refused 401: invalid token\n")
 
 
 def test_its_settings_are_a_section(served: Served) -> None:

@@ -7,6 +7,9 @@
 ```console stays        it runs on, until the end of the page: then Ctrl-C
 ```console ctrl-c       Ctrl-C once it has printed that
 ```… no-run (why)       not run
+```toml PATH             a file that the page writes
+```python PATH           a part of a file that a command of the page made
+```diff PATH             a change of such a file
 """
 
 import re
@@ -19,6 +22,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent.parent
 PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK: Final = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
+_PATH: Final = re.compile(r"[\w./-]+\.[a-z]+")
 _NO_RUN: Final = re.compile(r"no-run \((?P<why>.+)\)")
 
 
@@ -44,8 +48,13 @@ class Block(Struct, frozen=True):
         return found["why"] if found else ""
 
     @property
+    def file(self) -> str:
+        """Return the path of the file that the block is about; empty if it is about none."""
+        return self.info if _PATH.fullmatch(self.info) else ""
+
+    @property
     def manner(self) -> frozenset[str]:
-        return frozenset() if self.why_not_run else frozenset(self.info.split())
+        return frozenset() if self.why_not_run or self.file else frozenset(self.info.split())
 
     def commands(self) -> list[Command]:
         commands: list[Command] = []

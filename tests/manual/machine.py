@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Mapping
 from itertools import count
@@ -14,6 +15,7 @@ from typing import Final
 from cli.serving import clean_environment, free_ports
 
 from manual.blocks import ROOT, Block, Command, fits
+from wirelake.cli.support.protocol_package import PORT
 from wirelake.config import default_settings
 
 COMMAND_S: Final = 180.0  # only a failing test waits so long; Spark starts in some of them
@@ -25,16 +27,22 @@ LISTEN = default_settings().listen
 class Machine:
     """Run commands in a folder that has ./dev, examples/ and .venv as a clone has, and `data` beside them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, installs: bool = False) -> None:
+        """With `installs`, the page installs packages: into an environment of its own."""
         self.folder = folder
         for name in ("dev", "examples"):
             (folder / name).symlink_to(ROOT / name)
-        (folder / ".venv").symlink_to(sys.prefix)
+        if installs:
+            _create_environment(folder / ".venv")
+        else:
+            (folder / ".venv").symlink_to(sys.prefix)
+        self.python = folder / ".venv" / "bin" / "python"
         defaults = [str(address).rpartition(":")[2] for address in map(_default, LISTEN.__struct_fields__)]
+        defaults.append(str(PORT))
         self._ports = dict(zip(defaults, map(str, free_ports(len(defaults))), strict=True))
         listen = {f"WIRELAKE_LISTEN_{name.upper()}": self.here(_default(name)) for name in LISTEN.__struct_fields__}
-        path = f"{Path(sys.prefix) / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        self._environment = clean_environment(**listen, PATH=path, COLUMNS="200")
+        path = f"{self.python.parent}{os.pathsep}{os.environ['PATH']}"
+        self._environment = clean_environment(**listen, **_OFFLINE, PATH=path, COLUMNS="200")
         self._gateway: Started | None = None
         self._staying: list[Started] = []
 
@@ -77,6 +85,18 @@ class Machine:
 
     def start(self, command: str) -> "Started":
         return Started(self, self.here(command), self._environment)
+
+    def write(self, path: str, text: str) -> None:
+        (self.folder / path).write_text(self.here(text))
+
+    def change(self, path: str, diff: str) -> None:
+        """Change a file as the lines that begin with - and + say; those without either are around the place."""
+        lines = [(line[:1], line[1:]) for line in diff.splitlines()]
+        before = "".join(f"{line}\n" for mark, line in lines if mark != "+")
+        after = "".join(f"{line}\n" for mark, line in lines if mark != "-")
+        text = (self.folder / path).read_text()
+        assert text.count(before) == 1, f"{path} has these lines {text.count(before)} times:\n{before}"
+        (self.folder / path).write_text(text.replace(before, after))
 
     def stop_gateway(self) -> None:
         if self._gateway is not None:
@@ -137,6 +157,21 @@ class Started:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+
+
+_OFFLINE: Final = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+
+
+def _create_environment(folder: Path) -> None:
+    """Make a virtual environment that also finds the packages of this one."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (site_packages,) = folder.glob("lib/python*/site-packages")
+    own = sysconfig.get_path("purelib")
+    (site_packages / "parent.pth").write_text(f"import site; site.addsitedir({own!r})\n")
+    for name, module in (("wirelake", "wirelake.cli.main"), ("pip", "pip"), ("pytest", "pytest")):
+        program = folder / "bin" / name
+        program.write_text(f"#!{folder}/bin/python\nimport runpy\nrunpy.run_module({module!r}, run_name='__main__')\n")
+        program.chmod(0o755)
 
 
 def _default(name: str) -> str:

@@ -1,7 +1,6 @@
 """Every command and every code block of README and docs/ is run here."""
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -13,14 +12,17 @@ from wirelake.config import load
 from wirelake.lake.query import query
 
 PICTURES: Final = {"", "mermaid"}  # languages of blocks that are nothing to run
-RUN: Final = {"console", "python", "toml", "sql"}
+RUN: Final = {"console", "python", "toml", "sql", "diff"}
 MANNERS: Final = {"stopped", "fails", "eventually", "stays", "pyproject"}
 NOT_RUN_MAX: Final = 5
 
 
 def run_python(block: Block, machine: Machine) -> None:
+    if block.file:
+        assert block.text in (machine.folder / block.file).read_text(), f"{block.place}: no part of {block.file}"
+        return
     done = subprocess.run(
-        [sys.executable, "-c", machine.here(block.text)],
+        [machine.python, "-c", machine.here(block.text)],
         cwd=machine.folder,
         capture_output=True,
         text=True,
@@ -30,7 +32,14 @@ def run_python(block: Block, machine: Machine) -> None:
     assert done.returncode == 0, f"{block.place}: {done.stdout}{done.stderr}"
 
 
+def run_diff(block: Block, machine: Machine) -> None:
+    machine.change(block.file, block.text)
+
+
 def run_toml(block: Block, machine: Machine) -> None:
+    if block.file:
+        machine.write(block.file, block.text)
+        return
     if "pyproject" in block.manner:
         assert block.text in (ROOT / "examples" / "beacon" / "pyproject.toml").read_text(), block.place
         return
@@ -48,8 +57,9 @@ def run_sql(block: Block, machine: Machine) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_page_says_to_run_runs(page: Path, tmp_path: Path) -> None:
     run = {"console": lambda block, machine: machine.run(block), "python": run_python, "toml": run_toml, "sql": run_sql}
+    run["diff"] = run_diff
     wanted = [block for block in blocks(page) if block.language in RUN and not block.why_not_run]
-    machine = Machine(tmp_path)
+    machine = Machine(tmp_path, installs=any("pip install" in block.text for block in wanted))
     try:
         for block in wanted:
             run[block.language](block, machine)

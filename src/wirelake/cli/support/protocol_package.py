@@ -22,6 +22,7 @@ _FILES: Final = {
     "package/translation.py": "wirelake_{{name}}/translation.py",
     "package/session.py": "wirelake_{{name}}/session.py",
     "package/protocol.py": "wirelake_{{name}}/protocol.py",
+    "package/device.py": "wirelake_{{name}}/device.py",
     "tests/test_protocol.py": "tests/test_{{name}}.py",
     "tests/captures.hex": "tests/{{name}}.hex",
 }
