@@ -113,7 +113,7 @@ def new(name: str, parent: Path, **_: Any) -> None:
     written = create_package(name, parent.expanduser())
     for path in written:
         click.echo(path)
-    folder = written[0].parent
+    folder = written[0].parent if written[0].is_absolute() else f"./{written[0].parent}"
     click.echo(
         f"\nInstall it next to Wirelake:  pip install -e '{folder}[test]'\n"
         f"Run its tests:                pytest {folder}\n"
