@@ -5,6 +5,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -116,8 +118,25 @@ def test_notifications_cross_to_other_protocols_and_back(served: Served) -> None
         assert served.running.run("publish", "@news", "hello").returncode == 0
         found = device.receive()
         assert (found.topic, found.content) == ("@news", b"hello")
-        assert device.request("Publish", 6, "@news", b"door open") == device.frames.Ok(6)
+        assert json.loads(device.request("Publish", 6, "@news", b"door open").content)["receivers"] == 1
         assert device.receive().content == b"door open"
+
+
+def test_it_answers_commands_and_is_a_device(served: Served) -> None:
+    with served.login() as device:
+        assert device.request("Reading", 2, 215, 48, 3600) == device.frames.Ok(2)
+        run = partial(served.running.run, "send", "m1", "reboot", "0102")
+        with ThreadPoolExecutor(1) as threads:
+            sent = threads.submit(run)
+            command = device.receive()
+            assert (command.command, command.data) == ("reboot", b"\1\2")
+            device.device.send(device.frames.Answer(command.number, 0, b"done"))
+            assert json.loads(sent.result().stdout) == {"serial": "m1", "error": 0, "data": b"done".hex()}
+            sent = threads.submit(run)
+            device.device.send(device.frames.Answer(device.receive().number, 7, b""))
+            assert json.loads(sent.result().stdout)["error"] == 7
+    listed = json.loads(served.running.run("device", "list", "--json").stdout)
+    assert [row["serial"] for row in listed] == ["m1"]
 
 
 def test_strangers_and_bad_bytes_are_refused(served: Served) -> None:
@@ -137,7 +156,8 @@ def test_the_simulated_device(served: Served) -> None:
     command = [sys.executable, "-m", f"wirelake_{NAME}.device", f"{HOST}:{served.port}", "m1", served.token]
     command += ["--readings", "2", "--publish", "@news", "hi"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
-    assert (done.returncode, done.stdout) == (0, "login: ok\nreading: ok\nreading: ok\npublish: ok\n"), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith('login: ok\nreading: ok\nreading: ok\npublish: ok {"id":')
     command[5] = "wrong"
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert (done.returncode, done.stdout) == (1, "login: refused 401: invalid token\n")

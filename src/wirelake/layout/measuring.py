@@ -9,12 +9,13 @@ from wirelake.layout.frame import LayoutFrame
 def measured(frame: LayoutFrame) -> dict[str, int | float | bool]:
     """Return the numeric fields of a frame by name; those that are `scaled`, times their factor.
 
-    Their units are `FrameSet.units`. Constants and fields without a value are left out.
+    Their units are `FrameSet.units`. Constants and fields without a value are left out, and so are numbers of the
+    envelope without a unit, which count or tie frames.
     """
     values = asdict(frame)
-    spec = frame.envelope
-    carried = () if spec is None else spec.carried
-    fields = [field for field in (*carried, *frame.__layout_fields__) if field.const is None and not field.is_secret]
+    carried = () if frame.envelope is None else frame.envelope.carried
+    scaled = [field for field in carried if field.scale is not None]
+    fields = [field for field in (*scaled, *frame.__layout_fields__) if field.const is None and not field.is_secret]
     numeric = [field for field in fields if isinstance(values[field.name], int | float)]
     return {field.name: _scaled(field, values[field.name]) for field in numeric}
 
