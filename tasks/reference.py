@@ -11,7 +11,7 @@ from typing import Any
 
 from remarks import comments_of
 
-from wirelake import message
+from wirelake import layout, message
 from wirelake.layout import body_codec, envelope, fields, forms, frame, frame_set, sized
 from wirelake.message import Kind, Op
 from wirelake.protocols import context, protocol, session, state_machine, testing
@@ -99,13 +99,31 @@ def functions(module: ModuleType, is_wanted: Callable[[ast.FunctionDef], bool] =
 
 def marks() -> str:
     """Return the marks of fields: the constants, then the functions."""
+    source = _ModuleSource(fields)
     plain = [
-        ("`secret`", "Mark a field that is blanked in what is logged."),
-        ("`big`, `little`", "Mark its byte order."),
-        ("`or_empty`", 'Mark fixed bytes at the end of a body that are `b""` if the body ends before them.'),
+        (_code(ast.unparse(node.target)), source.comment(node))
+        for node in source.tree.body
+        if isinstance(node, ast.AnnAssign) and node.value is not None and ast.unparse(node.value).startswith("_Mark.")
     ]
     found = [line for module in (fields, sized, forms) for line in functions(module, _is_mark).splitlines()[2:]]
     return _table(("mark", ""), plain) + "\n" + "\n".join(found) + "\n"
+
+
+def others() -> str:
+    """Return the other names of the layout: functions and classes that are no types, marks or bases."""
+    rows = []
+    for name in layout.__all__:
+        found = getattr(layout, name)
+        home = getattr(found, "__module__", "")
+        if home.startswith(layout.__name__) and home not in _MARKS and name not in _SHOWN:
+            parameters = ", ".join(inspect.signature(found).parameters) if not isinstance(found, type) else ""
+            values = ", ".join(getattr(found, "__struct_fields__", ())) or parameters
+            rows.append((_code(f"{name}({values})"), _first(found.__doc__)))
+    return _table(("", ""), rows) + "\n"
+
+
+_MARKS = tuple(module.__name__ for module in (fields, envelope, sized, forms))
+_SHOWN = ("LayoutFrame", "FrameSet", "BodyCodec", "source")
 
 
 def _is_mark(node: ast.FunctionDef) -> bool:
@@ -138,6 +156,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "body_codec": lambda: members(body_codec, "BodyCodec"),
     "frame": lambda: f"{_docs(frame.LayoutFrame)}\n",
     "frame_set": lambda: members(frame_set, "FrameSet"),
+    "others": others,
     "testing": lambda: functions(testing),
 }
 

@@ -130,11 +130,12 @@ def test_it_answers_commands_and_is_a_device(served: Served) -> None:
             sent = threads.submit(run)
             command = device.receive()
             assert (command.command, command.data) == ("reboot", b"\1\2")
-            device.device.send(device.frames.Answer(command.number, 0, b"done"))
+            device.device.send(device.frames.Answer(command.number, b"done"))
             assert json.loads(sent.result().stdout) == {"serial": "m1", "error": 0, "data": b"done".hex()}
             sent = threads.submit(run)
-            device.device.send(device.frames.Answer(device.receive().number, 7, b""))
-            assert json.loads(sent.result().stdout)["error"] == 7
+            device.device.send(device.frames.Failed(device.receive().number, 7, "no power"))
+            failed = json.loads(sent.result().stdout)
+            assert (failed["error"], failed["error_text"]) == (7, "no power")
     listed = json.loads(served.running.run("device", "list", "--json").stdout)
     assert [row["serial"] for row in listed] == ["m1"]
 

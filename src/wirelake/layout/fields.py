@@ -361,8 +361,8 @@ optional: TypeAlias = T | None  # at the end of a body: None if the body ends be
 short_length = Annotated[int, ShortLength()]  # of an envelope
 
 secret: Final = _Mark.SECRET  # blanked in what is logged
-big: Final = _Mark.BIG
-little: Final = _Mark.LITTLE
+big: Final = _Mark.BIG  # the byte order of a field
+little: Final = _Mark.LITTLE  # the same
 or_empty: Final = _Mark.OR_EMPTY  # at the end of a body: fixed bytes that are b"" if the body ends before them
 
 
@@ -406,7 +406,7 @@ def between(least: int, most: int, *, text: str = "") -> Between:
 
 def scaled(factor: float, unit: str) -> Scaled:
     """Mark a number that stands for `factor` times as much, in this unit. The attribute holds the number itself."""
-    return Scaled(factor, unit)
+    return Scaled(float(factor), unit)  # a factor of 1 gives floats, too
 
 
 def names(names: Mapping[int, str], other: str = "not a known value") -> ValueNames:

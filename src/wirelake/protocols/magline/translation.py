@@ -360,6 +360,19 @@ LOSSES = (
         Common(kind=Kind.RESPONSE, name="ERR", protocol="magline", failure=Failure("failed", 0)),
     ),
     Loss(
+        "the number in the answer to a ping",
+        "becomes JSON in the data of a REP: sessions send PON themselves",
+        Common(kind=Kind.RESPONSE, name="PON", protocol="magline", fields={"number": 3}),
+        Common(kind=Kind.RESPONSE, name="REP", protocol="magline", payload=b'{"number":3}'),
+    ),
+    Loss(
+        "why a client leaves",
+        "becomes 0, normal",
+        control(Op.LOGOUT, name="FIN", protocol="magline", fields={"reason": 1, "says": "error"}),
+        control(Op.LOGOUT, name="FIN", protocol="magline", fields={"reason": 0, "says": "normal"}),
+        Sender.CLIENT,
+    ),
+    Loss(
         "an answer in several parts, a list of messages",
         "are refused: a REP is one frame",
         Common(kind=Kind.RESPONSE, payload=b"first", more=1),
