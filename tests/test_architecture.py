@@ -35,14 +35,16 @@ MAY_IMPORT = {
     "tracing": GROUND | {"protocols", "log", "state", "lake"},
     "gateway": GROUND
     | {"backoff", "clock", "message", "config", "protocols", "log", "state", "lake", "broker", "services", "tracing"},
-    "capture": GROUND | {"config", "protocols", "log", "gateway"},
-    "console": GROUND | {"message", "config", "protocols", "log", "state", "lake", "broker", "tracing", "gateway"},
+    "workbench": {"errors", "limits", "protocols"},
+    "capture": GROUND | {"config", "protocols", "log", "gateway", "workbench"},
+    "console": GROUND
+    | {"message", "config", "protocols", "log", "state", "lake", "broker", "tracing", "gateway", "workbench"},
     "pipeline": GROUND | {"message", "config", "protocols", "log", "state", "lake"},
     "clients": GROUND | {"backoff", "message", "protocols"},
     "simulator": GROUND | {"backoff", "message", "protocols", "clients"},
     "cli": GROUND
     | {"message", "config", "protocols", "layout", "log", "state", "lake"}
-    | {"tracing", "gateway", "capture", "console", "pipeline", "clients", "simulator"},
+    | {"tracing", "gateway", "workbench", "capture", "console", "pipeline", "clients", "simulator"},
 }
 IMPURE = {"asyncio", "socket", "ssl", "select", "threading", "subprocess", "time", "random", "secrets", "uuid", "os"}
 FILE_LINES_MAX = 500
@@ -86,7 +88,7 @@ def test_descriptions_use_only_the_base_of_protocols(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [path for package in ("layout", "protocols") for path in sorted((SOURCE / package).rglob("*.py"))],
+    [path for package in ("layout", "protocols", "workbench") for path in sorted((SOURCE / package).rglob("*.py"))],
     ids=lambda path: path.stem,
 )
 def test_protocols_are_pure(path: Path) -> None:

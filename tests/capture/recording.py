@@ -167,7 +167,12 @@ CONVERSATIONS: dict[str, tuple[str, Conversing, bool]] = {  # listener, what is 
 
 async def record(name: str, folder: Path) -> tuple[Recording, list[dict[str, Any]]]:
     """Hold a conversation. Return what was sent, and the frames as the gateway logged them."""
-    listener, converse, is_datagrams = CONVERSATIONS[name]
+    return await record_conversation(*CONVERSATIONS[name], folder)
+
+
+async def record_conversation(
+    listener: str, converse: Conversing, is_datagrams: bool, folder: Path
+) -> tuple[Recording, list[dict[str, Any]]]:
     async with running_gateway(folder, listener, identities=[LOGIN], devices=[("meter-1", 6, None)]) as running:
         recording = Recording(running.port(listener), is_datagrams=is_datagrams)
         relay = udp_relay if is_datagrams else tcp_relay

@@ -1,19 +1,15 @@
 """Log in to and out of the console. The token is entered once; after that a cookie identifies the user."""
 
 from typing import Final
-from urllib.parse import parse_qs
 
 from starlette.responses import RedirectResponse, Response
 
-from wirelake.console.page import HEADERS, render
-from wirelake.gateway.http.auth import Authenticator, is_own_page
-from wirelake.gateway.http.bodies import read_bytes
+from wirelake.console.page import HEADERS, check_own_page, read_form, render
+from wirelake.gateway.http.auth import Authenticator
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import Access, BoundRoute, Route
 from wirelake.limits import CONSOLE_FORM_BYTES_MAX
-
-_FIELDS_MAX: Final = 8
 
 
 class LoginPages:
@@ -27,8 +23,8 @@ class LoginPages:
         return render("login.html", context, to=_target(context.query("to")), failed="")
 
     async def log_in(self, context: RequestContext, _: None) -> Response:
-        _check_own_page(context)
-        form = await _form(context)
+        check_own_page(context)
+        form = await read_form(context, CONSOLE_FORM_BYTES_MAX)
         to, token = _target(form.get("to", "")), form.get("token", "").strip()
         try:
             if not token:
@@ -41,29 +37,15 @@ class LoginPages:
         return response
 
     async def log_out(self, context: RequestContext, _: None) -> Response:
-        _check_own_page(context)
+        check_own_page(context)
         response = RedirectResponse("/login", 303, HEADERS)
         self._authenticator.cookie_sessions.end(context, response)
         return response
 
 
-def _check_own_page(context: RequestContext) -> None:
-    if not is_own_page(context):
-        raise ApiError(403, "submit this form from the console's own page")
-
-
 def _target(to: str) -> str:
     """Return where to go after the login: a page of the console, never another site."""
     return to if to.startswith("/") and not to.startswith(("//", "/\\")) and to.isprintable() else "/"
-
-
-async def _form(context: RequestContext) -> dict[str, str]:
-    raw = await read_bytes(context.request, CONSOLE_FORM_BYTES_MAX)
-    try:
-        fields = parse_qs(raw.decode(), keep_blank_values=True, max_num_fields=_FIELDS_MAX)
-    except ValueError as error:
-        raise ApiError(400, "body is not a valid form") from error
-    return {name: values[0] for name, values in fields.items()}
 
 
 SHOW: Final = Route(method="GET", path="/login", summary="Log in.", access=Access.ANYBODY)

@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from msgspec import json, to_builtins
 from starlette.responses import RedirectResponse, Response
 
-from wirelake.gateway.http.auth import Authenticator
+from wirelake.gateway.http.auth import Authenticator, is_own_page
+from wirelake.gateway.http.bodies import read_bytes
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.limiter import RequestLimiter
 from wirelake.gateway.http.request_context import RequestContext
@@ -28,10 +29,12 @@ TITLES: Final = {
     "/inspector": "Inspector",
     "/trace": "Trace",
     "/quarantine": "Quarantine",
+    "/workbench": "Workbench",
     "/tables": "Tables",
 }
-ADMINS: Final = {"/", "/sessions", "/quarantine", "/tables"}  # pages that show traffic of all identities
+ADMINS: Final = {"/", "/sessions", "/quarantine", "/workbench", "/tables"}  # pages that show traffic of all identities
 _ERROR_HEADINGS: Final = {403: "Forbidden", 404: "Not found", 429: "Busy", 503: "Unavailable"}
+_FIELDS_MAX: Final = 8  # of a form
 _POLICY: Final = "; ".join(
     (
         "default-src 'none'",
@@ -130,6 +133,22 @@ def render(template: str, context: RequestContext, status: int = 200, **values: 
 def page_route(path: str) -> Route:
     """Describe the route of a page. `PageServer` checks the login, so that it can redirect to the login page."""
     return Route(method="GET", path=path, summary=TITLES.get(path, ""), access=Access.ANYBODY)
+
+
+def check_own_page(context: RequestContext) -> None:
+    """Raise ApiError unless a form was submitted from a page of the console."""
+    if not is_own_page(context):
+        raise ApiError(403, "submit this form from the console's own page")
+
+
+async def read_form(context: RequestContext, bytes_max: int) -> dict[str, str]:
+    """Return the fields of a submitted form."""
+    raw = await read_bytes(context.request, bytes_max)
+    try:
+        fields = parse_qs(raw.decode(), keep_blank_values=True, max_num_fields=_FIELDS_MAX)
+    except ValueError as error:
+        raise ApiError(400, "body is not a valid form") from error
+    return {name: values[0] for name, values in fields.items()}
 
 
 class PageServer:

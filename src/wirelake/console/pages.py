@@ -5,7 +5,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from wirelake.console import inspector, login, overview, resources, tables
+from wirelake.console import inspector, login, overview, resources, tables, workbench
 from wirelake.console.page import PageServer
 from wirelake.gateway.http.assembly import HttpRuntime, HttpServices, HttpSessions, HttpStorage
 from wirelake.gateway.http.errors import ApiError
@@ -45,6 +45,7 @@ PAGES: Final[tuple[Route, ...]] = (
     *resources.ROUTES,
     *inspector.ROUTES,
     *tables.ROUTES,
+    *workbench.ROUTES,
 )
 
 
@@ -65,5 +66,6 @@ def console_pages(
         resources.ResourcePages(server, runtime.settings, storage.state, sessions.devices, storage.folder / "lake"),
         inspector.InspectorPages(server, http.tracer),
         tables.TablePages(server, http.lake, storage.folder),
+        workbench.WorkbenchPages(server, storage.folder),
     )
     return [bound for page in pages for bound in page.routes()]

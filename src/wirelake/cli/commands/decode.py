@@ -1,4 +1,4 @@
-"""Implement `wirelake decode` and `identify`: show bytes as a packet analyser does, and guess their protocol."""
+"""Implement `wirelake decode`: show bytes as a packet analyser does."""
 
 import sys
 from typing import Any
@@ -14,7 +14,6 @@ from wirelake.errors import ProtocolError
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.inspection import Inspection, as_values, inspect
-from wirelake.protocols.inspection import identify as rank_protocols
 from wirelake.protocols.protocol import Carrier
 from wirelake.protocols.text import write_json
 from wirelake.protocols.tree import Field
@@ -122,35 +121,3 @@ def _value_text(field: Field) -> str:
     if isinstance(value, str):
         text = text if text.isprintable() and text == text.strip() and text else repr(text)
     return text if len(text) <= _VALUE_CHARS_SHOWN else text[: _VALUE_CHARS_SHOWN - 1] + "…"
-
-
-@click.command(
-    epilog="""\b
-Examples:
-  wirelake identify 1e0103060431323334f000a6530c5e010000000400000000029c530c5e3ec7
-  wirelake identify --raw - < capture.bin"""
-)
-@click.argument("hex_words", metavar="HEX…|-", nargs=-1, required=True)
-@click.option("--raw", is_flag=True, help="Read raw bytes instead of hex from standard input.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of text.")
-@settings_options
-def identify(hex_words: tuple[str, ...], raw: bool, as_json: bool, **_: Any) -> None:
-    """Guess which protocol the bytes in HEX belong to: the most likely first, each with its reasons.
-
-    The exit code is 1 if no protocol matches.
-    """
-    guesses = rank_protocols(read_input(hex_words, raw=raw), registry.all_protocols())
-    if as_json:
-        click.echo(write_json(guesses))
-    else:
-        console = Console(highlight=False, soft_wrap=True)
-        for rank, guess in enumerate(guesses, start=1):
-            frames = counted(guess.frames, "frame")
-            detail = f"  from the {guess.sender}, {guess.carrier}, {frames}, {guess.bits:.0f} bits"
-            console.print(Text.assemble(f"{rank}. ", (guess.protocol, "bold green" if rank == 1 else "bold"), detail))
-            for reason in guess.reasons:
-                console.print(Text(f"     {reason}", "dim"))
-    if not guesses:
-        if not as_json:
-            click.echo("wirelake: no protocol matches; tried: " + ", ".join(registry.names()), err=True)
-        sys.exit(EXIT_BAD_INPUT)

@@ -18,6 +18,7 @@ CLI_ANSWER_S: Final = 30.0  # for a response, in addition to the timeout in the 
 CLI_SILENCE_S: Final = 60.0  # on a stream, where the gateway sends keep-alives far more often
 CLI_ANSWER_BYTES_MAX: Final = 64 * MIB
 CLI_CELL_CHARS_MAX: Final = 80  # of a value in a table for people
+CLI_PORTS_SHOWN_MAX: Final = 8  # ports of a capture with several connections
 CLI_LINE_BYTES_MAX: Final = 32 * MIB  # one line of a stream: a notification
 CLI_RELOAD_S: Final = 10.0  # until the gateway has reported what a reload changed
 CLI_RELOAD_LOOK_S: Final = 0.05  # interval of checking for that

@@ -1,0 +1,1 @@
+"""Propose how the frames of an unknown protocol are laid out, each proposal with its evidence."""
