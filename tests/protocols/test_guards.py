@@ -9,10 +9,12 @@ from msgspec.structs import replace
 
 from wirelake.message import Kind, Message
 from wirelake.protocols import registry
+from wirelake.protocols.comet.frames import Auth, Heartbeat
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.device_session import Assembling, DeviceSession
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.guards import SESSION_FAULT, GuardedDeviceSession, guard
+from wirelake.protocols.protocol import unredacted
 from wirelake.protocols.session import Closing, Session, Step
 
 UNUSED: Any = None
@@ -161,3 +163,22 @@ def test_a_frame_that_cannot_be_redacted_is_blanked(redact: Any, caplog: pytest.
 def test_a_protocol_without_secrets_stays_as_quick_as_it_was() -> None:
     frames = [b"x"]
     assert guard(registry.get("apostol")).redact_all(frames, Sender.CLIENT) is frames
+
+
+def test_a_described_protocol_keeps_its_quick_test() -> None:
+    guarded = guard(registry.get("comet"))
+    beat, login = Heartbeat().encode(), Auth("ann", "s3cret").encode()
+    shown = guarded.redact_all([beat, login], Sender.CLIENT)
+    assert guarded.redact_many is not None
+    assert shown[0] is beat
+    assert b"ann" in shown[1]
+    assert b"s3cret" not in shown[1]
+
+
+def test_a_description_that_raises_blanks_the_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = registry.get("comet").layout
+    assert layout is not None
+    monkeypatch.setattr(layout, "redact", _raise)
+    guarded = guard(replace(registry.get("comet"), redact=unredacted, redact_many=None))
+    beat, login = Heartbeat().encode(), Auth("ann", "s3cret").encode()
+    assert guarded.redact_all([beat, login], Sender.CLIENT) == [bytes(len(beat)), bytes(len(login))]
