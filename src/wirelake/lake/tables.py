@@ -113,13 +113,15 @@ DEVICE_COMMANDS: Final = _table(
     partition_by=("settled", "day"),
 )
 READINGS: Final = _table(
-    "silver.readings",  # one value of one reading of a device
+    "silver.readings",  # one value of one reading of a device: of any client that reports
     *_PLACE,
-    ("serial", TEXT),
-    ("device_time", TIME),
-    ("type", INT),  # which reading, in the device's numbers
+    ("serial", TEXT),  # the device: whom the message names as its source, else who had logged in
+    ("device_time", TIME),  # by the device's own clock; null if it reports none
+    ("type", INT),  # which reading, in the device's numbers; null in protocols without such numbers
     ("value", REAL),
     ("decoder", TEXT),
+    ("name", TEXT),  # what was measured; null in rows of earlier versions
+    ("unit", TEXT),  # empty if there is none, or it is not known
     partition_by=("day",),
 )
 RECORDS: Final = _table(
@@ -240,8 +242,10 @@ DEVICE_LATEST: Final = _table(
     ("device_time", TIME),
     ("status", TEXT),  # JSON of the newest status
     ("status_at", TIME),
-    ("readings", TEXT),  # JSON: type → newest value
+    ("readings", TEXT),  # JSON: type, or name if it has none → newest value
     ("readings_at", TIME),
+    ("protocol", TEXT),  # of the last report
+    ("newest", TEXT),  # JSON: name → value, unit, at_us (microseconds since 1970) of the newest reading
 )
 DELIVERY_MINUTE: Final = _table(
     "gold.delivery_minute",  # a minute of one topic's deliveries, by the first send

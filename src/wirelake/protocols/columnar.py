@@ -17,10 +17,12 @@ from wirelake.message import Kind, Message, Op, Operation, Topic
 from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Protocol
+from wirelake.protocols.reading_columns import ReadingColumns
 from wirelake.protocols.redaction import BLANK_TEXT, LOGIN_OPS, SECRET_FIELDS, is_login_payload
 from wirelake.protocols.text import write_json
 
 _TEXT: Final = pa.string()
+TELEMETRY: Final = Kind.TELEMETRY
 _OFFSET_MAX: Final = 2**31 - 1
 # The columns of silver.messages that a frame determines. The log record determines all others.
 MESSAGE_COLUMNS: Final = pa.schema(
@@ -68,6 +70,7 @@ class DecodedFrames(Struct, frozen=True):
     messages: Any  # pa.RecordBatch of MESSAGE_COLUMNS, one row for each of `rows`
     refused: list[RefusedFrame]
     packets: Any = None  # pa.RecordBatch of PACKET_COLUMNS, of a decoder that has them anyway
+    readings: Any = None  # pa.RecordBatch of READING_COLUMNS, if there are readings, of a decoder that has them anyway
 
 
 class ColumnDecoder(Interface):
@@ -85,11 +88,15 @@ def decode_each(protocol: Protocol, frames: Any, from_server: Any) -> DecodedFra
     rows: list[Row] = []
     good: list[int] = []
     refused: list[RefusedFrame] = []
+    readings = ReadingColumns(protocol)
     senders = (Sender.CLIENT, Sender.SERVER)
     for index, (frame, is_server) in enumerate(zip(frames.to_pylist(), from_server.tolist(), strict=True)):
         sender = senders[is_server]
         try:
-            row = row_of(to_message(decode(frame or b"", sender), sender))
+            message = to_message(decode(frame or b"", sender), sender)
+            row = row_of(message)
+            if message.kind is TELEMETRY and not is_server:
+                readings.add(index, message)
         except ProtocolError as error:
             refused.append(RefusedFrame(index, error.code, error.text, error.offset))
             continue
@@ -98,7 +105,7 @@ def decode_each(protocol: Protocol, frames: Any, from_server: Any) -> DecodedFra
             continue
         rows.append(row)
         good.append(index)
-    return DecodedFrames(np.array(good, np.int64), message_columns(rows), refused)
+    return DecodedFrames(np.array(good, np.int64), message_columns(rows), refused, readings=readings.batch())
 
 
 def explain_refusals(protocol: Protocol, frames: Any, from_server: Any, refused: Any) -> list[RefusedFrame]:

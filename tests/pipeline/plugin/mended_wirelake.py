@@ -4,6 +4,7 @@ number of its version, 1 if there is none.
     topic=payload    an event; version 1 takes it for `topic` with a capital letter, by mistake
     topic:payload    the same in another form, which version 1 does not know
     topic!payload    the same, which only version 1 takes
+    device#tenths    telemetry; version 1 takes the tenths of a degree for degrees, and knows no unit
 """
 
 import os
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wirelake.errors import ProtocolError
-from wirelake.message import Kind, Message, Topic
+from wirelake.message import UNITS, Kind, Message, Topic
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.protocol import Protocol
 
@@ -34,7 +35,16 @@ class Said(Frame, frozen=True):
     payload: bytes = b""
 
 
-def decode(data: bytes, _sender: Sender) -> Said:
+class Measured(Frame, frozen=True):
+    name = "measured"
+    device: str = ""
+    tenths: int = 0
+
+
+def decode(data: bytes, _sender: Sender) -> Said | Measured:
+    device, is_measured, tenths = data.partition(b"#")
+    if is_measured:
+        return Measured(device.decode(), int(tenths))
     for mark in (b"=", b"!") if version() == 1 else (b"=", b":"):
         topic, found, payload = data.partition(mark)
         if found:
@@ -43,6 +53,10 @@ def decode(data: bytes, _sender: Sender) -> Said:
 
 
 def to_message(frame: Any, _sender: Sender) -> Message:
+    if isinstance(frame, Measured):
+        fields = {"celsius": frame.tenths / (1 if version() == 1 else 10)}
+        headers = {} if version() == 1 else {UNITS: {"celsius": "°C"}}
+        return Message(kind=Kind.TELEMETRY, name="measured", source=frame.device, fields=fields, headers=headers)
     return Message(kind=Kind.EVENT, name="said", target=Topic(frame.topic), payload=frame.payload)
 
 

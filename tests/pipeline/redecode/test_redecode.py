@@ -340,6 +340,51 @@ def test_commands_and_readings_are_put_together_once_more(spark: "SparkSession",
     assert {name: table_rows(data, name) for name in names} == whole
 
 
+def test_readings_of_telemetry_follow_the_decoder(
+    spark: "SparkSession", log: SegmentLog, data: Path, codec: Path
+) -> None:
+    device(log, 1, START_US)
+    log.append(START_US, "mended", "open", "", "late", "", "10.0.0.1:5", b"", "{}").wait(WAIT_S)
+    log.append(START_US, "mended", "frame", "in", "late", "", "10.0.0.1:5", b"#5").wait(WAIT_S)
+    log.append(START_US, "mended", "frame", "in", "refused", "", "10.0.0.1:5", b"oslo#6").wait(WAIT_S)
+    log.append(START_US, "mended", "login", "", "late", "rome", "10.0.0.1:5", b"", "{}").wait(WAIT_S)
+    say(log, (b"oslo#215", b"#-3", b"news=one"))
+    say(log, (b"oslo#220",), START_US + DAY_US)
+
+    def readings() -> list[tuple[Any, ...]]:
+        rows = rows_of(data, "silver.readings").sort("seq").to_dicts()
+        return [(row["serial"], row["name"], row["unit"], row["value"], row["decoder"]) for row in rows]
+
+    once(spark, data)
+    others = readings()[:2]
+    assert [row[:2] for row in others] == [("A1", "voltage"), ("A1", "reading 9")]
+    assert readings()[2:] == [
+        ("rome", "celsius", "", 5.0, "mended/1"),
+        ("oslo", "celsius", "", 215.0, "mended/1"),
+        ("me", "celsius", "", -3.0, "mended/1"),
+        ("oslo", "celsius", "", 220.0, "mended/1"),
+    ]
+    codec.write_text("2")
+    done = again(spark, data, since_us=START_US + DAY_US)
+    assert (done.tables["silver.readings"].new, done.tables["silver.readings"].removed) == (1, 1)
+    assert [row[3] for row in readings()[2:]] == [5.0, 215.0, -3.0, 22.0]
+    done = again(spark, data)
+    mended = [
+        ("rome", "celsius", "°C", 0.5, "mended/2"),
+        ("oslo", "celsius", "°C", 21.5, "mended/2"),
+        ("me", "celsius", "°C", -0.3, "mended/2"),
+        ("oslo", "celsius", "°C", 22.0, "mended/2"),
+    ]
+    assert readings() == others + mended
+    found = done.tables["silver.readings"]
+    assert (found.new, found.removed, found.same, found.skipped) == (3, 3, 1, 2)
+    assert again(spark, data).replaced == {}
+    assert again(spark, data, "apostol").replaced == {}
+    assert readings() == others + mended
+    latest = {row["serial"]: row for row in rows_of(data, "gold.device_latest").to_dicts()}
+    assert set(latest) == {"A1", "me", "oslo", "rome"}
+
+
 def test_records_are_read_once_more_by_layouts_of_long_ago(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
     def receive(frame: bytes, at_us: int) -> None:
         log.append(at_us, "sisnet", "frame", "in", "s1", "ann", "10.0.0.1:5", frame).wait(WAIT_S)

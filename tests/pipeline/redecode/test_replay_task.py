@@ -42,6 +42,7 @@ class Tables:
     def compare(self, opened: list[dict[str, Any]] | None = None, since: datetime | None = None) -> CompareReport:
         rows = pa.Table.from_pylist(opened or [], DEVICE_COMMANDS.schema)
         comparing = CompareTask(
+            protocol="apostol",
             lake=self.lake,
             scratch=self.scratch,
             tables=NAMES,

@@ -72,9 +72,9 @@ def test_readings_in_three_packets_out_of_order_and_one_twice() -> None:
     about = {"seq": 4, "at": when(T0 + 3), "node": NODE, "protocol": "apostol", "serial": "A1"}
     about |= {"device_time": when(DEVICE_TIME * SECOND), "decoder": DECODER, "day": when(T0).date()}
     assert sorted(reduced_rows(steps, READINGS), key=lambda row: row["type"]) == [
-        {**about, "type": 1, "value": 215.0},
-        {**about, "type": 3, "value": None},
-        {**about, "type": 9, "value": 1.5},
+        {**about, "type": 1, "value": 215.0, "name": "voltage", "unit": "V"},
+        {**about, "type": 3, "value": None, "name": "frequency", "unit": "Hz"},
+        {**about, "type": 9, "value": 1.5, "name": "reading 9", "unit": ""},
     ]
 
 

@@ -91,18 +91,24 @@ def device_latest(before: DataFrame, commands: DataFrame, readings: DataFrame) -
     A device may send what it measured earlier: by its own clock, if it has one, that is not newer.
     """
     reported = commands.where("state = 'complete' AND direction = 'in' AND NOT answer")
+    no_type = f.lit(None).cast("bigint").alias("device_type")
     seen = (
-        reported.select("serial", "device_type", "at", _measured_at().alias("measured_at"))
-        .unionByName(before.select("serial", "device_type", "at", f.col("device_time").alias("measured_at")))
+        reported.select("serial", "protocol", "device_type", "at", _measured_at())
+        .unionByName(readings.select("serial", "protocol", no_type, "at", _measured_at()))
+        .unionByName(
+            before.select("serial", "protocol", "device_type", "at", f.col("device_time").alias("measured_at"))
+        )
         .groupBy("serial")
         .agg(
+            f.max_by("protocol", f.when(f.col("protocol").isNotNull(), f.col("at"))).alias("protocol"),
             # A broadcast does not have the device's own type.
             f.max_by("device_type", f.struct(f.col("device_type") != BROADCAST_DEVICE_TYPE, "at")).alias("device_type"),
             f.max("at").alias("at"),
             f.max("measured_at").alias("device_time"),
         )
     )
-    return seen.join(_statuses(before, reported), "serial", "left").join(_readings(before, readings), "serial", "left")
+    found = seen.join(_statuses(before, reported), "serial", "left").join(_readings(before, readings), "serial", "left")
+    return found.join(_newest(before, readings), "serial", "left")
 
 
 def _statuses(before: DataFrame, reported: DataFrame) -> DataFrame:
@@ -119,7 +125,8 @@ def _statuses(before: DataFrame, reported: DataFrame) -> DataFrame:
 
 
 def _readings(before: DataFrame, readings: DataFrame) -> DataFrame:
-    new = readings.select("serial", f.col("type").cast("string").alias("type"), "value", _measured_at(), "seq")
+    kind = f.coalesce(f.col("type").cast("string"), "name").alias("type")
+    new = readings.select("serial", kind, "value", _measured_at(), "seq").where("type IS NOT NULL")
     known = before.where("readings IS NOT NULL").select(
         "serial",
         f.explode(f.from_json("readings", "map<string, double>")).alias("type", "value"),
@@ -137,6 +144,25 @@ def _readings(before: DataFrame, readings: DataFrame) -> DataFrame:
     return newest.groupBy("serial").agg(
         f.to_json(f.map_from_entries(entries)).alias("readings"), f.max("measured_at").alias("readings_at")
     )
+
+
+def _newest(before: DataFrame, readings: DataFrame) -> DataFrame:
+    """Return the newest readings by name, with their units and times."""
+    new = readings.where("name IS NOT NULL").select(
+        "serial", "name", "value", "unit", f.unix_micros(_measured_at()).alias("at_us"), "seq"
+    )
+    entry = "struct<value: double, unit: string, at_us: bigint>"
+    known = before.where("newest IS NOT NULL").select(
+        "serial", f.explode(f.from_json("newest", f"map<string, {entry}>")).alias("name", "entry")
+    )
+    known = known.select("serial", "name", "entry.value", "entry.unit", "entry.at_us", f.lit(-1).alias("seq"))
+    newest = (
+        new.unionByName(known)
+        .groupBy("serial", "name")
+        .agg(f.max_by(f.struct("value", "unit", "at_us"), f.struct("at_us", "seq")).alias("entry"))
+    )
+    entries = f.sort_array(f.collect_list(f.struct("name", "entry")))
+    return newest.groupBy("serial").agg(f.to_json(f.map_from_entries(entries)).alias("newest"))
 
 
 def _measured_at() -> Column:

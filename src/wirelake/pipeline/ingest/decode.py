@@ -13,6 +13,7 @@ from wirelake.lake import tables
 from wirelake.lake.tables import BYTES, DAY, TEXT
 from wirelake.log.interface import SCHEMA
 from wirelake.pipeline.ingest import http
+from wirelake.pipeline.ingest.readings import EARLY_READINGS, NO_READINGS, admitted_readings, early
 from wirelake.pipeline.time_ranges import DAY_US
 from wirelake.protocols import registry
 from wirelake.protocols.columnar import (
@@ -25,6 +26,7 @@ from wirelake.protocols.columnar import (
 )
 from wirelake.protocols.kernel_columns import column_decoder
 from wirelake.protocols.protocol import Protocol
+from wirelake.protocols.reading_columns import readings_among, shifted
 
 MESSAGES: Final = tables.MESSAGES.schema
 QUARANTINE: Final = tables.QUARANTINE.schema
@@ -54,6 +56,8 @@ class DecodedBatch(Struct, frozen=True):
     messages: Any  # pa.RecordBatch of MESSAGES
     quarantine: Any  # of QUARANTINE; also bytes that the gateway refused
     packets_by_protocol: dict[str, Any] = {}  # of PACKETS: parts of commands, to be reassembled
+    readings: Any = NO_READINGS  # of READINGS
+    early_readings: Any = NO_READINGS  # of EARLY_READINGS: from sessions that had not logged in yet
 
     def packets_of(self, protocol: str) -> Any:
         return self.packets_by_protocol.get(protocol, _NO_PACKETS)
@@ -78,7 +82,10 @@ _note_decoder: Final = msgspec.json.Decoder(_QuarantineNote)
 def decode_batch(batch: Any) -> DecodedBatch:
     """Decode a batch with the columns of the log or of `bronze.frames`. Ignore records of other events."""
     decoding = _BatchDecoder(_as_logged(batch))
-    return DecodedBatch(decoding.messages(), decoding.quarantine(), decoding.packets())
+    readings = decoding.readings()
+    return DecodedBatch(
+        decoding.messages(), decoding.quarantine(), decoding.packets(), admitted_readings(readings), early(readings)
+    )
 
 
 def decode_packets(batch: Any) -> Any:
@@ -109,6 +116,7 @@ class _BatchDecoder:
         self._decoded: list[tuple[Any, Any]] = []  # rows of the batch, and their MESSAGE_COLUMNS
         self._refused: list[tuple[int, RefusedFrame, str | None]] = []  # row of the batch, and which decoder refused it
         self._packets: dict[str, Any] = {}
+        self._readings: list[Any] = []  # of READING_COLUMNS, with rows of the batch
         self._decoders: dict[str, str] = {}
         names = batch.column("protocol").filter(pc.equal(batch.column("event"), _FRAME))
         for name in pc.unique(names).to_pylist():
@@ -135,6 +143,11 @@ class _BatchDecoder:
             return _unknown(name, len(frames)), 0
         decoder = column_decoder(protocol)
         decoded = decode_each(protocol, frames, from_server) if decoder is None else decoder.decode(frames, from_server)
+        readings = decoded.readings
+        if readings is None and decoder is not None and not protocol.reassembly:
+            readings = readings_among(protocol, frames, from_server, decoded.rows, decoded.messages)
+        if readings is not None and not protocol.reassembly:  # else they are those of the assembled commands
+            self._readings.append(shifted(readings, rows))
         if protocol.reassembly:
             good, columns = decoded.rows, decoded.packets
             if columns is None:
@@ -172,6 +185,17 @@ class _BatchDecoder:
 
     def packets(self) -> dict[str, Any]:
         return self._packets
+
+    def readings(self) -> Any:
+        """Return the readings of telemetry with the columns of their records; None if there are none."""
+        if not self._readings:
+            return None
+        found = pa.concat_batches(self._readings).sort_by("row")
+        rows, place = np.unique(found["row"].to_numpy(), return_inverse=True)  # a record may have several
+        columns = {name: column.take(pa.array(place)) for name, column in self._record_columns(rows).items()}
+        columns["decoder"] = self._decoder_column(columns["protocol"])
+        columns |= {name: found[name] for name in ("source", "device_time", "type", "name", "unit", "value")}
+        return pa.record_batch([columns[field.name] for field in EARLY_READINGS], EARLY_READINGS)
 
     def _record_columns(self, rows: Any) -> dict[str, Any]:
         """Return the columns that the log records determine."""

@@ -1,6 +1,7 @@
 """Ingest a span of the log in an executor: write rows to disk, and return events for the second half of the batch.
 
-Everything that needs no memory is written here: bronze as it is, decoded messages, quarantined frames, notifications.
+Everything that needs no memory is written here: bronze as it is, decoded messages, quarantined frames, notifications,
+and the readings of telemetry.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from wirelake.lake.tables import FRAMES, MESSAGES, NOTIFICATIONS, QUARANTINE, LakeTable
+from wirelake.lake.tables import FRAMES, MESSAGES, NOTIFICATIONS, QUARANTINE, READINGS, LakeTable
 from wirelake.limits import PIPELINE_VIEW_WAIT_S
 from wirelake.log.segments.reader import Gap
 from wirelake.pipeline.commit.files import FileAction, TableWriter, mark_worker
@@ -26,7 +27,7 @@ from wirelake.pipeline.time_ranges import minutes_of
 from wirelake.protocols.text import read_json
 
 POISON: Final = "poison"
-_TABLES: Final = (FRAMES, MESSAGES, QUARANTINE, NOTIFICATIONS)
+_TABLES: Final = (FRAMES, MESSAGES, QUARANTINE, NOTIFICATIONS, READINGS)
 
 
 class IngestTask(Struct, frozen=True):
@@ -67,6 +68,7 @@ class IngestTask(Struct, frozen=True):
                 files.write(MESSAGES, decoded.messages)
                 files.write(QUARANTINE, pa.concat_batches([decoded.quarantine, poison_rows(bad)]))
                 files.write(NOTIFICATIONS, notification_rows(batch))
+                files.write(READINGS, decoded.readings)
                 if events.num_rows:
                     yield shuffle_events(events)
             actions = mark_worker(files.close())

@@ -6,13 +6,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from msgspec import Struct
+from msgspec.structs import replace
 
-from wirelake.lake.tables import FRAMES, MESSAGES, QUARANTINE, TIME, LakeTable
+from wirelake.lake.tables import FRAMES, MESSAGES, QUARANTINE, READINGS, SESSIONS, TEXT, TIME, LakeTable
 from wirelake.limits import PIPELINE_CHUNK_ROWS
 from wirelake.log.interface import SCHEMA
-from wirelake.pipeline.commit.files import FileAction, TableWriter, mark_worker
+from wirelake.pipeline.commit.files import FileAction, TableWriter, mark_worker, write_rows
 from wirelake.pipeline.ingest.decode import DecodedBatch, decode_batch
+from wirelake.pipeline.ingest.readings import NO_READINGS, rows_of
 from wirelake.pipeline.ingest.task import POISON, isolate_failing, poison_rows
 from wirelake.pipeline.redecode.difference import Difference, compare_rows, is_known, select_rows, sort_by_seq
 from wirelake.pipeline.redecode.seq_ranges import SeqRange, read_range
@@ -41,6 +44,7 @@ class DecodeReport(Struct, frozen=True, tag="decoded"):
     decoded: int  # frames that could not be decoded before
     refused: int  # frames that cannot be decoded any more
     files: list[FileAction] = []
+    readings: list[FileAction] = []  # files of new rows in the scratch folder
 
 
 class DecodeTask(Struct, frozen=True):
@@ -54,6 +58,8 @@ class DecodeTask(Struct, frozen=True):
     units: list[DecodeUnit]
     dry: bool
     careful: bool = False  # do not decode what broke the decoder before
+    scratch: Path | None = None  # for the readings of telemetry; None if these are not wanted
+    sessions: list[FileAction] = []  # with the identities of sessions that logged in after their first report
 
     def task(self) -> Callable[[Iterator[Any]], Iterator[Any]]:
         """Return the function for mapInArrow over the numbers of units."""
@@ -67,11 +73,17 @@ class DecodeTask(Struct, frozen=True):
 
     def decode(self, unit: DecodeUnit) -> Iterator[Any]:
         decoded = self.start(unit)
+        readings = [READINGS.schema.empty_table()]
         for batch in self._frames(unit):
             events = decoded.add(batch)
             if self.replayed is not None:
                 yield shuffle_events(events_of(batch, events, self.buckets, self.replayed))
-        yield shuffle_reports([(0, self._compare(decoded))])
+            if self.scratch is not None:
+                readings += [_as_table(events.readings), _as_table(self._admit(events.early_readings))]
+        report = self._compare(decoded)
+        if self.scratch is not None:
+            report = replace(report, readings=write_scratch(READINGS, pa.concat_tables(readings), self.scratch))
+        yield shuffle_reports([(0, report)])
 
     def compare(self, unit: DecodeUnit) -> "tuple[DecodeReport, DecodedUnit]":
         """Decode a unit in this process. Return how its rows compare with the existing ones, and both."""
@@ -85,6 +97,20 @@ class DecodeTask(Struct, frozen=True):
         old_messages = read_range(self.lake, MESSAGES, unit.messages, unit.part)
         old_quarantine = read_range(self.lake, QUARANTINE, unit.quarantine, unit.part)
         return DecodedUnit(old_messages, old_quarantine, self.since_us, self.careful)
+
+    def _admit(self, early: Any) -> Any:
+        """Return the readings of sessions that logged in afterwards, as rows of the table."""
+        if not len(early):
+            return NO_READINGS
+        wanted = pc.unique(early["session"])
+        identities: dict[str, str] = {}
+        for file in self.sessions:
+            path = self.lake / SESSIONS.folder / file.path
+            found = pq.read_table(path, columns=["session", "identity"], filters=pc.field("session").isin(wanted))
+            identities.update(zip(found["session"].to_pylist(), found["identity"].to_pylist(), strict=True))
+        known = pa.array([identities.get(session) or None for session in early["session"].to_pylist()], TEXT)
+        admitted = pc.is_valid(known)
+        return rows_of(early.filter(admitted), known.filter(admitted))
 
     def _frames(self, unit: DecodeUnit) -> Iterator[Any]:
         """Yield the frames in the order of the log."""
@@ -163,6 +189,12 @@ class DecodedUnit:
 
     def _since(self, rows: Any) -> Any:
         return rows.filter(pc.greater_equal(rows["at"], pa.scalar(self._since_us, TIME))) if self._since_us else rows
+
+
+def write_scratch(table: LakeTable, rows: Any, scratch: Path) -> list[FileAction]:
+    """Write rows to a scratch folder, from which they are read by ranges; partitions would not help there."""
+    unpartitioned = replace(table, partition_by=())
+    return mark_worker(write_rows(unpartitioned, sort_by_seq(rows), scratch, fsync=False)) if len(rows) else []
 
 
 def write_files(table: LakeTable, lake: Path, *rows: Any) -> list[FileAction]:

@@ -14,12 +14,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from msgspec import Struct, field, json
 
 from wirelake.errors import StorageError
 from wirelake.files import replace_file
 from wirelake.lake.damage import find_damage
-from wirelake.lake.tables import DEVICE_COMMANDS, FRAMES, MESSAGES, QUARANTINE, TABLES
+from wirelake.lake.tables import DEVICE_COMMANDS, FRAMES, MESSAGES, QUARANTINE, READINGS, SESSIONS, TABLES
 from wirelake.limits import LAKE_COMMIT_ATTEMPTS_MAX, PIPELINE_REDECODE_UNITS, PIPELINE_VIEW_WAIT_S
 from wirelake.pipeline.commit.delta import FilesReplacedError, open_table, replace_files, rewrite_lock
 from wirelake.pipeline.commit.files import FileAction, FileChecks
@@ -123,9 +125,12 @@ class _Redecode:
         self._request = request
         self._on_progress = on_progress
         self._replay = replay_of(request.protocol, request.rules)
-        self._replayed = self._replay.tables if self._replay is not None else ()
-        self._snapshot = take_snapshot(paths, (FRAMES, MESSAGES, QUARANTINE, *self._replayed))
-        self._affected = {name: self._row_groups(name) for name in self._snapshot.files}
+        replayed = self._replay.tables if self._replay is not None else ()
+        self._takes_readings = READINGS not in replayed  # from telemetry, not from assembled commands
+        self._recomputed = (*replayed, READINGS) if self._takes_readings else replayed
+        self._snapshot = take_snapshot(paths, (FRAMES, MESSAGES, QUARANTINE, SESSIONS, *self._recomputed))
+        affected = (name for name in self._snapshot.files if name != SESSIONS.name)
+        self._affected = {name: self._row_groups(name) for name in affected}
         self._new: list[FileAction] = []
         self._reduced: list[FileAction] = []  # files in the scratch folder
         self._pending = paths.checkpoint / "redecoded.json"
@@ -206,6 +211,8 @@ class _Redecode:
         for report in reports:
             if isinstance(report, DecodeReport):
                 self._add(report)
+                self._checks.check_tables(self.scratch, report.readings)
+                self._reduced += report.readings
             elif isinstance(report, ReplayTaskReport):
                 self._checks.check_tables(self.scratch, report.files)
                 self._checks.check(self.scratch / report.state, report.state_bytes, report.worker)
@@ -228,6 +235,8 @@ class _Redecode:
             units=units,
             dry=request.dry,
             careful=careful,
+            scratch=self.scratch if self._takes_readings else None,
+            sessions=self._snapshot.files.get(SESSIONS.name, []),
         )
         rows = self._numbers(len(units)).mapInArrow(decode_task.task(), from_arrow_schema(SHUFFLE_SCHEMA))
         if replay is not None:
@@ -253,12 +262,14 @@ class _Redecode:
         self.done.tables.setdefault(name, Difference()).add(difference)
 
     def compare(self) -> None:
-        """Compare the rows that were reduced again with those of the tables."""
-        if self._replay is None or not self._affected[FRAMES.name]:
+        """Compare the rows that were computed again with those of the tables."""
+        names = tuple(table.name for table in self._recomputed)
+        if self._takes_readings and not self._has_readings():
+            names = tuple(name for name in names if name != READINGS.name)
+        if not names or not self._affected[FRAMES.name]:
             return
         from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 (needs pyspark)
 
-        names = tuple(table.name for table in self._replayed)
         old = {name: self._affected.get(name, []) for name in names}
         new = {name: row_groups(self.scratch, TABLES[name], _files_of_table(name, self._reduced)) for name in names}
         parts = split_range([group for groups in (*old.values(), *new.values()) for group in groups], self._parallel)
@@ -276,13 +287,14 @@ class _Redecode:
         compare_task = CompareTask(
             lake=self._paths.lake,
             scratch=self.scratch,
+            protocol=self._request.protocol,
             tables=names,
             since_us=self._request.since_us,
             from_seq=min(group.from_seq for group in self._affected[FRAMES.name]),
             open=opened,
             ranges=ranges,
             dry=self._request.dry,
-            lead_us=self._replay.lead_us,
+            lead_us=self._replay.lead_us if self._replay is not None else None,
         )
         rows = self._numbers(len(ranges)).mapInArrow(compare_task.task(), from_arrow_schema(REPORT_SCHEMA))
         for report in _collect(rows):
@@ -292,6 +304,15 @@ class _Redecode:
                 self._add_difference(name, difference)
             self._checks.check_tables(self._paths.lake, report.files)
             self._new += report.files
+
+    def _has_readings(self) -> bool:
+        """Return whether the protocol has readings, in the table or now. All protocols share the files of the table."""
+        if _files_of_table(READINGS.name, self._reduced):
+            return True
+        files = files_of(self._affected.get(READINGS.name, ()))
+        folder = self._paths.lake / READINGS.folder
+        is_own = pc.field("protocol") == self._request.protocol
+        return any(pq.read_table(folder / file.path, columns=["protocol"], filters=is_own).num_rows for file in files)
 
     def replace(self) -> None:
         """Commit once for each table that changes, for the days on which it does.

@@ -12,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
-from msgspec.structs import replace
 
 from wirelake.lake.tables import DEVICE_COMMANDS, READINGS, RECORDS, TABLES, TIME, LakeTable
-from wirelake.pipeline.commit.files import FileAction, mark_worker, worker_name, write_rows
-from wirelake.pipeline.redecode.decode_task import write_files
-from wirelake.pipeline.redecode.difference import Difference, compare_row_sets, is_known, sort_by_seq
+from wirelake.pipeline.commit.files import FileAction, worker_name
+from wirelake.pipeline.redecode.decode_task import write_files, write_scratch
+from wirelake.pipeline.redecode.difference import Difference, compare_row_sets, is_known
 from wirelake.pipeline.redecode.seq_ranges import EVERYTHING, SeqRange, read_range
 from wirelake.pipeline.reports import REPORT_KIND, REPORT_SCHEMA, SHUFFLE_SCHEMA, driver_reports
 from wirelake.pipeline.stateful.events import EVENT_SCHEMA
@@ -99,10 +98,7 @@ class ReplayTask(Struct, frozen=True):
         files = []
         for name in self.tables:
             if name in reduced.final:
-                unpartitioned = replace(TABLES[name], partition_by=())  # partitions would not help here
-                files += mark_worker(
-                    write_rows(unpartitioned, sort_by_seq(reduced.final[name]), self.scratch, fsync=False)
-                )
+                files += write_scratch(TABLES[name], reduced.final[name], self.scratch)
         name = write_state(self.scratch, bucket, reduced.state)
         return ReplayTaskReport(bucket, name, files, (self.scratch / name).stat().st_size, worker_name())
 
@@ -127,6 +123,7 @@ class CompareTask(Struct, frozen=True):
 
     lake: Path
     scratch: Path
+    protocol: str
     tables: tuple[str, ...]
     since_us: int
     from_seq: int  # older rows have no frames any more
@@ -164,8 +161,8 @@ class CompareTask(Struct, frozen=True):
         return CompareReport(differences, waited_for, sealed, files)
 
     def _split(self, rows: Any) -> tuple[Any, Any]:
-        """Return the rows that were reduced again, and those that were not."""
-        again = pc.greater_equal(rows["seq"], self.from_seq)
+        """Return the protocol's rows that were computed again, and all others."""
+        again = pc.and_(pc.equal(rows["protocol"], self.protocol), pc.greater_equal(rows["seq"], self.from_seq))
         if self.since_us:
             again = pc.and_(again, pc.greater_equal(rows["at"], pa.scalar(self.since_us, TIME)))
         return rows.filter(again), rows.filter(pc.invert(again))

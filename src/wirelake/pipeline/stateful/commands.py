@@ -286,7 +286,13 @@ class _CommandReducer:
         """Return one row for each reading, with the columns of its command."""
         rows = commands.select([name for name in READINGS.schema.names if name in commands.column_names])
         rows = rows.take(pa.array(self._reading_commands, pa.int64()))
-        rows = rows.append_column("type", pa.array(self._reading_types, pa.int64()))
+        types = pa.array(self._reading_types, pa.int64())
+        known = pc.unique(types)
+        names = [self._protocol.reading_name(kind) for kind in known.to_pylist()]
+        place = pc.index_in(types, known)
+        rows = rows.append_column("type", types)
+        rows = rows.append_column("name", pa.array([each.name for each in names], pa.string()).take(place))
+        rows = rows.append_column("unit", pa.array([each.unit for each in names], pa.string()).take(place))
         return rows.append_column("value", pa.array(self._reading_values, pa.float64())).select(READINGS.schema.names)
 
     def _open_row(self, address: DeviceAddress, slot: int, command: OpenCommand, over_us: int | None) -> _Row:

@@ -13,6 +13,8 @@ sorts first.
 | | | ack | note: JSON list of ids |
 | | | through | correlation: prefix of ids, until: position |
 | | (every bucket) | expire | service: topic, number, until: positions |
+| early_reading | session | | note: source, device_time, type, value, decoder, name, unit as a JSON list |
+| | | login | identity |
 | fragment | direction/type/=serial | | flags: params, number: command_no << 8 | packet_no, data |
 | record | session | layout, write, end | service, note: the fields as JSON, data: the payload |
 | | (every bucket) | create | service, note |
@@ -37,6 +39,7 @@ from wirelake.lake.tables import TIME
 
 CALL: Final = "call"
 DELIVERY: Final = "delivery"
+EARLY_READING: Final = "early_reading"
 SESSION: Final = "session"
 TALLY: Final = "tally"
 EVERY: Final = ""  # the key of events for every bucket

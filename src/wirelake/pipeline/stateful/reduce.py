@@ -28,9 +28,11 @@ from wirelake.pipeline.stateful.bucket_state import (
 from wirelake.pipeline.stateful.calls import call_events, reduce_calls
 from wirelake.pipeline.stateful.commands import Keys, fragment_events, reduce_commands
 from wirelake.pipeline.stateful.deliveries import delivery_events, reduce_deliveries
+from wirelake.pipeline.stateful.early_readings import early_reading_events, reduce_early_readings
 from wirelake.pipeline.stateful.events import (
     CALL,
     DELIVERY,
+    EARLY_READING,
     EVENT_SCHEMA,
     SESSION,
     TALLY,
@@ -50,6 +52,7 @@ STEP_US: Final = int(PIPELINE_CLOCK_STEP_S * 1_000_000)
 _REDUCERS: Final[dict[str, Callable[[pa.Table, pa.Table, int], Reduction]]] = {
     CALL: reduce_calls,
     DELIVERY: reduce_deliveries,
+    EARLY_READING: reduce_early_readings,
     SESSION: reduce_sessions,
     TALLY: reduce_tallies,
 }
@@ -109,6 +112,7 @@ def _event_sources(batch: Any, decoded: DecodedBatch, read: Any) -> dict[str, Ca
         )
     sources[CALL] = lambda: call_events(batch, decoded.messages)
     sources[DELIVERY] = lambda: delivery_events(batch)
+    sources[EARLY_READING] = lambda: early_reading_events(batch, decoded.early_readings)
     for kind, (protocol, reader) in record_readers().items():
         sources[kind] = lambda name=protocol.name, module=reader: record_events(  # type: ignore[misc]
             name, module, batch, decoded.messages
