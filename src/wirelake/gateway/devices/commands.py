@@ -50,7 +50,7 @@ class NewCommand(Struct, forbid_unknown_fields=True):
     fields: dict[str, Any] = {}  # parameters by name
 
 
-class DeviceAnswer(Struct, omit_defaults=True):
+class DeviceAnswer(Struct, omit_defaults=True, kw_only=True):
     """The answer of a device: `fields`, or `data` in hex if it has none.
 
     Of a protocol that numbers commands, it has `type` and `device_time`, and `status` or `readings` if the data could
@@ -58,8 +58,8 @@ class DeviceAnswer(Struct, omit_defaults=True):
     """
 
     serial: str
-    error: int
     type: int | UnsetType = UNSET
+    error: int
     device_time: int | UnsetType = UNSET
     error_text: str | UnsetType = UNSET
     data: str | UnsetType = UNSET
@@ -92,12 +92,14 @@ def device_answer(serial: str, answer: Message) -> DeviceAnswer | None:
     if COMMAND_TYPE not in fields:
         if failure is not None:
             is_own = failure.code not in _GATEWAY_CODES
-            return DeviceAnswer(serial, failure.code, error_text=failure.text) if is_own else None
-        result = DeviceAnswer(serial, 0, fields=fields or UNSET)
+            return DeviceAnswer(serial=serial, error=failure.code, error_text=failure.text) if is_own else None
+        result = DeviceAnswer(serial=serial, error=0, fields=fields or UNSET)
         if answer.payload or not fields:
             result.data = answer.payload.hex()
         return result
-    result = DeviceAnswer(serial, fields["error"], fields[COMMAND_TYPE], fields["device_time"])
+    result = DeviceAnswer(
+        serial=serial, type=fields[COMMAND_TYPE], error=fields["error"], device_time=fields["device_time"]
+    )
     if failure is not None:
         result.error_text = failure.text
     elif not any(name in fields for name in _DATA_FIELDS):
