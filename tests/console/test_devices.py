@@ -1,11 +1,15 @@
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from browsing import Browser
 from gateway.apostol_client import Meter, report
+from gateway.devices.station_protocol import FRAMES, Answer, Login, Ok, Report
+from gateway.installed_protocol import installed_protocols
 from gateway.running_gateway import HOST, Running
 from lake.writing import write
 from playwright.async_api import Page, expect
@@ -14,6 +18,7 @@ from console.visiting import NASTY, visit
 from wirelake.clients.apostol import ApostolDevice, Data, DeviceError, DeviceRequest
 from wirelake.lake.tables import DEVICE_COMMANDS, DEVICE_LATEST, READINGS
 from wirelake.protocols.apostol.commands import Reading, Status
+from wirelake.protocols.frame import Sender
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 SERIAL = "<b onclick='hit'>&1"  # as long as a serial may be
@@ -58,7 +63,7 @@ def test_the_list_a_device_and_commands_to_it(browser: Browser, tmp_path: Path) 
             row = page.get_by_role("row", name=SERIAL)
             await expect(row).to_contain_text("online")
             await expect(row).to_contain_text("state 3, tariff 2")
-            await expect(row).to_contain_text("1: 539, 2: 22")
+            await expect(row).to_contain_text("voltage 500 V, energy 21.5 Wh")
             await expect(page.get_by_role("row", name="quiet")).to_contain_text("offline")
             await browser.screenshot(page, "devices")
             await page.get_by_role("link", name=SERIAL).click()
@@ -105,11 +110,64 @@ def test_what_it_reports_is_plotted_at_once_without_the_tables(browser: Browser,
             await device.status(4, tariff=1)
             await running.publish("@devices/m1", "not of the device")
             await expect(page.locator("#plots .dot")).to_have_count(3)
-            await expect(page.locator("#plots")).to_contain_text("reading 1: 501")
+            await expect(page.locator("#plots")).to_contain_text("voltage: 501 V")
             await expect(page.locator("#plots")).to_contain_text("reading 7: 2.5")
             await expect(page.locator("#status")).to_have_text("state 4, tariff 1")
 
     visit(browser, tmp_path, story, "apostol", devices=[("m1", 0, None)])
+
+
+def test_a_client_of_any_protocol_that_reports(browser: Browser, tmp_path: Path) -> None:
+    async def story(page: Page, running: Running) -> None:
+        reader, writer = await asyncio.open_connection(HOST, running.port("station"))
+
+        async def receive() -> Any:
+            head = await reader.readexactly(2)
+            return FRAMES.decode(head + await reader.readexactly(int.from_bytes(head)), Sender.SERVER)
+
+        for sent in (Login("north", "n0rth"), *(Report("", 215 + n, 40, door=n % 2 == 0) for n in range(4))):
+            writer.write(sent.encode())
+            assert await receive() == Ok()
+        lake = running.gateway.folder / "lake"
+        newest = json.dumps({"celsius": {"value": 7.5, "unit": "°C", "at_us": 0}})
+        write(lake, DEVICE_LATEST, {"serial": "south", "at": NOON, "protocol": "beacon", "newest": newest})
+        await page.get_by_role("link", name="Devices").click()
+        row = page.get_by_role("row", name="north")
+        await expect(row).to_contain_text("temperature 21.8 °C, humidity 40 %, door 0")
+        await expect(row).to_contain_text("station")
+        await expect(row).to_contain_text("accepted")
+        await expect(page.get_by_role("row", name="south")).to_contain_text("celsius 7.5 °C")
+        await expect(page.get_by_role("row", name="south")).to_contain_text("beacon")
+        await browser.screenshot(page, "devices-reporting")
+        await page.get_by_role("link", name="north").click()
+        await expect(page.locator("#protocol")).to_have_text("station")
+        await expect(page.locator("#plots")).to_contain_text("temperature: 21.8 °C")
+        await expect(page.locator("#plots .dot")).to_have_count(12)
+        await expect(page.get_by_label("Known commands")).to_be_hidden()
+        await expect(page.locator("#reassembly-card")).to_be_hidden()
+        await page.get_by_label("Type", exact=True).fill("reboot")
+        await page.get_by_label("Data (hex)").fill("0102")
+        await page.get_by_label("Fields (JSON)").fill("{")
+        await page.get_by_role("button", name="Send").click()
+        await expect(page.locator("#answer .bad")).to_contain_text("not valid JSON")
+        await page.get_by_label("Fields (JSON)").fill("")
+        await page.get_by_role("button", name="Send").click()
+        command = await receive()
+        assert (command.word, command.content) == ("reboot", b"\x01\x02")
+        writer.write(Answer(command.number, 0, b"\xca\xfe").encode())
+        await expect(page.locator("#answer")).to_contain_text("cafe")
+        await browser.screenshot(page, "device-reporting")
+        writer.close()
+
+    with installed_protocols({"station": "gateway.devices.station_protocol:PROTOCOL"}):
+        visit(
+            browser,
+            tmp_path,
+            story,
+            "station",
+            identities=[("north", "n0rth")],
+            devices=[("south", 0, None)],
+        )
 
 
 def test_packets_that_wait_for_others(browser: Browser, tmp_path: Path) -> None:

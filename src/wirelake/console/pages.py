@@ -63,7 +63,9 @@ def console_pages(
         ConsoleFiles(),
         login.LoginPages(http.authenticator),
         overview.OverviewPages(server, snapshots, live, status, storage.folder),
-        resources.ResourcePages(server, runtime.settings, storage.state, sessions.devices, storage.folder / "lake"),
+        resources.ResourcePages(
+            server, runtime.settings, storage.state, sessions.broker.devices, storage.folder / "lake"
+        ),
         inspector.InspectorPages(server, http.tracer),
         tables.TablePages(server, http.lake, storage.folder),
         workbench.WorkbenchPages(server, storage.folder),

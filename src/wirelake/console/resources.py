@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from wirelake.broker.broker import check_topic
+from wirelake.broker.devices import Devices
 from wirelake.config import Settings
 from wirelake.console.page import PageServer, Values, page_route
 from wirelake.errors import InputError
-from wirelake.gateway.devices.sessions import DeviceSessions
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import BoundRoute
@@ -30,7 +30,7 @@ class ResourcePages:
         server: PageServer,
         settings: Callable[[], Settings],
         state: StateStore,
-        devices: DeviceSessions,
+        devices: Devices,
         lake: Path,
     ) -> None:
         self._server = server
@@ -85,7 +85,8 @@ class ResourcePages:
 
     async def device(self, context: RequestContext) -> Values:
         serial = context.path("serial")
-        if self._state.devices.find(serial) is None and serial not in self._devices.peers:
+        is_known = serial in self._devices or serial in self._devices.latest
+        if self._state.devices.find(serial) is None and not is_known:
             raise ApiError(404, f"no device {serial[:64]!r}: register it with wirelake device add")
         return {
             "data": self._device_data(context) | {"serial": serial},
@@ -103,6 +104,14 @@ class ResourcePages:
             "tables": tables if context.is_admin else [],
             "type_names": {kind: name for codes in device_codes() for kind, name in codes.types.items()},
             "command_names": {kind: name for codes in device_codes() for kind, name in codes.commands.items()},
+            "reading_names": {
+                kind: (known.name, known.unit)
+                for protocol in registry.all_protocols()
+                for kind, known in protocol.readings.items()
+            },
+            "typed_protocols": [
+                protocol.name for protocol in registry.all_protocols() if protocol.device_codes is not None
+            ],
         }
 
 

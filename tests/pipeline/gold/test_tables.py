@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -142,6 +143,52 @@ def test_what_was_known_before_stays_until_something_newer_comes(spark: SparkSes
     assert rows_out(device_latest(before, commands, readings), DEVICE_LATEST, *COLUMNS) == [
         ("m", 7, after(12), '{"state":9}', after(10), '{"1":11.0,"2":2.0,"3":33.0}', after(11)),
         ("quiet", 6, after(10), '{"state":9}', after(10), None, None),
+    ]
+
+
+def test_a_device_that_only_reports_has_its_newest_readings_by_name(spark: SparkSession) -> None:
+    def measured(seq: int, name: str, value: float, unit: str = "", **rest: Any) -> dict[str, Any]:
+        about = {"seq": seq, "at": after(seq), "serial": "oslo", "protocol": "beacon"}
+        return {**about, "name": name, "value": value, "unit": unit, **rest}
+
+    first = device_latest(
+        rows_in(spark, DEVICE_LATEST),
+        rows_in(spark, DEVICE_COMMANDS),
+        rows_in(spark, READINGS, measured(1, "celsius", 20.5, "°C"), measured(2, "celsius", 21.5, "°C")),
+    )
+    second = device_latest(
+        rows_in(spark, DEVICE_LATEST, *first.toArrow().to_pylist()),
+        rows_in(spark, DEVICE_COMMANDS),
+        rows_in(
+            spark,
+            READINGS,
+            measured(3, "humidity", 40, "%"),
+            measured(4, "celsius", 1.0, "°C", device_time=after(1)),
+            measured(5, "voltage", 230, "V", serial="meter", type=1, protocol="other"),
+        ),
+    )
+    at_us = {seq: int(after(seq).timestamp() * 1_000_000) for seq in (2, 3, 5)}
+    columns = ("serial", "protocol", "device_type", "at", "readings", "newest")
+    assert [(*row[:5], json.loads(row[5])) for row in rows_out(second, DEVICE_LATEST, *columns)] == [
+        (
+            "meter",
+            "other",
+            None,
+            after(5),
+            '{"1":230.0}',
+            {"voltage": {"value": 230.0, "unit": "V", "at_us": at_us[5]}},
+        ),
+        (
+            "oslo",
+            "beacon",
+            None,
+            after(4),
+            '{"celsius":21.5,"humidity":40.0}',
+            {
+                "celsius": {"value": 21.5, "unit": "°C", "at_us": at_us[2]},
+                "humidity": {"value": 40.0, "unit": "%", "at_us": at_us[3]},
+            },
+        ),
     ]
 
 

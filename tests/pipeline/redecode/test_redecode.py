@@ -381,8 +381,6 @@ def test_readings_of_telemetry_follow_the_decoder(
     assert again(spark, data).replaced == {}
     assert again(spark, data, "apostol").replaced == {}
     assert readings() == others + mended
-    latest = {row["serial"]: row for row in rows_of(data, "gold.device_latest").to_dicts()}
-    assert set(latest) == {"A1", "me", "oslo", "rome"}
 
 
 def test_records_are_read_once_more_by_layouts_of_long_ago(spark: "SparkSession", log: SegmentLog, data: Path) -> None:

@@ -1,7 +1,7 @@
 // One device: its state and history, commands being reassembled, and commands to it.
 
 import { callApi, literal, query, repeat } from "./api.js";
-import { deviceTime, kindOf, formatReadings, formatStatus, formatValue } from "./device_format.js";
+import { deviceTime, kindOf, formatMeasured, formatReadings, formatStatus, readingName } from "./device_format.js";
 import { fill, find, given, handle, make, showMessage } from "./dom.js";
 import { Readings } from "./readings.js";
 import { Rows } from "./rows.js";
@@ -11,7 +11,7 @@ const EVERY_MS = 1500;
 const TABLES_EVERY_MS = 10_000;
 const POINTS_MAX = 5000;
 const COMMANDS_SHOWN = 25;
-const { serial, tables, type_names, command_names } = given();
+const { serial, tables, type_names, command_names, reading_names, typed_protocols } = given();
 const path = `/api/devices/${encodeURIComponent(serial)}`;
 
 // ── now
@@ -33,11 +33,15 @@ async function refresh() {
     find("#online").className = `figure ${found.heard ? "good" : "warn"}`;
     find("#last-seen").textContent = found.heard_at_ms ? `last seen ${time(found.heard_at_ms)} UTC` : "not seen since the gateway started";
     find("#address").textContent = found.address || "–";
-    find("#kind").textContent = kindOf(found.type, type_names);
-    find("#key").textContent = found.added_at_ms ? (found.has_key ? "has a key; commands are sealed" : "no key") : "not registered";
+    const isTyped = !found.protocol || typed_protocols.includes(found.protocol);
+    find("#protocol").textContent = found.protocol || "–";
+    const registered = found.added_at_ms ? (found.has_key ? "registered with a key; commands are sealed" : "registered, no key") : "not registered";
+    find("#kind").textContent = isTyped ? `type ${kindOf(found.type, type_names)}; ${registered}` : registered;
+    adapt(found, isTyped);
     const link = find("#topic");
     if (found.topic && !link.firstChild) link.append(make("a", { href: `/topics/${encodeURIComponent(found.topic)}` }, found.topic));
-    if (find("#plots") && found.topic) await reported(found.topic);
+    units = new Map(found.readings.map((each) => [each.name, each.unit]));
+    if (find("#plots") && found.topic) await reported(found.topic, isTyped);
     reassembly.show(found.under_way);
     find("#reassembly").hidden = !found.under_way.length;
     find("#whole").hidden = found.under_way.length > 0;
@@ -58,15 +62,19 @@ function asJson(text) {
   }
 }
 
-/** Show the reports on the device's topic, which are JSON. */
-async function reported(topic) {
+/** Show the reports on the device's topic, which are JSON: numbered readings, or every numeric field. */
+async function reported(topic, isTyped) {
   const { last } = await callApi("GET", `/api/topics/${encodeURIComponent(topic)}`);
   for (const each of last) {
-    const report = each.position > readUpTo && each.publisher === serial ? asJson(each.content) : null;
-    if (!report) continue;
+    const report = each.position > readUpTo && (each.publisher === serial || !isTyped) ? asJson(each.content) : null;
+    if (!report || typeof report !== "object") continue;
+    if (!isTyped) {
+      for (const [name, value] of Object.entries(report)) plots.add(name, units.get(name), each.ts, typeof value === "boolean" ? Number(value) : value);
+      continue;
+    }
     const atMs = report.device_time > 1 ? report.device_time * 1000 : each.ts;
     if (report.status) showStatus(report.status, each.ts);
-    for (const { type, value } of report.readings ?? []) plots.add(type, atMs, value);
+    for (const reading of named(report.readings)) plots.add(reading.name, reading.unit, atMs, reading.value);
   }
   if (last.length && last[0].position > readUpTo) {
     readUpTo = last[0].position;
@@ -74,13 +82,25 @@ async function reported(topic) {
   }
 }
 
+/** Return numbered readings with their names and units. */
+function named(readings) {
+  return (readings ?? []).map((each) => {
+    const [name, unit] = reading_names[each.type] ?? [];
+    return { ...each, name: readingName({ type: each.type, name: each.name ?? name }), unit: each.unit ?? unit };
+  });
+}
+
 const plots = new Readings(find("#plots"));
+let units = new Map(); // of the newest readings, by name
 let statusAtMs = -1;
 let readUpTo = 0; // position in its topic
 
 async function readings() {
-  const rows = await query(`SELECT coalesce(device_time, at) AS t, type, value FROM silver.readings WHERE serial = ${literal(serial)} ORDER BY at DESC LIMIT ${POINTS_MAX}`, POINTS_MAX);
-  for (const row of rows) plots.add(row.type, Date.parse(row.t), row.value);
+  const rows = await query(`SELECT coalesce(device_time, at) AS t, type, name, unit, value FROM silver.readings WHERE serial = ${literal(serial)} ORDER BY at DESC LIMIT ${POINTS_MAX}`, POINTS_MAX);
+  for (const row of rows) {
+    const [reading] = named([row]); // rows of earlier versions have numbers only
+    plots.add(reading.name, reading.unit, Date.parse(row.t), row.value);
+  }
   draw();
 }
 
@@ -120,7 +140,7 @@ const commandName = (type) => (command_names[type & 0x7f] ? `${type} (${command_
 
 function content(row) {
   const fields = row.fields ? JSON.parse(row.fields) : {};
-  if (fields.readings) return formatReadings(fields.readings);
+  if (fields.readings) return formatReadings(named(fields.readings));
   return fields.status ? formatStatus(fields.status) : row.data ?? "";
 }
 
@@ -137,9 +157,27 @@ async function refreshTables() {
 
 // ── commands to it
 
+/** Show what the protocol of the device has: numbered commands in packets and a status, or named commands with fields. */
+function adapt(found, isTyped) {
+  find("#known-row").hidden = !isTyped;
+  find("#fields-row").hidden = isTyped;
+  find("#reassembly-card").hidden = !isTyped;
+  if (find("#status-card")) find("#status-card").hidden = !isTyped;
+  if (!isTyped && !find("#type").dataset.adapted) Object.assign(find("#type"), { value: "", placeholder: "name, or 128 to 255" });
+  find("#type").dataset.adapted = "yes";
+  find("#no-commands-now").hidden = !found.heard || found.takes_commands;
+}
+
 async function send(form) {
-  const body = { type: Number(form.type.value), data: form.data.value.trim(), wait_ms: Number(form.wait.value) };
+  const type = form.type.value.trim();
+  const body = { type: /^\d+$/.test(type) ? Number(type) : type, data: form.data.value.trim(), wait_ms: Number(form.wait.value) };
   const place = find("#answer");
+  const fields = form.fields.value.trim();
+  if (fields) body.fields = asJson(fields);
+  if (fields && body.fields === null) {
+    place.replaceChildren(make("p", { class: "bad" }, "The fields are not valid JSON."));
+    return;
+  }
   form.go.disabled = true;
   place.replaceChildren(make("p", { class: "hint" }, "Waiting for the device…"));
   try {
@@ -152,10 +190,11 @@ async function send(form) {
 }
 
 function answered(answer) {
-  const facts = [["type", commandName(answer.type)], ["device time", deviceTime(answer.device_time)]];
+  const facts = answer.type === undefined ? [] : [["type", commandName(answer.type)], ["device time", deviceTime(answer.device_time)]];
   if (answer.error) facts.push(["error", `${answer.error}: ${answer.error_text ?? ""}`]);
   if (answer.status) facts.push(...Object.entries(answer.status).map(([name, value]) => [name.replaceAll("_", " "), name.endsWith("_at") ? deviceTime(value) : value]));
-  for (const each of answer.readings ?? []) facts.push([`reading ${each.type}`, formatValue(each.value)]);
+  for (const each of answer.readings ?? []) facts.push([readingName(each), formatMeasured(each.value, each.unit)]);
+  for (const [name, value] of Object.entries(answer.fields ?? {})) facts.push([name, typeof value === "string" ? value : JSON.stringify(value)]);
   if (answer.data !== undefined) facts.push(["data", answer.data || "none"]);
   return make("dl", { class: "facts" }, ...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", { class: answer.error && name === "error" ? "bad" : "mono" }, value)]));
 }

@@ -14,12 +14,17 @@ export function formatStatus(value) {
   return status ? `state ${status.state}, tariff ${status.tariff}` : "–";
 }
 
-/** Accept readings by type, as in gold.device_latest, or as a list, as in a response. */
-export function formatReadings(value) {
-  const readings = parsed(value);
-  if (!readings) return "–";
-  const pairs = Array.isArray(readings) ? readings.map((each) => [each.type, each.value]) : Object.entries(readings);
-  return pairs.map(([type, each]) => `${type}: ${formatValue(each)}`).join(", ") || "–";
+/** Return readings as a list: as the API has them, or by name or type, as in gold.device_latest. */
+function asList(value) {
+  const readings = parsed(value) ?? [];
+  if (Array.isArray(readings)) return readings;
+  return Object.entries(readings).map(([name, each]) => (each !== null && typeof each === "object" ? { name, ...each } : { type: name, value: each }));
 }
+
+export const readingName = (reading) => reading.name ?? `reading ${reading.type}`;
+
+export const formatMeasured = (value, unit) => (unit ? `${formatValue(value)} ${unit}` : formatValue(value));
+
+export const formatReadings = (value) => asList(value).map((each) => `${readingName(each)} ${formatMeasured(each.value, each.unit)}`).join(", ") || "–";
 
 export const formatValue = (value) => (typeof value === "number" ? (Number.isInteger(value) ? number(value) : String(Number(value.toPrecision(7)))) : String(value));

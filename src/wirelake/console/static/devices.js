@@ -1,4 +1,4 @@
-// The list of devices, polled, with their latest status and readings from the tables.
+// The list of devices, polled, with their newest readings: from the gateway, or from the tables if none came since it started.
 
 import { callApi, literal, query, repeat } from "./api.js";
 import { find, given, handle, make, showMessage } from "./dom.js";
@@ -9,24 +9,27 @@ import { number, time } from "./format.js";
 const EVERY_MS = 2000;
 const TABLES_EVERY_MS = 10_000;
 const ROWS_MAX = 200;
-const { tables, type_names } = given();
+const { tables, type_names, typed_protocols } = given();
 let listed = [];
 let latest = new Map(); // serial → row of gold.device_latest
 
+const newest = (row) => latest.get(row.serial)?.newest ?? latest.get(row.serial)?.readings;
+const protocolOf = (row) => row.protocol || latest.get(row.serial)?.protocol;
+const hasType = (row) => !protocolOf(row) || typed_protocols.includes(protocolOf(row));
 const lastSeen = (row) => row.heard_at_ms ?? (latest.has(row.serial) ? Date.parse(latest.get(row.serial).at) : null);
 
 const table = new Rows(find("#devices"), [
   ["serial", "name", (row) => make("a", { href: `/devices/${encodeURIComponent(row.serial)}` }, row.serial)],
   ["state", "", (row) => (row.heard ? "online" : "offline")],
-  ["type", "", (row) => kindOf(row.type, type_names)],
-  ["key", "", (row) => (row.has_key ? "sealed" : "–")],
+  ["protocol", "", (row) => protocolOf(row) || "–"],
   ["last seen (UTC)", "", (row) => time(lastSeen(row))],
+  ["newest readings", "wide", (row) => formatReadings(row.readings.length ? row.readings : newest(row))],
+  ...(tables.includes("gold.device_latest") ? [["latest status", "", (row) => formatStatus(latest.get(row.serial)?.status)]] : []),
+  ["commands", "", (row) => (row.takes_commands ? "accepted" : "–")],
   ["address", "", (row) => row.address || "–"],
-  ["reassembling", "n", (row) => number(row.assembling)],
-  ...(tables.includes("gold.device_latest") ? [
-    ["latest status", "", (row) => formatStatus(latest.get(row.serial)?.status)],
-    ["latest readings", "wide", (row) => formatReadings(latest.get(row.serial)?.readings)],
-  ] : []),
+  ["type", "", (row) => (hasType(row) ? kindOf(row.type, type_names) : "–")],
+  ["registered", "", (row) => (row.added_at_ms ? (row.has_key ? "with a key" : "yes") : "no")],
+  ["reassembling", "n", (row) => (hasType(row) ? number(row.assembling) : "–")],
 ], (row) => row.serial);
 
 async function refresh() {
@@ -50,7 +53,7 @@ async function refreshLatest() {
   if (!listed.length) return;
   try {
     const [first, last] = [literal(listed[0].serial), literal(listed.at(-1).serial)];
-    const rows = await query(`SELECT serial, at, status, readings FROM gold.device_latest WHERE serial BETWEEN ${first} AND ${last}`);
+    const rows = await query(`SELECT serial, at, protocol, status, readings, newest FROM gold.device_latest WHERE serial BETWEEN ${first} AND ${last}`);
     latest = new Map(rows.map((row) => [row.serial, row]));
     table.show(listed);
   } catch (error) {
