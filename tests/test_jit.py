@@ -13,7 +13,6 @@ from pipeline.ingest.inputs import captured
 
 from wirelake.pipeline.spark.daemon import warm
 from wirelake.protocols.apostol import columns as apostol
-from wirelake.protocols.apostol import kernels as apostol_kernels
 from wirelake.protocols.kernel_columns import KernelDecoder, column_decoder
 from wirelake.protocols.registry import get
 
@@ -88,12 +87,9 @@ def test_warm_leaves_nothing_to_compile() -> None:
     for each in (column, mutable, crooked, column[3:], column[:0], pa.array([b"", b"x"]), pa.array([], pa.binary())):
         apostol.decode(each)
         comet.decode(each, np.zeros(len(each), np.bool_))
-    kernels: tuple[Any, ...] = (
-        apostol_kernels.parse_packets,
-        apostol_kernels.classify_packets,
-        apostol_kernels.describe_packets,
-        comet.kernel,
-    )
+        apostol.parse_packets(each)
+    loaded = (apostol.message_kernel(), apostol.packet_kernel(), comet.kernel)
+    kernels: list[Any] = [each.parse_frames for each in loaded]
     assert [len(kernel.signatures) for kernel in kernels] == [1] * len(kernels)
 
 

@@ -7,10 +7,23 @@ from enum import Enum, auto
 from typing import Annotated
 
 from wirelake.errors import TranslationError
-from wirelake.layout import Body, Envelope, FrameSet, LayoutFrame, const, i16, scaled, text8, u8
-from wirelake.message import UNITS, Credentials, Device, Kind, Message, Op, control
+from wirelake.layout import (
+    Body,
+    Envelope,
+    FrameSet,
+    InUnits,
+    LayoutFrame,
+    MessageRule,
+    MessageRules,
+    const,
+    i16,
+    scaled,
+    text8,
+    u8,
+)
+from wirelake.message import Credentials, Device, Kind, Message, Op, control
 from wirelake.protocols.context import SessionContext
-from wirelake.protocols.frame import Frame, Sender
+from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier, Protocol, Transport
 from wirelake.protocols.session import Closing, Session, Step
 from wirelake.protocols.state_machine import StateMachine, Transition
@@ -31,11 +44,10 @@ class Reading(LayoutFrame, frozen=True, envelope=Packet):
 FRAMES = FrameSet("beacon", Packet, [Reading])
 
 
-def to_message(frame: Frame, _sender: Sender) -> Message:
-    if not isinstance(frame, Reading):
-        raise TranslationError("a beacon sends readings only")
-    fields, units = {"celsius": frame.tenths / 10}, {"celsius": "°C"}
-    return Message(kind=Kind.TELEMETRY, source=frame.station, fields=fields, headers={UNITS: units})
+RULES = MessageRules(
+    "beacon",
+    {Reading: MessageRule(Kind.TELEMETRY, source="station", fields={"celsius": InUnits("tenths")})},
+)
 
 
 def from_message(message: Message, _sender: Sender) -> Reading:
@@ -92,7 +104,7 @@ class ServerSession(Session):
         if frame.station != self._first.station:
             self._close(step, "another_station", f"{frame.station} sends from the address of {self._first.station}")
         else:
-            step.messages.append(to_message(frame, Sender.CLIENT))
+            step.messages.append(RULES.to_message(frame, Sender.CLIENT))
 
     def _close(self, step: Step, code: str, text: str) -> None:
         self.state = S.CLOSED
@@ -108,9 +120,10 @@ PROTOCOL = Protocol(
     decode=FRAMES.decode,
     dissect=FRAMES.dissect,
     clues=FRAMES.clues,
-    to_message=to_message,
+    to_message=RULES.to_message,
     from_message=from_message,
     server_session=ServerSession,
     state_machines={Sender.SERVER: ServerSession.state_machine},
     layout=FRAMES,
+    message_rules=RULES,
 )

@@ -36,6 +36,11 @@ def kernel(function: _Function) -> _Function:
         return _compile(function, cache=False)
 
 
+def inlined(function: _Function) -> _Function:
+    """Compile a function into each kernel that calls it: to pass it arrays would take longer than a short frame."""
+    return cast(_Function, njit(inline="always")(function))
+
+
 def load_module(name: str, text: str, *used: str) -> ModuleType:
     """Import a generated module from a file that only this user can write, so that its kernels are cached like others.
 

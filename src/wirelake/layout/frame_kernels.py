@@ -1,42 +1,38 @@
 """Generate the function that reads the frames of one class in a kernel, and writes their values as JSON.
 
 The function works on plain arrays: a frame is from `start` to `end` in `data`, and its JSON is written to `out` from
-`at` on. It returns where the JSON ends, or -1 if the frame is not valid: then the codec says why. Everything else goes
-to the array `found`.
+`at` on. It returns where the JSON ends, and the value of each column: a number, or where its bytes begin and end. For a
+frame that is not valid it returns REFUSED, and the codec says why.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
-from wirelake.layout.envelope import EnvelopeSpec, constant_of
-from wirelake.layout.fields import Bool8, Const, Counted, FieldSpec, Fixed, Nested, Number, Prefixed, Rest, ShortLength
+from wirelake.layout.envelope import EnvelopeSpec
+from wirelake.layout.fields import Bool8, Counted, FieldSpec, Fixed, Nested, Number, Prefixed, Rest
+from wirelake.layout.forms import ChosenBy
 from wirelake.layout.frame_plans import (
     CannotGenerate,
     Constant,
+    ContentPlan,
+    Forms,
     FramePlan,
     JsonMember,
     Objects,
     as_64_bits,
-    has_conditions,
-    is_checked,
     least_size,
     quoted,
     run_size,
 )
-from wirelake.layout.generated import Source, plus
+from wirelake.layout.generated import Source
+from wirelake.layout.kernel_reading import KernelReader
 from wirelake.layout.measuring import scale_of
 from wirelake.layout.messages import Bit, InUnits, Listed
+from wirelake.layout.sized import SizedNumber, SizeOf
 
-# Places in `found`: how many floats there are; then start and end of each span.
-FOUND_FLOATS: Final = 0
-FOUND_SPANS: Final = 1
-# Forms of floats: bits of 8 or 4 bytes; then the scales, for numbers that become floats.
-FORM_F64: Final = 0
-FORM_F32: Final = 1
-FORM_SCALES: Final = 2
-
+_SCALE_MIN: Final = 1e-250  # a float that is scaled by less might not be a normal one
 _DECIMAL_DIGITS_MAX: Final = 4  # beyond that, a float may be written with an exponent
 _SCALED_BYTES_MAX: Final = 6  # a number of so many bytes has at most 15 digits, so that a float holds it
 _NUMBER_CHARS: Final = 24  # of the longest number
@@ -44,215 +40,153 @@ _TEXT_FACTOR: Final = 6  # bytes of JSON for a byte of text, at most
 _BYTES_FACTOR: Final = 2  # the same, for base64
 
 
-class FrameKernel:
+class FrameKernel(KernelReader):
     """Write the lines of the function for one class of frames."""
 
-    def __init__(self, source: Source, scales: list[tuple[str, float]], plan: FramePlan) -> None:
-        self._source = source
-        self._scales = scales  # of all classes: how a number becomes a float
+    def __init__(self, source: Source, plan: FramePlan, outer: "FrameKernel | None" = None) -> None:
+        """With `outer`, these are frames inside the bytes of another one, whose variables they may use."""
+        super().__init__(source, "" if outer is None else f"{plan.kind.__name__.lower()}__")
+        if outer is not None:
+            self._read = dict(outer._read)
+            self._unchecked = list(outer._unchecked)
         self._plan = plan
-        self._offset = 0  # the next byte is at `place + offset`
-        self._checked = 0  # so many bytes after `place` are there
-        self._read: dict[str, FieldSpec] = {}  # by the names of their variables
-        self._unchecked: list[str] = []  # texts that may not be UTF-8
         self._members = list(plan.members)  # not written yet
         self._pending = ""  # JSON that is the same for all frames, to be written at once
+        self._is_writing = False  # not before it is known what the frame holds
         self._comma = "never"  # whether a member comes before the next one: never, always or maybe
         # An upper bound for the bytes of JSON is json_bytes + json_factor * bytes of the frame.
         self.json_bytes = 0
         self.json_factor = 0
-        self.floats = 0  # how many values are floats; in lists, of each item
 
-    def generate(self, envelope: EnvelopeSpec, columns: Sequence[str]) -> None:
-        """Write the function, without its name."""
+    def generate(self, envelope: EnvelopeSpec, columns: Mapping[str, bool]) -> None:
+        """Write the function, without its name. `columns` says whether they are of numbers."""
         source, plan = self._source, self._plan
-        with source.block("(data, start, end, out, at, floats, found):"):
+        with source.block("(data, start, end, out, at):"):
             if envelope.tail_size:
                 source.line(f"end -= {envelope.tail_size}")
             source.line("place = start")
-            self._json("{")
-            self._read_head(envelope, plan.used())
+            if not plan.contents:
+                self._begin()
+            self._read_head(envelope, plan.kind, plan.used())
             self._read_fields(plan.kind.__layout_fields__, "", plan.used())
             self._refuse(f"{self._position} != end")
-            self._write_members()
-            if self._members:
-                raise CannotGenerate(f"{self._members[0].attribute} is not read")
+            for content in plan.contents:
+                self._write_content(content, columns)
+            if plan.contents:
+                self._begin()
+            self._finish(columns)
+
+    def _begin(self) -> None:
+        self._is_writing = True
+        if self._plan.has_json:
+            self._json("{")
+
+    def _finish(self, columns: Mapping[str, bool]) -> None:
+        """Write the end of the JSON, and what is found besides."""
+        source, plan = self._source, self._plan
+        self._on_read()
+        if self._members:
+            raise CannotGenerate(f"{self._members[0].attribute} is not read")
+        if plan.has_json:
             self._json("}")
-            self._flush()
-            self._check_texts()
-            for index, column in enumerate(columns):
-                start, end = self._span(plan.spans[column]) if column in plan.spans else ("0", "0")
-                place = FOUND_SPANS + 2 * index
-                source.line(f"found[{place}], found[{place + 1}] = {start}, {end}")
-            source.line("return at")
+        self._flush()
+        self._check_texts()
+        found = ["at"]
+        for column, is_number in columns.items():
+            start, end = "wide(0)", "wide(0)"
+            if column in plan.spans:
+                start, end = self._span(plan.spans[column])
+            elif column in plan.numbers:
+                start = f"wide({plan.numbers[column].expression})"
+            found += [start] if is_number else [start, end]
+        source.call("return (", found, ")")
+
+    def _write_content(self, content: ContentPlan, columns: Mapping[str, bool]) -> None:
+        """Write the lines for bytes that hold another frame."""
+        envelope, conditions = content.plan.kind.envelope, content.conditions
+        if envelope.head or envelope.tail:
+            raise CannotGenerate(f"the frames in {content.attribute} have a head or an end")
+        start, end = self._span(content.attribute)
+        inner = FrameKernel(self._source, content.plan, self)
+        texts = [f"{each.field}_value & {each.mask:#x} == {each.value:#x}" for each in conditions]
+        with self._source.block(f"if {' and '.join(texts) or 'True'}:"):
+            self._source.line(f"place, end = {start}, {end}")
+            inner._begin()
+            inner._read_fields(content.plan.kind.__layout_fields__, inner._prefix, content.plan.used())
+            inner._refuse(f"{inner._position} != end")
+            inner._finish(columns)
+        self.json_bytes = max(self.json_bytes, inner.json_bytes)
+        self.json_factor = max(self.json_factor, inner.json_factor)
 
     def _span(self, attribute: str) -> tuple[str, str]:
-        field = self._read.get(attribute)
+        name = attribute[1:] if attribute.startswith(".") else self._prefix + attribute
+        field = self._read.get(name)
         if field is None or field.is_optional:
             raise CannotGenerate(f"{attribute} may be missing")
         match field.kind:
             case Prefixed() | Rest() | Fixed():
-                return f"{attribute}_from", f"{attribute}_to"
+                return f"{name}_from", f"{name}_to"
             case Number(is_float=False):
-                return f"{attribute}_value", "0"
+                return f"{name}_value", "0"
         raise CannotGenerate(f"{attribute} is neither a number nor text nor bytes")
 
-    # ── reading
+    # ── what the reader calls
 
-    @property
-    def _position(self) -> str:
-        return plus("place", self._offset)
+    def _on_read(self) -> None:
+        """Write the members up to the first whose value is not read yet."""
+        while self._is_writing and self._members:
+            attribute = self._members[0].attribute
+            if attribute and self._prefix + attribute not in self._read:
+                return
+            self._write_member()
 
-    def _refuse(self, condition: str) -> None:
-        with self._source.block(f"if {condition}:"):
-            self._source.line("return -1")
+    def _write_while_reading(self, name: str) -> bool:
+        if not self._is_writing or not self._members or self._prefix + self._members[0].attribute != name:
+            return False
+        if not isinstance(self._members[0].value, str | Objects):
+            return False
+        self._write_member(is_reading=True)
+        return True
 
-    def _need(self, size: int) -> None:
-        if self._offset + size > self._checked:
-            self._checked = self._offset + size
-            self._refuse(f"{plus('place', self._checked)} > end")
+    def _read_choice(self, field: FieldSpec, kind: ChosenBy, name: str, prefix: str) -> None:
+        """Write one branch for each form, which also writes its value; bytes are left for a column."""
+        forms = self._members.pop(0).value if self._members and prefix == self._prefix else None
+        if not isinstance(forms, Forms) or forms.attribute != field.name:
+            raise CannotGenerate(f"{field.name} has several forms")
+        keys = list(forms.keys)
+        self._flush()
+        self._move(self._position)
+        self._source.line(f"{name}_from = {name}_to = place")
+        self._write_branches(field, kind, prefix, keys)
+        self._read[name] = replace(field, kind=Rest(is_text=False))
 
-    def _move(self, position: str) -> None:
-        if position != "place":
-            self._source.line(f"place = {position}")
-        self._offset = self._checked = 0
-
-    def _read_head(self, envelope: EnvelopeSpec, used: set[str]) -> None:
-        fields = list(envelope.head)
-        if fields and isinstance(fields[0].kind, ShortLength):
-            self._source.line("place += 1 if data[place] < 0x80 else 2")
-            fields.pop(0)
-        for index, field in enumerate(fields):
-            if field.per_frame is not None:
-                fields[index] = replace(field, const=Const(constant_of(field, self._plan.kind)))
-        self._read_fields(fields, "", used)
-
-    def _read_fields(self, fields: Sequence[FieldSpec], prefix: str, used: set[str] | None) -> None:
-        """Write the lines that read fields. If `used` is given, others are only checked."""
-        if used is not None:  # a number that says which fields are there
-            used = used | {field.present_if.field for field in fields if field.present_if is not None}
-        for index, field in enumerate(fields):
-            if field.is_optional:
-                self._read_optional(field, prefix)
+    def _write_branches(self, field: FieldSpec, kind: ChosenBy, prefix: str, keys: list[str]) -> None:
+        word = "if"
+        for number, form in kind.cases:
+            with self._source.block(f"{word} {prefix}{kind.field}_value == {number}:"):
+                self._write_form(replace(form, name=field.name), prefix, keys)
+            word = "elif"
+        with self._source.block("else:"):
+            if kind.other is None:
+                self._source.line("return REFUSED")
             else:
-                self._need(run_size(fields[index:]))
-                self._read_field(field, prefix, used is None or field.name in used)
-            if not prefix:
-                self._write_members()
+                self._write_form(replace(kind.other, name=field.name), prefix, keys)
 
-    def _read_field(self, field: FieldSpec, prefix: str, is_used: bool) -> None:
-        name, kind, source = prefix + field.name, field.kind, self._source
-        match kind:
-            case Number() | Bool8():
-                if is_used or is_checked(field):
-                    source.line(f"{name}_value = {self._number(field, kind)}")
-                    self._check(field, f"{name}_value")
-                self._offset += kind.size
-            case Fixed(size=size):
-                source.line(f"{name}_from, {name}_to = {self._position}, {plus('place', self._offset + size)}")
-                if field.const is not None:
-                    expected = self._source.constant("BYTES", f"np.frombuffer({field.const.value!r}, np.uint8)")
-                    self._refuse(f"not is_same(data, {name}_from, {expected})")
-                self._offset += size
-            case Prefixed(prefix=size):
-                source.line(f"{name}_from = {plus('place', self._offset + size)}")
-                source.line(f"{name}_to = {name}_from + {self._unsigned(size, field.order)}")
-                self._refuse(f"{name}_to > end")
-                self._move(f"{name}_to")
-            case Rest():
-                source.line(f"{name}_from, {name}_to = {self._position}, end")
-                self._refuse(f"{name}_from > end")
-                self._move("end")
-            case Counted():
-                self._read_list(field, kind, name, is_top=not prefix)
-            case Nested():
-                self._read_fields(kind.fields, f"{name}__", None if is_used else set())
-            case _:
-                raise CannotGenerate(f"{field.name} is a {type(kind).__name__}")
-        if isinstance(kind, Fixed | Prefixed | Rest) and kind.is_text:
-            self._unchecked.append(name)
-        self._read[name] = field
-
-    def _check_texts(self) -> None:
-        """Write the checks of texts that were not checked while they were written."""
-        for name in self._unchecked:
-            self._refuse(f"bad_utf8(data, {name}_from, {name}_to) >= 0")
-        self._unchecked.clear()
-
-    def _unsigned(self, size: int, order: str) -> str:
-        if size == 1:
-            return f"wide(data[{self._position}])"
-        return f"u16_{order}(data, {self._position})" if size == 2 else f"{order}(data, {self._position}, {size})"
-
-    def _number(self, field: FieldSpec, kind: Number | Bool8) -> str:
-        value = self._unsigned(kind.size, field.order)
-        if isinstance(kind, Number) and kind.is_signed and kind.size < 8:
-            return f"signed({value}, {1 << 8 * kind.size - 1:#x})"
-        return value
-
-    def _check(self, field: FieldSpec, value: str) -> None:
-        if isinstance(field.kind, Number) and field.kind.is_float and is_checked(field):
-            raise CannotGenerate(f"{field.name} is a float with a condition")
-        if isinstance(field.kind, Bool8):
-            self._refuse(f"{value} > 1")
-        if field.const is not None:
-            self._refuse(f"{value} != {as_64_bits(field.const.value)}")
-        if field.between is not None:
-            if field.size == 8:
-                raise CannotGenerate(f"{field.name} is a number of 64 bits with a range")
-            self._refuse(f"{value} < {field.between.least} or {value} > {field.between.most}")
-        if field.flags is not None and field.flags.reserved:
-            self._refuse(f"{value} & {as_64_bits(field.flags.reserved)}")
-        if field.enum is not None:
-            self._refuse(" and ".join(f"{value} != {as_64_bits(int(member))}" for member in field.enum))
-
-    def _read_optional(self, field: FieldSpec, prefix: str) -> None:
-        name, present, source = prefix + field.name, field.present_if, self._source
-        if isinstance(field.kind, Counted | Nested):
-            raise CannotGenerate(f"{name} is optional")
+    def _write_form(self, form: FieldSpec, prefix: str, keys: list[str]) -> None:
+        if isinstance(form.kind, ChosenBy):
+            self._write_branches(form, form.kind, prefix, keys)
+            return
+        key, comma = keys.pop(0), self._comma
+        if key:
+            self._members.insert(0, JsonMember(key, form.name))
+        self._read.pop(prefix + form.name, None)
+        self._need(run_size([form]))
+        self._read_field(form, prefix, is_used=True)
+        if key:
+            self._on_read()
         self._move(self._position)
-        condition = "place < end"
-        if present is not None:
-            bearer = f"{prefix}{present.field}"
-            if bearer not in self._read or isinstance(field.kind, Rest):
-                raise CannotGenerate(f"{name} depends on {bearer}")
-            condition = f"{bearer}_value & {as_64_bits(present.bits)} != 0"
-        source.line(f"{name}_given = {condition}")
-        source.line(f"{name}_value = {name}_from = {name}_to = wide(0)")
-        inner = replace(field, is_optional=False)
-        with source.block(f"if {name}_given:"):
-            self._need(least_size(inner))
-            self._read_field(inner, prefix, is_used=True)
-            self._move(self._position)
-        self._read[name] = field
-
-    def _read_list(self, field: FieldSpec, kind: Counted, name: str, *, is_top: bool) -> None:
-        item, source = kind.item, self._source
-        if item is None or not least_size(item):
-            raise CannotGenerate(f"{name} is a list of nothing")
-        source.line(f"{name}_count = {self._unsigned(kind.prefix, field.order)}")
-        self._offset += kind.prefix
-        self._move(self._position)
-        source.line(f"{name}_from = place")
-        if is_top and self._members and self._members[0].attribute == name:
-            self._read[name] = field
-            self._write_member(is_reading=True)  # while it is read
-        elif item.size is not None and not has_conditions(item):
-            source.line(f"place += {name}_count * {item.size}")
-            self._refuse("place > end")
-        else:
-            outer, self._unchecked = self._unchecked, []
-            with source.block(f"for {name}_index in range({name}_count):"):
-                self._read_item(item, name)
-                self._check_texts()
-            self._unchecked = outer
-
-    def _read_item(self, item: FieldSpec, name: str) -> FieldSpec:
-        item = replace(item, name="item")
-        self._need(run_size([item]))
-        self._read_field(item, f"{name}__", is_used=True)
-        self._move(self._position)
-        return item
+        self._flush()
+        self._comma = comma
 
     # ── writing
 
@@ -273,11 +207,6 @@ class FrameKernel:
         self._flush()
         self._source.line(f"at = {function}(out, at{''.join(f', {each}' for each in arguments)})")
 
-    def _write_members(self) -> None:
-        """Write the members up to the first whose value is not read yet."""
-        while self._members and (not self._members[0].attribute or self._members[0].attribute in self._read):
-            self._write_member()
-
     def _write_member(self, *, is_reading: bool = False) -> None:
         member = self._members.pop(0)
         if not member.is_sparse:
@@ -286,7 +215,7 @@ class FrameKernel:
             self._comma = "always"
             return
         self._flush()
-        with self._source.block(f"if {self._is_given(member.attribute)}:"):
+        with self._source.block(f"if {member.condition or self._is_given(self._prefix + member.attribute)}:"):
             self._write_comma()
             self._write_key_and_value(member, is_reading=is_reading)
             self._flush()
@@ -313,7 +242,7 @@ class FrameKernel:
 
     def _write_key_and_value(self, member: JsonMember, *, is_reading: bool = False) -> None:
         self._json(f"{quoted(member.key)}:")
-        name = member.attribute
+        name = self._prefix + member.attribute
         match member.value:
             case Constant(text=text):
                 self._json(text)
@@ -352,10 +281,16 @@ class FrameKernel:
     def _write_plain(self, field: FieldSpec, name: str) -> None:
         match field.kind:
             case Number(is_float=True, size=size):
-                self._write_float(f"{name}_value", FORM_F32 if size == 4 else FORM_F64)
+                self._put(f"put_f{8 * size}", f"{name}_value")
+                self.json_bytes += _NUMBER_CHARS
             case Number(size=size, is_signed=is_signed):
                 self._put("put_unsigned" if size == 8 and not is_signed else "put_number", f"{name}_value")
-                self.json_bytes += _NUMBER_CHARS
+                self.json_bytes += len(str(1 << 8 * size)) + 1
+            case SizeOf():
+                self._put("put_number", f"{name}_value")
+                self.json_bytes += len("255")
+            case SizedNumber() as number:
+                self._write_sized_number(number, field.order, name)
             case Bool8():
                 self._write_bool(f"{name}_value")
             case Fixed(is_text=is_text) | Prefixed(is_text=is_text) | Rest(is_text=is_text):
@@ -383,6 +318,23 @@ class FrameKernel:
                 self._write_value(prefix + value)
         self._json("}")
 
+    def _write_sized_number(self, kind: SizedNumber, order: str, name: str) -> None:
+        if not kind.integers or max(kind.integers) >= 8:
+            raise CannotGenerate(f"{name} may have 64 bits")
+        self._flush()
+        source, value = self._source, f"{order}(data, {name}_from, {name}_size)"
+        if kind.is_signed:
+            value = f"signed({value}, wide(1) << 8 * {name}_size - 1)"
+        with source.block(f"if {name}_size in {kind.integers!r}:"):
+            self._put("put_number", value)
+        for size in kind.floats:
+            with source.block(f"elif {name}_size == {size}:"):
+                self._put(f"put_f{8 * size}", f"{order}(data, {name}_from, {size})")
+        with source.block("else:"):
+            self._put("put_base64", "data", f"{name}_from", f"{name}_to")
+        self.json_bytes += _NUMBER_CHARS
+        self.json_factor += _BYTES_FACTOR
+
     def _write_bool(self, value: str) -> None:
         true, false = (self._source.constant("TEXT", f"ascii_array({text!r})") for text in ("true", "false"))
         self._put("put", f"{true} if {value} else {false}")
@@ -391,23 +343,15 @@ class FrameKernel:
     def _write_scaled(self, field: FieldSpec, name: str) -> None:
         if not isinstance(field.kind, Number) or field.kind.is_float or field.kind.size > _SCALED_BYTES_MAX:
             raise CannotGenerate(f"{name} may not fit a float")
-        sign, number = scale = scale_of(field)
+        sign, number = scale_of(field)
         digits = len(str(number)) - 1
         if sign == "/" and number == 10**digits and 1 <= digits <= _DECIMAL_DIGITS_MAX:
             self._put("put_decimal", f"{name}_value", str(digits))
-            self.json_bytes += _NUMBER_CHARS
-            return
-        if scale not in self._scales:
-            self._scales.append(scale)
-        self._write_float(f"{name}_value", FORM_SCALES + self._scales.index(scale))
-
-    def _write_float(self, value: str, form: int) -> None:
-        """Write the lines that note a float: its text is inserted later."""
-        self._flush()
-        last = f"found[{FOUND_FLOATS}]"
-        self._source.line(f"floats[{last}, 0], floats[{last}, 1], floats[{last}, 2] = at, {value}, {form}")
-        self._source.line(f"{last} += 1")
-        self.floats += 1
+        elif _SCALE_MIN <= number <= 1 / _SCALE_MIN:
+            self._put("put_float", f"np.float64({name}_value) {sign} {number!r}")
+        else:
+            raise CannotGenerate(f"{name} may not fit a float")
+        self.json_bytes += _NUMBER_CHARS
 
     def _write_list(
         self, name: str, members: Sequence[tuple[str, str | Constant]], *, is_reading: bool = False
@@ -423,7 +367,7 @@ class FrameKernel:
             resume = f"{name}_resume"
             source.line(f"{resume} = {self._position}")
             before = (self._offset, self._checked)
-            self._move(f"{name}_from")
+            self._move(f"{name}_first")
         bound, outer = (self.json_bytes, self.json_factor), self._unchecked
         self.json_bytes, self.json_factor, self._unchecked = 0, 0, []
         with source.block(f"for {name}_index in range({name}_count):"):

@@ -1,12 +1,25 @@
 """What a kernel makes of the frames of one class, and what it has to know about their fields."""
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct, json
 
 from wirelake.layout.fields import Bool8, Counted, FieldSpec, Fixed, Nested, Prefixed
+from wirelake.layout.forms import Bits
 from wirelake.layout.messages import Value, attribute_of
+from wirelake.layout.sized import SizedNumber
+
+_VALUE: Final = re.compile(r"\w+_value\b")
+# Marks that kernels follow, or that do not change which frames are valid and what their values are.
+_KNOWN_MARKS: Final = frozenset(
+    {
+        *("name", "kind", "order", "has_own_order", "length", "opcode", "checksum", "per_frame", "direction"),
+        *("const", "between", "flags", "enum", "scale", "names", "shown", "at_most", "limited", "label", "item_name"),
+        *("present_if", "is_optional", "missing", "is_secret", "contains"),
+    }
+)
 
 
 class CannotGenerate(Exception):  # noqa: N818 (not an error: the codec decodes such a frame)
@@ -26,7 +39,14 @@ class Objects(Struct, frozen=True):
     members: tuple[tuple[str, "str | Constant"], ...]
 
 
-JsonValue = Value | Constant | Objects
+class Forms(Struct, frozen=True):
+    """A field with several forms: each has a key of its own. Bytes have an empty one: they are left for a column."""
+
+    attribute: str
+    keys: tuple[str, ...]  # in the order of the description
+
+
+JsonValue = Value | Constant | Objects | Forms
 
 
 class JsonMember(Struct, frozen=True):
@@ -35,6 +55,7 @@ class JsonMember(Struct, frozen=True):
     key: str
     value: JsonValue
     is_sparse: bool = False
+    condition: str = ""  # an expression of variables: it is left out unless that holds
 
     @property
     def attribute(self) -> str:
@@ -42,10 +63,17 @@ class JsonMember(Struct, frozen=True):
         match self.value:
             case Constant():
                 return ""
-            case Objects(attribute=attribute):
+            case Objects(attribute=attribute) | Forms(attribute=attribute):
                 return attribute
             case _:
                 return attribute_of(self.value)
+
+
+class NumberColumn(Struct, frozen=True):
+    """A column of numbers of so many bytes. The expression uses the variables of the kernel: see `kernel_reading`."""
+
+    expression: str
+    size: int
 
 
 class FramePlan(Struct, frozen=True):
@@ -53,11 +81,31 @@ class FramePlan(Struct, frozen=True):
 
     kind: Any
     members: tuple[JsonMember, ...]
-    spans: Mapping[str, str]  # column → attribute
+    spans: Mapping[str, str]  # column → attribute; in the plan of a content, `.attribute` is one of the outer frame
+    numbers: Mapping[str, NumberColumn] = {}
+    contents: "tuple[ContentPlan, ...]" = ()
+    has_json: bool = True
 
     def used(self) -> set[str]:
         """Return the attributes that are needed."""
-        return {member.attribute for member in self.members} | set(self.spans.values())
+        names = {member.attribute for member in self.members} | set(self.spans.values())
+        for content in self.contents:
+            names |= {content.attribute, *(condition.field for condition in content.conditions)}
+            names |= {name[1:] for name in content.plan.spans.values() if name.startswith(".")}
+        expressions = [each.expression for each in self.numbers.values()]
+        expressions += [member.condition for member in self.members]
+        return names | {match.removesuffix("_value") for each in expressions for match in _VALUE.findall(each)}
+
+
+class ContentPlan(Struct, frozen=True):
+    """Another frame that bytes hold if these conditions are met: its plan applies instead.
+
+    The names of its variables begin with that of its class, in lower case, and two underscores.
+    """
+
+    attribute: str
+    conditions: tuple[Bits, ...]
+    plan: FramePlan
 
 
 def quoted(text: str | bytes) -> str:
@@ -72,6 +120,14 @@ def as_64_bits(number: Any) -> int:
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
+def check_marks(field: FieldSpec) -> None:
+    """Raise CannotGenerate if a field has a mark that kernels do not know."""
+    plain = FieldSpec(field.name, field.kind)
+    for mark in field.__struct_fields__:
+        if mark not in _KNOWN_MARKS and getattr(field, mark) != getattr(plain, mark):
+            raise CannotGenerate(f"{field.name} is marked with {mark}")
+
+
 def least_size(field: FieldSpec) -> int:
     """Return how many bytes a field has at least."""
     if field.is_optional:
@@ -81,6 +137,8 @@ def least_size(field: FieldSpec) -> int:
             return prefix
         case Nested(fields=fields):
             return sum(map(least_size, fields))
+        case SizedNumber(prefix=prefix):
+            return prefix
     return field.size or 0
 
 

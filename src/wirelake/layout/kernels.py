@@ -4,6 +4,7 @@ The kernel reads each valid frame once, writes its fields as JSON, and copies si
 other frame to the codec: those that are not valid, and those with a part that it cannot read.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -12,28 +13,29 @@ from msgspec import Struct
 
 from wirelake.layout.envelope import EnvelopeSpec
 from wirelake.layout.fields import FieldSpec, Number, ShortLength
-from wirelake.layout.frame_kernels import FOUND_FLOATS, FOUND_SPANS, FrameKernel
+from wirelake.layout.frame_kernels import FrameKernel
 from wirelake.layout.frame_plans import CannotGenerate, FramePlan
 from wirelake.layout.generated import Source, plus
 from wirelake.layout.messages import spec_of
 from wirelake.protocols.frame import Sender
 
 PRIMITIVES: Final = "wirelake.protocols.kernel_primitives"
+FLOATS: Final = "wirelake.protocols.kernel_floats"
 _LABELS_MAX: Final = 255
 _CHECKSUMS: Final[dict[Callable[..., int], str]] = {modbus: "crc16"}  # functions that a kernel has, too
 _PRIMITIVE_NAMES: Final = (
-    "ascii_array", "bad_utf8", "big", "crc16", "float_room", "is_same", "little", "put", "put_base64", "put_comma",
+    "ascii_array", "bad_utf8", "big", "crc16", "is_same", "little", "put", "put_base64", "put_comma",
     "put_decimal", "put_number", "put_span", "put_text", "put_unsigned", "room", "signed", "u16_big", "u16_little",
     "wide",
 )  # fmt: skip
+_FLOAT_NAMES: Final = ("put_f32", "put_f64", "put_float")
 _HEADER: Final = '''"""Decode a column of {name} frames. Generated from their description."""
 
 import numpy as np
 
-from wirelake.jit import kernel
-from {primitives} import (
-{names})
-
+from wirelake.jit import inlined, kernel
+{imports}
+REFUSED = {refused}
 
 '''
 
@@ -43,24 +45,22 @@ class KernelModule(Struct, frozen=True):
 
     `parse_frames(data, offsets, from_server)` returns the indices of the frames that it decoded, and of the others. For
     each that it decoded it returns the label, which is the index of its plan in `plans`; ends and bytes of the JSON;
-    floats that are to be inserted there; and ends and bytes for each of `columns`. For a column of numbers, both are
-    the array of the numbers.
+    and ends and bytes for each of `columns`. For a column of numbers, both are the array of the numbers.
     """
 
     text: str
     plans: tuple[FramePlan, ...]
     columns: tuple[str, ...]
     number_sizes: dict[str, int]  # columns of numbers: how many bytes they need
-    scales: tuple[tuple[str, float], ...]
-    has_floats: bool
 
 
 def generate_kernel(name: str, envelope: EnvelopeSpec, plans: Sequence[FramePlan]) -> KernelModule | None:
     """Return a module for all frames that a kernel can decode; None if there are none."""
-    columns = tuple(dict.fromkeys(column for plan in plans for column in plan.spans))
+    columns = tuple(dict.fromkeys(column for plan in plans for column in _columns(plan)))
     sizes = {column: _number_size(plans, column) for column in columns}
-    done = tuple(plan for plan in plans if _can_generate(envelope, plan, columns, sizes))
-    source, scales = Source(f"{name}.kernel"), list[tuple[str, float]]()
+    is_number = {column: size > 0 for column, size in sizes.items()}
+    done = tuple(plan for plan in plans if _can_generate(envelope, plan, is_number))
+    source = Source(f"{name}.kernel")
     try:
         _write_frame_number(source, envelope, done)
     except CannotGenerate:
@@ -71,30 +71,43 @@ def generate_kernel(name: str, envelope: EnvelopeSpec, plans: Sequence[FramePlan
     bodies: dict[str, str] = {}  # frames with the same fields share a function: it is compiled once
     for label, plan in enumerate(done):
         body = Source("frame", source)
-        frame = FrameKernel(body, scales, plan)
-        frame.generate(envelope, columns)
+        frame = FrameKernel(body, plan)
+        frame.generate(envelope, is_number)
         if body.lines not in bodies:
             bodies[body.lines] = _function_name(done, label)
-            source.line("@kernel")
+            source.line("@inlined")
             source.line(f"def {bodies[body.lines]}{body.lines}")
         functions.append(bodies[body.lines])
         frames.append(frame)
     bound = f"{max(each.json_bytes for each in frames)} + {max(each.json_factor for each in frames)} * (end - start)"
-    floats = max(each.floats for each in frames)
-    placed = [_Column(name, sizes[name], FOUND_SPANS + 2 * index) for index, name in enumerate(columns)]
-    _write_loop(source, functions, placed, bound, floats)
-    names = "".join(f"    {each},\n" for each in _PRIMITIVE_NAMES if f"{each}(" in source.text)
-    header = _HEADER.format(name=name, primitives=PRIMITIVES, names=names)
+    _write_loop(source, functions, [_Column(name, sizes[name]) for name in columns], bound)
+    numbers_of_frame = 1 + sum(1 if size else 2 for size in sizes.values())
+    refused = f"({', '.join(['-1'] + ['0'] * (numbers_of_frame - 1))})"
+    header = _HEADER.format(name=name, imports=_imports(source.text), refused=refused)
     numbers = {column: size for column, size in sizes.items() if size}
-    return KernelModule(header + source.text, done, columns, numbers, tuple(scales), floats > 0)
+    return KernelModule(header + source.text, done, columns, numbers)
 
 
-def _can_generate(envelope: EnvelopeSpec, plan: FramePlan, columns: Sequence[str], sizes: dict[str, int]) -> bool:
+def _imports(text: str) -> str:
+    """Return the lines that import what a text calls."""
+    lines = ""
+    for module, names in ((FLOATS, _FLOAT_NAMES), (PRIMITIVES, _PRIMITIVE_NAMES)):
+        used = [f"    {each},\n" for each in names if re.search(rf"\b{each}\(", text)]
+        lines += f"from {module} import (\n{''.join(used)})\n" if used else ""
+    return lines
+
+
+def _columns(plan: FramePlan) -> list[str]:
+    inner = [column for content in plan.contents for column in _columns(content.plan)]
+    return [*plan.spans, *plan.numbers, *inner]
+
+
+def _can_generate(envelope: EnvelopeSpec, plan: FramePlan, is_number: dict[str, bool]) -> bool:
     for column, attribute in plan.spans.items():
-        if isinstance(spec_of(plan.kind, attribute).kind, Number) != bool(sizes[column]):
+        if isinstance(spec_of(plan.kind, attribute).kind, Number) != is_number[column]:
             return False
     try:
-        FrameKernel(Source("trial"), [], plan).generate(envelope, columns)
+        FrameKernel(Source("trial"), plan).generate(envelope, is_number)
     except CannotGenerate:
         return False
     return True
@@ -102,10 +115,14 @@ def _can_generate(envelope: EnvelopeSpec, plan: FramePlan, columns: Sequence[str
 
 def _number_size(plans: Sequence[FramePlan], column: str) -> int:
     """Return how many bytes a number of this column has at most, 0 if it is a column of text or bytes."""
+    inner = [content.plan for plan in plans for content in plan.contents]
+    declared = [plan.numbers[column].size for plan in (*plans, *inner) if column in plan.numbers]
+    if declared:
+        return max(declared)
     kinds = [spec_of(plan.kind, plan.spans[column]).kind for plan in plans if column in plan.spans]
     numbers = [kind for kind in kinds if isinstance(kind, Number)]
     sizes = [max(kind.size, 2) if kind.is_signed else kind.size + (kind.size == 8) for kind in numbers]
-    return max(sizes) if len(sizes) == len(kinds) and max(sizes) <= 8 else 0
+    return max(sizes) if sizes and len(sizes) == len(kinds) and max(sizes) <= 8 else 0
 
 
 def _function_name(plans: Sequence[FramePlan], label: int) -> str:
@@ -222,11 +239,14 @@ def _write_tail(source: Source, envelope: EnvelopeSpec) -> None:
 
 
 class _Column(Struct, frozen=True):
-    """A column of the kernel. Its value is found at `first`, or from `first` to `last` in the bytes of the frames."""
+    """A column of the kernel: numbers, or the bytes from `<name>_from` to `<name>_to`."""
 
     name: str
     size: int  # of numbers; 0 for text and bytes
-    place: int
+
+    @property
+    def variables(self) -> list[str]:
+        return [f"{self.name}_value"] if self.size else [f"{self.name}_from", f"{self.name}_to"]
 
     def allocate(self, source: Source) -> None:
         if self.size:
@@ -236,12 +256,11 @@ class _Column(Struct, frozen=True):
             source.line(f"{self.name}_ends = np.zeros(count + 1, np.int32)")
 
     def store(self, source: Source) -> None:
-        first, last = f"found[{self.place}]", f"found[{self.place + 1}]"
         if self.size:
-            source.line(f"{self.name}_values[good] = {first}")
+            source.line(f"{self.name}_values[good] = {self.name}_value")
         else:
             at = f"{self.name}_at"
-            source.line(f"{at} = put_span({self.name}_bytes, {at}, data, {first}, {last})")
+            source.line(f"{at} = put_span({self.name}_bytes, {at}, data, {self.name}_from, {self.name}_to)")
             source.line(f"{self.name}_ends[good + 1] = {at}")
 
     def returned(self) -> str:
@@ -250,7 +269,7 @@ class _Column(Struct, frozen=True):
         return f"{self.name}_ends[: good + 1], {self.name}_bytes[: {self.name}_at],"
 
 
-def _write_loop(source: Source, functions: Sequence[str], columns: Sequence[_Column], bound: str, floats: int) -> None:
+def _write_loop(source: Source, functions: Sequence[str], columns: Sequence[_Column], bound: str) -> None:
     source.line("@kernel")
     with source.block("def parse_frames(data, offsets, from_server):"):
         source.line("count = offsets.size - 1")
@@ -258,25 +277,23 @@ def _write_loop(source: Source, functions: Sequence[str], columns: Sequence[_Col
         source.line("rows, others = np.empty(count, np.int64), np.empty(count, np.int64)")
         source.line("labels, text_ends = np.empty(count, np.uint8), np.zeros(count + 1, np.int64)")
         source.line("text, text_at = np.empty(64 * count + 1024, np.uint8), wide(0)")
-        source.line(f"floats, found = np.empty((0, 3), np.int64), np.zeros({FOUND_SPANS + 2 * len(columns)}, np.int64)")
         for column in columns:
             column.allocate(source)
-        source.line("good = bad = float_count = wide(0)")
+        source.line("good = bad = wide(0)")
         with source.block("for row in range(count):"):
             source.line("start, end = wide(offsets[row]), wide(offsets[row + 1])")
-            source.line("label, text_end = label_of(data, start, end, from_server[row]), wide(-1)")
+            source.line("label = label_of(data, start, end, from_server[row])")
+            source.line("found = REFUSED")
             with source.block("if label >= 0:"):
-                source.line(f"text = room(text, text_at, {bound})")
-                if floats:
-                    source.line(f"floats = float_room(floats, float_count, {floats} * (end - start))")
-                    source.line(f"found[{FOUND_FLOATS}] = float_count")
+                with source.block(f"if text.size < text_at + {bound}:"):
+                    source.line(f"text = room(text, text_at, {bound})")
                 _write_calls(source, functions)
+            names = ["text_end", *(name for column in columns for name in column.variables)]
+            source.line(f"{', '.join(names)} = found")
             with source.block("if text_end < 0:"):
                 source.line("others[bad] = row")
                 source.line("bad += 1")
                 source.line("continue")
-            if floats:
-                source.line(f"float_count = found[{FOUND_FLOATS}]")
             for column in columns:
                 column.store(source)
             source.line("text_at, rows[good], labels[good] = text_end, row, label")
@@ -284,7 +301,7 @@ def _write_loop(source: Source, functions: Sequence[str], columns: Sequence[_Col
             source.line("text_ends[good] = text_at")
         source.line("return (")
         source.line("    rows[:good], others[:bad], labels[:good],")
-        source.line("    text_ends[: good + 1], text[:text_at], floats[:float_count],")
+        source.line("    text_ends[: good + 1], text[:text_at],")
         for column in columns:
             source.line(f"    {column.returned()}")
         source.line(")")
@@ -295,4 +312,4 @@ def _write_calls(source: Source, functions: Sequence[str]) -> None:
         labels = [str(label) for label, each in enumerate(functions) if each == function]
         condition = f"label in ({', '.join(labels)})" if len(labels) > 1 else f"label == {labels[0]}"
         with source.block(f"{'elif' if index else 'if'} {condition}:"):
-            source.line(f"text_end = {function}(data, start, end, text, text_at, floats, found)")
+            source.line(f"found = {function}(data, start, end, text, text_at)")

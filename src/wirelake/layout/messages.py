@@ -8,13 +8,14 @@
 `MESSAGES.to_message` is what a `Protocol` takes. The kernel that decodes columns of frames follows the same rules.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from wirelake.errors import TranslationError
-from wirelake.layout.fields import Counted, FieldSpec, Nested, Number
+from wirelake.layout.fields import Counted, Custom, FieldSpec, Nested, Number
+from wirelake.layout.forms import ChosenBy
 from wirelake.layout.frame import LayoutFrame
 from wirelake.layout.generated import Source
 from wirelake.layout.measuring import scale_of
@@ -95,10 +96,16 @@ class MessageRule(Struct, frozen=True):
 
 
 class MessageRules:
-    """The rules of a protocol's frames."""
+    """The rules of a protocol's frames. For a frame without a rule, `others` returns the message."""
 
-    def __init__(self, protocol: str, rules: Mapping[type[LayoutFrame], MessageRule]) -> None:
+    def __init__(
+        self,
+        protocol: str,
+        rules: Mapping[type[LayoutFrame], MessageRule],
+        others: Callable[[Frame, Sender], Message] | None = None,
+    ) -> None:
         self.protocol = protocol
+        self._others = others
         self.rules = dict(rules)
         self._source = Source(f"{protocol}.to_message")
         self._functions: dict[type[Frame], Any] = {}
@@ -108,11 +115,13 @@ class MessageRules:
         compiled = self._source.compile(Message=Message, Topic=Topic, Operation=Operation, plain=plain)
         self._functions.update({kind: compiled[_function_name(self.rules, kind)] for kind in self.rules})
 
-    def to_message(self, frame: Frame, _sender: Sender) -> Message:
-        """Return the message of a frame. Raise TranslationError if there is no rule for it."""
+    def to_message(self, frame: Frame, sender: Sender) -> Message:
+        """Return the message of a frame. Raise TranslationError if it has none."""
         try:
             function = self._functions[type(frame)]
         except KeyError:
+            if self._others is not None:
+                return self._others(frame, sender)
             raise TranslationError(f"{frame.name} of {self.protocol} has no message") from None
         message: Message = function(frame)
         return message
@@ -263,7 +272,7 @@ def _value(kind: type[LayoutFrame], value: Value) -> str:
 
 
 def _plain(field: FieldSpec) -> str:
-    if not isinstance(field.kind, Counted | Nested):
+    if not isinstance(field.kind, Counted | Nested | ChosenBy | Custom):
         return f"frame.{field.name}"
     item = field.kind.item if isinstance(field.kind, Counted) else None
     is_flat = item is not None and not isinstance(item.kind, Counted | Nested) and not field.is_optional

@@ -108,20 +108,6 @@ def decode_each(protocol: Protocol, frames: Any, from_server: Any) -> DecodedFra
     return DecodedFrames(np.array(good, np.int64), message_columns(rows), refused, readings=readings.batch())
 
 
-def explain_refusals(protocol: Protocol, frames: Any, from_server: Any, refused: Any) -> list[RefusedFrame]:
-    """Return the errors of the codec for frames that a kernel refuses."""
-    found = []
-    for index in refused.tolist():
-        sender = Sender.SERVER if from_server[index] else Sender.CLIENT
-        try:
-            protocol.decode(frames[index].as_py() or b"", sender)
-        except ProtocolError as error:
-            found.append(RefusedFrame(index, error.code, error.text, error.offset))
-        else:
-            raise AssertionError(f"the {protocol.name} codec accepts a frame that the kernel refuses")
-    return found
-
-
 def row_of(message: Message) -> Row:
     """Return the MESSAGE_COLUMNS of a message."""
     fields, payload = without_secrets(message)

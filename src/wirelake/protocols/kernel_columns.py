@@ -8,7 +8,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,9 +16,8 @@ from msgspec.structs import replace
 
 from wirelake import jit
 from wirelake.layout.fields import Number
-from wirelake.layout.frame_kernels import FORM_F32, FORM_SCALES
 from wirelake.layout.frame_plans import Constant, FramePlan, JsonMember, Objects, quoted
-from wirelake.layout.kernels import PRIMITIVES, KernelModule, generate_kernel
+from wirelake.layout.kernels import FLOATS, PRIMITIVES, KernelModule, generate_kernel
 from wirelake.layout.messages import Attribute, MessageRule, fields_of, part_kind, spec_of
 from wirelake.message import Kind, Op
 from wirelake.protocols import registry
@@ -33,13 +31,12 @@ from wirelake.protocols.columnar import (
     column_of,
     decode_each,
 )
-from wirelake.protocols.kernel_primitives import insert_texts
 from wirelake.protocols.protocol import Protocol
 from wirelake.protocols.redaction import BLANK_TEXT, LOGIN_OPS, SECRET_FIELDS, takes_frames
 
 _TEXT: Final = pa.string()
 _BYTES: Final = pa.binary()
-_NUMBERS: Final = pa.array([str(number) for number in range(256)], _TEXT)
+NUMBERS: Final = pa.array([str(number) for number in range(256)], _TEXT)
 _OWN_COLUMNS: Final = ("fields", "payload")  # of each frame
 
 
@@ -54,74 +51,108 @@ class FrameRow(Struct, frozen=True):
     constants: Mapping[str, Any]
 
 
+class KernelRows(Struct, frozen=True):
+    """What a kernel found. `rows` are the indices of the frames that it decoded, `others` those of the others."""
+
+    rows: Any
+    others: Any
+    labels: Any  # of each row, the index of its plan
+    fields: Any  # the column `fields`
+    columns: Mapping[str, tuple[Any, Any]]  # ends and bytes, or twice the numbers
+
+    def numbers(self, column: str) -> Any:
+        return self.columns[column][1]
+
+    def text(self, column: str) -> Any:
+        return column_of(_TEXT, *self.columns[column])
+
+    def data(self, column: str) -> Any:
+        return column_of(_BYTES, *self.columns[column])
+
+
+class LoadedKernel:
+    """A generated kernel, compiled or loaded from the cache."""
+
+    def __init__(self, name: str, module: KernelModule) -> None:
+        self.module = module
+        self.parse_frames = jit.load_module(name, module.text, PRIMITIVES, FLOATS).parse_frames
+
+    def run(self, frames: Any, from_server: Any) -> KernelRows:
+        """Decode a binary column."""
+        data, offsets = bytes_and_offsets(frames)
+        rows, others, labels, ends, text, *parts = self.parse_frames(data, offsets, from_server)
+        columns = {name: (parts[2 * index], parts[2 * index + 1]) for index, name in enumerate(self.module.columns)}
+        return KernelRows(rows, others, labels, column_of(_TEXT, ends, text), columns)
+
+
+def load_kernel(name: str, module: KernelModule | None) -> LoadedKernel:
+    """Load a kernel that there must be."""
+    if module is None:
+        raise TypeError(f"{name}: no kernel can be generated from its plans")
+    return LoadedKernel(name, module)
+
+
 class KernelDecoder:
     """The column decoder of a described protocol whose messages follow rules."""
 
     SAMPLES: tuple[bytes, ...] = (b"",)
 
-    def __init__(self, protocol: Protocol, kernel: KernelModule, rows: Mapping[Any, FrameRow]) -> None:
+    def __init__(self, protocol: Protocol, module: KernelModule, rows: Mapping[Any, FrameRow]) -> None:
         self._protocol = protocol
-        self._module = kernel
-        self.kernel = jit.load_module(protocol.name, kernel.text, PRIMITIVES).parse_frames
-        found = [rows[plan.kind].constants for plan in kernel.plans]
+        self.kernel = LoadedKernel(protocol.name, module)
+        found = [rows[plan.kind].constants for plan in module.plans]
         self._constants = {
             field.name: pa.array([each.get(field.name) for each in found], field.type)
             for field in MESSAGE_COLUMNS
             if field.name not in _OWN_COLUMNS
         }
         self._has = {
-            column: np.array([column in plan.spans for plan in kernel.plans], np.bool_) for column in kernel.columns
+            column: np.array([column in plan.spans for plan in module.plans], np.bool_) for column in module.columns
         }
 
     @property
     def kinds(self) -> tuple[Any, ...]:
         """Return the classes of frames that the kernel decodes."""
-        return tuple(plan.kind for plan in self._module.plans)
+        return tuple(plan.kind for plan in self.kernel.module.plans)
 
     @property
     def source(self) -> str:
         """Return the generated source of the kernel."""
-        return self._module.text
-
-    def undecoded(self, frames: Any, from_server: Any) -> Any:
-        """Return the indices of the frames that the kernel leaves to the codec."""
-        return self.kernel(*bytes_and_offsets(frames), from_server)[1]
+        return self.kernel.module.text
 
     def decode(self, frames: Any, from_server: Any) -> DecodedFrames:
         """Decode a binary column."""
-        data, offsets = bytes_and_offsets(frames)
-        rows, others, labels, text_ends, text, floats, *parts = self.kernel(data, offsets, from_server)
-        if self._module.has_floats and (len(floats) or not len(rows)):  # without rows, to compile what inserts them
-            text = _with_floats(text, text_ends, floats, self._module.scales)
-        found = {column: parts[2 * index : 2 * index + 2] for index, column in enumerate(self._module.columns)}
-        indices, columns = pa.array(labels), dict[str, Any]()
+        found = self.kernel.run(frames, from_server)
+        count, indices, columns = len(found.rows), pa.array(found.labels), dict[str, Any]()
         for name, constants in self._constants.items():
-            if name in found:
-                columns[name] = self._text_column(name, labels, found[name], constants)
+            if name in found.columns:
+                columns[name] = self._text_column(name, found, constants)
             elif constants.null_count == len(constants):
-                columns[name] = pa.nulls(len(rows), constants.type)
+                columns[name] = pa.nulls(count, constants.type)
             else:
                 columns[name] = constants.take(indices)
-        columns["fields"] = column_of(_TEXT, text_ends, text)
-        columns["payload"] = column_of(_BYTES, *found.get("payload", (np.zeros(len(rows) + 1, np.int32), b"")))
+        columns["fields"] = found.fields
+        has_payload = "payload" in found.columns
+        columns["payload"] = found.data("payload") if has_payload else pa.repeat(pa.scalar(b"", _BYTES), count)
         messages = pa.record_batch([columns[name] for name in MESSAGE_COLUMNS.names], MESSAGE_COLUMNS)
-        if not len(others):
-            return DecodedFrames(rows, messages, [])
-        rest = decode_each(self._protocol, frames.take(pa.array(others)), from_server[others])
-        return _merged(DecodedFrames(rows, messages, []), rest, others)
+        decoded = DecodedFrames(found.rows, messages, [])
+        if not len(found.others):
+            return decoded
+        rest = decode_each(self._protocol, frames.take(pa.array(found.others)), from_server[found.others])
+        return merged(decoded, rest, found.others)
 
-    def _text_column(self, name: str, labels: Any, found: Any, constants: Any) -> Any:
+    def _text_column(self, name: str, found: KernelRows, constants: Any) -> Any:
         """Return the texts of a column; where there is none, what is the same for all frames of a class."""
-        ends, values = found
-        if name in self._module.number_sizes:
-            numbers = pa.array(values)
-            texts = _NUMBERS.take(numbers) if self._module.number_sizes[name] == 1 else numbers.cast(_TEXT)
-            given = self._has[name][labels]
+        if name in self.kernel.module.number_sizes:
+            numbers = pa.array(found.numbers(name))
+            texts = NUMBERS.take(numbers) if self.kernel.module.number_sizes[name] == 1 else numbers.cast(_TEXT)
+            given = self._has[name][found.labels]
         else:
-            texts, given = column_of(_TEXT, ends, values), ends[1:] > ends[:-1]
+            ends = found.columns[name][0]
+            texts, given = found.text(name), ends[1:] > ends[:-1]
         if given.all():
             return texts
-        others = constants.take(pa.array(labels))
+        others = constants.take(pa.array(found.labels))
         return pc.if_else(pa.array(given), texts, others) if given.any() else others
 
 
@@ -243,27 +274,15 @@ def _part_members(protocol: Protocol, kind: Any, rule: MessageRule) -> tuple[tup
 # ── after the kernel
 
 
-def _with_floats(text: Any, ends: Any, floats: Any, scales: tuple[tuple[str, float], ...]) -> Any:
-    """Return the text with the floats, which only Python's own encoder writes as it does."""
-    places, bits, forms = (np.ascontiguousarray(floats[:, index]) for index in range(3))
-    values = bits.view(np.float64).copy()
-    is_short = forms == FORM_F32
-    values[is_short] = bits[is_short].astype(np.uint32).view(np.float32)
-    for index, (sign, number) in enumerate(scales):
-        chosen = forms == FORM_SCALES + index
-        values[chosen] = bits[chosen] / number if sign == "/" else bits[chosen] * number
-    pieces = np.frombuffer(msgspec.json.encode(values.tolist()), np.uint8)[1:-1]
-    commas = np.flatnonzero(pieces == ord(","))
-    piece_ends = np.concatenate([[0], commas - np.arange(len(commas)), [len(pieces) - len(commas)]])
-    return insert_texts(text, ends, places, piece_ends, pieces[pieces != ord(",")])
-
-
-def _merged(decoded: DecodedFrames, rest: DecodedFrames, others: Any) -> DecodedFrames:
+def merged(decoded: DecodedFrames, rest: DecodedFrames, others: Any) -> DecodedFrames:
     """Return the frames of both in order. `others` are the indices of the frames that `rest` was made of."""
     refused = [RefusedFrame(int(others[each.row]), each.code, each.text, each.offset) for each in rest.refused]
     if not len(rest.rows):
         return DecodedFrames(decoded.rows, decoded.messages, refused, decoded.packets)
     rows = np.concatenate([decoded.rows, others[rest.rows]])
-    order = np.argsort(rows, kind="stable")
-    messages = pa.concat_batches([decoded.messages, rest.messages]).take(pa.array(order))
-    return DecodedFrames(rows[order], messages, refused, decoded.packets)
+    order = pa.array(np.argsort(rows, kind="stable"))
+    packets = decoded.packets
+    if packets is not None:
+        packets = pa.concat_batches([packets, rest.packets]).take(order)
+    messages = pa.concat_batches([decoded.messages, rest.messages]).take(order)
+    return DecodedFrames(rows[order], messages, refused, packets)

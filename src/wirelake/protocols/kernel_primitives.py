@@ -149,19 +149,24 @@ def bad_utf8(data: Array, start: int, end: int) -> int:
     return -1
 
 
+# Places in the loops below have no sign: for others Numba checks each time whether they count from the end.
+
+
 @kernel
 def put(out: Array, at: int, text: Array) -> int:
-    for place in range(text.size):
-        out[at + place] = text[place]
+    target = np.uintp(at)
+    for place in range(np.uintp(text.size)):
+        out[target + place] = text[place]
     return at + len(text)
 
 
 @kernel
 def put_span(out: Array, at: int, data: Array, start: int, end: int) -> int:
-    for place in range(start, end):
-        out[at] = data[place]
-        at += 1
-    return at
+    target = np.uintp(at)
+    for place in range(np.uintp(start), np.uintp(end)):
+        out[target] = data[place]
+        target += np.uintp(1)
+    return at + (end - start)
 
 
 @kernel
@@ -306,33 +311,3 @@ def put_comma(out: Array, at: int) -> int:
         return at
     out[at] = 44
     return at + 1
-
-
-@kernel
-def float_room(floats: Array, count: int, wanted: int) -> Array:
-    """Return `floats`, or a longer copy, so that `wanted` more fit after `count`."""
-    if floats.shape[0] - count >= wanted:
-        return floats
-    longer = np.empty((max(2 * floats.shape[0], count + wanted), 3), np.int64)
-    for place in range(count):
-        longer[place, 0], longer[place, 1], longer[place, 2] = floats[place, 0], floats[place, 1], floats[place, 2]
-    return longer
-
-
-@kernel
-def insert_texts(text: Array, ends: Array, places: Array, piece_ends: Array, pieces: Array) -> Array:
-    """Return the text with pieces inserted at these places, which are in order; add their sizes to `ends`."""
-    longer = np.empty(text.size + pieces.size, np.uint8)
-    at = place = row = 0
-    for piece in range(places.size):
-        while ends[row] < places[piece]:
-            ends[row] += at - place
-            row += 1
-        at = put_span(longer, at, text, place, places[piece])
-        place = places[piece]
-        at = put_span(longer, at, pieces, piece_ends[piece], piece_ends[piece + 1])
-    while row < ends.size:
-        ends[row] += at - place
-        row += 1
-    put_span(longer, at, text, place, text.size)
-    return longer

@@ -1,140 +1,171 @@
-"""Decode apostol packets by kernel: see `columnar.ColumnDecoder`."""
+"""Decode columns of apostol packets: see `columnar.ColumnDecoder`.
 
+The kernels are generated from the descriptions of packets and commands. The plans below say what becomes of their
+fields, as `translation.to_message` does for one packet. A command that is malformed is left to the codec.
+"""
+
+from functools import cache
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
-from msgspec import Struct
+from msgspec.structs import replace
 
-from wirelake.protocols.apostol import constants
-from wirelake.protocols.apostol.commands import DeviceCommand, Reading
-from wirelake.protocols.apostol.frames import Packet
-from wirelake.protocols.apostol.kernels import (
-    KINDS,
-    ODD_READINGS,
+from wirelake.layout import Bit
+from wirelake.layout.frame_plans import ContentPlan, Forms, FramePlan, JsonMember, NumberColumn
+from wirelake.layout.kernels import generate_kernel
+from wirelake.layout.messages import spec_of
+from wirelake.message import BROADCAST_DEVICE_TYPE, Kind
+from wirelake.protocols.apostol.commands import DeviceCommand, ServerCommand
+from wirelake.protocols.apostol.constants import (
+    ANSWER,
+    FIRST,
+    LAST,
     RECEIPT,
-    classify_packets,
-    describe_packets,
-    parse_packets,
+    SEALED,
+    TO_DEVICE,
+    ZIPPED,
 )
+from wirelake.protocols.apostol.frames import FRAMES, Packet, Receipt
 from wirelake.protocols.apostol.protocol import PROTOCOL
-from wirelake.protocols.apostol.translation import failure_of, to_message
-from wirelake.protocols.columnar import (
-    MESSAGE_COLUMNS,
-    PACKET_COLUMNS,
-    DecodedFrames,
-    bytes_and_offsets,
-    column_of,
-    explain_refusals,
-    flags,
-    row_of,
-)
-from wirelake.protocols.frame import Sender
+from wirelake.protocols.apostol.translation import failure_of
+from wirelake.protocols.columnar import MESSAGE_COLUMNS, PACKET_COLUMNS, DecodedFrames, decode_each, flags
+from wirelake.protocols.kernel_columns import NUMBERS, KernelRows, LoadedKernel, load_kernel, merged
 
-_ONE_READING: Final = DeviceCommand(0, 4, 0, (Reading(1, 1.5),)).encode()
-SAMPLES: Final = (Packet(constants.VERSION, constants.FIRST | constants.LAST, 0, "0", 0, 0, _ONE_READING).encode(), b"")
+SAMPLES: Final = (b"",)
 _TEXT: Final = pa.string()
-_BYTES: Final = pa.binary()
-_FIELDS: Final = MESSAGE_COLUMNS.get_field_index("fields")
-_KINDS: Final = pa.array(KINDS, _TEXT)
-_NAMES: Final = pa.array(["packet", "receipt"], _TEXT)
-_NUMBERS: Final = pa.array([str(number) for number in range(256)], _TEXT)
-# By the kernel's number of a status: none, ok, the device's errors.
+_KINDS: Final = (Kind.TELEMETRY, Kind.RESPONSE, Kind.REQUEST, Kind.EVENT, Kind.CONTROL)
+_KIND_NAMES: Final = pa.array([kind.value for kind in _KINDS], _TEXT)
+_NAMES: Final = pa.array([Packet.name, Receipt.name], _TEXT)  # by label
+_OK: Final = 1  # numbers of statuses: 0 is none, and a device's error is added to _FAILED
+_FAILED: Final = 2
 _STATUSES: Final = pa.array([None, "ok", *(failure_of(error).text for error in range(256))], _TEXT)
 
-
-class ParsedPackets(Struct, frozen=True):
-    """The fields of the good packets, which are `rows` of the frames; `faults` has row, fault and offset of others."""
-
-    rows: Any
-    params: Any
-    device_types: Any
-    command_nos: Any
-    packet_nos: Any
-    serial_ends: Any
-    serials: Any
-    data_ends: Any
-    data: Any
-    faults: Any
-
-    def columns(self) -> Any:
-        """Return the packets as PACKET_COLUMNS."""
-        params = self.params
-        columns = [
-            column_of(_TEXT, self.serial_ends, self.serials),
-            pa.array(self.device_types),
-            flags(params & constants.TO_DEVICE),
-            flags(params & constants.ANSWER),
-            flags(params & constants.FIRST),
-            flags(params & constants.LAST),
-            flags(params & constants.ZIPPED),
-            flags(params & constants.SEALED),
-            flags(params & constants.RECEIPT),
-            pa.array(self.command_nos),
-            pa.array(self.packet_nos),
-            column_of(_BYTES, self.data_ends, self.data),
-        ]
-        return pa.record_batch(columns, PACKET_COLUMNS)
-
-    def packet(self, index: int) -> Packet:
-        """Return the packet of `rows[index]`, as the codec gives it."""
-        heads = (self.params, self.device_types, self.command_nos, self.packet_nos)
-        params, device_type, command_no, packet_no = (int(head[index]) for head in heads)
-        serial = self.serials[self.serial_ends[index] : self.serial_ends[index + 1]].tobytes().decode()
-        data = self.data[self.data_ends[index] : self.data_ends[index + 1]].tobytes()
-        return Packet(constants.VERSION, params, device_type, serial, command_no, packet_no, data)
+# What a kernel returns of every packet, by attribute; and expressions of its variables.
+_ATTRIBUTES: Final = ("params", "device_type", "serial", "command_no", "packet_no", "data")
+_SPANS: Final = {name: name for name in _ATTRIBUTES}
+_OUTER_SPANS: Final = {name: f".{name}" for name in _ATTRIBUTES}  # of a command: those of its packet
+_IS_ANSWER: Final = f"params_value & {ANSWER:#x}"
+_ERROR: Final = "devicecommand__error_value"
 
 
-def parse(frames: Any) -> ParsedPackets:
-    """Check and parse a binary column."""
-    return ParsedPackets(*parse_packets(*bytes_and_offsets(frames)))
+def _kind(kind: Kind) -> str:
+    return str(_KINDS.index(kind))
+
+
+_KIND: Final = NumberColumn(
+    f"{_kind(Kind.RESPONSE)} if {_IS_ANSWER}"
+    f" else {_kind(Kind.TELEMETRY)} if not params_value & {TO_DEVICE:#x}"
+    f" else {_kind(Kind.EVENT)} if device_type_value == {BROADCAST_DEVICE_TYPE} and serial_to == serial_from"
+    f" else {_kind(Kind.REQUEST)}",
+    size=1,
+)
+_CONTROL: Final = NumberColumn(_kind(Kind.CONTROL), size=1)
+_DEVICE_STATUS: Final = NumberColumn(f"({_FAILED} + {_ERROR} if {_ERROR} else {_OK}) if {_IS_ANSWER} else 0", size=2)
+_SERVER_STATUS: Final = NumberColumn(f"{_OK} if {_IS_ANSWER} else 0", size=2)
+_COMMAND_PLANS: Final = (
+    FramePlan(
+        DeviceCommand,
+        (
+            JsonMember("code", "error", is_sparse=True, condition=f"{_IS_ANSWER} and {_ERROR}"),
+            JsonMember("command_type", "command_type"),
+            JsonMember("error", "error"),
+            JsonMember("device_time", "time"),
+            JsonMember("data", Forms("data", ("status", "readings", "", ""))),
+        ),
+        {**_OUTER_SPANS, "payload": "data"},
+        {"kind": _KIND, "status": _DEVICE_STATUS},
+    ),
+    FramePlan(
+        ServerCommand,
+        (JsonMember("command_type", "command_type"),),
+        {**_OUTER_SPANS, "payload": "data"},
+        {"kind": _KIND, "status": _SERVER_STATUS},
+    ),
+)
+
+
+def _contents() -> tuple[ContentPlan, ...]:
+    """Return the plans of the commands that packets hold, with the conditions of their description."""
+    held = spec_of(Packet, "data").contains
+    contents = held.contents if held is not None else ()
+    plans = {plan.kind.sender: plan for plan in _COMMAND_PLANS}
+    return tuple(ContentPlan("data", content.conditions, plans[content.sender]) for content in contents)
+
+
+_MESSAGE_PLANS: Final = (
+    FramePlan(
+        Packet,
+        (
+            JsonMember("packet_no", "packet_no"),
+            JsonMember("first", Bit("params", FIRST)),
+            JsonMember("last", Bit("params", LAST)),
+        ),
+        {**_SPANS, "payload": "data"},
+        {"kind": _KIND},
+        _contents(),
+    ),
+    FramePlan(Receipt, (JsonMember("packet_no", "packet_no"),), _SPANS, {"kind": _CONTROL}),
+)
+_PACKET_PLANS: Final = tuple(FramePlan(kind, (), _SPANS, has_json=False) for kind in FRAMES.frames)
+
+
+@cache
+def message_kernel() -> LoadedKernel:
+    """Return the kernel for messages and packets."""
+    return load_kernel(PROTOCOL.name, generate_kernel(PROTOCOL.name, FRAMES.envelope, _MESSAGE_PLANS))
+
+
+@cache
+def packet_kernel() -> LoadedKernel:
+    """Return the kernel for packets alone, which is faster."""
+    return load_kernel(f"{PROTOCOL.name}_packets", generate_kernel(PROTOCOL.name, FRAMES.envelope, _PACKET_PLANS))
+
+
+def parse_packets(frames: Any) -> tuple[Any, Any]:
+    """Return the indices of the packets that are valid, and their PACKET_COLUMNS."""
+    found = packet_kernel().run(frames, np.zeros(len(frames), np.bool_))
+    return found.rows, _packets(found)
 
 
 def decode(frames: Any, _from_server: Any = None) -> DecodedFrames:
     """Decode a binary column. The direction is in the packets themselves."""
-    parsed = parse(frames)
-    refused = explain_refusals(PROTOCOL, frames, np.zeros(len(frames), np.bool_), parsed.faults[:, 0])
-    return DecodedFrames(parsed.rows, _messages(parsed), refused, parsed.columns())
+    from_server = np.zeros(len(frames), np.bool_)
+    found = message_kernel().run(frames, from_server)
+    decoded = DecodedFrames(found.rows, _messages(found), [], _packets(found))
+    if not len(found.others):
+        return decoded
+    others = frames.take(pa.array(found.others))
+    _, packets = parse_packets(others)  # the commands of some are malformed, but the packets are not
+    rest = replace(decode_each(PROTOCOL, others, from_server[found.others]), packets=packets)
+    return merged(decoded, rest, found.others)
 
 
-def _messages(parsed: ParsedPackets) -> Any:
-    shapes, floats = classify_packets(parsed.params, parsed.packet_nos, parsed.data_ends, parsed.data)
-    hard = [_fields(parsed.packet(index)) for index in np.nonzero(shapes >= ODD_READINGS)[0].tolist()]
-    kinds, statuses, text_ends, text, payload_ends, payload = describe_packets(
-        parsed.params,
-        parsed.device_types,
-        parsed.packet_nos,
-        shapes,
-        parsed.serial_ends,
-        parsed.data_ends,
-        parsed.data,
-        _array(msgspec.json.encode(floats.view(np.float64).tolist())[1:-1]),
-        np.cumsum([0, *map(len, hard)]),
-        _array(b"".join(hard)),
-    )
-    nulls = pa.nulls(len(parsed.rows), _TEXT)
+def _packets(found: KernelRows) -> Any:
+    params = found.numbers("params")
     columns = [
-        _KINDS.take(pa.array(kinds)),
-        _NAMES.take(pa.array((shapes == RECEIPT).astype(np.int8))),
+        found.text("serial"),
+        pa.array(found.numbers("device_type")),
+        *(flags(params & bit) for bit in (TO_DEVICE, ANSWER, FIRST, LAST, ZIPPED, SEALED, RECEIPT)),
+        pa.array(found.numbers("command_no")),
+        pa.array(found.numbers("packet_no")),
+        found.data("data"),
+    ]
+    return pa.record_batch(columns, PACKET_COLUMNS)
+
+
+def _messages(found: KernelRows) -> Any:
+    nulls, statuses = pa.nulls(len(found.rows), _TEXT), found.numbers("status")
+    columns = [
+        _KIND_NAMES.take(pa.array(found.numbers("kind"))),
+        _NAMES.take(pa.array(found.labels)),
         nulls,
         nulls,
         nulls,
-        _NUMBERS.take(pa.array(parsed.command_nos)),
+        NUMBERS.take(pa.array(found.numbers("command_no"))),
         _STATUSES.take(pa.array(statuses)),
-        column_of(_TEXT, text_ends, text),
-        column_of(_BYTES, payload_ends, payload),
+        found.fields,
+        found.data("payload"),
         pa.array(np.zeros(len(statuses), np.int64), mask=statuses == 0),  # a response is one command, complete
     ]
     return pa.record_batch(columns, MESSAGE_COLUMNS)
-
-
-def _fields(packet: Packet) -> bytes:
-    """Return the fields that only the codec can write."""
-    text = row_of(to_message(packet, Sender.CLIENT))[_FIELDS]
-    assert isinstance(text, str)  # noqa: S101 (the columns of a row have different types)
-    return text.encode()
-
-
-def _array(data: bytes) -> Any:
-    return np.frombuffer(data, np.uint8)

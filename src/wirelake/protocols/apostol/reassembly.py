@@ -451,8 +451,7 @@ def is_response(params: int) -> bool:
 def decode_packets(frames: Any) -> tuple[Any, Any]:
     from wirelake.protocols.apostol import columns  # noqa: PLC0415 (needs Numba, which only the pipeline has)
 
-    parsed = columns.parse(frames)
-    return parsed.rows, parsed.columns()
+    return columns.parse_packets(frames)
 
 
 def packet_params(packets: Any) -> Any:
