@@ -36,7 +36,7 @@ def test_the_report_says_what_was_imported_and_what_was_not(capture: Path, tmp_p
     lines = run("import", "pcap", str(capture), "--data", str(tmp_path / "data")).splitlines()
     assert lines[0].startswith("16 packets, captured from 2023-11-14T22:13:20.000Z to ")
     assert lines[2].split() == ["comet", "1", "3", "0", "0", "0"]
-    assert lines[3].startswith("session ids begin with import-")
+    assert lines[3].startswith("session ids begin with import")
     assert lines[4] == "left out: 1 connection"
     assert lines[5] == (
         "  tcp 10.0.0.2:50000 to 10.0.0.1:4711: unknown protocol; 30 bytes, which begin "
@@ -61,6 +61,13 @@ def test_the_log_is_searched_by_the_times_of_the_capture(capture: Path, tmp_path
         "counters",
     ]
     assert json.loads(run("log", "stats", "--json", *data))["next_seq"] == 7
+
+
+def test_an_imported_session_can_be_traced(capture: Path, tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+    prefix = json.loads(run("import", "pcap", str(capture), "--json", *data))["session_prefix"]
+    found = json.loads(run("trace", f"{prefix}-1", "--json", *data))
+    assert [event["what"] for event in found["timeline"]] == ["open", "frame", "frame", "frame", "close"]
 
 
 def test_a_protocol_that_is_not_installed_is_refused_before_anything_is_written(capture: Path, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_the_rows_do_not_depend_on_where_the_log_is_cut(history: list[Record]) -
 
 def test_what_was_imported_is_complete(history: list[Record]) -> None:
     found = run(*([each] for each in history))
-    calls = [row for row in found.rows("silver.calls") if row["session"].startswith("import-")]
+    calls = [row for row in found.rows("silver.calls") if row["session"].startswith("import")]
     assert sorted(row["status"] for row in calls) == ["ok", "ok", "ok", "unanswered"]
     assert {row["protocol"]: row["reason"] for row in found.rows("silver.sessions") if row["reason"]} == {
         "comet": "peer_closed",

@@ -69,19 +69,16 @@ class CaptureReader:
                 self.skipped["file ends inside a packet"] += 1
                 return
             found = header(raw)
-            self._check_size(found.caplen, file.tell())
+            if found.caplen > CAPTURE_PACKET_BYTES_MAX:
+                raise InputError(
+                    f"{self._path}: byte {file.tell()}: a packet of {found.caplen} bytes is over the limit of "
+                    f"{CAPTURE_PACKET_BYTES_MAX}: the file is damaged"
+                )
             data = file.read(found.caplen)
             if len(data) < found.caplen:
                 self.skipped["file ends inside a packet"] += 1
                 return
             yield LinkPacket(found.tv_sec * _US + found.tv_usec // unit, link, data)
-
-    def _check_size(self, size: int, at: int) -> None:
-        if size > CAPTURE_PACKET_BYTES_MAX:
-            raise InputError(
-                f"{self._path}: byte {at}: a packet of {size} bytes is over the limit of {CAPTURE_PACKET_BYTES_MAX}: "
-                "the file is damaged"
-            )
 
 
 class _PcapngBlocks:

@@ -7,12 +7,12 @@ Their records have the times of the capture, and the log is ordered by when they
 import re
 from typing import Final
 
-_ID: Final = re.compile("import-([0-9a-f]{1,15})(?:-[0-9a-f]+)?")
+_ID: Final = re.compile("import([0-9a-f]{1,15})(?:-[0-9a-f]+)?")
 
 
 def imported_session_id(imported_at_us: int, number: int) -> str:
     """Return the id of a session: when the import began, and a number that is unique in it."""
-    return f"import-{imported_at_us:x}-{number:x}"
+    return f"import{imported_at_us:x}-{number:x}"
 
 
 def imported_at_us(session: str) -> int:
