@@ -7,7 +7,7 @@ from kaitaistruct import KaitaiStream, KaitaiStruct
 
 from rivals.rival import Case, PlainReader
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.sisnet.forms import BinaryRequest
+from wirelake.protocols.sisnet.binary import BinaryRequest
 
 NAME, COMMAND, SERVICE, ASK = b"n17", b"get", b"sisdb", b'{"key":"sh600600","sdb":"info"}'
 

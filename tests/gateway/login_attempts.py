@@ -23,8 +23,9 @@ from wirelake.protocols.esnp.values import var_of
 from wirelake.protocols.magline import frames as magline
 from wirelake.protocols.protocol import Carrier
 from wirelake.protocols.redis.frames import Command
+from wirelake.protocols.sisnet.binary import BinaryRequest
 from wirelake.protocols.sisnet.envelope import sized
-from wirelake.protocols.sisnet.forms import BinaryRequest, Json, Redis
+from wirelake.protocols.sisnet.forms import Json, Redis
 from wirelake.protocols.text import write_json
 
 USER = "ann"

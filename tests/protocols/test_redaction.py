@@ -19,7 +19,8 @@ from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import frames as magline
 from wirelake.protocols.protocol import unredacted
 from wirelake.protocols.redaction import redact_json
-from wirelake.protocols.sisnet.forms import BinaryRequest, DataLine, Extension, Json, Redis
+from wirelake.protocols.sisnet.binary import BinaryRequest, Extension
+from wirelake.protocols.sisnet.forms import DataLine, Json, Redis
 from wirelake.protocols.text import read_json, write_json
 
 SECRET = TOKEN.encode()

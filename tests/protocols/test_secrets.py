@@ -18,7 +18,8 @@ from wirelake.protocols.esnp.values import var_of
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.magline import frames as magline
 from wirelake.protocols.redis.frames import Command
-from wirelake.protocols.sisnet.forms import BinaryRequest, Json, Redis
+from wirelake.protocols.sisnet.binary import BinaryRequest
+from wirelake.protocols.sisnet.forms import Json, Redis
 from wirelake.protocols.text import write_json
 
 TOKEN = "s3cr3t-T0K3N"

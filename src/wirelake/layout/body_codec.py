@@ -37,7 +37,13 @@ class BodyCodec(Generic[F]):
             return Tree(dissector.root, error)
         return Tree(dissector.root)
 
-    def add_fields(self, dissector: Dissector) -> None:
-        """Add the fields to a tree: they fill what is left. Raise ProtocolError at the first error."""
-        FieldWalk(dissector).fields(self.kind.__layout_fields__)
-        dissector.finish()
+    def add_fields(self, dissector: Dissector, *, before: str = "") -> None:
+        """Add the fields to a tree: they fill what is left. Raise ProtocolError at the first error.
+
+        With `before`, stop at that field; the caller goes on.
+        """
+        fields = self.kind.__layout_fields__
+        names = [field.name for field in fields]
+        FieldWalk(dissector).fields(fields[: names.index(before)] if before else fields)
+        if not before:
+            dissector.finish()

@@ -230,7 +230,7 @@ class FieldWalk:
             raise ProtocolError(field.name, f"{field.name} is {value:#04x}: {field.between.text}", start)
         if field.flags is not None and value & field.flags.reserved:
             text = f"{field.name} is {value:#x}: the bits {field.flags.reserved:#x} must be zero"
-            raise ProtocolError(field.name, text, start)
+            raise ProtocolError(field.flags.code or field.name, text, start)
         if isinstance(field.kind, Bool8) and value > 1:
             raise ProtocolError(field.name, f"{field.name} is {value}, neither 0 nor 1", start)
         if field.enum is not None and value not in {int(member) for member in field.enum}:

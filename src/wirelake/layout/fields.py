@@ -172,6 +172,7 @@ class ValueNames(Struct, frozen=True):
 class Flags(Struct, frozen=True):
     names: tuple[str, ...]  # from bit 0 on; an empty name is a bit without a meaning
     reserved: int = 0  # bits that must be zero
+    code: str = ""  # of the error; the name of the field by default
 
 
 class Shown(Struct, frozen=True):
@@ -414,9 +415,9 @@ def names(names: Mapping[int, str], other: str = "not a known value") -> ValueNa
     return ValueNames(names, other)
 
 
-def flags(*names: str, reserved: int = 0) -> Flags:
-    """Mark a number whose bits have names, from bit 0 on. A frame with a bit of `reserved` is refused."""
-    return Flags(names, reserved)
+def flags(*names: str, reserved: int = 0, code: str = "") -> Flags:
+    """Mark a number whose bits have names, from bit 0 on. A frame with a bit of `reserved` is refused, by this code."""
+    return Flags(names, reserved, code)
 
 
 def shown(meaning: Callable[[Any], str] | str) -> Shown:

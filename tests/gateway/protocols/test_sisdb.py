@@ -13,7 +13,7 @@ from gateway.protocols.sisdb_tables import DAY, OPEN, connect_terminal, fill_tab
 from gateway.running_gateway import HOST, WAIT_S, Running, running_gateway, until
 from gateway.sisnet_client import Terminal
 from wirelake.limits import MIB, STATE_READ_BYTES_MAX, STATE_READ_ROWS_MAX
-from wirelake.protocols.sisnet.forms import BinaryAnswer, BinaryRequest
+from wirelake.protocols.sisnet.binary import BinaryAnswer, BinaryRequest
 from wirelake.protocols.text import read_json, write_json
 
 

@@ -18,7 +18,8 @@ from gateway.running_gateway import HOST, WAIT_S, Running, running_gateway
 from gateway.sisnet_client import Terminal
 from wirelake.protocols.esnp import lines
 from wirelake.protocols.esnp.lines import SeqNo
-from wirelake.protocols.sisnet.forms import BinaryAnswer, BinaryRequest, Json
+from wirelake.protocols.sisnet.binary import BinaryAnswer, BinaryRequest
+from wirelake.protocols.sisnet.forms import Json
 
 OPEN = {"auth": {"open": True}}
 ANN = ("ann", "t0ken")

@@ -2,8 +2,9 @@
 
 from hypothesis import strategies as st
 
+from wirelake.protocols.sisnet.binary import BinaryAnswer, BinaryRequest, Extension
 from wirelake.protocols.sisnet.envelope import SisnetFrame
-from wirelake.protocols.sisnet.forms import BinaryAnswer, BinaryRequest, DataLine, Extension, Http, Json, Redis
+from wirelake.protocols.sisnet.forms import DataLine, Http, Json, Redis
 
 words = st.text(st.characters(exclude_characters="{}():", exclude_categories=["Cs"]), max_size=20)
 json_values = st.recursive(
@@ -61,10 +62,13 @@ data_lines = st.builds(
     words.filter(lambda word: not word.startswith("[")),  # else it could not be told from JSON under a relayed name
     st.binary(max_size=60),
 )
-any_frames: st.SearchStrategy[SisnetFrame] = st.one_of(
-    jsons,
+binary_frames: st.SearchStrategy[SisnetFrame] = st.one_of(
     _filled(BinaryRequest, command=small, service=small, ask=small, fmt=small, lnk=small),
     _filled(BinaryAnswer, ans=numbers, msg=small, fuc=numbers, lnk=small),
+)
+any_frames: st.SearchStrategy[SisnetFrame] = st.one_of(
+    jsons,
+    binary_frames,
     data_lines,
     st.builds(Http, words, st.binary(max_size=60) | objects.map(lambda each: Json.of("", each).text)),
     st.builds(Redis, words, st.binary(max_size=60)),

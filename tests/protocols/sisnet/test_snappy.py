@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 from protocols.sisnet.strategies import any_frames
 from wirelake.errors import LimitError, ProtocolError
 from wirelake.protocols.sisnet import snappy
+from wirelake.protocols.sisnet.binary import BinaryAnswer, BinaryRequest
 from wirelake.protocols.sisnet.envelope import SisnetFrame
-from wirelake.protocols.sisnet.forms import BinaryAnswer, BinaryRequest, DataLine, Json
+from wirelake.protocols.sisnet.forms import DataLine, Json
 
 
 def test_known_answer() -> None:

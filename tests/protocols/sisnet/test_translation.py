@@ -10,9 +10,10 @@ from wirelake.errors import TranslationError
 from wirelake.message import Credentials, Device, Failure, Kind, Message, Op, Operation, Topic, control
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.sisnet.answer import Answer, read_answer, write_answer
+from wirelake.protocols.sisnet.binary import BinaryAnswer, BinaryRequest, Extension
 from wirelake.protocols.sisnet.constants import Dialect
 from wirelake.protocols.sisnet.envelope import SisnetFrame
-from wirelake.protocols.sisnet.forms import BinaryAnswer, BinaryRequest, DataLine, Extension, Http, Json, Redis
+from wirelake.protocols.sisnet.forms import DataLine, Http, Json, Redis
 from wirelake.protocols.sisnet.frames import decode
 from wirelake.protocols.sisnet.request import read_request
 from wirelake.protocols.sisnet.translation import from_message, request_from_message, to_message

@@ -8,9 +8,10 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from wirelake.protocols.sisnet.binary import NUMBER, BinaryAnswer, Extension
 from wirelake.protocols.sisnet.constants import Ans, Dialect
 from wirelake.protocols.sisnet.envelope import SisnetFrame
-from wirelake.protocols.sisnet.forms import NUMBER, REQUEST_KEYS, BinaryAnswer, Extension, Http, Json, Redis
+from wirelake.protocols.sisnet.forms import REQUEST_KEYS, Http, Json, Redis
 from wirelake.protocols.sisnet.request import headers_for_keys, read_value
 from wirelake.protocols.text import from_base64, text_of, word_of, write_json
 

@@ -12,6 +12,7 @@ from wirelake.protocols.packed_records import RecordTable, read_tables, write_ta
 from wirelake.protocols.session import Closing, Session, Step
 from wirelake.protocols.sisnet import snappy
 from wirelake.protocols.sisnet.answer import OK, Answer, failed, read_answer, write_answer
+from wirelake.protocols.sisnet.binary import BinaryRequest
 from wirelake.protocols.sisnet.constants import (
     BYTES_FORMATS,
     LIMIT_CODE_PREFIX,
@@ -20,7 +21,7 @@ from wirelake.protocols.sisnet.constants import (
     Dialect,
 )
 from wirelake.protocols.sisnet.envelope import SisnetFrame, can_name_binary, own_name
-from wirelake.protocols.sisnet.forms import BinaryRequest, DataLine, Json, Redis
+from wirelake.protocols.sisnet.forms import DataLine, Json, Redis
 from wirelake.protocols.sisnet.redis_form import NO_COMMAND, RedisRequest
 from wirelake.protocols.sisnet.request import Request, read_request
 from wirelake.protocols.sisnet.session import SessionSettings

@@ -11,9 +11,10 @@ from wirelake.protocols.session import Closing, Step
 from wirelake.protocols.sisnet import snappy
 from wirelake.protocols.sisnet.answer import failed
 from wirelake.protocols.sisnet.base_session import ReceivedFrame, SentRequest, SisnetSession
+from wirelake.protocols.sisnet.binary import BinaryAnswer, BinaryRequest
 from wirelake.protocols.sisnet.constants import SISNET_REQUESTS_OPEN_MAX, SISNET_TABLES_MAX, Dialect
 from wirelake.protocols.sisnet.envelope import SisnetFrame, own_name, relayed
-from wirelake.protocols.sisnet.forms import BinaryAnswer, BinaryRequest, DataLine, Json, behind_names
+from wirelake.protocols.sisnet.forms import DataLine, Json, behind_names
 from wirelake.protocols.sisnet.request import Request, forwarded, read_request, write_json_request
 from wirelake.protocols.sisnet.session import CLIENT_MACHINE, ClientState, SessionSettings
 from wirelake.protocols.sisnet.subscriptions import Subscriptions

@@ -21,6 +21,7 @@ import re
 from typing import ClassVar
 
 from wirelake.errors import EncodeError, ProtocolError
+from wirelake.layout import SizeEncoding
 from wirelake.protocols.frame import Frame
 from wirelake.protocols.sisnet.constants import SISNET_NAME_BYTES_MAX
 
@@ -75,6 +76,9 @@ def write_size(size: int) -> bytes:
 def sized(data: bytes) -> bytes:
     """Return data after its size."""
     return write_size(len(data)) + data
+
+
+SIZE = SizeEncoding("size", lambda frame, start, _end: read_size(frame, start), write_size, ONE_BYTE_MAX)
 
 
 # ── names

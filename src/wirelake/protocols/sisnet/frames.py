@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 from wirelake.errors import ProtocolError
 from wirelake.protocols.frame import Sender
+from wirelake.protocols.sisnet.binary import find_relayed_binary, read_binary
 from wirelake.protocols.sisnet.constants import SISNET_MESSAGE_BYTES_MAX, Form
 from wirelake.protocols.sisnet.envelope import (
     NAME,
@@ -23,7 +24,7 @@ from wirelake.protocols.sisnet.envelope import (
     size_width,
     sized,
 )
-from wirelake.protocols.sisnet.forms import Http, Json, Redis, find_relayed_binary, read_binary, read_data_line
+from wirelake.protocols.sisnet.forms import Http, Json, Redis, read_data_line
 from wirelake.protocols.sisnet.tree import dissect
 from wirelake.protocols.splitter import DatagramSplitter, Splitter
 

@@ -8,8 +8,9 @@ from wirelake.protocols.calls import CallRules
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier, Clue, Protocol, Transport, WebSocketOptions
+from wirelake.protocols.sisnet.binary import BinaryFrame
 from wirelake.protocols.sisnet.client import ClientSession
-from wirelake.protocols.sisnet.forms import BinaryFrame, DataLine, Json, Redis
+from wirelake.protocols.sisnet.forms import DataLine, Json, Redis
 from wirelake.protocols.sisnet.frames import SisnetMessageSplitter, SisnetTcpSplitter, decode
 from wirelake.protocols.sisnet.redaction import redact
 from wirelake.protocols.sisnet.server import ServerSession

@@ -16,8 +16,9 @@ from wirelake.protocols.redaction import (
     redact_payload,
 )
 from wirelake.protocols.redis.redaction import redact as redact_command
+from wirelake.protocols.sisnet.binary import BinaryRequest, Extension
 from wirelake.protocols.sisnet.envelope import SisnetFrame
-from wirelake.protocols.sisnet.forms import BinaryRequest, DataLine, Extension, Http, Json, Redis
+from wirelake.protocols.sisnet.forms import DataLine, Http, Json, Redis
 from wirelake.protocols.sisnet.frames import decode
 from wirelake.protocols.sisnet.request import Request, read_request
 from wirelake.protocols.sisnet.translation import is_request

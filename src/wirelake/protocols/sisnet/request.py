@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from wirelake.errors import ProtocolError
 from wirelake.message import FETCH_FORMAT, FORWARDED, FORWARDED_BYTES, Message
 from wirelake.protocols.registry import is_private_header
+from wirelake.protocols.sisnet.binary import BinaryAnswer, BinaryRequest, Extension
 from wirelake.protocols.sisnet.constants import Dialect
 from wirelake.protocols.sisnet.envelope import SisnetFrame
-from wirelake.protocols.sisnet.forms import BinaryAnswer, BinaryRequest, DataLine, Extension, Http, Json, Redis
+from wirelake.protocols.sisnet.forms import DataLine, Http, Json, Redis
 from wirelake.protocols.text import read_json, text_of, word_of, write_json
 
 DEFAULT_SERVICE = "sisdb"

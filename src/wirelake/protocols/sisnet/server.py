@@ -12,9 +12,10 @@ from wirelake.protocols.session import Closing, Step
 from wirelake.protocols.sisnet import snappy
 from wirelake.protocols.sisnet.answer import OK, Answer, failed, write_answer
 from wirelake.protocols.sisnet.base_session import OpenRequest, ReceivedFrame, SentRequest, SisnetSession
+from wirelake.protocols.sisnet.binary import BinaryAnswer
 from wirelake.protocols.sisnet.constants import BYTES_FORMATS, SISNET_HELD_FRAMES_MAX, SISNET_UNSUB_BYTES_MAX, Dialect
 from wirelake.protocols.sisnet.envelope import SisnetFrame, own_name
-from wirelake.protocols.sisnet.forms import BinaryAnswer, Json, Redis
+from wirelake.protocols.sisnet.forms import Json, Redis
 from wirelake.protocols.sisnet.redis_form import RedisForm
 from wirelake.protocols.sisnet.request import forwarded
 from wirelake.protocols.sisnet.session import SERVER_MACHINE, ServerState, SessionSettings

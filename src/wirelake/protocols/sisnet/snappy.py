@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from wirelake.errors import LimitError, ProtocolError
 from wirelake.protocols.frame import Frame
+from wirelake.protocols.sisnet.binary import BinaryAnswer, BinaryRequest
 from wirelake.protocols.sisnet.constants import SISNET_INFLATED_BYTES_MAX
-from wirelake.protocols.sisnet.forms import BinaryAnswer, BinaryRequest, DataLine
+from wirelake.protocols.sisnet.forms import DataLine
 
 NAME = "snappy"
 _CONTENTS: dict[type[Frame], tuple[str, ...]] = {

@@ -30,9 +30,10 @@ from wirelake.message import (
 )
 from wirelake.protocols.frame import Frame, Sender
 from wirelake.protocols.sisnet.answer import Answer, read_answer, type_of, write_answer
+from wirelake.protocols.sisnet.binary import BinaryAnswer
 from wirelake.protocols.sisnet.constants import Ans, Dialect
 from wirelake.protocols.sisnet.envelope import SisnetFrame
-from wirelake.protocols.sisnet.forms import BinaryAnswer, DataLine, Http, Json, Redis
+from wirelake.protocols.sisnet.forms import DataLine, Http, Json, Redis
 from wirelake.protocols.sisnet.request import (
     DEFAULT_SERVICE,
     REDIS_SERVICE,

@@ -4,6 +4,7 @@ from typing import Any
 
 from wirelake.errors import LimitError, ProtocolError
 from wirelake.protocols.frame import Sender
+from wirelake.protocols.sisnet.binary import ANSWER_BODY, FIELD_BITS, NUMBER, REQUEST_BODY, find_relayed_binary
 from wirelake.protocols.sisnet.constants import (
     ANS_NAMES,
     ANSWER,
@@ -11,13 +12,10 @@ from wirelake.protocols.sisnet.constants import (
     EXTENDED,
     FORMS,
     NUMBER_FIELDS,
-    REQUEST_FIELDS,
-    RESERVED_IN_ANSWERS,
     SISNET_NAME_BYTES_MAX,
     Form,
 )
 from wirelake.protocols.sisnet.envelope import FORBIDDEN, RELAYED_NAME, read_size
-from wirelake.protocols.sisnet.forms import NUMBER, find_relayed_binary
 from wirelake.protocols.text import read_json
 from wirelake.protocols.tree import Dissector, Tree
 
@@ -125,30 +123,21 @@ def _ans(number: int) -> str:
 
 
 def _binary(d: Dissector) -> None:
-    flags = d.u8("flags")
-    answer = bool(flags & ANSWER)
-    fields = [(bit, name) for bit, name in (ANSWER_FIELDS if answer else REQUEST_FIELDS) if flags & bit]
-    if answer and flags & RESERVED_IN_ANSWERS:
-        raise ProtocolError("reserved_flag", "flag 10 has no meaning in an answer", d.position - 1)
-    words = ["answer" if answer else "request", *(name for _, name in fields)]
-    count = 0
-    if flags & EXTENDED:
-        words.append("extension fields")
-    d.note(", ".join(words))
-    if flags & EXTENDED:
-        count = d.u8("count", "of extension fields")
-    for _, name in fields:
-        with d.group(name):
-            _sized(d, name)
-    if not fields and d.left:
+    d.need(1, "flags")
+    flags = d.data[d.position]
+    is_answer = bool(flags & ANSWER)
+    (ANSWER_BODY if is_answer else REQUEST_BODY).add_fields(d, before="rest")
+    if not flags & FIELD_BITS and d.left:
         with d.group("data"):
             _sized(d, "data")
+    count = d.root.find("count").value if flags & EXTENDED else 0
     for index in range(count):
         with d.group(f"extension {index}"):
             _sized(d, "name")
             _sized(d, "data")
     d.finish()
-    _numbers(d, fields)
+    if is_answer:
+        _numbers(d, [(bit, name) for bit, name in ANSWER_FIELDS if flags & bit])
 
 
 def _sized(d: Dissector, name: str) -> None:
@@ -161,7 +150,7 @@ def _sized(d: Dissector, name: str) -> None:
 def _numbers(d: Dissector, fields: list[tuple[int, str]]) -> None:
     for _, name in fields:
         if name in NUMBER_FIELDS:
-            leaf = d.root.find(name, name)
+            leaf = d.root.find(name)
             if NUMBER.fullmatch(leaf.value) is None:
                 raise ProtocolError("bad_number", f"{name} is not a number in decimal text", leaf.offset)
             if name == "ans":
