@@ -7,8 +7,8 @@
 ```console stays        it runs on, until the end of the page: then Ctrl-C
 ```console ctrl-c       Ctrl-C once it has printed that
 ```… no-run (why)       not run
-```toml PATH             a file that the page writes
 ```python PATH           a part of a file that a command of the page made
+```toml PATH             the same, or a file that the page writes
 ```diff PATH             a change of such a file
 """
 

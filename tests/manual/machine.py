@@ -90,13 +90,18 @@ class Machine:
         (self.folder / path).write_text(self.here(text))
 
     def change(self, path: str, diff: str) -> None:
-        """Change a file as the lines that begin with - and + say; those without either are around the place."""
-        lines = [(line[:1], line[1:]) for line in diff.splitlines()]
-        before = "".join(f"{line}\n" for mark, line in lines if mark != "+")
-        after = "".join(f"{line}\n" for mark, line in lines if mark != "-")
+        """Change a file as the lines that begin with - and + say; the others are around the place.
+
+        A line `@@` comes between two places.
+        """
         text = (self.folder / path).read_text()
-        assert text.count(before) == 1, f"{path} has these lines {text.count(before)} times:\n{before}"
-        (self.folder / path).write_text(text.replace(before, after))
+        for place in diff.split("@@\n"):
+            lines = [(line[:1], line[1:]) for line in place.splitlines()]
+            before = "".join(f"{line}\n" for mark, line in lines if mark != "+")
+            after = "".join(f"{line}\n" for mark, line in lines if mark != "-")
+            assert text.count(before) == 1, f"{path} has these lines {text.count(before)} times:\n{before}"
+            text = text.replace(before, after)
+        (self.folder / path).write_text(text)
 
     def stop_gateway(self) -> None:
         if self._gateway is not None:

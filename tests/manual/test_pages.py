@@ -11,15 +11,19 @@ from manual.machine import COMMAND_S, Machine
 from wirelake.config import load
 from wirelake.lake.query import query
 
-PICTURES: Final = {"", "mermaid"}  # languages of blocks that are nothing to run
+PICTURES: Final = {"", "text", "mermaid"}  # languages of blocks that are nothing to run
 RUN: Final = {"console", "python", "toml", "sql", "diff"}
-MANNERS: Final = {"stopped", "fails", "eventually", "stays", "pyproject"}
+MANNERS: Final = {"stopped", "fails", "eventually", "stays"}
 NOT_RUN_MAX: Final = 5
+
+
+def check_excerpt(block: Block, machine: Machine) -> None:
+    assert block.text in (machine.folder / block.file).read_text(), f"{block.place}: no part of {block.file}"
 
 
 def run_python(block: Block, machine: Machine) -> None:
     if block.file:
-        assert block.text in (machine.folder / block.file).read_text(), f"{block.place}: no part of {block.file}"
+        check_excerpt(block, machine)
         return
     done = subprocess.run(
         [machine.python, "-c", machine.here(block.text)],
@@ -38,10 +42,10 @@ def run_diff(block: Block, machine: Machine) -> None:
 
 def run_toml(block: Block, machine: Machine) -> None:
     if block.file:
-        machine.write(block.file, block.text)
-        return
-    if "pyproject" in block.manner:
-        assert block.text in (ROOT / "examples" / "beacon" / "pyproject.toml").read_text(), block.place
+        if (machine.folder / block.file).exists():
+            check_excerpt(block, machine)
+        else:
+            machine.write(block.file, block.text)
         return
     file = machine.folder / "block.toml"
     file.write_text(block.text)
