@@ -17,7 +17,7 @@ def run(*words: str) -> Result:
 
 
 def undescribed() -> Protocol:
-    return next(each for each in registry.all_protocols() if each.layout is None)
+    return next(each for each in registry.all_protocols() if each.layout is each.part_layout is None)
 
 
 def test_a_wireshark_dissector() -> None:
@@ -25,7 +25,8 @@ def test_a_wireshark_dissector() -> None:
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("-- Dissector of comet")
     assert "-- Generated from the description in wirelake.protocols.comet.frames" in result.stdout
-    assert 'Proto("comet", "comet: notifications for phones")' in result.stdout
+    assert 'local TITLE = "comet: notifications for phones"\n' in result.stdout
+    assert 'local PREFIX = "comet" ' in result.stdout
     assert 'DissectorTable.get("tcp.port"):add(7334, proto)' in result.stdout
 
 

@@ -156,6 +156,9 @@ class Protocol(Struct, frozen=True):
     is_login: Callable[[bytes], bool] | None = None  # whether such a payload contains credentials
     # The description of its frames, if they are described: kernels, exports, docs and tests are derived from it.
     layout: "FrameSet | None" = None
+    # The description of the parts that its frames consist of, if only those are described, for exports. A part may have
+    # an opcode that is not described.
+    part_layout: "FrameSet | None" = None
     # How described frames become messages, if `to_message` follows rules: then a kernel decodes columns of frames.
     message_rules: "MessageRules | None" = None
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from layout.export.decoded import ReadField, custom_names, fields_of, secret_keys
+from layout.export.decoded import ReadField, custom_keys, fields_of, secret_keys
 from layout.export.tshark import ShownField, ShownFrame
 from wirelake.layout import FrameSet
 from wirelake.layout.export.naming import identifier
@@ -16,10 +16,10 @@ _FORMS = re.compile(r"\.(?:item|list|number|text|bytes|f32|f64)(?=\.|$)")
 def compare_tshark(frame: Mapping[str, Any], data: bytes, shown: ShownFrame, layout: FrameSet) -> int:
     """Compare a frame with what tshark shows of it. Return how many fields were compared."""
     wanted, found = fields_of(frame, layout), list(shown.fields)
-    secrets, customs = secret_keys(layout), custom_names(layout)
+    secrets, customs = secret_keys(layout), custom_keys(layout)
     for count, field in enumerate(wanted):
         each = found.pop(0)
-        if field.name.removesuffix(" size") in customs:
+        if each.key.partition(".")[2] in customs:
             assert _is_rest(field, each, data), (field, each)
             return count
         assert _is_named(each.key, field.name), (field, each)
@@ -30,7 +30,7 @@ def compare_tshark(frame: Mapping[str, Any], data: bytes, shown: ShownFrame, lay
         else:
             assert _is_same(field.value, each.text), (field, each)
     assert not found
-    assert frame["name"] == f"{layout.name} {shown.name}"
+    assert frame["name"].removeprefix(f"{layout.name} ") == shown.name
     return len(wanted)
 
 
@@ -59,10 +59,10 @@ def _is_same(value: Any, text: str) -> bool:
 def compare_kaitai(frame: Mapping[str, Any], data: bytes, read: Sequence[tuple[str, Any]], layout: FrameSet) -> int:
     """Compare a frame with what a Kaitai Struct reads. Return how many fields were compared."""
     wanted, found = fields_of(frame, layout), list(read)
-    customs = custom_names(layout)
+    customs, kind = custom_keys(layout), frame["name"].split()[-1].lower()
     for count, field in enumerate(wanted):
         name, value = found.pop(0)
-        if field.name.removesuffix(" size") in customs:
+        if f"{kind}.{name}" in customs:
             assert data[field.offset :].startswith(value)
             return count
         form = re.sub(r"_\d+\b", "", name)  # forms of a choice are numbered

@@ -1,13 +1,13 @@
 """The fields of frames as `wirelake decode --json` prints them, to compare with what other tools read."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from wirelake.layout import FrameSet
-from wirelake.layout.export.naming import is_custom
+from wirelake.layout.export.naming import is_custom, public_name
 from wirelake.layout.fields import Counted, FieldSpec, Nested
 
 
@@ -56,12 +56,16 @@ def _inner(fields: Sequence[FieldSpec]) -> Iterator[FieldSpec]:
             yield from _inner((field.kind.item,))
 
 
-def custom_names(layout: FrameSet) -> set[str]:
-    """Return the names of the fields that only the decoder's own code reads."""
-    return {field.name for field in _all_fields(layout) if is_custom(field)}
+def custom_keys(layout: FrameSet) -> set[str]:
+    """Return the fields that only the decoder's own code reads, as in `marks.count`."""
+    return _keys(layout, is_custom)
 
 
 def secret_keys(layout: FrameSet) -> set[str]:
     """Return the fields that are secret, as in `login.token`."""
-    parts = [(kind.name, kind.__layout_fields__) for kind in layout.frames]
-    return {f"{name}.{field.name}" for name, fields in parts for field in fields if field.is_secret}
+    return _keys(layout, lambda field: field.is_secret)
+
+
+def _keys(layout: FrameSet, is_wanted: Callable[[FieldSpec], bool]) -> set[str]:
+    parts = [(kind.name.lower(), kind.__layout_fields__) for kind in layout.frames]
+    return {f"{name}.{public_name(field)}" for name, fields in parts for field in fields if is_wanted(field)}

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gateway.installed_protocol import example
 from hypothesis import Phase, given, settings
 
 from layout.sampler import SETS, frames_of
@@ -11,7 +12,8 @@ from wirelake.protocols import registry
 from wirelake.protocols.frame import Sender
 
 SAMPLES = 60
-BUILT_IN = [protocol.layout for protocol in registry.all_protocols() if protocol.layout is not None]
+PROTOCOLS = [*registry.all_protocols(), example("beacon").PROTOCOL]
+BUILT_IN = [layout for each in PROTOCOLS for layout in (each.layout, each.part_layout) if layout is not None]
 LAYOUTS = [*BUILT_IN, *SETS, MESSAGES, PACKETS]
 
 

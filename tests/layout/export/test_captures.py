@@ -17,7 +17,9 @@ from layout.export.tshark import run_tshark
 from wirelake.cli.main import wirelake
 from wirelake.clients.apostol import ApostolDevice, DeviceError, DeviceRequest
 from wirelake.clients.comet import CometClient
+from wirelake.clients.esnp import EsnpClient
 from wirelake.clients.magline import MaglineClient
+from wirelake.clients.serving import ServiceError, ServiceRequest
 from wirelake.errors import AnswerError
 from wirelake.layout import FrameSet
 from wirelake.protocols import registry
@@ -71,11 +73,30 @@ async def use_apostol(running: Running, recorder: Recorder, transport: Literal["
         await running.command("m1", 0x85, b"refused", device_type=6)
 
 
+async def use_esnp(_running: Running, recorder: Recorder) -> None:
+    async def echo(request: ServiceRequest) -> Any:
+        if request.op == "fail":
+            raise ServiceError("no", 404)
+        return request.value
+
+    async with EsnpClient(HOST, recorder.port, *PEER) as client:
+        await client.subscribe("@news", "live")
+        await client.publish("@news", b"\xff\x00 no text", type=7)
+        await client.next_notification(WAIT_S)
+        await client.register("echo", echo)
+        assert await client.ask("echo/say", {"a": [1, -2, 2.5], "b": "grüß Gott", "c": b"\0", "d": None}) is not None
+        with pytest.raises(AnswerError):
+            await client.ask("echo/fail", 1)
+        await client.tell("echo/say", "x" * 5000)
+        await client.publish("live", "bye")
+
+
 Use = Callable[[Running, Recorder], Awaitable[None]]
 CONVERSATIONS: dict[str, tuple[Carrier, Use]] = {
     "apostol": (Carrier.UDP, lambda running, recorder: use_apostol(running, recorder, "udp")),
     "apostol tcp": (Carrier.TCP, lambda running, recorder: use_apostol(running, recorder, "tcp")),
     "comet": (Carrier.TCP, use_comet),
+    "esnp": (Carrier.TCP, use_esnp),
     "magline": (Carrier.TCP, use_magline),
 }
 
@@ -106,11 +127,14 @@ def decode(name: str, data: bytes, sender: Sender, carrier: Carrier) -> list[tup
     result = CliRunner().invoke(wirelake, words, input=data)
     assert result.exit_code == 0, result.output
     frames = json.loads(result.stdout)["frames"]
+    if registry.get(name).part_layout is not None:  # then a part is what the other tools show as a frame
+        frames = [part for frame in frames for part in frame["children"]]
     return [(frame, data[frame["offset"] : frame["offset"] + frame["size"]]) for frame in frames]
 
 
 def layout_of(name: str) -> FrameSet:
-    layout = registry.get(name).layout
+    protocol = registry.get(name)
+    layout = protocol.part_layout or protocol.layout
     assert layout is not None
     return layout
 

@@ -2,19 +2,33 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from fastcrc import crc8, crc16, crc32
 from pcap_writer import START_US, STEP_US, CapturedPacket, TcpConversation, udp_packet
 
 from layout.export.comparison import compare_tshark
 from layout.export.samples import LAYOUTS, samples
 from layout.export.tshark import ShownFrame, run_tshark
-from layout.sampler import PLAIN, SAMPLER, Colour, Login, Marks, protocol
-from wirelake.layout import FrameSet
+from layout.sampler import PLAIN, SAMPLER, Colour, Login, Marks, Plain, Report, protocol
+from wirelake.layout import (
+    Body,
+    Checksum,
+    Crc,
+    Envelope,
+    FrameSet,
+    LayoutFrame,
+    length_of_rest,
+    rest_text,
+    u8,
+    u16,
+    u32,
+)
 from wirelake.layout.export.wireshark import wireshark_dissector
 from wirelake.protocols.apostol.frames import FRAMES as APOSTOL
 from wirelake.protocols.comet.frames import FRAMES as COMET
+from wirelake.protocols.esnp.lines import LINES
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.inspection import as_values, inspect
 from wirelake.protocols.protocol import Carrier, Transport
@@ -26,6 +40,7 @@ SEGMENT_BYTES = 37  # so that most frames are in several segments, and some segm
 FRAMES_IN_DATAGRAM = 3
 
 STREAMS = [layout for layout in LAYOUTS if not layout.envelope.is_datagram]
+Length = Annotated[u16, length_of_rest()]
 layouts = pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
 
 
@@ -144,3 +159,45 @@ def test_another_port(tmp_path: Path) -> None:
     shown = show(tmp_path, COMET, conversation.packets, "-d", "tcp.port==9999,comet")
     assert [each.experts for each in shown] == [[]] * len(sent)
     assert show(tmp_path, COMET, conversation.packets) == []
+
+
+CRCS = {
+    "CRC-8/SMBUS": (u8, crc8.smbus, Crc(8, 0x07)),
+    "CRC-16/XMODEM": (u16, crc16.xmodem, Crc(16, 0x1021)),
+    "CRC-16/KERMIT": (u16, crc16.kermit, Crc(16, 0x1021, is_reflected=True)),
+    "CRC-32/ISO-HDLC": (u32, crc32.iso_hdlc, Crc(32, 0x04C11DB7, 0xFFFFFFFF, is_reflected=True, final=0xFFFFFFFF)),
+    "CRC-32/BZIP2": (u32, crc32.bzip2, Crc(32, 0x04C11DB7, 0xFFFFFFFF, final=0xFFFFFFFF)),
+}
+
+
+@pytest.mark.parametrize("title", CRCS)
+def test_other_crcs_are_verified(title: str, tmp_path: Path) -> None:
+    number, compute, parameters = CRCS[title]
+    checksum: Any = Annotated[number, Checksum(title, compute, crc=parameters)]
+    envelope: Any = type("Checked", (Envelope,), {"__annotations__": {"length": Length, "body": Body, "sum": checksum}})
+
+    class Note(LayoutFrame, frozen=True, envelope=envelope):
+        text: rest_text
+
+    layout = FrameSet("checked", envelope, [Note])
+    right = [Note(text).encode() for text in ("", "a", "123456789", "x" * 300)]
+    wrong = [frame[:-1] + bytes([frame[-1] ^ 1]) for frame in right]
+    shown = show(tmp_path, layout, datagrams([(Sender.CLIENT, frame) for frame in (*right, *wrong)]))
+    assert [each.checksum for each in shown] == [1] * len(right) + [0] * len(wrong)
+
+
+def test_a_name_that_wireshark_has_already(tmp_path: Path) -> None:
+    layout = FrameSet("tcp", Plain, [Report])
+    frame = Report("roof", (1, 2), 3, "").encode()
+    dissector = wireshark_dissector(layout, "not the one of Wireshark", TRANSPORTS)
+    (shown,) = run_tshark(tmp_path, "tcp", dissector, datagrams([(Sender.CLIENT, frame)]))
+    assert [field.text for field in shown.fields if field.key == "tcp_frames.report.station"] == ["roof"]
+
+
+def test_parts_with_other_opcodes(tmp_path: Path) -> None:
+    dissector = wireshark_dissector(LINES, "esnp", TRANSPORTS, accepts_unknown=True)
+    (shown,) = run_tshark(tmp_path, "esnp", dissector, datagrams([(Sender.CLIENT, b"\x8f\0\0\2hi")]))
+    assert shown.experts == []
+    assert (shown.fields[-1].key, shown.fields[-1].text) == ("esnp.unknown.data", "68:69")
+    (shown,) = show(tmp_path, LINES, datagrams([(Sender.CLIENT, b"\x8f\0\0\2hi")]))
+    assert shown.experts == ["type 143 is not one that a client sends"]

@@ -76,9 +76,9 @@ def _frames(packets: list[Pairs], name: str) -> Iterator[ShownFrame]:
         number = int(_get(_get(layers, "frame"), "frame.number"))
         transport = "udp" if any(key == "udp" for key, _ in layers) else "tcp"
         for index, (key, layer) in enumerate(layers):
-            if key == name:
+            if key in (name, f"{name}_frames"):  # the latter if Wireshark has a protocol of this name
                 # The key before it has the bytes of the frame, and where they are.
-                assert layers[index - 1][0] == f"{name}_raw"
+                assert layers[index - 1][0] == f"{key}_raw"
                 port = int(_get(_get(layers, transport), f"{transport}.srcport"))
                 frame = ShownFrame(number, port)
                 _read(frame, layers[index - 1][1][1], layer)

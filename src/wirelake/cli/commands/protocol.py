@@ -169,8 +169,10 @@ def check(
 
 
 _EXPORT_FORMATS: Final[dict[str, Callable[[FrameSet, Protocol], str]]] = {
-    "wireshark": lambda layout, found: wireshark_dissector(layout, found.title, found.transports),
-    "kaitai": lambda layout, found: kaitai_struct(layout, found.title),
+    "wireshark": lambda frames, found: wireshark_dissector(
+        frames, found.title, found.transports, accepts_unknown=frames is found.part_layout
+    ),
+    "kaitai": lambda frames, found: kaitai_struct(frames, found.title),
 }
 _output_option = click.option(
     "--output",
@@ -196,9 +198,12 @@ Examples:
 @_output_option
 @settings_options
 def export(name: str, format_: str, output: Path | None, **_: Any) -> None:
-    """Export the description of the protocol NAME for another tool."""
+    """Export the description of the protocol NAME for another tool.
+
+    If only the parts of its frames are described, the other tool shows each part as a frame.
+    """
     found = registry.get(name)
-    _write(_EXPORT_FORMATS[format_](_layout_of(found), found), output)
+    _write(_EXPORT_FORMATS[format_](found.part_layout or _layout_of(found), found), output)
 
 
 @protocol.command(

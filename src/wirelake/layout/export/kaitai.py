@@ -254,7 +254,7 @@ class _Specification:
                 self._add_form(type_, replace(form, is_secret=field.is_secret), field.name, condition, after)
 
     def _add_form(self, type_: KsyType, field: FieldSpec, name: str, condition: str, after: int | None) -> None:
-        id_ = type_.id_of[name] = type_.ids.add(name)
+        id_ = type_.id_of[name] = type_.ids.add(field.label or name)
         kind = field.kind
         if value_names(field):
             type_.enums.add(id_)

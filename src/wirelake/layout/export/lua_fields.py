@@ -15,9 +15,9 @@ from wirelake.layout.export.naming import (
     content_classes,
     forms_of,
     has_bytes,
-    identifier,
     is_custom,
     needed_values,
+    public_name,
     size_after,
     value_names,
     within,
@@ -43,6 +43,10 @@ from wirelake.layout.frame_set import FrameSet
 from wirelake.layout.sized import SizedNumber, SizeOf
 
 _MARKED_SIZE_MAX: Final = 4  # bytes of numbers whose bits and closed sets are checked: larger ones are not in Lua 5.2
+_LUA_WORDS: Final = frozenset(
+    {"and", "break", "do", "else", "elseif", "end", "false", "for", "function", "goto", "if", "in", "local", "nil"}
+    | {"not", "or", "repeat", "return", "then", "true", "until", "while"}
+)
 
 
 class FieldWriter:
@@ -53,9 +57,8 @@ class FieldWriter:
         self.fields: list[str] = []
         self.functions: list[str] = []
         self._frames = frames
-        self.prefix = identifier(frames.name)
         self._table_names = UniqueNames()
-        self._part_keys = UniqueNames("frame_name")
+        self._part_keys = UniqueNames("frame_name", "unknown", *_LUA_WORDS)
         self._keys: dict[type, str] = {}  # of the classes whose fields are declared
         self._parts: set[str] = set()  # functions that are there
 
@@ -68,7 +71,7 @@ class FieldWriter:
 
     def declare(self, key: str, field: FieldSpec) -> None:  # noqa: C901, PLR0912 (one for each kind)
         """Add what Wireshark must know about a field before it reads any."""
-        label, kind = field.name, field.kind
+        label, kind = field.label or field.name, field.kind
         match kind:
             case Number(size=size):
                 self._declare_number(key, field, kind, size)
@@ -83,7 +86,7 @@ class FieldWriter:
             case Counted(prefix=prefix, item=item):
                 self.add_field(f"{key}.count", f"uint{8 * prefix}", "count" if field.item_name else f"{label} count")
                 if item is not None:
-                    inner = replace(item, name=field.item_name or label)
+                    inner = replace(item, name=field.item_name or label, label="")
                     self.declare(key if not isinstance(item.kind, Counted) else f"{key}.item", inner)
             case Nested():
                 self.add_field(key, "none", label)
@@ -139,7 +142,7 @@ class FieldWriter:
 
     def add_field(self, key: str, kind: str, label: str, more: str = "") -> None:
         extra = f", {more}" if more else ""
-        line = f"f[{quote(key)}] = ProtoField.{kind}({quote(f'{self.prefix}.{key}')}, {quote(label)}{extra})"
+        line = f"f[{quote(key)}] = ProtoField.{kind}(PREFIX .. {quote(f'.{key}')}, {quote(label)}{extra})"
         if line not in self.fields:  # forms of a choice may have a field in common
             self.fields.append(line)
 
@@ -168,7 +171,7 @@ class FieldWriter:
         fields: tuple[FieldSpec, ...] = kind.__layout_fields__
         if is_new:
             for field in fields:
-                self.declare(f"{key}.{field.name}", field)
+                self.declare(f"{key}.{public_name(field)}", field)
         lines = [f"-- {line}".rstrip() for line in _own_docs(kind)]
         needed = needed_values(fields)
         arguments = "r, v" if needed else "r" if fields else ""
@@ -178,9 +181,9 @@ class FieldWriter:
                 continue
             marked = within(FieldSpec("", Rest(is_text=False), is_secret=is_secret), field)
             after = size_after(fields[index + 1 :])
-            body = self.read(f"{key}.{field.name}", marked, after)
+            body = self.read(f"{key}.{public_name(field)}", marked, after)
             if field.name in needed:
-                body[0] = f"v.{field.name} = {body[0]}"
+                body[0] = f"{value_of(field.name)} = {body[0]}"
             lines += indent(self._guarded(field, body))
             if is_custom(field) and after is None:
                 lines.append("    -- The fields after it are not shown: where they begin, only the decoder knows.")
@@ -193,7 +196,7 @@ class FieldWriter:
     def _guarded(field: FieldSpec, body: list[str]) -> list[str]:
         """Return the lines that read a field if it is there."""
         if field.present_if is not None:
-            condition = f"any_bit(v.{field.present_if.field}, {field.present_if.bits:#x})"
+            condition = f"any_bit({value_of(field.present_if.field)}, {field.present_if.bits:#x})"
         elif field.is_optional:
             condition = "r:left() > 0"
         else:
@@ -228,7 +231,7 @@ class FieldWriter:
             case Rest(is_text=is_text):
                 return [f"r:{'text' if is_text else 'bytes'}({quoted}, r:left(){more})"]
             case SizedBy(field=size_field, is_text=is_text):
-                return [f"r:{'text' if is_text else 'bytes'}({quoted}, v.{size_field}{more})"]
+                return [f"r:{'text' if is_text else 'bytes'}({quoted}, {value_of(size_field)}{more})"]
             case Counted():
                 return self._read_list(key, field, field.kind, order)
             case Nested(kind=kind):
@@ -276,7 +279,7 @@ class FieldWriter:
             else:
                 body = ["-- nothing"]
             word = "elseif" if lines else "if"
-            lines += ["else" if number is None else f"{word} v.{kind.field} == {number} then", *indent(body)]
+            lines += ["else" if number is None else f"{word} {value_of(kind.field)} == {number} then", *indent(body)]
         if kind.other is None:
             text = quote(f"{kind.field} has no meaning")
             lines += ["else", f"    r:refuse({text})"]
@@ -286,7 +289,9 @@ class FieldWriter:
         self.add_field(f"{key}.content", "none", "content")
         lines: list[str] = []
         for content, kind in contents:
-            conditions = [f"bit.band(v.{each.field}, {each.mask:#x}) == {each.value:#x}" for each in content.conditions]
+            conditions = [
+                f"bit.band({value_of(each.field)}, {each.mask:#x}) == {each.value:#x}" for each in content.conditions
+            ]
             lines += [f"{'elseif' if lines else 'if'} {' and '.join(conditions) or 'true'} then"]
             lines += [f"    r:content({quote(key)}, {quote(content.label)}, read.{self.part(kind)})"]
         return [*lines, "else", f"    r:bytes({quote(key)}, r:left())", "end"]
@@ -348,6 +353,11 @@ def _form_key(key: str, form: FieldSpec) -> str:
 def _own_docs(kind: Any) -> list[str]:
     own = kind.__dict__.get("__doc__")
     return inspect.cleandoc(own).splitlines() if own else []
+
+
+def value_of(name: str) -> str:
+    """Return the expression of a number that was read before."""
+    return f'v["{name}"]' if name in _LUA_WORDS else f"v.{name}"
 
 
 def indent(lines: Sequence[str]) -> list[str]:

@@ -36,6 +36,11 @@ def identifier(text: str) -> str:
     return name if name[:1].isalpha() else f"x{'_' if name else ''}{name}"
 
 
+def public_name(field: FieldSpec) -> str:
+    """Return the name of a field in other tools: the one that trees show."""
+    return identifier(field.label) if field.label else field.name
+
+
 def bit_names(field: FieldSpec) -> Iterator[tuple[int, str, str]]:
     """Yield each named bit of a number: its mask, its name and an identifier."""
     if field.flags is None:

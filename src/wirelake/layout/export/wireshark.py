@@ -9,8 +9,8 @@ from importlib.resources import files
 from typing import Final
 
 from wirelake.layout.envelope import EnvelopeSpec, constant_of
-from wirelake.layout.export.lua_fields import FieldWriter, indent, quote
-from wirelake.layout.export.naming import described_in, needed_values
+from wirelake.layout.export.lua_fields import FieldWriter, indent, quote, value_of
+from wirelake.layout.export.naming import described_in, identifier, needed_values
 from wirelake.layout.fields import Checksum, Counted, FieldSpec, Number, Prefixed, ShortLength
 from wirelake.layout.frame_set import FrameSet
 from wirelake.protocols.frame import Sender
@@ -25,16 +25,22 @@ _HEAD = """\
 """
 
 
-def wireshark_dissector(frames: FrameSet, title: str, transports: Sequence[Transport]) -> str:
-    """Return the text of a dissector that is registered on the ports of the transports."""
-    return _DissectorText(frames, title, transports).text()
+def wireshark_dissector(
+    frames: FrameSet, title: str, transports: Sequence[Transport], *, accepts_unknown: bool = False
+) -> str:
+    """Return the text of a dissector that is registered on the ports of the transports.
+
+    With `accepts_unknown`, the body of a frame with an unknown opcode is shown as bytes, instead of refused.
+    """
+    return _DissectorText(frames, title, transports, accepts_unknown).text()
 
 
 class _DissectorText:
     """Write the frame around the fields, how it is cut out of a stream, and on which ports it is."""
 
-    def __init__(self, frames: FrameSet, title: str, transports: Sequence[Transport]) -> None:
+    def __init__(self, frames: FrameSet, title: str, transports: Sequence[Transport], accepts_unknown: bool) -> None:
         self._frames = frames
+        self._accepts_unknown = accepts_unknown
         self._title = title
         self._transports = transports
         self._writer = FieldWriter(frames)
@@ -61,6 +67,7 @@ class _DissectorText:
         return "\n\n".join(section.strip("\n") for section in sections if section) + "\n"
 
     def _declare_protocol(self) -> str:
+        prefix = identifier(self._frames.name)
         experts = {
             "malformed": '"malformed frame", expert.group.MALFORMED',
             "bad_checksum": '"wrong checksum", expert.group.CHECKSUM',
@@ -69,11 +76,16 @@ class _DissectorText:
             f"local NAME = {quote(self._frames.name)}",
             f"local HEAD_BYTES = {self._min_head()} -- needed to tell how long a frame is",
             "",
-            f"local proto = Proto({quote(self._writer.prefix)}, {quote(self._title)})",
+            f"local TITLE = {quote(self._title)}",
+            f"local PREFIX = {quote(prefix)} -- of the names in display filters",
+            "local is_free, proto = pcall(Proto, PREFIX, TITLE)",
+            "if not is_free then -- Wireshark has a protocol of this name",
+            f"    PREFIX = {quote(f'{prefix}_frames')}",
+            "    proto = Proto(PREFIX, TITLE)",
+            "end",
         ]
         for name, arguments in experts.items():
-            abbreviation = quote(f"{self._writer.prefix}.{name}")
-            lines.append(f"local {name} = ProtoExpert.new({abbreviation}, {arguments}, expert.severity.ERROR)")
+            lines.append(f'local {name} = ProtoExpert.new(PREFIX .. ".{name}", {arguments}, expert.severity.ERROR)')
         return "\n".join([*lines, f"proto.experts = {{ {', '.join(experts)} }}"])
 
     # ── the frame around the body
@@ -81,10 +93,15 @@ class _DissectorText:
     def _bodies(self) -> str:
         """Return the tables of the frames that each end sends, by opcode."""
         lines = ["local bodies = { client = {}, server = {} }"]
+        if self._accepts_unknown:
+            self._writer.add_field("unknown.data", "bytes", "data")
+            body = '{ name = "unknown", read = function(r) r:bytes("unknown.data", r:left()) end }'
+            lines += [f"local unknown = {body}", "local others = { __index = function() return unknown end }"]
+            lines += [f"setmetatable(bodies.{sender}, others)" for sender in Sender]
         for kind in self._frames.frames:
             name = self._writer.part(kind)
             key = kind.opcode if kind.opcode is not None else 0
-            expected = [f"{field.name} = {constant_of(field, kind)!r}" for field in self._per_frame()]
+            expected = [f"[{quote(field.name)}] = {constant_of(field, kind)!r}" for field in self._per_frame()]
             values = f", expected = {{ {', '.join(expected)} }}" if expected else ""
             body = f"{{ name = {quote(kind.name)}, read = read.{name}{values} }}"
             senders = list(Sender) if kind.sender is None else [kind.sender]
@@ -149,10 +166,10 @@ class _DissectorText:
                 number = f"bit.band(opcode, {mask:#x})" if mask else "opcode"
                 choose = f"r:choose(bodies[r.sender], {quote(field.name)}, {number}, opcode_item)"
                 lines += [f"local opcode, opcode_item = {line}", choose]
-                lines += [f"v.{field.name} = opcode"] if field.name in needed else []
+                lines += [f"{value_of(field.name)} = opcode"] if field.name in needed else []
             else:
-                lines.append(f"v.{field.name} = {line}" if field.name in needed else line)
-        return [*lines, *(f"r:expect({quote(field.name)}, v.{field.name})" for field in self._per_frame())]
+                lines.append(f"{value_of(field.name)} = {line}" if field.name in needed else line)
+        return [*lines, *(f"r:expect({quote(field.name)}, {value_of(field.name)})" for field in self._per_frame())]
 
     def _needed(self, envelope: EnvelopeSpec) -> set[str]:
         """Return the fields of the head whose values are needed later."""
@@ -168,7 +185,7 @@ class _DissectorText:
         role = field.length
         if isinstance(field.kind, ShortLength):
             return _sum("r.place + length", -role.plus if role is not None else 0)
-        sizes = "".join(f" + v.{name}" for name in envelope.added_sizes)
+        sizes = "".join(f" + {value_of(name)}" for name in envelope.added_sizes)
         return _sum("length", envelope.added_to_length()) + sizes
 
     def _verify(self, envelope: EnvelopeSpec) -> list[str]:

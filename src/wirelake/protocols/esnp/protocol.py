@@ -8,6 +8,7 @@ from wirelake.protocols.esnp.client import ClientSession
 from wirelake.protocols.esnp.constants import LINE_NAMES, LineType, line_name
 from wirelake.protocols.esnp.contents import read_contents
 from wirelake.protocols.esnp.frames import EsnpSplitter, decode
+from wirelake.protocols.esnp.lines import LINES
 from wirelake.protocols.esnp.redaction import redact
 from wirelake.protocols.esnp.server import ServerSession
 from wirelake.protocols.esnp.session import SessionSettings, Settings
@@ -72,4 +73,5 @@ PROTOCOL = Protocol(
     client_session=ClientSession,
     state_machines={Sender.SERVER: ServerSession.state_machine, Sender.CLIENT: ClientSession.state_machine},
     calls=CallRules(has_correlation=True, events_are_requests=False, is_one_way=is_one_way_frame),
+    part_layout=LINES,
 )
