@@ -138,31 +138,35 @@ def _generate_branches(source: Source, envelope: EnvelopeSpec, opcode: FieldSpec
             source.line("size = len(frame)")
             reader = FrameReader(source, envelope.tail_size)
             reader.read(envelope.head)
+            word, excluded = "if", 0  # opcodes below are those of branches before
             for kind in kinds:
                 conditions = []
                 if opcode is not None and opcode.opcode is not None:
                     number, mask = raw_name(opcode, ""), opcode.opcode.mask
                     if mask and opcode.flags is not None:
                         mask |= opcode.flags.reserved
-                    conditions.append(_opcode_condition(number, kind.opcode, mask, fixed_size(opcode)))
+                    conditions.append(_opcode_condition(number, kind.opcode, mask, fixed_size(opcode), excluded))
+                    if kind.sender is None and kind.opcode == excluded:
+                        excluded += mask & -mask if mask else 1
                 if kind.sender is not None:
                     conditions.append(f"sender is {kind.sender.upper()}")
                 branch = reader.fork()
-                with source.block(f"if {' and '.join(conditions)}:") if conditions else nullcontext():
+                with source.block(f"{word} {' and '.join(conditions)}:") if conditions else nullcontext():
+                    word = "elif"
                     branch.read(kind.__layout_fields__)
                     _finish(branch, envelope, kind)
         _refuse(source)
 
 
-def _opcode_condition(number: str, opcode: int, mask: int, size: int) -> str:
-    """Return the condition that the bits of the mask, or all, are those of the opcode."""
+def _opcode_condition(number: str, opcode: int, mask: int, size: int, excluded: int) -> str:
+    """Return the condition that the bits of the mask, or all, are those of the opcode. None is below `excluded`."""
     lowest = mask & -mask
     if not mask:
         return f"{number} == {opcode}"
     if mask + lowest != 1 << 8 * size:
         return f"{number} & {mask:#x} == {opcode:#x}"
     below = f"{number} < {opcode + lowest:#x}"  # all the high bits: then it is a range, which is faster
-    return f"{opcode:#x} <= {below}" if opcode else below
+    return f"{opcode:#x} <= {below}" if opcode > excluded else below
 
 
 def _finish(reader: FrameReader, envelope: EnvelopeSpec, kind: Any) -> None:

@@ -1,7 +1,8 @@
 """Frames as trees of named fields with byte offsets, as a packet analyser shows them.
 
-`decode` is written for speed and returns values. Each protocol's `tree.py` reads the same bytes with a `Dissector`,
-which also records offsets. Tests require that both accept and refuse the same inputs.
+`decode` is written for speed and returns values. A walk over the description of a frame, or a protocol's own `tree.py`,
+reads the same bytes with a `Dissector`, which also records offsets. Tests require that both accept and refuse the same
+inputs.
 """
 
 import struct

@@ -1,10 +1,14 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from layout.sampler import frames_of, protocol
 
 from protocols.apostol.strategies import device_commands, server_commands
 from wirelake.errors import EncodeError, ProtocolError
+from wirelake.layout import LayoutFrame
+from wirelake.protocols import testing as laws
 from wirelake.protocols.apostol.commands import (
+    COMMANDS,
     Command,
     DeviceCommand,
     Reading,
@@ -14,6 +18,7 @@ from wirelake.protocols.apostol.commands import (
     parse_command,
     time_in_words,
 )
+from wirelake.protocols.frame import Sender
 
 HEAD = "a6530c5e"  # 2020-01-01T08:09:10
 
@@ -47,6 +52,24 @@ def test_a_changed_byte_never_raises_anything_else(command: DeviceCommand, place
     data = bytearray(command.encode())
     data[place % len(data)] = byte
     assert_read_or_refused(bytes(data), to_device=False)
+
+
+DESCRIBED = protocol(COMMANDS)
+
+
+@given(frames_of(COMMANDS))
+def test_commands_drawn_from_the_description_round_trip(command: LayoutFrame) -> None:
+    laws.check_round_trip(DESCRIBED, command, command.sender or Sender.CLIENT)
+
+
+@given(frames_of(COMMANDS), st.integers(min_value=0), st.integers(0, 255), laws.senders)
+def test_decode_and_dissect_agree_on_changed_commands(
+    command: LayoutFrame, place: int, byte: int, sender: Sender
+) -> None:
+    wire = bytearray(command.encode())
+    wire[place % len(wire)] = byte
+    for data in (bytes(wire), bytes(wire)[: place % len(wire)], bytes(wire) + bytes([byte])):
+        laws.check_verdict(DESCRIBED, data, sender)
 
 
 @pytest.mark.parametrize(
