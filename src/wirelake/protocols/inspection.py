@@ -40,7 +40,8 @@ def identify(data: bytes, protocols: tuple[Protocol, ...]) -> list[Guess]:
                 best = guesses.get((protocol.name, sender))
                 if guess.bits > 0 and (best is None or guess.bits > best.bits):
                     guesses[protocol.name, sender] = guess
-    return sorted(guesses.values(), key=lambda guess: -guess.bits)
+    # A fraction of a bit decides nothing: then the order is that of the protocols, and clients come first.
+    return sorted(guesses.values(), key=lambda guess: -round(guess.bits))
 
 
 class Evidence(Struct, frozen=True):
