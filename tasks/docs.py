@@ -17,9 +17,12 @@ from remarks import remarks_on_columns, remarks_on_fields
 
 from wirelake import config
 from wirelake.lake import tables
+from wirelake.layout.diagram import part_markdown
 from wirelake.protocols import registry
+from wirelake.protocols.esnp.lines import LINES
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier, Protocol, Transport
+from wirelake.protocols.sisnet.binary import AnswerBody, RequestBody
 from wirelake.protocols.state_machine import StateMachine
 from wirelake.protocols.text import write_json
 
@@ -35,6 +38,8 @@ def generated(protocol: Protocol, page: str) -> str:
         "client": lambda: _states(protocol.state_machines[Sender.CLIENT]),
         "losses": lambda: _losses(protocol),
         "frames": lambda: protocol.layout.markdown() if protocol.layout is not None else "",
+        "lines": LINES.markdown,
+        "binary": lambda: "\n\n".join(map(part_markdown, (RequestBody, AnswerBody))) + "\n",
     }
     return PART.sub(lambda found: found[1] + parts[found["what"]]() + found[3], page)
 
