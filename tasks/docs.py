@@ -8,6 +8,7 @@ the docs cannot drift from the code; a test checks that they are up to date.
 import inspect
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from msgspec import Struct
@@ -33,7 +34,7 @@ PART = re.compile(r"(<!-- generated: (?P<what>\w+) -->\n).*?(<!-- end -->)", re.
 
 def generated(protocol: Protocol, page: str) -> str:
     """Return the page with its generated parts up to date."""
-    parts = {
+    parts: dict[str, Callable[[], str]] = {
         "server": lambda: _states(protocol.state_machines[Sender.SERVER]),
         "client": lambda: _states(protocol.state_machines[Sender.CLIENT]),
         "losses": lambda: _losses(protocol),
