@@ -25,6 +25,7 @@ from servers import missing, mosquitto, pin_load, wirelake
 
 from wirelake.protocols.apostol.frames import Packet
 from wirelake.protocols.comet import frames as comet
+from wirelake.protocols.comet.constants import ClientType, ServerType
 
 WINDOWS = (64, 1024, 16_384)
 PIECES = 4  # into which what is on the way is cut
@@ -138,13 +139,13 @@ class Phone(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         ids = []  # as they lie in the frame, with their lengths: that is how an ack has them too
         for frame in self.splitter.receive(data):
-            if frame[2] == comet.Message.opcode:
+            if frame[2] == ServerType.MESSAGE:
                 ids.append(frame[4 : 6 + frame[5]])
-            elif frame[2] == comet.Ok.opcode:
+            elif frame[2] == ServerType.OK:
                 self.ready.set()
         for start in range(0, len(ids), 100):
             some = ids[start : start + 100]
-            body = bytes((comet.MessageAck.opcode, len(some))) + b"".join(some)
+            body = bytes((ClientType.MESSAGE_ACK, len(some))) + b"".join(some)
             self.transport.write(len(body).to_bytes(2, "big") + body)
         self.wanted -= len(ids)
         if self.wanted <= 0 and not self.done.done():
