@@ -48,6 +48,7 @@ RULES = MessageRules(
     "beacon",
     {Reading: MessageRule(Kind.TELEMETRY, source="station", fields={"celsius": InUnits("tenths")})},
 )
+to_message = RULES.to_message
 
 
 def from_message(message: Message, _sender: Sender) -> Reading:
@@ -104,7 +105,7 @@ class ServerSession(Session):
         if frame.station != self._first.station:
             self._close(step, "another_station", f"{frame.station} sends from the address of {self._first.station}")
         else:
-            step.messages.append(RULES.to_message(frame, Sender.CLIENT))
+            step.messages.append(to_message(frame, Sender.CLIENT))
 
     def _close(self, step: Step, code: str, text: str) -> None:
         self.state = S.CLOSED
@@ -120,7 +121,7 @@ PROTOCOL = Protocol(
     decode=FRAMES.decode,
     dissect=FRAMES.dissect,
     clues=FRAMES.clues,
-    to_message=RULES.to_message,
+    to_message=to_message,
     from_message=from_message,
     server_session=ServerSession,
     state_machines={Sender.SERVER: ServerSession.state_machine},

@@ -22,6 +22,7 @@ from examples.installed import WAIT_S, install, wirelake
 from wirelake.log.interface import SCHEMA
 from wirelake.pipeline.ingest.decode import decode_batch
 from wirelake.protocols.frame import Sender
+from wirelake.protocols.kernel_columns import KernelDecoder, column_decoder
 
 pager, beacon = example("pager"), example("beacon")
 HOST = "127.0.0.1"
@@ -283,6 +284,9 @@ def test_its_frames_become_rows(served: Served) -> None:
     assert (first["kind"], first["topic"], first["payload"]) == ("notification", "@rows", b"row")
     assert first["decoder"] == "pager/1"
     assert (second["kind"], json.loads(second["fields"])) == ("telemetry", {"celsius": -7.5})
+    decoder = column_decoder(beacon.PROTOCOL)
+    assert isinstance(decoder, KernelDecoder)
+    assert decoder.kinds == (beacon.Reading,)
     assert [row["decoder"] for row in decoded.quarantine.to_pylist()] == ["pager/1"]
 
 
@@ -309,6 +313,12 @@ def test_history_is_decoded_again_by_a_newer_decoder(served: Served) -> None:
     assert done.returncode == 0, done.stderr
     found = _decoders(served)
     assert set(found) == {("pager", "pager/1"), ("beacon", "beacon/1")}
+    done = served.cli(
+        "query", "--format", "json", "SELECT DISTINCT name, fields FROM silver.messages WHERE protocol = 'beacon'"
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {"name": "reading", "fields": '{"celsius":1.0}'} in rows  # by a kernel that Spark's worker made for it
     source = served.packages / "pager.py"
     source.write_text(source.read_text().replace("decoder_version=1", "decoder_version=2"))
     done = served.cli("pipeline", "redecode", "--protocol", "pager", "--json")

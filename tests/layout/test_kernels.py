@@ -29,11 +29,12 @@ from layout.sampler import (
     with_checksum,
 )
 from wirelake.layout import Attribute, Bit, FrameSet, InUnits, LayoutFrame, Listed, MessageRule, MessageRules
-from wirelake.message import Kind, Op
-from wirelake.protocols import registry
+from wirelake.message import Kind, Message, Op
+from wirelake.protocols import kernel_columns, registry
 from wirelake.protocols.columnar import decode_each
-from wirelake.protocols.frame import Sender
-from wirelake.protocols.kernel_columns import KernelDecoder, kernel_decoder
+from wirelake.protocols.frame import Frame, Sender
+from wirelake.protocols.guards import guard
+from wirelake.protocols.kernel_columns import KernelDecoder, column_decoder, kernel_decoder
 from wirelake.protocols.protocol import Protocol
 
 CLIENT = Sender.CLIENT
@@ -180,6 +181,29 @@ def test_a_protocol_without_rules_or_kernel_has_no_decoder() -> None:
     assert kernel_decoder(sampler.protocol(SAMPLER)) is None
     small = {kind: MessageRule(Kind.EVENT, fields={}) for kind in sampler.SMALL.frames}
     assert kernel_decoder(ruled(sampler.SMALL, small)) is None  # its checksum is a function of its author
+
+
+def test_a_protocol_with_a_codec_of_its_own_has_no_kernel() -> None:
+    """A kernel knows the layout and the rules, and nothing of what else a protocol does."""
+
+    def decode(frame: bytes, sender: Sender) -> LayoutFrame:
+        return SAMPLER.decode(frame, sender)
+
+    def to_message(frame: Frame, sender: Sender) -> Message:
+        return SAMPLER_PROTOCOL.to_message(frame, sender)
+
+    assert kernel_decoder(replace(SAMPLER_PROTOCOL, decode=decode)) is None
+    assert kernel_decoder(replace(SAMPLER_PROTOCOL, to_message=to_message)) is None
+    assert isinstance(kernel_decoder(guard(SAMPLER_PROTOCOL)), KernelDecoder)
+
+
+def test_an_installed_protocol_without_a_working_kernel_is_decoded_by_its_codec(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = guard(replace(SAMPLER_PROTOCOL, name="broken"))
+    monkeypatch.setattr(kernel_columns, "generate_kernel", lambda *_: 1 / 0)
+    assert column_decoder(broken) is None
+    assert "broken: no kernel can be made from its description" in caplog.text
 
 
 def test_long_values_find_room() -> None:

@@ -43,7 +43,7 @@ def broken(protocol: Protocol, name: str) -> LawError:
 
 def test_each_law_is_a_test_of_its_own() -> None:
     (mark,) = test_the_laws_of_a_sound_protocol.pytestmark  # type: ignore[attr-defined]
-    assert mark.kwargs["ids"] == ["round trip", "any split", "any bytes", "one verdict", "translation"]
+    assert mark.kwargs["ids"] == ["round trip", "any split", "any bytes", "one verdict", "translation", "columns"]
 
 
 def test_a_decoder_that_changes_a_value() -> None:

@@ -6,6 +6,7 @@ those with a part or a rule that no kernel can follow.
 
 import logging
 from collections.abc import Mapping
+from inspect import unwrap
 from typing import Any, Final
 
 import numpy as np
@@ -184,9 +185,14 @@ def _checked_decoder(protocol: Protocol) -> "KernelDecoder | None":
 
 
 def kernel_decoder(protocol: Protocol) -> KernelDecoder | None:
-    """Return the decoder of a protocol; None if it has no rules, or no kernel can follow them."""
+    """Return the decoder of a protocol; None if it has no rules, or no kernel can follow them.
+
+    A protocol that decodes or translates in a way of its own has none, either: a kernel knows the layout and the rules.
+    """
     layout, rules = protocol.layout, protocol.message_rules
     if layout is None or rules is None:
+        return None
+    if unwrap(protocol.decode) != layout.decode or unwrap(protocol.to_message) != rules.to_message:
         return None
     rows = {}
     for kind in layout.frames:

@@ -124,7 +124,8 @@ def laws(protocol: Protocol, frames: st.SearchStrategy[Sent] | None = None) -> l
         found.append(Law("losses", "what is declared as lost is lost", _losses(protocol)))
     if protocol.layout is not None and protocol.layout.has_secrets:
         found.append(Law("secrets", "what is redacted has no secrets", _redaction(protocol)))
-    if (protocol.columns or protocol.message_rules is not None) and find_spec("numba") is not None:
+    has_columns = protocol.columns or (protocol.layout is not None and protocol.message_rules is not None)
+    if has_columns and find_spec("numba") is not None:
         found.append(Law("columns", "columns equal decode, frame by frame", _columns(protocol, frames)))
     return found
 
