@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -43,6 +44,9 @@ def run_tshark(
     program = shutil.which("tshark")
     if program is None:
         pytest.skip("NOT TESTED: exported Wireshark dissectors, because tshark is missing (Debian package tshark)")
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=RUN_S, check=True).stdout
+    if not re.search(r"\bwith\s+Lua\b", version):
+        pytest.skip("NOT TESTED: exported Wireshark dissectors, because this tshark was built without Lua")
     script, capture = folder / f"{name}.lua", folder / f"{name}.pcap"
     script.write_text(dissector)
     capture.write_bytes(capture_file(packets))
