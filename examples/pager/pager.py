@@ -6,14 +6,27 @@ The body holds the frame's fields in order: a text as u8 size and UTF-8, a code 
 ties a `reply` or a `refused` to what it answers; either end counts its own.
 """
 
-import struct
-from collections.abc import Iterator
 from enum import Enum, IntEnum, auto
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec.structs import replace
 
-from wirelake.errors import EncodeError, ProtocolError, StateError, TranslationError
+from wirelake.errors import ProtocolError, StateError, TranslationError
+from wirelake.layout import (
+    Body,
+    Envelope,
+    FrameSet,
+    LayoutFrame,
+    const,
+    length_of_body,
+    opcode,
+    rest_bytes,
+    secret,
+    text8,
+    u8,
+    u16,
+    u32,
+)
 from wirelake.message import (
     Credentials,
     Failure,
@@ -29,14 +42,12 @@ from wirelake.message import (
 )
 from wirelake.protocols.context import SessionContext
 from wirelake.protocols.frame import Frame, Sender
-from wirelake.protocols.protocol import Carrier, Clue, Protocol, Refusal, Transport
+from wirelake.protocols.protocol import Carrier, Protocol, Refusal, Transport
 from wirelake.protocols.session import Closing, Session, Step
 from wirelake.protocols.settings import Count, ProtocolSettings, Seconds
-from wirelake.protocols.splitter import Splitter
 from wirelake.protocols.state_machine import ANY_FRAME, StateMachine, Transition
-from wirelake.protocols.tree import Dissector, Tree
+from wirelake.protocols.translation import Loss
 
-MAGIC, HEAD = 0x50, struct.Struct(">BBIH")
 CONTENT_BYTES_MAX = 60_000
 
 # Frames
@@ -54,155 +65,82 @@ class Code(IntEnum):
     FAILED = 7
 
 
-class PagerFrame(Frame, frozen=True, kw_only=True):
-    type: ClassVar[int]
-    number: int = 0
-
-    def encode(self) -> bytes:
-        body = b"".join(_encoded(name, getattr(self, name)) for name in self.__struct_fields__[1:])
-        try:
-            return HEAD.pack(MAGIC, self.type, self.number, len(body)) + body
-        except struct.error as error:
-            raise EncodeError(f"{self.name}: {error}") from error
+class Packet(Envelope, frame_bytes_max=65_543):
+    magic: Annotated[u8, const(0x50)]
+    type: Annotated[u8, opcode(code="type")]
+    number: u32
+    size: Annotated[u16, length_of_body()]
+    body: Body
 
 
-def _encoded(name: str, value: Any) -> bytes:
-    if name == "content":
-        return bytes(value)
-    if name == "code":
-        return struct.pack(">H", value)
-    text = str(value).encode()
-    if len(text) > 255:
-        raise EncodeError(f"{name} of {len(text)} bytes: at most 255")
-    return bytes([len(text)]) + text
+class PagerFrame(LayoutFrame, frozen=True, kw_only=True, envelope=Packet):
+    number: u32 = 0
 
 
-class Login(PagerFrame, frozen=True, kw_only=True):
-    name, type = "login", 1
-    identity: str
-    token: str
+class Login(PagerFrame, frozen=True, kw_only=True, opcode=1, sender=Sender.CLIENT):
+    identity: text8
+    token: Annotated[text8, secret]
 
 
-class Ping(PagerFrame, frozen=True, kw_only=True):
-    name, type = "ping", 2
+class Ping(PagerFrame, frozen=True, kw_only=True, opcode=2, sender=Sender.CLIENT):
+    pass
 
 
-class Publish(PagerFrame, frozen=True, kw_only=True):
-    name, type = "publish", 3
-    topic: str
-    content: bytes = b""
+class Publish(PagerFrame, frozen=True, kw_only=True, opcode=3, sender=Sender.CLIENT):
+    topic: text8
+    content: rest_bytes = b""
 
 
-class Subscribe(PagerFrame, frozen=True, kw_only=True):
-    name, type = "subscribe", 4
-    topic: str
+class Subscribe(PagerFrame, frozen=True, kw_only=True, opcode=4, sender=Sender.CLIENT):
+    topic: text8
 
 
-class Unsubscribe(PagerFrame, frozen=True, kw_only=True):
-    name, type = "unsubscribe", 5
-    topic: str
+class Unsubscribe(PagerFrame, frozen=True, kw_only=True, opcode=5, sender=Sender.CLIENT):
+    topic: text8
 
 
-class Ack(PagerFrame, frozen=True, kw_only=True):
-    name, type = "ack", 6
-    id: str
+class Ack(PagerFrame, frozen=True, kw_only=True, opcode=6, sender=Sender.CLIENT):
+    id: text8
 
 
-class Provide(PagerFrame, frozen=True, kw_only=True):
-    name, type = "provide", 7
-    service: str
+class Provide(PagerFrame, frozen=True, kw_only=True, opcode=7, sender=Sender.CLIENT):
+    service: text8
 
 
-class Ask(PagerFrame, frozen=True, kw_only=True):  # from here on, either end may send it
-    name, type = "ask", 8
-    service: str
-    op: str
-    content: bytes = b""
+class Ask(PagerFrame, frozen=True, kw_only=True, opcode=8):  # from here on, either end may send it
+    service: text8
+    op: text8
+    content: rest_bytes = b""
 
 
-class Reply(PagerFrame, frozen=True, kw_only=True):
-    name, type = "reply", 9
-    content: bytes = b""
+class Reply(PagerFrame, frozen=True, kw_only=True, opcode=9):
+    content: rest_bytes = b""
 
 
-class Refused(PagerFrame, frozen=True, kw_only=True):
-    name, type = "refused", 10
-    code: int
-    content: bytes = b""
+class Refused(PagerFrame, frozen=True, kw_only=True, opcode=10):
+    code: u16
+    content: rest_bytes = b""
 
 
-class Page(PagerFrame, frozen=True, kw_only=True):  # only from the server
-    name, type = "page", 11
-    topic: str
-    id: str
-    content: bytes = b""
+class Page(PagerFrame, frozen=True, kw_only=True, opcode=11, sender=Sender.SERVER):
+    topic: text8
+    id: text8
+    content: rest_bytes = b""
 
 
-_FRAMES: dict[int, type[PagerFrame]] = {frame.type: frame for frame in PagerFrame.__subclasses__()}
-_FROM = {Sender.CLIENT: range(1, 11), Sender.SERVER: range(8, 12)}
+FRAMES = FrameSet(
+    "pager",
+    Packet,
+    [Login, Ping, Publish, Subscribe, Unsubscribe, Ack, Provide, Ask, Reply, Refused, Page],
+)
 
 
-class PagerSplitter(Splitter):
-    def _ends(self, buffer: bytes | bytearray, ends: list[int]) -> int:
-        start = 0
-        while len(buffer) >= start + HEAD.size:
-            magic, _, _, size = HEAD.unpack_from(buffer, start)
-            if magic != MAGIC:
-                raise ProtocolError("magic", f"a frame starts with {MAGIC:02x}", start)
-            self._check_size(HEAD.size + size, start + HEAD.size - 2, "frame_bytes_max")
-            if start + HEAD.size + size > len(buffer):
-                return HEAD.size + int(size)
-            start += HEAD.size + size
-            ends.append(start)
-        return HEAD.size
-
-
-def dissect(frame: bytes, sender: Sender) -> Tree:
-    d = Dissector(frame, "pager frame")
-    try:
-        if d.u8("magic") != MAGIC:
-            raise ProtocolError("magic", f"a frame starts with {MAGIC:02x}", 0)
-        if (number := d.u8("type")) not in _FROM[sender]:
-            raise ProtocolError("type", f"a {sender} sends no frame of type {number}", 1)
-        d.note(_FRAMES[number].name)
-        d.u32("number")
-        if d.u16("size") != d.left:
-            raise ProtocolError("size", f"{d.left} bytes follow the size", HEAD.size - 2)
-        for name in _FRAMES[number].__struct_fields__[1:]:
-            if name == "content":
-                d.raw(name, d.left)
-            elif name == "code":
-                d.u16(name)
-            else:
-                d.text(name, d.u8(f"{name} size"))
-        d.finish()
-    except ProtocolError as error:
-        return Tree(d.root, error)
-    return Tree(d.root)
-
-
-def decode(frame: bytes, sender: Sender) -> PagerFrame:
-    tree = dissect(frame, sender)
-    if tree.error is not None:
-        raise tree.error
-    found = _FRAMES[frame[1]]
-    return found(**{name: tree.root.find(name).value for name in found.__struct_fields__})
+_LOGIN_TYPE = b"\x01"
 
 
 def redact(frame: bytes, sender: Sender) -> bytes:
-    """Return a frame as it is logged: without the token of a login; of a malformed login, only the head is left."""
-    if frame[1:2] != bytes([Login.type]):
-        return frame
-    tree = dissect(frame, sender)
-    token = tree.root.find("token") if tree.error is None else None
-    start = HEAD.size if token is None else token.offset
-    return frame[:start] + b"*" * (len(frame) - start)
-
-
-def clues(_frame: bytes, _sender: Sender) -> Iterator[Clue]:
-    yield Clue(8, f"starts with {MAGIC:02x}")
-    yield Clue(6, "a known type")
-    yield Clue(14, "the size fits")
+    """Return a frame as it is logged. Only a login has a secret, so other bytes stay readable in the quarantine."""
+    return FRAMES.redact(frame, sender) if frame[1:2] == _LOGIN_TYPE else frame
 
 
 # Translation
@@ -261,13 +199,22 @@ def from_message(message: Message, sender: Sender) -> PagerFrame:
     raise TranslationError(f"a pager has no frame for {control_op(message) or message.kind}")
 
 
+def _refused(code: int) -> Message:
+    about: dict[str, Any] = {"name": "refused", "protocol": "pager", "correlation": "0"}
+    return Message(kind=Kind.RESPONSE, failure=Failure("no", code), **about)
+
+
+LOSSES = (
+    Loss("a failure's number that is none of a pager's", "becomes 7, failed", _refused(99), _refused(Code.FAILED)),
+)
+
 # Sessions
 
 
 class Settings(ProtocolSettings, frozen=True):
     """The section [pager] of wirelake.toml."""
 
-    frame_bytes_max: Count = HEAD.size + 65_535  # a longer frame closes the connection
+    frame_bytes_max: Count = Packet.spec.frame_bytes_max  # a longer frame closes the connection
     login_s: Seconds = 10.0  # from connecting to a login
     idle_s: Seconds = 300.0  # a silent connection is closed
     requests_max: Count = 64  # open at once; beyond that the pager is read no more
@@ -396,16 +343,18 @@ PROTOCOL = Protocol(
     title="pager: pages, services and acks for pagers",
     transports=(Transport(Carrier.TCP, 7998, "pager"), Transport(Carrier.UDP, 7998, "pager")),
     decoder_version=1,
-    splitter=lambda _sender, _carrier: PagerSplitter(Settings().frame_bytes_max),
-    decode=decode,
-    dissect=dissect,
-    clues=clues,
+    splitter=lambda _sender, _carrier: FRAMES.splitter(),
+    decode=FRAMES.decode,
+    dissect=FRAMES.dissect,
+    clues=FRAMES.clues,
+    layout=FRAMES,
+    redact=redact,
+    losses=LOSSES,
     to_message=to_message,
     from_message=from_message,
-    redact=redact,
     settings=Settings,
     server_session=ServerSession,
-    server_splitter=lambda settings, _carrier: PagerSplitter(settings.frame_bytes_max),
+    server_splitter=lambda settings, _carrier: FRAMES.splitter(settings.frame_bytes_max),
     state_machines={Sender.SERVER: ServerSession.state_machine},
     refusal_codes={
         Refusal.INVALID: Code.BAD_TOKEN,

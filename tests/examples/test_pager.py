@@ -109,7 +109,7 @@ class Pager:
         head = self._exactly(8)
         if not head:
             return None
-        return pager.decode(head + self._exactly(int.from_bytes(head[6:])), Sender.SERVER)
+        return pager.FRAMES.decode(head + self._exactly(int.from_bytes(head[6:])), Sender.SERVER)
 
     def ask(self, kind: Any, **fields: Any) -> Any:
         self._number += 1
@@ -161,7 +161,7 @@ def test_the_log_has_no_token(served: Served) -> None:
         for path in (served.settings.parent / "data" / "log").rglob("*"):
             assert path.is_dir() or secret not in path.read_bytes(), path
     login = pager.Login(number=7, identity="ann", token="s3cret")
-    assert pager.decode(pager.redact(login.encode(), Sender.CLIENT), Sender.CLIENT).token == "******"
+    assert pager.FRAMES.decode(pager.redact(login.encode(), Sender.CLIENT), Sender.CLIENT).token == "******"
     assert b"s3cret" not in pager.redact(login.encode()[:-1], Sender.CLIENT)
     assert b"ann".hex(" ") in shown.stdout
     assert (b"*" * 4).hex(" ") in shown.stdout

@@ -13,7 +13,9 @@ from wirelake.protocols.frame import Sender
 from wirelake.protocols.protocol import Carrier, Protocol
 
 DESCRIBED: list[Protocol] = [
-    protocol for protocol in (*registry.all_protocols(), example("beacon").PROTOCOL) if protocol.layout is not None
+    protocol
+    for protocol in (*registry.all_protocols(), example("beacon").PROTOCOL, example("pager").PROTOCOL)
+    if protocol.layout is not None
 ]
 every_protocol = pytest.mark.parametrize("protocol", DESCRIBED, ids=lambda protocol: protocol.name)
 

@@ -141,7 +141,7 @@ class Socket:
                 head = await self._reader.readexactly(8)
             except (asyncio.IncompleteReadError, ConnectionError):
                 return None
-            return pager.decode(head + await self._reader.readexactly(int.from_bytes(head[6:])), Sender.SERVER)
+            return pager.FRAMES.decode(head + await self._reader.readexactly(int.from_bytes(head[6:])), Sender.SERVER)
 
     async def closed(self) -> bool:
         while await self.receive() is not None:

@@ -56,7 +56,10 @@ class Datagrams(asyncio.DatagramProtocol):
         """Return the frames of the next datagram."""
         async with asyncio.timeout(WAIT_S):
             data = await self.datagrams.get()
-        return [pager.decode(raw, Sender.SERVER) for raw in pager.PROTOCOL.splitter(Sender.SERVER, "udp").receive(data)]
+        return [
+            pager.FRAMES.decode(raw, Sender.SERVER)
+            for raw in pager.PROTOCOL.splitter(Sender.SERVER, "udp").receive(data)
+        ]
 
     async def one(self) -> Any:
         (frame,) = await self.receive()
