@@ -84,7 +84,7 @@ class Colour(IntEnum):
 
 
 def read_varint(frame: bytes, start: int, end: int) -> tuple[int, int]:
-    """Read groups of seven bits, the lowest first: what no field type describes."""
+    """Read groups of seven bits, the lowest first, by functions of an author."""
     value = 0
     for index, byte in enumerate(frame[start : min(end, start + 5)]):
         value |= (byte & 0x7F) << 7 * index
