@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 from broker.peers import ESNP, FakePeer, response
+from gateway.devices import station_protocol as station
+from gateway.installed_protocol import installed_protocols
 from gateway.running_gateway import HOST, Running, running_gateway, until
 
 from cli.serving import WAIT_S, clean_environment, free_ports, wirelake, write_settings
 from wirelake.clients.apostol import ApostolDevice, DeviceError, DeviceRequest
 from wirelake.message import Failure, Kind, Message
+from wirelake.protocols.frame import Sender
 
 Command = Callable[..., Awaitable["subprocess.CompletedProcess[str]"]]
 
@@ -209,6 +212,41 @@ async def test_send_prints_the_devices_answer(tmp_path: Path) -> None:
         result = await command("send", "*", "130", "--wait-ms", "1")
         assert result.returncode == 1, "devices without an answer"
         assert [each["serial"] for each in json.loads(result.stdout)["unanswered"]] == ["m1", "m2"]
+
+
+async def test_send_reaches_a_client_of_any_protocol_that_takes_commands(tmp_path: Path) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await reader.read(2):
+            found = station.FRAMES.decode(head + await reader.readexactly(int.from_bytes(head)), Sender.SERVER)
+            if isinstance(found, station.Command):
+                error = 0 if found.word == "echo" else 7
+                content = found.content[::-1] if not error else b"no such word"
+                writer.write(station.Answer(found.number, error, content).encode())
+
+    with installed_protocols({"station": "gateway.devices.station_protocol:PROTOCOL"}):
+        async with gateway_and_command(tmp_path, "station", identities=[("north", "n0rth")]) as (running, command):
+            reader, writer = await asyncio.open_connection(HOST, running.port("station"))
+            login, report = station.Login("north", "n0rth"), station.Report("", 215, 40, door=True)
+            writer.write(login.encode() + report.encode())
+            answering = asyncio.create_task(answer(reader, writer))
+            await running.recorded("publish")
+            result = await command("send", "north", "echo", "0102")
+            assert result.returncode == 0, result.stderr
+            assert json.loads(result.stdout) == {"serial": "north", "error": 0, "data": "0201"}
+            result = await command("send", "north", "dance")
+            assert result.returncode == 1
+            assert json.loads(result.stdout) == {"serial": "north", "error": 7, "error_text": "no such word"}
+            result = await command("send", "north", "130")
+            assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+            assert "without a command's name" in result.stderr
+            result = await command("send", "north", "echo", "--fields", "[1]")
+            assert result.returncode == 1
+            assert "must be a JSON object" in result.stderr
+            assert "station" in (await command("device", "list")).stdout
+            (row,) = json.loads((await command("device", "list", "--json")).stdout)
+            assert (row["serial"], row["protocol"], row["readings"][0]["value"]) == ("north", "station", 21.5)
+            writer.close()
+            await answering
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from wirelake.protocols.redaction import BLANK_TEXT, LOGIN_OPS, SECRET_FIELDS, i
 from wirelake.protocols.text import write_json
 
 _TEXT: Final = pa.string()
-TELEMETRY: Final = Kind.TELEMETRY
 _OFFSET_MAX: Final = 2**31 - 1
 # The columns of silver.messages that a frame determines. The log record determines all others.
 MESSAGE_COLUMNS: Final = pa.schema(
@@ -88,14 +87,14 @@ def decode_each(protocol: Protocol, frames: Any, from_server: Any) -> DecodedFra
     rows: list[Row] = []
     good: list[int] = []
     refused: list[RefusedFrame] = []
-    readings = ReadingColumns(protocol)
+    readings, telemetry = ReadingColumns(protocol), Kind.TELEMETRY
     senders = (Sender.CLIENT, Sender.SERVER)
     for index, (frame, is_server) in enumerate(zip(frames.to_pylist(), from_server.tolist(), strict=True)):
         sender = senders[is_server]
         try:
             message = to_message(decode(frame or b"", sender), sender)
             row = row_of(message)
-            if message.kind is TELEMETRY and not is_server:
+            if message.kind is telemetry and not is_server:
                 readings.add(index, message)
         except ProtocolError as error:
             refused.append(RefusedFrame(index, error.code, error.text, error.offset))
