@@ -93,7 +93,7 @@ class Devices(Mapping[str, Peer]):
         """
         serial = serial or peer.identity
         current = self._by_serial.get(serial)
-        if current is peer:
+        if current is peer or (serial in self._logged_in and peer.identity != serial):
             return
         if current is not None:
             is_intruder = current.identity == serial != peer.identity
@@ -109,6 +109,9 @@ class Devices(Mapping[str, Peer]):
         """Take note of a session that logged in: commands for a device of this name may go there."""
         if peer.takes_commands:
             self._logged_in[peer.identity] = peer
+            current = self._by_serial.get(peer.identity)
+            if current is not None and current.identity != peer.identity:
+                self._release(current, peer.identity)
 
     def detach(self, peer: Peer) -> None:
         """Forget a session that is closed, except for devices that another one serves by now."""

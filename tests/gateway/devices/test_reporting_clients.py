@@ -221,6 +221,7 @@ async def test_nobody_takes_the_commands_of_a_device_that_logged_in_itself(tmp_p
         station(caller, *NORTH) as north,
         station(caller, *SOUTH) as south,
     ):
+        await south.report(Report("north", 999, 9, door=False))
         await north.report(READING)
         await south.report(Report("north", 999, 9, door=False))
         asked = asyncio.create_task(caller.call("POST", "/api/devices/north/commands", {"type": "reboot"}))
@@ -228,6 +229,18 @@ async def test_nobody_takes_the_commands_of_a_device_that_logged_in_itself(tmp_p
         assert isinstance(command, Command)
         north.send(Answer(command.number, 0, b""))
         assert (await asked).status_code == 200
+
+
+async def test_a_device_that_logs_in_takes_its_commands_back(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as caller, station(caller, *SOUTH) as south:
+        await south.report(Report("north", 999, 9, door=False))
+        assert caller.gateway.broker.devices["north"].identity == "south"
+        async with station(caller, *NORTH) as north:
+            asked = asyncio.create_task(caller.call("POST", "/api/devices/north/commands", {"type": "reboot"}))
+            command = await north.receive()
+            assert isinstance(command, Command)
+            north.send(Answer(command.number, 0, b""))
+            assert (await asked).status_code == 200
 
 
 async def test_a_device_that_reconnects_gets_commands_on_its_new_connection(tmp_path: Path) -> None:
