@@ -79,7 +79,7 @@ class ServerSession(DeviceSession):
     def _report(self, frame: Any, _now_s: float, step: Step) -> None:
         if frame.station == BROKEN:
             raise ZeroDivisionError("a fault of the session")
-        message = beacon.to_message(frame, Sender.CLIENT)
+        message = beacon.RULES.to_message(frame, Sender.CLIENT)
         if self._request:
             message = replace(message, kind=Kind.RESPONSE, correlation=self._request)
             self._request = ""
@@ -103,7 +103,7 @@ PROTOCOL = Protocol(
     decode=beacon.FRAMES.decode,
     dissect=beacon.FRAMES.dissect,
     clues=beacon.FRAMES.clues,
-    to_message=beacon.to_message,
+    to_message=beacon.RULES.to_message,
     from_message=beacon.from_message,
     settings=DeviceSettings,
     server_session=ServerSession,
