@@ -14,6 +14,7 @@ from gateway.installed_protocol import example, installed_protocols
 from pipeline.histories import NODE, SECOND, T0, BucketRun, Record, batch_of, frame, numbered, record
 from wirelake.lake.tables import READINGS
 from wirelake.limits import PIPELINE_EARLY_READING_S
+from wirelake.log.imported import imported_session_id
 from wirelake.pipeline.ingest.decode import decode_batch
 from wirelake.protocols.columnar import decode_each
 from wirelake.protocols.reading_columns import readings_among
@@ -85,7 +86,7 @@ def test_a_column_decoder_gives_the_same_readings() -> None:
 
 
 def test_an_imported_capture_has_the_readings_that_name_a_device() -> None:
-    session = "import-60a-1"
+    session = imported_session_id(T0, 1)
     records = reported(REPORT, Report("sensor-1", 1, 2, door=False), identity="", session=session)
     assert {row["serial"] for row in rows_in(records)} == {"sensor-1"}
 
