@@ -17,6 +17,7 @@ from wirelake.config import default_settings
 from wirelake.log.segments.reader import LogReader
 from wirelake.pipeline.gold.refresh import GOLD
 from wirelake.pipeline.job import Job, JobSettings
+from wirelake.pipeline.redecode.redecode import RedecodeRequest, redecode
 from wirelake.protocols.apostol.constants import FIRST, LAST
 from wirelake.protocols.apostol.frames import Packet
 from wirelake.protocols.comet import frames as comet
@@ -114,5 +115,7 @@ def test_the_ledger_balances_after_an_import(spark: SparkSession, tmp_path: Path
     }
     assert sums == {"comet": (2023, 8, 8, 0, 8), "apostol": (2023, 6, 6, 0, 6)}
     assert set(rows_of(data, "silver.device_commands")["state"]) == {"complete"}
+    done = redecode(spark, data, RedecodeRequest(protocol="apostol"))
+    assert (done.frames, done.replaced) == (6, {}), "history decodes to the same rows again"
     opened = rows_of(data, "bronze.frames").filter(polars.col("event") == "open")["note"][0]
     assert msgspec.json.decode(opened)["import"] == "old.pcap"
