@@ -214,7 +214,7 @@ CODECS: Mapping[int, BodyCodec[Any]] = {
 
 def read_number(data: bytes, _values: VarReader) -> int:
     """Read a MESSAGE_ID or SOURCE_MESSAGE_ID. `decode` has checked the size."""
-    return int.from_bytes(data, "big")  # half the time of the described one, in every request
+    return int.from_bytes(data, "big")  # 0.6 of the time of the described one, in every request
 
 
 def read_flag(data: bytes, _values: VarReader) -> int:
