@@ -30,6 +30,7 @@ def test_every_protocol_is_listed_with_its_decoder_and_ports() -> None:
     described = "yes" if apostol.layout is not None else "no"
     decoder = f"apostol/{apostol.decoder_version}"
     assert row == ["apostol", decoder, "udp", "7332,", "tcp", "7332", described, "built", "in"]
+    assert {row[0]: row[-3] for row in rows}["esnp"] == "parts", "its lines are described, not its messages"
 
 
 def test_an_installed_protocol_and_a_broken_one() -> None:

@@ -9,6 +9,7 @@ from wirelake.cli.main import wirelake
 from wirelake.errors import InputError
 from wirelake.protocols import registry
 from wirelake.protocols.comet.frames import FRAMES
+from wirelake.protocols.esnp.lines import LINES
 from wirelake.protocols.protocol import Protocol
 
 
@@ -48,6 +49,10 @@ def test_the_generated_source(tmp_path: Path) -> None:
     path = tmp_path / "comet.py"
     assert run("source", "comet", "--output", str(path)).exit_code == 0
     assert path.read_text() == result.stdout
+
+
+def test_the_source_of_described_parts() -> None:
+    assert run("source", "esnp").stdout == LINES.source()
 
 
 @pytest.mark.parametrize("words", [["export", "--format", "kaitai"], ["source"]])

@@ -66,7 +66,7 @@ def list_(as_json: bool, **_: Any) -> None:
     for row in rows:
         transports = [f"{each['transport']} {each['port']}" for each in row["transports"]]
         served = ", ".join(transports) if row["is_served"] else "decoded only"
-        table.add_row(row["name"], row["decoder"], served, "yes" if row["is_described"] else "no", row["from"])
+        table.add_row(row["name"], row["decoder"], served, row["described"], row["from"])
     console.print(table)
     if broken:
         console.print(f"\n{counted(len(broken), 'protocol')} cannot be loaded:")
@@ -85,8 +85,15 @@ def _row(found: Protocol) -> dict[str, Any]:
         "transports": transports,
         "is_served": bool(found.listeners),
         "is_described": found.layout is not None,
+        "described": _described(found),
         "from": registry.origin(found.name),
     }
+
+
+def _described(found: Protocol) -> str:
+    if found.layout is not None:
+        return "yes"
+    return "no" if found.part_layout is None else "parts"
 
 
 @protocol.command(
@@ -203,7 +210,7 @@ def export(name: str, format_: str, output: Path | None, **_: Any) -> None:
     If only the parts of its frames are described, the other tool shows each part as a frame.
     """
     found = registry.get(name)
-    _write(_EXPORT_FORMATS[format_](found.part_layout or _layout_of(found), found), output)
+    _write(_EXPORT_FORMATS[format_](_layout_of(found), found), output)
 
 
 @protocol.command(
@@ -220,13 +227,14 @@ def source(name: str, output: Path | None, **_: Any) -> None:
 
 
 def _layout_of(found: Protocol) -> FrameSet:
-    if found.layout is None:
-        described = [each.name for each in registry.all_protocols() if each.layout is not None]
+    layout = found.part_layout or found.layout
+    if layout is None:
+        described = [each.name for each in registry.all_protocols() if each.layout or each.part_layout]
         raise InputError(
             f"{found.name} has no description of its frames: describe them with wirelake.layout and pass the FrameSet "
             f"as `layout` of its Protocol; these have one: {', '.join(described)}"
         )
-    return found.layout
+    return layout
 
 
 def _write(text: str, output: Path | None) -> None:
