@@ -95,6 +95,10 @@ def test_the_list_a_device_and_commands_to_it(browser: Browser, tmp_path: Path) 
             await expect(page.get_by_role("heading", level=1)).to_contain_text(f"@devices/{SERIAL}")
             await expect(page.locator("#last")).to_contain_text("readings")
 
+            await device.readings({1: 500, **{kind: kind for kind in range(20, 25)}})
+            await page.get_by_role("link", name="Devices", exact=True).click()
+            await expect(page.get_by_role("row", name=SERIAL)).to_contain_text("and 3 more")
+
     visit(browser, tmp_path, story, "apostol", devices=[(SERIAL, 6, None), ("quiet", 0, bytes(16))])
 
 

@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.console import Console
@@ -18,6 +18,8 @@ from wirelake.limits import STATE_CLOSE_S
 from wirelake.protocols.text import parse_hex, write_json
 from wirelake.state.devices import DEVICE_KEY_BYTES
 from wirelake.state.store import StateStore
+
+_READINGS_MAX: Final = 4  # of a row of the list; `--json` has them all
 
 
 @click.group(
@@ -79,9 +81,16 @@ def list_(as_json: bool, config_file: Path | None, data_folder: Path | None) -> 
     for row in rows:
         key = "yes" if row["has_key"] else "no"
         added = format_time(row["added_at_ms"]) if row["added_at_ms"] else "not registered"
-        readings = ", ".join(f"{each['name']} {each['value']:g} {each['unit']}".rstrip() for each in row["readings"])
+        readings = _readings(row["readings"])
         table.add_row(row["serial"], f"0x{row['type']:02x}", key, added, row["protocol"], row["address"], readings)
     Console(highlight=False, soft_wrap=True).print(table if rows else "No devices registered yet.")
+
+
+def _readings(found: list[dict[str, Any]]) -> str:
+    shown = [f"{each['name']} {each['value']:g} {each['unit']}".rstrip() for each in found[:_READINGS_MAX]]
+    if len(found) > _READINGS_MAX:
+        shown.append(f"and {len(found) - _READINGS_MAX} more")
+    return ", ".join(shown)
 
 
 @device.command(

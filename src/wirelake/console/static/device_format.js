@@ -25,6 +25,11 @@ export const readingName = (reading) => reading.name ?? `reading ${reading.type}
 
 export const formatMeasured = (value, unit) => (unit ? `${formatValue(value)} ${unit}` : formatValue(value));
 
-export const formatReadings = (value) => asList(value).map((each) => `${readingName(each)} ${formatMeasured(each.value, each.unit)}`).join(", ") || "–";
+export function formatReadings(value, max = Infinity) {
+  const readings = asList(value);
+  const shown = readings.slice(0, max).map((each) => `${readingName(each)} ${formatMeasured(each.value, each.unit)}`);
+  if (readings.length > max) shown.push(`and ${readings.length - max} more`);
+  return shown.join(", ") || "–";
+}
 
 export const formatValue = (value) => (typeof value === "number" ? (Number.isInteger(value) ? number(value) : String(Number(value.toPrecision(7)))) : String(value));

@@ -9,6 +9,7 @@ import { number, time } from "./format.js";
 const EVERY_MS = 2000;
 const TABLES_EVERY_MS = 10_000;
 const ROWS_MAX = 200;
+const READINGS_MAX = 4; // of a row; the page of the device shows them all
 const { tables, type_names, typed_protocols } = given();
 let listed = [];
 let latest = new Map(); // serial → row of gold.device_latest
@@ -23,7 +24,7 @@ const table = new Rows(find("#devices"), [
   ["state", "", (row) => (row.heard ? "online" : "offline")],
   ["protocol", "", (row) => protocolOf(row) || "–"],
   ["last seen (UTC)", "", (row) => time(lastSeen(row))],
-  ["newest readings", "wide", (row) => formatReadings(row.readings.length ? row.readings : newest(row))],
+  ["newest readings", "wide", (row) => formatReadings(row.readings.length ? row.readings : newest(row), READINGS_MAX)],
   ...(tables.includes("gold.device_latest") ? [["latest status", "", (row) => formatStatus(latest.get(row.serial)?.status)]] : []),
   ["commands", "", (row) => (row.takes_commands ? "accepted" : "–")],
   ["address", "", (row) => row.address || "–"],
