@@ -268,7 +268,7 @@ async def test_a_device_that_never_answers(tmp_path: Path) -> None:
         assert "no answer within 1.5 s" in failure.text
         failure = (await running.command("never", 0x82)).failure
         assert failure is not None
-        assert "is not connected" in failure.text
+        assert "is offline" in failure.text
 
 
 async def test_commands_go_where_the_device_was_last_heard(tmp_path: Path) -> None:
