@@ -17,6 +17,7 @@ from wirelake.protocols.protocol import Carrier
 from wirelake.workbench.evidence import Sample
 
 ROUNDS = 40
+METER_ROUNDS = 90  # of three reports: the number of commands wraps, which shows that it is one byte
 _WORDS = ["calm", "grey", "sea", "under", "a", "slow", "bright", "moon", "while", "small", "boats", "come", "home"]
 
 
@@ -58,7 +59,7 @@ async def _esnp(port: int, _: Running) -> None:
 async def _apostol(port: int, _: Running) -> None:
     dice = random.Random(7)
     async with ApostolDevice(HOST, port, "meter-1", 6, transport="tcp") as meter:
-        for number in range(ROUNDS):
+        for number in range(METER_ROUNDS):
             await meter.status(number % 4, tariff=number % 3)
             await meter.readings({kind: dice.random() * 100 for kind in range(dice.randrange(1, 9))})
             await meter.report(2, dice.randbytes(dice.randrange(1, 60)))

@@ -113,6 +113,10 @@ class Devices(Mapping[str, Peer]):
             if current is not None and current.identity != peer.identity:
                 self._release(current, peer.identity)
 
+    def forget(self, serial: str) -> None:
+        """Forget what a device reported: it was removed."""
+        self.latest.pop(serial, None)
+
     def detach(self, peer: Peer) -> None:
         """Forget a session that is closed, except for devices that another one serves by now."""
         for serial in self._of_peer.pop(peer.id, ()):

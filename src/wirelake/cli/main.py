@@ -55,7 +55,7 @@ COMMANDS: Final = {
     "import": "Import frames that were captured elsewhere into the event log.",
     "query": "Run SQL over the tables.",
     "decode": "Decode frames into a tree of fields with byte offsets.",
-    "identify": "Guess which protocol some bytes belong to, or how unknown frames are laid out.",
+    "identify": "Guess the protocol of bytes, or the layout of unknown frames.",
     "protocol": "Manage the protocols that Wirelake knows.",
     "config": "Print the effective settings.",
     "doctor": "Check this machine and the settings for problems.",

@@ -126,6 +126,8 @@ def find_counters(samples: Sequence[Sample], taken: set[int]) -> list[Proposal]:
     found = []
     for offset, size, order in _numbers(samples, taken, ((1, 1), (2, 1), (4, 1))):
         values = [number(sample.frame, offset, size, order) for sample in samples]
+        if size > 1 and len(tops := {value >> 8 * (size - 1) for value in values}) == 1 and tops != {0}:
+            continue  # a constant before a shorter counter, rather than a counter that happens to be large
         pairs = [
             (before, after)
             for before, after, one, other in zip(values, values[1:], samples, samples[1:], strict=False)

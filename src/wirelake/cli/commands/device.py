@@ -19,6 +19,7 @@ from wirelake.protocols.text import parse_hex, write_json
 from wirelake.state.devices import DEVICE_KEY_BYTES
 from wirelake.state.store import StateStore
 
+_PIPE_COLUMNS: Final = 240  # what is not read on a terminal has one line for each device
 _READINGS_MAX: Final = 4  # of a row of the list; `--json` has them all
 
 
@@ -83,7 +84,10 @@ def list_(as_json: bool, config_file: Path | None, data_folder: Path | None) -> 
         added = format_time(row["added_at_ms"]) if row["added_at_ms"] else "not registered"
         readings = _readings(row["readings"])
         table.add_row(row["serial"], f"0x{row['type']:02x}", key, added, row["protocol"], row["address"], readings)
-    Console(highlight=False, soft_wrap=True).print(table if rows else "No devices registered yet.")
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _PIPE_COLUMNS
+    console.print(table if rows else "No devices registered yet.")
 
 
 def _readings(found: list[dict[str, Any]]) -> str:

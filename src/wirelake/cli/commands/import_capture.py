@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from wirelake.cli.support.dependencies import require_pcap
-from wirelake.cli.support.options import settings_options
+from wirelake.cli.support.options import pass_on, settings_options
 from wirelake.cli.support.output import counted
 from wirelake.cli.support.processes import FOLDER_MODE
 from wirelake.config import load
@@ -25,8 +25,11 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 Example:
   wirelake import pcap capture.pcapng""",
 )
-def import_() -> None:
+@settings_options
+@click.pass_context
+def import_(context: click.Context, config_file: Path | None, data_folder: Path | None) -> None:
     """Import frames that were captured elsewhere into the event log."""
+    pass_on(context, config_file, data_folder)
 
 
 @import_.command(

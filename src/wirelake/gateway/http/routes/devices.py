@@ -209,6 +209,7 @@ class DeviceRoutes:
         peer = self._sessions.peers.get(serial)
         if peer is not None:
             peer.close(Closing("device_removed", "this device was removed"))
+        self._client.broker.devices.forget(serial)
         await commit
 
     async def command(self, context: RequestContext, new: NewCommand) -> DeviceAnswer | BroadcastAnswer:
