@@ -50,7 +50,18 @@ def cases() -> dict[str, list[tuple[str, bytes]]]:
             ("client", apostol.Packet(1, 3, 1, "meter-0001", 7, 0, bytes(200)).encode()),
             ("server", apostol.Receipt(1, 0x44, 1, "meter-0001", 7, 0, b"").encode()),
         ],
+        **{name: captured(name) for name in ("esnp", "magline", "sisnet")},
     }
+
+
+def captured(name: str) -> list[tuple[str, bytes]]:
+    """Return captured frames of a protocol, one of each kind from each sender."""
+    found: dict[tuple[str, str], bytes] = {}
+    for line in (HERE / "tests" / "captures" / f"{name}.hex").read_text().splitlines():
+        if line and not line.startswith("#"):
+            sender, kind, wire = line.split()[:3]
+            found.setdefault((sender, kind), bytes.fromhex(wire))
+    return [(sender, wire) for (sender, _), wire in found.items()]
 
 
 # ── a worker measures one checkout, one round at a time
@@ -73,7 +84,7 @@ def works(name: str, side: str, wire: bytes) -> tuple[str, dict[str, Callable[[]
     carrier = next(each.carrier for each in protocol.transports if each.carrier != "websocket")
     frame, decode = protocol.decode(wire, sender), protocol.decode
     assert frame.encode() == wire
-    stream = wire * FRAMES
+    stream = protocol.splitter(sender, carrier).wrap(wire) * FRAMES
     chunks = [stream[start : start + CHUNK_BYTES] for start in range(0, len(stream), CHUNK_BYTES)]
     wires = [bytes(bytearray(wire)) for _ in range(FRAMES)]
 
