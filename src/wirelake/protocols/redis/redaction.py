@@ -14,7 +14,7 @@ from wirelake.protocols.redis.frames import ClientFrame, Command, Inline
 from wirelake.protocols.redis.reader import decode
 from wirelake.protocols.redis.syntax import words
 
-_ARRAY: Final = ord("*")
+_ARRAY, _ERROR = b"*-"
 _SERVER: Final = Sender.SERVER  # the lookup of an enum member costs more than the comparison
 _AUTH: Final = b"auth"
 _HELLO: Final = b"hello"
@@ -54,7 +54,9 @@ def redact(frame: bytes, sender: Sender) -> bytes:
 
 def redact_many(frames: Sequence[bytes], sender: Sender) -> Sequence[bytes]:
     """Redact whole frames. What the first and the last in the order of bytes begin with, all others begin with, too."""
-    if sender is not _SERVER and len(frames) > 1:
+    if sender is _SERVER:
+        return [frame if frame[0] != _ERROR else _redact_error(frame) for frame in frames]
+    if len(frames) > 1:
         first, last = min(frames), max(frames)
         if first[:_NAME_AT] == last[:_NAME_AT] and _has_other_length(first) and _has_other_length(last):
             return frames
