@@ -38,6 +38,7 @@ from wirelake.pipeline.reports import (
     TaskReport,
     read_report,
 )
+from wirelake.pipeline.stateful.device_keys import read_device_keys
 from wirelake.pipeline.stateful.reduce import Rules
 from wirelake.pipeline.stateful.task import ReduceTask
 from wirelake.pipeline.time_ranges import HOUR_US, minutes_of
@@ -176,7 +177,8 @@ class BatchRunner:
         before = self.manifests.last()
         states = dict(before.bucket_states) if before is not None else {}
         paths = self._paths
-        reduce_task = ReduceTask(paths.lake, paths.database, paths.bucket_states, states, task.dry, self._rules)
+        keys = read_device_keys(paths.database)
+        reduce_task = ReduceTask(paths.lake, keys, paths.bucket_states, states, task.dry, self._rules)
         events = spans.mapInArrow(task.task(), from_arrow_schema(SHUFFLE_SCHEMA))
         sorted_events = events.repartitionById(task.buckets, "bucket").sortWithinPartitions("kind", "key", "seq")
         rows = sorted_events.mapInArrow(reduce_task.task(), from_arrow_schema(REPORT_SCHEMA)).collect()

@@ -1,6 +1,5 @@
 """Test the reduction of a bucket without Spark: sessions that open, stay open, and close."""
 
-import sqlite3
 from pathlib import Path
 
 import polars
@@ -14,7 +13,8 @@ from wirelake.pipeline.commit.files import FileAction
 from wirelake.pipeline.ingest.spans import Span
 from wirelake.pipeline.ingest.task import IngestTask
 from wirelake.pipeline.reports import SHUFFLE_SCHEMA, BucketReport, SpanReport, read_report
-from wirelake.pipeline.stateful.task import ReduceTask, device_keys
+from wirelake.pipeline.stateful.device_keys import DeviceKeys
+from wirelake.pipeline.stateful.task import ReduceTask
 
 
 class OneBucket:
@@ -32,7 +32,7 @@ class OneBucket:
         lake = self._data / "lake"
         rows = pa.Table.from_batches(list(IngestTask(self._data / "log", lake, 1).ingest(span)), SHUFFLE_SCHEMA)
         rows = rows.sort_by([("kind", "ascending"), ("key", "ascending"), ("seq", "ascending")])
-        bucketing = ReduceTask(lake, self._data / "state.db", self._data / "carry", self.states)
+        bucketing = ReduceTask(lake, DeviceKeys(), self._data / "carry", self.states)
         ingested, reduced = map(read_report, bucketing.run(0, rows)["report"].to_pylist())
         assert isinstance(ingested, SpanReport)
         assert isinstance(reduced, BucketReport)
@@ -75,24 +75,11 @@ def test_a_bucket_that_nothing_happened_to_is_left_as_it_is(log: SegmentLog, dat
     assert bucket.states == before
 
 
-def test_keys_are_read_and_nothing_is_written(tmp_path: Path) -> None:
-    state = tmp_path / "state.db"
-    assert device_keys(state)("1234") is None
-    with sqlite3.connect(state) as database:
-        database.execute("CREATE TABLE devices (serial TEXT PRIMARY KEY, key BLOB)")
-        database.execute("INSERT INTO devices VALUES ('1234', x'0102')")
-    database.close()
-    before = state.stat().st_mtime_ns
-    keys = device_keys(state)
-    assert (keys("1234"), keys("other")) == (b"\1\2", None)
-    assert state.stat().st_mtime_ns == before
-
-
 def test_what_a_dry_run_does_leaves_no_trace(log: SegmentLog, data: Path) -> None:
     end = event(log, "s", "open")
     landing = IngestTask(data / "log", data / "lake", 1, dry=True)
     rows = pa.Table.from_batches(list(landing.ingest(Span(0, end, START_US))), SHUFFLE_SCHEMA)
-    bucketing = ReduceTask(data / "lake", data / "state.db", data / "carry", {}, dry=True)
+    bucketing = ReduceTask(data / "lake", DeviceKeys(), data / "carry", {}, dry=True)
     _, bucketed = map(read_report, bucketing.run(0, rows)["report"].to_pylist())
     assert bucketed == BucketReport(0)
     assert not (data / "lake").exists()

@@ -43,6 +43,7 @@ from wirelake.pipeline.redecode.seq_ranges import RowGroup, files_of, in_ranges,
 from wirelake.pipeline.redecode.snapshot import check_tables, take_snapshot
 from wirelake.pipeline.reports import REPORT_SCHEMA, SHUFFLE_SCHEMA
 from wirelake.pipeline.stateful.bucket_state import NEVER_US
+from wirelake.pipeline.stateful.device_keys import read_device_keys
 from wirelake.pipeline.stateful.reduce import Rules
 from wirelake.protocols import registry
 
@@ -241,7 +242,8 @@ class _Redecode:
         rows = self._numbers(len(units)).mapInArrow(decode_task.task(), from_arrow_schema(SHUFFLE_SCHEMA))
         if replay is not None:
             names = tuple(table.name for table in replay.tables)
-            replay_task = ReplayTask(self.scratch, self._paths.database, names, states, now_us, request.rules)
+            keys = read_device_keys(self._paths.database)
+            replay_task = ReplayTask(self.scratch, keys, names, states, now_us, request.rules)
             shuffled = rows.repartitionById(self._snapshot.buckets, "bucket").sortWithinPartitions("kind", "key", "seq")
             rows = shuffled.mapInArrow(replay_task.task(), from_arrow_schema(REPORT_SCHEMA))
         return _collect(rows)

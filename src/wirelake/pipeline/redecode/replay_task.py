@@ -19,6 +19,7 @@ from wirelake.pipeline.redecode.decode_task import write_files, write_scratch
 from wirelake.pipeline.redecode.difference import Difference, compare_row_sets, is_known
 from wirelake.pipeline.redecode.seq_ranges import EVERYTHING, SeqRange, read_range
 from wirelake.pipeline.reports import REPORT_KIND, REPORT_SCHEMA, SHUFFLE_SCHEMA, driver_reports
+from wirelake.pipeline.stateful.device_keys import DeviceKeys
 from wirelake.pipeline.stateful.events import EVENT_SCHEMA
 from wirelake.pipeline.stateful.reduce import (
     STEP_US,
@@ -28,7 +29,7 @@ from wirelake.pipeline.stateful.reduce import (
     reduce_bucket,
     rules_of,
 )
-from wirelake.pipeline.stateful.task import device_keys, read_state, write_state
+from wirelake.pipeline.stateful.task import read_state, write_state
 from wirelake.protocols.reassembly import COMPLETE, KEY_REASONS, REPLAYED
 
 _COMMAND_KEY: Final = ("node", "serial", "device_type", "direction", "answer", "command_no")
@@ -69,7 +70,7 @@ class ReplayTask(Struct, frozen=True):
     """Describe how to reduce buckets again. This is sent to the executors."""
 
     scratch: Path  # for the rows and the bucket states
-    database: Path  # with the keys of devices
+    keys: DeviceKeys
     tables: tuple[str, ...]
     states: dict[int, str]
     now_us: int
@@ -94,7 +95,7 @@ class ReplayTask(Struct, frozen=True):
 
     def reduce(self, bucket: int, events: Any) -> ReplayTaskReport:
         before = read_state(self.scratch, self.states.get(bucket))
-        reduced = reduce_bucket(events, before, self.now_us, device_keys(self.database), self.rules)
+        reduced = reduce_bucket(events, before, self.now_us, self.keys, self.rules)
         files = []
         for name in self.tables:
             if name in reduced.final:

@@ -1,10 +1,7 @@
 """Reduce the events of a bucket in an executor, and write the rows to disk: the second half of a batch."""
 
-import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +22,16 @@ from wirelake.pipeline.reports import (
     driver_reports,
     read_report,
 )
+from wirelake.pipeline.stateful.device_keys import DeviceKeys
 from wirelake.pipeline.stateful.events import EVENT_SCHEMA
 from wirelake.pipeline.stateful.reduce import Rules, reduce_bucket
 
 
 class ReduceTask(Struct, frozen=True):
-    """Describe how to reduce buckets. This is sent to the executors, which read the keys of devices themselves."""
+    """Describe how to reduce buckets. This is sent to the executors."""
 
     lake: Path
-    database: Path  # with the keys of devices
+    keys: DeviceKeys
     folder: Path  # of bucket states
     states: dict[int, str]  # bucket → file, from the batch before
     dry: bool = False  # write nothing
@@ -67,7 +65,7 @@ class ReduceTask(Struct, frozen=True):
         before = read_state(self.folder, self.states.get(bucket))
         if before is None and not events.num_rows:
             return BucketReport(bucket)
-        reduced = reduce_bucket(events, before, now_us, device_keys(self.database), self.rules)
+        reduced = reduce_bucket(events, before, now_us, self.keys, self.rules)
         changed = {name for name in (*reduced.final, *reduced.dirty_us) if TABLES[name].has_open_rows}
         if self.dry or not (events.num_rows or reduced.final or changed):  # nothing happened: all stays as it is
             return BucketReport(bucket)
@@ -105,20 +103,6 @@ def write_state(folder: Path, bucket: int, state: Any) -> str:
         writer.write_table(state)
     replace_file(folder / name, sink.getvalue().to_pybytes())
     return name
-
-
-def device_keys(database: Path) -> Callable[[str], bytes | None]:
-    """Return a function from serial to key, as the gateway's registry has it now."""
-
-    @cache
-    def key_of(serial: str) -> bytes | None:
-        if not database.exists():
-            return None
-        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-            found = connection.execute("SELECT key FROM devices WHERE serial = ?", (serial,)).fetchone()
-        return found[0] if found is not None else None
-
-    return key_of
 
 
 def _with_partition_columns(table: LakeTable, rows: Any, settled: bool) -> Any:
