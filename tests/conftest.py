@@ -8,6 +8,9 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from browsing import Browser
+    from object_storage import S3Server
+
+    from wirelake.lake.object_store import ObjectStore
 
 # The duration of an example depends on how busy the machine is, so it says nothing about the code.
 settings.register_profile(
@@ -42,3 +45,18 @@ def browser() -> "Iterator[Browser]":
         yield browser
     finally:
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[S3Server]":
+    """Provide one S3 server for all tests of this process."""
+    from object_storage import run_s3_server  # imported here so that only tests with a store need it
+
+    with run_s3_server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3_lake(s3_server: "S3Server") -> "ObjectStore":
+    """Return an empty lake in a bucket of the S3 server."""
+    return s3_server.new_lake()

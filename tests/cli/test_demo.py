@@ -8,6 +8,7 @@ import pytest
 
 from cli.serving import clean_environment
 from wirelake.lake.query import query
+from wirelake.lake.store import LocalStore
 
 WAIT_S = 300
 
@@ -28,7 +29,7 @@ def test_the_tour_ends_with_a_ledger_that_balances(tmp_path: Path) -> None:
     assert "the ledger balances" in done.stdout
     for table in ("gold.ledger", "gold.traffic_minute", "gold.device_latest", "gold.call_minute", "gold.bars_minute"):
         assert table in done.stdout
-    lake = tmp_path / "tour" / "data" / "lake"
+    lake = LocalStore(tmp_path / "tour" / "data" / "lake")
     spoken = {row[0] for row in query(lake, "SELECT DISTINCT protocol FROM gold.ledger WHERE decoded > 0").rows}
     assert {"comet", "magline", "apostol", "esnp", "sisnet", "redis", "http"} <= spoken
     again = subprocess.run(

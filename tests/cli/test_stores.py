@@ -31,10 +31,10 @@ def checkpointed(data: Path, seq: int) -> None:
     """Write a checkpoint as if the pipeline had filled the tables up to this record."""
     places = DataPaths.of(data)
     open_stream(places)
-    offsets = places.checkpoint / "spark" / "offsets"
+    offsets = places.spark_offsets
     offsets.mkdir(parents=True)
     (offsets / "0").write_text(f'v1\n{{"batchWatermarkMs":0}}\n{{"seq": {seq}}}')
-    ManifestStore(places.checkpoint).write(Manifest(batch=0, from_seq=0, until_seq=seq, now_us=1, rows=seq))
+    ManifestStore(places.checkpoint).create(Manifest(batch=0, from_seq=0, until_seq=seq, now_us=1, rows=seq))
 
 
 def test_half_a_write_ahead_log_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:

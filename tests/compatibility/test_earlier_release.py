@@ -29,6 +29,7 @@ from wirelake.config import Settings, default_settings, load
 from wirelake.errors import RefusedError
 from wirelake.lake.progress import read_progress
 from wirelake.lake.query import query
+from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import TABLES
 
 ARCHIVE = Path(__file__).parent / "earlier-release.tar.xz"
@@ -194,7 +195,7 @@ def test_records_under_the_name_resp_are_printed_and_decoded(folder: Path) -> No
 
 
 def test_tables_are_queried_before_the_pipeline_runs_again(data: Path) -> None:
-    lake = data / "lake"
+    lake = LocalStore(data / "lake")
     for name in TABLES.keys() - NEW_TABLES - EMPTY_TABLES:
         assert query(lake, f"SELECT count(*) FROM {name}").rows[0][0] > 0, name
     waiting = "SELECT topic FROM silver.deliveries WHERE identity = 'phone' AND state != 'acked'"

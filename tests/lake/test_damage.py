@@ -11,6 +11,7 @@ from lake.writing import write
 from wirelake.errors import DamagedTableError, InputError
 from wirelake.lake.damage import explain_damage, find_damage
 from wirelake.lake.query import list_tables, query
+from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import LEDGER, READINGS
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -80,10 +81,10 @@ def test_a_damaged_commit(
 ) -> None:
     path = harm(place(lake, version))
     with pytest.raises(DamagedTableError) as raised:
-        query(lake, SQL)
+        query(LocalStore(lake), SQL)
     check(str(raised.value), path, what)
     with pytest.raises(DamagedTableError) as listed:
-        list_tables(lake)
+        list_tables(LocalStore(lake))
     check(str(listed.value), path, what)
 
 
@@ -91,24 +92,24 @@ def test_a_damaged_commit(
 def test_a_damaged_file_of_rows(lake: Path, harm: Callable[[Path], Path], what: str) -> None:
     path = harm(data(lake))
     with pytest.raises(DamagedTableError) as raised:
-        query(lake, SQL)
+        query(LocalStore(lake), SQL)
     check(str(raised.value), path, what)
-    assert query(lake, "SELECT protocol FROM gold.ledger").rows == [["comet"]]
+    assert query(LocalStore(lake), "SELECT protocol FROM gold.ledger").rows == [["comet"]]
 
 
 def test_a_library_that_names_no_file_is_helped(lake: Path) -> None:
     path = cut(data(lake))
-    with pytest.raises(DamagedTableError) as found, explain_damage(lake, check_files=True):
+    with pytest.raises(DamagedTableError) as found, explain_damage(LocalStore(lake), check_files=True):
         raise OSError("Parquet magic bytes not found in footer")
     check(str(found.value), path, "is damaged")
 
 
 def test_what_is_no_damage_stays_what_it_is(lake: Path) -> None:
-    assert find_damage(lake, ValueError("else"), check_files=True) is None
-    with pytest.raises(ValueError, match="else"), explain_damage(lake, check_files=True):
+    assert find_damage(LocalStore(lake), ValueError("else"), check_files=True) is None
+    with pytest.raises(ValueError, match="else"), explain_damage(LocalStore(lake), check_files=True):
         raise ValueError("else")
     with pytest.raises(InputError, match="Conversion"):
-        query(lake, "SELECT 'x'::INT")
+        query(LocalStore(lake), "SELECT 'x'::INT")
 
 
 def test_the_command_line_ends_with_the_sentence(lake: Path) -> None:

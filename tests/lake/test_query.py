@@ -11,6 +11,7 @@ import pytest
 from lake.writing import write
 from wirelake.errors import DamagedTableError, InputError
 from wirelake.lake.query import list_tables, open_database, query
+from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import LEDGER, READINGS, TABLES
 from wirelake.limits import LAKE_ANSWER_BYTES_MAX
 
@@ -19,13 +20,13 @@ DAY = date(2026, 1, 2)
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Path:
+def lake(tmp_path: Path) -> LocalStore:
     folder = tmp_path / "lake's"
     write(folder, READINGS, *({"seq": n, "at": AT, "serial": "m", "value": n / 2, "day": DAY} for n in range(5)))
-    return folder
+    return LocalStore(folder)
 
 
-def test_rows_come_as_json_can_say_them(lake: Path) -> None:
+def test_rows_come_as_json_can_say_them(lake: LocalStore) -> None:
     answer = query(
         lake,
         "SELECT seq, at, day, value, encode('é') AS raw, [1, 2] AS list, {'a': 'nan'::DOUBLE} AS map, sum(seq)"
@@ -38,18 +39,18 @@ def test_rows_come_as_json_can_say_them(lake: Path) -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_that_is_not_written_yet_is_empty_with_its_columns(tmp_path: Path, name: str) -> None:
-    answer = query(tmp_path, f"SELECT * FROM {name}")
+    answer = query(LocalStore(tmp_path), f"SELECT * FROM {name}")
     assert [column.name for column in answer.columns] == TABLES[name].schema.names
     assert answer.rows == []
 
 
 def test_a_table_has_the_same_types_before_and_after_it_is_written(tmp_path: Path) -> None:
-    before = query(tmp_path, "SELECT * FROM gold.ledger").columns
+    before = query(LocalStore(tmp_path), "SELECT * FROM gold.ledger").columns
     write(tmp_path, LEDGER, {"hour": AT, "protocol": "comet", "balanced": True, "day": DAY})
-    assert query(tmp_path, "SELECT * FROM gold.ledger").columns == before
+    assert query(LocalStore(tmp_path), "SELECT * FROM gold.ledger").columns == before
 
 
-def test_more_rows_than_wanted_are_cut_and_said_to_be(lake: Path) -> None:
+def test_more_rows_than_wanted_are_cut_and_said_to_be(lake: LocalStore) -> None:
     answer = query(lake, "SELECT seq FROM silver.readings ORDER BY seq", rows_max=2)
     assert (answer.rows, answer.truncated) == ([[0], [1]], True)
     assert not query(lake, "SELECT seq FROM silver.readings", rows_max=5).truncated
@@ -77,11 +78,11 @@ def test_more_rows_than_wanted_are_cut_and_said_to_be(lake: Path) -> None:
         ("SELECT * FROM delta_scan('{lake}/../other')", "delta_scan is not available"),
     ],
 )
-def test_nothing_but_reading_the_tables(lake: Path, sql: str, says: str) -> None:
-    write(lake.parent, TABLES["gold.ledger"], {"protocol": "comet"})
-    (lake.parent / "gold/ledger").rename(lake.parent / "other")
-    (lake.parent / "keys").mkdir()
-    (lake.parent / "keys/admin.token").write_text("secret")
+def test_nothing_but_reading_the_tables(lake: LocalStore, sql: str, says: str) -> None:
+    write(lake.folder.parent, TABLES["gold.ledger"], {"protocol": "comet"})
+    (lake.folder.parent / "gold/ledger").rename(lake.folder.parent / "other")
+    (lake.folder.parent / "keys").mkdir()
+    (lake.folder.parent / "keys/admin.token").write_text("secret")
     with pytest.raises(InputError) as raised:
         query(lake, sql.replace("{lake}", str(lake).replace("'", "''")))
     assert says in str(raised.value)
@@ -89,12 +90,12 @@ def test_nothing_but_reading_the_tables(lake: Path, sql: str, says: str) -> None
     assert not Path("x.csv").exists()
 
 
-def test_a_question_that_takes_too_long_is_ended(lake: Path) -> None:
+def test_a_question_that_takes_too_long_is_ended(lake: LocalStore) -> None:
     with pytest.raises(InputError, match=r"no result within the time limit of 0\.2 s"):
         query(lake, "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b", timeout_s=0.2)
 
 
-def test_the_list_of_tables(lake: Path) -> None:
+def test_the_list_of_tables(lake: LocalStore) -> None:
     found = {info.name: info for info in list_tables(lake)}
     assert set(found) == set(TABLES)
     readings = found["silver.readings"]
@@ -104,7 +105,7 @@ def test_the_list_of_tables(lake: Path) -> None:
     assert found["gold.ledger"].version == -1
 
 
-def test_a_name_that_no_table_has_is_answered_with_those_that_there_are(lake: Path) -> None:
+def test_a_name_that_no_table_has_is_answered_with_those_that_there_are(lake: LocalStore) -> None:
     for name in ("mesages", "silver.nosuch", "zzz", "nosuch.readings"):
         with pytest.raises(InputError, match=r"does not exist.* The tables are bronze\.frames, .*gold\.ledger") as told:
             query(lake, f"SELECT * FROM {name}")
@@ -113,7 +114,7 @@ def test_a_name_that_no_table_has_is_answered_with_those_that_there_are(lake: Pa
         query(lake, " -- ")
 
 
-def test_ctrl_c_is_passed_on(lake: Path) -> None:
+def test_ctrl_c_is_passed_on(lake: LocalStore) -> None:
     assert query(lake, "SELECT 1").rows == [[1]], "what is imported once is there"
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # servers in other tests set their own
     timer = threading.Timer(3.0, interrupt_main)  # by then the query runs
@@ -125,9 +126,9 @@ def test_ctrl_c_is_passed_on(lake: Path) -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_what_duckdb_may_read_is_limited_too(lake: Path) -> None:
+def test_what_duckdb_may_read_is_limited_too(lake: LocalStore) -> None:
     """Check that the database reads nothing outside the lake, should a statement get past the check."""
-    with closing(open_database(lake.resolve())) as database:
+    with closing(open_database(lake)) as database:
         for sql in (
             "SELECT * FROM read_text('/etc/hostname')",
             "SELECT * FROM glob('/etc/*')",
@@ -141,16 +142,16 @@ def test_what_duckdb_may_read_is_limited_too(lake: Path) -> None:
                 database.execute(sql)
 
 
-def test_errors_do_not_say_where_the_files_are(lake: Path) -> None:
-    for file in (lake / READINGS.folder).rglob("*.parquet"):
+def test_errors_do_not_say_where_the_files_are(lake: LocalStore) -> None:
+    for file in (lake.folder / READINGS.folder).rglob("*.parquet"):
         file.unlink()
     with pytest.raises(DamagedTableError) as raised:
         query(lake, "SELECT * FROM silver.readings")
     assert "silver/readings" in str(raised.value)
-    assert str(lake.parent) not in str(raised.value)
+    assert str(lake.folder.parent) not in str(raised.value)
 
 
-def test_one_row_larger_than_an_answer_may_be_is_refused(lake: Path) -> None:
+def test_one_row_larger_than_an_answer_may_be_is_refused(lake: LocalStore) -> None:
     with pytest.raises(InputError, match=f"more than the limit of {LAKE_ANSWER_BYTES_MAX}"):
         query(lake, f"SELECT repeat('x', {LAKE_ANSWER_BYTES_MAX})")
     many = query(lake, f"SELECT repeat('x', {LAKE_ANSWER_BYTES_MAX // 4}) FROM range(10)")

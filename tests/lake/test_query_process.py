@@ -16,6 +16,7 @@ from wirelake.errors import InputError, StateError
 from wirelake.lake import query as in_process
 from wirelake.lake.query import QueryResult
 from wirelake.lake.query_process import QueryPool, query
+from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import LEDGER, READINGS
 from wirelake.limits import LAKE_MEMORY_MIB_MAX
 
@@ -34,7 +35,7 @@ def lake(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def pool(lake: Path) -> Iterator[QueryPool]:
-    made = QueryPool(lake)
+    made = QueryPool(LocalStore(lake))
     yield made
     made.close()
 
@@ -44,7 +45,9 @@ def run_query(pool: QueryPool, sql: str, timeout_s: float = WAIT_S) -> QueryResu
 
 
 def only_child() -> int:
-    (pid,) = [int(name) for name in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+    """Return the id of the one query process. Other tests may have left children: a server, a resource tracker."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    (pid,) = [int(name) for name in children if b"query_worker" in Path(f"/proc/{name}/cmdline").read_bytes()]
     return pid
 
 
@@ -64,7 +67,7 @@ def only_child() -> int:
     ],
 )
 def test_answers_are_those_of_this_process(lake: Path, pool: QueryPool, sql: str) -> None:
-    expected, found = in_process.query(lake, sql), run_query(pool, sql)
+    expected, found = in_process.query(LocalStore(lake), sql), run_query(pool, sql)
     assert (found.columns, found.rows, found.truncated) == (expected.columns, expected.rows, expected.truncated)
 
 
@@ -122,7 +125,7 @@ def test_a_query_can_be_cancelled(pool: QueryPool) -> None:
 
 
 def test_closing_the_pool_ends_queries_under_way(lake: Path) -> None:
-    pool = QueryPool(lake)
+    pool = QueryPool(LocalStore(lake))
     threading.Timer(0.5, pool.close).start()
     with pytest.raises(StateError, match="cancelled"):
         run_query(pool, ENDLESS)
@@ -132,8 +135,9 @@ def test_closing_the_pool_ends_queries_under_way(lake: Path) -> None:
 
 def test_a_query_process_does_not_outlive_its_parent(lake: Path) -> None:
     program = (
-        "import sys, pathlib, os; from wirelake.lake.query_process import QueryProcess, Query\n"
-        "process = QueryProcess(pathlib.Path(sys.argv[1])); process.run(Query('SELECT 1', 1, 60.0))\n"
+        "import sys; from wirelake.lake.query_process import QueryProcess, Query\n"
+        "from wirelake.lake.store import open_store\n"
+        "process = QueryProcess(open_store(sys.argv[1])); process.run(Query('SELECT 1', 1, 60.0))\n"
         "print(process.pid, flush=True)\n"
         f"process.run(Query({ENDLESS!r}, 1, 60.0))\n"
     )
@@ -150,7 +154,7 @@ def test_a_query_process_does_not_outlive_its_parent(lake: Path) -> None:
 
 def test_a_query_process_sees_no_settings_and_writes_no_files(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WIRELAKE_SISNET_UPSTREAMS", "secret")
-    pool = QueryPool(lake)
+    pool = QueryPool(LocalStore(lake))
     try:
         assert run_query(pool, "SELECT 1").rows == [[1]]
         pid = only_child()
@@ -163,6 +167,6 @@ def test_a_query_process_sees_no_settings_and_writes_no_files(lake: Path, monkey
 
 
 def test_one_query_without_a_pool(lake: Path) -> None:
-    assert query(lake, "SELECT count(*) FROM silver.readings").rows == [[3000]]
+    assert query(LocalStore(lake), "SELECT count(*) FROM silver.readings").rows == [[3000]]
     with pytest.raises(InputError, match="not available"):
-        query(lake, "SELECT * FROM delta_scan('/root')")
+        query(LocalStore(lake), "SELECT * FROM delta_scan('/root')")

@@ -7,12 +7,13 @@ from duckdb import DuckDBPyConnection
 from wirelake.errors import InputError
 from wirelake.lake.query import open_database
 from wirelake.lake.statement import check_statement, quote_at
+from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import TABLES
 
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBPyConnection]:
-    with closing(open_database(tmp_path_factory.mktemp("lake"))) as opened:
+    with closing(open_database(LocalStore(tmp_path_factory.mktemp("lake")))) as opened:
         yield opened
 
 

@@ -10,6 +10,7 @@ from manual.blocks import PAGES, ROOT, Block, blocks, fits
 from manual.machine import COMMAND_S, Machine
 from wirelake.config import load
 from wirelake.lake.query import query
+from wirelake.lake.store import LocalStore
 
 PICTURES: Final = {"", "text", "mermaid"}  # languages of blocks that are nothing to run
 RUN: Final = {"console", "python", "toml", "sql", "diff"}
@@ -55,7 +56,7 @@ def run_toml(block: Block, machine: Machine) -> None:
 def run_sql(block: Block, machine: Machine) -> None:
     """Run the queries on empty tables, and on those that the page has filled."""
     for lake in ("no lake", "data/lake"):
-        query(machine.folder / lake, block.text)
+        query(LocalStore(machine.folder / lake), block.text)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from wirelake.lake.store import LocalStore
 from wirelake.log.segments.log import SegmentLog
 from wirelake.log.segments.settings import LogSettings
 
@@ -46,6 +47,12 @@ def spark(codec: Path) -> "Iterator[SparkSession]":
 def data(tmp_path: Path) -> Path:
     """Return a data folder."""
     return tmp_path / "data"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> LocalStore:
+    """Return an empty lake."""
+    return LocalStore(tmp_path)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from simulator.test_simulation import ALL_LISTENERS, BAD_WEATHER, Watched, of, w
 
 from pipeline.checking import check_tables, rows_of
 from wirelake.lake.query import query
+from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import TABLES
 from wirelake.pipeline.gold.refresh import GOLD, refresh_ledger
 from wirelake.pipeline.job import Job, JobSettings
@@ -64,7 +65,7 @@ def _check_silver(data: Path, report: Report) -> None:
 
 
 def _check_gold(data: Path, report: Report) -> None:
-    lake = data / "lake"
+    lake = LocalStore(data / "lake")
     ledger = rows_of(data, "gold.ledger")
     assert ledger["balanced"].all(), ledger.filter(~polars.col("balanced"))["why"].to_list()
     assert ledger["uncounted"].sum() == 0, "the gateway ended in peace: it counted to the last frame"
@@ -87,7 +88,7 @@ def _check_that_the_ledger_can_fail(spark: SparkSession, data: Path) -> None:
     lost = DeltaTable(str(folder)).delete("protocol = 'comet' AND direction = 'in'")["num_deleted_rows"]
     assert lost
     minutes = {int(at.timestamp()) // 60 * 60_000_000 for at in rows_of(data, "bronze.frames")["at"]}
-    refresh_ledger(spark, data / "lake", {"silver.messages": minutes})
+    refresh_ledger(spark, LocalStore(data / "lake"), {"silver.messages": minutes})
     wrong = rows_of(data, "gold.ledger").filter(~polars.col("balanced"))
     assert set(wrong["protocol"]) == {"comet"}
     assert sum(wrong["received"].to_list()) - sum(wrong["decoded"].to_list()) == lost

@@ -9,6 +9,7 @@ from pipeline.checking import check_tables, rows_of, seqs_of
 from pipeline.traffic import fill
 from wirelake.errors import InputError, InUseError, StorageError
 from wirelake.lake.progress import JobProgress, read_progress
+from wirelake.lake.store import LocalStore, Store
 from wirelake.lake.tables import FRAMES
 from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline import batch as batch_module
@@ -161,8 +162,8 @@ def test_gold_is_told_which_minutes_changed_and_told_again_after_a_failure(
     fill(log, 400, step_us=1_000_000)
     seen: list[Dirty] = []
 
-    def refresh(_: Any, lake: Path, dirty: Dirty) -> None:
-        assert lake == data / "lake"
+    def refresh(_: Any, lake: Store, dirty: Dirty) -> None:
+        assert lake == LocalStore(data / "lake")
         seen.append(dirty)
         if len(seen) == 1:
             raise StorageError("not today")
@@ -189,7 +190,7 @@ def test_old_intents_are_forgotten_once_gold_has_them(
     monkeypatch.setattr(manifests, "PIPELINE_MANIFESTS_KEPT", 2)
     fill(log, 100)
     once(spark, data, batch_rows=20)
-    batches = ManifestStore(data / "checkpoints" / "tables").batches()
+    batches = ManifestStore(LocalStore(data / "checkpoints" / "tables")).batches()
     assert len(batches) == 2
     assert once(spark, data).batch == batches[-1]
     check_tables(data)

@@ -13,6 +13,7 @@ from pipeline.histories import encoded
 from pipeline.traffic import START_US, fill
 from wirelake.errors import StorageError
 from wirelake.lake.progress import JobProgress
+from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import FRAMES
 from wirelake.log.segments.log import SegmentLog
 from wirelake.message import Op, control
@@ -114,12 +115,12 @@ def test_rows_and_files_that_are_taken_from_the_tables_show(spark: "SparkSession
     assert rows_of(data, "gold.ledger")["balanced"].all()
     lost = DeltaTable(str(data / "lake" / FRAMES.folder)).delete("event = 'publish'")["num_deleted_rows"]
     assert lost
-    refresh_ledger(spark, data / "lake", everything(data))
+    refresh_ledger(spark, LocalStore(data / "lake"), everything(data))
     (row,) = ledger(data, "records", "records_committed", "why", protocol="")
     assert row == (0, lost, f"records 0, but records_committed = {lost}")
     path = next(Path(uri) for uri in DeltaTable(str(data / "lake" / FRAMES.folder)).file_uris())
     path.unlink()
-    refresh_ledger(spark, data / "lake", everything(data))
+    refresh_ledger(spark, LocalStore(data / "lake"), everything(data))
     (found,) = ledger(data, "files_missing", "balanced", "why", protocol="")
     assert found[:2] == (1, False)
     assert f"1 file is missing: bronze.frames/{path.parent.name}/{path.name}" in found[2]
@@ -137,4 +138,4 @@ def test_tables_by_the_minute_are_not_made_of_part_of_the_rows(
     path = min((data / "lake" / "silver" / "messages" / "protocol=comet").rglob("*.parquet"))
     path.unlink()
     with pytest.raises(StorageError, match=f"cannot compute gold.traffic_minute: .*{path.name} .* is missing"):
-        refresh_minutes(spark, data / "lake", everything(data))
+        refresh_minutes(spark, LocalStore(data / "lake"), everything(data))

@@ -6,6 +6,7 @@ import pytest
 from pipeline.checking import rows_of
 from pipeline.traffic import START_US, fill
 from wirelake.errors import StorageError
+from wirelake.lake.store import LocalStore
 from wirelake.limits import PIPELINE_ERROR_CHARS_MAX, PIPELINE_RESTART_FIRST_S, PIPELINE_RESTART_MAX_S
 from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline import job as job_module
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def test_failures_of_one_batch_are_counted_across_processes(tmp_path: Path) -> None:
-    FailureLog(tmp_path).add(3, "no memory")
-    FailureLog(tmp_path).add(3, "no memory again")
-    failures = FailureLog(tmp_path)
+    FailureLog(LocalStore(tmp_path)).add(3, "no memory")
+    FailureLog(LocalStore(tmp_path)).add(3, "no memory again")
+    failures = FailureLog(LocalStore(tmp_path))
     assert failures.times(3) == 2
     assert failures.times(4) == 0
     last = failures.last()

@@ -13,6 +13,7 @@ from pipeline.checking import check_tables, seqs_of
 from pipeline.conftest import PLUGIN
 from pipeline.traffic import fill
 from wirelake.lake.query import query
+from wirelake.lake.store import LocalStore
 from wirelake.log.segments.consumer_offsets import ConsumerOffsets
 from wirelake.log.segments.log import SegmentLog
 from wirelake.log.segments.settings import LogSettings
@@ -104,9 +105,11 @@ def test_a_worker_with_another_lake_folder_is_refused_and_the_tables_stay_readab
     assert "is missing (expected: " in output
     assert "reported by the worker on " in output
     assert str(Path("data") / "lake") in output
-    assert query(machines.data / "lake", "SELECT count(*) FROM bronze.frames").rows == [[500]]
+    assert query(LocalStore(machines.data / "lake"), "SELECT count(*) FROM bronze.frames").rows == [[500]]
     assert ConsumerOffsets(machines.data / "log").get(CONSUMER) == 500
     machines.share("lake")
     assert machines.run() == "done"
     check_tables(machines.data)
-    assert query(machines.data / "lake", "SELECT count(*) FROM gold.ledger WHERE NOT balanced").rows == [[0]]
+    assert query(LocalStore(machines.data / "lake"), "SELECT count(*) FROM gold.ledger WHERE NOT balanced").rows == [
+        [0]
+    ]

@@ -14,6 +14,7 @@ from wirelake.gateway.http.route import Access, BoundRoute, Route
 from wirelake.gateway.http.routes.health import GatewayStatus
 from wirelake.gateway.http.routes.static import JAVASCRIPT, static_response
 from wirelake.gateway.http.traffic import TrafficMeter
+from wirelake.lake.store import LocalStore
 
 FOLDER: Final = Path(__file__).parent / "static"
 _TYPES: Final = {".css": "text/css; charset=utf-8", ".js": JAVASCRIPT, ".svg": "image/svg+xml"}
@@ -64,7 +65,7 @@ def console_pages(
         login.LoginPages(http.authenticator),
         overview.OverviewPages(server, snapshots, live, status, storage.folder),
         resources.ResourcePages(
-            server, runtime.settings, storage.state, sessions.broker.devices, storage.folder / "lake"
+            server, runtime.settings, storage.state, sessions.broker.devices, LocalStore(storage.folder / "lake")
         ),
         inspector.InspectorPages(server, http.tracer),
         tables.TablePages(server, http.lake, storage.folder),

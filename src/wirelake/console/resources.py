@@ -4,7 +4,6 @@ Past reports of devices come from the tables, which only the admin may see.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from wirelake.broker.broker import check_topic
@@ -16,6 +15,7 @@ from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import BoundRoute
 from wirelake.lake.query import is_written
+from wirelake.lake.store import Store
 from wirelake.lake.tables import DEVICE_COMMANDS, DEVICE_LATEST, NOTIFICATIONS, READINGS
 from wirelake.limits import HTTP_COMMAND_MS, HTTP_COMMAND_MS_MAX
 from wirelake.message import Topic
@@ -31,7 +31,7 @@ class ResourcePages:
         settings: Callable[[], Settings],
         state: StateStore,
         devices: Devices,
-        lake: Path,
+        lake: Store,
     ) -> None:
         self._server = server
         self._settings = settings

@@ -15,6 +15,7 @@ from wirelake.gateway.http.route import BoundRoute
 from wirelake.gateway.http.routes.lake import LakeQueries
 from wirelake.lake.progress import read_progress
 from wirelake.lake.query import is_written, list_tables, run_queries
+from wirelake.lake.store import LocalStore, Store
 from wirelake.lake.tables import QUARANTINE
 from wirelake.limits import (
     CONSOLE_QUARANTINE_GROUPS_MAX,
@@ -102,7 +103,7 @@ class TablePages:
         return (bind(TABLES, "tables.html", self.tables), bind(QUARANTINED, "quarantine.html", self.quarantine))
 
     async def tables(self, context: RequestContext) -> Values:
-        listed = await asyncio.to_thread(list_tables, self._folder / "lake")
+        listed = await asyncio.to_thread(list_tables, LocalStore(self._folder / "lake"))
         return {"tables": listed, "examples": EXAMPLES, "sql": context.query("sql")}
 
     async def quarantine(self, _: RequestContext) -> Values:
@@ -116,7 +117,7 @@ def find_quarantined(folder: Path) -> QuarantinePage:
     search = Search(folder / "log")
     known_seq = 0
     try:
-        known_seq = _from_tables(folder / "lake", groups, search.oldest_seq)
+        known_seq = _from_tables(LocalStore(folder / "lake"), groups, search.oldest_seq)
     except (InputError, DamagedTableError) as error:
         caveats.append(f"Cannot query the tables: {error}")
     progress = read_progress(folder)
@@ -128,7 +129,7 @@ def find_quarantined(folder: Path) -> QuarantinePage:
     return QuarantinePage(groups.sorted(), caveats)
 
 
-def _from_tables(lake: Path, groups: QuarantineGroups, oldest_seq: int) -> int:
+def _from_tables(lake: Store, groups: QuarantineGroups, oldest_seq: int) -> int:
     """Add the tables' frames to `groups` and return the seq after the last one."""
     if not is_written(lake, QUARANTINE):
         return 0

@@ -7,7 +7,6 @@ file, pyarrow with an ArrowInvalid, Spark with pages of Java. This turns all of 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 from msgspec import DecodeError, json
 
 from wirelake.errors import DamagedTableError, WirelakeError
+from wirelake.lake.store import Store
 from wirelake.lake.tables import TABLES, LakeTable
 
 _FILE_NAME: Final = re.compile(r"(?:bronze|silver|gold)/\w+/[^\s\"'|:,;)]+\.parquet")
@@ -26,26 +26,25 @@ _ADVICE: Final = (
 )
 
 
-def find_damage(lake: Path, error: BaseException | str, *, check_files: bool = False) -> DamagedTableError | None:
+def find_damage(lake: Store, error: BaseException | str, *, check_files: bool = False) -> DamagedTableError | None:
     """Return the damage that caused this error, or None. `check_files` also opens every file of every table."""
-    written = [table for table in TABLES.values() if (lake / table.folder / "_delta_log").is_dir()]
+    written = [table for table in TABLES.values() if lake.has_files(f"{table.folder}/_delta_log")]
     for table in written:
-        found = _in_log(lake / table.folder / "_delta_log")
+        found = _in_log(lake, f"{table.folder}/_delta_log")
         if found is not None:
-            return _damage(lake, table, *found)
+            return _damage(table, *found)
     named = _FILE_NAME.search(str(error).replace("%3D", "="))
     for table in written:
         if named is not None and named[0].startswith(f"{table.folder}/"):
-            path = lake / named[0]
-            return _damage(lake, table, path, "is damaged" if path.exists() else "is missing")
+            return _damage(table, named[0], "is missing" if lake.size(named[0]) is None else "is damaged")
         found = _in_data(lake, table) if check_files and named is None else None
         if found is not None:
-            return _damage(lake, table, *found)
+            return _damage(table, *found)
     return None
 
 
 @contextmanager
-def explain_damage(lake: Path, *, check_files: bool = False) -> Iterator[None]:
+def explain_damage(lake: Store, *, check_files: bool = False) -> Iterator[None]:
     """Raise libraries' errors about damaged files as DamagedTableError, and all others as they are."""
     try:
         yield
@@ -58,34 +57,34 @@ def explain_damage(lake: Path, *, check_files: bool = False) -> Iterator[None]:
         raise damage from error
 
 
-def _damage(lake: Path, table: LakeTable, path: Path, what: str) -> DamagedTableError:
+def _damage(table: LakeTable, path: str, what: str) -> DamagedTableError:
     """Name the file relative to the data folder: readers of tables need not know where that is."""
-    return DamagedTableError(f"{table.name} cannot be read: {path.relative_to(lake.parent)} {what}; {_ADVICE}")
+    return DamagedTableError(f"{table.name} cannot be read: lake/{path} {what}; {_ADVICE}")
 
 
-def _in_log(folder: Path) -> tuple[Path, str] | None:
+def _in_log(lake: Store, folder: str) -> tuple[str, str] | None:
     """Return the first file of a Delta log that is damaged or missing, and what is wrong with it."""
-    names = sorted(path.name for path in folder.iterdir())
+    names = [path.removeprefix(f"{folder}/") for path in lake.list(folder)]
     checkpoints = [found for name in names if (found := _CHECKPOINT.fullmatch(name))]
     for found in checkpoints:
-        if not _is_parquet(folder / found[0]):
-            return folder / found[0], "is damaged"
+        if not _is_parquet(lake, f"{folder}/{found[0]}"):
+            return f"{folder}/{found[0]}", "is damaged"
     commits = [int(found[1]) for name in names if (found := _COMMIT.fullmatch(name))]
     checkpointed = max((int(found[1]) for found in checkpoints), default=-1)
     expected = checkpointed + 1
     for version in (each for each in commits if each > checkpointed):
         if version != expected:
-            return folder / f"{expected:020d}.json", "is missing"
-        path = folder / f"{version:020d}.json"
-        reason = _json_error(path)
+            return f"{folder}/{expected:020d}.json", "is missing"
+        path = f"{folder}/{version:020d}.json"
+        reason = _json_error(lake.read(path))
         if reason:
             return path, f"is damaged ({reason})"
         expected = version + 1
     return None
 
 
-def _json_error(path: Path) -> str:
-    lines = path.read_bytes().splitlines()
+def _json_error(content: bytes) -> str:
+    lines = content.splitlines()
     for number, line in enumerate(lines, 1):
         try:
             json.decode(line, type=dict[str, Any])
@@ -94,22 +93,23 @@ def _json_error(path: Path) -> str:
     return "" if lines else "it is empty"
 
 
-def _in_data(lake: Path, table: LakeTable) -> tuple[Path, str] | None:
+def _in_data(lake: Store, table: LakeTable) -> tuple[str, str] | None:
     from deltalake import DeltaTable  # noqa: PLC0415 an extra
 
-    folder = lake / table.folder
-    for row in pa.table(DeltaTable(folder).get_add_actions())["path"].to_pylist():
-        path = folder / row
-        if not path.exists():
+    opened = DeltaTable(lake.table_uri(table.folder), storage_options=lake.delta_options)
+    for row in pa.table(opened.get_add_actions())["path"].to_pylist():
+        path = f"{table.folder}/{row}"
+        if lake.size(path) is None:
             return path, "is missing"
-        if not _is_parquet(path):
+        if not _is_parquet(lake, path):
             return path, "is damaged"
     return None
 
 
-def _is_parquet(path: Path) -> bool:
+def _is_parquet(lake: Store, path: str) -> bool:
     try:
-        pq.read_metadata(path)
+        with lake.open_input(path) as source:
+            pq.read_metadata(source)
     except (pa.ArrowInvalid, OSError):
         return False
     return True

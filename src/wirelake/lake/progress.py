@@ -6,15 +6,15 @@ checkpoints/tables/intents/NUMBER.json  the end of a batch, from its manifest
 checkpoints/tables/spark/offsets/N      the same, as Spark planned it
 """
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from msgspec import DecodeError, Struct, field, json
 
-from wirelake.files import replace_file
+from wirelake.lake.store import LocalStore
 from wirelake.limits import PIPELINE_ERRORS_SHOWN
 
-FOLDER: Final = Path("checkpoints") / "tables"  # in the data folder
+FOLDER: Final = PurePosixPath("checkpoints/tables")  # in the data folder
 PATH: Final = FOLDER / "metrics.json"
 
 
@@ -52,9 +52,7 @@ class JobProgress(Struct):
 
 def write_progress(data: Path, progress: JobProgress) -> None:
     """Write the file atomically. It is not synced: the next one follows soon, and nothing depends on it."""
-    path = data / PATH
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, json.encode(progress), sync=False)
+    LocalStore(data).write(str(PATH), json.encode(progress), sync=False)
 
 
 def read_progress(data: Path) -> JobProgress | None:

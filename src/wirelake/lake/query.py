@@ -25,6 +25,7 @@ from msgspec import Struct, json
 from wirelake.errors import InputError
 from wirelake.lake.damage import explain_damage, find_damage
 from wirelake.lake.statement import check_statement, quote_at, quoted
+from wirelake.lake.store import LocalStore, Store
 from wirelake.lake.tables import TABLES, LakeTable
 from wirelake.limits import (
     LAKE_ANSWER_BYTES_MAX,
@@ -63,20 +64,19 @@ class QueryResult(Struct, frozen=True):
     elapsed_ms: float
 
 
-def query(lake: Path, sql: str, rows_max: int = LAKE_ROWS_MAX, timeout_s: float = LAKE_QUERY_S) -> QueryResult:
+def query(lake: Store, sql: str, rows_max: int = LAKE_ROWS_MAX, timeout_s: float = LAKE_QUERY_S) -> QueryResult:
     """Run one statement. Values that JSON does not have are returned as text: times in ISO format, bytes in hex."""
     return run_queries(lake, [sql], rows_max, timeout_s)[0]
 
 
-def run_queries(lake: Path, statements: Sequence[str], rows_max: int, timeout_s: float) -> list[QueryResult]:
+def run_queries(lake: Store, statements: Sequence[str], rows_max: int, timeout_s: float) -> list[QueryResult]:
     """Run statements in one database, because opening it takes longer than a small query. They share the time."""
-    lake = lake.resolve()
     with translate_errors(lake), closing(open_database(lake)) as database:
         return run(database, lake, statements, rows_max, timeout_s)
 
 
 def run(
-    database: "DuckDBPyConnection", lake: Path, statements: Sequence[str], rows_max: int, timeout_s: float
+    database: "DuckDBPyConnection", lake: Store, statements: Sequence[str], rows_max: int, timeout_s: float
 ) -> list[QueryResult]:
     """Run statements in a database of `open_database`. Use `translate_errors` around this."""
     started_s = time.monotonic()
@@ -93,12 +93,12 @@ def run(
     return results
 
 
-def is_written(lake: Path, table: LakeTable) -> bool:
-    return (lake / table.folder / "_delta_log").is_dir()
+def is_written(lake: Store, table: LakeTable) -> bool:
+    return lake.has_files(f"{table.folder}/_delta_log")
 
 
-def open_database(lake: Path) -> "DuckDBPyConnection":
-    """Open a database that can read the lake and nothing else. `lake` must be resolved."""
+def open_database(lake: Store) -> "DuckDBPyConnection":
+    """Open a database that can read the lake and nothing else."""
     import duckdb  # noqa: PLC0415
     import duckdb_extension_delta  # noqa: PLC0415
 
@@ -121,15 +121,21 @@ def open_database(lake: Path) -> "DuckDBPyConnection":
     database.execute("SET TimeZone = 'UTC'")
     database.execute("SET temp_directory = ''")  # refuse what does not fit in memory, instead of spilling it
     database.execute("SET python_enable_replacements = false")  # names are tables, not variables of this program
-    database.execute(f"SET allowed_directories = [{quoted(str(lake) + '/')}]")
+    database.execute(f"SET allowed_directories = [{quoted(_root(lake) + '/')}]")
     database.execute("SET enable_external_access = false")
     database.execute("SET lock_configuration = true")
     return database
 
 
-def _view(lake: Path, table: LakeTable) -> str:
+def _root(lake: Store) -> str:
+    if not isinstance(lake, LocalStore):
+        raise InputError(f"{lake} cannot be queried: only a lake in a folder can")
+    return str(lake.folder.resolve())
+
+
+def _view(lake: Store, table: LakeTable) -> str:
     if is_written(lake, table):
-        return f"SELECT * FROM delta_scan({quoted(str(lake / table.folder))})"  # noqa: S608 our own path
+        return f"SELECT * FROM delta_scan({quoted(f'{_root(lake)}/{table.folder}')})"  # noqa: S608 our own path
     columns = [f'CAST(NULL AS {_TYPES[field.type]}) AS "{field.name}"' for field in table.schema]
     return f"SELECT {', '.join(columns)} WHERE false"
 
@@ -158,7 +164,7 @@ def _limited(database: "DuckDBPyConnection", timeout_s: float) -> Iterator[None]
 
 
 @contextmanager
-def translate_errors(lake: Path) -> Iterator[None]:
+def translate_errors(lake: Store) -> Iterator[None]:
     """Raise DuckDB's errors as InputError with its own text, which points at the position in the SQL; or as
     DamagedTableError, if it could not read a file.
     """
@@ -184,7 +190,7 @@ def translate_errors(lake: Path) -> Iterator[None]:
         if damage is not None:
             raise damage from error
         # Readers of tables need not know where the files are.
-        raise InputError(str(error).replace("file://", "").replace(f"{lake}/", "")) from error
+        raise InputError(str(error).replace("file://", "").replace(f"{_root(lake)}/", "")) from error
 
 
 def time_exceeded(timeout_s: float) -> str:
@@ -235,12 +241,12 @@ class TableInfo(Struct, frozen=True):
     changed_at_ms: int  # 0 if nothing was written yet
 
 
-def list_tables(lake: Path) -> list[TableInfo]:
+def list_tables(lake: Store) -> list[TableInfo]:
     """Return the tables and their sizes, from the Delta log alone."""
     return [_table_info(lake, table) for table in TABLES.values()]
 
 
-def _table_info(lake: Path, table: LakeTable) -> TableInfo:
+def _table_info(lake: Store, table: LakeTable) -> TableInfo:
     columns = list(table.schema.names)
     if not is_written(lake, table):
         return TableInfo(table.name, columns, -1, 0, 0, 0, 0)
@@ -249,7 +255,7 @@ def _table_info(lake: Path, table: LakeTable) -> TableInfo:
     except ImportError as error:
         raise InputError(NOT_INSTALLED) from error
     with explain_damage(lake):
-        opened = DeltaTable(lake / table.folder)
+        opened = DeltaTable(lake.table_uri(table.folder), storage_options=lake.delta_options)
         files = pa.table(opened.get_add_actions(flatten=True))
     changed = files["modification_time"].cast(pa.timestamp("ms")).cast(pa.int64()) if len(files) else None
     return TableInfo(

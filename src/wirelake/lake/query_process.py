@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Final
 
 from msgspec import json
@@ -27,6 +26,7 @@ from wirelake.lake.query_worker import (
     Query,
     frame,
 )
+from wirelake.lake.store import Store
 from wirelake.limits import (
     LAKE_ANSWER_BYTES_MAX,
     LAKE_KILL_GRACE_S,
@@ -43,7 +43,7 @@ _REPLY_BYTES_MAX: Final = LAKE_ANSWER_BYTES_MAX + LAKE_REPLY_EXTRA_BYTES
 _READ_BYTES: Final = 256 * 1024
 
 
-def query(lake: Path, sql: str, rows_max: int = LAKE_ROWS_MAX, timeout_s: float = LAKE_QUERY_S) -> QueryResult:
+def query(lake: Store, sql: str, rows_max: int = LAKE_ROWS_MAX, timeout_s: float = LAKE_QUERY_S) -> QueryResult:
     """Run one query in a process that ends with it."""
     process = QueryProcess(lake)
     try:
@@ -55,13 +55,13 @@ def query(lake: Path, sql: str, rows_max: int = LAKE_ROWS_MAX, timeout_s: float 
 class QueryProcess:
     """Run one process with its pipes. Any thread may call `kill`; only one at a time may call the rest."""
 
-    def __init__(self, lake: Path) -> None:
+    def __init__(self, lake: Store) -> None:
         self.is_usable = True
         self._is_ready = False
         self._is_cancelled = False
         self._used_s = time.monotonic()
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "wirelake.lake.query_worker", str(lake.resolve())],
+            [sys.executable, "-P", "-m", "wirelake.lake.query_worker", lake.url],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -158,7 +158,7 @@ class QueryProcess:
 class QueryPool:
     """Keep idle processes for the next queries. The caller limits how many run at once."""
 
-    def __init__(self, lake: Path) -> None:
+    def __init__(self, lake: Store) -> None:
         self._lake = lake
         self._lock = threading.Lock()
         self._idle: list[QueryProcess] = []

@@ -1,4 +1,4 @@
-"""Run users' queries, one at a time, as the process `python -m wirelake.lake.query_worker LAKE`.
+"""Run users' queries, one at a time, as the process `python -m wirelake.lake.query_worker URL`.
 
 It limits its own memory, so that a query that needs more fails here and nowhere else. Requests come on standard input
 and replies go to standard output, each preceded by its length. At the end of the input the process exits, whatever it
@@ -18,6 +18,7 @@ from msgspec import Struct, json
 
 from wirelake.errors import DamagedTableError, InputError
 from wirelake.lake.query import open_database, run, translate_errors
+from wirelake.lake.store import Store, open_store
 from wirelake.limits import (
     LAKE_MEMORY_MIB_MAX,
     LAKE_PROCESS_EXTRA_MIB,
@@ -48,7 +49,7 @@ def frame(kind: bytes, body: bytes) -> bytes:
     return (len(kind) + len(body)).to_bytes(LENGTH_BYTES, "big") + kind + body
 
 
-def main(lake: Path) -> None:
+def main(lake: Store) -> None:
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what a library prints is not a reply
     limit_process()
@@ -113,4 +114,4 @@ def _allocated_mib() -> int:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(open_store(sys.argv[1]))

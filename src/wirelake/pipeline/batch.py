@@ -82,9 +82,10 @@ class BatchRunner:
         if last is not None:
             self.commit(last)
         needed = set(last.bucket_states.values()) if last is not None else set()
-        for path in self._paths.bucket_states.iterdir():
-            if path.name not in needed:
-                path.unlink()
+        self._paths.bucket_states.clean("")
+        for name in self._paths.bucket_states.list():
+            if name not in needed:
+                self._paths.bucket_states.delete(name)
 
     def commit(self, manifest: Manifest) -> None:
         """Commit to every table that lacks the batch, and then let the log forget its records."""
@@ -114,10 +115,10 @@ class BatchRunner:
         self._check_files(manifest, reports)
         manifest = self._with_batch_rows(manifest, before)
         sync_offsets(self._paths, batch)
-        self.manifests.write(manifest)
+        manifest = self.manifests.create(manifest)
         if before is not None:
             for name in set(before.bucket_states.values()) - set(manifest.bucket_states.values()):
-                (self._paths.bucket_states / name).unlink(missing_ok=True)
+                self._paths.bucket_states.delete(name)
         return manifest
 
     def _ingest_task(self, **rest: Any) -> IngestTask:
@@ -131,7 +132,7 @@ class BatchRunner:
             checks.check_tables(self._paths.lake, files)
         for report in reports:
             if isinstance(report, BucketReport) and report.state is not None:
-                checks.check(self._paths.bucket_states / report.state, report.state_bytes, report.worker)
+                checks.check(self._paths.bucket_states, report.state, report.state_bytes, report.worker)
 
     def _with_batch_rows(self, manifest: Manifest, before: Manifest | None) -> Manifest:
         """Add the driver's own counts of the batch, as one more file."""

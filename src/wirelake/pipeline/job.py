@@ -14,6 +14,7 @@ from msgspec import Struct
 from wirelake.errors import StorageError
 from wirelake.lake.damage import find_damage
 from wirelake.lake.progress import JobProgress, write_progress
+from wirelake.lake.store import Store
 from wirelake.limits import (
     LAKE_COMPACT_EVERY_BATCHES,
     PIPELINE_ONCE_ATTEMPTS_MAX,
@@ -72,11 +73,12 @@ class Job:
         settings: JobSettings = JobSettings(),  # noqa: B008 (frozen)
         gold: Sequence[GoldGroup] = (),
         on_progress: Callable[[JobProgress], None] = lambda _: None,
+        lake: Store | None = None,
     ) -> None:
         self._spark = spark
         self._settings = settings
         self._on_progress = on_progress
-        self.paths = DataPaths.of(data)
+        self.paths = DataPaths.of(data, lake)
         self._lock = StreamLock(self.paths)
         try:
             self._stream = open_stream(self.paths)

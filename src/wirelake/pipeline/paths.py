@@ -1,24 +1,33 @@
-"""Define where everything is in a data folder. Paths are absolute: executors on other machines see the same folders."""
+"""Define where everything is: in a data folder, and in the stores of its lake and checkpoint.
+
+The lake and the checkpoint are in the data folder, or beside one another in the store that `lake.url` names. The log,
+the state and Spark's own part of the checkpoint are in the data folder in either case.
+"""
 
 from pathlib import Path
 
 from msgspec import Struct
 
+from wirelake.lake.progress import FOLDER
+from wirelake.lake.store import LocalStore, Store
+
 
 class DataPaths(Struct, frozen=True):
     data: Path
+    lake: Store
+    checkpoint: Store  # of the stream that fills the tables: manifests and bucket states
 
     @staticmethod
-    def of(data: Path) -> "DataPaths":
-        return DataPaths(data.absolute())
+    def of(data: Path, lake: Store | None = None) -> "DataPaths":
+        """Return the places for a data folder. Its lake is inside, unless `lake` is given."""
+        folder = data.absolute()
+        if lake is None:
+            return DataPaths(folder, LocalStore(folder / "lake"), LocalStore(folder / FOLDER))
+        return DataPaths(folder, lake, lake.at(str(FOLDER)))
 
     @property
     def log(self) -> Path:
         return self.data / "log"
-
-    @property
-    def lake(self) -> Path:
-        return self.data / "lake"
 
     @property
     def database(self) -> Path:
@@ -26,17 +35,13 @@ class DataPaths(Struct, frozen=True):
         return self.data / "state.db"
 
     @property
-    def checkpoint(self) -> Path:
-        """Return the checkpoint of the stream that fills the tables: Spark's own, manifests, and bucket states."""
-        return self.data / "checkpoints" / "tables"
-
-    @property
-    def bucket_states(self) -> Path:
-        return self.checkpoint / "carry"
+    def bucket_states(self) -> Store:
+        return self.checkpoint.at("carry")
 
     @property
     def spark_checkpoint(self) -> Path:
-        return self.checkpoint / "spark"
+        """Return Spark's own part of the checkpoint, which Spark writes itself."""
+        return self.data / FOLDER / "spark"
 
     @property
     def spark_offsets(self) -> Path:

@@ -6,12 +6,13 @@ Failures are stored on disk, because the process itself may restart.
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from msgspec import DecodeError, Struct, json
 from msgspec.structs import replace
 
 from wirelake.errors import MissingRecordsError, StorageError
-from wirelake.files import replace_file
+from wirelake.lake.store import Store
 from wirelake.limits import (
     PIPELINE_ERROR_CHARS_MAX,
     PIPELINE_POISON_MAX,
@@ -23,6 +24,7 @@ from wirelake.pipeline.ingest.spans import Span, plan_spans
 
 _log = logging.getLogger(__name__)
 
+_FAILURE: Final = "failure.json"
 DryRun = Callable[[list[Span]], None]
 
 
@@ -35,12 +37,12 @@ class BatchFailure(Struct, frozen=True):
 class FailureLog:
     """Store which batch failed last, and how often."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "failure.json"
+    def __init__(self, checkpoint: Store) -> None:
+        self._store = checkpoint
 
     def last(self) -> BatchFailure | None:
         try:
-            return json.decode(self._path.read_bytes(), type=BatchFailure)
+            return json.decode(self._store.read(_FAILURE), type=BatchFailure)
         except (FileNotFoundError, DecodeError):
             return None
 
@@ -49,10 +51,10 @@ class FailureLog:
         return last.times if last is not None and last.batch == batch else 0
 
     def add(self, batch: int, text: str) -> None:
-        replace_file(self._path, json.encode(BatchFailure(batch, self.times(batch) + 1, text)))
+        self._store.write(_FAILURE, json.encode(BatchFailure(batch, self.times(batch) + 1, text)))
 
     def clear(self) -> None:
-        self._path.unlink(missing_ok=True)
+        self._store.delete(_FAILURE)
 
 
 def restart_delay_s(times: int) -> float:

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final, Literal
 
 from msgspec import Struct
 
 from wirelake.lake.query import is_written, run_queries
 from wirelake.lake.statement import quoted
+from wirelake.lake.store import Store
 from wirelake.lake.tables import (
     CALLS,
     DELIVERIES,
@@ -29,20 +29,20 @@ _RECORD_TABLES: Final = (MESSAGES, CALLS, DEVICE_COMMANDS, QUARANTINE)
 _HIDDEN: Final = {"day", "settled"}  # they only partition the files
 
 
-def notification_rows(lake: Path, id: str) -> Rows:  # noqa: A002 the field's name
+def notification_rows(lake: Store, id: str) -> Rows:  # noqa: A002 the field's name
     return _select(lake, (NOTIFICATIONS, DELIVERIES), f"id = {quoted(id)}")
 
 
-def session_rows(lake: Path, session: str) -> Rows:
+def session_rows(lake: Store, session: str) -> Rows:
     return _select(lake, (SESSIONS, MESSAGES), f"session = {quoted(session)}")
 
 
-def record_rows(lake: Path, seqs: Iterable[int]) -> Rows:
+def record_rows(lake: Store, seqs: Iterable[int]) -> Rows:
     wanted = ", ".join(str(seq) for seq in sorted(set(seqs))[:TRACE_ROWS_MAX])
     return _select(lake, _RECORD_TABLES, f"seq IN ({wanted})") if wanted else {}
 
 
-def frame_row(lake: Path, seq: int) -> dict[str, Any] | None:
+def frame_row(lake: Store, seq: int) -> dict[str, Any] | None:
     """Return a record that the log may no longer have."""
     rows = _select(lake, (FRAMES,), f"seq = {seq}")
     return rows[FRAMES.name][0] if rows else None
@@ -58,7 +58,7 @@ def _short(value: Any) -> Any:
     return f"{value[:TRACE_VALUE_CHARS_MAX]}…" if is_long else value
 
 
-def _select(lake: Path, tables: Iterable[LakeTable], where: str) -> Rows:
+def _select(lake: Store, tables: Iterable[LakeTable], where: str) -> Rows:
     written = [table for table in tables if is_written(lake, table)]
     if not written:
         return {}

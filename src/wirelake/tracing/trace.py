@@ -13,6 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from wirelake.errors import DamagedTableError, InputError
+from wirelake.lake.store import LocalStore
 from wirelake.limits import TRACE_EVENTS_MAX, TRACE_SEARCH_S, TRACE_SEARCHED_MAX
 from wirelake.protocols.text import Encoding, as_text
 from wirelake.tracing import stored as stored_rows
@@ -73,7 +74,7 @@ class _Tracer:
     """Assemble one trace from the log and the tables of a data folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._lake = folder / "lake"
+        self._lake = LocalStore(folder / "lake")
         self._caveats: list[str] = []
         try:
             self._search: Search | None = Search(folder / "log")

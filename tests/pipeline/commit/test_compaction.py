@@ -2,7 +2,6 @@ import os
 import threading
 import time
 from datetime import date
-from pathlib import Path
 
 import polars
 import pyarrow as pa
@@ -12,6 +11,7 @@ from deltalake import DeltaTable
 
 from pipeline.commit.test_delta import calls, seqs
 from wirelake.errors import InUseError
+from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import CALLS, FRAMES
 from wirelake.pipeline.commit import compaction
 from wirelake.pipeline.commit.compaction import Compactor, compact, compact_table
@@ -24,51 +24,51 @@ def frames(*numbers: int, day: date = date(2030, 1, 1)) -> pa.Table:
 
 
 @pytest.fixture
-def commits(tmp_path: Path) -> DeltaWriter:
-    return DeltaWriter(tmp_path, "app")
+def commits(lake: LocalStore) -> DeltaWriter:
+    return DeltaWriter(lake, "app")
 
 
-def file_count(lake: Path, table: str = "bronze.frames") -> int:
-    return len(live_files(DeltaTable(lake / table.replace(".", "/")), table))
+def file_count(lake: LocalStore, table: str = "bronze.frames") -> int:
+    return len(live_files(DeltaTable(lake.folder / table.replace(".", "/")), table))
 
 
-def test_small_files_of_a_day_become_one(commits: DeltaWriter, tmp_path: Path) -> None:
+def test_small_files_of_a_day_become_one(commits: DeltaWriter, lake: LocalStore) -> None:
     for batch in range(6):
         day = date(2030, 1, 1 + batch % 2)
-        commits.commit("bronze.frames", batch, write_rows(FRAMES, frames(batch, 100 + batch, day=day), tmp_path), [])
-    done = compact(tmp_path)["bronze.frames"]
+        commits.commit("bronze.frames", batch, write_rows(FRAMES, frames(batch, 100 + batch, day=day), lake), [])
+    done = compact(lake)["bronze.frames"]
     assert (done.files_before, done.files_after, done.files_joined) == (6, 2, 4)
-    assert seqs(tmp_path, FRAMES) == [*range(6), *range(100, 106)]
-    table = polars.read_delta(str(tmp_path / "bronze" / "frames"))
+    assert seqs(lake, FRAMES) == [*range(6), *range(100, 106)]
+    table = polars.read_delta(str(lake.folder / "bronze" / "frames"))
     assert table.filter(polars.col("day") == date(2030, 1, 2))["seq"].sort().to_list() == [1, 3, 5, 101, 103, 105]
-    assert compact(tmp_path)["bronze.frames"].files_joined == 0  # nothing more to do
+    assert compact(lake)["bronze.frames"].files_joined == 0  # nothing more to do
     assert commits.last_batch("bronze.frames") == 5  # the batches are still known
 
 
-def test_of_a_day_that_is_over_a_running_job_leaves_one_file(commits: DeltaWriter, tmp_path: Path) -> None:
+def test_of_a_day_that_is_over_a_running_job_leaves_one_file(commits: DeltaWriter, lake: LocalStore) -> None:
     for batch, day in enumerate((1, 1, 1, 2, 3, 3, 3)):
-        commits.commit("bronze.frames", batch, write_rows(FRAMES, frames(batch, day=date(2030, 1, day)), tmp_path), [])
-    compact_table(tmp_path, FRAMES, files_min=8)
-    files = live_files(DeltaTable(tmp_path / "bronze" / "frames"), "bronze.frames")
+        commits.commit("bronze.frames", batch, write_rows(FRAMES, frames(batch, day=date(2030, 1, day)), lake), [])
+    compact_table(lake, FRAMES, files_min=8)
+    files = live_files(DeltaTable(lake.folder / "bronze" / "frames"), "bronze.frames")
     assert sorted(file.partition["day"] or "" for file in files) == ["2030-01-01", "2030-01-02", *["2030-01-03"] * 3]
-    assert seqs(tmp_path, FRAMES) == list(range(7))
+    assert seqs(lake, FRAMES) == list(range(7))
 
 
-def test_open_rows_are_left_alone(commits: DeltaWriter, tmp_path: Path) -> None:
+def test_open_rows_are_left_alone(commits: DeltaWriter, lake: LocalStore) -> None:
     opened = []
     for batch in range(4):
-        new = write_rows(CALLS, calls(batch, settled=False), tmp_path)
+        new = write_rows(CALLS, calls(batch, settled=False), lake)
         opened.append(new)
-        commits.commit("silver.calls", batch, [*write_rows(CALLS, calls(100 + batch), tmp_path), *new], [])
-    assert compact(tmp_path)["silver.calls"].files_after == 5
+        commits.commit("silver.calls", batch, [*write_rows(CALLS, calls(100 + batch), lake), *new], [])
+    assert compact(lake)["silver.calls"].files_after == 5
     replaced = [file for files in opened for file in files]
-    commits.commit("silver.calls", 4, write_rows(CALLS, calls(0, 1, 2, 3), tmp_path), replaced)
-    assert seqs(tmp_path) == [0, 1, 2, 3, 100, 101, 102, 103]
+    commits.commit("silver.calls", 4, write_rows(CALLS, calls(0, 1, 2, 3), lake), replaced)
+    assert seqs(lake) == [0, 1, 2, 3, 100, 101, 102, 103]
 
 
-def test_it_does_not_disturb_a_stream_that_commits_meanwhile(commits: DeltaWriter, tmp_path: Path) -> None:
+def test_it_does_not_disturb_a_stream_that_commits_meanwhile(commits: DeltaWriter, lake: LocalStore) -> None:
     """Compact while the stream replaces open rows in every commit, which Delta's own OPTIMIZE does not allow."""
-    opened = write_rows(CALLS, calls(0, settled=False), tmp_path)
+    opened = write_rows(CALLS, calls(0, settled=False), lake)
     commits.commit("silver.calls", 0, opened, [])
     failed: list[BaseException] = []
     over = threading.Event()
@@ -76,86 +76,86 @@ def test_it_does_not_disturb_a_stream_that_commits_meanwhile(commits: DeltaWrite
     def compact_all_the_time() -> None:
         try:
             while not over.is_set():
-                compact(tmp_path)
+                compact(lake)
         except BaseException as error:  # noqa: BLE001
             failed.append(error)
 
     thread = threading.Thread(target=compact_all_the_time)
     thread.start()
     for batch in range(1, 41):
-        new = write_rows(CALLS, calls(batch, settled=False), tmp_path)
-        settled = write_rows(CALLS, calls(batch - 1), tmp_path)
+        new = write_rows(CALLS, calls(batch, settled=False), lake)
+        settled = write_rows(CALLS, calls(batch - 1), lake)
         commits.commit("silver.calls", batch, [*settled, *new], opened)
         opened = new
     over.set()
     thread.join()
     assert failed == []
-    assert seqs(tmp_path) == list(range(41))
-    compact(tmp_path)
-    assert file_count(tmp_path, "silver.calls") == 2
+    assert seqs(lake) == list(range(41))
+    compact(lake)
+    assert file_count(lake, "silver.calls") == 2
 
 
-def test_only_one_at_a_time(tmp_path: Path) -> None:
-    with rewrite_lock(tmp_path), pytest.raises(InUseError):
-        compact(tmp_path)
+def test_only_one_at_a_time(lake: LocalStore) -> None:
+    with rewrite_lock(lake), pytest.raises(InUseError):
+        compact(lake)
 
 
 def test_what_was_replaced_meanwhile_is_not_joined(
-    commits: DeltaWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    commits: DeltaWriter, lake: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = [file for batch in range(3) for file in write_rows(FRAMES, frames(batch), tmp_path)]
+    files = [file for batch in range(3) for file in write_rows(FRAMES, frames(batch), lake)]
     commits.commit("bronze.frames", 0, files, [])
     join = compaction.join_files
 
     def slowly(*arguments: object) -> object:
         joined = join(*arguments)  # type: ignore[arg-type]
-        commits.commit("bronze.frames", 1, write_rows(FRAMES, frames(7), tmp_path), files[:1])  # somebody's redecode
+        commits.commit("bronze.frames", 1, write_rows(FRAMES, frames(7), lake), files[:1])  # somebody's redecode
         return joined
 
     monkeypatch.setattr(compaction, "join_files", slowly)
-    assert compact_table(tmp_path, FRAMES, 2).files_joined == 0
-    assert seqs(tmp_path, FRAMES) == [1, 2, 7]
+    assert compact_table(lake, FRAMES, 2).files_joined == 0
+    assert seqs(lake, FRAMES) == [1, 2, 7]
 
 
-def test_files_that_nobody_needs_go_after_a_while(commits: DeltaWriter, tmp_path: Path) -> None:
+def test_files_that_nobody_needs_go_after_a_while(commits: DeltaWriter, lake: LocalStore) -> None:
     for batch in range(3):
-        commits.commit("bronze.frames", batch, write_rows(FRAMES, frames(batch), tmp_path), [])
-    (orphan,) = write_rows(FRAMES, frames(9), tmp_path)  # its batch failed
-    half = tmp_path / FRAMES.folder / "day=2030-01-01" / "part-killed.parquet.new"
+        commits.commit("bronze.frames", batch, write_rows(FRAMES, frames(batch), lake), [])
+    (orphan,) = write_rows(FRAMES, frames(9), lake)  # its batch failed
+    half = lake.folder / FRAMES.folder / "day=2030-01-01" / "part-killed.parquet.new"
     half.write_bytes(b"half")
-    (young,) = write_rows(FRAMES, frames(10), tmp_path)  # of a batch that is under way
+    (young,) = write_rows(FRAMES, frames(10), lake)  # of a batch that is under way
     old_s = time.time() - 100 * 3600
-    for path in (tmp_path / FRAMES.folder / orphan.path, half):
+    for path in (lake.folder / FRAMES.folder / orphan.path, half):
         os.utime(path, (old_s, old_s))
-    done = compact(tmp_path)["bronze.frames"]
+    done = compact(lake)["bronze.frames"]
     assert done.files_removed == 2
     assert not half.exists()
-    assert (tmp_path / FRAMES.folder / young.path).exists()
-    assert seqs(tmp_path, FRAMES) == [0, 1, 2]
-    pq.read_table(DeltaTable(tmp_path / FRAMES.folder, version=3).file_uris())  # a reader of it is not broken
+    assert (lake.folder / FRAMES.folder / young.path).exists()
+    assert seqs(lake, FRAMES) == [0, 1, 2]
+    pq.read_table(DeltaTable(lake.folder / FRAMES.folder, version=3).file_uris())  # a reader of it is not broken
 
 
-def test_a_running_job_compacts_by_itself(commits: DeltaWriter, tmp_path: Path) -> None:
+def test_a_running_job_compacts_by_itself(commits: DeltaWriter, lake: LocalStore) -> None:
     for batch in range(10):
-        commits.commit("bronze.frames", batch, write_rows(FRAMES, frames(batch), tmp_path), [])
-    compacting = Compactor(tmp_path, every_batches=10)
+        commits.commit("bronze.frames", batch, write_rows(FRAMES, frames(batch), lake), [])
+    compacting = Compactor(lake, every_batches=10)
     for _ in range(10):
         compacting.after_batch()
     deadline_s = time.monotonic() + 30
     while compacting.files_joined < 9 and time.monotonic() < deadline_s:
         time.sleep(0.01)
     compacting.close()
-    assert file_count(tmp_path) == 1
-    assert seqs(tmp_path, FRAMES) == list(range(10))
+    assert file_count(lake) == 1
+    assert seqs(lake, FRAMES) == list(range(10))
 
 
-def test_an_old_file_gets_the_column_that_came_later(commits: DeltaWriter, tmp_path: Path) -> None:
+def test_an_old_file_gets_the_column_that_came_later(commits: DeltaWriter, lake: LocalStore) -> None:
     narrow = [name for name in CALLS.schema.names if name != "answers"]
-    (old,) = write_rows(CALLS, calls(1).select(narrow), tmp_path)
-    path = tmp_path / CALLS.folder / old.path
+    (old,) = write_rows(CALLS, calls(1).select(narrow), lake)
+    path = lake.folder / CALLS.folder / old.path
     pa.parquet.write_table(pa.parquet.ParquetFile(path).read().drop_columns("answers"), path)
-    commits.commit("silver.calls", 0, [old, *write_rows(CALLS, calls(2, answers=3), tmp_path)], [])
-    compact(tmp_path)
-    assert file_count(tmp_path, "silver.calls") == 1
-    assert polars.read_delta(str(tmp_path / CALLS.folder)).sort("seq")["answers"].to_list() == [None, 3]
-    assert open_table(tmp_path, CALLS).version() == 2
+    commits.commit("silver.calls", 0, [old, *write_rows(CALLS, calls(2, answers=3), lake)], [])
+    compact(lake)
+    assert file_count(lake, "silver.calls") == 1
+    assert polars.read_delta(str(lake.folder / CALLS.folder)).sort("seq")["answers"].to_list() == [None, 3]
+    assert open_table(lake, CALLS).version() == 2

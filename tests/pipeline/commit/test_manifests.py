@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from wirelake.errors import StorageError
+from wirelake.lake.store import LocalStore
 from wirelake.pipeline.batch import build_manifest
 from wirelake.pipeline.commit import manifests as module
 from wirelake.pipeline.commit.files import FileAction
@@ -30,17 +31,17 @@ def test_an_intent_is_what_it_was(tmp_path: Path) -> None:
         bucket_states={2: "2.arrow"},
         dirty_us={"silver.messages": [60_000_000]},
     )
-    ManifestStore(tmp_path).write(manifest)
-    assert ManifestStore(tmp_path).last() == manifest
+    ManifestStore(LocalStore(tmp_path)).create(manifest)
+    assert ManifestStore(LocalStore(tmp_path)).last() == manifest
     assert manifest.tables == ["bronze.frames"]
-    assert ManifestStore(tmp_path).get(2) is None
+    assert ManifestStore(LocalStore(tmp_path)).get(2) is None
 
 
 def test_old_ones_go_but_none_that_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PIPELINE_MANIFESTS_KEPT", 3)
-    manifests = ManifestStore(tmp_path)
+    manifests = ManifestStore(LocalStore(tmp_path))
     for batch in range(8):
-        manifests.write(manifest(batch))
+        manifests.create(manifest(batch))
     assert [each.batch for each in manifests.prune(needed=2)] == [0, 1, 2]
     assert manifests.batches() == [3, 4, 5, 6, 7]
     manifests.prune(needed=7)
@@ -48,8 +49,8 @@ def test_old_ones_go_but_none_that_is_needed(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_file_that_holds_none_is_named(tmp_path: Path) -> None:
-    manifests = ManifestStore(tmp_path)
-    (tmp_path / "intents" / "000000000001.json").write_text("{}")
+    manifests = ManifestStore(LocalStore(tmp_path))
+    LocalStore(tmp_path).write("intents/000000000001.json", b"{}")
     with pytest.raises(StorageError, match=r"000000000001\.json is not a manifest"):
         manifests.last()
 

@@ -16,6 +16,7 @@ from pipeline.traffic import START_US, fill
 from wirelake.errors import InputError, InUseError, UnknownProtocolError
 from wirelake.lake import tables
 from wirelake.lake.progress import JobProgress
+from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import MESSAGES, TABLES
 from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline import job as job_module
@@ -200,10 +201,10 @@ def test_a_crash_between_the_two_tables_is_healed_by_doing_it_again(
     once(spark, data)
     codec.write_text("2")
 
-    def fail_at_the_second(table: Any, name: str, *rest: Any, **more: Any) -> None:
+    def fail_at_the_second(lake: Any, table: Any, name: str, *rest: Any, **more: Any) -> None:
         if name == "silver.quarantine":
             raise OSError("no space left on device")
-        replace_files(table, name, *rest, **more)
+        replace_files(lake, table, name, *rest, **more)
 
     monkeypatch.setattr(redecode_module, "replace_files", fail_at_the_second)
     with pytest.raises(OSError, match="no space left"):
@@ -224,12 +225,15 @@ def test_a_crash_between_the_two_tables_is_healed_by_doing_it_again(
 def test_one_who_rewrites_at_a_time(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
     say(log)
     once(spark, data)
-    with rewrite_lock(data / "lake"), pytest.raises(InUseError, match="another process is rewriting the tables"):
+    with (
+        rewrite_lock(LocalStore(data / "lake")),
+        pytest.raises(InUseError, match="another process is rewriting the tables"),
+    ):
         again(spark, data)
 
     def compact_meanwhile(_done: int, _rows: int) -> None:
         with pytest.raises(InUseError, match="another process is rewriting the tables"):
-            compact(data / "lake")
+            compact(LocalStore(data / "lake"))
 
     redecode(spark, data, RedecodeRequest(protocol="mended"), on_progress=compact_meanwhile)
 
@@ -243,9 +247,9 @@ def test_what_was_quarantined_at_the_door_and_what_has_no_frame_any_more_stays(
     new = say(log, (b"new=1", b"new:2"))
     once(spark, data)
     day = datetime.fromtimestamp((START_US - DAY_US) / 1e6, UTC).date().isoformat()
-    table = open_table(data / "lake", tables.FRAMES)  # somebody cleared the day before away
+    table = open_table(LocalStore(data / "lake"), tables.FRAMES)  # somebody cleared the day before away
     files = [file for file in live_files(table, "bronze.frames") if file.partition["day"] == day]
-    replace_files(table, "bronze.frames", [], files, data_change=True)
+    replace_files(LocalStore(data / "lake"), table, "bronze.frames", [], files, data_change=True)
     codec.write_text("2")
     done = again(spark, data)
     assert sorted(messages(data)) == [old[0], *new]
@@ -286,10 +290,11 @@ def test_a_protocol_that_never_spoke_has_nothing_to_do(spark: "SparkSession", lo
 
 def tampered(data: Path, name: str, older: Callable[[pa.Table], pa.Table]) -> None:
     """Rewrite the table as an older decoder might have left it. Open rows belong to the stream."""
-    table = open_table(data / "lake", TABLES[name])
+    lake = LocalStore(data / "lake")
+    table = open_table(lake, TABLES[name])
     files = [file for file in live_files(table, name) if file.partition.get("settled") != "false"]
-    rows = pa.concat_tables(read_range(data / "lake", TABLES[name], [file], EVERYTHING) for file in files)
-    replace_files(table, name, write_rows(TABLES[name], older(rows), data / "lake"), files, data_change=True)
+    rows = pa.concat_tables(read_range(lake, TABLES[name], [file], EVERYTHING) for file in files)
+    replace_files(lake, table, name, write_rows(TABLES[name], older(rows), lake), files, data_change=True)
 
 
 def replaced(rows: pa.Table, column: str, value: Any) -> pa.Table:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import DEVICE_COMMANDS, READINGS, TABLES
 from wirelake.pipeline.commit.files import FileAction, write_rows
 from wirelake.pipeline.redecode.replay_task import CompareReport, CompareTask, CompareUnit, replay_of
@@ -35,7 +36,7 @@ class Tables:
 
     def given(self, folder: Path, commands: list[dict[str, Any]], readings: list[dict[str, Any]]) -> None:
         self.files[folder] = {
-            name: write_rows(TABLES[name], pa.Table.from_pylist(rows, TABLES[name].schema), folder)
+            name: write_rows(TABLES[name], pa.Table.from_pylist(rows, TABLES[name].schema), LocalStore(folder))
             for name, rows in zip(NAMES, (commands, readings), strict=True)
         }
 
@@ -43,12 +44,12 @@ class Tables:
         rows = pa.Table.from_pylist(opened or [], DEVICE_COMMANDS.schema)
         comparing = CompareTask(
             protocol="apostol",
-            lake=self.lake,
-            scratch=self.scratch,
+            lake=LocalStore(self.lake),
+            scratch=LocalStore(self.scratch),
             tables=NAMES,
             since_us=int(since.timestamp()) * 1_000_000 if since else 0,
             from_seq=0,
-            open=write_rows(DEVICE_COMMANDS, rows, self.lake),
+            open=write_rows(DEVICE_COMMANDS, rows, LocalStore(self.lake)),
             ranges=[],
             dry=False,
             lead_us=LEAD_US,
@@ -57,7 +58,9 @@ class Tables:
 
     def written(self, found: CompareReport, name: str) -> list[dict[str, Any]]:
         files = [file for file in found.files if file.table == name]
-        rows: list[dict[str, Any]] = read_range(self.lake, TABLES[name], files, EVERYTHING).sort_by("seq").to_pylist()
+        rows: list[dict[str, Any]] = (
+            read_range(LocalStore(self.lake), TABLES[name], files, EVERYTHING).sort_by("seq").to_pylist()
+        )
         return rows
 
 

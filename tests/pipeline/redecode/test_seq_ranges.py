@@ -1,9 +1,9 @@
 from datetime import date
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import CALLS, FRAMES
 from wirelake.pipeline.commit.files import FileAction, write_rows
 from wirelake.pipeline.redecode import seq_ranges as ranges
@@ -27,7 +27,7 @@ def row_group(name: str, from_seq: int, until_seq: int) -> RowGroup:
     return RowGroup(FileAction("bronze.frames", name, 1, 1), from_seq, until_seq, 0, until_seq - from_seq, 1)
 
 
-def frames(lake: Path, *seqs: int) -> list[FileAction]:
+def frames(lake: LocalStore, *seqs: int) -> list[FileAction]:
     rows = [{"seq": seq, "at": NOON_US + seq, "frame": b"x", "day": DAY} for seq in seqs]
     return write_rows(FRAMES, pa.Table.from_pylist(rows, FRAMES.schema), lake)
 
@@ -71,24 +71,24 @@ def test_a_piece_lies_in_every_range_that_it_has_rows_of() -> None:
     assert files_of([pieces[0], pieces[1], pieces[2]]) == [pieces[0].file, pieces[2].file]
 
 
-def test_a_file_says_where_its_rows_are(tmp_path: Path) -> None:
-    files = [*frames(tmp_path, 5, 3, 9), *frames(tmp_path, 20)]
-    found = row_groups(tmp_path, FRAMES, files)
+def test_a_file_says_where_its_rows_are(lake: LocalStore) -> None:
+    files = [*frames(lake, 5, 3, 9), *frames(lake, 20)]
+    found = row_groups(lake, FRAMES, files)
     assert [(each.from_seq, each.until_seq, each.rows, each.at_max_us) for each in found] == [
         (3, 10, 3, NOON_US + 9),
         (20, 21, 1, NOON_US + 20),
     ]
     assert in_ranges(found, [SeqRange(0, 10), SeqRange(10, 20), SeqRange(20, SEQ_END)]) == [found[:1], [], found[1:]]
-    rows = read_range(tmp_path, FRAMES, files, SeqRange(5, 21))
+    rows = read_range(lake, FRAMES, files, SeqRange(5, 21))
     assert rows["seq"].to_pylist() == [5, 9, 20]
     assert rows["day"].to_pylist() == [DAY] * 3  # which stands only in the path
-    assert read_range(tmp_path, FRAMES, files, EVERYTHING, lambda some: some.slice(1))["seq"].to_pylist() == [3, 9]
+    assert read_range(lake, FRAMES, files, EVERYTHING, lambda some: some.slice(1))["seq"].to_pylist() == [3, 9]
 
 
-def test_a_column_that_came_later_is_null(tmp_path: Path) -> None:
-    (file,) = write_rows(CALLS, pa.Table.from_pylist([{"seq": 1, "settled": True, "day": DAY}], CALLS.schema), tmp_path)
-    path = tmp_path / CALLS.folder / file.path
+def test_a_column_that_came_later_is_null(lake: LocalStore) -> None:
+    (file,) = write_rows(CALLS, pa.Table.from_pylist([{"seq": 1, "settled": True, "day": DAY}], CALLS.schema), lake)
+    path = lake.folder / CALLS.folder / file.path
     pa.parquet.write_table(pa.parquet.ParquetFile(path).read().drop_columns("answers"), path)
-    rows = read_range(tmp_path, CALLS, [file], EVERYTHING)
+    rows = read_range(lake, CALLS, [file], EVERYTHING)
     assert rows.schema == CALLS.schema
     assert rows.to_pylist()[0] | {"seq": 1, "settled": True, "answers": None, "day": DAY} == rows.to_pylist()[0]

@@ -21,9 +21,8 @@ TABLES = (FRAMES, MESSAGES, QUARANTINE)
 
 @pytest.fixture
 def paths(tmp_path: Path) -> DataPaths:
-    paths = DataPaths(tmp_path)
-    paths.checkpoint.mkdir(parents=True)
-    (paths.checkpoint / "stream.json").write_bytes(json.encode(StreamIdentity("app", 4)))
+    paths = DataPaths.of(tmp_path)
+    paths.checkpoint.write("stream.json", json.encode(StreamIdentity("app", 4)))
     return paths
 
 
@@ -31,7 +30,7 @@ def batch(paths: DataPaths, number: int, *tables: LakeTable) -> Manifest:
     rows = [{"seq": number, "protocol": "comet", "day": date(2030, 1, 1)}]
     adds = {each.name: write_rows(each, pa.Table.from_pylist(rows, each.schema), paths.lake) for each in tables}
     manifest = Manifest(batch=number, from_seq=number, until_seq=number + 1, now_us=0, rows=1, adds=adds)
-    ManifestStore(paths.checkpoint).write(manifest)
+    ManifestStore(paths.checkpoint).create(manifest)
     return manifest
 
 

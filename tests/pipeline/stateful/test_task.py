@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.traffic import START_US
+from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import SESSIONS
 from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline.commit.files import FileAction
@@ -29,10 +30,10 @@ class OneBucket:
     def run(self, until_seq: int) -> tuple[SpanReport, BucketReport]:
         span = Span(self._seq, until_seq, START_US + until_seq * 1_000_000)
         self._seq = until_seq
-        lake = self._data / "lake"
+        lake = LocalStore(self._data / "lake")
         rows = pa.Table.from_batches(list(IngestTask(self._data / "log", lake, 1).ingest(span)), SHUFFLE_SCHEMA)
         rows = rows.sort_by([("kind", "ascending"), ("key", "ascending"), ("seq", "ascending")])
-        bucketing = ReduceTask(lake, DeviceKeys(), self._data / "carry", self.states)
+        bucketing = ReduceTask(lake, DeviceKeys(), LocalStore(self._data / "carry"), self.states)
         ingested, reduced = map(read_report, bucketing.run(0, rows)["report"].to_pylist())
         assert isinstance(ingested, SpanReport)
         assert isinstance(reduced, BucketReport)
@@ -77,9 +78,9 @@ def test_a_bucket_that_nothing_happened_to_is_left_as_it_is(log: SegmentLog, dat
 
 def test_what_a_dry_run_does_leaves_no_trace(log: SegmentLog, data: Path) -> None:
     end = event(log, "s", "open")
-    landing = IngestTask(data / "log", data / "lake", 1, dry=True)
+    landing = IngestTask(data / "log", LocalStore(data / "lake"), 1, dry=True)
     rows = pa.Table.from_batches(list(landing.ingest(Span(0, end, START_US))), SHUFFLE_SCHEMA)
-    bucketing = ReduceTask(data / "lake", DeviceKeys(), data / "carry", {}, dry=True)
+    bucketing = ReduceTask(LocalStore(data / "lake"), DeviceKeys(), LocalStore(data / "carry"), {}, dry=True)
     _, bucketed = map(read_report, bucketing.run(0, rows)["report"].to_pylist())
     assert bucketed == BucketReport(0)
     assert not (data / "lake").exists()

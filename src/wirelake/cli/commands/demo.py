@@ -24,6 +24,7 @@ from wirelake.config import Settings, default_settings, load
 from wirelake.errors import InputError, WirelakeError
 from wirelake.lake.progress import read_progress
 from wirelake.lake.query import query
+from wirelake.lake.store import LocalStore
 from wirelake.limits import GATEWAY_STOP_S
 from wirelake.log.segments.reader import LogReader
 from wirelake.simulator.limits import SIMULATOR_DEVICES_MAX
@@ -98,7 +99,7 @@ class Tour:
     def __init__(self, settings: Settings, settings_file: Path, folder: Path) -> None:
         self._settings = settings
         self._folder = folder
-        self._lake = Path(settings.data) / "lake"
+        self._lake = LocalStore(Path(settings.data) / "lake")
         self._console = Console(highlight=False, markup=False, soft_wrap=True)
         self._wide = Console(highlight=False, markup=False, soft_wrap=True, width=_WIDE)
         words = ["--config", str(settings_file), "--data", settings.data]

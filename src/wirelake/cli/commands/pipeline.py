@@ -23,6 +23,7 @@ from wirelake.config import Settings, load
 from wirelake.errors import InputError, LossError
 from wirelake.lake.damage import explain_damage
 from wirelake.lake.progress import JobProgress
+from wirelake.lake.store import LocalStore
 from wirelake.limits import PIPELINE_TRIGGER_S, PIPELINE_TRIGGER_S_MIN
 from wirelake.protocols import registry
 
@@ -118,14 +119,14 @@ def run(
         spark = open_session(master, "wirelake", cluster_settings(master, wheel))
         display.print(f"Spark started in {time.monotonic() - started_s:.1f} s; its UI is at {_ui(spark)}")
         job_settings = JobSettings(once=once, trigger_s=trigger_s, gone=gone, rules=reassembly_rules(settings))
-        with explain_damage(data / "lake", check_files=True):
+        with explain_damage(LocalStore(data / "lake"), check_files=True):
             job = Job(spark, data, job_settings, GOLD, display.update)
         for name in (signal.SIGINT, signal.SIGTERM):
             signal.signal(name, lambda *_: job.stop())
         if stop_on_eof:
             threading.Thread(target=_stop_on_eof, args=[job], daemon=True).start()
         try:
-            with explain_damage(data / "lake", check_files=True):
+            with explain_damage(LocalStore(data / "lake"), check_files=True):
                 job.run()
         except SparkLostError as error:
             _restart(display, error)
@@ -202,7 +203,7 @@ def compact(config_file: Path | None, data_folder: Path | None) -> None:
     from wirelake.pipeline.commit.compaction import compact as compact_lake  # noqa: PLC0415 (an extra)
 
     table = Table("table", "files before", "after", "removed from disk", box=None)
-    lake = Path(load(config_file, data_folder).data) / "lake"
+    lake = LocalStore(Path(load(config_file, data_folder).data) / "lake")
     with explain_damage(lake, check_files=True):
         compacted = compact_lake(lake)
     for name, done in compacted.items():
@@ -240,7 +241,7 @@ def redecode(
     from wirelake.pipeline.spark.session import open_session  # noqa: PLC0415
 
     request = RedecodeRequest(protocol=protocol, since_us=since or 0, dry=dry_run, rules=reassembly_rules(settings))
-    with explain_damage(data / "lake", check_files=True):
+    with explain_damage(LocalStore(data / "lake"), check_files=True):
         check(data, request)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
@@ -251,7 +252,7 @@ def redecode(
             def on_progress(done: int, rows: int) -> None:
                 progress.update(task, description=f"{done} of {rows} rows of bronze", completed=done, total=rows)
 
-            with explain_damage(data / "lake", check_files=True):
+            with explain_damage(LocalStore(data / "lake"), check_files=True):
                 done = redecode_history(spark, data, request, [part.refresh for part in GOLD], on_progress)
         finally:
             spark.stop()

@@ -15,6 +15,7 @@ from wirelake.cli.support.output import counted
 from wirelake.config import load
 from wirelake.lake.query import QueryResult, is_written
 from wirelake.lake.query_process import query as run_query
+from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import TABLES
 from wirelake.limits import LAKE_QUERY_S, LAKE_ROWS, LAKE_ROWS_MAX
 from wirelake.protocols.text import write_json
@@ -59,7 +60,7 @@ def query(sql: str, form: str, rows: int, timeout_s: float, config_file: Path | 
 
     Reads the data folder, whether or not a gateway or pipeline is running.
     """
-    lake = Path(load(config_file, data_folder).data) / "lake"
+    lake = LocalStore(Path(load(config_file, data_folder).data).absolute() / "lake")
     result = run_query(lake, sql, rows, timeout_s)
     {"table": _table, "json": _json, "csv": _csv}[form](result)
     if result.truncated:

@@ -16,6 +16,7 @@ from wirelake.cli.support.limits import CLI_CELL_CHARS_MAX
 from wirelake.cli.support.output import counted
 from wirelake.lake.damage import explain_damage
 from wirelake.lake.query import is_written
+from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import FRAMES
 from wirelake.protocols.protocol import Protocol
 from wirelake.protocols.text import write_json
@@ -67,7 +68,7 @@ def print_laws(results: list[LawResult]) -> None:
 
 def check_history(data: Path, protocol: Protocol, since_us: int) -> "RedecodePreview | None":
     """Decode the stored frames again and compare; None if there are no tables."""
-    if not is_written(data / "lake", FRAMES):
+    if not is_written(LocalStore(data / "lake"), FRAMES):
         return None
     require_redecode("checking the stored history")
     from wirelake.pipeline.redecode.preview import preview  # noqa: PLC0415 (an extra)
@@ -79,7 +80,7 @@ def check_history(data: Path, protocol: Protocol, since_us: int) -> "RedecodePre
         def on_progress(done: int, rows: int) -> None:
             progress.update(task, description=f"{done} of {rows} rows of bronze", completed=done, total=rows)
 
-        with explain_damage(data / "lake", check_files=True):
+        with explain_damage(LocalStore(data / "lake"), check_files=True):
             return preview(data, protocol.name, since_us, on_progress)
 
 

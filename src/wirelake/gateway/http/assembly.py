@@ -51,6 +51,7 @@ from wirelake.gateway.recorder import Recorder
 from wirelake.gateway.transport.connection import Connection
 from wirelake.gateway.transport.stalls import StallMonitor
 from wirelake.gateway.upstream.upstreams import Upstreams
+from wirelake.lake.store import LocalStore
 from wirelake.log.segments.log import SegmentLog
 from wirelake.state.store import StateStore
 
@@ -181,7 +182,7 @@ def _new_listener(
         authenticator=authenticator,
         limiter=limiter,
         streams=EventStreams(client, storage.recorder, counters, pending_bytes_max),
-        lake=LakeQueries(storage.folder / "lake"),
+        lake=LakeQueries(LocalStore(storage.folder / "lake")),
         tracer=Tracer(storage.folder, storage.state.topics),
         stats=stats,
     )
@@ -248,7 +249,7 @@ def _api_routes(
         decode.DecodeRoutes(),
         messages.MessageRoutes(http.tracer),
         metrics.LedgerRoutes(traffic, client.broker, event_log, status.started_ms, now_ms),
-        lake.LakeRoutes(folder / "lake", http.lake),
+        lake.LakeRoutes(LocalStore(folder / "lake"), http.lake),
         log.LogRoutes(folder / "log"),
         static.StaticRoutes(),
     )

@@ -1,15 +1,13 @@
 """Open the checkpoint of the stream that fills the tables, and lock it for the one process that works on it."""
 
-import os
 import uuid
-from pathlib import Path
 from typing import Final
 
 from msgspec import DecodeError, Struct, json
 from msgspec.structs import replace
 
 from wirelake.errors import InputError, LossError, StorageError
-from wirelake.files import FileLock, FileSystem, replace_file
+from wirelake.lake.store import LocalStore, Store
 from wirelake.lake.tables import FRAMES
 from wirelake.limits import PIPELINE_BUCKETS
 from wirelake.log.segments.high_watermark import read_data_id
@@ -19,6 +17,7 @@ from wirelake.pipeline.paths import DataPaths
 from wirelake.pipeline.status import checkpoint_problem
 
 CONSUMER: Final = "pipeline"  # its name among the log's consumers
+_STREAM: Final = "stream.json"
 
 
 class StreamIdentity(Struct, frozen=True):
@@ -33,8 +32,11 @@ class StreamLock:
     """Hold the lock while the process works on the stream. The system releases it when the process ends."""
 
     def __init__(self, paths: DataPaths) -> None:
-        paths.checkpoint.mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(paths.checkpoint / "lock", f"another pipeline is running on {paths.data},")
+        self._lock = paths.checkpoint.hold("lock", f"another pipeline is running on {paths.data},")
+
+    def check(self) -> None:
+        """Raise InUseError if another process has taken over."""
+        self._lock.check()
 
     def release(self) -> None:
         self._lock.release()
@@ -42,21 +44,21 @@ class StreamLock:
 
 def open_stream(paths: DataPaths) -> StreamIdentity:
     """Read the stream's identity, or create it. Refuse a checkpoint and tables that do not fit each other."""
-    path = _path(paths)
-    paths.bucket_states.mkdir(parents=True, exist_ok=True)
     check_log(paths)
     data_id = read_data_id(paths.log)
-    if not path.exists():
+    stream = read_stream(paths)
+    if stream is None:
         if DeltaWriter(paths.lake, "").has_rows(FRAMES.name):
             raise InputError(
                 f"the tables in {paths.lake} have rows, but there is no checkpoint in {paths.checkpoint} that says "
                 "where to continue: restore the checkpoint, or move the tables away as well to fill them again"
             )
-        replace_file(path, json.encode(StreamIdentity(f"wirelake-{uuid.uuid4()}", PIPELINE_BUCKETS, data_id)))
-    stream = _read(path)
+        stream = StreamIdentity(f"wirelake-{uuid.uuid4()}", PIPELINE_BUCKETS, data_id)
+        if not paths.checkpoint.create(_STREAM, json.encode(stream)):
+            stream = _read(paths.checkpoint)
     if data_id and not stream.data_id:
         stream = replace(stream, data_id=data_id)
-        replace_file(path, json.encode(stream))
+        paths.checkpoint.write(_STREAM, json.encode(stream))
     batches = ManifestStore(paths.checkpoint).batches()
     if batches and not any(paths.spark_offsets.glob("[0-9]*")):
         raise InputError(
@@ -80,21 +82,19 @@ def check_log(paths: DataPaths) -> None:
 
 def read_stream(paths: DataPaths) -> StreamIdentity | None:
     """Return the stream's identity, or None if there is no stream yet."""
-    path = _path(paths)
-    return _read(path) if path.exists() else None
-
-
-def _path(paths: DataPaths) -> Path:
-    return paths.checkpoint / "stream.json"
-
-
-def _read(path: Path) -> StreamIdentity:
     try:
-        return json.decode(path.read_bytes(), type=StreamIdentity)
+        return _read(paths.checkpoint)
+    except FileNotFoundError:
+        return None
+
+
+def _read(checkpoint: Store) -> StreamIdentity:
+    try:
+        return json.decode(checkpoint.read(_STREAM), type=StreamIdentity)
     except DecodeError as error:
         raise StorageError(
-            f"{path} is damaged ({error}): restore the checkpoint from a backup, or move it and the tables away to "
-            "fill them again"
+            f"{checkpoint.name(_STREAM)} is damaged ({error}): restore the checkpoint from a backup, or move it and "
+            "the tables away to fill them again"
         ) from error
 
 
@@ -103,9 +103,4 @@ def sync_offsets(paths: DataPaths, batch: int) -> None:
 
     After a power failure a manifest must not exist without it: Spark would give the same number to another span.
     """
-    fd = os.open(paths.spark_offsets / str(batch), os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    FileSystem().fsync_dir(paths.spark_offsets)
+    LocalStore(paths.spark_offsets).sync(str(batch))

@@ -9,14 +9,13 @@ import logging
 import threading
 from collections.abc import Iterator
 from itertools import groupby
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 from msgspec import Struct
 
 from wirelake.errors import InUseError
+from wirelake.lake.store import Store
 from wirelake.lake.tables import TABLES, LakeTable
 from wirelake.limits import (
     LAKE_COMPACT_EVERY_BATCHES,
@@ -26,7 +25,15 @@ from wirelake.limits import (
     LAKE_VACUUM_EVERY_COMPACTIONS,
     PIPELINE_CHUNK_ROWS,
 )
-from wirelake.pipeline.commit.delta import FilesReplacedError, live_files, open_table, replace_files, rewrite_lock
+from wirelake.pipeline.commit.delta import (
+    FilesReplacedError,
+    exists,
+    live_files,
+    open_table,
+    read_table,
+    replace_files,
+    rewrite_lock,
+)
 from wirelake.pipeline.commit.files import FileAction, PartitionFile
 from wirelake.pipeline.ingest.spans import coalesce
 
@@ -47,7 +54,7 @@ class CompactionResult(Struct):
 class Compactor:
     """Compact in a thread of a running job, every so many batches, so that no batch waits for it."""
 
-    def __init__(self, lake: Path, every_batches: int = LAKE_COMPACT_EVERY_BATCHES) -> None:
+    def __init__(self, lake: Store, every_batches: int = LAKE_COMPACT_EVERY_BATCHES) -> None:
         self._lake = lake
         self._every_batches = every_batches
         self._batches = 0
@@ -94,20 +101,20 @@ class Compactor:
                 vacuum_table(self._lake, table)
 
 
-def compact(lake: Path, files_min: int = 2) -> dict[str, CompactionResult]:
+def compact(lake: Store, files_min: int = 2) -> dict[str, CompactionResult]:
     """Compact every table that exists. A stream may run at the same time."""
     with rewrite_lock(lake):
         done = {}
         for table in TABLES.values():
-            if DeltaTable.is_deltatable(str(lake / table.folder)):
+            if exists(lake, table):
                 done[table.name] = compact_table(lake, table, files_min)
                 done[table.name].files_removed = vacuum_table(lake, table)
         return done
 
 
-def compact_table(lake: Path, table: LakeTable, files_min: int) -> CompactionResult:
+def compact_table(lake: Store, table: LakeTable, files_min: int) -> CompactionResult:
     """Join the small files of each partition that has at least `files_min` of them."""
-    if not DeltaTable.is_deltatable(str(lake / table.folder)):
+    if not exists(lake, table):
         return CompactionResult()
     opened = open_table(lake, table)
     files = live_files(opened, table.name)
@@ -115,21 +122,21 @@ def compact_table(lake: Path, table: LakeTable, files_min: int) -> CompactionRes
     for small in _plan(files, files_min):
         joined = join_files(lake, table, small)
         try:
-            replace_files(opened, table.name, [joined], small, data_change=False)
+            replace_files(lake, opened, table.name, [joined], small, data_change=False)
         except FilesReplacedError as error:  # the new files count
             _log.info("discarded a compaction of %s: %s", table.name, error)
-            (lake / table.folder / joined.path).unlink(missing_ok=True)
+            lake.delete(f"{table.folder}/{joined.path}")
         else:
             compacted.files_after -= len(small) - 1
         opened.update_incremental()
     return compacted
 
 
-def vacuum_table(lake: Path, table: LakeTable) -> int:
+def vacuum_table(lake: Store, table: LakeTable) -> int:
     """Remove files that no recent version needs, including those that no commit ever named."""
-    if not DeltaTable.is_deltatable(str(lake / table.folder)):
+    if not exists(lake, table):
         return 0
-    opened = DeltaTable(lake / table.folder)
+    opened = read_table(lake, table)
     return len(opened.vacuum(retention_hours=LAKE_KEEP_REMOVED_H, dry_run=False, full=True))
 
 
@@ -164,10 +171,10 @@ def _day(file: FileAction) -> str:
     return file.partition.get("day") or ""
 
 
-def join_files(lake: Path, table: LakeTable, files: list[FileAction]) -> FileAction:
+def join_files(lake: Store, table: LakeTable, files: list[FileAction]) -> FileAction:
     joined = PartitionFile(table, lake, files[0].partition)
     try:
-        for batch in coalesce(_read(lake / table.folder, files)):
+        for batch in coalesce(_read(lake, table, files)):
             joined.write(batch)
     except BaseException:
         joined.discard()
@@ -175,7 +182,7 @@ def join_files(lake: Path, table: LakeTable, files: list[FileAction]) -> FileAct
     return joined.close()
 
 
-def _read(folder: Path, files: list[FileAction]) -> Iterator[Any]:
+def _read(lake: Store, table: LakeTable, files: list[FileAction]) -> Iterator[Any]:
     for file in files:
-        with pq.ParquetFile(folder / file.path) as opened:
+        with lake.open_input(f"{table.folder}/{file.path}") as source, pq.ParquetFile(source) as opened:
             yield from opened.iter_batches(PIPELINE_CHUNK_ROWS)

@@ -2,12 +2,9 @@
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import date
-from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +14,7 @@ from deltalake.schema import Field
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from wirelake.errors import StorageError
-from wirelake.files import FileLock, wait_for_lock
+from wirelake.lake.store import Store
 from wirelake.lake.tables import TABLES, LakeTable
 from wirelake.limits import (
     LAKE_CHECKPOINT_COMMITS,
@@ -41,19 +38,19 @@ _SETTINGS: Final = {
 class DeltaWriter:
     """Write the tables of a lake. `app` names the checkpoint that numbers its batches."""
 
-    def __init__(self, lake: Path, app: str) -> None:
+    def __init__(self, lake: Store, app: str) -> None:
         self._lake = lake
         self._app = app
         self._tables: dict[str, DeltaTable] = {}
 
     def has_rows(self, name: str) -> bool:
         """Return whether the table exists and has rows."""
-        folder = self._folder(name)
-        return DeltaTable.is_deltatable(str(folder)) and bool(DeltaTable(folder).file_uris())
+        table = TABLES[name]
+        return exists(self._lake, table) and bool(read_table(self._lake, table).file_uris())
 
     def last_batch(self, name: str) -> int:
         """Return the last batch of this checkpoint that is in the table, or -1."""
-        if name not in self._tables and not DeltaTable.is_deltatable(str(self._folder(name))):
+        if name not in self._tables and not exists(self._lake, TABLES[name]):
             return -1
         return self._last_batch(self.table(name))
 
@@ -93,19 +90,28 @@ class DeltaWriter:
         """Refuse files that are not as they were written, because the lake was changed by hand."""
         FileChecks().check_tables(self._lake, actions, "the checkpoint")
 
-    def _folder(self, name: str) -> Path:
-        return self._lake / TABLES[name].folder
+
+def exists(lake: Store, table: LakeTable) -> bool:
+    return DeltaTable.is_deltatable(lake.table_uri(table.folder), lake.delta_options)
 
 
-def open_table(lake: Path, table: LakeTable) -> DeltaTable:
+def read_table(lake: Store, table: LakeTable) -> DeltaTable:
+    """Open a table that exists, as it is."""
+    return DeltaTable(lake.table_uri(table.folder), storage_options=lake.delta_options)
+
+
+def open_table(lake: Store, table: LakeTable) -> DeltaTable:
     """Open a table. Create it if it does not exist; add columns that it lacks, without rewriting files."""
-    folder = lake / table.folder
-    if not DeltaTable.is_deltatable(str(folder)):
-        folder.mkdir(parents=True, exist_ok=True)
+    if not exists(lake, table):
         return DeltaTable.create(
-            str(folder), table.schema, mode="ignore", partition_by=list(table.partition_by), configuration=_SETTINGS
+            lake.table_uri(table.folder),
+            table.schema,
+            mode="ignore",
+            partition_by=list(table.partition_by),
+            configuration=_SETTINGS,
+            storage_options=lake.delta_options,
         )
-    opened = DeltaTable(str(folder))
+    opened = read_table(lake, table)
     if tuple(opened.metadata().partition_columns) != table.partition_by:
         found = ", ".join(opened.metadata().partition_columns) or "nothing"
         expected = ", ".join(table.partition_by) or "nothing"
@@ -144,42 +150,38 @@ class FilesReplacedError(StorageError):
 
 
 @contextmanager
-def rewrite_lock(lake: Path) -> Iterator[None]:
+def rewrite_lock(lake: Store) -> Iterator[None]:
     """Lock the lake while settled files are replaced (`replace_files`), from reading them to the commit.
 
     Delta would not notice two processes that replace the same file without changing its rows, which then exist twice.
     """
-    lake.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(lake / "rewriting.lock", f"another process is rewriting the tables in {lake}: it is")
+    lock = lake.hold("rewriting.lock", f"another process is rewriting the tables in {lake}: it is")
     try:
         yield
     finally:
         lock.release()
 
 
-@contextmanager
-def commit_lock(lake: Path) -> Iterator[None]:
+def commit_lock(lake: Store) -> AbstractContextManager[None]:
     """Lock the lake while a batch is committed to one table after the other."""
-    lake.mkdir(parents=True, exist_ok=True)
-    with wait_for_lock(lake / _COMMIT_LOCK):
-        yield
+    return lake.lock(_COMMIT_LOCK)
 
 
-@contextmanager
-def listing_lock(lake: Path) -> Iterator[None]:
+def listing_lock(lake: Store) -> AbstractContextManager[None]:
     """Lock the lake while files are listed: no batch is in some of the tables and not in others."""
-    lake.mkdir(parents=True, exist_ok=True)
-    with wait_for_lock(lake / _COMMIT_LOCK, shared=True):
-        yield
+    return lake.lock(_COMMIT_LOCK, shared=True)
 
 
 def replace_files(
-    table: DeltaTable, name: str, adds: Sequence[FileAction], removes: Sequence[FileAction], data_change: bool
+    lake: Store,
+    table: DeltaTable,
+    name: str,
+    adds: Sequence[FileAction],
+    removes: Sequence[FileAction],
+    data_change: bool,
 ) -> None:
     """Replace settled files in one commit, under `rewrite_lock`. Refuse new files that are not as they were written."""
-    checks, folder = FileChecks(PIPELINE_VIEW_WAIT_S), Path(url2pathname(urlsplit(table.table_uri).path))
-    for file in adds:
-        checks.check(folder / file.path, file.bytes, file.worker)
+    FileChecks(PIPELINE_VIEW_WAIT_S).check_tables(lake, adds)
     actions: list[AddAction | RemoveAction] = [*_adds(adds, data_change), *_removes(removes, data_change)]
     for attempt in range(1, LAKE_COMMIT_ATTEMPTS_MAX + 1):
         table.update_incremental()

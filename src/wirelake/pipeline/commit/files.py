@@ -12,7 +12,6 @@ import socket
 import time
 import uuid
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +21,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wirelake.errors import StorageError
-from wirelake.files import TEMP_SUFFIX, FileSystem
+from wirelake.lake.store import Store
 from wirelake.lake.tables import TABLES, LakeTable
 from wirelake.limits import LOG_VIEW_POLL_S, PIPELINE_CHUNK_ROWS
 
@@ -47,18 +46,15 @@ class FileAction(Struct, frozen=True, omit_defaults=True):
 class PartitionFile:
     """Write a file of one partition. It gets its name once it is complete."""
 
-    def __init__(self, table: LakeTable, lake: Path, partition: dict[str, str | None], fsync: bool = True) -> None:
+    def __init__(self, table: LakeTable, lake: Store, partition: dict[str, str | None], fsync: bool = True) -> None:
         self._table = table
         self._partition = partition
-        self._fsync = fsync
         self._rows = 0
         self._path = "/".join([*map(_folder, partition.items()), f"part-{uuid.uuid4()}.parquet"])
-        self._final = lake / table.folder / self._path
-        self._new = self._final.with_name(self._final.name + TEMP_SUFFIX)
-        self._final.parent.mkdir(parents=True, exist_ok=True)
         self._schema = pa.schema([column for column in table.schema if column.name not in table.partition_by])
         texts = [column.name for column in self._schema if column.type == pa.string()]
-        self._writer = pq.ParquetWriter(self._new, self._schema, use_dictionary=texts, **_COMPRESSION)
+        self._output = lake.open_output(f"{table.folder}/{self._path}", sync=fsync)
+        self._writer = pq.ParquetWriter(self._output.sink, self._schema, use_dictionary=texts, **_COMPRESSION)
 
     def write(self, rows: Any) -> None:
         """Write rows. Missing columns are null: rows of an old file lack newer columns."""
@@ -74,27 +70,18 @@ class PartitionFile:
     def close(self) -> FileAction:
         """Finish the file. It is durable when this returns."""
         self._writer.close()
-        if self._fsync:
-            fd = os.open(self._new, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-        self._new.replace(self._final)
-        if self._fsync:
-            FileSystem().fsync_dir(self._final.parent)
-        return FileAction(self._table.name, self._path, self._final.stat().st_size, self._rows, self._partition)
+        return FileAction(self._table.name, self._path, self._output.close(), self._rows, self._partition)
 
     def discard(self) -> None:
         """Remove the unfinished file."""
         self._writer.close()
-        self._new.unlink(missing_ok=True)
+        self._output.discard()
 
 
 class TableWriter:
     """Write the rows of one table, with a file for each partition."""
 
-    def __init__(self, table: LakeTable, lake: Path, fsync: bool = True) -> None:
+    def __init__(self, table: LakeTable, lake: Store, fsync: bool = True) -> None:
         self._table = table
         self._lake = lake
         self._fsync = fsync
@@ -156,7 +143,7 @@ def _encode_keys(columns: list[Any]) -> tuple[list[tuple[Any, ...]], Any]:
     return keys, codes
 
 
-def write_rows(table: LakeTable, rows: Any, lake: Path, fsync: bool = True) -> list[FileAction]:
+def write_rows(table: LakeTable, rows: Any, lake: Store, fsync: bool = True) -> list[FileAction]:
     """Write these rows, in one file for each partition."""
     writer = TableWriter(table, lake, fsync)
     try:
@@ -198,31 +185,24 @@ class FileChecks:
     def __init__(self, wait_s: float = 0.0) -> None:
         self._wait_s = wait_s
 
-    def check_tables(self, lake: Path, files: Iterable[FileAction], source: str = "") -> None:
+    def check_tables(self, lake: Store, files: Iterable[FileAction], source: str = "") -> None:
         """Refuse files that are missing or of another size. `source` names what refers to them, if no task."""
         for file in files:
-            self.check(lake / TABLES[file.table].folder / file.path, file.bytes, file.worker, source)
+            self.check(lake, f"{TABLES[file.table].folder}/{file.path}", file.bytes, file.worker, source)
 
-    def check(self, path: Path, size: int, worker: str, source: str = "") -> None:
+    def check(self, store: Store, path: str, size: int, worker: str, source: str = "") -> None:
         """Refuse a file that is missing or of another size."""
-        found = _size(path)
+        found = store.size(path)
         while found != size and self._wait_s > 0:
             step_s = min(LOG_VIEW_POLL_S, self._wait_s)
             self._wait_s -= step_s
             time.sleep(step_s)
-            found = _size(path)
+            found = store.size(path)
         if found == size:
             return
         problem = "is missing" if found is None else f"has {found} bytes"
         by = f", reported by the worker on {worker}" if worker else ""
         raise StorageError(
-            f"{path}, which {source or 'a task'} says was written, {problem} (expected: {size} bytes{by}); no table "
-            "refers to it yet: make sure that every worker sees the same data folder as this process"
+            f"{store.name(path)}, which {source or 'a task'} says was written, {problem} (expected: {size} bytes{by}); "
+            "no table refers to it yet: make sure that every worker sees the same data folder as this process"
         )
-
-
-def _size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except (FileNotFoundError, NotADirectoryError):
-        return None

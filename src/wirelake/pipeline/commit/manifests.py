@@ -10,7 +10,6 @@ compares with what the gateway counted when it wrote the log, and with the rows 
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,7 +17,7 @@ import pyarrow.compute as pc
 from msgspec import DecodeError, Struct, field, json
 
 from wirelake.errors import StorageError
-from wirelake.files import replace_file
+from wirelake.lake.store import Store
 from wirelake.lake.tables import BATCHES, DAY
 from wirelake.limits import PIPELINE_MANIFESTS_KEPT
 from wirelake.log.segments.reader import Gap
@@ -85,17 +84,23 @@ class Manifest(Struct, frozen=True, kw_only=True):
 class ManifestStore:
     """Store the manifests of a checkpoint."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / _FOLDER
-        self._folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, checkpoint: Store) -> None:
+        self._store = checkpoint
 
-    def write(self, manifest: Manifest) -> None:
-        """Write a manifest. It is durable when this returns."""
-        replace_file(self._path(manifest.batch), json.encode(manifest))
+    def create(self, manifest: Manifest) -> Manifest:
+        """Write the manifest of a batch, unless there is one. Return the one that counts, which is durable.
+
+        Of two drivers that compute the same batch, both commit the files of the first.
+        """
+        if self._store.create(_path(manifest.batch), json.encode(manifest)):
+            return manifest
+        return self._read(manifest.batch)
 
     def get(self, batch: int) -> Manifest | None:
-        path = self._path(batch)
-        return self._read(path) if path.exists() else None
+        try:
+            return self._read(batch)
+        except FileNotFoundError:
+            return None
 
     def last(self) -> Manifest | None:
         batches = self.batches()
@@ -103,28 +108,31 @@ class ManifestStore:
 
     def since(self, batch: int) -> list[Manifest]:
         """Return the manifests after this batch, in order."""
-        return [self._read(self._path(each)) for each in self.batches() if each > batch]
+        return [self._read(each) for each in self.batches() if each > batch]
 
     def batches(self) -> list[int]:
-        names = (path.name for path in self._folder.iterdir() if path.name.endswith(_SUFFIX))
+        names = (path.removeprefix(f"{_FOLDER}/") for path in self._store.list(_FOLDER) if path.endswith(_SUFFIX))
         return sorted(int(name.removesuffix(_SUFFIX)) for name in names)
 
     def prune(self, needed: int) -> list[Manifest]:
         """Remove old manifests, but none after the batch `needed`. Return those removed."""
         old = [batch for batch in self.batches()[:-PIPELINE_MANIFESTS_KEPT] if batch <= needed]
-        removed = [self._read(self._path(batch)) for batch in old]
+        removed = [self._read(batch) for batch in old]
         for batch in old:
-            self._path(batch).unlink()
+            self._store.delete(_path(batch))
         return removed
 
-    def _path(self, batch: int) -> Path:
-        return self._folder / f"{batch:012d}{_SUFFIX}"
-
-    def _read(self, path: Path) -> Manifest:
+    def _read(self, batch: int) -> Manifest:
+        path = _path(batch)
         try:
-            return json.decode(path.read_bytes(), type=Manifest)
+            return json.decode(self._store.read(path), type=Manifest)
         except DecodeError as error:
-            raise StorageError(f"{path} is not a manifest: {error}; restore the checkpoint from a backup") from error
+            name = self._store.name(path)
+            raise StorageError(f"{name} is not a manifest: {error}; restore the checkpoint from a backup") from error
+
+
+def _path(batch: int) -> str:
+    return f"{_FOLDER}/{batch:012d}{_SUFFIX}"
 
 
 class ReadCounter:

@@ -5,7 +5,6 @@ Nothing is added to old values, so a repeated refresh does no harm. The files of
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from msgspec import Struct
 
 from wirelake.errors import StorageError
 from wirelake.lake.query import is_written
+from wirelake.lake.store import Store
 from wirelake.lake.tables import (
     BARS_MINUTE,
     BATCHES,
@@ -92,13 +92,13 @@ BY_HOUR: Final = GoldTable(
 )
 
 
-def refresh_minutes(spark: "SparkSession", lake: Path, dirty: Dirty) -> None:
+def refresh_minutes(spark: "SparkSession", lake: Store, dirty: Dirty) -> None:
     for gold in BY_MINUTE:
         _rebuild(spark, lake, gold, dirty)
     _refresh_devices(spark, lake, dirty)
 
 
-def refresh_ledger(spark: "SparkSession", lake: Path, dirty: Dirty) -> None:
+def refresh_ledger(spark: "SparkSession", lake: Store, dirty: Dirty) -> None:
     """Refresh the ledger. It counts whole hours of all tables, so this runs less often."""
     _rebuild(spark, lake, BY_HOUR, dirty)
 
@@ -109,20 +109,20 @@ GOLD: Final = (
 )
 
 
-def _rebuild(spark: "SparkSession", lake: Path, gold: GoldTable, dirty: Dirty) -> None:
+def _rebuild(spark: "SparkSession", lake: Store, gold: GoldTable, dirty: Dirty) -> None:
     minutes = {minute for table, _ in gold.inputs for minute in dirty.get(table.name, ())}
     if not minutes:
         return
     ranges = join_ranges((minute - minute % gold.unit_us for minute in minutes), gold.unit_us)
     with listing_lock(lake):
         input_files = [table_files(lake, table, ranges) for table, _ in gold.inputs]
-    missing = [file for files in input_files for file in files if not _path(lake, file).exists()]
+    missing = [file for files in input_files for file in files if lake.size(_path(file)) is None]
     extra: dict[str, Any] = {}
     if missing and gold.shows_missing_files:
         extra = {"missing_files": spark.createDataFrame(_missing_rows(missing, ranges))}
         input_files = [[file for file in files if file not in missing] for files in input_files]
     elif missing:
-        raise missing_file_error(gold.table, _path(lake, missing[0]))
+        raise missing_file_error(gold.table, lake.name(_path(missing[0])))
     inputs = [
         _within(_read(spark, lake, table, files), column, ranges)
         for (table, column), files in zip(gold.inputs, input_files, strict=True)
@@ -131,11 +131,11 @@ def _rebuild(spark: "SparkSession", lake: Path, gold: GoldTable, dirty: Dirty) -
     _replace(lake, gold, made, ranges)
 
 
-def _path(lake: Path, file: FileAction) -> Path:
-    return lake / TABLES[file.table].folder / file.path
+def _path(file: FileAction) -> str:
+    return f"{TABLES[file.table].folder}/{file.path}"
 
 
-def missing_file_error(table: LakeTable, path: Path) -> StorageError:
+def missing_file_error(table: LakeTable, path: str) -> StorageError:
     return StorageError(
         f"cannot compute {table.name}: {path} is part of a table and is missing; restore it from a backup, or move "
         "the lake and its checkpoint away to fill the tables again"
@@ -160,7 +160,7 @@ def _missing_rows(missing: Sequence[FileAction], ranges: Sequence[TimeRange]) ->
 
 
 def rows_of(
-    spark: "SparkSession", lake: Path, table: LakeTable, column: str, ranges: Sequence[TimeRange]
+    spark: "SparkSession", lake: Store, table: LakeTable, column: str, ranges: Sequence[TimeRange]
 ) -> "DataFrame":
     """Return the rows of these ranges, from the files that may have some."""
     return _within(_read(spark, lake, table, table_files(lake, table, ranges)), column, ranges)
@@ -172,7 +172,7 @@ def _within(rows: "DataFrame", column: str, ranges: Sequence[TimeRange]) -> "Dat
     return rows.where(is_within(f.col(column), ranges))
 
 
-def _refresh_devices(spark: "SparkSession", lake: Path, dirty: Dirty) -> None:
+def _refresh_devices(spark: "SparkSession", lake: Store, dirty: Dirty) -> None:
     minutes = {minute for table in (DEVICE_COMMANDS, READINGS) for minute in dirty.get(table.name, ())}
     if not minutes:
         return
@@ -184,16 +184,16 @@ def _refresh_devices(spark: "SparkSession", lake: Path, dirty: Dirty) -> None:
     latest = device_latest(before, commands, readings).toArrow()
     rows = latest.select(DEVICE_LATEST.schema.names).cast(DEVICE_LATEST.schema).sort_by("serial")
     new = write_rows(DEVICE_LATEST, rows, lake)
-    replace_files(open_table(lake, DEVICE_LATEST), DEVICE_LATEST.name, new, old, data_change=True)
+    replace_files(lake, open_table(lake, DEVICE_LATEST), DEVICE_LATEST.name, new, old, data_change=True)
 
 
-def _replace(lake: Path, gold: GoldTable, made: Any, ranges: Sequence[TimeRange]) -> None:
+def _replace(lake: Store, gold: GoldTable, made: Any, ranges: Sequence[TimeRange]) -> None:
     """Replace the rows of these ranges. Rows of other times in the same files stay as they are."""
     table = gold.table
     old = table_files(lake, table, ranges)
     others = [_outside(_contents(lake, table, file), gold.time, ranges) for file in old]
     rows = pa.concat_tables([*others, made]).sort_by([(name, "ascending") for name in table.schema.names[:3]])
-    replace_files(open_table(lake, table), table.name, write_rows(table, rows, lake), old, data_change=True)
+    replace_files(lake, open_table(lake, table), table.name, write_rows(table, rows, lake), old, data_change=True)
 
 
 def _outside(rows: Any, column: str, ranges: Sequence[TimeRange]) -> Any:
@@ -205,9 +205,10 @@ def _outside(rows: Any, column: str, ranges: Sequence[TimeRange]) -> Any:
     return rows
 
 
-def _contents(lake: Path, table: LakeTable, file: FileAction) -> Any:
+def _contents(lake: Store, table: LakeTable, file: FileAction) -> Any:
     """Return the rows of a small file, with its partition columns, and with nulls for columns that it lacks."""
-    found = pq.ParquetFile(lake / table.folder / file.path).read()
+    with lake.open_input(f"{table.folder}/{file.path}") as source:
+        found = pq.ParquetFile(source).read()
     columns = []
     for field in table.schema:
         if field.name in found.schema.names:
@@ -218,18 +219,18 @@ def _contents(lake: Path, table: LakeTable, file: FileAction) -> Any:
     return pa.table(columns, schema=table.schema)
 
 
-def table_files(lake: Path, table: LakeTable, ranges: Sequence[TimeRange] | None = None) -> list[FileAction]:
+def table_files(lake: Store, table: LakeTable, ranges: Sequence[TimeRange] | None = None) -> list[FileAction]:
     """Return all files of a table, or those of the days that these ranges touch."""
     if not is_written(lake, table):
         return []
     return live_files(open_table(lake, table), table.name, None if ranges is None else days_of(ranges))
 
 
-def _read(spark: "SparkSession", lake: Path, table: LakeTable, files: Sequence[FileAction]) -> "DataFrame":
+def _read(spark: "SparkSession", lake: Store, table: LakeTable, files: Sequence[FileAction]) -> "DataFrame":
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
 
     if not files:
         return spark.createDataFrame(table.schema.empty_table())
-    folder = lake / table.folder
-    reader = spark.read.schema(from_arrow_schema(table.schema)).option("basePath", str(folder))
-    return reader.parquet(*(str(folder / file.path) for file in files))
+    folder = lake.table_uri(table.folder)
+    reader = spark.read.schema(from_arrow_schema(table.schema)).option("basePath", folder)
+    return reader.parquet(*(f"{folder}/{file.path}" for file in files))

@@ -8,13 +8,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, json
 
-from wirelake.files import replace_file
 from wirelake.lake.damage import find_damage
+from wirelake.lake.store import Store
 from wirelake.pipeline.commit.manifests import ManifestStore
 from wirelake.pipeline.recovery import summarize_error
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 Dirty = dict[str, set[int]]  # table → minutes, in microseconds since 1970, in which rows were added or changed
-Refresh = Callable[["SparkSession", Path, Dirty], None]  # (session, lake, dirty): refreshes gold tables
+Refresh = Callable[["SparkSession", Store, Dirty], None]  # (session, lake, dirty): refreshes gold tables
 
 
 class GoldGroup(Struct, frozen=True):
@@ -48,13 +47,13 @@ class GoldPosition(Struct, frozen=True):
 
 class GoldScheduler:
     def __init__(
-        self, spark: "SparkSession", lake: Path, checkpoint: Path, batches: "BatchRunner", groups: Sequence[GoldGroup]
+        self, spark: "SparkSession", lake: Store, checkpoint: Store, batches: "BatchRunner", groups: Sequence[GoldGroup]
     ) -> None:
         self._lake = lake
         self._batches = batches
         self._manifests = batches.manifests
         self._spark = spark
-        self._groups = [_GroupProgress(each, checkpoint / f"refreshed-{each.name}.json") for each in groups]
+        self._groups = [_GroupProgress(each, checkpoint) for each in groups]
         self._requested = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="refreshing", daemon=True)
@@ -114,18 +113,19 @@ class GoldScheduler:
 class _GroupProgress:
     """Hold a group and its position."""
 
-    def __init__(self, group: GoldGroup, path: Path) -> None:
+    def __init__(self, group: GoldGroup, checkpoint: Store) -> None:
         self.name = group.name
         self._group = group
-        self._path = path
+        self._checkpoint = checkpoint
+        self._path = f"refreshed-{group.name}.json"
         self._refreshed_s = float("-inf")
-        self.position = json.decode(path.read_bytes(), type=GoldPosition) if path.exists() else GoldPosition()
+        self.position = self._read()
 
     @property
     def is_due(self) -> bool:
         return time.monotonic() - self._refreshed_s >= self._group.every_s
 
-    def catch_up(self, spark: "SparkSession", lake: Path, manifests: ManifestStore, committed: int) -> None:
+    def catch_up(self, spark: "SparkSession", lake: Store, manifests: ManifestStore, committed: int) -> None:
         """Refresh for all batches up to `committed`: a manifest exists before its rows are in the tables."""
         self._refreshed_s = time.monotonic()
         waiting = [manifest for manifest in manifests.since(self.position.batch) if manifest.batch <= committed]
@@ -138,4 +138,10 @@ class _GroupProgress:
         if waiting:
             last = waiting[-1]
             self.position = GoldPosition(last.batch, last.until_seq, last.now_us)
-            replace_file(self._path, json.encode(self.position))
+            self._checkpoint.write(self._path, json.encode(self.position))
+
+    def _read(self) -> GoldPosition:
+        try:
+            return json.decode(self._checkpoint.read(self._path), type=GoldPosition)
+        except FileNotFoundError:
+            return GoldPosition()

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from wirelake.lake.store import Store
 from wirelake.lake.tables import FRAMES, MESSAGES, NOTIFICATIONS, QUARANTINE, READINGS, LakeTable
 from wirelake.limits import PIPELINE_VIEW_WAIT_S
 from wirelake.log.segments.reader import Gap
@@ -34,7 +35,7 @@ class IngestTask(Struct, frozen=True):
     """Describe how to ingest spans. This is sent to the executors."""
 
     log: Path
-    lake: Path
+    lake: Store
     buckets: int
     poison: frozenset[int] = frozenset()  # records that are known to break the decoder: not decoded
     isolate: bool = False  # search for such records, if a codec raises what no codec should

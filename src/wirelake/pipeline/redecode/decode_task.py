@@ -1,7 +1,6 @@
 """Decode frames of bronze again, in the executors, and compare them with the existing rows."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +9,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 from msgspec.structs import replace
 
+from wirelake.lake.store import Store
 from wirelake.lake.tables import FRAMES, MESSAGES, QUARANTINE, READINGS, SESSIONS, TEXT, TIME, LakeTable
 from wirelake.limits import PIPELINE_CHUNK_ROWS
 from wirelake.log.interface import SCHEMA
@@ -50,7 +50,7 @@ class DecodeReport(Struct, frozen=True, tag="decoded"):
 class DecodeTask(Struct, frozen=True):
     """Describe how to decode units again. This is sent to the executors."""
 
-    lake: Path
+    lake: Store
     protocol: str
     since_us: int
     buckets: int
@@ -58,7 +58,7 @@ class DecodeTask(Struct, frozen=True):
     units: list[DecodeUnit]
     dry: bool
     careful: bool = False  # do not decode what broke the decoder before
-    scratch: Path | None = None  # for the readings of telemetry; None if these are not wanted
+    scratch: Store | None = None  # for the readings of telemetry; None if these are not wanted
     sessions: list[FileAction] = []  # with the identities of sessions that logged in after their first report
 
     def task(self) -> Callable[[Iterator[Any]], Iterator[Any]]:
@@ -105,8 +105,9 @@ class DecodeTask(Struct, frozen=True):
         wanted = pc.unique(early["session"])
         identities: dict[str, str] = {}
         for file in self.sessions:
-            path = self.lake / SESSIONS.folder / file.path
-            found = pq.read_table(path, columns=["session", "identity"], filters=pc.field("session").isin(wanted))
+            with self.lake.open_input(f"{SESSIONS.folder}/{file.path}") as source:
+                rows = pq.ParquetFile(source).read(["session", "identity"])
+            found = rows.filter(pc.is_in(rows["session"], wanted))
             identities.update(zip(found["session"].to_pylist(), found["identity"].to_pylist(), strict=True))
         known = pa.array([identities.get(session) or None for session in early["session"].to_pylist()], TEXT)
         admitted = pc.is_valid(known)
@@ -191,13 +192,13 @@ class DecodedUnit:
         return rows.filter(pc.greater_equal(rows["at"], pa.scalar(self._since_us, TIME))) if self._since_us else rows
 
 
-def write_scratch(table: LakeTable, rows: Any, scratch: Path) -> list[FileAction]:
+def write_scratch(table: LakeTable, rows: Any, scratch: Store) -> list[FileAction]:
     """Write rows to a scratch folder, from which they are read by ranges; partitions would not help there."""
     unpartitioned = replace(table, partition_by=())
     return mark_worker(write_rows(unpartitioned, sort_by_seq(rows), scratch, fsync=False)) if len(rows) else []
 
 
-def write_files(table: LakeTable, lake: Path, *rows: Any) -> list[FileAction]:
+def write_files(table: LakeTable, lake: Store, *rows: Any) -> list[FileAction]:
     """Write new files. They are not part of a table until they are committed."""
     writer = TableWriter(table, lake)
     try:

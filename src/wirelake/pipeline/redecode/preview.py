@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
+from wirelake.lake.store import Store
 from wirelake.lake.tables import FRAMES, MESSAGES, QUARANTINE
 from wirelake.pipeline.commit.files import FileAction
 from wirelake.pipeline.paths import DataPaths
@@ -66,10 +67,14 @@ class RedecodePreview(Struct):
 
 
 def preview(
-    data: Path, protocol: str, since_us: int = 0, on_progress: Callable[[int, int], None] = lambda _done, _all: None
+    data: Path,
+    protocol: str,
+    since_us: int = 0,
+    on_progress: Callable[[int, int], None] = lambda _done, _all: None,
+    lake: Store | None = None,
 ) -> RedecodePreview:
     """Decode the stored frames of a protocol, and compare the result with the tables. Raise InputError without any."""
-    paths = DataPaths.of(data)
+    paths = DataPaths.of(data, lake)
     snapshot = take_snapshot(paths, (FRAMES, *_DECODED))
     units = _units(paths.lake, snapshot.files, protocol, since_us)
     task = DecodeTask(
@@ -97,7 +102,7 @@ def preview(
     return found
 
 
-def _units(lake: Path, files: dict[str, list[FileAction]], protocol: str, since_us: int) -> list[DecodeUnit]:
+def _units(lake: Store, files: dict[str, list[FileAction]], protocol: str, since_us: int) -> list[DecodeUnit]:
     frames = [group for group in row_groups(lake, FRAMES, files[FRAMES.name]) if group.at_max_us >= since_us]
     if not frames:
         return []

@@ -7,7 +7,6 @@ It works on a snapshot of the tables. A stream may run at the same time: its new
 nothing changes keep their files, so a second run after a crash between two commits does the rest.
 """
 
-import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -19,8 +18,8 @@ import pyarrow.parquet as pq
 from msgspec import Struct, field, json
 
 from wirelake.errors import StorageError
-from wirelake.files import replace_file
 from wirelake.lake.damage import find_damage
+from wirelake.lake.store import Store
 from wirelake.lake.tables import DEVICE_COMMANDS, FRAMES, MESSAGES, QUARANTINE, READINGS, SESSIONS, TABLES
 from wirelake.limits import LAKE_COMMIT_ATTEMPTS_MAX, PIPELINE_REDECODE_UNITS, PIPELINE_VIEW_WAIT_S
 from wirelake.pipeline.commit.delta import FilesReplacedError, open_table, replace_files, rewrite_lock
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _OPEN: Final = {"settled": "false"}
+_PENDING: Final = "redecoded.json"  # minutes of gold tables that are to be computed again
 _reports = json.Decoder(DecodeReport | ReplayTaskReport | CompareReport)
 
 
@@ -89,10 +89,11 @@ def redecode(
     request: RedecodeRequest,
     refreshes: Sequence[Refresh] = (),
     on_progress: OnProgress = lambda _done, _all: None,
+    lake: Store | None = None,
 ) -> RedecodeResult:
     """Redecode the frames of one protocol. Raise InUseError while another process rewrites the tables."""
-    check(data, request)
-    paths = DataPaths.of(data)
+    check(data, request, lake)
+    paths = DataPaths.of(data, lake)
     started_s = time.monotonic()
     with rewrite_lock(paths.lake):
         work = _Redecode(spark, paths, request, on_progress)
@@ -103,16 +104,16 @@ def redecode(
                 work.replace()
                 work.refresh(refreshes)
         finally:
-            shutil.rmtree(work.scratch, ignore_errors=True)
+            work.scratch.delete_all("")
     work.done.seconds = time.monotonic() - started_s
     return work.done
 
 
-def check(data: Path, request: RedecodeRequest) -> None:
+def check(data: Path, request: RedecodeRequest, lake: Store | None = None) -> None:
     """Refuse what cannot be done, before Spark takes seconds to start."""
     if request.protocol != HTTP:
         registry.get(request.protocol)
-    check_tables(DataPaths.of(data))
+    check_tables(DataPaths.of(data, lake))
 
 
 class _Redecode:
@@ -134,9 +135,8 @@ class _Redecode:
         self._affected = {name: self._row_groups(name) for name in affected}
         self._new: list[FileAction] = []
         self._reduced: list[FileAction] = []  # files in the scratch folder
-        self._pending = paths.checkpoint / "redecoded.json"
         self._checks = FileChecks(PIPELINE_VIEW_WAIT_S)
-        self.scratch = paths.checkpoint / "redecoding"
+        self.scratch = paths.checkpoint.at("redecoding")
         self.done = RedecodeResult()
 
     def _row_groups(self, name: str) -> list[RowGroup]:
@@ -162,8 +162,7 @@ class _Redecode:
 
     def decode(self) -> None:
         """Decode wave after wave in the order of the log, each a Spark job."""
-        shutil.rmtree(self.scratch, ignore_errors=True)  # of a process that was killed
-        self.scratch.mkdir()
+        self.scratch.delete_all("")  # of a process that was killed
         units = self._units()
         rows, done = sum(unit.rows for unit in units), 0
         states: dict[int, str] = {}
@@ -216,11 +215,11 @@ class _Redecode:
                 self._reduced += report.readings
             elif isinstance(report, ReplayTaskReport):
                 self._checks.check_tables(self.scratch, report.files)
-                self._checks.check(self.scratch / report.state, report.state_bytes, report.worker)
+                self._checks.check(self.scratch, report.state, report.state_bytes, report.worker)
                 self._reduced += report.files
                 after[report.bucket] = report.state
         for name in set(states.values()) - set(after.values()):
-            (self.scratch / name).unlink()
+            self.scratch.delete(name)
         return after
 
     def _run_wave(self, units: list[DecodeUnit], states: dict[int, str], now_us: int, careful: bool) -> list[Any]:
@@ -312,9 +311,12 @@ class _Redecode:
         if _files_of_table(READINGS.name, self._reduced):
             return True
         files = files_of(self._affected.get(READINGS.name, ()))
-        folder = self._paths.lake / READINGS.folder
-        is_own = pc.field("protocol") == self._request.protocol
-        return any(pq.read_table(folder / file.path, columns=["protocol"], filters=is_own).num_rows for file in files)
+        return any(self._has_own_readings(file) for file in files)
+
+    def _has_own_readings(self, file: FileAction) -> bool:
+        with self._paths.lake.open_input(f"{READINGS.folder}/{file.path}") as source:
+            protocols = pq.ParquetFile(source).read(["protocol"])["protocol"]
+        return bool(pc.any(pc.equal(protocols, self._request.protocol)).as_py())
 
     def replace(self) -> None:
         """Commit once for each table that changes, for the days on which it does.
@@ -324,25 +326,29 @@ class _Redecode:
         """
         dirty = self._dirty()
         if dirty:
-            replace_file(self._pending, json.encode({name: sorted(dirty[name]) for name in dirty}))
+            self._paths.checkpoint.write(_PENDING, json.encode({name: sorted(dirty[name]) for name in dirty}))
         for name, difference in self.done.tables.items():
             new = _files_of_table(name, self._new)
             adds = [file for file in new if file.partition["day"] in difference.days]
             for file in new:
                 if file.partition["day"] not in difference.days:
-                    (self._paths.lake / TABLES[name].folder / file.path).unlink()
+                    self._paths.lake.delete(f"{TABLES[name].folder}/{file.path}")
             affected = {group.file.path: group.file for group in self._affected.get(name, ())}
             removes = [file for file in affected.values() if file.partition["day"] in difference.days]
             if adds or removes:
-                replace_files(open_table(self._paths.lake, TABLES[name]), name, adds, removes, data_change=True)
+                table = open_table(self._paths.lake, TABLES[name])
+                replace_files(self._paths.lake, table, name, adds, removes, data_change=True)
                 self.done.replaced[name] = len(removes), len(adds)
 
     def _dirty(self) -> Dirty:
         """Return the changed minutes, including those that an interrupted redecode left."""
         dirty = {name: set(found.dirty_us) for name, found in self.done.tables.items() if found.dirty_us}
-        if self._pending.exists():
-            for name, minutes in json.decode(self._pending.read_bytes(), type=dict[str, list[int]]).items():
-                dirty.setdefault(name, set()).update(minutes)
+        try:
+            pending = json.decode(self._paths.checkpoint.read(_PENDING), type=dict[str, list[int]])
+        except FileNotFoundError:
+            return dirty
+        for name, minutes in pending.items():
+            dirty.setdefault(name, set()).update(minutes)
         return dirty
 
     def refresh(self, refreshes: Sequence[Refresh]) -> None:
@@ -357,7 +363,7 @@ class _Redecode:
                         raise
                 else:
                     break
-        self._pending.unlink(missing_ok=True)
+        self._paths.checkpoint.delete(_PENDING)
 
 
 _DECODED: Final = (MESSAGES.name, QUARANTINE.name)

@@ -5,7 +5,6 @@ compared with those of the tables, range by range, and files are written that ca
 """
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from wirelake.lake.store import Store
 from wirelake.lake.tables import DEVICE_COMMANDS, READINGS, RECORDS, TABLES, TIME, LakeTable
 from wirelake.pipeline.commit.files import FileAction, worker_name
 from wirelake.pipeline.redecode.decode_task import write_files, write_scratch
@@ -69,7 +69,7 @@ class ReplayTaskReport(Struct, frozen=True, tag="replayed"):
 class ReplayTask(Struct, frozen=True):
     """Describe how to reduce buckets again. This is sent to the executors."""
 
-    scratch: Path  # for the rows and the bucket states
+    scratch: Store  # for the rows and the bucket states
     keys: DeviceKeys
     tables: tuple[str, ...]
     states: dict[int, str]
@@ -100,8 +100,8 @@ class ReplayTask(Struct, frozen=True):
         for name in self.tables:
             if name in reduced.final:
                 files += write_scratch(TABLES[name], reduced.final[name], self.scratch)
-        name = write_state(self.scratch, bucket, reduced.state)
-        return ReplayTaskReport(bucket, name, files, (self.scratch / name).stat().st_size, worker_name())
+        name, size = write_state(self.scratch, bucket, reduced.state)
+        return ReplayTaskReport(bucket, name, files, size, worker_name())
 
 
 class CompareUnit(Struct, frozen=True):
@@ -122,8 +122,8 @@ class CompareReport(Struct, frozen=True, tag="compared"):
 class CompareTask(Struct, frozen=True):
     """Describe how to compare rows with the existing ones. This is sent to the executors."""
 
-    lake: Path
-    scratch: Path
+    lake: Store
+    scratch: Store
     protocol: str
     tables: tuple[str, ...]
     since_us: int

@@ -2,7 +2,6 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -10,6 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
+from wirelake.lake.store import Store
 from wirelake.lake.tables import LakeTable
 from wirelake.limits import PIPELINE_PARTITION_BYTES, PIPELINE_PARTITION_ROWS
 from wirelake.pipeline.commit.files import FileAction
@@ -38,11 +38,12 @@ class SeqRange(Struct, frozen=True):
 EVERYTHING: Final = SeqRange(0, SEQ_END)
 
 
-def row_groups(lake: Path, table: LakeTable, files: Iterable[FileAction]) -> list[RowGroup]:
+def row_groups(lake: Store, table: LakeTable, files: Iterable[FileAction]) -> list[RowGroup]:
     """Return the row groups of these files, from their footers."""
     found = []
     for file in files:
-        metadata = pq.read_metadata(lake / table.folder / file.path)
+        with lake.open_input(f"{table.folder}/{file.path}") as source:
+            metadata = pq.read_metadata(source)
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
             if group.num_rows:
@@ -85,7 +86,7 @@ def files_of(groups: Iterable[RowGroup]) -> list[FileAction]:
 
 
 def read_range(
-    lake: Path,
+    lake: Store,
     table: LakeTable,
     files: Sequence[FileAction],
     part: SeqRange,
@@ -94,7 +95,7 @@ def read_range(
     """Return the rows of this range, with all columns of the table in this version, partition columns included."""
     found = [table.schema.empty_table()]
     for file in files:
-        with pq.ParquetFile(lake / table.folder / file.path) as opened:
+        with lake.open_input(f"{table.folder}/{file.path}") as source, pq.ParquetFile(source) as opened:
             groups = [number for number in range(opened.num_row_groups) if _overlaps(opened, number, part)]
             if groups:
                 found.append(select(_in_range(_complete(table, file, opened.read_row_groups(groups)), part)))

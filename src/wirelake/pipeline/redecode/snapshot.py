@@ -11,7 +11,7 @@ from wirelake.errors import InputError, StorageError
 from wirelake.lake.tables import FRAMES, LakeTable
 from wirelake.limits import PIPELINE_SNAPSHOT_S
 from wirelake.pipeline.commit.checkpoint import StreamIdentity, read_stream
-from wirelake.pipeline.commit.delta import live_files
+from wirelake.pipeline.commit.delta import exists, live_files, read_table
 from wirelake.pipeline.commit.files import FileAction
 from wirelake.pipeline.commit.manifests import Manifest, ManifestStore
 from wirelake.pipeline.paths import DataPaths
@@ -28,7 +28,7 @@ class TableSnapshot(Struct, frozen=True):
 def check_tables(paths: DataPaths) -> StreamIdentity:
     """Return the identity of the stream that fills the tables. Refuse if there are none."""
     stream = read_stream(paths)
-    if stream is None or not _exists(paths, FRAMES):
+    if stream is None or not exists(paths.lake, FRAMES):
         raise InputError(f"there are no tables in {paths.lake}: run `wirelake pipeline run --once` first")
     return stream
 
@@ -39,7 +39,7 @@ def take_snapshot(paths: DataPaths, tables: Sequence[LakeTable]) -> TableSnapsho
     manifests = ManifestStore(paths.checkpoint)
     deadline_s = time.monotonic() + PIPELINE_SNAPSHOT_S
     while True:
-        opened = {each.name: DeltaTable(paths.lake / each.folder) for each in tables if _exists(paths, each)}
+        opened = {each.name: read_table(paths.lake, each) for each in tables if exists(paths.lake, each)}
         versions = {name: _last_batch(table, stream.app) for name, table in opened.items()}
         manifest = manifests.get(versions[FRAMES.name])
         if manifest is not None and _has_all(manifest, tables, versions):
@@ -65,7 +65,3 @@ def _has_all(manifest: Manifest, tables: Sequence[LakeTable], versions: dict[str
 def _last_batch(table: DeltaTable, app: str) -> int:
     found = table.transaction_version(app)
     return -1 if found is None else found
-
-
-def _exists(paths: DataPaths, table: LakeTable) -> bool:
-    return DeltaTable.is_deltatable(str(paths.lake / table.folder))

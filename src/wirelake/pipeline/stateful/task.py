@@ -2,14 +2,13 @@
 
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from wirelake.files import replace_file
+from wirelake.lake.store import Store
 from wirelake.lake.tables import TABLES, LakeTable
 from wirelake.pipeline.commit.files import FileAction, mark_worker, worker_name, write_rows
 from wirelake.pipeline.reports import (
@@ -30,9 +29,9 @@ from wirelake.pipeline.stateful.reduce import Rules, reduce_bucket
 class ReduceTask(Struct, frozen=True):
     """Describe how to reduce buckets. This is sent to the executors."""
 
-    lake: Path
+    lake: Store
     keys: DeviceKeys
-    folder: Path  # of bucket states
+    folder: Store  # of bucket states
     states: dict[int, str]  # bucket → file, from the batch before
     dry: bool = False  # write nothing
     rules: Rules = {}
@@ -69,7 +68,7 @@ class ReduceTask(Struct, frozen=True):
         changed = {name for name in (*reduced.final, *reduced.dirty_us) if TABLES[name].has_open_rows}
         if self.dry or not (events.num_rows or reduced.final or changed):  # nothing happened: all stays as it is
             return BucketReport(bucket)
-        name = write_state(self.folder, bucket, reduced.state)
+        name, size = write_state(self.folder, bucket, reduced.state)
         return BucketReport(
             bucket,
             state=name,
@@ -77,7 +76,7 @@ class ReduceTask(Struct, frozen=True):
             open={name: self._write(name, reduced.open.get(name), False) for name in sorted(changed)},
             dirty_us={name: sorted(minutes) for name, minutes in reduced.dirty_us.items()},
             counts=dict(reduced.counts),
-            state_bytes=(self.folder / name).stat().st_size,
+            state_bytes=size,
             worker=worker_name(),
         )
 
@@ -88,21 +87,24 @@ class ReduceTask(Struct, frozen=True):
         return mark_worker(write_rows(table, _with_partition_columns(table, rows, settled), self.lake))
 
 
-def read_state(folder: Path, name: str | None) -> Any:
+def read_state(folder: Store, name: str | None) -> Any:
     if name is None:
         return None
-    with pa.memory_map(str(folder / name)) as source:
+    with folder.open_input(name) as source:
         return pa.ipc.open_file(source).read_all()
 
 
-def write_state(folder: Path, bucket: int, state: Any) -> str:
-    """Write a bucket's state to a new file, and return its name."""
+def write_state(folder: Store, bucket: int, state: Any) -> tuple[str, int]:
+    """Write a bucket's state to a new file, and return its name and size."""
     name = f"{bucket:04d}-{uuid.uuid4()}.arrow"
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, state.schema) as writer:
-        writer.write_table(state)
-    replace_file(folder / name, sink.getvalue().to_pybytes())
-    return name
+    output = folder.open_output(name)
+    try:
+        with pa.ipc.new_file(output.sink, state.schema) as writer:
+            writer.write_table(state)
+    except BaseException:
+        output.discard()
+        raise
+    return name, output.close()
 
 
 def _with_partition_columns(table: LakeTable, rows: Any, settled: bool) -> Any:

@@ -1,7 +1,6 @@
 """List the tables, and run SQL over them. They contain the traffic of all identities, so both require the admin."""
 
 import asyncio
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
@@ -14,6 +13,7 @@ from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import Access, BoundRoute, Route
 from wirelake.lake import query
 from wirelake.lake.query_process import QueryPool
+from wirelake.lake.store import Store
 from wirelake.limits import HTTP_QUERIES_MAX, LAKE_ROWS, LAKE_ROWS_MAX, LAKE_SQL_CHARS_MAX
 
 
@@ -29,7 +29,7 @@ class Tables(Struct):
 class LakeQueries:
     """Run queries over the tables, a limited number at once."""
 
-    def __init__(self, lake: Path) -> None:
+    def __init__(self, lake: Store) -> None:
         self.limit = ConcurrencyLimit(HTTP_QUERIES_MAX, busy("queries are running", "HTTP_QUERIES_MAX"))
         self._pool = QueryPool(lake)
 
@@ -60,7 +60,7 @@ class LakeQueries:
 
 
 class LakeRoutes:
-    def __init__(self, lake: Path, queries: LakeQueries) -> None:
+    def __init__(self, lake: Store, queries: LakeQueries) -> None:
         self._lake = lake
         self._queries = queries
 
