@@ -41,7 +41,7 @@ from wirelake.pipeline.recovery import (
     restart_delay_s,
     summarize_error,
 )
-from wirelake.pipeline.spark.session import is_alive
+from wirelake.pipeline.spark.session import default_parallelism, is_alive, ui_address
 from wirelake.pipeline.stateful.reduce import Rules
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Job:
         self._failed = 0  # consecutive failures
         self._reason = ""  # of the last batch that failed
         self._recent: list[tuple[float, int]] = []  # when a batch ended, and its rows
-        self.progress = JobProgress(pid=os.getpid(), ui=spark.sparkContext.uiWebUrl or "")
+        self.progress = JobProgress(pid=os.getpid(), ui=ui_address(spark))
 
     def run(self) -> None:
         """Run until stopped or, with `once`, until everything is done that was in the log at the start."""
@@ -144,7 +144,7 @@ class Job:
         return None
 
     def _start(self) -> "StreamingQuery":
-        parallel = self._spark.sparkContext.defaultParallelism
+        parallel = default_parallelism(self._spark)
         rows = self._settings.batch_rows or PIPELINE_PARTITION_ROWS * parallel
         source = self._spark.readStream.format("wirelake").option("view", "spans")
         source = source.option("gone", self._settings.gone).option("maxRows", str(rows))

@@ -56,10 +56,13 @@ def pipeline(context: click.Context, config_file: Path | None, data_folder: Path
 Examples:
   wirelake pipeline run
   wirelake pipeline run --once --data /var/lib/wirelake
-  wirelake pipeline run --master spark://10.0.0.5:7077"""
+  wirelake pipeline run --master spark://10.0.0.5:7077
+  wirelake pipeline run --conf spark.driver.memory=4g"""
 )
 @click.option("--once", is_flag=True, help="Stop once all current log records are in the tables.")
-@click.option("--master", default=None, metavar="URL", help="Spark master, if not local: spark://HOST:PORT.")
+@click.option("--master", metavar="URL", help="Spark master: spark://HOST:PORT, or sc://HOST:PORT for Spark Connect.")
+@click.option("--remote", metavar="URL", help="The same as --master sc://HOST:PORT.")
+@click.option("--conf", "conf_pairs", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; can be repeated.")
 @click.option("--wheel", type=_FILE, help="Wirelake's wheel, for a remote master.")
 @click.option(
     "--trigger",
@@ -86,6 +89,8 @@ Examples:
 def run(
     once: bool,
     master: str | None,
+    remote: str | None,
+    conf_pairs: tuple[str, ...],
     wheel: Path | None,
     trigger_s: float,
     gone: str,
@@ -105,18 +110,23 @@ def run(
     from wirelake.pipeline.job import Job, JobSettings, SparkLostError  # noqa: PLC0415 (an extra)
     from wirelake.pipeline.paths import DataPaths  # noqa: PLC0415
     from wirelake.pipeline.spark.session import (  # noqa: PLC0415
-        LOCAL,
         cluster_settings,
+        is_connect,
         open_session,
     )
+    from wirelake.pipeline.spark.settings import configured_master, parse_conf  # noqa: PLC0415
+
+    conf = parse_conf(conf_pairs)
 
     StreamLock(DataPaths.of(data)).release()  # Spark starts slowly: refuse before, not after
     check_log(DataPaths.of(data))
     with ProgressDisplay(sys.stdout.isatty(), once=stop_on_eof) as display:
         started_s = time.monotonic()
         display.print("Starting Spark…")
-        master = master or LOCAL
-        spark = open_session(master, "wirelake", cluster_settings(master, wheel))
+        if master is not None and is_connect(master):
+            master, remote = None, master
+        settings_of_cluster = {} if remote else cluster_settings(master or configured_master(), wheel)
+        spark = open_session(master, settings=settings_of_cluster, conf=conf, remote=remote)
         display.print(f"Spark started in {time.monotonic() - started_s:.1f} s; its UI is at {_ui(spark)}")
         job_settings = JobSettings(once=once, trigger_s=trigger_s, gone=gone, rules=reassembly_rules(settings))
         with explain_damage(LocalStore(data / "lake"), check_files=True):
@@ -148,7 +158,9 @@ def _restart(display: "ProgressDisplay", error: Exception) -> None:
 
 
 def _ui(spark: Any) -> str:
-    return spark.sparkContext.uiWebUrl or "an unknown address"
+    from wirelake.pipeline.spark.session import ui_address  # noqa: PLC0415 (an extra)
+
+    return ui_address(spark) or "an unknown address"
 
 
 @pipeline.command(

@@ -41,6 +41,7 @@ from wirelake.pipeline.redecode.replay_task import (
 from wirelake.pipeline.redecode.seq_ranges import RowGroup, files_of, in_ranges, row_groups, split_range
 from wirelake.pipeline.redecode.snapshot import check_tables, take_snapshot
 from wirelake.pipeline.reports import REPORT_SCHEMA, SHUFFLE_SCHEMA
+from wirelake.pipeline.spark.session import default_parallelism
 from wirelake.pipeline.stateful.bucket_state import NEVER_US
 from wirelake.pipeline.stateful.device_keys import read_device_keys
 from wirelake.pipeline.stateful.reduce import Rules
@@ -158,7 +159,7 @@ class _Redecode:
 
     @cached_property
     def _parallel(self) -> int:
-        return self._spark.sparkContext.defaultParallelism
+        return default_parallelism(self._spark)
 
     def decode(self) -> None:
         """Decode wave after wave in the order of the log, each a Spark job."""

@@ -1,4 +1,4 @@
-"""Open a Spark session for the pipeline: quiet, bounded, in UTC, with a Java that runs.
+"""Open a Spark session for the pipeline: with a Java that runs, and defaults that the user's settings override.
 
 Executors of a remote master need Wirelake itself, as a wheel, and the same interpreter.
 """
@@ -10,90 +10,121 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import wirelake
 from wirelake.errors import InputError
-from wirelake.limits import PIPELINE_DRIVER_MEMORY_MB, WHEEL_BUILD_S
+from wirelake.limits import WHEEL_BUILD_S
 from wirelake.pipeline.spark.java import find_java
+from wirelake.pipeline.spark.settings import DEFAULTS, configured_master, write_conf_dir
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOCAL: Final = "local[*]"
-_SETTINGS: Final = {
-    "spark.driver.memory": f"{PIPELINE_DRIVER_MEMORY_MB}m",
-    "spark.python.daemon.module": "wirelake.pipeline.spark.daemon",
-    "spark.sql.adaptive.enabled": "false",  # the job's stages are small, and their sizes are known
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "4",  # gold is small; larger jobs set their own number
-    "spark.sql.streaming.minBatchesToRetain": "10",
-    "spark.sql.streaming.stopTimeout": "30s",
-    "spark.ui.port": "0",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.ui.retainedJobs": "100",
-    "spark.ui.retainedStages": "100",
-    "spark.ui.retainedTasks": "1000",
-    "spark.sql.ui.retainedExecutions": "50",
-    "spark.sql.streaming.ui.retainedProgressUpdates": "50",
-}
-# To standard error, and errors only: what a job fails with is raised as an exception anyway.
-_LOGGING: Final = """
-rootLogger.level = error
-rootLogger.appenderRef.stderr.ref = stderr
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = spark: %d{HH:mm:ss} %p %c{1}: %m%n%xEx{0}
-# With a level of its own, it does not announce that it has chosen one.
-logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
-logger.gateway.level = error
-"""
-_SILENCED: Final = (
-    "org.apache.spark.executor.Executor",
-    "org.apache.spark.scheduler.TaskSetManager",
-    "org.apache.spark.sql.execution.streaming",
-    "org.apache.spark.sql.execution.datasources.v2",
-    "org.apache.spark.api.python.PythonRunner",
-    "org.apache.spark.api.python.PythonWorkerFactory",
-)
+_RANGE_ROWS: Final = 100_000  # spread over as many partitions as there are cores
 
 
-def open_session(master: str = LOCAL, name: str = "wirelake", settings: dict[str, str] | None = None) -> "SparkSession":
-    """Return a session with the data source `wirelake`. For a remote master, pass `cluster_settings`."""
+def open_session(
+    master: str | None = None,
+    name: str = "wirelake",
+    settings: Mapping[str, str] | None = None,
+    *,
+    conf: Mapping[str, str] | None = None,
+    remote: str | None = None,
+) -> "SparkSession":
+    """Return a session that knows the data sources of the pipeline: the active one, if there is one.
+
+    `settings` are defaults like those of `settings.py` (for a cluster, pass `cluster_settings`). `conf` overrides what
+    the user has configured elsewhere. `remote` is the address of a Spark Connect server.
+    """
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 (half a gigabyte: only if needed)
     except ImportError as error:
         raise InputError("the pipeline needs Spark: `pip install wirelake[pipeline]`") from error
-    from wirelake.pipeline.ingest.source import WirelakeSource  # noqa: PLC0415 (needs pyspark)
 
-    os.environ["JAVA_HOME"] = str(find_java().home)
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if is_local(master):  # remote executors must be able to connect to the driver
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    with tempfile.TemporaryDirectory(prefix="wirelake-spark-") as folder:
-        log_settings = _logging_file(Path(folder))
-        java_options = f"-Dlog4j2.configurationFile={log_settings} -XX:+UseParallelGC"
-        builder = SparkSession.builder.master(master).appName(name)
-        for key, value in {**_SETTINGS, "spark.driver.extraJavaOptions": java_options, **(settings or {})}.items():
-            builder = builder.config(key, value)
-        with _uninterrupted():
-            session = builder.getOrCreate()
-    session.dataSource.register(WirelakeSource)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it logs is raised as an exception too
+    session = SparkSession.getActiveSession()
+    if session is None:
+        session = _start(SparkSession.builder, master, {"spark.app.name": name, **(settings or {})}, conf or {}, remote)
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it logs is raised as an exception too
+    register_sources(session)
     return session
 
 
-def is_alive(spark: Any) -> bool:
-    """Return whether the session's JVM still responds."""
+def register_sources(session: "SparkSession") -> None:
+    """Make the data sources of the pipeline known to a session."""
+    from wirelake.pipeline.ingest.source import WirelakeSource  # noqa: PLC0415 (needs pyspark)
+
+    session.dataSource.register(WirelakeSource)
+
+
+def _start(
+    builder: Any,
+    master: str | None,
+    settings: Mapping[str, str],
+    conf: Mapping[str, str],
+    remote: str | None,
+) -> "SparkSession":
+    remote = remote or os.environ.get("SPARK_REMOTE")
+    if remote is not None:
+        builder = builder.remote(remote)
+    elif master is not None:
+        builder = builder.master(master)
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    if remote is not None and is_connect(remote):
+        return builder.getOrCreate()  # type: ignore[no-any-return] # its server has its own configuration
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if is_local(remote or master or configured_master()):  # remote executors must be able to connect to the driver
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    folder = write_conf_dir({**DEFAULTS, **settings})
+    before = os.environ.get("SPARK_CONF_DIR")
+    os.environ["SPARK_CONF_DIR"] = str(folder)
     try:
+        with _uninterrupted():
+            return builder.getOrCreate()  # type: ignore[no-any-return]
+    finally:
+        if before is None:
+            del os.environ["SPARK_CONF_DIR"]
+        else:
+            os.environ["SPARK_CONF_DIR"] = before
+
+
+def is_connect(master: str) -> bool:
+    """Return whether this is the address of a Spark Connect server."""
+    return master.startswith("sc://")
+
+
+def is_remote(spark: Any) -> bool:
+    """Return whether the session is one of Spark Connect, which gives no access to the driver's JVM."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def default_parallelism(spark: Any) -> int:
+    """Return how many tasks can run at the same time."""
+    if not is_remote(spark):
+        return int(spark.sparkContext.defaultParallelism)
+    from pyspark.sql.functions import spark_partition_id  # noqa: PLC0415 (needs pyspark)
+
+    return int(spark.range(_RANGE_ROWS).select(spark_partition_id()).distinct().count())
+
+
+def ui_address(spark: Any) -> str:
+    """Return the address of Spark's web UI, or "" if it is not known."""
+    return "" if is_remote(spark) else spark.sparkContext.uiWebUrl or ""
+
+
+def is_alive(spark: Any) -> bool:
+    """Return whether the session's driver still responds."""
+    try:
+        if is_remote(spark):
+            return bool(spark.range(1).count())
         return int(spark.sparkContext.defaultParallelism) > 0  # asks the JVM, which raises if the context has stopped
-    except Exception:  # noqa: BLE001 (py4j raises many kinds of errors)
+    except Exception:  # noqa: BLE001 (py4j and gRPC raise many kinds of errors)
         return False
 
 
@@ -111,15 +142,6 @@ def _uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
     if interrupted.is_set():
         raise KeyboardInterrupt
-
-
-def _logging_file(folder: Path) -> Path:
-    lines = [_LOGGING]
-    for number, logger in enumerate(_SILENCED):
-        lines.append(f"logger.quiet{number}.name = {logger}\nlogger.quiet{number}.level = off")
-    path = folder / "log4j2.properties"
-    path.write_text("\n".join(lines))
-    return path
 
 
 def is_local(master: str) -> bool:
