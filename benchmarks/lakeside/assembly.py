@@ -16,6 +16,7 @@ from rich.table import Table
 from lakeside.bench import CORES, Bench
 from wirelake.log.interface import SCHEMA
 from wirelake.pipeline.ingest.decode import DecodedBatch, decode_batch
+from wirelake.pipeline.stateful.bucket_state import BucketState
 from wirelake.pipeline.stateful.reduce import events_of, reduce_bucket
 from wirelake.protocols.apostol.commands import DeviceCommand, Reading
 from wirelake.protocols.apostol.envelope import build_packets
@@ -63,7 +64,7 @@ def packets(count: int, first_seq: int, at_us: int, devices: int = DEVICES) -> p
 
 def reduce_rounds(rounds: Sequence[tuple[pa.RecordBatch, DecodedBatch]]) -> tuple[list[float], int]:
     """Seconds for each round, and how many commands were complete."""
-    states: list[pa.Table | None] = [None] * BUCKETS
+    states = [BucketState() for _ in range(BUCKETS)]
     seconds, complete = [], 0
     for batch, decoded in rounds:
         started = time.perf_counter()
@@ -72,7 +73,7 @@ def reduce_rounds(rounds: Sequence[tuple[pa.RecordBatch, DecodedBatch]]) -> tupl
         for bucket in range(BUCKETS):
             own = events.filter(pc.equal(events["bucket"], bucket)).sort_by(_SORTED)
             reduced = reduce_bucket(own, states[bucket], now_us, {})
-            states[bucket] = reduced.state
+            states[bucket] = BucketState([states[bucket].apply(reduced.state).joined()])
             complete += len(reduced.final["silver.device_commands"])
         seconds.append(time.perf_counter() - started)
     return seconds, complete

@@ -407,6 +407,14 @@ PIPELINE_FRESH_S: Final = 60.0  # older figures of a job are not exported as met
 PIPELINE_SNAPSHOT_S: Final = 60.0  # for the current batch to be in every table before history is read
 PIPELINE_REDECODE_UNITS: Final = 2  # units of work for each core in one job of a redecode
 PIPELINE_BUCKETS: Final = 4  # buckets into which the stateful part is divided, one task each
+PIPELINE_STATE_FILE_BYTES: Final = 64 * KIB  # smaller files of a bucket's state are joined with the next one
+PIPELINE_STATE_JOIN_FACTOR: Final = 2  # a file so many times as large as what follows it is left as it is
+PIPELINE_STATE_FILES_MAX: Final = 32  # files of the state of one bucket
+PIPELINE_STATE_CACHE_FILES: Final = 64  # files of bucket states that a worker holds
+PIPELINE_STATE_CACHE_BYTES: Final = 256 * MIB  # the same in bytes
+PIPELINE_OPEN_FILE_ROWS: Final = 4 * KIB  # open rows of one bucket in one file, if there are not very many
+PIPELINE_OPEN_FILE_ROWS_MIN: Final = 256  # a file with fewer is joined with what is new
+PIPELINE_OPEN_FILES: Final = 64  # files into which the open rows of one bucket are divided, if there are very many
 
 # pipeline: what is open in one bucket. Beyond the count, or the age by event time, the oldest is closed.
 PIPELINE_CLOCK_STEP_S: Final = 10.0  # how far clocks may step back: for so long a timeout can be undone

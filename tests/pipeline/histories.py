@@ -11,6 +11,7 @@ from wirelake.lake.tables import TABLES
 from wirelake.log.interface import SCHEMA
 from wirelake.message import Message
 from wirelake.pipeline.ingest.decode import decode_batch
+from wirelake.pipeline.stateful.bucket_state import BucketState, changed_rows
 from wirelake.pipeline.stateful.commands import Keys
 from wirelake.pipeline.stateful.events import EVENT_SCHEMA
 from wirelake.pipeline.stateful.reduce import ReducedBucket, events_of, reduce_bucket
@@ -81,7 +82,7 @@ class BucketRun:
         self._buckets = buckets
         self._keys = keys or {}
         self._rules = rules
-        self.states: list[pa.Table | None] = [None] * buckets
+        self.states = [BucketState() for _ in range(buckets)]
         self._open: list[dict[str, pa.Table]] = [{} for _ in range(buckets)]
 
     def batch(self, *spans: Sequence[Record]) -> list[ReducedBucket]:
@@ -95,19 +96,31 @@ class BucketRun:
             mine = events.filter(pa.compute.equal(events["bucket"], bucket))
             reduced = reduce_bucket(mine, self.states[bucket], now_us, self._keys, {"apostol": self._rules})
             every.append(reduced)
-            self.states[bucket] = reduced.state
-            self._open[bucket] = reduced.open
+            self.states[bucket] = self.states[bucket].apply(reduced.state)
+            self._update_open(self._open[bucket], reduced)
             for name, rows in reduced.final.items():
                 self.final[name].append(rows)
             for name, count in reduced.counts.items():
                 self.counts[name] = self.counts.get(name, 0) + count
         return every
 
+    def _update_open(self, opened: dict[str, pa.Table], reduced: ReducedBucket) -> None:
+        for name, closed in reduced.closed.items():
+            left, missing = changed_rows(opened[name], closed)
+            assert not missing.any(), f"{name}: what is replaced was not open"
+            opened[name] = opened[name].filter(pa.array(left))
+        for name, rows in reduced.open.items():
+            opened[name] = pa.concat_tables([opened[name], rows]) if name in opened else rows
+
     def rows(self, table: str) -> list[dict[str, Any]]:
         """Return the final and open rows, in an order that does not depend on the batches."""
-        parts = [*self.final[table], *(opened[table] for opened in self._open if table in opened)]
-        rows = [row for part in parts for row in part.to_pylist()]
-        return sorted(rows, key=repr)
+        rows = [row for part in self.final[table] for row in part.to_pylist()]
+        return sorted([*rows, *self.open_rows(table)], key=repr)
+
+    def open_rows(self, table: str) -> list[dict[str, Any]]:
+        """Return the open rows, in an order that does not depend on the batches."""
+        parts = [opened[table] for opened in self._open if table in opened]
+        return sorted((row for part in parts for row in part.to_pylist()), key=repr)
 
 
 def reduced_rows(

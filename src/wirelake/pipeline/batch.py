@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
 
 from msgspec.structs import astuple, replace
 
@@ -81,7 +82,7 @@ class BatchRunner:
         last = self.manifests.last()
         if last is not None:
             self.commit(last)
-        needed = set(last.bucket_states.values()) if last is not None else set()
+        needed = last.state_names if last is not None else set()
         self._paths.bucket_states.clean("")
         for name in self._paths.bucket_states.list():
             if name not in needed:
@@ -109,7 +110,8 @@ class BatchRunner:
     ) -> Manifest:
         """Run the Spark job and write the manifest."""
         before = self.manifests.last()
-        reports = self.run(spans, self._ingest_task(poison=poison, isolate=isolate, damaged=tuple(damaged)))
+        task = self._ingest_task(poison=poison, isolate=isolate, damaged=tuple(damaged))
+        reports = self.run(spans, task, batch)
         manifest = build_manifest(batch, reports, before)
         manifest = replace(manifest, removed=self._count_removed(manifest, before))
         self._check_files(manifest, reports)
@@ -117,7 +119,7 @@ class BatchRunner:
         sync_offsets(self._paths, batch)
         manifest = self.manifests.create(manifest)
         if before is not None:
-            for name in set(before.bucket_states.values()) - set(manifest.bucket_states.values()):
+            for name in before.state_names - manifest.state_names:
                 self._paths.bucket_states.delete(name)
         return manifest
 
@@ -131,8 +133,9 @@ class BatchRunner:
         for files in manifest.adds.values():
             checks.check_tables(self._paths.lake, files)
         for report in reports:
-            if isinstance(report, BucketReport) and report.state is not None:
-                checks.check(self._paths.bucket_states, report.state, report.state_bytes, report.worker)
+            if isinstance(report, BucketReport) and report.states:
+                newest = report.states[-1]
+                checks.check(self._paths.bucket_states, newest.name, newest.bytes, report.worker)
 
     def _with_batch_rows(self, manifest: Manifest, before: Manifest | None) -> Manifest:
         """Add the driver's own counts of the batch, as one more file."""
@@ -171,15 +174,23 @@ class BatchRunner:
             )
         return removed
 
-    def run(self, spans: "DataFrame", task: IngestTask) -> list[TaskReport]:
+    def run(self, spans: "DataFrame", task: IngestTask, batch: int = 0) -> list[TaskReport]:
         """Run the Spark job and return the reports of its tasks."""
         from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 (needs pyspark)
 
         before = self.manifests.last()
-        states = dict(before.bucket_states) if before is not None else {}
         paths = self._paths
-        keys = read_device_keys(paths.database)
-        reduce_task = ReduceTask(paths.lake, keys, paths.bucket_states, states, task.dry, self._rules)
+        reduce_task = ReduceTask(
+            lake=paths.lake,
+            keys=read_device_keys(paths.database),
+            folder=paths.bucket_states,
+            batch=_attempt_name(batch, task),
+            buckets=task.buckets,
+            states=before.bucket_states if before is not None else {},
+            open=before.open if before is not None else {},
+            dry=task.dry,
+            rules=self._rules,
+        )
         events = spans.mapInArrow(task.task(), from_arrow_schema(SHUFFLE_SCHEMA))
         sorted_events = events.repartitionById(task.buckets, "bucket").sortWithinPartitions("kind", "key", "seq")
         rows = sorted_events.mapInArrow(reduce_task.task(), from_arrow_schema(REPORT_SCHEMA)).collect()
@@ -209,13 +220,14 @@ def build_manifest(batch: int, reports: list[TaskReport], before: Manifest | Non
         _add(adds, each.final)
         for name, files in each.open.items():
             old = open_rows.setdefault(name, {}).pop(each.bucket, [])
-            if old:
-                removes.setdefault(name, []).extend(old)
             if files:
-                open_rows[name][each.bucket] = files
-            _add(adds, files)
-        if each.state is not None:
-            states[each.bucket] = each.state
+                open_rows[name][each.bucket] = [replace(file, worker="") for file in files]
+            replaced = _without(old, files)
+            if replaced:
+                removes.setdefault(name, []).extend(replaced)
+            _add(adds, _without(files, old))
+        if each.states is not None:
+            states[each.bucket] = each.states
     for changed in (*(report.dirty_us for report in spans), *(each.dirty_us for each in buckets)):
         for name, minutes in changed.items():
             dirty.setdefault(name, set()).update(minutes)
@@ -232,9 +244,20 @@ def build_manifest(batch: int, reports: list[TaskReport], before: Manifest | Non
         adds=adds,
         removes=removes,
         open=open_rows,
-        bucket_states=states,
+        states=states,
         dirty_us={name: sorted(minutes) for name, minutes in dirty.items()},
     )
+
+
+def _attempt_name(batch: int, task: IngestTask) -> str:
+    """Return a name for the files of a batch: another one if records are left out, because the content differs."""
+    left_out = (sorted(task.poison), task.isolate, sorted(astuple(gap) for gap in task.damaged))
+    return f"{batch:012d}" if left_out == ([], False, []) else f"{batch:012d}-{crc32(repr(left_out).encode()):08x}"
+
+
+def _without(files: Iterable[FileAction], others: Iterable[FileAction]) -> list[FileAction]:
+    paths = {file.path for file in others}
+    return [file for file in files if file.path not in paths]
 
 
 def _check_complete(reports: list[SpanReport]) -> None:

@@ -8,7 +8,7 @@ from msgspec import Struct, field, json
 
 from wirelake.log.segments.reader import Gap
 from wirelake.pipeline.commit.files import FileAction
-from wirelake.pipeline.commit.manifests import ReadCount
+from wirelake.pipeline.commit.manifests import ReadCount, StateFile
 from wirelake.pipeline.stateful.events import EVENT_SCHEMA
 
 REPORT_KIND: Final = ""  # sorts before every kind of event
@@ -40,12 +40,11 @@ class BucketReport(Struct, frozen=True, tag="bucket"):
     """Report what became of a bucket."""
 
     bucket: int
-    state: str | None = None  # file with its new state; None: as before
+    states: list[StateFile] | None = None  # the files of its new state; None: as before
     final: list[FileAction] = []
-    open: dict[str, list[FileAction]] = {}  # by table: replaces the files before; other tables stay as they are
+    open: dict[str, list[FileAction]] = {}  # by table: every file from now on; other tables stay as they are
     dirty_us: dict[str, list[int]] = {}
     counts: dict[str, int] = field(default_factory=dict)
-    state_bytes: int = 0
     worker: str = ""
 
 

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from importlib import metadata
 
+import numpy as np
 import pytest
 
 from pipeline import installed
 from pipeline.histories import BucketRun, frame, numbered
+from wirelake.pipeline.stateful.bucket_state import BucketState, StateChange
 from wirelake.pipeline.stateful.calls import call_rules
 from wirelake.pipeline.stateful.reduce import reassemblies, record_readers
 from wirelake.protocols import registry
@@ -55,14 +57,11 @@ def test_the_state_of_a_protocol_that_is_not_installed_now_is_kept(monkeypatch: 
     run = BucketRun(1)
     opened = b'{"no": 1, "table": "t", "key": "a", "values": []}'
     run.batch(numbered([frame("installed", "in", opened)]))
-    state = run.states[0]
-    assert state is not None
+    state = run.states[0].table()
     foreign = state.set_column(0, "kind", [["record:installed"] * len(state)])
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_group: [])
     forget()
-    run.states[0] = foreign
+    run.states[0] = BucketState().apply(StateChange(np.zeros(0, np.int64), foreign))
     run.batch([])
-    after = run.states[0]
-    assert after is not None
-    kinds = after["kind"].to_pylist()
+    kinds = run.states[0].table()["kind"].to_pylist()
     assert kinds.count("record:installed") == len(foreign)

@@ -6,17 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.chance import KEYS, history
-from pipeline.histories import SECOND, BucketRun, Record
+from pipeline.histories import SECOND, BucketRun
+from pipeline.stateful.cutting import cut
 from wirelake.lake.tables import TABLES
 
 SETTLED = [name for name, table in TABLES.items() if name.startswith("silver.") and table.has_open_rows]
 SETTLED += ["silver.readings", "silver.records"]
 BUCKETS = 3
-
-
-def cut(records: list[Record], chance: Random, pieces: int) -> list[list[Record]]:
-    places = sorted(chance.randrange(len(records) + 1) for _ in range(pieces - 1))
-    return [records[start:end] for start, end in zip([0, *places], [*places, len(records)], strict=True)]
 
 
 @given(st.integers(0, 2**32), st.integers(1, 250), st.integers(1, 12))

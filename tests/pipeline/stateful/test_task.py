@@ -11,6 +11,7 @@ from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import SESSIONS
 from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline.commit.files import FileAction
+from wirelake.pipeline.commit.manifests import StateFile
 from wirelake.pipeline.ingest.spans import Span
 from wirelake.pipeline.ingest.task import IngestTask
 from wirelake.pipeline.reports import SHUFFLE_SCHEMA, BucketReport, SpanReport, read_report
@@ -24,7 +25,9 @@ class OneBucket:
     def __init__(self, data: Path) -> None:
         self._data = data
         self._seq = 0
-        self.states: dict[int, str] = {}
+        self.states: dict[int, list[StateFile]] = {}
+        self.open: dict[str, dict[int, list[FileAction]]] = {}
+        self._batch = 0
         (data / "carry").mkdir(parents=True)
 
     def run(self, until_seq: int) -> tuple[SpanReport, BucketReport]:
@@ -33,12 +36,15 @@ class OneBucket:
         lake = LocalStore(self._data / "lake")
         rows = pa.Table.from_batches(list(IngestTask(self._data / "log", lake, 1).ingest(span)), SHUFFLE_SCHEMA)
         rows = rows.sort_by([("kind", "ascending"), ("key", "ascending"), ("seq", "ascending")])
-        bucketing = ReduceTask(lake, DeviceKeys(), LocalStore(self._data / "carry"), self.states)
+        folder, number = LocalStore(self._data / "carry"), f"{self._batch:012d}"
+        bucketing = ReduceTask(lake, DeviceKeys(), folder, number, 1, self.states, self.open)
+        self._batch += 1
         ingested, reduced = map(read_report, bucketing.run(0, rows)["report"].to_pylist())
         assert isinstance(ingested, SpanReport)
         assert isinstance(reduced, BucketReport)
-        if reduced.state is not None:
-            self.states = {0: reduced.state}
+        if reduced.states is not None:
+            self.states = {0: reduced.states}
+        self.open |= {name: {0: files} for name, files in reduced.open.items()}
         return ingested, reduced
 
     def rows(self, files: list[FileAction]) -> polars.DataFrame:
@@ -80,7 +86,9 @@ def test_what_a_dry_run_does_leaves_no_trace(log: SegmentLog, data: Path) -> Non
     end = event(log, "s", "open")
     landing = IngestTask(data / "log", LocalStore(data / "lake"), 1, dry=True)
     rows = pa.Table.from_batches(list(landing.ingest(Span(0, end, START_US))), SHUFFLE_SCHEMA)
-    bucketing = ReduceTask(LocalStore(data / "lake"), DeviceKeys(), LocalStore(data / "carry"), {}, dry=True)
+    bucketing = ReduceTask(
+        LocalStore(data / "lake"), DeviceKeys(), LocalStore(data / "carry"), "0", 1, {}, {}, dry=True
+    )
     _, bucketed = map(read_report, bucketing.run(0, rows)["report"].to_pylist())
     assert bucketed == BucketReport(0)
     assert not (data / "lake").exists()
@@ -89,7 +97,32 @@ def test_what_a_dry_run_does_leaves_no_trace(log: SegmentLog, data: Path) -> Non
 
 def test_a_carry_that_is_gone_is_an_error(log: SegmentLog, data: Path) -> None:
     bucket = OneBucket(data)
-    bucket.states = {0: "gone.arrow"}
+    bucket.states = {0: [StateFile("gone.arrow")]}
     end = event(log, "s", "open")
     with pytest.raises(FileNotFoundError):
         bucket.run(end)
+
+
+def test_open_rows_whose_file_is_unknown_are_written_again(log: SegmentLog, data: Path) -> None:
+    bucket = OneBucket(data)
+    event(log, "s", "open")
+    bucket.run(event(log, "t", "open"))
+    bucket.open = {}  # as after a table was moved away
+    _, reduced = bucket.run(event(log, "s", "close"))
+    assert bucket.rows(reduced.open["silver.sessions"])["session"].to_list() == ["t"]
+
+
+def test_one_session_among_many_open_ones_is_written_alone(log: SegmentLog, data: Path) -> None:
+    bucket = OneBucket(data)
+    written = []
+    for count in (2_000, 18_000):
+        for number in range(count):
+            log.append(START_US, "comet", "open", "", f"s-{count}-{number}", "me", "10.0.0.1:5", b"")
+        _, many = bucket.run(log.next_seq)
+        known = {file.path for file in many.open["silver.sessions"]}
+        _, one = bucket.run(event(log, f"new-{count}", "open"))
+        assert one.states is not None
+        new = [file for file in one.open["silver.sessions"] if file.path not in known]
+        written.append(one.states[-1].bytes + sum(file.bytes for file in new))
+    assert max(written) < 16 * 1024, "however many are open"
+    assert sum(file.rows for file in bucket.open["silver.sessions"][0]) == 20_002

@@ -40,6 +40,7 @@ class FileAction(Struct, frozen=True, omit_defaults=True):
     bytes: int
     rows: int
     partition: dict[str, str | None] = field(default_factory=dict, name="groups")  # the name in manifests
+    seqs: tuple[int, int] | None = None  # of open rows: the first and the last
     worker: str = ""  # which process wrote it, in a report to the driver
 
 

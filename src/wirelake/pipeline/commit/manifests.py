@@ -54,6 +54,14 @@ class ReadCount(Struct, frozen=True, array_like=True):
     sent: int  # frames out
 
 
+class StateFile(Struct, frozen=True, array_like=True):
+    """Name a file of a bucket's state."""
+
+    name: str
+    bytes: int = 0
+    crc: int = -1  # CRC-32 of the file; -1 if it was written before there were any
+
+
 class Manifest(Struct, frozen=True, kw_only=True):
     """Describe what a batch does. The names in the file are those of its first version."""
 
@@ -72,8 +80,18 @@ class Manifest(Struct, frozen=True, kw_only=True):
     adds: dict[str, list[FileAction]] = field(default_factory=dict)  # by table
     removes: dict[str, list[FileAction]] = field(default_factory=dict)
     open: dict[str, dict[int, list[FileAction]]] = field(default_factory=dict)  # table → bucket → files of open rows
-    bucket_states: dict[int, str] = field(default_factory=dict, name="carry")  # bucket → file
+    whole_states: dict[int, str] = field(default_factory=dict, name="carry")  # of earlier versions: one file each
+    states: dict[int, list[StateFile]] = field(default_factory=dict)  # bucket → files, in order
     dirty_us: dict[str, list[int]] = field(default_factory=dict)  # table → minutes whose rows changed
+
+    @property
+    def bucket_states(self) -> dict[int, list[StateFile]]:
+        """Return the files of each bucket's state, in order."""
+        return {bucket: [StateFile(name)] for bucket, name in self.whole_states.items()} | self.states
+
+    @property
+    def state_names(self) -> set[str]:
+        return {file.name for files in self.bucket_states.values() for file in files}
 
     @property
     def tables(self) -> list[str]:

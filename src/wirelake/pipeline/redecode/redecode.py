@@ -24,6 +24,7 @@ from wirelake.lake.tables import DEVICE_COMMANDS, FRAMES, MESSAGES, QUARANTINE, 
 from wirelake.limits import LAKE_COMMIT_ATTEMPTS_MAX, PIPELINE_REDECODE_UNITS, PIPELINE_VIEW_WAIT_S
 from wirelake.pipeline.commit.delta import FilesReplacedError, open_table, replace_files, rewrite_lock
 from wirelake.pipeline.commit.files import FileAction, FileChecks
+from wirelake.pipeline.commit.manifests import StateFile
 from wirelake.pipeline.gold.schedule import Dirty, Refresh
 from wirelake.pipeline.ingest.http import NAME as HTTP
 from wirelake.pipeline.paths import DataPaths
@@ -138,6 +139,7 @@ class _Redecode:
         self._reduced: list[FileAction] = []  # files in the scratch folder
         self._checks = FileChecks(PIPELINE_VIEW_WAIT_S)
         self.scratch = paths.checkpoint.at("redecoding")
+        self._wave = 0  # jobs that are done
         self.done = RedecodeResult()
 
     def _row_groups(self, name: str) -> list[RowGroup]:
@@ -166,7 +168,7 @@ class _Redecode:
         self.scratch.delete_all("")  # of a process that was killed
         units = self._units()
         rows, done = sum(unit.rows for unit in units), 0
-        states: dict[int, str] = {}
+        states: dict[int, list[StateFile]] = {}
         now_us = 0
         size = self._parallel * PIPELINE_REDECODE_UNITS
         self._on_progress(0, rows)
@@ -197,7 +199,9 @@ class _Redecode:
             for part, of_part, messages, quarantine in zip(parts, *overlapping, strict=True)
         ]
 
-    def _decode_wave(self, units: list[DecodeUnit], states: dict[int, str], now_us: int) -> dict[int, str]:
+    def _decode_wave(
+        self, units: list[DecodeUnit], states: dict[int, list[StateFile]], now_us: int
+    ) -> dict[int, list[StateFile]]:
         """Decode units; return the new bucket states."""
         try:
             reports = self._run_wave(units, states, now_us, careful=False)
@@ -216,14 +220,17 @@ class _Redecode:
                 self._reduced += report.readings
             elif isinstance(report, ReplayTaskReport):
                 self._checks.check_tables(self.scratch, report.files)
-                self._checks.check(self.scratch, report.state, report.state_bytes, report.worker)
+                self._checks.check(self.scratch, report.states[-1].name, report.states[-1].bytes, report.worker)
                 self._reduced += report.files
-                after[report.bucket] = report.state
-        for name in set(states.values()) - set(after.values()):
+                after[report.bucket] = report.states
+        for name in _names(states) - _names(after):
             self.scratch.delete(name)
+        self._wave += 1
         return after
 
-    def _run_wave(self, units: list[DecodeUnit], states: dict[int, str], now_us: int, careful: bool) -> list[Any]:
+    def _run_wave(
+        self, units: list[DecodeUnit], states: dict[int, list[StateFile]], now_us: int, careful: bool
+    ) -> list[Any]:
         from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 (needs pyspark)
 
         request, replay = self._request, self._replay
@@ -242,8 +249,16 @@ class _Redecode:
         rows = self._numbers(len(units)).mapInArrow(decode_task.task(), from_arrow_schema(SHUFFLE_SCHEMA))
         if replay is not None:
             names = tuple(table.name for table in replay.tables)
-            keys = read_device_keys(self._paths.database)
-            replay_task = ReplayTask(self.scratch, keys, names, states, now_us, request.rules)
+            replay_task = ReplayTask(
+                scratch=self.scratch,
+                keys=read_device_keys(self._paths.database),
+                tables=names,
+                wave=self._wave,
+                buckets=self._snapshot.buckets,
+                states=states,
+                now_us=now_us,
+                rules=request.rules,
+            )
             shuffled = rows.repartitionById(self._snapshot.buckets, "bucket").sortWithinPartitions("kind", "key", "seq")
             rows = shuffled.mapInArrow(replay_task.task(), from_arrow_schema(REPORT_SCHEMA))
         return _collect(rows)
@@ -368,6 +383,10 @@ class _Redecode:
 
 
 _DECODED: Final = (MESSAGES.name, QUARANTINE.name)
+
+
+def _names(states: dict[int, list[StateFile]]) -> set[str]:
+    return {file.name for files in states.values() for file in files}
 
 
 def _collect(rows: "DataFrame") -> list[Any]:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from wirelake.lake.store import Store
 from wirelake.lake.tables import DEVICE_COMMANDS, READINGS, RECORDS, TABLES, TIME, LakeTable
 from wirelake.pipeline.commit.files import FileAction, worker_name
+from wirelake.pipeline.commit.manifests import StateFile
 from wirelake.pipeline.redecode.decode_task import write_files, write_scratch
 from wirelake.pipeline.redecode.difference import Difference, compare_row_sets, is_known
 from wirelake.pipeline.redecode.seq_ranges import EVERYTHING, SeqRange, read_range
@@ -29,7 +30,7 @@ from wirelake.pipeline.stateful.reduce import (
     reduce_bucket,
     rules_of,
 )
-from wirelake.pipeline.stateful.task import read_state, write_state
+from wirelake.pipeline.stateful.state_files import read_state, state_name, write_state
 from wirelake.protocols.reassembly import COMPLETE, KEY_REASONS, REPLAYED
 
 _COMMAND_KEY: Final = ("node", "serial", "device_type", "direction", "answer", "command_no")
@@ -60,9 +61,8 @@ class ReplayTaskReport(Struct, frozen=True, tag="replayed"):
     """Report what became of a bucket."""
 
     bucket: int
-    state: str
+    states: list[StateFile]  # the files of its state
     files: list[FileAction] = []
-    state_bytes: int = 0
     worker: str = ""
 
 
@@ -72,7 +72,9 @@ class ReplayTask(Struct, frozen=True):
     scratch: Store  # for the rows and the bucket states
     keys: DeviceKeys
     tables: tuple[str, ...]
-    states: dict[int, str]
+    wave: int  # names the files of bucket states
+    buckets: int
+    states: dict[int, list[StateFile]]
     now_us: int
     rules: Rules = {}
 
@@ -94,14 +96,16 @@ class ReplayTask(Struct, frozen=True):
         return run
 
     def reduce(self, bucket: int, events: Any) -> ReplayTaskReport:
-        before = read_state(self.scratch, self.states.get(bucket))
+        states = self.states.get(bucket, [])
+        before = read_state(self.scratch, states)
         reduced = reduce_bucket(events, before, self.now_us, self.keys, self.rules)
         files = []
         for name in self.tables:
             if name in reduced.final:
                 files += write_scratch(TABLES[name], reduced.final[name], self.scratch)
-        name, size = write_state(self.scratch, bucket, reduced.state)
-        return ReplayTaskReport(bucket, name, files, size, worker_name())
+        name = state_name(bucket, self.buckets, f"{self.wave:012d}")
+        states = write_state(self.scratch, name, before, states, reduced.state)
+        return ReplayTaskReport(bucket, states, files, worker_name())
 
 
 class CompareUnit(Struct, frozen=True):

@@ -16,9 +16,9 @@ from wirelake.log.imported import aged_from_us
 from wirelake.message import GATEWAY_SERVICE, Kind, Op
 from wirelake.pipeline.ingest.http import NAME as HTTP
 from wirelake.pipeline.stateful.bucket_state import (
+    KindState,
     PackedStates,
     Reduction,
-    split_touched,
     table_rows,
     unpack_states,
 )
@@ -186,10 +186,15 @@ _unpack: Final = msgpack.Decoder(list[OpenRequest]).decode
 _pack: Final = msgpack.Encoder().encode
 
 
-def reduce_calls(events: pa.Table, state: pa.Table, sure_us: int) -> Reduction:
+def open_calls(state: pa.Table) -> pa.Table:
+    """Return the open rows of a state."""
+    rows = [_row(key, each, OPEN) for key, requests in unpack_states(state, _unpack).items() for each in requests]
+    return table_rows(CALLS, rows, settled=False)
+
+
+def reduce_calls(events: pa.Table, state: KindState, sure_us: int) -> Reduction:
     starts = GatewayStarts(events)
-    keys = pc.unique(events["key"])
-    touched, rest = split_touched(state, keys, sure_us) if not starts else (state, state.slice(0, 0))
+    touched = state.take() if starts else state.take_keys(pc.unique(events["key"]), sure_us)
     sessions = {key: _SessionCalls(requests) for key, requests in unpack_states(touched, _unpack).items()}
     out = Reduction()
     final = _FinalCalls(out)
@@ -207,14 +212,16 @@ def reduce_calls(events: pa.Table, state: pa.Table, sure_us: int) -> Reduction:
                 opened.append(_row(key, request, OPEN))
         if requests:
             states.put(key, _due_us(key, requests), len(requests), _pack(requests))
-    unchanged = [_row(key, each, OPEN) for key, requests in unpack_states(rest, _unpack).items() for each in requests]
-    out.state = [states.table(CALL), rest]
-    over = len(opened) + len(unchanged) - PIPELINE_CALLS_OPEN_MAX
+    out.state = [states.table(CALL)]
+    over = len(opened) + state.shows - PIPELINE_CALLS_OPEN_MAX
     if over > 0:
-        opened, unchanged = _drop_oldest(out, final, over), []
+        rest = state.take()
+        out.state.append(rest)
+        touched = pa.concat_tables([touched, rest])
+        opened = _drop_oldest(out, final, over)
     out.final = {CALLS.name: table_rows(CALLS, final.rows)}
     out.open = {CALLS.name: table_rows(CALLS, opened, settled=False)}
-    out.unchanged = {CALLS.name: table_rows(CALLS, unchanged, settled=False)}
+    out.replaced = {CALLS.name: open_calls(touched)}
     return out
 
 

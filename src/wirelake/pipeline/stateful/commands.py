@@ -11,9 +11,9 @@ from wirelake.lake.tables import DEVICE_COMMANDS, READINGS
 from wirelake.limits import PIPELINE_COMMANDS_OPEN_BYTES_MAX, PIPELINE_COMMANDS_OPEN_MAX
 from wirelake.log.imported import import_of, imported_at_us
 from wirelake.pipeline.stateful.bucket_state import (
+    KindState,
     PackedStates,
     Reduction,
-    split_touched,
     table_columns,
     table_rows,
     unpack_states,
@@ -107,24 +107,41 @@ def _clock_of(key: str, clock_us: int, step_us: int, rules: Any) -> int:
     return clock_us if clock_us >= _over_us(key, step_us, rules) else 0
 
 
-def _due_us(key: str, assembly: CommandAssembly, step_us: int, rules: Any) -> int:
-    return max(assembly.due_us(rules) + step_us, _over_us(key, step_us, rules))
+def _due_us(key: str, assembly: CommandAssembly, now_us: int, step_us: int, rules: Any) -> int:
+    """Return when the first open row will look different: when its time is over, and when that is final."""
+    ends_us = [command.first_at + rules.timeout_us for command in assembly.open.values()]
+    due_us = min((end_us if end_us > now_us else end_us + step_us for end_us in ends_us), default=None)
+    return max(assembly.due_us(rules) + step_us if due_us is None else due_us, _over_us(key, step_us, rules))
+
+
+def open_commands(
+    protocol: Protocol, reassembly: Reassembly, state: pa.Table, clock_us: int, step_us: int, rules: Any
+) -> pa.Table:
+    """Return the open rows of a state, as they look at this time."""
+    reducer = _CommandReducer(protocol, reassembly, lambda _: None, rules)
+    for key, assembly in unpack_states(state.filter(pc.greater(state["shows"], 0)), reassembly.unpack).items():
+        reducer.add_open(_address(key), assembly, _clock_of(key, clock_us, step_us, rules))
+    return table_rows(DEVICE_COMMANDS, reducer.open, settled=False)
 
 
 def reduce_commands(
     protocol: Protocol,
     reassembly: Reassembly,
     events: pa.Table,
-    state: pa.Table,
+    state: KindState,
     clock_us: int,
+    before_us: int,
     step_us: int,
     keys: Keys,
     rules: Any,
 ) -> Reduction:
-    """Reduce the packets of one protocol. `step_us` is how far a clock may step back."""
+    """Reduce the packets of one protocol.
+
+    `before_us` is the clock of the batch before; `step_us` is how far a clock may step back.
+    """
     reducer = _CommandReducer(protocol, reassembly, keys.get if isinstance(keys, Mapping) else keys, rules)
     event_keys = events["key"].combine_chunks().dictionary_encode()
-    touched, rest = split_touched(state, event_keys.dictionary, clock_us)
+    touched = state.take_keys(event_keys.dictionary, clock_us)
     assemblies = unpack_states(touched, reassembly.unpack)
     reducer.apply(events, event_keys, assemblies)
     states = PackedStates()
@@ -134,16 +151,34 @@ def reduce_commands(
         reducer.counts.update({name: count for name, count in reassembly.counts_of(assembly).items() if count})
         if assembly.forget(now_us - step_us, rules):
             reducer.add_open(address, assembly, now_us)
-            states.put(key, _due_us(key, assembly, step_us, rules), len(assembly.open), reassembly.pack(assembly))
-    unchanged = reducer.empty()
-    for key, assembly in unpack_states(rest.filter(pc.greater(rest["shows"], 0)), reassembly.unpack).items():
-        unchanged.add_open(_address(key), assembly, _clock_of(key, clock_us, step_us, rules))
-    if len(reducer.open) + len(unchanged.open) > PIPELINE_COMMANDS_OPEN_MAX or (
-        reducer.open_bytes + unchanged.open_bytes > PIPELINE_COMMANDS_OPEN_BYTES_MAX
+            due_us = _due_us(key, assembly, now_us, step_us, rules)
+            states.put(key, due_us, len(assembly.open), reassembly.pack(assembly))
+    left = states.table(reassembly.KIND)
+    if _is_over_limit(reducer, reassembly, state):
+        rest = state.take()
+        touched = pa.concat_tables([touched, rest])
+        out = reducer.drop_oldest(pa.concat_tables([left, rest]), clock_us, step_us)
+    else:
+        out = reducer.reduction([left])
+    replaced = open_commands(protocol, reassembly, touched, before_us, step_us, rules)
+    out.replaced = {DEVICE_COMMANDS.name: replaced}
+    return out
+
+
+def _is_over_limit(reducer: "_CommandReducer", reassembly: Reassembly, state: KindState) -> bool:
+    """Return whether too much is open. The other states are unpacked only if their sizes say that it may be."""
+    rows = state.rows
+    is_open = pc.fill_null(pc.greater(rows["shows"], 0), fill_value=False)
+    sizes = pc.fill_null(pc.binary_length(rows["state"]), 0).to_numpy()
+    count, size = len(reducer.open), reducer.open_bytes
+    if count + state.shows <= PIPELINE_COMMANDS_OPEN_MAX and (
+        size + state.sum(sizes, is_open) <= PIPELINE_COMMANDS_OPEN_BYTES_MAX
     ):
-        everything = pa.concat_tables([states.table(reassembly.KIND), rest])
-        return reducer.drop_oldest(everything, clock_us, step_us)
-    return reducer.reduction([states.table(reassembly.KIND), rest], unchanged)
+        return False
+    for assembly in unpack_states(state.peek(is_open), reassembly.unpack).values():
+        count += len(assembly.open)
+        size += sum(command.held_bytes for command in assembly.open.values())
+    return count > PIPELINE_COMMANDS_OPEN_MAX or size > PIPELINE_COMMANDS_OPEN_BYTES_MAX
 
 
 class _CommandReducer:
@@ -164,9 +199,6 @@ class _CommandReducer:
         self._reading_commands: list[int] = []  # the index of the command of each reading
         self._reading_types: list[int] = []
         self._reading_values: list[float | None] = []
-
-    def empty(self) -> "_CommandReducer":
-        return _CommandReducer(self._protocol, self._reassembly, self._key_of, self._rules)
 
     def apply(self, events: pa.Table, keys: pa.DictionaryArray, assemblies: dict[str, CommandAssembly]) -> None:
         """Apply the packets, device by device."""
@@ -240,18 +272,19 @@ class _CommandReducer:
         self.open, self.open_bytes = [], 0
         states = PackedStates()
         for key, assembly in assemblies.items():
-            self.add_open(_address(key), assembly, _clock_of(key, clock_us, step_us, rules))
-            states.put(key, _due_us(key, assembly, step_us, rules), len(assembly.open), reassembly.pack(assembly))
-        return self.reduction([states.table(reassembly.KIND)], self.empty())
+            now_us = _clock_of(key, clock_us, step_us, rules)
+            self.add_open(_address(key), assembly, now_us)
+            due_us = _due_us(key, assembly, now_us, step_us, rules)
+            states.put(key, due_us, len(assembly.open), reassembly.pack(assembly))
+        return self.reduction([states.table(reassembly.KIND)])
 
-    def reduction(self, state: list[pa.Table], unchanged: "_CommandReducer") -> Reduction:
+    def reduction(self, state: list[pa.Table]) -> Reduction:
         final = self._commands()
         first_minutes = {each.first_at // MINUTE_US * MINUTE_US for each in self._done}  # of their open rows
         return Reduction(
             state,
             final={DEVICE_COMMANDS.name: final, READINGS.name: self._readings(final)},
             open={DEVICE_COMMANDS.name: table_rows(DEVICE_COMMANDS, self.open, settled=False)},
-            unchanged={DEVICE_COMMANDS.name: table_rows(DEVICE_COMMANDS, unchanged.open, settled=False)},
             dirty_us={DEVICE_COMMANDS.name: first_minutes},
             counts=self.counts,
         )

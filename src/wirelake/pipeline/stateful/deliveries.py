@@ -24,10 +24,10 @@ from wirelake.limits import (
 )
 from wirelake.pipeline.stateful.bucket_state import (
     OPEN_DELIVERY,
+    KindState,
     PackedStates,
     Reduction,
     column_state,
-    split_touched,
     unpack_states,
     with_partition_columns,
 )
@@ -286,7 +286,17 @@ def _expire(delivery: OpenDelivery, expiry: _Expiry) -> None:
         delivery.expired_at = expiry.at
 
 
-def reduce_deliveries(events: pa.Table, state: pa.Table, sure_us: int) -> Reduction:
+def open_deliveries(state: pa.Table) -> pa.Table:
+    """Return the open rows of a state."""
+    opened = _deliveries_of(state.filter(pc.is_null(state["state"])))
+    return _delivery_rows(opened, settled=False)
+
+
+def _deliveries_of(state: pa.Table) -> pa.Table:
+    return pa.Table.from_struct_array(state["delivery"]) if len(state) else OPEN_DELIVERY.empty_table()
+
+
+def reduce_deliveries(events: pa.Table, state: KindState, sure_us: int) -> Reduction:
     out = Reduction()
     columns = rows_of(events, _COLUMNS)
     expiries = [
@@ -294,13 +304,11 @@ def reduce_deliveries(events: pa.Table, state: pa.Table, sure_us: int) -> Reduct
         for key, seq, at, _node, _session, name, topic, _ids, first, last, _note in zip(*columns, strict=True)
         if key == EVERY and name == EXPIRE
     ]
-    acked, opened_before = _split_acked(state)
-    structs = opened_before["delivery"]
-    before = pa.Table.from_struct_array(structs) if len(structs) else OPEN_DELIVERY.empty_table()
-    touched = _touched(before, events, expiries, sure_us)
-    rest = before.filter(pc.invert(touched))
-    identities = _by_identity(before.filter(touched))
-    touched_acks, other_acks = split_touched(acked, pc.unique(events["key"]), sure_us)
+    is_acks = pc.is_valid(state.rows["state"])  # the acked positions of an identity; otherwise an open delivery
+    touched = _touched(_deliveries_of(state.rows), events, expiries, sure_us)
+    taken = state.take(pc.and_not(touched, is_acks))
+    identities = _by_identity(_deliveries_of(taken))
+    touched_acks = state.take_keys(pc.unique(events["key"]), sure_us)  # its open deliveries are taken already
     for name, of_topics in unpack_states(touched_acks, _unpack).items():
         identities.setdefault(name, _Identity()).acked = of_topics
     reducer = _DeliveryReducer(expiries, out)
@@ -318,24 +326,22 @@ def reduce_deliveries(events: pa.Table, state: pa.Table, sure_us: int) -> Reduct
                     reducer.final.append(delivery)
                 else:
                     opened.append(delivery)
-    over = len(opened) + len(rest) - PIPELINE_DELIVERIES_OPEN_MAX
+    over = len(opened) + state.count(pc.invert(is_acks)) - PIPELINE_DELIVERIES_OPEN_MAX
     if over > 0:
-        opened, rest = _drop_oldest(opened, rest, over, reducer.final, out)
-    here = _table(opened)
-    still_open = pa.concat_tables([here, rest])
-    out.state = [column_state(DELIVERY, still_open["identity"], "delivery", still_open)]
-    out.state += [_acked_states(identities, sure_us), other_acks]
-    _forget_oldest_acks(out)
+        rest = state.take(pc.invert(is_acks))
+        taken = pa.concat_tables([taken, rest])
+        opened = _drop_oldest(opened, _deliveries_of(rest), over, reducer.final, out)
+    still_open = _table(opened)
+    acks = _acked_states(identities, sure_us)
+    over = len(acks) + state.count(is_acks) - PIPELINE_ACKED_IDENTITIES_MAX
+    if over > 0:
+        out.counts["acks_forgotten"] += over
+        acks = pa.concat_tables([acks, state.take(is_acks)]).sort_by("due_us").slice(over)
+    out.state = [column_state(DELIVERY, still_open["identity"], "delivery", still_open), acks]
     out.final = {DELIVERIES.name: _delivery_rows(_table(reducer.final), settled=True)}
-    out.open = {DELIVERIES.name: _delivery_rows(here, settled=False)}
-    out.unchanged = {DELIVERIES.name: _delivery_rows(rest, settled=False)}
+    out.open = {DELIVERIES.name: _delivery_rows(still_open, settled=False)}
+    out.replaced = {DELIVERIES.name: open_deliveries(taken)}
     return out
-
-
-def _split_acked(state: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return the acked positions of identities, and the open deliveries."""
-    has_acks = pc.is_valid(state["state"])
-    return state.filter(has_acks), state.filter(pc.invert(has_acks))
 
 
 def _acked_states(identities: dict[str, _Identity], sure_us: int) -> pa.Table:
@@ -347,21 +353,12 @@ def _acked_states(identities: dict[str, _Identity], sure_us: int) -> pa.Table:
     return states.table(DELIVERY)
 
 
-def _forget_oldest_acks(out: Reduction) -> None:
-    opened, *acked = out.state
-    all_acked = pa.concat_tables(acked)
-    over = len(all_acked) - PIPELINE_ACKED_IDENTITIES_MAX
-    if over > 0:
-        out.counts["acks_forgotten"] += over
-        out.state = [opened, all_acked.sort_by("due_us").slice(over)]
-
-
 def _touched(before: pa.Table, events: pa.Table, expiries: list[_Expiry], sure_us: int) -> Any:
     """Select the deliveries of identities that this batch mentions, those that expire, and those that are due."""
     mentioned = pc.is_in(before["identity"], value_set=pc.unique(events["key"]))
     old = pc.less_equal(before["first_sent_at"].cast(pa.int64()), sure_us - _AGE_US)
     ended = pc.fill_null(pc.less_equal(before["expired_at"].cast(pa.int64()), sure_us - _KEEP_US), fill_value=False)
-    touched = pc.or_(mentioned, pc.or_(old, ended))
+    touched = pc.or_(mentioned, pc.or_(pc.fill_null(old, fill_value=False), ended))
     if expiries:
         topics = pa.array(sorted({expiry.topic for expiry in expiries}), pa.string())
         touched = pc.or_(touched, pc.is_in(before["topic"], value_set=topics))
@@ -396,8 +393,8 @@ def _is_over(delivery: OpenDelivery, sure_us: int, out: Reduction) -> bool:
 
 def _drop_oldest(
     opened: list[OpenDelivery], rest: pa.Table, over: int, final: list[OpenDelivery], out: Reduction
-) -> tuple[list[OpenDelivery], pa.Table]:
-    """Count the oldest of too many open deliveries as expired."""
+) -> list[OpenDelivery]:
+    """Count the oldest of too many open deliveries as expired. Return those that stay."""
     for identity in _by_identity(rest).values():
         opened += [delivery for of_topic in identity.topics.values() for delivery in of_topic.values()]
     opened.sort(key=lambda each: (each.seq, each.identity, each.position))
@@ -405,7 +402,7 @@ def _drop_oldest(
         delivery.state = EXPIRED
         final.append(delivery)
     out.counts["deliveries_given_up"] += over
-    return opened[over:], rest.slice(0, 0)
+    return opened[over:]
 
 
 def _table(rows: list[OpenDelivery]) -> pa.Table:

@@ -12,7 +12,7 @@ from msgspec import msgpack
 
 from wirelake.lake.tables import READINGS
 from wirelake.limits import PIPELINE_EARLY_READING_S, PIPELINE_EARLY_READINGS_MAX
-from wirelake.pipeline.stateful.bucket_state import PackedStates, Reduction, split_touched, table_rows, unpack_states
+from wirelake.pipeline.stateful.bucket_state import KindState, PackedStates, Reduction, table_rows, unpack_states
 from wirelake.pipeline.stateful.events import EARLY_READING, event_table, from_json, rows_of, to_json
 
 LOGIN: Final = "login"
@@ -38,9 +38,9 @@ def early_reading_events(batch: pa.RecordBatch, readings: pa.RecordBatch) -> pa.
     return pa.concat_tables(found)
 
 
-def reduce_early_readings(events: pa.Table, state: pa.Table, sure_us: int) -> Reduction:
+def reduce_early_readings(events: pa.Table, state: KindState, sure_us: int) -> Reduction:
     out = Reduction()
-    touched, rest = split_touched(state, pc.unique(events["key"]), sure_us)
+    touched = state.take_keys(pc.unique(events["key"]), sure_us)
     waiting: dict[str, list[_Reading]] = unpack_states(touched, _decode)
     rows: list[_Reading] = []
     columns = ("key", "seq", "at", "node", "protocol", "identity", "name", "note")
@@ -52,14 +52,14 @@ def reduce_early_readings(events: pa.Table, state: pa.Table, sure_us: int) -> Re
             waiting.setdefault(key, []).append((seq, at, node, protocol, *from_json(note)))
     states = PackedStates()
     still = {key: [each for each in of_key if each[1] + _AGE_US > sure_us] for key, of_key in waiting.items()}
-    held = sum(map(len, still.values())) + (pc.sum(rest["shows"]).as_py() or 0)
+    held = sum(map(len, still.values())) + state.shows
     over = held - PIPELINE_EARLY_READINGS_MAX
     if over > 0:
         out.counts["readings_forgotten"] += _drop_oldest(still, over)
     for key, of_key in still.items():
         if of_key:
             states.put(key, of_key[0][1] + _AGE_US, len(of_key), _encode(of_key))
-    out.state = [states.table(EARLY_READING), rest]
+    out.state = [states.table(EARLY_READING)]
     out.final = {READINGS.name: table_rows(READINGS, rows)}
     return out
 

@@ -13,9 +13,9 @@ from wirelake.limits import PIPELINE_LAYOUT_SESSIONS_MAX, PIPELINE_LAYOUTS_MAX
 from wirelake.log.imported import import_of
 from wirelake.pipeline.stateful.bucket_state import (
     NEVER_US,
+    KindState,
     PackedStates,
     Reduction,
-    split_touched,
     table_rows,
     unpack_states,
 )
@@ -73,12 +73,12 @@ _encode: Final = msgpack.Encoder().encode
 
 
 def reduce_records(
-    protocol: Protocol, reader: RecordReader, events: pa.Table, state: pa.Table, sure_us: int
+    protocol: Protocol, reader: RecordReader, events: pa.Table, state: KindState, sure_us: int
 ) -> Reduction:
     starts = GatewayStarts(events)
     out = Reduction()
     keys = pa.concat_arrays([pc.unique(events["key"]), pa.array([EVERY])])
-    touched, rest = split_touched(state, keys, sure_us) if not starts else (state, state.slice(0, 0))
+    touched = state.take() if starts else state.take_keys(keys, sure_us)
     sessions: dict[str, Layouts] = unpack_states(touched, _decode)
     created = _CreatedTables(sessions.pop(EVERY, None))
     decoder = f"{protocol.name}/{protocol.decoder_version}"
@@ -109,13 +109,13 @@ def reduce_records(
     still_open = [
         (layouts.seq, key) for key, layouts in sessions.items() if starts.after(layouts.node, layouts.seq) is None
     ]
-    over = len(still_open) + len(rest) - PIPELINE_LAYOUT_SESSIONS_MAX
+    over = len(still_open) + len(state) - PIPELINE_LAYOUT_SESSIONS_MAX
     if over > 0:
         out.counts["layouts_forgotten"] += over
         still_open = sorted(still_open)[over:]
     for _seq, key in still_open:
         states.put(key, NEVER_US, 0, _encode(sessions[key]))
-    out.state = [states.table(reader.KIND), rest]
+    out.state = [states.table(reader.KIND)]
     out.final = {RECORDS.name: table_rows(RECORDS, rows)}
     return out
 

@@ -6,28 +6,31 @@ by more than PIPELINE_CLOCK_STEP_S).
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
-from wirelake.lake.tables import TABLES
+from wirelake.lake.tables import CALLS, DELIVERIES, DEVICE_COMMANDS, SESSIONS, TABLES, TALLIES, LakeTable
 from wirelake.limits import PIPELINE_CLOCK_STEP_S
 from wirelake.pipeline.ingest.decode import DecodedBatch
 from wirelake.pipeline.stateful.bucket_state import (
     CLOCK,
-    STATE_SCHEMA,
+    BucketState,
+    KindState,
     Reduction,
+    StateChange,
+    changed_rows,
     clock_of,
     clock_state,
-    state_of_kind,
 )
-from wirelake.pipeline.stateful.calls import call_events, reduce_calls
-from wirelake.pipeline.stateful.commands import Keys, fragment_events, reduce_commands
-from wirelake.pipeline.stateful.deliveries import delivery_events, reduce_deliveries
+from wirelake.pipeline.stateful.calls import call_events, open_calls, reduce_calls
+from wirelake.pipeline.stateful.commands import Keys, fragment_events, open_commands, reduce_commands
+from wirelake.pipeline.stateful.deliveries import delivery_events, open_deliveries, reduce_deliveries
 from wirelake.pipeline.stateful.early_readings import early_reading_events, reduce_early_readings
 from wirelake.pipeline.stateful.events import (
     CALL,
@@ -40,8 +43,8 @@ from wirelake.pipeline.stateful.events import (
     from_json,
 )
 from wirelake.pipeline.stateful.records import record_events, reduce_records
-from wirelake.pipeline.stateful.sessions import reduce_sessions, session_events, start_events
-from wirelake.pipeline.stateful.tallies import COUNTERS, reduce_tallies, tally_events
+from wirelake.pipeline.stateful.sessions import open_sessions, reduce_sessions, session_events, start_events
+from wirelake.pipeline.stateful.tallies import COUNTERS, open_tallies, reduce_tallies, tally_events
 from wirelake.pipeline.time_ranges import minutes_of
 from wirelake.protocols import registry
 from wirelake.protocols.protocol import Protocol
@@ -49,12 +52,18 @@ from wirelake.protocols.reassembly import Reassembly
 from wirelake.protocols.records import RecordReader
 
 STEP_US: Final = int(PIPELINE_CLOCK_STEP_S * 1_000_000)
-_REDUCERS: Final[dict[str, Callable[[pa.Table, pa.Table, int], Reduction]]] = {
+_REDUCERS: Final[dict[str, Callable[[pa.Table, KindState, int], Reduction]]] = {
     CALL: reduce_calls,
     DELIVERY: reduce_deliveries,
     EARLY_READING: reduce_early_readings,
     SESSION: reduce_sessions,
     TALLY: reduce_tallies,
+}
+_OPEN_ROWS: Final[dict[str, tuple[LakeTable, Callable[[pa.Table], pa.Table]]]] = {
+    CALL: (CALLS, open_calls),
+    DELIVERY: (DELIVERIES, open_deliveries),
+    SESSION: (SESSIONS, open_sessions),
+    TALLY: (TALLIES, open_tallies),
 }
 Rules = Mapping[str, Any]  # by protocol: what its reassembly accepts, where that is not the default
 
@@ -131,66 +140,88 @@ def _gateway_starts(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class ReducedBucket(Struct):
-    """Hold a bucket's tables by name, without empty ones. `open` has every open row, also unchanged ones."""
+    """Hold what a batch does to a bucket: tables by name, without empty ones."""
 
     final: dict[str, pa.Table]
-    open: dict[str, pa.Table]
-    state: pa.Table
+    open: dict[str, pa.Table]  # new or changed
+    closed: dict[str, pa.Table]  # no longer open, or changed: as they were
+    state: StateChange
+    is_changed: bool  # anything but the clock
     dirty_us: dict[str, set[int]]  # minutes in which rows were added or changed, by table
     counts: Counter[str] = field(default_factory=Counter)  # what has no row of its own
 
 
 def reduce_bucket(
-    events: pa.Table, state: pa.Table | None, now_us: int, keys: Keys, rules: Rules | None = None
+    events: pa.Table, state: BucketState, now_us: int, keys: Keys, rules: Rules | None = None
 ) -> ReducedBucket:
     """Reduce the events of one bucket, sorted by kind, key and seq. `keys` are the devices' keys by serial."""
-    clock_us = clock_of(state, now_us)
-    reductions = list(_reductions(events, state, clock_us, keys, rules or {}))
-    reduced = ReducedBucket({}, {}, STATE_SCHEMA.empty_table(), {})
-    for reduction in reductions:
-        _merge(reduction, reduced)
-    tables = [table for reduction in reductions for table in reduction.state]
-    reduced.state = pa.concat_tables([clock_state(clock_us), *tables, *_foreign_state(state)]).combine_chunks()
+    before_us = clock_of(state)
+    clock_us = max(now_us, before_us)  # event time does not go back, even if a clock does
+    clock = state.of_kind(CLOCK)
+    clock.take()
+    changes = [clock.changes([clock_state(clock_us)])]
+    reduced = ReducedBucket({}, {}, {}, changes[0], False, {})
+    for kind in _kinds():
+        own, before = events.filter(pc.equal(events["kind"], kind)), state.of_kind(kind)
+        if len(own) or len(before):
+            reduction = _reduce(kind, own, before, clock_us, before_us, keys, rules or {})
+            changes.append(before.changes(reduction.state))
+            _merge(reduction, reduced)
+    reduced.is_changed = any(len(change.removed) or len(change.added) for change in changes[1:])
+    removed = np.sort(np.concatenate([change.removed for change in changes]))
+    reduced.state = StateChange(removed, pa.concat_tables([change.added for change in changes]))
     return reduced
 
 
-def _foreign_state(state: pa.Table | None) -> list[pa.Table]:
-    """Return the state of protocols that are not installed now: they may be again."""
-    if state is None:
-        return []
-    known = pa.array([CLOCK, *reassemblies(), *_REDUCERS, *record_readers()])
-    return [state.filter(pc.invert(pc.is_in(state["kind"], value_set=known)))]
-
-
-def _reductions(
-    events: pa.Table, state: pa.Table | None, clock_us: int, keys: Keys, rules: Rules
-) -> Iterator[Reduction]:
-    sure_us = clock_us - STEP_US  # what is over by then stays over, even if a clock steps back
-    for kind in (*reassemblies(), *_REDUCERS, *record_readers()):
-        own, before = events.filter(pc.equal(events["kind"], kind)), state_of_kind(state, kind)
-        if not len(own) and not len(before):
-            continue
-        if kind in _REDUCERS:
-            yield _REDUCERS[kind](own, before, sure_us)
+def open_rows(state: BucketState, rules: Rules | None = None) -> dict[str, pa.Table]:
+    """Return the open rows of a bucket, by table, as they are after its last batch."""
+    found: dict[str, pa.Table] = {}
+    clock_us = clock_of(state)
+    for kind in state.kinds:
+        rows = state.of_kind(kind).peek()
+        if kind in _OPEN_ROWS:
+            table, rows_of_state = _OPEN_ROWS[kind]
+            _append(found, table.name, rows_of_state(rows))
         elif kind in reassemblies():
             protocol, reassembly = reassemblies()[kind]
-            yield reduce_commands(
-                protocol, reassembly, own, before, clock_us, STEP_US, keys, rules_of(protocol, reassembly, rules)
-            )
-        else:
-            yield reduce_records(*record_readers()[kind], own, before, sure_us)
+            of_protocol = rules_of(protocol, reassembly, rules or {})
+            opened = open_commands(protocol, reassembly, rows, clock_us, STEP_US, of_protocol)
+            _append(found, DEVICE_COMMANDS.name, opened)
+    return found
+
+
+def _kinds() -> list[str]:
+    """Return the kinds that can be reduced. The state of protocols that are not installed now stays as it is."""
+    return [*reassemblies(), *_REDUCERS, *record_readers()]
+
+
+def _reduce(
+    kind: str, events: pa.Table, state: KindState, clock_us: int, before_us: int, keys: Keys, rules: Rules
+) -> Reduction:
+    sure_us = clock_us - STEP_US  # what is over by then stays over, even if a clock steps back
+    if kind in _REDUCERS:
+        return _REDUCERS[kind](events, state, sure_us)
+    if kind in reassemblies():
+        protocol, reassembly = reassemblies()[kind]
+        of_protocol = rules_of(protocol, reassembly, rules)
+        return reduce_commands(protocol, reassembly, events, state, clock_us, before_us, STEP_US, keys, of_protocol)
+    return reduce_records(*record_readers()[kind], events, state, sure_us)
 
 
 def _merge(reduction: Reduction, reduced: ReducedBucket) -> None:
     reduced.counts.update(reduction.counts)
     for name, rows in reduction.final.items():
         _append(reduced.final, name, rows)
+    changed: dict[str, list[pa.Table]] = {name: [rows] for name, rows in reduction.final.items()}
     for name, rows in reduction.open.items():
-        _append(reduced.open, name, pa.concat_tables([rows, reduction.unchanged[name]]))
-    for name in {*reduction.final, *reduction.open}:
-        minutes = set(reduction.dirty_us.get(name, ()))
-        for changed in (reduction.final.get(name), reduction.open.get(name)):
-            minutes |= set() if changed is None else minutes_of(TABLES[name], changed)
+        before = reduction.replaced[name]
+        gone, new = changed_rows(before, rows)
+        closed, opened = before.filter(pa.array(gone)), rows.filter(pa.array(new))
+        _append(reduced.closed, name, closed)
+        _append(reduced.open, name, opened)
+        changed.setdefault(name, []).extend([closed, opened])
+    for name, tables in changed.items():
+        minutes = set(reduction.dirty_us.get(name, ())).union(*(minutes_of(TABLES[name], rows) for rows in tables))
         if minutes:
             reduced.dirty_us.setdefault(name, set()).update(minutes)
 

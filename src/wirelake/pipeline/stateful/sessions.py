@@ -8,7 +8,13 @@ import pyarrow.compute as pc
 from wirelake.lake.tables import SESSIONS
 from wirelake.limits import PIPELINE_SESSION_AGE_S, PIPELINE_SESSIONS_OPEN_MAX
 from wirelake.log.imported import aged_from_us
-from wirelake.pipeline.stateful.bucket_state import OPEN_SESSION, Reduction, column_state, with_partition_columns
+from wirelake.pipeline.stateful.bucket_state import (
+    OPEN_SESSION,
+    KindState,
+    Reduction,
+    column_state,
+    with_partition_columns,
+)
 from wirelake.pipeline.stateful.events import EVERY, SESSION, START, event_table, from_json, rows_of
 
 GATEWAY_RESTARTED: Final = "gateway_restarted"
@@ -52,9 +58,18 @@ class GatewayStarts:
         return next((start for start in self._of_node.get(node, ()) if start[0] > seq), None)
 
 
-def reduce_sessions(events: pa.Table, state: pa.Table, sure_us: int) -> Reduction:
+def open_sessions(state: pa.Table) -> pa.Table:
+    """Return the open rows of a state."""
+    return with_partition_columns(SESSIONS, _sessions_of(state), settled=False)
+
+
+def _sessions_of(state: pa.Table) -> pa.Table:
+    return pa.Table.from_struct_array(state["session"]) if len(state) else OPEN_SESSION.empty_table()
+
+
+def reduce_sessions(events: pa.Table, state: KindState, sure_us: int) -> Reduction:
     starts = GatewayStarts(events)
-    before = pa.Table.from_struct_array(state["session"]) if len(state) else OPEN_SESSION.empty_table()
+    before = _sessions_of(state.rows)
     touched = pc.or_(
         pc.is_in(before["session"], value_set=pc.unique(events["key"])),
         pc.or_(
@@ -62,9 +77,9 @@ def reduce_sessions(events: pa.Table, state: pa.Table, sure_us: int) -> Reductio
             pc.less_equal(before["opened_at"].cast(pa.int64()), sure_us - _AGE_US),
         ),
     )
-    rest = before.filter(pc.invert(touched))
+    taken = state.take(touched)
     opened: dict[str, dict[str, Any]] = {}
-    for row in _rows_in_us(before.filter(touched)):
+    for row in _rows_in_us(_sessions_of(taken)):
         opened[row["session"]] = row
     out = Reduction()
     closed = _ClosedSessions(out)
@@ -94,17 +109,17 @@ def reduce_sessions(events: pa.Table, state: pa.Table, sure_us: int) -> Reductio
             closed.give_up(opened.pop(key), END_NOT_SEEN)
         elif start is not None:
             closed.add(opened.pop(key), start[1], GATEWAY_RESTARTED)
-    over = len(opened) + len(rest) - PIPELINE_SESSIONS_OPEN_MAX
+    over = len(opened) + len(state) - PIPELINE_SESSIONS_OPEN_MAX
     if over > 0:
-        opened |= {row["session"]: row for row in _rows_in_us(rest)}
-        rest = rest.slice(0, 0)
+        rest = state.take()
+        taken = pa.concat_tables([taken, rest])
+        opened |= {row["session"]: row for row in _rows_in_us(_sessions_of(rest))}
         closed.drop_oldest(opened, over)
-    here = _table(list(opened.values()))
-    still_open = pa.concat_tables([here, rest])
+    still_open = _table(list(opened.values()))
     out.state = [column_state(SESSION, still_open["session"], "session", still_open)]
     out.final = {SESSIONS.name: with_partition_columns(SESSIONS, _table(closed.rows))}
-    out.open = {SESSIONS.name: with_partition_columns(SESSIONS, here, settled=False)}
-    out.unchanged = {SESSIONS.name: with_partition_columns(SESSIONS, rest, settled=False)}
+    out.open = {SESSIONS.name: with_partition_columns(SESSIONS, still_open, settled=False)}
+    out.replaced = {SESSIONS.name: open_sessions(taken)}
     return out
 
 

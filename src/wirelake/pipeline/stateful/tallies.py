@@ -12,9 +12,9 @@ from wirelake.lake.tables import TALLIES
 from wirelake.limits import PIPELINE_COUNTER_HOURS_MAX
 from wirelake.pipeline.stateful.bucket_state import (
     NEVER_US,
+    KindState,
     PackedStates,
     Reduction,
-    split_touched,
     table_rows,
     unpack_states,
 )
@@ -120,8 +120,14 @@ def _pack(interval: CounterInterval) -> bytes:
     return _encode(_Packed(interval.from_seq, found, interval.records))
 
 
-def reduce_tallies(events: pa.Table, state: pa.Table, sure_us: int) -> Reduction:
-    touched, rest = split_touched(state, pc.unique(events["key"]), sure_us)
+def open_tallies(state: pa.Table) -> pa.Table:
+    """Return the open rows of a state."""
+    rows = [row for node, each in unpack_states(state, _unpack).items() for row in _rows(node, each, None, None)]
+    return table_rows(TALLIES, rows, settled=False)
+
+
+def reduce_tallies(events: pa.Table, state: KindState, sure_us: int) -> Reduction:
+    touched = state.take_keys(pc.unique(events["key"]), sure_us)
     intervals: dict[str, CounterInterval] = unpack_states(touched, _unpack)
     out = Reduction()
     final: list[tuple[Any, ...]] = []
@@ -143,11 +149,10 @@ def reduce_tallies(events: pa.Table, state: pa.Table, sure_us: int) -> Reduction
     for node, interval in intervals.items():
         opened += _rows(node, interval, None, None)
         states.put(node, NEVER_US, len(interval.found), _pack(interval))
-    unchanged = [row for node, each in unpack_states(rest, _unpack).items() for row in _rows(node, each, None, None)]
-    out.state = [states.table(TALLY), rest]
+    out.state = [states.table(TALLY)]
     out.final = {TALLIES.name: table_rows(TALLIES, final)}
     out.open = {TALLIES.name: table_rows(TALLIES, opened, settled=False)}
-    out.unchanged = {TALLIES.name: table_rows(TALLIES, unchanged, settled=False)}
+    out.replaced = {TALLIES.name: open_tallies(touched)}
     return out
 
 

@@ -1,6 +1,6 @@
 """Reduce the events of a bucket in an executor, and write the rows to disk: the second half of a batch."""
 
-import uuid
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,8 +9,9 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from wirelake.lake.store import Store
-from wirelake.lake.tables import TABLES, LakeTable
+from wirelake.lake.tables import TABLES
 from wirelake.pipeline.commit.files import FileAction, mark_worker, worker_name, write_rows
+from wirelake.pipeline.commit.manifests import StateFile
 from wirelake.pipeline.reports import (
     REPORT_KIND,
     SHUFFLE_SCHEMA,
@@ -21,9 +22,14 @@ from wirelake.pipeline.reports import (
     driver_reports,
     read_report,
 )
+from wirelake.pipeline.stateful.bucket_state import BucketState
 from wirelake.pipeline.stateful.device_keys import DeviceKeys
 from wirelake.pipeline.stateful.events import EVENT_SCHEMA
-from wirelake.pipeline.stateful.reduce import Rules, reduce_bucket
+from wirelake.pipeline.stateful.open_files import OpenFiles, OpenRowsError
+from wirelake.pipeline.stateful.reduce import ReducedBucket, Rules, open_rows, reduce_bucket
+from wirelake.pipeline.stateful.state_files import read_state, state_name, write_state
+
+_log = logging.getLogger(__name__)
 
 
 class ReduceTask(Struct, frozen=True):
@@ -32,7 +38,10 @@ class ReduceTask(Struct, frozen=True):
     lake: Store
     keys: DeviceKeys
     folder: Store  # of bucket states
-    states: dict[int, str]  # bucket → file, from the batch before
+    batch: str  # names the files of bucket states
+    buckets: int
+    states: dict[int, list[StateFile]]  # by bucket, from the batch before
+    open: dict[str, dict[int, list[FileAction]]]  # table → bucket → files of open rows, from the batch before
     dry: bool = False  # write nothing
     rules: Rules = {}
 
@@ -61,56 +70,40 @@ class ReduceTask(Struct, frozen=True):
         return driver_reports(forwarded)
 
     def _reduce(self, bucket: int, events: Any, now_us: int) -> BucketReport:
-        before = read_state(self.folder, self.states.get(bucket))
-        if before is None and not events.num_rows:
+        files = self.states.get(bucket, [])
+        if not files and not events.num_rows:
             return BucketReport(bucket)
+        before = read_state(self.folder, files)
         reduced = reduce_bucket(events, before, now_us, self.keys, self.rules)
-        changed = {name for name in (*reduced.final, *reduced.dirty_us) if TABLES[name].has_open_rows}
-        if self.dry or not (events.num_rows or reduced.final or changed):  # nothing happened: all stays as it is
+        if self.dry or not (events.num_rows or reduced.final or reduced.is_changed):  # all stays as it is
             return BucketReport(bucket)
-        name, size = write_state(self.folder, bucket, reduced.state)
+        name = state_name(bucket, self.buckets, self.batch)
+        final = [action for name, rows in reduced.final.items() for action in write_rows(TABLES[name], rows, self.lake)]
         return BucketReport(
             bucket,
-            state=name,
-            final=[action for name, rows in reduced.final.items() for action in self._write(name, rows, True)],
-            open={name: self._write(name, reduced.open.get(name), False) for name in sorted(changed)},
+            states=write_state(self.folder, name, before, files, reduced.state),
+            final=mark_worker(final),
+            open={
+                name: self._update_open(bucket, name, before, reduced)
+                for name in sorted(reduced.open.keys() | reduced.closed.keys())
+            },
             dirty_us={name: sorted(minutes) for name, minutes in reduced.dirty_us.items()},
             counts=dict(reduced.counts),
-            state_bytes=size,
             worker=worker_name(),
         )
 
-    def _write(self, name: str, rows: Any, settled: bool) -> list[FileAction]:
-        if rows is None:
-            return []
+    def _update_open(self, bucket: int, name: str, before: BucketState, reduced: ReducedBucket) -> list[FileAction]:
+        """Return the files of a bucket's open rows from now on."""
         table = TABLES[name]
-        return mark_worker(write_rows(table, _with_partition_columns(table, rows, settled), self.lake))
-
-
-def read_state(folder: Store, name: str | None) -> Any:
-    if name is None:
-        return None
-    with folder.open_input(name) as source:
-        return pa.ipc.open_file(source).read_all()
-
-
-def write_state(folder: Store, bucket: int, state: Any) -> tuple[str, int]:
-    """Write a bucket's state to a new file, and return its name and size."""
-    name = f"{bucket:04d}-{uuid.uuid4()}.arrow"
-    output = folder.open_output(name)
-    try:
-        with pa.ipc.new_file(output.sink, state.schema) as writer:
-            writer.write_table(state)
-    except BaseException:
-        output.discard()
-        raise
-    return name, output.close()
-
-
-def _with_partition_columns(table: LakeTable, rows: Any, settled: bool) -> Any:
-    """Return the rows with the columns that partition the table, if they lack them."""
-    if table.has_open_rows and "settled" not in rows.schema.names:
-        rows = rows.append_column("settled", pa.array([settled] * len(rows), pa.bool_()))
-    if "day" in table.partition_by and "day" not in rows.schema.names:
-        rows = rows.append_column("day", rows["at"].cast(pa.date32()))
-    return rows
+        files = self.open.get(name, {}).get(bucket, [])
+        nothing = table.schema.empty_table()
+        closed, opened = reduced.closed.get(name, nothing), reduced.open.get(name, nothing)
+        try:
+            after = OpenFiles(self.lake, table, files).update(closed, opened)
+        except OpenRowsError as error:
+            _log.warning("%s: writing the open rows of bucket %d again", error, bucket)
+            rows = open_rows(before.apply(reduced.state), self.rules).get(name, nothing)
+            after = OpenFiles(self.lake, table, []).update(nothing, rows)
+        known = {file.path for file in files}
+        new = mark_worker(file for file in after if file.path not in known)
+        return [*(file for file in after if file.path in known), *new]
