@@ -42,6 +42,7 @@ from wirelake.limits import (
     GATEWAY_UNAUTHENTICATED_SHARE,
     LOG_SEGMENTS_MIN,
     MIB,
+    PIPELINE_BUCKETS_MAX,
     STATE_KEEP_S,
 )
 from wirelake.protocols import registry
@@ -134,6 +135,14 @@ class HttpSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     )
 
 
+class PipelineSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The Spark job that fills the tables."""
+
+    buckets: Annotated[int, Meta(ge=0, le=PIPELINE_BUCKETS_MAX)] = (
+        0  # parts into which calls, commands, deliveries and sessions are divided, one task each; 0: one for each core
+    )
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings. What `load` and `default_settings` return also has a section for each protocol."""
 
@@ -146,6 +155,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     broker: BrokerSection = BrokerSection()
     fetch: FetchSection = FetchSection()
     http: HttpSection = HttpSection()
+    pipeline: PipelineSection = PipelineSection()
 
     def section(self, protocol: Protocol) -> Any:
         """Return the settings of a protocol, an instance of its own `Settings`."""

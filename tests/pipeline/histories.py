@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
@@ -11,10 +12,11 @@ from wirelake.lake.tables import TABLES
 from wirelake.log.interface import SCHEMA
 from wirelake.message import Message
 from wirelake.pipeline.ingest.decode import decode_batch
-from wirelake.pipeline.stateful.bucket_state import BucketState, changed_rows
+from wirelake.pipeline.stateful.bucket_state import BucketState, StateChange, changed_rows
 from wirelake.pipeline.stateful.commands import Keys
 from wirelake.pipeline.stateful.events import EVENT_SCHEMA
-from wirelake.pipeline.stateful.reduce import ReducedBucket, events_of, reduce_bucket
+from wirelake.pipeline.stateful.rebucketing import rebucket
+from wirelake.pipeline.stateful.reduce import ReducedBucket, events_of, open_rows, reduce_bucket
 from wirelake.protocols import registry
 from wirelake.protocols.apostol.reassembly import RULES, Rules
 from wirelake.protocols.frame import Sender
@@ -103,6 +105,13 @@ class BucketRun:
             for name, count in reduced.counts.items():
                 self.counts[name] = self.counts.get(name, 0) + count
         return every
+
+    def rebucket(self, buckets: int) -> None:
+        """Change the number of buckets."""
+        parts = rebucket(self.states, buckets)
+        self.states = [BucketState().apply(StateChange(np.zeros(0, np.int64), rows)) for rows in parts]
+        self._buckets = buckets
+        self._open = [open_rows(state, {"apostol": self._rules}) for state in self.states]
 
     def _update_open(self, opened: dict[str, pa.Table], reduced: ReducedBucket) -> None:
         for name, closed in reduced.closed.items():

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from msgspec.structs import astuple, replace
 
-from wirelake.errors import MissingRecordsError
+from wirelake.errors import MissingRecordsError, StorageError
 from wirelake.lake.tables import BATCHES, FRAMES, TABLES
 from wirelake.limits import PIPELINE_VIEW_WAIT_S
 from wirelake.log.segments.consumer_offsets import ConsumerOffsets
@@ -25,6 +25,7 @@ from wirelake.pipeline.commit.manifests import (
     RECORDS_REMOVED,
     Manifest,
     ManifestStore,
+    Rebucketing,
     batch_rows,
     sum_read_counts,
 )
@@ -40,6 +41,7 @@ from wirelake.pipeline.reports import (
     read_report,
 )
 from wirelake.pipeline.stateful.device_keys import read_device_keys
+from wirelake.pipeline.stateful.rebucketing import rebucket_files
 from wirelake.pipeline.stateful.reduce import Rules
 from wirelake.pipeline.stateful.task import ReduceTask
 from wirelake.pipeline.time_ranges import HOUR_US, minutes_of
@@ -61,12 +63,14 @@ class BatchRunner:
         stream: StreamIdentity,
         rules: Rules | None = None,
         wait_s: float = PIPELINE_VIEW_WAIT_S,
+        buckets: int = 0,
     ) -> None:
         self._spark = spark
         self._rules = rules or {}
         self._wait_s = wait_s
         self._paths = paths
         self._stream = stream
+        self._buckets = buckets or stream.buckets
         self._positions = ConsumerOffsets(paths.log)
         self.delta = DeltaWriter(paths.lake, stream.app)
         self.manifests = ManifestStore(paths.checkpoint)
@@ -87,6 +91,20 @@ class BatchRunner:
         for name in self._paths.bucket_states.list():
             if name not in needed:
                 self._paths.bucket_states.delete(name)
+        if last is not None and (last.buckets or self._stream.buckets) != self._buckets:
+            self._rebucket(last)
+
+    def _rebucket(self, last: Manifest) -> None:
+        """Divide the states into the number of buckets of this job. Nothing changes before the division is complete."""
+        folder, name = self._paths.bucket_states, self.manifests.next_rebucketing(last.batch)
+        states = rebucket_files(folder, last.bucket_states, self._buckets, name)
+        if not self.manifests.rebucket(name, Rebucketing(last.batch, self._buckets, states)):
+            raise StorageError(
+                f"another process divides the states in {folder} too: only one pipeline may work on a checkpoint"
+            )
+        _log.info("divided the state after batch %d into %d buckets", last.batch, self._buckets)
+        for each in last.state_names:
+            folder.delete(each)
 
     def commit(self, manifest: Manifest) -> None:
         """Commit to every table that lacks the batch, and then let the log forget its records."""
@@ -112,7 +130,7 @@ class BatchRunner:
         before = self.manifests.last()
         task = self._ingest_task(poison=poison, isolate=isolate, damaged=tuple(damaged))
         reports = self.run(spans, task, batch)
-        manifest = build_manifest(batch, reports, before)
+        manifest = replace(build_manifest(batch, reports, before), buckets=self._buckets)
         manifest = replace(manifest, removed=self._count_removed(manifest, before))
         self._check_files(manifest, reports)
         manifest = self._with_batch_rows(manifest, before)
@@ -125,7 +143,7 @@ class BatchRunner:
 
     def _ingest_task(self, **rest: Any) -> IngestTask:
         paths = self._paths
-        return IngestTask(paths.log, paths.lake, self._stream.buckets, wait_s=self._wait_s, **rest)
+        return IngestTask(paths.log, paths.lake, self._buckets, wait_s=self._wait_s, **rest)
 
     def _check_files(self, manifest: Manifest, reports: list[TaskReport]) -> None:
         """Check that this process sees the files that the tables and the next batch will refer to."""
@@ -188,6 +206,7 @@ class BatchRunner:
             buckets=task.buckets,
             states=before.bucket_states if before is not None else {},
             open=before.open if before is not None else {},
+            rebucketed=before is not None and before.rebucketed,
             dry=task.dry,
             rules=self._rules,
         )
@@ -212,22 +231,27 @@ def build_manifest(batch: int, reports: list[TaskReport], before: Manifest | Non
     adds: dict[str, list[FileAction]] = {}
     removes: dict[str, list[FileAction]] = {}
     dirty: dict[str, set[int]] = {}
-    open_rows = {name: dict(of_table) for name, of_table in before.open.items()} if before is not None else {}
+    open_before = before.open if before is not None else {}
+    is_known = before is not None and not before.rebucketed
+    open_rows = {name: dict(of_table) for name, of_table in open_before.items()} if is_known else {}
     states = dict(before.bucket_states) if before is not None else {}
     for report in spans:
         _add(adds, report.files)
     for each in buckets:
         _add(adds, each.final)
         for name, files in each.open.items():
-            old = open_rows.setdefault(name, {}).pop(each.bucket, [])
-            if files:
-                open_rows[name][each.bucket] = [replace(file, worker="") for file in files]
-            replaced = _without(old, files)
-            if replaced:
-                removes.setdefault(name, []).extend(replaced)
-            _add(adds, _without(files, old))
+            open_rows.setdefault(name, {})[each.bucket] = files
         if each.states is not None:
             states[each.bucket] = each.states
+    for name in sorted(open_before.keys() | open_rows.keys()):
+        old, new = (
+            [file for files in every.get(name, {}).values() for file in files] for every in (open_before, open_rows)
+        )
+        _add(adds, _without(new, old))
+        if replaced := _without(old, new):
+            removes[name] = replaced
+        of_buckets = {bucket: files for bucket, files in open_rows.get(name, {}).items() if files}
+        open_rows[name] = {bucket: [replace(file, worker="") for file in files] for bucket, files in of_buckets.items()}
     for changed in (*(report.dirty_us for report in spans), *(each.dirty_us for each in buckets)):
         for name, minutes in changed.items():
             dirty.setdefault(name, set()).update(minutes)

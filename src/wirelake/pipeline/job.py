@@ -17,6 +17,7 @@ from wirelake.lake.progress import JobProgress, write_progress
 from wirelake.lake.store import Store
 from wirelake.limits import (
     LAKE_COMPACT_EVERY_BATCHES,
+    PIPELINE_BUCKETS_MAX,
     PIPELINE_ONCE_ATTEMPTS_MAX,
     PIPELINE_PARTITION_BYTES,
     PIPELINE_PARTITION_ROWS,
@@ -60,6 +61,7 @@ class JobSettings(Struct, frozen=True, kw_only=True):
     batch_rows: int | None = None
     compact_every: int = LAKE_COMPACT_EVERY_BATCHES  # batches; 0 is never
     rules: Rules = {}
+    buckets: int = 0  # into which the stateful part is divided; 0: as many as Spark runs tasks at a time
     view_wait_s: float = PIPELINE_VIEW_WAIT_S  # for files of other machines to appear
 
 
@@ -85,7 +87,10 @@ class Job:
         except BaseException:
             self._lock.release()
             raise
-        self._batches = BatchRunner(spark, self.paths, self._stream, settings.rules, settings.view_wait_s)
+        buckets = settings.buckets or min(default_parallelism(spark), PIPELINE_BUCKETS_MAX)
+        self._batches = BatchRunner(
+            spark, self.paths, self._stream, settings.rules, settings.view_wait_s, buckets=buckets
+        )
         self._failures = FailureLog(self.paths.checkpoint)
         self._gold = GoldScheduler(spark, self.paths.lake, self.paths.checkpoint, self._batches, gold)
         every = settings.compact_every

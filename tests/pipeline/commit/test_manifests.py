@@ -1,13 +1,14 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from wirelake.errors import StorageError
 from wirelake.lake.store import LocalStore
 from wirelake.pipeline.batch import build_manifest
 from wirelake.pipeline.commit import manifests as module
 from wirelake.pipeline.commit.files import FileAction
-from wirelake.pipeline.commit.manifests import Manifest, ManifestStore, StateFile
+from wirelake.pipeline.commit.manifests import Manifest, ManifestStore, Rebucketing, StateFile
 from wirelake.pipeline.reports import BucketReport, SpanReport
 
 
@@ -80,3 +81,42 @@ def test_open_rows_of_a_bucket_take_the_place_of_those_before() -> None:
     settled = build_manifest(2, [landed, BucketReport(0, [StateFile("d")], [], {"silver.calls": []})], after)
     assert settled.removes == {"silver.calls": [new]}
     assert settled.open["silver.calls"] == {1: [other]}
+
+
+def test_the_newest_division_into_buckets_counts_until_the_next_batch(tmp_path: Path) -> None:
+    manifests = ManifestStore(LocalStore(tmp_path))
+    calls = file("silver.calls", "old")
+    first = replace(manifest(7), whole_states={0: "a"}, open={"silver.calls": {0: [calls]}})
+    manifests.create(first)
+    for buckets in (3, 2):
+        name = manifests.next_rebucketing(7)
+        states = {bucket: [StateFile(f"{buckets}-{bucket}", 5, 6)] for bucket in range(buckets)}
+        assert manifests.rebucket(name, Rebucketing(7, buckets, states))
+        assert not manifests.rebucket(name, Rebucketing(7, 9, {})), "of two processes, one does"
+        last = manifests.last()
+        assert last is not None
+        assert (last.buckets, last.bucket_states, last.rebucketed) == (buckets, states, True)
+    assert manifests.batches() == [7]
+    assert manifests.get(7) == first, "what was committed is what it was"
+    new = file("silver.calls", "new")
+    landed = SpanReport(70, 80, 9, 10, [file("bronze.frames", "f", 10)])
+    bucketed = BucketReport(0, [StateFile("c")], [], {"silver.calls": [new]})
+    after = build_manifest(8, [landed, bucketed, BucketReport(1)], last)
+    assert after.removes == {"silver.calls": [calls]}
+    assert after.open == {"silver.calls": {0: [new]}}
+    assert after.states == {0: [StateFile("c")], 1: [StateFile("2-1", 5, 6)]}
+    manifests.create(after)
+    assert manifests.last() == after
+
+
+def test_divisions_go_with_their_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PIPELINE_MANIFESTS_KEPT", 1)
+    manifests = ManifestStore(LocalStore(tmp_path))
+    for batch in (1, 2):
+        manifests.create(manifest(batch))
+        manifests.rebucket(manifests.next_rebucketing(batch), Rebucketing(batch, 3, {}))
+    manifests.prune(needed=2)
+    assert sorted(path.name for path in (tmp_path / "intents").iterdir()) == [
+        "000000000002-0000.buckets",
+        "000000000002.json",
+    ]

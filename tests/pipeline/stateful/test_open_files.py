@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import DELIVERIES, SESSIONS, TALLIES, LakeTable
 from wirelake.pipeline.commit.files import FileAction
 from wirelake.pipeline.stateful import open_files
@@ -38,7 +39,7 @@ class OpenTable:
     def update(self, closed: pa.Table, opened: pa.Table) -> list[FileAction]:
         """Return the files that were written."""
         before = {file.path for file in self.files}
-        self.files = OpenFiles(self.lake, self.table, self.files).update(closed, opened)
+        self.files = OpenFiles(LocalStore(self.lake), self.table, self.files).update(closed, opened)
         return [file for file in self.files if file.path not in before]
 
     def rows(self) -> list[dict[str, Any]]:

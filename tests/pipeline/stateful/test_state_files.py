@@ -13,6 +13,7 @@ from pipeline.chance import KEYS, history
 from pipeline.histories import BucketRun
 from pipeline.stateful.cutting import cut
 from wirelake.errors import StorageError
+from wirelake.lake.store import LocalStore
 from wirelake.pipeline.commit.manifests import StateFile
 from wirelake.pipeline.stateful import state_files
 from wirelake.pipeline.stateful.bucket_state import NEVER_US, BucketState, PackedStates, StateChange
@@ -38,7 +39,7 @@ class Bucket:
     """Write the changes of a bucket, batch after batch."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = LocalStore(folder)
         self.files: list[StateFile] = []
         self.batch = 0
 
@@ -116,7 +117,7 @@ def test_a_file_that_is_damaged_is_named(tmp_path: Path) -> None:
     path = tmp_path / bucket.files[0].name
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(StorageError, match=r"0000-of-0001-000000000000\.arrow is damaged"):
-        read_state(tmp_path, bucket.files)
+        read_state(bucket.folder, bucket.files)
 
 
 def test_a_file_of_an_earlier_version_is_read_and_replaced(tmp_path: Path) -> None:
@@ -149,7 +150,7 @@ def test_a_history_leaves_the_same_in_many_files_as_in_one(
     tmp_path_factory: pytest.TempPathFactory, seed: int, steps: int, batches: int
 ) -> None:
     """Check rows, state and counts after every batch, with files that are joined at other times than usual."""
-    folder, chance = tmp_path_factory.mktemp("states"), Random(seed)
+    folder, chance = LocalStore(tmp_path_factory.mktemp("states")), Random(seed)
     incremental, complete = BucketRun(2, KEYS), BucketRun(2, KEYS)
     files: list[list[StateFile]] = [[], []]
     for number, part in enumerate(cut(history(seed, steps), chance, batches)):

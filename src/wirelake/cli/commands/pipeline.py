@@ -128,7 +128,13 @@ def run(
         settings_of_cluster = {} if remote else cluster_settings(master or configured_master(), wheel)
         spark = open_session(master, settings=settings_of_cluster, conf=conf, remote=remote)
         display.print(f"Spark started in {time.monotonic() - started_s:.1f} s; its UI is at {_ui(spark)}")
-        job_settings = JobSettings(once=once, trigger_s=trigger_s, gone=gone, rules=reassembly_rules(settings))
+        job_settings = JobSettings(
+            once=once,
+            trigger_s=trigger_s,
+            gone=gone,
+            rules=reassembly_rules(settings),
+            buckets=settings.pipeline.buckets,
+        )
         with explain_damage(LocalStore(data / "lake"), check_files=True):
             job = Job(spark, data, job_settings, GOLD, display.update)
         for name in (signal.SIGINT, signal.SIGTERM):

@@ -4,17 +4,19 @@ After a crash between two tables, the manifest is applied again; tables that hav
 newest manifests are kept for some time: a power failure may undo commits that were not on disk yet.
 
     checkpoints/tables/intents/000000000042.json
+    checkpoints/tables/intents/000000000042-0000.buckets     the states after the batch, in another number of buckets
 
 A manifest also counts what the tasks of its batch read. These counts become rows of silver.batches, which the ledger
 compares with what the gateway counted when it wrote the log, and with the rows that are in the tables.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import DecodeError, Struct, field, json
+from msgspec.structs import replace
 
 from wirelake.errors import StorageError
 from wirelake.lake.store import Store
@@ -42,6 +44,8 @@ DROPPED: Final = frozenset(
 )
 _FOLDER: Final = "intents"
 _SUFFIX: Final = ".json"
+_REBUCKETED: Final = ".buckets"
+_Struct = TypeVar("_Struct", bound=Struct)
 
 
 class ReadCount(Struct, frozen=True, array_like=True):
@@ -82,6 +86,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
     open: dict[str, dict[int, list[FileAction]]] = field(default_factory=dict)  # table → bucket → files of open rows
     whole_states: dict[int, str] = field(default_factory=dict, name="carry")  # of earlier versions: one file each
     states: dict[int, list[StateFile]] = field(default_factory=dict)  # bucket → files, in order
+    buckets: int = 0  # how many there are; 0: as many as when the stream was created
+    rebucketed: bool = False  # since the batch: its `open` does not belong to these buckets
     dirty_us: dict[str, list[int]] = field(default_factory=dict)  # table → minutes whose rows changed
 
     @property
@@ -97,6 +103,14 @@ class Manifest(Struct, frozen=True, kw_only=True):
     def tables(self) -> list[str]:
         """Return the tables that the batch changes, bronze first."""
         return sorted(self.adds.keys() | self.removes.keys())
+
+
+class Rebucketing(Struct, frozen=True):
+    """Describe the states after a batch in another number of buckets. The newest one of a batch counts."""
+
+    batch: int
+    buckets: int
+    states: dict[int, list[StateFile]]
 
 
 class ManifestStore:
@@ -121,16 +135,35 @@ class ManifestStore:
             return None
 
     def last(self) -> Manifest | None:
-        batches = self.batches()
-        return self.get(batches[-1]) if batches else None
+        """Return the newest manifest, with the states as they are now."""
+        names = self._names()
+        batches = _batches(names)
+        found = self.get(batches[-1]) if batches else None
+        newest = max((name for name in names if found and name.startswith(_rebucketing(found.batch))), default=None)
+        if found is None or newest is None:
+            return found
+        now = self._decode(f"{_FOLDER}/{newest}", Rebucketing)
+        return replace(found, buckets=now.buckets, whole_states={}, states=now.states, rebucketed=True)
+
+    def next_rebucketing(self, batch: int) -> str:
+        """Return a name for another division of the states after a batch."""
+        prefix = _rebucketing(batch)
+        known = [name for name in self._names() if name.startswith(prefix)]
+        return f"{prefix}{len(known):04d}"
+
+    def rebucket(self, name: str, rebucketing: Rebucketing) -> bool:
+        """Write a division of the states, unless another process has written one of this name. Return whether it is."""
+        return self._store.create(f"{_FOLDER}/{name}{_REBUCKETED}", json.encode(rebucketing))
 
     def since(self, batch: int) -> list[Manifest]:
         """Return the manifests after this batch, in order."""
         return [self._read(each) for each in self.batches() if each > batch]
 
     def batches(self) -> list[int]:
-        names = (path.removeprefix(f"{_FOLDER}/") for path in self._store.list(_FOLDER) if path.endswith(_SUFFIX))
-        return sorted(int(name.removesuffix(_SUFFIX)) for name in names)
+        return _batches(self._names())
+
+    def _names(self) -> list[str]:
+        return [path.removeprefix(f"{_FOLDER}/") for path in self._store.list(_FOLDER)]
 
     def prune(self, needed: int) -> list[Manifest]:
         """Remove old manifests, but none after the batch `needed`. Return those removed."""
@@ -138,12 +171,18 @@ class ManifestStore:
         removed = [self._read(batch) for batch in old]
         for batch in old:
             self._store.delete(_path(batch))
+        batches = self.batches()
+        for name in self._names():
+            if name.endswith(_REBUCKETED) and batches and int(name.partition("-")[0]) < batches[0]:
+                self._store.delete(f"{_FOLDER}/{name}")
         return removed
 
     def _read(self, batch: int) -> Manifest:
-        path = _path(batch)
+        return self._decode(_path(batch), Manifest)
+
+    def _decode(self, path: str, kind: type[_Struct]) -> _Struct:
         try:
-            return json.decode(self._store.read(path), type=Manifest)
+            return json.decode(self._store.read(path), type=kind)
         except DecodeError as error:
             name = self._store.name(path)
             raise StorageError(f"{name} is not a manifest: {error}; restore the checkpoint from a backup") from error
@@ -151,6 +190,14 @@ class ManifestStore:
 
 def _path(batch: int) -> str:
     return f"{_FOLDER}/{batch:012d}{_SUFFIX}"
+
+
+def _rebucketing(batch: int) -> str:
+    return f"{batch:012d}-"
+
+
+def _batches(names: list[str]) -> list[int]:
+    return sorted(int(name.removesuffix(_SUFFIX)) for name in names if name.endswith(_SUFFIX))
 
 
 class ReadCounter:

@@ -193,7 +193,9 @@ class KindState:
     def changes(self, added: Sequence[pa.Table]) -> StateChange:
         """Return what changed, if these rows take the place of those taken. Rows that are the same stay as they are."""
         after = pa.concat_tables([STATE_SCHEMA.empty_table(), *added]).combine_chunks()
-        gone, new = changed_rows(_flat(self._select(self._taken)), _flat(after))
+        before = self._select(self._taken)
+        unused = [name for name in STATE_SCHEMA.names if _is_null(before[name]) and _is_null(after[name])]
+        gone, new = changed_rows(before.drop_columns(unused).flatten(), after.drop_columns(unused).flatten())
         return StateChange(self.numbers[self._taken][gone], after.filter(pa.array(new)))
 
     def _select(self, mask: np.ndarray) -> pa.Table:
@@ -214,9 +216,8 @@ def _as_mask(mask: Any) -> Any:
     return mask
 
 
-def _flat(rows: pa.Table) -> pa.Table:
-    """Return the columns of structs as columns: structs cannot be grouped by."""
-    return rows.flatten()
+def _is_null(column: pa.ChunkedArray) -> bool:
+    return bool(column.null_count == len(column))
 
 
 def changed_rows(before: pa.Table, after: pa.Table) -> tuple[np.ndarray, np.ndarray]:

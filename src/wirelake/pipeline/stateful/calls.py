@@ -188,14 +188,20 @@ _pack: Final = msgpack.Encoder().encode
 
 def open_calls(state: pa.Table) -> pa.Table:
     """Return the open rows of a state."""
-    rows = [_row(key, each, OPEN) for key, requests in unpack_states(state, _unpack).items() for each in requests]
+    return _open_rows(unpack_states(state, _unpack))
+
+
+def _open_rows(sessions: dict[str, list[OpenRequest]]) -> pa.Table:
+    rows = [_row(key, request, OPEN) for key, requests in sessions.items() for request in requests]
     return table_rows(CALLS, rows, settled=False)
 
 
 def reduce_calls(events: pa.Table, state: KindState, sure_us: int) -> Reduction:
     starts = GatewayStarts(events)
     touched = state.take() if starts else state.take_keys(pc.unique(events["key"]), sure_us)
-    sessions = {key: _SessionCalls(requests) for key, requests in unpack_states(touched, _unpack).items()}
+    unpacked = unpack_states(touched, _unpack)
+    replaced = _open_rows(unpacked)
+    sessions = {key: _SessionCalls(requests) for key, requests in unpacked.items()}
     out = Reduction()
     final = _FinalCalls(out)
     _apply(events, sessions, final)
@@ -217,11 +223,11 @@ def reduce_calls(events: pa.Table, state: KindState, sure_us: int) -> Reduction:
     if over > 0:
         rest = state.take()
         out.state.append(rest)
-        touched = pa.concat_tables([touched, rest])
+        replaced = pa.concat_tables([replaced, open_calls(rest)])
         opened = _drop_oldest(out, final, over)
     out.final = {CALLS.name: table_rows(CALLS, final.rows)}
     out.open = {CALLS.name: table_rows(CALLS, opened, settled=False)}
-    out.replaced = {CALLS.name: open_calls(touched)}
+    out.replaced = {CALLS.name: replaced}
     return out
 
 

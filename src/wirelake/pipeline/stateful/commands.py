@@ -118,10 +118,8 @@ def open_commands(
     protocol: Protocol, reassembly: Reassembly, state: pa.Table, clock_us: int, step_us: int, rules: Any
 ) -> pa.Table:
     """Return the open rows of a state, as they look at this time."""
-    reducer = _CommandReducer(protocol, reassembly, lambda _: None, rules)
-    for key, assembly in unpack_states(state.filter(pc.greater(state["shows"], 0)), reassembly.unpack).items():
-        reducer.add_open(_address(key), assembly, _clock_of(key, clock_us, step_us, rules))
-    return table_rows(DEVICE_COMMANDS, reducer.open, settled=False)
+    assemblies = unpack_states(state.filter(pc.greater(state["shows"], 0)), reassembly.unpack)
+    return _CommandReducer(protocol, reassembly, lambda _: None, rules).open_rows(assemblies, clock_us, step_us)
 
 
 def reduce_commands(
@@ -143,6 +141,7 @@ def reduce_commands(
     event_keys = events["key"].combine_chunks().dictionary_encode()
     touched = state.take_keys(event_keys.dictionary, clock_us)
     assemblies = unpack_states(touched, reassembly.unpack)
+    replaced = reducer.empty().open_rows(assemblies, before_us, step_us)
     reducer.apply(events, event_keys, assemblies)
     states = PackedStates()
     for key, assembly in assemblies.items():
@@ -156,11 +155,11 @@ def reduce_commands(
     left = states.table(reassembly.KIND)
     if _is_over_limit(reducer, reassembly, state):
         rest = state.take()
-        touched = pa.concat_tables([touched, rest])
+        others = open_commands(protocol, reassembly, rest, before_us, step_us, rules)
+        replaced = pa.concat_tables([replaced, others])
         out = reducer.drop_oldest(pa.concat_tables([left, rest]), clock_us, step_us)
     else:
         out = reducer.reduction([left])
-    replaced = open_commands(protocol, reassembly, touched, before_us, step_us, rules)
     out.replaced = {DEVICE_COMMANDS.name: replaced}
     return out
 
@@ -199,6 +198,16 @@ class _CommandReducer:
         self._reading_commands: list[int] = []  # the index of the command of each reading
         self._reading_types: list[int] = []
         self._reading_values: list[float | None] = []
+
+    def empty(self) -> "_CommandReducer":
+        return _CommandReducer(self._protocol, self._reassembly, self._key_of, self._rules)
+
+    def open_rows(self, assemblies: Mapping[str, CommandAssembly], clock_us: int, step_us: int) -> pa.Table:
+        """Return the open rows of these devices, as they look at this time."""
+        for key, assembly in assemblies.items():
+            if assembly.open:
+                self.add_open(_address(key), assembly, _clock_of(key, clock_us, step_us, self._rules))
+        return table_rows(DEVICE_COMMANDS, self.open, settled=False)
 
     def apply(self, events: pa.Table, keys: pa.DictionaryArray, assemblies: dict[str, CommandAssembly]) -> None:
         """Apply the packets, device by device."""

@@ -42,6 +42,7 @@ class ReduceTask(Struct, frozen=True):
     buckets: int
     states: dict[int, list[StateFile]]  # by bucket, from the batch before
     open: dict[str, dict[int, list[FileAction]]]  # table → bucket → files of open rows, from the batch before
+    rebucketed: bool = False  # since the batch before: write all open rows again
     dry: bool = False  # write nothing
     rules: Rules = {}
 
@@ -75,7 +76,8 @@ class ReduceTask(Struct, frozen=True):
             return BucketReport(bucket)
         before = read_state(self.folder, files)
         reduced = reduce_bucket(events, before, now_us, self.keys, self.rules)
-        if self.dry or not (events.num_rows or reduced.final or reduced.is_changed):  # all stays as it is
+        is_same = not (events.num_rows or reduced.final or reduced.is_changed or self.rebucketed)
+        if self.dry or is_same:
             return BucketReport(bucket)
         name = state_name(bucket, self.buckets, self.batch)
         final = [action for name, rows in reduced.final.items() for action in write_rows(TABLES[name], rows, self.lake)]
@@ -83,27 +85,33 @@ class ReduceTask(Struct, frozen=True):
             bucket,
             states=write_state(self.folder, name, before, files, reduced.state),
             final=mark_worker(final),
-            open={
-                name: self._update_open(bucket, name, before, reduced)
-                for name in sorted(reduced.open.keys() | reduced.closed.keys())
-            },
+            open=self._write_open(before, reduced) if self.rebucketed else self._update_open(bucket, before, reduced),
             dirty_us={name: sorted(minutes) for name, minutes in reduced.dirty_us.items()},
             counts=dict(reduced.counts),
             worker=worker_name(),
         )
 
-    def _update_open(self, bucket: int, name: str, before: BucketState, reduced: ReducedBucket) -> list[FileAction]:
-        """Return the files of a bucket's open rows from now on."""
-        table = TABLES[name]
-        files = self.open.get(name, {}).get(bucket, [])
-        nothing = table.schema.empty_table()
-        closed, opened = reduced.closed.get(name, nothing), reduced.open.get(name, nothing)
-        try:
-            after = OpenFiles(self.lake, table, files).update(closed, opened)
-        except OpenRowsError as error:
-            _log.warning("%s: writing the open rows of bucket %d again", error, bucket)
-            rows = open_rows(before.apply(reduced.state), self.rules).get(name, nothing)
-            after = OpenFiles(self.lake, table, []).update(nothing, rows)
-        known = {file.path for file in files}
-        new = mark_worker(file for file in after if file.path not in known)
-        return [*(file for file in after if file.path in known), *new]
+    def _update_open(self, bucket: int, before: BucketState, reduced: ReducedBucket) -> dict[str, list[FileAction]]:
+        """Return the files of open rows from now on, by table, for the tables that changed."""
+        found = {}
+        for name in sorted(reduced.open.keys() | reduced.closed.keys()):
+            files = self.open.get(name, {}).get(bucket, [])
+            nothing = TABLES[name].schema.empty_table()
+            closed, opened = reduced.closed.get(name, nothing), reduced.open.get(name, nothing)
+            try:
+                after = OpenFiles(self.lake, TABLES[name], files).update(closed, opened)
+            except OpenRowsError as error:
+                _log.warning("%s: writing the open rows of bucket %d again", error, bucket)
+                found[name] = self._write_open(before, reduced).get(name, [])
+                continue
+            known = {file.path for file in files}
+            new = mark_worker(file for file in after if file.path not in known)
+            found[name] = [*(file for file in after if file.path in known), *new]
+        return found
+
+    def _write_open(self, before: BucketState, reduced: ReducedBucket) -> dict[str, list[FileAction]]:
+        """Write all open rows to new files."""
+        found = {}
+        for name, rows in sorted(open_rows(before.apply(reduced.state), self.rules).items()):
+            found[name] = mark_worker(OpenFiles(self.lake, TABLES[name], []).update(rows.slice(0, 0), rows))
+        return found
