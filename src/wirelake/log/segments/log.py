@@ -1,6 +1,7 @@
 """Keep the event log in a folder: one process writes it, any process may read it.
 
 log/00000000000000000000.seg …   segments, see format.py
+log/00000000000000000000.idx …   their lookup indexes, see lookup_index.py
 log/committed                    high watermark, see high_watermark.py
 log/id                           id of the data folder
 log/positions/NAME.json          consumer offsets
@@ -20,6 +21,7 @@ from wirelake.log.segments.consumer_offsets import ConsumerOffsets
 from wirelake.log.segments.deduplication import FrameDeduplicator
 from wirelake.log.segments.flusher import Flusher
 from wirelake.log.segments.high_watermark import HighWatermark
+from wirelake.log.segments.indexer import SegmentIndexer
 from wirelake.log.segments.reader import LogReader
 from wirelake.log.segments.recovery import RecoveryReport, lock_log, recover
 from wirelake.log.segments.retention import DiskUsage, RemovedTotals, Retention, read_usage
@@ -62,7 +64,10 @@ class SegmentLog:
         limits = RetentionLimits(settings.keep_days, settings.keep_bytes, settings.disk_bytes_max)
         self._retention = Retention(folder, limits, self._offsets, files)
         salt = self.recovery.salt
-        segments = SegmentWriter(folder, salt, settings, files, now_us, self._retention.ensure_space)
+        self._indexer = SegmentIndexer(folder, salt)
+        segments = SegmentWriter(
+            folder, salt, settings, files, now_us, self._retention.ensure_space, self._indexer.wake
+        )
         self._flusher = Flusher(
             segments, watermark, self._retention, FrameDeduplicator(folder, salt), settings, salt, now_us
         )
@@ -137,5 +142,6 @@ class SegmentLog:
         try:
             self._flusher.close()
         finally:
+            self._indexer.close()
             if not self._flusher.is_running:  # or the disk hangs, and nobody else may write until that is over
                 self._lock.release()

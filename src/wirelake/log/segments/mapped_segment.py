@@ -69,8 +69,10 @@ class MappedSegment:
     Batches keep the map alive after the reader is gone, even if the file is removed.
     """
 
-    def __init__(self, path: Path, first_seq: int, log_salt: int | None) -> None:
+    def __init__(self, path: Path, first_seq: int, log_salt: int | None, is_copied: bool = False) -> None:
+        """With `is_copied`, read the file into memory: a map does not survive that somebody truncates the file."""
         self.path = path
+        self._is_copied = is_copied
         self.first_seq = first_seq
         self._sources: dict[int, Any] = {}  # frames of blocks that others refer to, by offset; these are checked
         self._map()
@@ -81,13 +83,17 @@ class MappedSegment:
         self.first_block_offset = head.first_block_offset if head is not None else FIRST_BLOCK_OFFSET
 
     def _map(self) -> None:
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            self.size_bytes = os.fstat(fd).st_size
-            self._mmap = mmap.mmap(fd, self.size_bytes, access=mmap.ACCESS_READ) if self.size_bytes else None
-        finally:
-            os.close(fd)
-        self.view = memoryview(self._mmap) if self._mmap is not None else memoryview(b"")
+        if self._is_copied:
+            self.view = memoryview(self.path.read_bytes())
+            self.size_bytes = len(self.view)
+        else:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                self.size_bytes = os.fstat(fd).st_size
+                mapped = mmap.mmap(fd, self.size_bytes, access=mmap.ACCESS_READ) if self.size_bytes else b""
+            finally:
+                os.close(fd)
+            self.view = memoryview(mapped)
         self._buffer = pa.py_buffer(self.view)
         self.trailer: SegmentTrailer | None = decode_trailer(self.view)
 

@@ -30,6 +30,7 @@ from wirelake.log.segments.format import (
 )
 from wirelake.log.segments.high_watermark import WATERMARK_BYTES, WATERMARK_FILE, HighWatermark, new_salt
 from wirelake.log.segments.integrity import QUARANTINE_FOLDER, Damage, quarantine_bytes
+from wirelake.log.segments.lookup_index import index_path
 from wirelake.log.segments.mapped_segment import BlockInfo, BlockState, MappedSegment
 from wirelake.log.segments.writer import seal_segment
 
@@ -170,6 +171,7 @@ class _LogRepair:
         if not has_index:
             while blocks and blocks[-1].state is BlockState.DAMAGED and blocks[-1].first_seq >= self._committed:
                 blocks.pop()  # never confirmed: a torn end, not damage
+        index_path(self._folder, segment.first_seq).unlink(missing_ok=True)  # may name records that are now lost
         fd = self._files.open(segment.path)
         try:
             return self._repair_file(segment, fd, blocks, next_first, has_index)

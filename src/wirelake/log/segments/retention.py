@@ -15,6 +15,7 @@ from msgspec import Struct, json, structs
 from wirelake.files import FileSystem
 from wirelake.log.segments.consumer_offsets import ConsumerOffsets
 from wirelake.log.segments.format import list_segments, segment_path
+from wirelake.log.segments.lookup_index import index_path
 from wirelake.log.segments.mapped_segment import MappedSegment
 from wirelake.log.segments.settings import RetentionLimits
 
@@ -97,6 +98,7 @@ class Retention:
         self.removed = removed
         for segment in removable:
             self._files.unlink(segment_path(self._folder, segment.first_seq))
+            index_path(self._folder, segment.first_seq).unlink(missing_ok=True)
             del self._sealed[segment.first_seq]
         self._files.fsync_dir(self._folder)
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from wirelake.files import Buffer, FileSystem
 from wirelake.log.segments.format import FIRST_BLOCK_OFFSET, IndexEntry, encode_footer, encode_head, segment_path
+from wirelake.log.segments.lookup_index import index_path
 from wirelake.log.segments.settings import LogSettings
 
 _log = logging.getLogger(__name__)
@@ -26,14 +27,19 @@ class SegmentWriter:
         files: FileSystem,
         now_us: Callable[[], int],
         ensure_space: Callable[[int, int], None] = lambda _size, _now_us: None,
+        on_seal: Callable[[], None] = lambda: None,
     ) -> None:
-        """`ensure_space` is called with the size of a segment to be created, and the time; it may raise OSError."""
+        """`ensure_space` is called with the size of a segment to be created, and the time; it may raise OSError.
+
+        `on_seal` is called when a segment has been sealed.
+        """
         self._folder = folder
         self._salt = salt
         self._settings = settings
         self._files = files
         self._now_us = now_us
         self._ensure_space = ensure_space
+        self._on_seal = on_seal
         self._fd: int | None = None
         self._path = folder
         self._first_seq = 0
@@ -81,6 +87,7 @@ class SegmentWriter:
         except OSError as error:
             _log.warning("log: cannot write the index of %s, the next start will: %s", self._path, error)
         self._end_segment()
+        self._on_seal()
 
     def close(self) -> None:
         """Seal the open segment."""
@@ -109,6 +116,7 @@ class SegmentWriter:
         if path.exists():
             # From an attempt that failed before its first block was on disk: nothing in it was ever confirmed.
             files.unlink(path)
+        index_path(self._folder, first_seq).unlink(missing_ok=True)  # of a segment that a power failure took
         made_at_us = self._now_us()
         reserved = max(self._settings.segment_bytes, FIRST_BLOCK_OFFSET + size)
         self._ensure_space(reserved + reserved // _INDEX_SHARE, made_at_us)
