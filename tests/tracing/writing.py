@@ -4,7 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from wirelake.limits import LOG_SEGMENT_BYTES
+from wirelake.log.segments.format import list_segments
+from wirelake.log.segments.indexer import ensure_index
 from wirelake.log.segments.log import SegmentLog
+from wirelake.log.segments.lookup_index import index_path
 from wirelake.log.segments.settings import LogSettings
 
 AT_US = 1_900_000_000_000_000  # 2030-03-17 17:46:40 UTC
@@ -15,8 +19,9 @@ IDS = "f82a8d91-1-"
 class Written:
     """Write records, each a millisecond after the one before."""
 
-    def __init__(self, data: Path) -> None:
-        self._log = SegmentLog(data / "log", LogSettings())
+    def __init__(self, data: Path, segment_bytes: int = LOG_SEGMENT_BYTES) -> None:
+        self._folder = data / "log"
+        self._log = SegmentLog(self._folder, LogSettings(segment_bytes=segment_bytes, fsync=False))
         self._at_us = AT_US
 
     def add(self, event: str, frame: bytes = b"", *, direction: str = "", note: Any = None, **who: str) -> int:
@@ -35,5 +40,14 @@ class Written:
         note = {"topic": "@a", "ids": IDS, "first": first, "last": last, "attempt": attempt}
         return self.add("deliver", json.dumps(to).encode(), direction="out", note=note)
 
-    def close(self) -> None:
+    def ack_through(self, position: int, identity: str) -> int:
+        return self.add("ack", note={"topic": "@a", "ids": IDS, "identity": identity, "through": position})
+
+    def close(self, indexed: bool = True) -> None:
+        """Close the log, with or without its indexes."""
         self._log.close()
+        for first_seq in list_segments(self._folder):
+            if indexed:
+                ensure_index(self._folder, first_seq, None)
+            else:
+                index_path(self._folder, first_seq).unlink(missing_ok=True)

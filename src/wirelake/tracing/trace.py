@@ -195,10 +195,13 @@ class _Tracer:
             self._caveats.append(f"only the first and the last of {events} events are shown (TRACE_EVENTS_MAX)")
         if self._search is not None and not self._search.is_complete:
             bounds = f"at most {TRACE_SEARCHED_MAX:,} records, for {TRACE_SEARCH_S:g} s"
-            self._caveats.append(f"the log is long: not all of it was searched ({bounds})")
+            count = self._search.unsearched_rows
+            self._caveats.append(f"{count:,} records of the log that may be about it were not searched ({bounds})")
         if self._search is not None and self._search.omitted:
             count = self._search.omitted
             records, verb = ("1 record", "is") if count == 1 else (f"{count} records", "are")
+            if not self._search.is_omitted_exact:
+                records = f"up to {records}"
             self._caveats.append(f"{records} in between {verb} not shown (TRACE_RECORDS_MAX)")
         return self._caveats
 
