@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +133,36 @@ def test_a_list_is_words_with_commas_in_the_environment(tmp_path: Path) -> None:
     assert load(environment={}).sisnet.data_sets == ("sisdb",)
     assert load(written(tmp_path, '[sisnet]\ndata_sets = ["a"]'), environment={}).sisnet.data_sets == ("a",)
     assert load(environment={"WIRELAKE_SISNET_DATA_SETS": "a, b"}).sisnet.data_sets == ("a", "b")
+
+
+def test_where_the_tables_are(tmp_path: Path) -> None:
+    file = tmp_path / "wirelake.toml"
+    file.write_text('[lake]\nurl = "s3://bucket/prefix"\n[lake.options]\naws_region = "eu"\naws_token = "hidden"')
+    lake = load(file, environment={}).lake
+    assert (lake.url, lake.options) == ("s3://bucket/prefix", {"aws_region": "eu", "aws_token": "hidden"})
+    for text in (
+        "aws_region=us, aws_endpoint=http://h:1/?a=b",
+        '{"aws_region": "us", "aws_endpoint": "http://h:1/?a=b"}',
+    ):
+        lake = load(environment={"WIRELAKE_LAKE_OPTIONS": text}).lake
+        assert lake.options == {"aws_region": "us", "aws_endpoint": "http://h:1/?a=b"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "told"),
+    [
+        ("WIRELAKE_LAKE_URL", "ftp://h/x", "lake.url = ftp://h/x is no URL that begins with one of file://, s3://"),
+        ("WIRELAKE_LAKE_URL", "/srv/lake", None),
+        ("WIRELAKE_LAKE_URL", "s3:///prefix", "is no URL"),
+        ("WIRELAKE_LAKE_URL", "s3://key:secret@bucket", "lake.url has credentials"),
+        ("WIRELAKE_LAKE_URL", "abfss://box@account.dfs.core.windows.net/x", None),
+        ("WIRELAKE_LAKE_OPTIONS", "aws_region", "not of the form name=value,name=value"),
+        ("WIRELAKE_LAKE_OPTIONS", "{", "starts like JSON, but is not valid"),
+    ],
+)
+def test_a_place_that_cannot_be_one_is_refused(variable: str, text: str, told: str | None) -> None:
+    if told is None:
+        load(environment={variable: text})
+        return
+    with pytest.raises(InputError, match=re.escape(told)):
+        load(environment={variable: text})

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import cache, reduce
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar, cast
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Struct, defstruct
@@ -51,6 +52,20 @@ from wirelake.protocols.settings import ByteCount, Count, Seconds
 
 DEFAULT_FILE: Final = Path("wirelake.toml")
 ENVIRONMENT_PREFIX: Final = "WIRELAKE_"
+MASK: Final = "***"  # instead of a credential
+_AZURE: Final = ("abfs", "abfss", "az")  # container@account stands where a host does
+_STORES: Final = ("", "file", "s3", "s3a", "gs", *_AZURE)
+_PUBLIC_OPTIONS: Final = (  # how the names of options end that are no credentials
+    "endpoint",
+    "endpoint_url",
+    "region",
+    "allow_http",
+    "virtual_hosted_style_request",
+    "conditional_put",
+    "skip_signature",
+    "account_name",
+    "timeout",
+)
 _HOST: Final = "127.0.0.1"  # listeners are local unless the settings say otherwise
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`")
 _Struct = TypeVar("_Struct", bound=Struct)
@@ -81,6 +96,13 @@ class LogSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keep_days: Count = 30  # older segments are removed, once every consumer has read them
     keep_bytes: ByteCount = 0  # the oldest segments are removed while the log is larger; 0: no limit
     disk_bytes_max: ByteCount = 0  # the same; if that is not enough, the log accepts no more records
+
+
+class LakeSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The tables of the pipeline."""
+
+    url: str = ""  # where they are: s3://bucket/prefix, gs://…, abfss://…, file:///…; "" is the folder `lake` of `data`
+    options: dict[str, str] = {}  # of the object store: aws_endpoint, aws_region, aws_access_key_id and others
 
 
 class LimitsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -151,6 +173,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tls: TlsSection = TlsSection()
     auth: AuthSection = AuthSection()
     log: LogSection = LogSection()
+    lake: LakeSection = LakeSection()
     limits: LimitsSection = LimitsSection()
     broker: BrokerSection = BrokerSection()
     fetch: FetchSection = FetchSection()
@@ -212,6 +235,7 @@ def load(
     if bool(settings.tls.cert) != bool(settings.tls.key):
         raise InputError("settings: tls.cert and tls.key go together")
     check_log(settings.log)
+    check_lake(settings.lake)
     return settings
 
 
@@ -227,6 +251,26 @@ def check_log(log: LogSection) -> None:
         raise InputError(
             f"settings: log.keep_bytes = {log.keep_bytes} is above log.disk_bytes_max = {log.disk_bytes_max}"
         )
+
+
+def check_lake(lake: LakeSection) -> None:
+    """Raise InputError for a URL that no store has."""
+    parts = urlsplit(lake.url)
+    if parts.scheme not in _STORES or (parts.scheme and not (parts.netloc or parts.scheme == "file")):
+        names = ", ".join(f"{name}://" for name in _STORES if name)
+        raise InputError(f"settings: lake.url = {lake.url} is no URL that begins with one of {names}")
+    if "@" in parts.netloc and parts.scheme not in _AZURE:
+        raise InputError("settings: lake.url has credentials: set them in [lake.options], or in the environment")
+
+
+def public_values(settings: Settings) -> dict[str, Any]:
+    """Return the settings as plain values, without the credentials of the object store."""
+    values: dict[str, Any] = msgspec.to_builtins(settings)
+    options = values["lake"]["options"]
+    values["lake"]["options"] = {
+        name: value if name.endswith(_PUBLIC_OPTIONS) else MASK for name, value in options.items()
+    }
+    return values
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -269,7 +313,26 @@ def _merge(values: dict[str, Any], environment: Mapping[str, str]) -> None:
         table = values
         for section in sections:
             table = table.setdefault(section, {})
-        table[key] = _parse_list(variable, text) if isinstance(_default(known[variable]), tuple) else text
+        table[key] = _parse_text(variable, text, _default(known[variable]))
+
+
+def _parse_text(variable: str, text: str, default: object) -> Any:
+    if isinstance(default, tuple):
+        return _parse_list(variable, text)
+    return _parse_table(variable, text) if isinstance(default, dict) else text
+
+
+def _parse_table(variable: str, text: str) -> Any:
+    """Parse a table in a variable: name=value separated by commas, or JSON if that is not enough."""
+    if text.lstrip().startswith("{"):
+        try:
+            return msgspec.json.decode(text)
+        except msgspec.DecodeError as error:
+            raise InputError(f"settings: {variable} starts like JSON, but is not valid: {error}") from error
+    pairs = [word.partition("=") for word in text.split(",") if word.strip()]
+    if not all(equals for _, equals, _ in pairs):
+        raise InputError(f"settings: {variable} is not of the form name=value,name=value")
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _parse_list(variable: str, text: str) -> Any:

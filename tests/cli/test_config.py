@@ -31,6 +31,16 @@ def test_lists_and_tables_can_be_read_back_too(tmp_path: Path) -> None:
     assert upstream == UpstreamSettings(name="back", url="tls://h:1", services=("a", "b"), password='"x')
 
 
+def test_credentials_are_not_printed() -> None:
+    options = "aws_endpoint=http://h:1,aws_access_key_id=AKIA,aws_secret_access_key=hidden,azure_storage_sas_key=hidden"
+    result = CliRunner(env={"WIRELAKE_LAKE_OPTIONS": options}).invoke(wirelake, ["config"])
+    assert result.exit_code == 0, result.output
+    assert "hidden" not in result.output
+    assert "AKIA" not in result.output
+    assert 'aws_endpoint = "http://h:1"' in result.output
+    assert 'aws_secret_access_key = "***"' in result.output
+
+
 def every_command() -> list[list[str]]:
     """Return every command, also those inside groups. `log` has tests of its own."""
     words: list[list[str]] = []

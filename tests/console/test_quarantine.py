@@ -12,6 +12,7 @@ from tracing.writing import Written
 from console.visiting import NASTY, visit
 from wirelake.console.tables import find_quarantined
 from wirelake.lake.progress import JobProgress, write_progress
+from wirelake.lake.store import open_lake
 from wirelake.lake.tables import QUARANTINE
 
 ROW = {
@@ -76,11 +77,12 @@ def test_what_the_tables_have_is_not_counted_again(tmp_path: Path) -> None:
     note = {"code": "bad_utf8", "offset": 4, "text": "no"}
     seqs = [written.add("fault", BROKEN, direction="in", protocol="comet", note=note) for _ in range(5)]
     written.close()
-    assert [(group.reason, group.count) for group in find_quarantined(tmp_path).groups] == [("bad_utf8", 5)]
+    groups = find_quarantined(tmp_path, open_lake(tmp_path)).groups
+    assert [(group.reason, group.count) for group in groups] == [("bad_utf8", 5)]
     write_progress(tmp_path, JobProgress(pid=1, next_seq=seqs[3]))
-    assert [group.count for group in find_quarantined(tmp_path).groups] == [2]
+    assert [group.count for group in find_quarantined(tmp_path, open_lake(tmp_path)).groups] == [2]
     write(tmp_path / "lake", QUARANTINE, *(ROW | WRONG | {"seq": seq, "frame": BROKEN} for seq in seqs[:3]))
-    (group,) = find_quarantined(tmp_path).groups
+    (group,) = find_quarantined(tmp_path, open_lake(tmp_path)).groups
     assert group.count == 5
     assert [bad.seq for bad in group.newest] == seqs[::-1]
     assert {bad.link for bad in group.newest} == {f"/inspector?seq={seq}" for seq in seqs}
@@ -89,5 +91,5 @@ def test_what_the_tables_have_is_not_counted_again(tmp_path: Path) -> None:
 def test_what_the_log_has_no_more_opens_by_its_bytes(tmp_path: Path) -> None:
     Written(tmp_path).close()
     write(tmp_path / "lake", QUARANTINE, ROW | WRONG | {"seq": -1, "frame": BROKEN})
-    (group,) = find_quarantined(tmp_path).groups
+    (group,) = find_quarantined(tmp_path, open_lake(tmp_path)).groups
     assert group.newest[0].link == f"/inspector?protocol=comet&from=client&hex={BROKEN.hex()}"

@@ -118,6 +118,14 @@ async def test_what_takes_a_restart_is_named_and_left_as_it_is(tmp_path: Path) -
         assert running.gateway.reload(new).kept == reloaded.kept, "it is said again until it is done"
 
 
+async def test_credentials_of_the_lake_are_not_said(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, "comet") as running:
+        lake = {"url": "s3://bucket", "options": {"aws_secret_access_key": "hidden"}}
+        reloaded = running.gateway.reload(changed(running, lake=lake))
+        assert reloaded.kept == ["lake.url:  → s3://bucket", "lake.options.aws_secret_access_key: changed"]
+        assert running.gateway.settings.lake.url == ""
+
+
 async def test_tls_files_are_read_again(tmp_path: Path) -> None:
     tls = tls_files(tmp_path / "tls", "first")
     async with running_gateway(tmp_path, "comet", "http", tls=tls) as running:

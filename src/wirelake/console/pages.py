@@ -14,7 +14,6 @@ from wirelake.gateway.http.route import Access, BoundRoute, Route
 from wirelake.gateway.http.routes.health import GatewayStatus
 from wirelake.gateway.http.routes.static import JAVASCRIPT, static_response
 from wirelake.gateway.http.traffic import TrafficMeter
-from wirelake.lake.store import LocalStore
 
 FOLDER: Final = Path(__file__).parent / "static"
 _TYPES: Final = {".css": "text/css; charset=utf-8", ".js": JAVASCRIPT, ".svg": "image/svg+xml"}
@@ -64,11 +63,9 @@ def console_pages(
         ConsoleFiles(),
         login.LoginPages(http.authenticator),
         overview.OverviewPages(server, snapshots, live, status, storage.folder),
-        resources.ResourcePages(
-            server, runtime.settings, storage.state, sessions.broker.devices, LocalStore(storage.folder / "lake")
-        ),
+        resources.ResourcePages(server, runtime.settings, storage.state, sessions.broker.devices, storage.lake),
         inspector.InspectorPages(server, http.tracer),
-        tables.TablePages(server, http.lake, storage.folder),
+        tables.TablePages(server, http.lake, storage.folder, storage.lake),
         workbench.WorkbenchPages(server, storage.folder),
     )
     return [bound for page in pages for bound in page.routes()]

@@ -15,7 +15,7 @@ from wirelake.gateway.http.route import BoundRoute
 from wirelake.gateway.http.routes.lake import LakeQueries
 from wirelake.lake.progress import read_progress
 from wirelake.lake.query import is_written, list_tables, run_queries
-from wirelake.lake.store import LocalStore, Store
+from wirelake.lake.store import Store
 from wirelake.lake.tables import QUARANTINE
 from wirelake.limits import (
     CONSOLE_QUARANTINE_GROUPS_MAX,
@@ -93,31 +93,32 @@ class QuarantinePage(Struct):
 
 
 class TablePages:
-    def __init__(self, server: PageServer, queries: LakeQueries, folder: Path) -> None:
+    def __init__(self, server: PageServer, queries: LakeQueries, folder: Path, lake: Store) -> None:
         self._server = server
         self._queries = queries
         self._folder = folder
+        self._lake = lake
 
     def routes(self) -> tuple[BoundRoute, ...]:
         bind = self._server.bind
         return (bind(TABLES, "tables.html", self.tables), bind(QUARANTINED, "quarantine.html", self.quarantine))
 
     async def tables(self, context: RequestContext) -> Values:
-        listed = await asyncio.to_thread(list_tables, LocalStore(self._folder / "lake"))
+        listed = await asyncio.to_thread(list_tables, self._lake)
         return {"tables": listed, "examples": EXAMPLES, "sql": context.query("sql")}
 
     async def quarantine(self, _: RequestContext) -> Values:
         with self._queries.limit.slot():
-            return {"found": await asyncio.to_thread(find_quarantined, self._folder)}
+            return {"found": await asyncio.to_thread(find_quarantined, self._folder, self._lake)}
 
 
-def find_quarantined(folder: Path) -> QuarantinePage:
+def find_quarantined(folder: Path, lake: Store) -> QuarantinePage:
     """Return the quarantined frames: those in the tables, and newer ones from the log."""
     groups, caveats = QuarantineGroups(), list[str]()
     search = Search(folder / "log")
     known_seq = 0
     try:
-        known_seq = _from_tables(LocalStore(folder / "lake"), groups, search.oldest_seq)
+        known_seq = _from_tables(lake, groups, search.oldest_seq)
     except (InputError, DamagedTableError) as error:
         caveats.append(f"Cannot query the tables: {error}")
     progress = read_progress(folder)

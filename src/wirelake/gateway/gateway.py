@@ -43,6 +43,7 @@ from wirelake.gateway.transport.read_limiter import ReadScheduler
 from wirelake.gateway.transport.stalls import StallMonitor
 from wirelake.gateway.transport.tls import tls_context
 from wirelake.gateway.upstream.upstreams import UpstreamContext, Upstreams
+from wirelake.lake.store import open_lake
 from wirelake.limits import GATEWAY_LOG_BEHIND, LOG_BUFFERED_BYTES_MAX
 from wirelake.protocols import registry
 from wirelake.state.store import Sweeper
@@ -297,11 +298,13 @@ class Gateway:
             self.listeners["http"] = await self._open_http(address)
 
     async def _open_http(self, address: Address) -> HttpListener:
+        section = self.settings.lake
+        lake = open_lake(self.folder, section.url, section.options)
         return await open_http(
             address,
             self.tls,
             HttpRuntime(self._settings_in_force, self.clock, self.now_s, self.sessions.new_id, self.counters),
-            HttpStorage(self.folder, self.state, self.log, self.recorder, self.commit_barrier.commit_s),
+            HttpStorage(self.folder, lake, self.state, self.log, self.recorder, self.commit_barrier.commit_s),
             HttpSessions(self.connections, self.devices, self.upstreams, self.broker, self.flush_soon, self.jobs),
             HttpAccess(
                 self.admission,

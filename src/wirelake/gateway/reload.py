@@ -23,7 +23,8 @@ from wirelake.log.segments.log import SegmentLog
 from wirelake.log.segments.settings import RetentionLimits
 from wirelake.state.store import Sweeper
 
-_FIXED: Final = ("data", "listen")  # cannot change while the gateway runs
+_FIXED: Final = ("data", "listen", "lake")  # cannot change while the gateway runs
+_CREDENTIALS: Final = "lake.options."  # whose values are not shown
 _LOG_FIXED: Final = ("fsync", "segment_mb")  # neither can these of the log
 
 
@@ -115,9 +116,11 @@ def _retention_limits(log: LogSection) -> RetentionLimits:
 def _changes(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     """Return the names of changed settings, and how each changed."""
     changes: list[tuple[str, str]] = []
-    for name, before in old.items():
-        now = new[name]
-        if isinstance(before, dict):
+    for name in {**old, **new}:
+        before, now = old.get(name), new.get(name)
+        if prefix == _CREDENTIALS and before != now:
+            changes.append((f"{prefix}{name}", "changed"))
+        elif isinstance(before, dict) and isinstance(now, dict):
             changes += _changes(before, now, f"{prefix}{name}.")
         elif before != now:
             changes.append((f"{prefix}{name}", f"{_shown(before)} → {_shown(now)}"))

@@ -4,6 +4,9 @@ checkpoints/tables/metrics.json         the progress of the job, which is also i
 checkpoints/tables/stream.json          the data folder's id
 checkpoints/tables/intents/NUMBER.json  the end of a batch, from its manifest
 checkpoints/tables/spark/offsets/N      the same, as Spark planned it
+
+All of it is in the data folder. If the tables are elsewhere (`lake.url`), so are the manifests; stream.json is in both
+places, so that a gateway can check its log without reaching them.
 """
 
 from pathlib import Path, PurePosixPath
@@ -11,11 +14,12 @@ from typing import Final
 
 from msgspec import DecodeError, Struct, field, json
 
-from wirelake.lake.store import LocalStore
+from wirelake.lake.store import LocalStore, Store, open_lake
 from wirelake.limits import PIPELINE_ERRORS_SHOWN
 
 FOLDER: Final = PurePosixPath("checkpoints/tables")  # in the data folder
 PATH: Final = FOLDER / "metrics.json"
+STREAM: Final = "stream.json"
 
 
 class JobError(Struct, frozen=True):
@@ -50,6 +54,11 @@ class JobProgress(Struct):
         self.errors = [*self.errors, JobError(at_ms, text)][-PIPELINE_ERRORS_SHOWN:]
 
 
+def checkpoint_store(data: Path, lake: Store) -> Store:
+    """Return where the checkpoint is: in the data folder if the lake is there, otherwise beside the tables."""
+    return LocalStore(data / FOLDER) if lake == open_lake(data) else lake.at(str(FOLDER))
+
+
 def write_progress(data: Path, progress: JobProgress) -> None:
     """Write the file atomically. It is not synced: the next one follows soon, and nothing depends on it."""
     LocalStore(data).write(str(PATH), json.encode(progress), sync=False)
@@ -82,16 +91,20 @@ class _Offset(Struct):
     seq: int
 
 
-def read_checkpoint(data: Path) -> Checkpoint | None:
-    """Return the checkpoint, or None if no pipeline has run."""
-    folder = data / FOLDER
+def read_checkpoint(data: Path, checkpoint: Store | None = None) -> Checkpoint | None:
+    """Return the checkpoint, or None if no pipeline has run.
+
+    Without `checkpoint`, this reads what is in the data folder: also if the tables are elsewhere, the identity of the
+    stream and Spark's own part are there.
+    """
+    checkpoint = LocalStore(data / FOLDER) if checkpoint is None else checkpoint
     try:
-        stream = json.decode((folder / "stream.json").read_bytes(), type=_Stream)
+        stream = json.decode(checkpoint.read(STREAM), type=_Stream)
     except FileNotFoundError:
         return None
     except DecodeError:  # the pipeline reports the damage
         stream = _Stream()
-    return Checkpoint(stream.data_id, max(_manifest_end(folder), _planned_end(folder)))
+    return Checkpoint(stream.data_id, max(_manifest_end(checkpoint), _planned_end(data / FOLDER)))
 
 
 def mismatch(checkpoint: Checkpoint, data_id: str, next_seq: int) -> str:
@@ -111,9 +124,9 @@ def mismatch(checkpoint: Checkpoint, data_id: str, next_seq: int) -> str:
     return ""
 
 
-def _manifest_end(folder: Path) -> int:
-    last = max(folder.glob("intents/[0-9]*.json"), default=None)
-    return 0 if last is None else _seq(last.read_bytes(), _Manifest, "until_seq")
+def _manifest_end(checkpoint: Store) -> int:
+    last = max((path for path in checkpoint.list("intents") if path.endswith(".json")), default=None)
+    return 0 if last is None else _seq(checkpoint.read(last), _Manifest, "until_seq")
 
 
 def _planned_end(folder: Path) -> int:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -24,8 +23,9 @@ from msgspec import Struct, json
 
 from wirelake.errors import InputError
 from wirelake.lake.damage import explain_damage, find_damage
+from wirelake.lake.duckdb_scan import NOT_INSTALLED, connect_lake, lake_root, scan
 from wirelake.lake.statement import check_statement, quote_at, quoted
-from wirelake.lake.store import LocalStore, Store
+from wirelake.lake.store import Store
 from wirelake.lake.tables import TABLES, LakeTable
 from wirelake.limits import (
     LAKE_ANSWER_BYTES_MAX,
@@ -39,7 +39,6 @@ from wirelake.limits import (
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-NOT_INSTALLED: Final = "reading the tables needs duckdb, deltalake and the Delta extension: install wirelake[lake]"
 MEMORY_EXCEEDED: Final = f"the query exceeded the memory limit of {LAKE_MEMORY_MIB_MAX} MiB: read fewer rows or columns"
 _TYPES: Final = {
     pa.int64(): "BIGINT",
@@ -85,7 +84,7 @@ def run(
         for statement in statements:
             sql = quote_at(statement)
             for name in check_statement(database, sql):
-                database.execute(f"CREATE OR REPLACE VIEW {name} AS {_view(lake, TABLES[name])}")
+                database.execute(f"CREATE OR REPLACE VIEW {name} AS {_view(database, lake, TABLES[name])}")
             cursor = database.execute(sql)
             columns = [ResultColumn(str(name), str(kind)) for name, kind, *_ in cursor.description or ()]
             rows, truncated = _fetch(cursor, rows_max)
@@ -100,11 +99,7 @@ def is_written(lake: Store, table: LakeTable) -> bool:
 def open_database(lake: Store) -> "DuckDBPyConnection":
     """Open a database that can read the lake and nothing else."""
     import duckdb  # noqa: PLC0415
-    import duckdb_extension_delta  # noqa: PLC0415
 
-    found = [file for folder in duckdb_extension_delta.__path__ for file in Path(folder).rglob("*.duckdb_extension")]
-    if not found:
-        raise InputError(NOT_INSTALLED)
     database = duckdb.connect(
         config={
             "autoinstall_known_extensions": "false",
@@ -115,27 +110,21 @@ def open_database(lake: Store) -> "DuckDBPyConnection":
             "threads": LAKE_THREADS_MAX,
         }
     )
-    database.execute(f"LOAD {quoted(str(found[0]))}")
+    connect_lake(database, lake)
     for schema in dict.fromkeys(name.partition(".")[0] for name in TABLES):
         database.execute(f"CREATE SCHEMA {schema}")
     database.execute("SET TimeZone = 'UTC'")
     database.execute("SET temp_directory = ''")  # refuse what does not fit in memory, instead of spilling it
     database.execute("SET python_enable_replacements = false")  # names are tables, not variables of this program
-    database.execute(f"SET allowed_directories = [{quoted(_root(lake) + '/')}]")
+    database.execute(f"SET allowed_directories = [{quoted(lake_root(lake) + '/')}]")
     database.execute("SET enable_external_access = false")
     database.execute("SET lock_configuration = true")
     return database
 
 
-def _root(lake: Store) -> str:
-    if not isinstance(lake, LocalStore):
-        raise InputError(f"{lake} cannot be queried: only a lake in a folder can")
-    return str(lake.folder.resolve())
-
-
-def _view(lake: Store, table: LakeTable) -> str:
+def _view(database: "DuckDBPyConnection", lake: Store, table: LakeTable) -> str:
     if is_written(lake, table):
-        return f"SELECT * FROM delta_scan({quoted(f'{_root(lake)}/{table.folder}')})"  # noqa: S608 our own path
+        return f"SELECT * FROM {scan(database, lake, table)}"  # noqa: S608 our own path
     columns = [f'CAST(NULL AS {_TYPES[field.type]}) AS "{field.name}"' for field in table.schema]
     return f"SELECT {', '.join(columns)} WHERE false"
 
@@ -190,7 +179,7 @@ def translate_errors(lake: Store) -> Iterator[None]:
         if damage is not None:
             raise damage from error
         # Readers of tables need not know where the files are.
-        raise InputError(str(error).replace("file://", "").replace(f"{_root(lake)}/", "")) from error
+        raise InputError(str(error).replace("file://", "").replace(f"{lake_root(lake)}/", "")) from error
 
 
 def time_exceeded(timeout_s: float) -> str:

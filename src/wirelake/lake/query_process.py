@@ -21,9 +21,12 @@ from wirelake.lake.query_worker import (
     FAILURE,
     LAST_FAILURE,
     LENGTH_BYTES,
+    QUERY,
     READY,
     RESULT,
+    STORE,
     Query,
+    StoreAddress,
     frame,
 )
 from wirelake.lake.store import Store
@@ -61,7 +64,7 @@ class QueryProcess:
         self._is_cancelled = False
         self._used_s = time.monotonic()
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "wirelake.lake.query_worker", lake.url],
+            [sys.executable, "-P", "-m", "wirelake.lake.query_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -71,6 +74,8 @@ class QueryProcess:
         if self._process.stdin is None or self._process.stdout is None:
             raise TypeError("Popen did not create the pipes")
         self._requests, self._replies = self._process.stdin, self._process.stdout
+        # Not as an argument, which others can read: the options may have credentials.
+        self._requests.write(frame(STORE, json.encode(StoreAddress(lake.url, lake.delta_options))))
 
     @property
     def pid(self) -> int:
@@ -96,7 +101,7 @@ class QueryProcess:
                 if kind != READY:
                     raise InputError(body.decode(errors="replace"))
                 self._is_ready = True
-            self._requests.write(frame(b"q", json.encode(query)))
+            self._requests.write(frame(QUERY, json.encode(query)))
             kind, body = self._receive(query.timeout_s + LAKE_KILL_GRACE_S)
         except TimeoutError as error:
             self.is_usable = False

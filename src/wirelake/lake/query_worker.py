@@ -1,8 +1,8 @@
-"""Run users' queries, one at a time, as the process `python -m wirelake.lake.query_worker URL`.
+"""Run users' queries, one at a time, as the process `python -m wirelake.lake.query_worker`.
 
-It limits its own memory, so that a query that needs more fails here and nowhere else. Requests come on standard input
-and replies go to standard output, each preceded by its length. At the end of the input the process exits, whatever it
-is doing: its parent is gone.
+It limits its own memory, so that a query that needs more fails here and nowhere else. Standard input is where the
+lake is, and then requests; replies go to standard output, each preceded by its length. At the end of the input the
+process exits, whatever it is doing: its parent is gone.
 """
 
 import os
@@ -18,7 +18,7 @@ from msgspec import Struct, json
 
 from wirelake.errors import DamagedTableError, InputError
 from wirelake.lake.query import open_database, run, translate_errors
-from wirelake.lake.store import Store, open_store
+from wirelake.lake.store import open_store
 from wirelake.limits import (
     LAKE_MEMORY_MIB_MAX,
     LAKE_PROCESS_EXTRA_MIB,
@@ -29,6 +29,8 @@ from wirelake.limits import (
 )
 
 LENGTH_BYTES: Final = 8
+STORE: Final = b"s"  # a `StoreAddress` as JSON, before the first query
+QUERY: Final = b"q"  # a `Query` as JSON
 READY: Final = b"r"  # ready for a query
 RESULT: Final = b"a"  # a `QueryResult` as JSON
 LAST_RESULT: Final = b"A"  # the same, and the process exits
@@ -37,6 +39,13 @@ LAST_FAILURE: Final = b"E"
 DAMAGED: Final = b"d"  # which table cannot be read; the process exits
 _RECURSION_MAX: Final = 10_000  # of a statement's tree: DuckDB limits expressions itself
 _ALLOCATED: Final = re.compile(r"VmData:\s*(\d+) kB")
+
+
+class StoreAddress(Struct, frozen=True):
+    """Describe where the lake is, and how to reach it."""
+
+    url: str
+    options: dict[str, str]
 
 
 class Query(Struct, frozen=True):
@@ -49,9 +58,11 @@ def frame(kind: bytes, body: bytes) -> bytes:
     return (len(kind) + len(body)).to_bytes(LENGTH_BYTES, "big") + kind + body
 
 
-def main(lake: Store) -> None:
+def main() -> None:
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what a library prints is not a reply
+    address = json.decode(_read_frame(sys.stdin.buffer), type=StoreAddress)
+    lake = open_store(address.url, address.options)
     limit_process()
     requests: queue.SimpleQueue[Query] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin.buffer, requests), daemon=True).start()
@@ -95,10 +106,15 @@ def limit_process() -> None:
 
 
 def _read(requests: BinaryIO, received: "queue.SimpleQueue[Query]") -> None:
-    while head := requests.read(LENGTH_BYTES):
-        body = requests.read(int.from_bytes(head, "big"))
-        received.put(json.decode(body[1:], type=Query))
+    while body := _read_frame(requests):
+        received.put(json.decode(body, type=Query))
     os._exit(0)
+
+
+def _read_frame(requests: BinaryIO) -> bytes:
+    """Return the body of the next frame; nothing at the end of the input."""
+    head = requests.read(LENGTH_BYTES)
+    return requests.read(int.from_bytes(head, "big"))[1:]
 
 
 def _send(replies: BinaryIO, kind: bytes, body: bytes) -> None:
@@ -114,4 +130,4 @@ def _allocated_mib() -> int:
 
 
 if __name__ == "__main__":
-    main(open_store(sys.argv[1]))
+    main()

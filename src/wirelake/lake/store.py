@@ -21,6 +21,27 @@ from wirelake.errors import InputError
 from wirelake.files import TEMP_SUFFIX, FileLock, FileSystem, replace_file, wait_for_lock
 
 _DISK: Final = FileSystem()
+_AWS: Final = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_ENDPOINT",
+    "AWS_ENDPOINT_URL",
+    "AWS_ALLOW_HTTP",
+    "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
+)
+_GOOGLE: Final = ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_APPLICATION_CREDENTIALS")
+_AZURE: Final = (
+    "AZURE_STORAGE_ACCOUNT_NAME",
+    "AZURE_STORAGE_ACCOUNT_KEY",
+    "AZURE_STORAGE_CLIENT_ID",
+    "AZURE_STORAGE_CLIENT_SECRET",
+    "AZURE_STORAGE_TENANT_ID",
+    "AZURE_STORAGE_SAS_KEY",
+)
+_ENVIRONMENT: Final = {"s3": _AWS, "s3a": _AWS, "gs": _GOOGLE, "abfs": _AZURE, "abfss": _AZURE, "az": _AZURE}
 
 
 class Output(Protocol):
@@ -295,6 +316,18 @@ def open_store(url: str | Path, options: Mapping[str, str] | None = None) -> Sto
     from wirelake.lake.object_store import ObjectStore  # noqa: PLC0415 (an extra, which local lakes do not need)
 
     return ObjectStore(str(url).rstrip("/"), tuple(sorted((options or {}).items())))
+
+
+def open_lake(data: Path, url: str = "", options: Mapping[str, str] | None = None) -> Store:
+    """Return the store of the tables, as the settings have it: in the data folder, or at `url`.
+
+    What the options lack is taken from the environment variables of the store's vendor, so that executors get it too.
+    """
+    if not url:
+        return LocalStore(data.absolute() / "lake")
+    known = _ENVIRONMENT.get(urlsplit(url).scheme, ())
+    found = {name.lower(): os.environ[name] for name in known if os.environ.get(name)}
+    return open_store(url, {**found, **(options or {})})
 
 
 def _folder_of(url: str) -> Path:

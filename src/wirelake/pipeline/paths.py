@@ -8,8 +8,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from wirelake.lake.progress import FOLDER
-from wirelake.lake.store import LocalStore, Store
+from wirelake.lake.progress import FOLDER, checkpoint_store
+from wirelake.lake.store import Store, open_lake
 
 
 class DataPaths(Struct, frozen=True):
@@ -21,9 +21,8 @@ class DataPaths(Struct, frozen=True):
     def of(data: Path, lake: Store | None = None) -> "DataPaths":
         """Return the places for a data folder. Its lake is inside, unless `lake` is given."""
         folder = data.absolute()
-        if lake is None:
-            return DataPaths(folder, LocalStore(folder / "lake"), LocalStore(folder / FOLDER))
-        return DataPaths(folder, lake, lake.at(str(FOLDER)))
+        lake = open_lake(folder) if lake is None else lake
+        return DataPaths(folder, lake, checkpoint_store(folder, lake))
 
     @property
     def log(self) -> Path:

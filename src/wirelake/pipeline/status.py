@@ -6,6 +6,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from wirelake.lake.progress import JobError, JobProgress, mismatch, read_checkpoint, read_progress
+from wirelake.lake.store import Store
 from wirelake.limits import PIPELINE_FRESH_S
 from wirelake.log.segments.block_index import BlockIndex
 from wirelake.log.segments.high_watermark import HighWatermark, read_data_id
@@ -33,8 +34,8 @@ class PipelineStatus(Struct, frozen=True):
     problem: str = ""  # why the tables do not fit the log
 
 
-def status_of(data: Path, now_ms: int) -> PipelineStatus:
-    paths = DataPaths.of(data)
+def status_of(data: Path, now_ms: int, lake: Store | None = None) -> PipelineStatus:
+    paths = DataPaths.of(data, lake)
     progress = read_progress(data) or JobProgress(pid=0, running=False)
     running = progress.running and is_process_running(progress.pid)
     next_seq, newest_us = newest(paths.log)
@@ -54,14 +55,14 @@ def status_of(data: Path, now_ms: int) -> PipelineStatus:
         errors=progress.errors,
         dropped=progress.dropped,
         noted=progress.noted,
-        problem=checkpoint_problem(data),
+        problem=checkpoint_problem(paths),
     )
 
 
-def checkpoint_problem(data: Path) -> str:
+def checkpoint_problem(paths: DataPaths) -> str:
     """Return why the checkpoint does not belong to the log of the same data folder, or "" if it does."""
-    checkpoint = read_checkpoint(data)  # before the log, which may grow
-    log = data / "log"
+    checkpoint = read_checkpoint(paths.data, paths.checkpoint)  # before the log, which may grow
+    log = paths.log
     return "" if checkpoint is None else mismatch(checkpoint, read_data_id(log), HighWatermark(log).seq)
 
 

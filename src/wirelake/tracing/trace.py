@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from wirelake.errors import DamagedTableError, InputError
-from wirelake.lake.store import LocalStore
+from wirelake.lake.store import Store, open_lake
 from wirelake.limits import TRACE_EVENTS_MAX, TRACE_SEARCH_S, TRACE_SEARCHED_MAX
 from wirelake.protocols.text import Encoding, as_text
 from wirelake.tracing import stored as stored_rows
@@ -57,24 +57,29 @@ class Trace(Struct, kw_only=True):
     caveats: list[str]
 
 
-def trace(folder: Path, text: str, stored: NotificationTrace | None = None, only: str = "") -> Trace | None:
-    """Return what is known, or None. `folder` is the data folder; `only` restricts it to what one identity may see.
+def trace(
+    folder: Path, text: str, stored: NotificationTrace | None = None, only: str = "", lake: Store | None = None
+) -> Trace | None:
+    """Return what is known, or None. `only` restricts it to what one identity may see.
+
+    `folder` is the data folder. The tables are inside, unless `lake` is given.
 
     This reads files and may take some seconds.
     """
     wanted = parse_trace_id(text)
     if isinstance(wanted, NotificationId):
-        return _Tracer(folder).notification(wanted, stored, only)
+        return _Tracer(folder, lake).notification(wanted, stored, only)
     if wanted is None or only:
         return None
-    return _Tracer(folder).record(wanted) if isinstance(wanted, int) else _Tracer(folder).session(wanted)
+    tracer = _Tracer(folder, lake)
+    return tracer.record(wanted) if isinstance(wanted, int) else tracer.session(wanted)
 
 
 class _Tracer:
     """Assemble one trace from the log and the tables of a data folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self._lake = LocalStore(folder / "lake")
+    def __init__(self, folder: Path, lake: Store | None) -> None:
+        self._lake = open_lake(folder) if lake is None else lake
         self._caveats: list[str] = []
         try:
             self._search: Search | None = Search(folder / "log")

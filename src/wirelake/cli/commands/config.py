@@ -14,7 +14,7 @@ from wirelake.cli.main import EXIT_BAD_INPUT
 from wirelake.cli.support.limits import CLI_RELOAD_LOOK_S, CLI_RELOAD_S
 from wirelake.cli.support.options import settings_options
 from wirelake.cli.support.processes import ReloadOutcome, gateway_pid, read_reload_outcome
-from wirelake.config import load
+from wirelake.config import load, public_values
 from wirelake.errors import InputError, LateError
 
 
@@ -27,8 +27,8 @@ Examples:
 )
 @settings_options
 def config(config_file: Path | None, data_folder: Path | None) -> None:
-    """Print the effective settings in the format of wirelake.toml."""
-    click.echo(as_toml(msgspec.to_builtins(load(config_file, data_folder))))
+    """Print the effective settings in the format of wirelake.toml, without the credentials of an object store."""
+    click.echo(as_toml(public_values(load(config_file, data_folder))))
 
 
 def as_toml(settings: dict[str, Any]) -> str:

@@ -20,11 +20,11 @@ from wirelake.cli.support.dependencies import require_pipeline
 from wirelake.cli.support.limits import CLI_DEMO_LOOK_S, CLI_DEMO_PIPELINE_S, CLI_DEMO_START_S
 from wirelake.cli.support.options import settings_options
 from wirelake.cli.support.processes import ChildProcess
+from wirelake.cli.support.stores import lake_of
 from wirelake.config import Settings, default_settings, load
 from wirelake.errors import InputError, WirelakeError
 from wirelake.lake.progress import read_progress
 from wirelake.lake.query import query
-from wirelake.lake.store import LocalStore
 from wirelake.limits import GATEWAY_STOP_S
 from wirelake.log.segments.reader import LogReader
 from wirelake.simulator.limits import SIMULATOR_DEVICES_MAX
@@ -99,7 +99,7 @@ class Tour:
     def __init__(self, settings: Settings, settings_file: Path, folder: Path) -> None:
         self._settings = settings
         self._folder = folder
-        self._lake = LocalStore(Path(settings.data) / "lake")
+        self._lake = lake_of(settings)
         self._console = Console(highlight=False, markup=False, soft_wrap=True)
         self._wide = Console(highlight=False, markup=False, soft_wrap=True, width=_WIDE)
         words = ["--config", str(settings_file), "--data", settings.data]

@@ -19,11 +19,11 @@ from rich.text import Text
 from wirelake.cli.support.dependencies import require_pipeline
 from wirelake.cli.support.options import parse_time, pass_on, settings_options
 from wirelake.cli.support.output import counted, start_logging
+from wirelake.cli.support.stores import lake_of
 from wirelake.config import Settings, load
 from wirelake.errors import InputError, LossError
 from wirelake.lake.damage import explain_damage
 from wirelake.lake.progress import JobProgress
-from wirelake.lake.store import LocalStore
 from wirelake.limits import PIPELINE_TRIGGER_S, PIPELINE_TRIGGER_S_MIN
 from wirelake.protocols import registry
 
@@ -100,7 +100,7 @@ def run(
 ) -> None:
     """Fill the tables from the log until Ctrl-C or, with --once, until all records are processed."""
     settings = load(config_file, data_folder)
-    data = Path(settings.data)
+    data, lake = Path(settings.data), lake_of(settings)
     start_logging("console", "warning")
     if not (data / "log").exists():
         raise InputError(f"no log in {data}: start the gateway first, or choose another data folder with --data")
@@ -118,8 +118,9 @@ def run(
 
     conf = parse_conf(conf_pairs)
 
-    StreamLock(DataPaths.of(data)).release()  # Spark starts slowly: refuse before, not after
-    check_log(DataPaths.of(data))
+    paths = DataPaths.of(data, lake)
+    StreamLock(paths).release()  # Spark starts slowly: refuse before, not after
+    check_log(paths)
     with ProgressDisplay(sys.stdout.isatty(), once=stop_on_eof) as display:
         started_s = time.monotonic()
         display.print("Starting Spark…")
@@ -135,14 +136,14 @@ def run(
             rules=reassembly_rules(settings),
             buckets=settings.pipeline.buckets,
         )
-        with explain_damage(LocalStore(data / "lake"), check_files=True):
-            job = Job(spark, data, job_settings, GOLD, display.update)
+        with explain_damage(lake, check_files=True):
+            job = Job(spark, data, job_settings, GOLD, display.update, lake)
         for name in (signal.SIGINT, signal.SIGTERM):
             signal.signal(name, lambda *_: job.stop())
         if stop_on_eof:
             threading.Thread(target=_stop_on_eof, args=[job], daemon=True).start()
         try:
-            with explain_damage(LocalStore(data / "lake"), check_files=True):
+            with explain_damage(lake, check_files=True):
                 job.run()
         except SparkLostError as error:
             _restart(display, error)
@@ -184,7 +185,8 @@ def status(as_json: bool, config_file: Path | None, data_folder: Path | None) ->
     """
     from wirelake.pipeline.status import status_of  # noqa: PLC0415
 
-    found = status_of(Path(load(config_file, data_folder).data), time.time_ns() // 1_000_000)
+    settings = load(config_file, data_folder)
+    found = status_of(Path(settings.data), time.time_ns() // 1_000_000, lake_of(settings))
     if as_json:
         click.echo(msgspec.json.encode(found).decode())
         sys.exit(1 if found.problem else 0)
@@ -221,7 +223,7 @@ def compact(config_file: Path | None, data_folder: Path | None) -> None:
     from wirelake.pipeline.commit.compaction import compact as compact_lake  # noqa: PLC0415 (an extra)
 
     table = Table("table", "files before", "after", "removed from disk", box=None)
-    lake = LocalStore(Path(load(config_file, data_folder).data) / "lake")
+    lake = lake_of(load(config_file, data_folder))
     with explain_damage(lake, check_files=True):
         compacted = compact_lake(lake)
     for name, done in compacted.items():
@@ -250,7 +252,7 @@ def redecode(
 ) -> None:
     """Decode history with the current decoder, and replace the old rows. Can run while the pipeline runs."""
     settings = load(config_file, data_folder)
-    data = Path(settings.data)
+    data, lake = Path(settings.data), lake_of(settings)
     start_logging("console", "warning")
     require_pipeline("redecoding")
     from wirelake.pipeline.gold.refresh import GOLD  # noqa: PLC0415 (an extra)
@@ -259,8 +261,8 @@ def redecode(
     from wirelake.pipeline.spark.session import open_session  # noqa: PLC0415
 
     request = RedecodeRequest(protocol=protocol, since_us=since or 0, dry=dry_run, rules=reassembly_rules(settings))
-    with explain_damage(LocalStore(data / "lake"), check_files=True):
-        check(data, request)
+    with explain_damage(lake, check_files=True):
+        check(data, request, lake)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("Starting Spark", total=None)
@@ -270,8 +272,8 @@ def redecode(
             def on_progress(done: int, rows: int) -> None:
                 progress.update(task, description=f"{done} of {rows} rows of bronze", completed=done, total=rows)
 
-            with explain_damage(LocalStore(data / "lake"), check_files=True):
-                done = redecode_history(spark, data, request, [part.refresh for part in GOLD], on_progress)
+            with explain_damage(lake, check_files=True):
+                done = redecode_history(spark, data, request, [part.refresh for part in GOLD], on_progress, lake)
         finally:
             spark.stop()
     if as_json:

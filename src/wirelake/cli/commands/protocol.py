@@ -14,6 +14,7 @@ from wirelake.cli.support.options import parse_time, pass_on, settings_options
 from wirelake.cli.support.output import counted
 from wirelake.cli.support.protocol_check import check_history, check_laws, history_values, print_history, print_laws
 from wirelake.cli.support.protocol_package import PORT, create_package
+from wirelake.cli.support.stores import lake_of
 from wirelake.config import load
 from wirelake.errors import InputError
 from wirelake.layout import FrameSet
@@ -157,16 +158,17 @@ def check(
     The exit code is 1 if a law does not hold, 3 if stored rows would change, and 0 otherwise.
     """
     found = registry.get(name)
-    data = Path(load(config_file, data_folder).data)
+    settings = load(config_file, data_folder)
+    data, lake = Path(settings.data), lake_of(settings)
     results = check_laws(found, examples)
     if not as_json:
         print_laws(results)
-    history = check_history(data, found, since or 0)
+    history = check_history(data, lake, found, since or 0)
     if as_json:
         values = None if history is None else history_values(history)
         click.echo(write_json({"laws": results, "history": values}))
     elif history is None:
-        click.echo(f"There are no tables in {data / 'lake'} yet: no stored history was checked.")
+        click.echo(f"There are no tables in {lake} yet: no stored history was checked.")
     else:
         print_history(history, found)
     if not all(result.is_ok for result in results):

@@ -12,10 +12,10 @@ from rich.table import Table
 from wirelake.cli.support.limits import CLI_CELL_CHARS_MAX
 from wirelake.cli.support.options import settings_options
 from wirelake.cli.support.output import counted
+from wirelake.cli.support.stores import lake_of
 from wirelake.config import load
 from wirelake.lake.query import QueryResult, is_written
 from wirelake.lake.query_process import query as run_query
-from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import TABLES
 from wirelake.limits import LAKE_QUERY_S, LAKE_ROWS, LAKE_ROWS_MAX
 from wirelake.protocols.text import write_json
@@ -58,9 +58,9 @@ Examples:
 def query(sql: str, form: str, rows: int, timeout_s: float, config_file: Path | None, data_folder: Path | None) -> None:
     """Run one SELECT over the tables, which have names like silver.messages.
 
-    Reads the data folder, whether or not a gateway or pipeline is running.
+    Reads the tables where they are, whether or not a gateway or pipeline is running.
     """
-    lake = LocalStore(Path(load(config_file, data_folder).data).absolute() / "lake")
+    lake = lake_of(load(config_file, data_folder))
     result = run_query(lake, sql, rows, timeout_s)
     {"table": _table, "json": _json, "csv": _csv}[form](result)
     if result.truncated:

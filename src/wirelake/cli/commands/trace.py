@@ -13,6 +13,7 @@ from rich.text import Text
 from wirelake.cli.support.api import ApiClient, quoted
 from wirelake.cli.support.options import settings_options, token_option
 from wirelake.cli.support.output import counted
+from wirelake.cli.support.stores import lake_of
 from wirelake.config import Settings, load
 from wirelake.errors import InputError, InUseError
 from wirelake.protocols.text import write_json
@@ -74,7 +75,7 @@ def _read_trace(settings: Settings, message_id: str) -> Any:
             stored = find_notification(store.topics, message_id)
         finally:
             store.close()
-    found = trace_message(folder, message_id, stored)
+    found = trace_message(folder, message_id, stored, lake=lake_of(settings))
     if found is None:
         raise InputError(f"no message {message_id!r} in {folder}: it never existed, or retention removed it")
     return to_builtins(found)

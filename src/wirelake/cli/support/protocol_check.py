@@ -16,7 +16,7 @@ from wirelake.cli.support.limits import CLI_CELL_CHARS_MAX
 from wirelake.cli.support.output import counted
 from wirelake.lake.damage import explain_damage
 from wirelake.lake.query import is_written
-from wirelake.lake.store import LocalStore
+from wirelake.lake.store import Store
 from wirelake.lake.tables import FRAMES
 from wirelake.protocols.protocol import Protocol
 from wirelake.protocols.text import write_json
@@ -66,9 +66,9 @@ def print_laws(results: list[LawResult]) -> None:
             console.print(Text(f"    the smallest: {size} from the {result.sender}: {result.hex or '(none)'}"))
 
 
-def check_history(data: Path, protocol: Protocol, since_us: int) -> "RedecodePreview | None":
+def check_history(data: Path, lake: Store, protocol: Protocol, since_us: int) -> "RedecodePreview | None":
     """Decode the stored frames again and compare; None if there are no tables."""
-    if not is_written(LocalStore(data / "lake"), FRAMES):
+    if not is_written(lake, FRAMES):
         return None
     require_redecode("checking the stored history")
     from wirelake.pipeline.redecode.preview import preview  # noqa: PLC0415 (an extra)
@@ -80,8 +80,8 @@ def check_history(data: Path, protocol: Protocol, since_us: int) -> "RedecodePre
         def on_progress(done: int, rows: int) -> None:
             progress.update(task, description=f"{done} of {rows} rows of bronze", completed=done, total=rows)
 
-        with explain_damage(LocalStore(data / "lake"), check_files=True):
-            return preview(data, protocol.name, since_us, on_progress)
+        with explain_damage(lake, check_files=True):
+            return preview(data, protocol.name, since_us, on_progress, lake)
 
 
 def print_history(found: "RedecodePreview", protocol: Protocol) -> None:

@@ -51,7 +51,7 @@ from wirelake.gateway.recorder import Recorder
 from wirelake.gateway.transport.connection import Connection
 from wirelake.gateway.transport.stalls import StallMonitor
 from wirelake.gateway.upstream.upstreams import Upstreams
-from wirelake.lake.store import LocalStore
+from wirelake.lake.store import Store
 from wirelake.log.segments.log import SegmentLog
 from wirelake.state.store import StateStore
 
@@ -88,6 +88,7 @@ class HttpStorage(Struct, frozen=True):
     """What the gateway stores, and where."""
 
     folder: Path
+    lake: Store
     state: StateStore
     log: SegmentLog
     recorder: Recorder
@@ -182,8 +183,8 @@ def _new_listener(
         authenticator=authenticator,
         limiter=limiter,
         streams=EventStreams(client, storage.recorder, counters, pending_bytes_max),
-        lake=LakeQueries(LocalStore(storage.folder / "lake")),
-        tracer=Tracer(storage.folder, storage.state.topics),
+        lake=LakeQueries(storage.lake),
+        tracer=Tracer(storage.folder, storage.lake, storage.state.topics),
         stats=stats,
     )
     routes = [
@@ -249,7 +250,7 @@ def _api_routes(
         decode.DecodeRoutes(),
         messages.MessageRoutes(http.tracer),
         metrics.LedgerRoutes(traffic, client.broker, event_log, status.started_ms, now_ms),
-        lake.LakeRoutes(LocalStore(folder / "lake"), http.lake),
+        lake.LakeRoutes(storage.lake, http.lake),
         log.LogRoutes(folder / "log"),
         static.StaticRoutes(),
     )

@@ -7,6 +7,7 @@ from msgspec import DecodeError, Struct, json
 from msgspec.structs import replace
 
 from wirelake.errors import InputError, LossError, StorageError
+from wirelake.lake.progress import FOLDER, STREAM
 from wirelake.lake.store import LocalStore, Store
 from wirelake.lake.tables import FRAMES
 from wirelake.limits import PIPELINE_BUCKETS
@@ -17,7 +18,6 @@ from wirelake.pipeline.paths import DataPaths
 from wirelake.pipeline.status import checkpoint_problem
 
 CONSUMER: Final = "pipeline"  # its name among the log's consumers
-_STREAM: Final = "stream.json"
 
 
 class StreamIdentity(Struct, frozen=True):
@@ -54,11 +54,14 @@ def open_stream(paths: DataPaths) -> StreamIdentity:
                 "where to continue: restore the checkpoint, or move the tables away as well to fill them again"
             )
         stream = StreamIdentity(f"wirelake-{uuid.uuid4()}", PIPELINE_BUCKETS, data_id)
-        if not paths.checkpoint.create(_STREAM, json.encode(stream)):
+        if not paths.checkpoint.create(STREAM, json.encode(stream)):
             stream = _read(paths.checkpoint)
     if data_id and not stream.data_id:
         stream = replace(stream, data_id=data_id)
-        paths.checkpoint.write(_STREAM, json.encode(stream))
+        paths.checkpoint.write(STREAM, json.encode(stream))
+    local = LocalStore(paths.data / FOLDER)
+    if local != paths.checkpoint:
+        local.write(STREAM, json.encode(stream))
     batches = ManifestStore(paths.checkpoint).batches()
     if batches and not any(paths.spark_offsets.glob("[0-9]*")):
         raise InputError(
@@ -75,7 +78,7 @@ def open_stream(paths: DataPaths) -> StreamIdentity:
 
 def check_log(paths: DataPaths) -> None:
     """Refuse a checkpoint of another log, or one beyond the end of this log: new records would be ignored."""
-    problem = checkpoint_problem(paths.data)
+    problem = checkpoint_problem(paths)
     if problem:
         raise LossError(problem)
 
@@ -90,10 +93,10 @@ def read_stream(paths: DataPaths) -> StreamIdentity | None:
 
 def _read(checkpoint: Store) -> StreamIdentity:
     try:
-        return json.decode(checkpoint.read(_STREAM), type=StreamIdentity)
+        return json.decode(checkpoint.read(STREAM), type=StreamIdentity)
     except DecodeError as error:
         raise StorageError(
-            f"{checkpoint.name(_STREAM)} is damaged ({error}): restore the checkpoint from a backup, or move it and "
+            f"{checkpoint.name(STREAM)} is damaged ({error}): restore the checkpoint from a backup, or move it and "
             "the tables away to fill them again"
         ) from error
 

@@ -126,7 +126,14 @@ class ManifestStore:
         """
         if self._store.create(_path(manifest.batch), json.encode(manifest)):
             return manifest
-        return self._read(manifest.batch)
+        found = self._read(manifest.batch)
+        if (found.from_seq, found.until_seq) != (manifest.from_seq, manifest.until_seq):
+            raise StorageError(
+                f"another pipeline wrote batch {manifest.batch} with records {found.from_seq} to {found.until_seq - 1} "
+                f"and this one with {manifest.from_seq} to {manifest.until_seq - 1}: run one pipeline for each lake, "
+                f"with the data folder that belongs to the checkpoint in {self._store}"
+            )
+        return found
 
     def get(self, batch: int) -> Manifest | None:
         try:

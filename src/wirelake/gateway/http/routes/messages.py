@@ -8,6 +8,7 @@ from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.limiter import ConcurrencyLimit, busy
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import BoundRoute, Parameter, Route
+from wirelake.lake.store import Store
 from wirelake.limits import HTTP_TRACES_MAX
 from wirelake.state.topics import TopicStore
 from wirelake.tracing.stored import find_notification
@@ -17,8 +18,9 @@ from wirelake.tracing.trace import Trace, trace
 class Tracer:
     """Trace messages, a limited number at once."""
 
-    def __init__(self, folder: Path, topics: TopicStore) -> None:
+    def __init__(self, folder: Path, lake: Store, topics: TopicStore) -> None:
         self._folder = folder
+        self._lake = lake
         self._topics = topics
         self._limit = ConcurrencyLimit(HTTP_TRACES_MAX, busy("messages are being traced", "HTTP_TRACES_MAX"))
 
@@ -27,7 +29,7 @@ class Tracer:
         only = "" if context.is_admin else context.identity
         stored = find_notification(self._topics, message_id, only)
         with self._limit.slot():
-            found = await asyncio.to_thread(trace, self._folder, message_id, stored, only)
+            found = await asyncio.to_thread(trace, self._folder, message_id, stored, only, self._lake)
         if found is None:
             raise ApiError(404, f"no message {message_id[:64]!r}: it never existed, or retention removed it")
         return found
