@@ -5,21 +5,23 @@ from typing import Any
 
 import polars
 
+from wirelake.lake.store import Store, open_lake
 from wirelake.lake.tables import TABLES
 from wirelake.log.segments.reader import LogReader
 
 
-def rows_of(data: Path, name: str) -> polars.DataFrame:
-    """Read a table without Spark. Return an empty one if it does not exist yet."""
-    folder = data / "lake" / TABLES[name].folder
-    if not (folder / "_delta_log").exists():
+def rows_of(data: Path, name: str, lake: Store | None = None) -> polars.DataFrame:
+    """Read a table without Spark, of the data folder or of `lake`. Return an empty one if it does not exist yet."""
+    lake = open_lake(data) if lake is None else lake
+    folder = TABLES[name].folder
+    if not lake.has_files(f"{folder}/_delta_log"):
         empty: polars.DataFrame = polars.from_arrow(TABLES[name].schema.empty_table())  # type: ignore[assignment]
         return empty
-    return polars.read_delta(str(folder))
+    return polars.read_delta(lake.table_uri(folder), storage_options=lake.delta_options)
 
 
-def seqs_of(data: Path, name: str) -> list[int]:
-    found: list[int] = rows_of(data, name)["seq"].sort().to_list()
+def seqs_of(data: Path, name: str, lake: Store | None = None) -> list[int]:
+    found: list[int] = rows_of(data, name, lake)["seq"].sort().to_list()
     return found
 
 
@@ -27,13 +29,13 @@ def logged(data: Path) -> list[dict[str, Any]]:
     return [row for batch in LogReader(data / "log").read() for row in batch.to_pylist()]
 
 
-def check_tables(data: Path) -> None:
+def check_tables(data: Path, lake: Store | None = None) -> None:
     """Check that every record is in bronze once, and every frame in exactly one of messages and quarantine."""
     log = logged(data)
-    bronze = rows_of(data, "bronze.frames").sort("seq")
+    bronze = rows_of(data, "bronze.frames", lake).sort("seq")
     assert bronze["seq"].to_list() == [row["seq"] for row in log]
     assert bronze["frame"].to_list() == [row["frame"] for row in log]
     assert bronze["at"].to_list() == [row["at"] for row in log]
     expected = [row["seq"] for row in log if row["event"] in ("frame", "quarantine")]
-    assert sorted(seqs_of(data, "silver.messages") + seqs_of(data, "silver.quarantine")) == expected
-    assert seqs_of(data, "silver.notifications") == [row["seq"] for row in log if row["event"] == "publish"]
+    assert sorted(seqs_of(data, "silver.messages", lake) + seqs_of(data, "silver.quarantine", lake)) == expected
+    assert seqs_of(data, "silver.notifications", lake) == [row["seq"] for row in log if row["event"] == "publish"]

@@ -171,6 +171,7 @@ class Job:
         """Process one micro-batch. Called by Spark."""
         if self._stopping.is_set():
             raise StorageError("the job is stopping")
+        self._lock.check()
         started_s = time.monotonic()
         manifest = self._batches.manifests.get(batch)
         try:
