@@ -384,6 +384,7 @@ HTTP_TRACES_MAX: Final = 4  # traces at once
 HTTP_TICK_S: Final = 1.0  # between two measurements of the event loop's lag
 
 # pipeline
+ARCHIVE_COMPILE_S: Final = 600.0  # to compile all kernels for an archive
 WHEEL_BUILD_S: Final = 120.0  # to build the wheel for the cluster
 JAVA_ANSWER_S: Final = 20.0  # for Java to print its version
 PIPELINE_DRIVER_MEMORY_MB: Final = 1024  # memory of the driver's JVM; with a local master also that of the tasks
@@ -395,6 +396,7 @@ PIPELINE_CHUNK_ROWS: Final = 64 * KIB  # approximate records decoded in one call
 PIPELINE_CHUNK_BYTES: Final = 16 * MIB  # the same in bytes
 PIPELINE_HANDED_ROWS: Final = 4 * KIB  # records of one Arrow batch given to Spark, at least: small blocks are joined
 PIPELINE_VIEW_WAIT_S: Final = 10.0  # for records and files of another machine to become visible, before the batch fails
+PIPELINE_LOG_COPIES_KEEP_S: Final = 7 * 86_400.0  # a sealed segment's copy for remote executors is removed then
 PIPELINE_MANIFESTS_KEPT: Final = 64  # newest batches whose commits can be repeated
 PIPELINE_TRIGGER_S: Final = 1.0  # (option) between the starts of two batches, if there is little to do
 PIPELINE_TRIGGER_S_MIN: Final = 0.1  # shortest such interval

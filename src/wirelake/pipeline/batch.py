@@ -7,12 +7,13 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from msgspec.structs import astuple, replace
 
 from wirelake.errors import MissingRecordsError, StorageError
+from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import BATCHES, FRAMES, TABLES
 from wirelake.limits import PIPELINE_VIEW_WAIT_S
 from wirelake.log.segments.consumer_offsets import ConsumerOffsets
@@ -29,7 +30,8 @@ from wirelake.pipeline.commit.manifests import (
     batch_rows,
     sum_read_counts,
 )
-from wirelake.pipeline.ingest.spans import Span
+from wirelake.pipeline.ingest.log_copies import FOLDER, LogCopies
+from wirelake.pipeline.ingest.spans import SPAN_SCHEMA, Span
 from wirelake.pipeline.ingest.task import IngestTask
 from wirelake.pipeline.paths import DataPaths
 from wirelake.pipeline.reports import (
@@ -40,6 +42,7 @@ from wirelake.pipeline.reports import (
     TaskReport,
     read_report,
 )
+from wirelake.pipeline.spark.session import is_local
 from wirelake.pipeline.stateful.device_keys import read_device_keys
 from wirelake.pipeline.stateful.rebucketing import rebucket_files
 from wirelake.pipeline.stateful.reduce import Rules
@@ -50,7 +53,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger(__name__)
-_SPANS: Final = ", ".join(f"{name} long" for name in Span.__struct_fields__)
 
 
 class BatchRunner:
@@ -75,6 +77,9 @@ class BatchRunner:
         self.delta = DeltaWriter(paths.lake, stream.app)
         self.manifests = ManifestStore(paths.checkpoint)
         self.committed = -1  # the newest batch that is known to be in every table
+        # Executors that do not see the data folder read the log from the store.
+        has_copies = not isinstance(paths.lake, LocalStore) and not is_local(spark.conf.get("spark.master") or "")
+        self.copies = LogCopies(paths.log, paths.lake.at(FOLDER)) if has_copies else None
 
     def recover(self) -> None:
         """Finish batches that a crash or a power failure interrupted."""
@@ -140,6 +145,13 @@ class BatchRunner:
             for name in before.state_names - manifest.state_names:
                 self._paths.bucket_states.delete(name)
         return manifest
+
+    def remove_copies(self) -> None:
+        """Remove copies of the log that only committed batches needed. The source does so while it runs."""
+        last = self.manifests.last()
+        if self.copies is not None and last is not None:
+            self.copies.refresh()
+            self.copies.remove_read(last.until_seq)
 
     def _ingest_task(self, **rest: Any) -> IngestTask:
         paths = self._paths
@@ -217,8 +229,11 @@ class BatchRunner:
 
     def dry_run(self, spans: list[Span], damaged: Sequence[Gap] = ()) -> None:
         """Run the job on these spans without writing anything. Raise what it fails with."""
-        rows = [astuple(span) for span in spans]
-        self.run(self._spark.createDataFrame(rows, _SPANS), self._ingest_task(dry=True, damaged=tuple(damaged)))
+        from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 (needs pyspark)
+
+        rows = [astuple(span) for span in (spans if self.copies is None else self.copies.publish(spans))]
+        frame = self._spark.createDataFrame(rows, from_arrow_schema(SPAN_SCHEMA))
+        self.run(frame, self._ingest_task(dry=True, damaged=tuple(damaged)))
 
 
 def build_manifest(batch: int, reports: list[TaskReport], before: Manifest | None) -> Manifest:

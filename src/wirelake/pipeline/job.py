@@ -32,6 +32,7 @@ from wirelake.pipeline.commit.checkpoint import CONSUMER, StreamLock, open_strea
 from wirelake.pipeline.commit.compaction import Compactor
 from wirelake.pipeline.commit.manifests import DROPPED, Manifest
 from wirelake.pipeline.gold.schedule import GoldGroup, GoldScheduler
+from wirelake.pipeline.ingest.log_copies import FOLDER, write_store_file
 from wirelake.pipeline.ingest.spans import Span
 from wirelake.pipeline.paths import DataPaths
 from wirelake.pipeline.recovery import (
@@ -112,6 +113,7 @@ class Job:
                 self._recover(failure)
             self._gold.close()
             self._refresh_gold()
+            self._batches.remove_copies()
         finally:
             self._gold.close()
             if self._compactor is not None:
@@ -130,6 +132,7 @@ class Job:
         if positions.get(CONSUMER) is None:
             positions.commit(CONSUMER, LogReader(self.paths.log).oldest_seq, time.time_ns() // 1000)
         self._batches.recover()
+        self._batches.remove_copies()
         last = self._batches.manifests.last()
         if last is not None:
             self._update_progress(last)
@@ -153,6 +156,10 @@ class Job:
         rows = self._settings.batch_rows or PIPELINE_PARTITION_ROWS * parallel
         source = self._spark.readStream.format("wirelake").option("view", "spans")
         source = source.option("gone", self._settings.gone).option("maxRows", str(rows))
+        if self._batches.copies is not None:
+            file = self.paths.spark_checkpoint.parent / "log-copies.json"
+            write_store_file(file, self.paths.lake.at(FOLDER))
+            source = source.option("copies", str(file))
         spans = source.option("maxBytes", str(PIPELINE_PARTITION_BYTES * parallel)).load(str(self.paths.data))
         writer = spans.writeStream.queryName("tables").foreachBatch(self._process_batch)
         writer = writer.option("checkpointLocation", str(self.paths.spark_checkpoint))

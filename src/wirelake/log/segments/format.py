@@ -64,7 +64,7 @@ _HEADER: Final = struct.Struct("<8sHHIQQqqQI")
 _CHECKED_BYTES: Final = 60
 
 _HEAD_BYTES: Final = 64
-_TRAILER_BYTES: Final = 64
+TRAILER_BYTES: Final = 64
 _SEGMENT_VERSION: Final = 1
 _SEGMENT_SUFFIX: Final = ".seg"
 _SEQ_DIGITS: Final = 20
@@ -227,14 +227,15 @@ def encode_footer(entries: list[IndexEntry], offset: int, first_seq: int, end_se
     return [*encode_block(BlockKind.INDEX, end_seq, 0, at_us, index, salt), _with_crc(trailer)]
 
 
-def decode_trailer(view: memoryview) -> SegmentTrailer | None:
-    """Return None if the segment is not sealed, or its end is damaged."""
-    raw = bytes(view[-_TRAILER_BYTES:])
+def decode_trailer(view: memoryview, segment_bytes: int | None = None) -> SegmentTrailer | None:
+    """Return None if the segment is not sealed, or its end is damaged. `view` is the segment, or at least its end."""
+    raw = bytes(view[-TRAILER_BYTES:])
     if not _is_crc_valid(raw):
         return None
     magic, *values = _TRAILER.unpack_from(raw)
     trailer = SegmentTrailer(*values)
-    return trailer if magic == _TRAILER_MAGIC and trailer.index_offset < len(view) else None
+    size = len(view) if segment_bytes is None else segment_bytes
+    return trailer if magic == _TRAILER_MAGIC and trailer.index_offset < size else None
 
 
 def _with_crc(raw: bytes) -> bytes:

@@ -12,8 +12,11 @@
 | `damaged` | `fail` (the default), or `skip`: what to do with records that are damaged on disk |
 | `maxRows`, `maxBytes` | how much a stream reads in one batch, in whole blocks of the log |
 | `partitionRows` | approximate number of records for one task |
+| `log` | which log to read, if there are copies of several in a store |
+| `store.NAME` | an option of the store: endpoint, region, credentials that are not in the environment |
 
-DecodedBatch views are decoded as they are read: the bytes do not pass through the JVM first.
+The path is a data folder, or the URL of a lake into which the pipeline copies sealed segments: `s3://bucket/prefix`.
+Decoded views are decoded as they are read: the bytes do not pass through the JVM first.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,16 +31,19 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from wirelake.errors import GoneError, InputError, LossError
+from wirelake.lake.store import Store, open_store
 from wirelake.limits import PIPELINE_BATCH_BYTES, PIPELINE_BATCH_ROWS
 from wirelake.log.interface import SCHEMA
 from wirelake.log.segments.block_index import BlockIndex
-from wirelake.pipeline.ingest.spans import Span, SpanReader, batch_end, plan_spans
+from wirelake.pipeline.ingest.log_copies import FOLDER, LogCopies, read_store_file
+from wirelake.pipeline.ingest.spans import SPAN_SCHEMA, LogIndex, Span, SpanReader, batch_end, plan_spans
+from wirelake.pipeline.ingest.stored_index import StoredIndex
 
 DECODED_VIEWS: Final = ("messages", "packets")
-SPANS: Final = pa.schema([(name, pa.int64()) for name in Span.__struct_fields__])
 VIEWS: Final = ("frames", "spans", *DECODED_VIEWS)
 GONE: Final = ("fail", "oldest")
 DAMAGED: Final = ("fail", "skip")
+_STORE: Final = "store."  # begins the options of the store
 
 
 class SourceOptions:
@@ -47,8 +53,11 @@ class SourceOptions:
         path = options.get("path")
         if not path:
             raise InputError('the source wirelake needs the data folder: .load("data")')
+        self.store = _log_store(path, options) if "://" in path else None
         folder = Path(path)
         self.folder = folder / "log" if (folder / "log").is_dir() else folder
+        self.log = options.get("log", "")
+        self._copies_file = options.get("copies", "")  # of the pipeline: where the log is copied to, see LogCopies
         self.view = _choice(options, "view", VIEWS)
         self.columns = [name.strip() for name in options.get("columns", "").split(",") if name.strip()]
         self.gone = _choice(options, "gone", GONE)
@@ -60,7 +69,14 @@ class SourceOptions:
         self.bytes_max = _number(options, "maxBytes") or PIPELINE_BATCH_BYTES
         self.partition_rows = _number(options, "partitionRows")
 
-    def first_seq(self, from_seq: int, survey: BlockIndex) -> int:
+    def open_index(self) -> LogIndex:
+        return BlockIndex(self.folder) if self.store is None else StoredIndex(self.store, self.log)
+
+    def open_copies(self) -> LogCopies | None:
+        """Return what copies the log for executors that do not see it; None if they do."""
+        return LogCopies(self.folder, read_store_file(Path(self._copies_file))) if self._copies_file else None
+
+    def first_seq(self, from_seq: int, survey: LogIndex) -> int:
         """Return the record to begin with: this one or, if the option says so, the oldest that is left."""
         oldest = survey.oldest_seq
         if from_seq >= oldest:
@@ -69,14 +85,15 @@ class SourceOptions:
             raise GoneError(from_seq, oldest)
         return oldest
 
-    def partitions(self, survey: BlockIndex, from_seq: int, until_seq: int) -> list[InputPartition]:
-        return [_Partition(span) for span in plan_spans(survey, from_seq, until_seq, self.partition_rows)]
+    def spans(self, survey: LogIndex, from_seq: int, until_seq: int) -> list[Span]:
+        spans = plan_spans(survey, from_seq, until_seq, self.partition_rows)
+        return [survey.locate(span) for span in spans] if isinstance(survey, StoredIndex) else spans
 
     def read(self, span: Span) -> Iterator[Any]:
         if self.view == "spans":
-            yield pa.record_batch([pa.array([value], pa.int64()) for value in astuple(span)], schema=SPANS)
+            yield pa.record_batch([[value] for value in astuple(span)], schema=SPAN_SCHEMA)
             return
-        reader = SpanReader(self.folder, span, skip_damaged=self.skip_damaged)
+        reader = SpanReader(self.folder, span, copies=self.store, skip_damaged=self.skip_damaged)
         if self.view == "frames":
             yield from reader.columns(self.columns)
             return
@@ -86,7 +103,7 @@ class SourceOptions:
 
     @property
     def schema(self) -> Any:
-        full = {"frames": SCHEMA, "spans": SPANS}.get(self.view) or decoded_schema(self.view)
+        full = {"frames": SCHEMA, "spans": SPAN_SCHEMA}.get(self.view) or decoded_schema(self.view)
         unknown = [name for name in self.columns if name not in full.names]
         if unknown or (self.columns and self.view == "spans"):
             raise InputError(f"the view {self.view} has no column {', '.join(unknown or self.columns)} to select")
@@ -122,10 +139,11 @@ class WirelakeReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        options, survey = self._options, BlockIndex(self._options.folder)
+        options, survey = self._options, self._options.open_index()
         oldest, end = survey.oldest_seq, survey.next_seq
         first = oldest if options.from_seq is None else options.first_seq(options.from_seq, survey)
-        return options.partitions(survey, first, end if options.until_seq is None else min(end, options.until_seq))
+        end = end if options.until_seq is None else min(end, options.until_seq)
+        return [_Partition(span) for span in options.spans(survey, first, end)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, _Partition)  # noqa: S101 (for the type checker)
@@ -137,7 +155,8 @@ class WirelakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._survey: BlockIndex | None = None
+        self._survey: LogIndex | None = None
+        self._copies: LogCopies | None = None
         self._end_seq: int | None = None  # of availableNow
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
@@ -171,21 +190,34 @@ class WirelakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         if end["seq"] <= start["seq"]:
             return []
-        return self._options.partitions(self._log, self._options.first_seq(start["seq"], self._log), end["seq"])
+        spans = self._options.spans(self._log, self._options.first_seq(start["seq"], self._log), end["seq"])
+        if self._copies is None:
+            self._copies = self._options.open_copies()
+        return [_Partition(span) for span in (spans if self._copies is None else self._copies.publish(spans))]
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Remove copies of the log that only earlier batches needed. Called by Spark, one batch later."""
+        if self._copies is not None:
+            self._copies.remove_read(end["seq"])
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, _Partition)  # noqa: S101 (for the type checker)
         return self._options.read(partition.span)
 
     @property
-    def _log(self) -> BlockIndex:
+    def _log(self) -> LogIndex:
         if self._survey is None:
-            self._survey = BlockIndex(self._options.folder)
+            self._survey = self._options.open_index()
         return self._survey
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the options only: executors need nothing else."""
-        return {"_options": self._options, "_survey": None, "_end_seq": None}
+        return {"_options": self._options, "_survey": None, "_copies": None, "_end_seq": None}
+
+
+def _log_store(url: str, options: Mapping[str, str]) -> Store:
+    of_store = {name.removeprefix(_STORE): options[name] for name in options if name.startswith(_STORE)}
+    return open_store(url, of_store).at(FOLDER)
 
 
 def _choice(options: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
-from msgspec import Struct
+from msgspec import Struct, json
+from msgspec.structs import fields
 
 from wirelake.errors import MissingRecordsError
+from wirelake.lake.store import Store
 from wirelake.limits import (
     PIPELINE_CHUNK_BYTES,
     PIPELINE_CHUNK_ROWS,
@@ -16,9 +19,10 @@ from wirelake.limits import (
     PIPELINE_PARTITION_ROWS,
     PIPELINE_VIEW_WAIT_S,
 )
-from wirelake.log.segments.block_index import BlockIndex, BlockRange
+from wirelake.log.segments.block_index import BlockRange
 from wirelake.log.segments.mapped_segment import BlockHint
 from wirelake.log.segments.reader import Gap, RangeReader
+from wirelake.pipeline.ingest.segment_parts import SegmentPart, fetch_parts
 
 
 class Span(Struct, frozen=True):
@@ -32,6 +36,7 @@ class Span(Struct, frozen=True):
     near_offset: int = -1
     near_seq: int = -1
     salt: int = -1  # of the log, so that a task does not read another one; -1 is unknown
+    parts: str = ""  # where executors without the log read it: a list of `SegmentPart`, as JSON
 
     @property
     def near(self) -> BlockHint | None:
@@ -42,7 +47,30 @@ class Span(Struct, frozen=True):
         return self.until_seq - self.from_seq
 
 
-def batch_end(index: BlockIndex, from_seq: int, until_seq: int, rows_max: int | None, bytes_max: int | None) -> int:
+SPAN_SCHEMA: Final = pa.schema(
+    [(field.name, pa.string() if field.type is str else pa.int64()) for field in fields(Span)]
+)
+
+
+class LogIndex(Protocol):
+    """List the blocks of a log, in a folder (`BlockIndex`) or in a store (`StoredIndex`)."""
+
+    @property
+    def folder(self) -> Path | str: ...
+
+    @property
+    def next_seq(self) -> int: ...
+
+    @property
+    def oldest_seq(self) -> int: ...
+
+    @property
+    def salt(self) -> int | None: ...
+
+    def ranges(self, from_seq: int, until_seq: int) -> Iterator[BlockRange]: ...
+
+
+def batch_end(index: LogIndex, from_seq: int, until_seq: int, rows_max: int | None, bytes_max: int | None) -> int:
     """Return the end of a batch that begins at `from_seq`: whole blocks that fit, and at least one record."""
     end, size = from_seq, 0
     for block in index.ranges(from_seq, until_seq):
@@ -55,7 +83,7 @@ def batch_end(index: BlockIndex, from_seq: int, until_seq: int, rows_max: int | 
     return end
 
 
-def plan_spans(index: BlockIndex, from_seq: int, until_seq: int, rows: int | None = None) -> list[Span]:
+def plan_spans(index: LogIndex, from_seq: int, until_seq: int, rows: int | None = None) -> list[Span]:
     """Return few, large spans: none has much more than `rows` records or PIPELINE_PARTITION_BYTES. Cut between blocks.
 
     Raise MissingRecordsError if they do not cover every record: after a power failure, and before the gateway has
@@ -101,17 +129,18 @@ class SpanReader:
         folder: Path,
         span: Span,
         *,
+        copies: Store | None = None,
         wait_s: float = PIPELINE_VIEW_WAIT_S,
         damaged: Sequence[Gap] = (),
         skip_damaged: bool = False,
     ) -> None:
-        salt = None if span.salt < 0 else span.salt
+        """Read from `folder` or, if the span says so, from `copies` of the log in a store."""
+        self._folder = folder
         self._span = span
-        self._log = RangeReader(folder, wait_s=wait_s, salt=salt, damaged=damaged, skip_damaged=skip_damaged)
-
-    @property
-    def gaps(self) -> list[Gap]:
-        return self._log.gaps
+        self._copies = copies
+        self._salt = None if span.salt < 0 else span.salt
+        self._options: dict[str, Any] = {"wait_s": wait_s, "damaged": damaged, "skip_damaged": skip_damaged}
+        self.gaps: list[Gap] = []
 
     def batches(self) -> Iterator[Any]:
         """Yield large blocks as they are, and small ones joined: those of a quiet gateway have one record each."""
@@ -123,7 +152,21 @@ class SpanReader:
         return coalesce((batch.select(columns) for batch in batches) if columns else batches, PIPELINE_HANDED_ROWS)
 
     def _read(self) -> Iterator[Any]:
-        return self._log.read(self._span.from_seq, self._span.until_seq, self._span.near)
+        if not self._span.parts:
+            yield from self._read_folder(self._folder, self._options)
+            return
+        if self._copies is None:
+            raise AssertionError("a span that was copied to a store is read from there")
+        with TemporaryDirectory(prefix="wirelake-log-") as name:
+            folder = Path(name)
+            parts = json.decode(self._span.parts, type=list[SegmentPart])
+            fetch_parts(self._copies, parts, folder, self._salt)
+            yield from self._read_folder(folder, {**self._options, "wait_s": 0.0})  # what is not there will not come
+
+    def _read_folder(self, folder: Path, options: dict[str, Any]) -> Iterator[Any]:
+        log = RangeReader(folder, salt=self._salt, **options)
+        self.gaps = log.gaps
+        return log.read(self._span.from_seq, self._span.until_seq, self._span.near)
 
 
 def coalesce(batches: Iterable[Any], rows_max: int = PIPELINE_CHUNK_ROWS) -> Iterator[Any]:

@@ -20,6 +20,7 @@ from wirelake.log.segments.reader import Gap
 from wirelake.pipeline.commit.files import FileAction, TableWriter, mark_worker
 from wirelake.pipeline.commit.manifests import ReadCounter
 from wirelake.pipeline.ingest.decode import DecodedBatch, decode_batch
+from wirelake.pipeline.ingest.log_copies import FOLDER
 from wirelake.pipeline.ingest.spans import Span, SpanReader
 from wirelake.pipeline.reports import BatchClock, SpanReport, TaskReport, shuffle_events, shuffle_reports
 from wirelake.pipeline.stateful.reduce import events_of
@@ -58,7 +59,8 @@ class IngestTask(Struct, frozen=True):
         files = _TaskFiles(self)
         poison: list[int] = []
         rows, read = 0, ReadCounter()
-        reader = SpanReader(self.log, span, wait_s=self.wait_s, damaged=self.damaged)
+        copies = self.lake.at(FOLDER)
+        reader = SpanReader(self.log, span, copies=copies, wait_s=self.wait_s, damaged=self.damaged)
         try:
             for batch in reader.batches():
                 rows += batch.num_rows
