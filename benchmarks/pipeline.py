@@ -13,7 +13,7 @@ from pathlib import Path
 from lakeside.bench import Bench
 from rich.console import Console
 
-PARTS = ("kernels", "decoding", "streaming", "sinks", "assembly", "freshness", "redecode", "history")
+PARTS = ("kernels", "decoding", "streaming", "sinks", "assembly", "state", "freshness", "redecode", "history")
 
 
 def main() -> None:
