@@ -1,6 +1,6 @@
 """The pipeline beside plain Spark, in one run: read the ratios.
 
-    ./dev bench pipeline [-- kernels decoding … --rows 2000000 --rounds 3]
+    ./dev bench pipeline [-- kernels decoding … --rows 2000000 --rounds 3 --before ../old]
 
 Each part is a module in lakeside/ with a function `run(bench)`; without names, all of them run.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from lakeside.bench import Bench
 from rich.console import Console
 
-PARTS = ("kernels", "decoding", "streaming", "sinks", "assembly", "state", "freshness", "redecode", "history")
+PARTS = ("whole", "kernels", "decoding", "streaming", "sinks", "assembly", "state", "freshness", "redecode", "history")
 
 
 def main() -> None:
@@ -21,6 +21,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(PARTS))
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--before", type=Path, help="source tree of another version, to compare `whole` with")
     chosen = parser.parse_args()
     unknown = [name for name in chosen.parts if name not in PARTS]
     if unknown:
@@ -29,7 +30,7 @@ def main() -> None:
         for name in chosen.parts or PARTS:
             place = Path(folder) / name
             place.mkdir()
-            bench = Bench(Console(width=120), place, chosen.rows, chosen.rounds)
+            bench = Bench(Console(width=120), place, chosen.rows, chosen.rounds, chosen.before)
             try:
                 import_module(f"lakeside.{name}").run(bench)
             finally:

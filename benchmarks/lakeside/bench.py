@@ -19,13 +19,14 @@ Ways = dict[str, tuple[Callable[[], object], int]]  # by name: what to do, and w
 
 
 class Bench:
-    """`rows` is about how many a part works on; `folder` is removed in the end."""
+    """`rows` is about how many a part works on; `folder` is removed in the end; `before` is an older source tree."""
 
-    def __init__(self, console: Console, folder: Path, rows: int, rounds: int) -> None:
+    def __init__(self, console: Console, folder: Path, rows: int, rounds: int, before: Path | None = None) -> None:
         self.console = console
         self.folder = folder
         self.rows = rows
         self.rounds = rounds
+        self.before = before
         self._opened = False
 
     @cached_property
