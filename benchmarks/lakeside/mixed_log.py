@@ -11,7 +11,6 @@ from pathlib import Path
 
 from msgspec import Struct, json
 
-from lakeside.frames import KINDS
 from wirelake.gateway.recorder import Recorder
 from wirelake.log.segments.log import SegmentLog
 from wirelake.log.segments.settings import LogSettings
@@ -58,10 +57,7 @@ class MixedLog:
         self._chance = random.Random(1)
         self._rounds = self._calls = self._opened = self._reports = 0
         self._positions = [0] * TOPICS
-        self._pairs = {name: [make(number) for number in range(KINDS)] for name, make in _CALLS.items()}
-        self._sessions = {
-            name: [self._open(name) for _ in range(SESSIONS)] for name in ("comet", "apostol", *self._pairs)
-        }
+        self._sessions = {name: [self._open(name) for _ in range(SESSIONS)] for name in ("comet", "apostol", *_CALLS)}
         self._devices = [_Session(f"meter-{n:06}", "apostol", f"meter-{n:06}") for n in range(DEVICES)]
 
     @property
@@ -87,12 +83,12 @@ class MixedLog:
         if self._rounds % _COUNTERS_ROUNDS == 0:
             self._recorder.counters().wait(_COMMIT_S)
         steps: list[Callable[[], None]] = [self._report] * _ROUND_REPORTS + [self._publish] * _ROUND_PUBLISHES
-        steps += [lambda name=name: self._call(name) for name in self._pairs] * _ROUND_CALLS  # type: ignore[misc]
+        steps += [lambda name=name: self._call(name) for name in _CALLS] * _ROUND_CALLS  # type: ignore[misc]
         steps += [self._request] * _ROUND_REQUESTS
         self._chance.shuffle(steps)
         for step in steps:
             step()
-        name = self._chance.choice(list(self._pairs))
+        name = self._chance.choice(list(_CALLS))
         closed = self._sessions[name].pop(0)
         self._recorder.event(closed, "close", {"reason": "bye", "frames_in": 9, "frames_out": 9, "bytes_in": 900})
         self._sessions[name].append(self._open(name))
@@ -142,11 +138,12 @@ class MixedLog:
         for peer in peers:
             self._recorder.frames(peer, "in", [comet.MessageAck((note_id,)).encode()])
             self._recorder.topic("ack", "", b"", {"identity": peer.identity, "acked": [note_id]})
-            self._step(2)
+            self._recorder.frames(peer, "out", [comet.Ok().encode()])
+            self._step(3)
 
     def _call(self, protocol: str) -> None:
         self._calls += 1
-        request, response = self._pairs[protocol][self._calls % KINDS]
+        request, response = _CALLS[protocol](self._calls)
         session = self._chance.choice(self._sessions[protocol])
         self._recorder.frames(session, "in", [request])
         self._step(1)

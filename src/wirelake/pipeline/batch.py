@@ -1,6 +1,6 @@
 """Run one micro-batch: one Spark job, a manifest, and a commit for each table.
 
-spans ─▶ ingest ─▶ shuffle by bucket, sort ─▶ reduce ─▶ reports ─▶ manifest ─▶ commits ─▶ consumer position in the log
+spans ─▶ ingest ─▶ shuffle by bucket ─▶ reduce ─▶ reports ─▶ manifest ─▶ commits ─▶ consumer position in the log
 """
 
 import logging
@@ -36,12 +36,12 @@ from wirelake.pipeline.ingest.task import IngestTask
 from wirelake.pipeline.paths import DataPaths
 from wirelake.pipeline.reports import (
     REPORT_SCHEMA,
-    SHUFFLE_SCHEMA,
     BucketReport,
     SpanReport,
     TaskReport,
     read_report,
 )
+from wirelake.pipeline.shuffle import SHUFFLE_SCHEMA
 from wirelake.pipeline.spark.session import is_local
 from wirelake.pipeline.stateful.device_keys import read_device_keys
 from wirelake.pipeline.stateful.rebucketing import rebucket_files
@@ -223,8 +223,8 @@ class BatchRunner:
             rules=self._rules,
         )
         events = spans.mapInArrow(task.task(), from_arrow_schema(SHUFFLE_SCHEMA))
-        sorted_events = events.repartitionById(task.buckets, "bucket").sortWithinPartitions("kind", "key", "seq")
-        rows = sorted_events.mapInArrow(reduce_task.task(), from_arrow_schema(REPORT_SCHEMA)).collect()
+        shuffled = events.repartitionById(task.buckets, "bucket")
+        rows = shuffled.mapInArrow(reduce_task.task(), from_arrow_schema(REPORT_SCHEMA)).collect()
         return [read_report(row.report) for row in rows]
 
     def dry_run(self, spans: list[Span], damaged: Sequence[Gap] = ()) -> None:

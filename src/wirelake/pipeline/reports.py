@@ -1,4 +1,4 @@
-"""Define what tasks report to the driver, and to each other, as JSON in rows next to the events."""
+"""Define what tasks report to the driver, and to each other, as JSON in rows (next to the events: see `shuffle.py`)."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -9,10 +9,7 @@ from msgspec import Struct, field, json
 from wirelake.log.segments.reader import Gap
 from wirelake.pipeline.commit.files import FileAction
 from wirelake.pipeline.commit.manifests import ReadCount, StateFile
-from wirelake.pipeline.stateful.events import EVENT_SCHEMA
 
-REPORT_KIND: Final = ""  # sorts before every kind of event
-SHUFFLE_SCHEMA: Final = pa.schema([*EVENT_SCHEMA, pa.field("report", pa.string())])
 REPORT_SCHEMA: Final = pa.schema([("report", pa.string())])
 
 
@@ -50,25 +47,6 @@ class BucketReport(Struct, frozen=True, tag="bucket"):
 
 TaskReport = BatchClock | SpanReport | BucketReport
 _decoder = json.Decoder(TaskReport)
-
-
-def shuffle_reports(bucket_reports: Sequence[tuple[int, Struct]]) -> Any:
-    """Return reports to buckets as rows to be shuffled."""
-    count = len(bucket_reports)
-    known = {
-        "bucket": [bucket for bucket, _ in bucket_reports],
-        "kind": [REPORT_KIND] * count,
-        "key": [""] * count,
-        "seq": [0] * count,
-        "report": [json.encode(report).decode() for _, report in bucket_reports],
-    }
-    columns = [pa.array(known.get(each.name, [None] * count), each.type) for each in SHUFFLE_SCHEMA]
-    return pa.record_batch(columns, schema=SHUFFLE_SCHEMA)
-
-
-def shuffle_events(events: Any) -> Any:
-    """Return events as rows to be shuffled."""
-    return pa.record_batch([*events.columns, pa.nulls(events.num_rows, pa.string())], schema=SHUFFLE_SCHEMA)
 
 
 def driver_reports(reports: Sequence[Struct]) -> Any:

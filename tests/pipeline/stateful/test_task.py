@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import polars
-import pyarrow as pa
 import pytest
 
 from pipeline.traffic import START_US
@@ -14,7 +13,7 @@ from wirelake.pipeline.commit.files import FileAction
 from wirelake.pipeline.commit.manifests import StateFile
 from wirelake.pipeline.ingest.spans import Span
 from wirelake.pipeline.ingest.task import IngestTask
-from wirelake.pipeline.reports import SHUFFLE_SCHEMA, BucketReport, SpanReport, read_report
+from wirelake.pipeline.reports import BucketReport, SpanReport, read_report
 from wirelake.pipeline.stateful.device_keys import DeviceKeys
 from wirelake.pipeline.stateful.task import ReduceTask
 
@@ -34,8 +33,7 @@ class OneBucket:
         span = Span(self._seq, until_seq, START_US + until_seq * 1_000_000)
         self._seq = until_seq
         lake = LocalStore(self._data / "lake")
-        rows = pa.Table.from_batches(list(IngestTask(self._data / "log", lake, 1).ingest(span)), SHUFFLE_SCHEMA)
-        rows = rows.sort_by([("kind", "ascending"), ("key", "ascending"), ("seq", "ascending")])
+        rows = IngestTask(self._data / "log", lake, 1).ingest(span)
         folder, number = LocalStore(self._data / "carry"), f"{self._batch:012d}"
         bucketing = ReduceTask(lake, DeviceKeys(), folder, number, 1, self.states, self.open)
         self._batch += 1
@@ -85,7 +83,7 @@ def test_a_bucket_that_nothing_happened_to_is_left_as_it_is(log: SegmentLog, dat
 def test_what_a_dry_run_does_leaves_no_trace(log: SegmentLog, data: Path) -> None:
     end = event(log, "s", "open")
     landing = IngestTask(data / "log", LocalStore(data / "lake"), 1, dry=True)
-    rows = pa.Table.from_batches(list(landing.ingest(Span(0, end, START_US))), SHUFFLE_SCHEMA)
+    rows = landing.ingest(Span(0, end, START_US))
     bucketing = ReduceTask(
         LocalStore(data / "lake"), DeviceKeys(), LocalStore(data / "carry"), "0", 1, {}, {}, dry=True
     )

@@ -22,7 +22,8 @@ from wirelake.pipeline.commit.manifests import ReadCounter
 from wirelake.pipeline.ingest.decode import DecodedBatch, decode_batch
 from wirelake.pipeline.ingest.log_copies import FOLDER
 from wirelake.pipeline.ingest.spans import Span, SpanReader
-from wirelake.pipeline.reports import BatchClock, SpanReport, TaskReport, shuffle_events, shuffle_reports
+from wirelake.pipeline.reports import BatchClock, SpanReport, TaskReport
+from wirelake.pipeline.shuffle import shuffle_events, shuffle_reports
 from wirelake.pipeline.stateful.reduce import events_of
 from wirelake.pipeline.stateful.tallies import COUNTERS
 from wirelake.pipeline.time_ranges import minutes_of

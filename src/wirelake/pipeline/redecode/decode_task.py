@@ -19,7 +19,7 @@ from wirelake.pipeline.ingest.readings import NO_READINGS, rows_of
 from wirelake.pipeline.ingest.task import POISON, isolate_failing, poison_rows
 from wirelake.pipeline.redecode.difference import Difference, compare_rows, is_known, select_rows, sort_by_seq
 from wirelake.pipeline.redecode.seq_ranges import SeqRange, read_range
-from wirelake.pipeline.reports import shuffle_events, shuffle_reports
+from wirelake.pipeline.shuffle import shuffle_events, shuffle_reports
 from wirelake.pipeline.stateful.reduce import events_of
 from wirelake.pipeline.stateful.tallies import COUNTERS
 

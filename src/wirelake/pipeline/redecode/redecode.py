@@ -41,7 +41,8 @@ from wirelake.pipeline.redecode.replay_task import (
 )
 from wirelake.pipeline.redecode.seq_ranges import RowGroup, files_of, in_ranges, row_groups, split_range
 from wirelake.pipeline.redecode.snapshot import check_tables, take_snapshot
-from wirelake.pipeline.reports import REPORT_SCHEMA, SHUFFLE_SCHEMA
+from wirelake.pipeline.reports import REPORT_SCHEMA
+from wirelake.pipeline.shuffle import SHUFFLE_SCHEMA
 from wirelake.pipeline.spark.session import default_parallelism
 from wirelake.pipeline.stateful.bucket_state import NEVER_US
 from wirelake.pipeline.stateful.device_keys import read_device_keys
@@ -259,7 +260,7 @@ class _Redecode:
                 now_us=now_us,
                 rules=request.rules,
             )
-            shuffled = rows.repartitionById(self._snapshot.buckets, "bucket").sortWithinPartitions("kind", "key", "seq")
+            shuffled = rows.repartitionById(self._snapshot.buckets, "bucket")
             rows = shuffled.mapInArrow(replay_task.task(), from_arrow_schema(REPORT_SCHEMA))
         return _collect(rows)
 

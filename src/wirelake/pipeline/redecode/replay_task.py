@@ -19,9 +19,9 @@ from wirelake.pipeline.commit.manifests import StateFile
 from wirelake.pipeline.redecode.decode_task import write_files, write_scratch
 from wirelake.pipeline.redecode.difference import Difference, compare_row_sets, is_known
 from wirelake.pipeline.redecode.seq_ranges import EVERYTHING, SeqRange, read_range
-from wirelake.pipeline.reports import REPORT_KIND, REPORT_SCHEMA, SHUFFLE_SCHEMA, driver_reports
+from wirelake.pipeline.reports import REPORT_SCHEMA, driver_reports
+from wirelake.pipeline.shuffle import read_shuffled
 from wirelake.pipeline.stateful.device_keys import DeviceKeys
-from wirelake.pipeline.stateful.events import EVENT_SCHEMA
 from wirelake.pipeline.stateful.reduce import (
     STEP_US,
     Rules,
@@ -87,10 +87,8 @@ class ReplayTask(Struct, frozen=True):
             context = TaskContext.get()
             if context is None:
                 raise AssertionError("buckets are reduced by tasks")
-            rows = pa.Table.from_batches(batches, SHUFFLE_SCHEMA)
-            is_report = pc.equal(rows["kind"], REPORT_KIND)
-            yield pa.record_batch([rows.filter(is_report)["report"].combine_chunks()], REPORT_SCHEMA)
-            events = rows.filter(pc.invert(is_report)).select(EVENT_SCHEMA.names)
+            events, reports = read_shuffled(batches)
+            yield pa.record_batch([pa.array(reports, pa.string())], REPORT_SCHEMA)
             yield driver_reports([self.reduce(context.partitionId(), events)])
 
         return run

@@ -1,11 +1,9 @@
 """Reduce the events of a bucket in an executor, and write the rows to disk: the second half of a batch."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from wirelake.lake.store import Store
@@ -13,8 +11,6 @@ from wirelake.lake.tables import TABLES
 from wirelake.pipeline.commit.files import FileAction, mark_worker, worker_name, write_rows
 from wirelake.pipeline.commit.manifests import StateFile
 from wirelake.pipeline.reports import (
-    REPORT_KIND,
-    SHUFFLE_SCHEMA,
     BatchClock,
     BucketReport,
     SpanReport,
@@ -22,9 +18,9 @@ from wirelake.pipeline.reports import (
     driver_reports,
     read_report,
 )
+from wirelake.pipeline.shuffle import read_shuffled
 from wirelake.pipeline.stateful.bucket_state import BucketState
 from wirelake.pipeline.stateful.device_keys import DeviceKeys
-from wirelake.pipeline.stateful.events import EVENT_SCHEMA
 from wirelake.pipeline.stateful.open_files import OpenFiles, OpenRowsError
 from wirelake.pipeline.stateful.reduce import ReducedBucket, Rules, open_rows, reduce_bucket
 from wirelake.pipeline.stateful.state_files import read_state, state_name, write_state
@@ -55,18 +51,17 @@ class ReduceTask(Struct, frozen=True):
             context = TaskContext.get()
             if context is None:
                 raise AssertionError("buckets are reduced by tasks")
-            yield self.run(context.partitionId(), pa.Table.from_batches(batches, SHUFFLE_SCHEMA))
+            yield self.run(context.partitionId(), batches)
 
         return run
 
-    def run(self, bucket: int, rows: Any) -> Any:
+    def run(self, bucket: int, batches: Iterable[Any]) -> Any:
         """Return the reports for the driver: those of spans that were sent to this bucket, and its own."""
-        is_report = pc.equal(rows["kind"], REPORT_KIND)
-        reports = [read_report(text) for text in rows.filter(is_report)["report"].to_pylist()]
+        events, texts = read_shuffled(batches)
+        reports = [read_report(text) for text in texts]
         now_us = max((report.now_us for report in reports if isinstance(report, BatchClock)), default=None)
         forwarded: list[TaskReport] = [report for report in reports if isinstance(report, SpanReport)]
         if now_us is not None:
-            events = rows.filter(pc.invert(is_report)).select(EVENT_SCHEMA.names)
             forwarded.append(self._reduce(bucket, events, now_us))
         return driver_reports(forwarded)
 
