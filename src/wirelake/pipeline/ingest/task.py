@@ -12,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
+from msgspec.json import Decoder
 
 from wirelake.lake.store import Store
 from wirelake.lake.tables import FRAMES, MESSAGES, NOTIFICATIONS, QUARANTINE, READINGS, LakeTable
@@ -27,7 +28,6 @@ from wirelake.pipeline.shuffle import shuffle_events, shuffle_reports
 from wirelake.pipeline.stateful.reduce import events_of
 from wirelake.pipeline.stateful.tallies import COUNTERS
 from wirelake.pipeline.time_ranges import minutes_of
-from wirelake.protocols.text import read_json
 
 POISON: Final = "poison"
 _TABLES: Final = (FRAMES, MESSAGES, QUARANTINE, NOTIFICATIONS, READINGS)
@@ -169,12 +169,31 @@ def poison_rows(bad: Any) -> Any:
     return pa.RecordBatch.from_pylist(rows, schema=QUARANTINE.schema)
 
 
+class _PublishNote(Struct, frozen=True, gc=False):
+    """Hold the note of a record of a publish."""
+
+    id: str
+    topic: str
+    position: int
+    type: int
+    by: str
+
+
+_publish_note: Final = Decoder(_PublishNote).decode
+
+
 def notification_rows(batch: Any) -> Any:
     """Return the records of publishes as rows of silver.notifications."""
-    rows = []
-    for record in batch.filter(pc.equal(batch["event"], "publish")).to_pylist():
-        note = read_json(record["note"].encode())
-        columns = {name: record[name] for name in ("seq", "at", "node", "protocol")}
-        columns |= {name: note[name] for name in ("id", "topic", "position", "type")}
-        rows.append(columns | {"publisher": note["by"], "content": record["frame"], "day": record["at"].date()})
-    return pa.RecordBatch.from_pylist(rows, schema=NOTIFICATIONS.schema)
+    found = batch.filter(pc.equal(batch["event"], "publish"))
+    notes = [_publish_note(text) for text in found["note"].to_pylist()]
+    columns = {name: found[name] for name in ("seq", "at", "node", "protocol")}
+    columns |= {
+        "id": pa.array([note.id for note in notes], pa.string()),
+        "topic": pa.array([note.topic for note in notes], pa.string()),
+        "position": pa.array([note.position for note in notes], pa.int64()),
+        "type": pa.array([note.type for note in notes], pa.int64()),
+        "publisher": pa.array([note.by for note in notes], pa.string()),
+        "content": found["frame"],
+        "day": found["at"].cast(pa.date32()),
+    }
+    return pa.record_batch([columns[name] for name in NOTIFICATIONS.schema.names], NOTIFICATIONS.schema)

@@ -22,13 +22,12 @@ from wirelake.pipeline.stateful.bucket_state import (
     table_rows,
     unpack_states,
 )
+from wirelake.pipeline.stateful.call_pairs import REQUEST, RESPONSE, split_pairs
 from wirelake.pipeline.stateful.events import CALL, EVERY, event_table, from_json, rows_of
 from wirelake.pipeline.stateful.sessions import GatewayStarts
 from wirelake.protocols import registry
 from wirelake.protocols.calls import CallRules
 
-REQUEST: Final = "request"
-RESPONSE: Final = "response"
 END: Final = "end"
 OK: Final = "ok"
 OPEN: Final = "open"
@@ -199,6 +198,7 @@ def _open_rows(sessions: dict[str, list[OpenRequest]]) -> pa.Table:
 def reduce_calls(events: pa.Table, state: KindState, sure_us: int) -> Reduction:
     starts = GatewayStarts(events)
     touched = state.take() if starts else state.take_keys(pc.unique(events["key"]), sure_us)
+    pairs, events = split_pairs(events, touched["key"], _AGE_US)
     unpacked = unpack_states(touched, _unpack)
     replaced = _open_rows(unpacked)
     sessions = {key: _SessionCalls(requests) for key, requests in unpacked.items()}
@@ -225,7 +225,7 @@ def reduce_calls(events: pa.Table, state: KindState, sure_us: int) -> Reduction:
         out.state.append(rest)
         replaced = pa.concat_tables([replaced, open_calls(rest)])
         opened = _drop_oldest(out, final, over)
-    out.final = {CALLS.name: table_rows(CALLS, final.rows)}
+    out.final = {CALLS.name: pa.concat_tables([pairs, table_rows(CALLS, final.rows)])}
     out.open = {CALLS.name: table_rows(CALLS, opened, settled=False)}
     out.replaced = {CALLS.name: replaced}
     return out

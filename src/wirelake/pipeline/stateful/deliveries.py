@@ -8,9 +8,10 @@ be sent what another session of the same identity has acked, and that is no new 
 from bisect import bisect_right
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct, field, msgpack
+from msgspec import Raw, Struct, field, msgpack
 from msgspec.json import Decoder
 
 from wirelake.lake.tables import DELIVERIES
@@ -31,7 +32,7 @@ from wirelake.pipeline.stateful.bucket_state import (
     unpack_states,
     with_partition_columns,
 )
-from wirelake.pipeline.stateful.events import DELIVERY, EVERY, event_table, from_json, rows_of, to_json
+from wirelake.pipeline.stateful.events import DELIVERY, EVERY, event_table, from_json, rows_of
 
 PENDING: Final = "pending"
 ACKED: Final = "acked"
@@ -41,7 +42,6 @@ ACK: Final = "ack"
 THROUGH: Final = "through"
 EXPIRE: Final = "expire"
 
-_EVENTS: Final = pa.array([DELIVER, ACK, EXPIRE])
 _AGE_US: Final = int(PIPELINE_DELIVERY_AGE_S * 1_000_000)
 _ACKED_US: Final = int(PIPELINE_ACKED_KEEP_S * 1_000_000)
 _KEEP_US: Final = int(PIPELINE_EXPIRED_KEEP_S * 1_000_000)
@@ -49,49 +49,89 @@ _COLUMNS: Final = ("key", "seq", "at", "node", "session", "name", "service", "co
 _recipients: Final = Decoder(list[list[str]]).decode
 
 
+class _SendNote(Struct, frozen=True, gc=False):
+    """Hold the note of a record of a send."""
+
+    topic: str
+    ids: str
+    first: int
+    last: int
+
+
+class _AckNote(Struct, frozen=True, gc=False):
+    """Hold the note of a record of acks: the ids, or the position of a topic up to which all are acked."""
+
+    identity: str
+    acked: Raw = Raw(b"null")
+    through: int | None = None
+    topic: str | None = None
+    ids: str | None = None
+
+
+class _ExpiryNote(Struct, frozen=True, gc=False):
+    """Hold the note of a record of an expiry."""
+
+    topic: str
+    first: int
+    last: int
+
+
+_send_note: Final = Decoder(_SendNote).decode
+_ack_note: Final = Decoder(_AckNote).decode
+_expiry_note: Final = Decoder(_ExpiryNote).decode
+
+
 def delivery_events(batch: pa.RecordBatch) -> pa.Table:
     """Return sends by recipient and acks by sender; an expiry goes to every bucket."""
-    found = batch.filter(pc.is_in(batch["event"], value_set=_EVENTS))
-    events = _DeliveryEvents()
-    columns = [found[name].to_pylist() for name in ("seq", "node", "event", "frame", "note")]
-    ats = found["at"].cast(pa.int64()).to_pylist()
-    for seq, node, event, frame, text, at in zip(*columns, ats, strict=True):
-        note = from_json(text)
-        if event == DELIVER:
-            events.add_send(seq, at, node, note, frame)
-        elif event == EXPIRE:
-            events.add(EVERY, seq, at, node, None, EXPIRE, note["topic"], None, note["first"], note["last"], None)
-        elif "through" in note:
-            identity, topic, ids = note["identity"], note.get("topic"), note["ids"]
-            events.add(identity, seq, at, node, None, THROUGH, topic, ids, None, note["through"], None)
-        else:
-            acked = to_json(note["acked"]).decode()
-            events.add(note["identity"], seq, at, node, None, ACK, None, None, None, None, acked)
-    return event_table(DELIVERY, events.columns)
+    events = batch["event"]
+    parts = ((DELIVER, _send_events), (ACK, _ack_events), (EXPIRE, _expiry_events))
+    return pa.concat_tables([make(batch.filter(pc.equal(events, event))) for event, make in parts])
 
 
-class _DeliveryEvents:
-    def __init__(self) -> None:
-        self.columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
-
-    def add(self, *values: Any) -> None:
-        for column, value in zip(self.columns.values(), values, strict=True):
-            column.append(value)
-
-    def add_send(self, seq: int, at: int, node: str, note: dict[str, Any], frame: bytes) -> None:
-        """Add a send. Several sessions of one identity in one record are one send."""
+def _send_events(sends: pa.RecordBatch) -> pa.Table:
+    """Return an event for each recipient of each send. Several sessions of one identity in one record are one send."""
+    notes = [_send_note(text) for text in sends["note"].to_pylist()]
+    counts: list[int] = []
+    identities: list[str] = []
+    sessions: list[str] = []
+    protocols: list[str] = []
+    for frame in sends["frame"].to_pylist():
         first: dict[str, tuple[str, str]] = {}
         for session, identity, *protocol in _recipients(frame):  # older logs have no protocol
             first.setdefault(identity, (session, protocol[0] if protocol else ""))
-        count = len(first)
-        columns = self.columns
-        columns["key"] += first.keys()
-        columns["session"] += [session for session, _ in first.values()]
-        columns["note"] += [protocol for _, protocol in first.values()]
-        common = {"seq": seq, "at": at, "node": node, "name": DELIVER, "service": note["topic"]}
-        common |= {"correlation": note["ids"], "number": note["first"], "until": note["last"]}
-        for name, value in common.items():
-            columns[name] += [value] * count
+        counts.append(len(first))
+        identities += first.keys()
+        sessions += [session for session, _ in first.values()]
+        protocols += [protocol for _, protocol in first.values()]
+    own = pa.array(np.repeat(np.arange(len(notes)), counts))
+    columns: dict[str, Any] = {name: sends[name].take(own) for name in ("seq", "at", "node")}
+    columns |= {"key": identities, "session": sessions, "note": protocols, "name": [DELIVER] * len(own)}
+    columns["service"] = pa.array([note.topic for note in notes], pa.string()).take(own)
+    columns["correlation"] = pa.array([note.ids for note in notes], pa.string()).take(own)
+    columns["number"] = pa.array([note.first for note in notes], pa.int64()).take(own)
+    columns["until"] = pa.array([note.last for note in notes], pa.int64()).take(own)
+    return event_table(DELIVERY, columns)
+
+
+def _ack_events(acks: pa.RecordBatch) -> pa.Table:
+    notes = [_ack_note(text) for text in acks["note"].to_pylist()]
+    columns: dict[str, Any] = {name: acks[name] for name in ("seq", "at", "node")}
+    columns["key"] = [note.identity for note in notes]
+    columns["name"] = [ACK if note.through is None else THROUGH for note in notes]
+    columns["note"] = [bytes(note.acked).decode() if note.through is None else None for note in notes]
+    columns["until"] = [note.through for note in notes]
+    for column, name in (("service", "topic"), ("correlation", "ids")):
+        columns[column] = [None if note.through is None else getattr(note, name) for note in notes]
+    return event_table(DELIVERY, columns)
+
+
+def _expiry_events(expiries: pa.RecordBatch) -> pa.Table:
+    notes = [_expiry_note(text) for text in expiries["note"].to_pylist()]
+    columns: dict[str, Any] = {name: expiries[name] for name in ("seq", "at", "node")}
+    columns |= {"key": [EVERY] * len(notes), "name": [EXPIRE] * len(notes)}
+    columns["service"] = [note.topic for note in notes]
+    columns["number"], columns["until"] = [note.first for note in notes], [note.last for note in notes]
+    return event_table(DELIVERY, columns)
 
 
 class _Expiry(Struct):

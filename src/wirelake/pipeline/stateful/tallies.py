@@ -1,6 +1,7 @@
 """Count frames between two counters records, to compare with what the gateway counted."""
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -32,10 +33,10 @@ HourKey = tuple[int, str]  # the hour, microseconds since 1970; the protocol
 
 def tally_events(batch: pa.RecordBatch, messages: pa.RecordBatch, quarantine: pa.RecordBatch) -> pa.Table:
     """Return the counters records, and what was found before, between and after them."""
-    parts = [
-        _node_events(node, *(_only(node, each) for each in (batch, messages, quarantine)))
-        for node in pc.unique(batch["node"]).to_pylist()
-    ]
+    nodes = pc.unique(batch["node"]).to_pylist()
+    if len(nodes) == 1:  # as in every log of a single gateway
+        return _node_events(nodes[0], batch, messages, quarantine)
+    parts = [_node_events(node, *(_only(node, each) for each in (batch, messages, quarantine))) for node in nodes]
     return pa.concat_tables(parts) if parts else EVENT_SCHEMA.empty_table()
 
 
@@ -44,26 +45,19 @@ def _only(node: str, rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _node_events(node: str, batch: pa.RecordBatch, messages: pa.RecordBatch, quarantine: pa.RecordBatch) -> pa.Table:
-    counters = batch.filter(pc.equal(batch["event"], COUNTERS))
+    places = _Places(batch)
+    is_counters = pc.equal(batch["event"], COUNTERS)
+    counters, seqs_read = batch.filter(is_counters), places.seqs[~_as_numpy(is_counters)]
     ends = counters["seq"].to_numpy()
-    frame, bad = pc.equal(batch["event"], "frame"), pc.equal(batch["event"], "quarantine")
-    is_inbound = pc.equal(batch["direction"], "in")
-    counted = [
-        (RECEIVED, batch.filter(pc.and_(pc.or_(frame, bad), is_inbound))),
-        (DECODED, messages.filter(pc.equal(messages["direction"], "in"))),
-        (QUARANTINED, quarantine.filter(pc.equal(quarantine["direction"], "in"))),
-        (SENT, batch.filter(pc.and_(frame, pc.equal(batch["direction"], "out")))),
-    ]
-    every = np.setdiff1d(batch["seq"].to_numpy(), ends, assume_unique=True)  # without counters
-    intervals, starts, totals = np.unique(np.searchsorted(ends, every), return_index=True, return_counts=True)
+    intervals, starts, totals = np.unique(np.searchsorted(ends, seqs_read), return_index=True, return_counts=True)
+    first = dict(zip(intervals.tolist(), seqs_read[starts].tolist(), strict=True))
     records = dict(zip(intervals.tolist(), totals.tolist(), strict=True))
-    first = dict(zip(intervals.tolist(), every[starts].tolist(), strict=True))
     found: dict[int, dict[tuple[int, str, int], int]] = {interval: {} for interval in records}
-    for what, rows in counted:
-        for interval, hour, protocol, count in _counts(rows, ends):
+    for what, rows in _counted_rows(batch, messages, quarantine, places):
+        for interval, hour, protocol, count in places.count(rows, ends):
             found[interval][hour, protocol, what] = count
     seqs, ats, names, numbers, notes = [], [], [], [], []
-    last = batch["seq"][len(batch) - 1].as_py() if len(batch) else 0
+    last = int(places.seqs[-1]) if len(places.seqs) else 0
     for interval, counts in sorted(found.items()):
         # After what it counts, before the counters record that ends it.
         seqs.append(int(ends[interval]) - 1 if interval < len(ends) else last)
@@ -79,16 +73,54 @@ def _node_events(node: str, batch: pa.RecordBatch, messages: pa.RecordBatch, qua
     return pa.concat_tables([found_events, event_table(TALLY, columns)])
 
 
-def _counts(rows: pa.RecordBatch, ends: np.ndarray) -> list[tuple[int, int, str, int]]:
-    """Return (interval, hour, protocol, count)."""
-    if not len(rows):
-        return []
-    interval = np.searchsorted(ends, rows["seq"].to_numpy())
-    hour = rows["at"].cast(pa.int64()).to_numpy() // HOUR_US * HOUR_US
-    table = pa.table({"interval": interval, "hour": hour, "protocol": rows["protocol"], "seq": rows["seq"]})
-    found = table.group_by(["interval", "hour", "protocol"]).aggregate([("seq", "count")])
-    columns = ("interval", "hour", "protocol", "seq_count")
-    return list(zip(*(found[name].to_pylist() for name in columns), strict=True))
+def _counted_rows(
+    batch: pa.RecordBatch, messages: pa.RecordBatch, quarantine: pa.RecordBatch, places: "_Places"
+) -> list[tuple[int, Any]]:
+    """Return what is counted, each with the indices of its records in the batch."""
+    is_in = _as_numpy(pc.equal(batch["direction"], "in"))
+    is_out = _as_numpy(pc.equal(batch["direction"], "out"))
+    is_frame, is_bad = (_as_numpy(pc.equal(batch["event"], event)) for event in ("frame", "quarantine"))
+    decoded, quarantined = places.of(messages), places.of(quarantine)
+    return [
+        (RECEIVED, np.flatnonzero((is_frame | is_bad) & is_in)),
+        (DECODED, decoded[is_in[decoded]]),
+        (QUARANTINED, quarantined[is_in[quarantined]]),
+        (SENT, np.flatnonzero(is_frame & is_out)),
+    ]
+
+
+class _Places:
+    """Hold the seq of each record of a batch, and the number of its hour and protocol."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.seqs = batch["seq"].to_numpy()
+        protocols = batch["protocol"].dictionary_encode()
+        self._protocols = protocols.dictionary.to_pylist()
+        hours = batch["at"].cast(pa.int64()).to_numpy() // HOUR_US
+        if len(hours) and hours.min() == hours.max():  # almost always: a batch is a second of the log
+            self._hours, numbers = hours[:1], np.zeros(len(hours), np.int64)
+        else:
+            self._hours, numbers = np.unique(hours, return_inverse=True)
+        self._codes = numbers * len(self._protocols) + protocols.indices.to_numpy(zero_copy_only=False)
+
+    def of(self, rows: pa.RecordBatch) -> np.ndarray:
+        """Return the indices of the records that these rows were made of. Both are in the order of the log."""
+        return np.asarray(np.searchsorted(self.seqs, rows["seq"].to_numpy()))
+
+    def count(self, rows: np.ndarray, ends: np.ndarray) -> Iterator[tuple[int, int, str, int]]:
+        """Yield (interval, hour, protocol, count) for these records."""
+        size = len(self._hours) * len(self._protocols)
+        codes = self._codes[rows]
+        if len(ends):
+            codes = codes + np.searchsorted(ends, self.seqs[rows]) * size
+        counts = np.bincount(codes)
+        for code in np.flatnonzero(counts).tolist():
+            interval, (hour, protocol) = code // size, divmod(code % size, len(self._protocols))
+            yield interval, int(self._hours[hour]) * HOUR_US, self._protocols[protocol], int(counts[code])
+
+
+def _as_numpy(mask: Any) -> np.ndarray:
+    return np.asarray(mask.to_numpy(zero_copy_only=False))
 
 
 class CounterInterval(Struct, array_like=True):
