@@ -13,7 +13,10 @@ from pathlib import Path
 from lakeside.bench import Bench
 from rich.console import Console
 
-PARTS = ("whole", "kernels", "decoding", "streaming", "sinks", "assembly", "state", "freshness", "redecode", "history")
+PARTS = (
+    *("whole", "kernels", "decoding", "streaming", "sinks", "assembly", "state", "freshness", "idle", "redecode"),
+    "history",
+)
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """From a socket to a row that can be asked for: a gateway, a steady load, the pipeline, and somebody who looks.
 
-The age of a row is taken when the commit that holds it is seen: that moment minus the row's own `at`.
+The age of a row is taken when the commit that holds it is seen: that moment minus the row's own time.
 """
 
 import signal
@@ -20,16 +20,19 @@ from servers import BIN, wirelake
 
 from lakeside.bench import Bench
 from wirelake.lake.progress import read_progress
+from wirelake.lake.tables import MESSAGES
+from wirelake.pipeline.time_ranges import time_column
 from wirelake.protocols.redis.frames import Command
 
-RATE = 5000  # frames a second
+RATE = 20_000  # frames a second
 STEP_S = 0.02
 WARM_BATCHES = 8  # Spark compiles, and the workers start
 WARM_S_MAX = 120.0
 MEASURED_S = 30.0
 LOOK_S = 0.05
 END_S = 60.0
-GOAL_P95_S = 3.0
+GOAL_P50_S = 1.0
+GOAL_P99_S = 2.0
 
 
 def run(bench: Bench) -> None:
@@ -68,6 +71,7 @@ def _watch(data: Path) -> list[Any]:
     table = DeltaTable(folder)
     known = set(table.file_uris())
     ages: list[Any] = []
+    column = time_column(MESSAGES)
     deadline_s = time.monotonic() + MEASURED_S
     while time.monotonic() < deadline_s:
         version = table.version()
@@ -78,7 +82,7 @@ def _watch(data: Path) -> list[Any]:
         seen_us = time.time_ns() // 1000
         files = set(table.file_uris())
         for path in files - known:
-            at_us = pq.ParquetFile(path).read(["at"])["at"].cast(pa.int64()).to_numpy()
+            at_us = pq.ParquetFile(path).read([column])[column].cast(pa.int64()).to_numpy()
             fresh = (seen_us - at_us) / 1e6
             if fresh.size and fresh.max() < MEASURED_S:  # not a join of older files
                 ages.append(fresh)
@@ -125,7 +129,8 @@ def _show(bench: Bench, ages: Any, load: Load) -> None:
     table = Table(title=f"from the socket to a row that can be asked for, {RATE} frames/s", title_justify="left")
     for name in ("rows seen", "p50", "p95", "p99", "goal"):
         table.add_column(name, justify="right")
-    verdict = f"p95 ≤ {GOAL_P95_S:g} s {'✓' if p95 <= GOAL_P95_S else '✗'}"
+    reached = p50 < GOAL_P50_S and p99 < GOAL_P99_S
+    verdict = f"p50 < {GOAL_P50_S:g} s, p99 < {GOAL_P99_S:g} s {'✓' if reached else '✗'}"
     table.add_row(f"{ages.size:,}", f"{p50:.2f} s", f"{p95:.2f} s", f"{p99:.2f} s", verdict)
     bench.console.print(table)
     bench.console.print(f"{load.sent:,} frames sent, the load at most {load.late_s:.2f} s late")
