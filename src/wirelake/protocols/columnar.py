@@ -22,6 +22,8 @@ from wirelake.protocols.redaction import BLANK_TEXT, LOGIN_OPS, SECRET_FIELDS, i
 from wirelake.protocols.text import write_json
 
 _TEXT: Final = pa.string()
+_RESPONSE: Final = Kind.RESPONSE
+_KIND_TEXTS: Final = {kind: kind.value for kind in Kind}
 _OFFSET_MAX: Final = 2**31 - 1
 # The columns of silver.messages that a frame determines. The log record determines all others.
 MESSAGE_COLUMNS: Final = pa.schema(
@@ -109,27 +111,30 @@ def decode_each(protocol: Protocol, frames: Any, from_server: Any) -> DecodedFra
 
 def row_of(message: Message) -> Row:
     """Return the MESSAGE_COLUMNS of a message."""
-    fields, payload = without_secrets(message)
+    kind, target, fields, payload = message.kind, message.target, message.fields, message.payload
+    is_response = kind is _RESPONSE
+    if not is_response:  # nobody logs in with a response
+        fields, payload = without_secrets(message)
     topic = service = op = None
-    target = message.target
     if isinstance(target, Operation):
         service, op = target.service or None, target.op or None
     elif isinstance(target, Topic):
         topic = target.name or None
-    extra = _extra_fields(message)
-    status = _status(message)
-    is_response = message.kind is Kind.RESPONSE and status is not None
+    failure = message.failure
+    status = _status(message) if is_response or failure is not None else None
+    if message.id or message.type or message.at_ms or failure is not None or message.parts:
+        fields = {**_extra_fields(message), **fields}
     return (
-        message.kind.value,
+        _KIND_TEXTS[kind],
         message.name or None,
         topic,
         service,
         op,
         message.correlation or None,
         status,
-        write_json({**extra, **fields} if extra else fields).decode(),
+        write_json(fields).decode() if fields else "{}",
         payload,
-        message.more if is_response else None,
+        message.more if is_response and status is not None else None,
     )
 
 

@@ -135,6 +135,11 @@ def _encode_keys(columns: list[Any]) -> tuple[list[tuple[Any, ...]], Any]:
     for column in columns:
         array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         values = array.dictionary_encode("encode")
+        if len(values.dictionary) == 1 or len(keys) == 1:  # mostly: one day, and as many keys as protocols
+            distinct, indices = values.dictionary.to_pylist(), values.indices.to_numpy(zero_copy_only=False)
+            codes = codes if len(distinct) == 1 else indices.astype(np.int64)
+            keys = [(*key, value) for key in keys for value in distinct]
+            continue
         pairs = codes * len(values.dictionary) + values.indices.to_numpy(zero_copy_only=False)
         found, first, codes = np.unique(pairs, return_index=True, return_inverse=True)
         distinct, before = values.dictionary.to_pylist(), keys

@@ -50,7 +50,8 @@ _QUARANTINE: Final = "quarantine"
 class DecodedBatch(Struct, frozen=True):
     """Hold what a batch decodes to. Each record with event `frame` is in either `messages` or `quarantine`.
 
-    Rows are in the order of the log. `payload` is never null; texts are null if there is nothing.
+    Rows are in the order of the log (messages on demand only within their protocol). `payload` is never null; texts are
+    null if there is nothing.
     """
 
     messages: Any  # pa.RecordBatch of MESSAGES
@@ -79,12 +80,19 @@ class _QuarantineNote(msgspec.Struct, frozen=True):
 _note_decoder: Final = msgspec.json.Decoder(_QuarantineNote)
 
 
-def decode_batch(batch: Any) -> DecodedBatch:
-    """Decode a batch with the columns of the log or of `bronze.frames`. Ignore records of other events."""
+def decode_batch(batch: Any, *, by_protocol: bool = False) -> DecodedBatch:
+    """Decode a batch with the columns of the log or of `bronze.frames`. Ignore records of other events.
+
+    With `by_protocol`, the messages of a protocol stay together, as its files need them, in the order of the log.
+    """
     decoding = _BatchDecoder(_as_logged(batch))
     readings = decoding.readings()
     return DecodedBatch(
-        decoding.messages(), decoding.quarantine(), decoding.packets(), admitted_readings(readings), early(readings)
+        decoding.messages(by_protocol=by_protocol),
+        decoding.quarantine(),
+        decoding.packets(),
+        admitted_readings(readings),
+        early(readings),
     )
 
 
@@ -155,19 +163,20 @@ class _BatchDecoder:
             self._packets[name] = _packets(batch, rows[good], columns)
         return decoded, protocol.decoder_version
 
-    def messages(self) -> Any:
+    def messages(self, *, by_protocol: bool) -> Any:
         found = [(rows, columns) for rows, columns in self._decoded if len(rows)]
         if len(found) == 1:
             ((rows, decoded),) = found
         elif found:
             rows = np.concatenate([rows for rows, _ in found])
-            order = np.argsort(rows, kind="stable")
-            rows = rows[order]
-            decoded = pa.concat_batches([columns for _, columns in found]).take(pa.array(order))
+            decoded = pa.concat_batches([columns for _, columns in found])
+            if not by_protocol:
+                order = np.argsort(rows, kind="stable")
+                rows, decoded = rows[order], decoded.take(pa.array(order))
         else:
             rows, decoded = np.empty(0, np.int64), message_columns([])
         columns = self._record_columns(rows)
-        columns["bytes"] = pc.binary_length(_pick(self._batch.column("frame"), rows)).cast(pa.int64())
+        columns["bytes"] = _pick(pc.binary_length(self._batch.column("frame")), rows).cast(pa.int64())
         columns["decoder"] = self._decoder_column(columns["protocol"])
         columns |= {name: decoded.column(name) for name in MESSAGE_COLUMNS.names}
         return pa.record_batch([columns[name] for name in MESSAGES.names], MESSAGES)
@@ -248,8 +257,8 @@ def _rows_of(batch: Any, event: str, protocol: str | None = None) -> Any:
 
 
 def _pick(column: Any, rows: Any) -> Any:
-    """Return these rows, which are in order. Adjacent rows are not copied."""
-    if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
+    """Return these rows. Adjacent rows, in order, are not copied."""
+    if len(rows) and rows[-1] - rows[0] + 1 == len(rows) and (np.diff(rows) == 1).all():
         return column.slice(int(rows[0]), len(rows))
     return column.take(pa.array(rows))
 

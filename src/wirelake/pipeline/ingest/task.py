@@ -103,7 +103,7 @@ class IngestTask(Struct, frozen=True):
         if self.isolate:
             batch, found = isolate_failing(batch, lambda some: events_of(some, decode_batch(some), self.buckets))
             bad = pa.concat_batches([bad, found]).sort_by("seq")
-        decoded = decode_batch(batch)
+        decoded = decode_batch(batch, by_protocol=True)
         if not bad.num_rows:
             return decoded, events_of(batch, decoded, self.buckets), bad
         tallied = unfiltered.filter(

@@ -37,6 +37,8 @@ _AGE_US: Final = int(PIPELINE_CALL_AGE_S * 1_000_000)
 _REQUEST_KINDS: Final = pa.array([Kind.REQUEST, Kind.CONTROL, Kind.NOTIFICATION, Kind.EVENT], pa.string())
 _STREAM: Final = '"/api/subscribe"'  # an HTTP request whose response is a stream, not a frame
 _COMMON: Final = ("seq", "at", "node", "protocol", "session", "identity")
+# Columns of messages; the others are large, or of no use here.
+_NEEDED: Final = [*_COMMON, "direction", "kind", "name", "service", "op", "correlation", "status", "more", "fields"]
 
 
 @cache
@@ -49,6 +51,7 @@ def call_rules(protocol: str) -> CallRules:
 
 def call_events(batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.Table:
     rules = {name: call_rules(name) for name in pc.unique(messages["protocol"]).to_pylist()}
+    messages = messages.select(_NEEDED)
     paired = _of_protocols(messages, rules, lambda each: each.has_calls)
     found = messages.filter(pc.and_(paired, pc.not_equal(messages["session"], "")))
     is_in = pc.equal(found["direction"], "in")

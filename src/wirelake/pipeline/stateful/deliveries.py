@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw, Struct, field, msgpack
 from msgspec.json import Decoder
+from msgspec.structs import astuple
 
 from wirelake.lake.tables import DELIVERIES
 from wirelake.limits import (
@@ -176,6 +177,9 @@ class AckedPositions(Struct, array_like=True):
     def add(self, position: int, at: int) -> None:
         runs = self.runs
         self.at = max(self.at, at)
+        if runs and runs[-1][1] == position - 1:  # mostly they are acked in order
+            runs[-1][1] = position
+            return
         index = bisect_right(runs, position, key=_first)
         if index and runs[index - 1][1] >= position - 1:
             index -= 1
@@ -446,7 +450,8 @@ def _drop_oldest(
 
 
 def _table(rows: list[OpenDelivery]) -> pa.Table:
-    columns = [pa.array([getattr(row, field.name) for row in rows], field.type) for field in OPEN_DELIVERY]
+    values = zip(*map(astuple, rows), strict=True) if rows else [()] * len(OPEN_DELIVERY)
+    columns = [pa.array(column, field.type) for column, field in zip(values, OPEN_DELIVERY, strict=True)]
     return pa.Table.from_arrays(columns, schema=OPEN_DELIVERY)
 
 

@@ -67,6 +67,13 @@ def read_bytes(data: bytes, place: int) -> tuple[bytes, int]:
 
 
 def read_text(data: bytes, place: int) -> tuple[str, int]:
+    if place < len(data) and (folded := data[place]) < 0x80 and not folded & 1:  # the usual case: a short text
+        end = place + 1 + (folded >> 1)
+        if end <= len(data):
+            try:
+                return data[place + 1 : end].decode(), end
+            except UnicodeDecodeError:
+                pass  # below with the offset
     raw, end = read_bytes(data, place)
     try:
         return raw.decode(), end
@@ -144,7 +151,14 @@ class VarReader:
     def named(self, data: bytes) -> tuple[str, Var]:
         """Read a LenString and a Var that fill `data`."""
         name, place = read_text(data, 0)
-        return name, self.to_the_end(data, place)
+        read = READ_SCALAR.get(data[place]) if place < len(data) else None
+        if read is None:
+            return name, self.to_the_end(data, place)
+        self.plain_counts = False
+        value, end = read(data, place + 1)
+        if end != len(data):
+            raise ProtocolError("trailing", f"{len(data) - end} bytes too many", end)
+        return name, Var(data[place], value)
 
     def to_the_end(self, data: bytes, place: int) -> Var:
         """Read a Var that begins at `place` and ends with the bytes."""
