@@ -110,9 +110,14 @@ LOG_CONSUMER_CHARS_MAX: Final = 64  # name of a consumer
 LOG_DAMAGES_MAX: Final = 1000  # damages that one reader remembers
 
 # gold
-GOLD_MINUTES_EVERY_S: Final = 5.0  # between two updates of the tables by minute, in a running job
-GOLD_LEDGER_EVERY_S: Final = 30.0  # between two updates of the ledger, which counts whole hours
-GOLD_TIME_RANGES_MAX: Final = 64  # time ranges rebuilt at once; beyond this, the nearest are joined
+GOLD_MERGE_EVERY_S: Final = 4.0  # between two merges into the gold tables, in a running job
+GOLD_CHECK_EVERY_S: Final = 30.0  # between two checks of the files that the ledger is about
+GOLD_SKETCH_K: Final = 200  # of latency sketches: about how many values one holds; the ranks are 1.33 % off at most
+GOLD_FILE_MINUTES: Final = 10  # minutes of gold rows in one file, while they change
+GOLD_FILE_BYTES: Final = 8 * MIB  # size up to which the files of a day that is over are joined
+GOLD_DEVICES_PER_FILE: Final = 4096  # rows of gold.device_latest in one file; beyond this it is split
+GOLD_REBUILD_DAYS: Final = 8  # days of gold rows computed again in one step
+GOLD_REBUILD_BYTES: Final = 256 * MIB  # files of one task that computes gold rows again
 
 # console
 CONSOLE_LIVE_S: Final = 1.0  # between two live snapshots

@@ -11,6 +11,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from lake.writing import write
 from pipeline.checking import check_tables, rows_of
 from pipeline.conftest import PLUGIN
@@ -47,6 +48,12 @@ def test_once_status_and_compact(tmp_path: Path) -> None:
     compacted = wirelake("pipeline", "compact", "--data", str(data))
     assert "bronze.frames" in compacted.stdout, compacted.stderr
     check_tables(data)
+    assert "the ledger balances" in wirelake("pipeline", "check", "--data", str(data)).stdout
+    lost = DeltaTable(data / "lake" / FRAMES.folder).delete("seq = 7")["num_deleted_rows"]
+    assert lost == 1
+    checked = wirelake("pipeline", "check", "--data", str(data))
+    assert checked.returncode == 1
+    assert "records_committed" in checked.stdout, checked.stderr
 
 
 def test_a_damaged_table_ends_with_one_sentence(tmp_path: Path) -> None:

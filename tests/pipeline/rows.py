@@ -1,10 +1,9 @@
-"""Convert literal rows to and from Spark."""
+"""Convert literal rows to and from Arrow."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from wirelake.lake.tables import LakeTable
 
@@ -16,14 +15,13 @@ def after(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def rows_in(spark: SparkSession, table: LakeTable, *rows: dict[str, Any]) -> DataFrame:
-    """Return a DataFrame. Columns that a row lacks are null."""
-    return spark.createDataFrame(pa.Table.from_pylist(list(rows), schema=table.schema))
+def arrow_rows(table: LakeTable, *rows: dict[str, Any]) -> pa.Table:
+    """Return rows of a table. Columns that a row lacks are null."""
+    return pa.Table.from_pylist(list(rows), schema=table.schema)
 
 
-def rows_out(result: DataFrame, table: LakeTable, *columns: str) -> list[tuple[Any, ...]]:
+def literal_rows(found: pa.Table, table: LakeTable, *columns: str) -> list[tuple[Any, ...]]:
     """Return the rows in order, and check that they have the table's columns and types."""
-    found = result.toArrow()
     assert set(found.schema.names) == set(table.schema.names)
     typed = found.select(table.schema.names).cast(table.schema)
     return sorted((tuple(row.values()) for row in typed.select(columns).to_pylist()), key=repr)

@@ -9,7 +9,6 @@ from gateway.running_gateway import running_gateway
 from pyspark.sql import SparkSession
 
 from pipeline.checking import check_tables, rows_of
-from wirelake.pipeline.gold.refresh import GOLD
 from wirelake.pipeline.job import Job, JobSettings
 
 READINGS = bytes.fromhex("01 07 02 d700")  # one of type 7: 215
@@ -42,7 +41,7 @@ async def spoken(folder: Path) -> None:
 def test_broadcasts_are_decoded_and_the_ledger_balances(spark: SparkSession, tmp_path: Path) -> None:
     asyncio.run(spoken(tmp_path))
     data = tmp_path / "data"
-    Job(spark, data, JobSettings(once=True), GOLD).run()
+    Job(spark, data, JobSettings(once=True), gold=True).run()
     check_tables(data)
     commands = rows_of(data, "silver.device_commands").filter(polars.col("device_type") == 255)
     received = commands.filter(polars.col("direction") == "in").sort("command_no")

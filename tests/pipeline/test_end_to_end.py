@@ -13,8 +13,10 @@ from pipeline.checking import check_tables, rows_of
 from wirelake.lake.query import query
 from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import TABLES
-from wirelake.pipeline.gold.refresh import GOLD, refresh_ledger
+from wirelake.pipeline.commit.checkpoint import open_stream
+from wirelake.pipeline.gold.refresh import GoldTables
 from wirelake.pipeline.job import Job, JobSettings
+from wirelake.pipeline.paths import DataPaths
 from wirelake.simulator.report import Report
 from wirelake.simulator.simulation import Plan, simulate
 
@@ -28,11 +30,11 @@ async def spoken(folder: Path) -> Report:
 def test_what_a_fleet_sent_is_what_the_tables_say(spark: SparkSession, tmp_path: Path) -> None:
     report = asyncio.run(spoken(tmp_path))
     data = tmp_path / "data"
-    Job(spark, data, JobSettings(once=True, batch_rows=700), GOLD).run()
+    Job(spark, data, JobSettings(once=True, batch_rows=700), gold=True).run()
     check_tables(data)
     _check_silver(data, report)
     _check_gold(data, report)
-    _check_that_the_ledger_can_fail(spark, data)
+    _check_that_the_ledger_can_fail(data)
 
 
 def _check_silver(data: Path, report: Report) -> None:
@@ -82,13 +84,13 @@ def _check_gold(data: Path, report: Report) -> None:
         assert rows_of(data, gold)[count].sum() == len(rows_of(data, silver)), gold
 
 
-def _check_that_the_ledger_can_fail(spark: SparkSession, data: Path) -> None:
+def _check_that_the_ledger_can_fail(data: Path) -> None:
     """Check that rows removed by hand are found missing."""
     folder = data / "lake" / TABLES["silver.messages"].folder
     lost = DeltaTable(str(folder)).delete("protocol = 'comet' AND direction = 'in'")["num_deleted_rows"]
     assert lost
-    minutes = {int(at.timestamp()) // 60 * 60_000_000 for at in rows_of(data, "bronze.frames")["at"]}
-    refresh_ledger(spark, LocalStore(data / "lake"), {"silver.messages": minutes})
+    paths = DataPaths.of(data)
+    GoldTables(paths.lake, paths.checkpoint, open_stream(paths).app).check()
     wrong = rows_of(data, "gold.ledger").filter(~polars.col("balanced"))
     assert set(wrong["protocol"]) == {"comet"}
     assert sum(wrong["received"].to_list()) - sum(wrong["decoded"].to_list()) == lost

@@ -15,7 +15,6 @@ from pipeline.histories import BucketRun, Record, frame, numbered, record
 from wirelake.capture.importer import import_capture
 from wirelake.config import default_settings
 from wirelake.log.segments.reader import LogReader
-from wirelake.pipeline.gold.refresh import GOLD
 from wirelake.pipeline.job import Job, JobSettings
 from wirelake.pipeline.redecode.redecode import RedecodeRequest, redecode
 from wirelake.protocols.apostol.constants import FIRST, LAST
@@ -103,9 +102,9 @@ def test_the_gateway_starts_again_after_an_import_that_broke_off(history: list[R
 
 def test_the_ledger_balances_after_an_import(spark: SparkSession, tmp_path: Path) -> None:
     data = import_it(tmp_path)
-    Job(spark, data, JobSettings(once=True, batch_rows=3), GOLD).run()
+    Job(spark, data, JobSettings(once=True, batch_rows=3), gold=True).run()
     import_it(tmp_path, NOW_US + HOUR_US, START_US + 600_000_000)
-    Job(spark, data, JobSettings(once=True, batch_rows=5), GOLD).run()
+    Job(spark, data, JobSettings(once=True, batch_rows=5), gold=True).run()
     check_tables(data)
     ledger = rows_of(data, "gold.ledger")
     assert ledger["balanced"].all(), ledger.filter(~polars.col("balanced"))["why"].to_list()

@@ -9,7 +9,7 @@ from pipeline.checking import check_tables, rows_of, seqs_of
 from pipeline.traffic import fill
 from wirelake.errors import InputError, InUseError, StorageError
 from wirelake.lake.progress import JobProgress, read_progress
-from wirelake.lake.store import LocalStore, Store
+from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import FRAMES
 from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline import batch as batch_module
@@ -17,7 +17,6 @@ from wirelake.pipeline import job as job_module
 from wirelake.pipeline.commit.checkpoint import CONSUMER
 from wirelake.pipeline.commit.delta import DeltaWriter
 from wirelake.pipeline.commit.manifests import ManifestStore
-from wirelake.pipeline.gold.schedule import Dirty, GoldGroup
 from wirelake.pipeline.job import Job, JobSettings
 
 if TYPE_CHECKING:
@@ -156,30 +155,30 @@ def test_what_retention_took_first_is_an_error_or_left_out(spark: "SparkSession"
     assert progress.dropped == {"records_removed": oldest - 200}
 
 
-def test_gold_is_told_which_minutes_changed_and_told_again_after_a_failure(
-    spark: "SparkSession", log: SegmentLog, data: Path
+def test_gold_is_refreshed_again_after_a_failure_and_not_without_need(
+    spark: "SparkSession", log: SegmentLog, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, 400, step_us=1_000_000)
-    seen: list[Dirty] = []
+    commit, written = DeltaWriter.commit, []
 
-    def refresh(_: Any, lake: Store, dirty: Dirty) -> None:
-        assert lake == LocalStore(data / "lake")
-        seen.append(dirty)
-        if len(seen) == 1:
-            raise StorageError("not today")
+    def fail_once(self: DeltaWriter, name: str, *rest: Any) -> bool:
+        if name.startswith("gold."):
+            written.append(name)
+            if len(written) == 2:
+                raise StorageError("not today")
+        return commit(self, name, *rest)
 
-    gold = [GoldGroup("all", refresh, 0.0)]
+    monkeypatch.setattr(DeltaWriter, "commit", fail_once)
     with pytest.raises(StorageError, match="not today"):
-        Job(spark, data, JobSettings(once=True, batch_rows=200), gold).run()
-    job = Job(spark, data, JobSettings(once=True), gold)
+        Job(spark, data, JobSettings(once=True, batch_rows=200), gold=True).run()
+    job = Job(spark, data, JobSettings(once=True), gold=True)
     job.run()
-    assert seen[0] == seen[1]
     assert job.progress.gold_seq == 400
-    times = rows_of(data, "silver.messages")["at"]
-    expected = {int(minute.timestamp()) * 1_000_000 for minute in times.dt.truncate("1m").unique()}
-    assert seen[1]["silver.messages"] == expected
-    Job(spark, data, JobSettings(once=True), gold).run()
-    assert len(seen) == 2  # nothing new, nothing to do
+    frames = len(rows_of(data, "silver.messages")) + len(rows_of(data, "silver.quarantine"))
+    assert rows_of(data, "gold.traffic_minute")["frames"].sum() == frames
+    done = len(written)
+    Job(spark, data, JobSettings(once=True), gold=True).run()
+    assert len(written) == done  # nothing new, nothing to do
 
 
 def test_old_intents_are_forgotten_once_gold_has_them(

@@ -13,14 +13,14 @@ from pipeline.histories import encoded
 from pipeline.traffic import START_US, fill
 from wirelake.errors import StorageError
 from wirelake.lake.progress import JobProgress
-from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import FRAMES
 from wirelake.log.segments.log import SegmentLog
 from wirelake.message import Op, control
 from wirelake.pipeline import job as job_module
-from wirelake.pipeline.gold.refresh import GOLD, refresh_ledger, refresh_minutes
-from wirelake.pipeline.gold.schedule import Dirty
+from wirelake.pipeline.commit.checkpoint import open_stream
+from wirelake.pipeline.gold.refresh import GoldTables
 from wirelake.pipeline.job import Job, JobSettings
+from wirelake.pipeline.paths import DataPaths
 from wirelake.pipeline.status import status_of
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.text import write_json
@@ -37,7 +37,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def once(spark: "SparkSession", data: Path, **rest: Any) -> JobProgress:
-    job = Job(spark, data, JobSettings(once=True, view_wait_s=0.1, **rest), GOLD)
+    job = Job(spark, data, JobSettings(once=True, view_wait_s=0.1, **rest), gold=True)
     job.run()
     return job.progress
 
@@ -60,9 +60,9 @@ def ledger(data: Path, *columns: str, **only: str) -> list[tuple[Any, ...]]:
     return rows.select(*columns).rows()
 
 
-def everything(data: Path) -> Dirty:
-    minutes = {int(row["at"].timestamp()) // 60 * 60_000_000 for row in logged(data)}
-    return {"silver.messages": minutes}
+def gold_tables(data: Path) -> GoldTables:
+    paths = DataPaths.of(data)
+    return GoldTables(paths.lake, paths.checkpoint, open_stream(paths).app)
 
 
 def test_damaged_records_are_left_out_once_the_driver_finds_them_damaged_too(
@@ -115,12 +115,12 @@ def test_rows_and_files_that_are_taken_from_the_tables_show(spark: "SparkSession
     assert rows_of(data, "gold.ledger")["balanced"].all()
     lost = DeltaTable(str(data / "lake" / FRAMES.folder)).delete("event = 'publish'")["num_deleted_rows"]
     assert lost
-    refresh_ledger(spark, LocalStore(data / "lake"), everything(data))
+    gold_tables(data).check(recount=False)
     (row,) = ledger(data, "records", "records_committed", "why", protocol="")
     assert row == (0, lost, f"records 0, but records_committed = {lost}")
     path = next(Path(uri) for uri in DeltaTable(str(data / "lake" / FRAMES.folder)).file_uris())
     path.unlink()
-    refresh_ledger(spark, LocalStore(data / "lake"), everything(data))
+    gold_tables(data).check(recount=False)
     (found,) = ledger(data, "files_missing", "balanced", "why", protocol="")
     assert found[:2] == (1, False)
     assert f"1 file is missing: bronze.frames/{path.parent.name}/{path.name}" in found[2]
@@ -138,4 +138,4 @@ def test_tables_by_the_minute_are_not_made_of_part_of_the_rows(
     path = min((data / "lake" / "silver" / "messages" / "protocol=comet").rglob("*.parquet"))
     path.unlink()
     with pytest.raises(StorageError, match=f"cannot compute gold.traffic_minute: .*{path.name} .* is missing"):
-        refresh_minutes(spark, LocalStore(data / "lake"), everything(data))
+        gold_tables(data).rebuild(spark, ["silver.messages"], rows_of(data, "bronze.frames")["day"].unique())

@@ -15,7 +15,6 @@ from wirelake.log.segments.format import HEADER_BYTES, MISSING_TAIL_BYTES, segme
 from wirelake.log.segments.log import SegmentLog
 from wirelake.log.segments.mapped_segment import MappedSegment
 from wirelake.log.segments.settings import LogSettings
-from wirelake.pipeline.gold.refresh import GOLD
 from wirelake.pipeline.job import Job, JobSettings
 
 VALUE = Random(4).randbytes(200 * KIB)
@@ -38,7 +37,7 @@ def test_the_tables_hold_whole_frames_and_the_ledger_balances(spark: SparkSessio
     for _ in range(2):  # the second after a restart
         asyncio.run(send_requests(tmp_path, 20))
     assert sum(path.stat().st_size for path in (data / "log").glob("*.seg")) < 10 * len(VALUE)
-    Job(spark, data, JobSettings(once=True, batch_rows=30), GOLD).run()
+    Job(spark, data, JobSettings(once=True, batch_rows=30), gold=True).run()
     check_tables(data)
     frames = rows_of(data, "bronze.frames")
     assert frames["frame"].to_list().count(ANSWER) == 40
@@ -65,7 +64,7 @@ def test_a_frame_whose_tail_is_lost_is_in_exactly_one_table(spark: SparkSession,
         file.seek(first_block + HEADER_BYTES + 100 * KIB)
         file.write(b"damage")
     SegmentLog(data / "log", LogSettings(keep_days=None)).close()  # makes a hole of the first block
-    Job(spark, data, JobSettings(once=True), GOLD).run()
+    Job(spark, data, JobSettings(once=True), gold=True).run()
     check_tables(data)
     quarantined = rows_of(data, "silver.quarantine").sort("seq")
     assert quarantined["seq"].to_list() == [1, 2]

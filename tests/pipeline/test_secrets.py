@@ -10,7 +10,6 @@ from pyspark.sql import SparkSession
 
 from pipeline.checking import rows_of
 from wirelake.lake.tables import TABLES
-from wirelake.pipeline.gold.refresh import GOLD
 from wirelake.pipeline.job import Job, JobSettings
 
 
@@ -25,7 +24,7 @@ def test_no_table_has_the_secret_of_a_login(spark: SparkSession, tmp_path: Path)
     right, wrong = new_secret("right"), new_secret("wrong")
     sid = asyncio.run(log_in(tmp_path, right, wrong))
     data, hidden = tmp_path / "data", (right.encode(), wrong.encode(), sid)
-    Job(spark, data, JobSettings(once=True), GOLD).run()
+    Job(spark, data, JobSettings(once=True), gold=True).run()
     found: set[str] = set()
     for name in TABLES:
         if not (data / "lake" / TABLES[name].folder).exists():

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from wirelake.errors import StorageError
 from wirelake.pipeline import job as job_module
-from wirelake.pipeline.gold.refresh import GOLD
 from wirelake.pipeline.job import Job, JobSettings
 from wirelake.pipeline.spark.session import open_session
 
@@ -24,7 +23,7 @@ if __name__ == "__main__":
     }
     session = open_session("local[2]", "views", settings)
     try:
-        Job(session, DATA, JobSettings(once=True, batch_rows=int(sys.argv[1]), view_wait_s=0.3), GOLD).run()
+        Job(session, DATA, JobSettings(once=True, batch_rows=int(sys.argv[1]), view_wait_s=0.3), gold=True).run()
     except StorageError as error:
         print(f"failed: {error}", flush=True)
     else:

@@ -257,6 +257,9 @@ DELIVERY_MINUTE: Final = _table(
     ("expired", INT),
     ("attempts", INT),  # sends
     *_COUNTS,
+    ("expired_open", INT),  # of `expired`: those that a late ack may still correct
+    ("attempts_open", INT),  # of `attempts`: those of deliveries that may still change
+    ("latency_sketch", BYTES),  # of the latencies: a KLL sketch of doubles, which can be merged
     partition_by=("day",),
 )
 CALL_MINUTE: Final = _table(
@@ -269,6 +272,7 @@ CALL_MINUTE: Final = _table(
     ("failed", INT),
     ("open", INT),  # without a response yet
     *_COUNTS,
+    ("latency_sketch", BYTES),  # of the latencies: a KLL sketch of doubles, which can be merged
     partition_by=("day",),
 )
 BARS_MINUTE: Final = _table(
@@ -281,6 +285,45 @@ BARS_MINUTE: Final = _table(
     ("low", REAL),
     ("close", REAL),
     ("count", INT),  # of prices
+    ("open_time", INT),  # `time` and `seq` of the first and of the last price
+    ("open_seq", INT),
+    ("close_time", INT),
+    ("close_seq", INT),
+    partition_by=("day",),
+)
+COUNTS_HOUR: Final = _table(
+    "gold.counts_hour",  # an hour of one protocol: what the batches so far did, from which the ledger is computed
+    ("hour", TIME),
+    ("protocol", TEXT),
+    ("records", INT),  # rows of bronze.frames
+    ("received", INT),  # of these, frames in, with those that the gateway quarantined
+    ("messages", INT),  # rows of silver.messages
+    ("messages_in", INT),
+    ("quarantine", INT),  # rows of silver.quarantine
+    ("quarantined", INT),  # of these, frames in
+    ("command_rows", INT),  # settled rows of silver.device_commands, by the hour of the last packet
+    ("commands", INT),  # the same by the hour of the first packet
+    ("commands_complete", INT),
+    ("commands_expired", INT),
+    ("commands_refused", INT),
+    ("commands_open", INT),
+    ("waiting", INT),  # packets in of open commands
+    ("delivery_rows", INT),  # settled rows of silver.deliveries
+    ("deliveries", INT),
+    ("deliveries_acked", INT),
+    ("deliveries_pending", INT),
+    ("deliveries_expired", INT),
+    ("tally_rows", INT),  # settled rows of silver.tallies
+    ("counted", INT),
+    ("uncounted", INT),
+    ("scanned", INT),
+    ("missing", INT),
+    ("batch_rows", INT),  # rows of silver.batches
+    ("committed", INT),
+    ("records_committed", INT),
+    ("batches", INT),  # batches that had records of this hour
+    ("batches_uncounted", INT),  # of these, batches before the driver counted them
+    ("dropped_by", TEXT),  # JSON: what was lost, removed or dropped → how many
     partition_by=("day",),
 )
 LEDGER: Final = _table(
@@ -337,6 +380,7 @@ TABLES: Final = {
         DELIVERY_MINUTE,
         CALL_MINUTE,
         BARS_MINUTE,
+        COUNTS_HOUR,
         LEDGER,
     )
 }

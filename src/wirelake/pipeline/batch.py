@@ -30,12 +30,14 @@ from wirelake.pipeline.commit.manifests import (
     batch_rows,
     sum_read_counts,
 )
+from wirelake.pipeline.gold.partials import PartialSums, clean_partials, decode_partials, write_partials
 from wirelake.pipeline.ingest.log_copies import FOLDER, LogCopies
 from wirelake.pipeline.ingest.spans import SPAN_SCHEMA, Span
 from wirelake.pipeline.ingest.task import IngestTask
 from wirelake.pipeline.paths import DataPaths
 from wirelake.pipeline.reports import (
     REPORT_SCHEMA,
+    BatchClock,
     BucketReport,
     SpanReport,
     TaskReport,
@@ -47,7 +49,7 @@ from wirelake.pipeline.stateful.device_keys import read_device_keys
 from wirelake.pipeline.stateful.rebucketing import rebucket_files
 from wirelake.pipeline.stateful.reduce import Rules
 from wirelake.pipeline.stateful.task import ReduceTask
-from wirelake.pipeline.time_ranges import HOUR_US, minutes_of
+from wirelake.pipeline.time_ranges import HOUR_US
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,7 +85,9 @@ class BatchRunner:
 
     def recover(self) -> None:
         """Finish batches that a crash or a power failure interrupted."""
-        for manifest in self.manifests.since(-1):
+        manifests = self.manifests.since(-1)
+        clean_partials(self._paths.checkpoint, {manifest.partials for manifest in manifests})
+        for manifest in manifests:
             for name in manifest.tables:
                 if self.delta.last_batch(name) < manifest.batch:
                     self.delta.check_files(manifest.adds.get(name, ()))
@@ -138,7 +142,7 @@ class BatchRunner:
         manifest = replace(build_manifest(batch, reports, before), buckets=self._buckets)
         manifest = replace(manifest, removed=self._count_removed(manifest, before))
         self._check_files(manifest, reports)
-        manifest = self._with_batch_rows(manifest, before)
+        manifest = self._with_batch_rows(manifest, before, reports)
         sync_offsets(self._paths, batch)
         manifest = self.manifests.create(manifest)
         if before is not None:
@@ -167,8 +171,8 @@ class BatchRunner:
                 newest = report.states[-1]
                 checks.check(self._paths.bucket_states, newest.name, newest.bytes, report.worker)
 
-    def _with_batch_rows(self, manifest: Manifest, before: Manifest | None) -> Manifest:
-        """Add the driver's own counts of the batch, as one more file."""
+    def _with_batch_rows(self, manifest: Manifest, before: Manifest | None, reports: list[TaskReport]) -> Manifest:
+        """Add the driver's own counts of the batch, as one more file, and what the gold tables gain by all of it."""
         if before is None:
             complete_from_us = 0
         elif before.complete_from_us is None:  # the tables are older than these counts: begin with the next hour
@@ -180,13 +184,18 @@ class BatchRunner:
         counts[RECORDS_REMOVED] = manifest.removed
         counts = +counts
         rows = batch_rows(manifest, counts, complete_from_us)
+        sums = PartialSums()
+        for report in reports:
+            if not isinstance(report, BatchClock):
+                sums.merge(decode_partials(report.partials))
+        sums.add(BATCHES.name, rows)
         return replace(
             manifest,
             counts=dict(counts),
             totals=dict(counts + Counter(before.totals if before is not None else {})),
             complete_from_us=complete_from_us,
             adds={**manifest.adds, BATCHES.name: write_rows(BATCHES, rows, self._paths.lake)},
-            dirty_us={**manifest.dirty_us, BATCHES.name: sorted(minutes_of(BATCHES, rows))},
+            partials=write_partials(self._paths.checkpoint, manifest.batch, sums.result()),
         )
 
     def _count_removed(self, manifest: Manifest, before: Manifest | None) -> int:
@@ -245,7 +254,6 @@ def build_manifest(batch: int, reports: list[TaskReport], before: Manifest | Non
     _check_complete(spans)
     adds: dict[str, list[FileAction]] = {}
     removes: dict[str, list[FileAction]] = {}
-    dirty: dict[str, set[int]] = {}
     open_before = before.open if before is not None else {}
     is_known = before is not None and not before.rebucketed
     open_rows = {name: dict(of_table) for name, of_table in open_before.items()} if is_known else {}
@@ -267,9 +275,6 @@ def build_manifest(batch: int, reports: list[TaskReport], before: Manifest | Non
             removes[name] = replaced
         of_buckets = {bucket: files for bucket, files in open_rows.get(name, {}).items() if files}
         open_rows[name] = {bucket: [replace(file, worker="") for file in files] for bucket, files in of_buckets.items()}
-    for changed in (*(report.dirty_us for report in spans), *(each.dirty_us for each in buckets)):
-        for name, minutes in changed.items():
-            dirty.setdefault(name, set()).update(minutes)
     return Manifest(
         batch=batch,
         from_seq=min(report.from_seq for report in spans),
@@ -284,7 +289,6 @@ def build_manifest(batch: int, reports: list[TaskReport], before: Manifest | Non
         removes=removes,
         open=open_rows,
         states=states,
-        dirty_us={name: sorted(minutes) for name, minutes in dirty.items()},
     )
 
 

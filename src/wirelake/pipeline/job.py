@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -31,7 +31,8 @@ from wirelake.pipeline.batch import BatchRunner
 from wirelake.pipeline.commit.checkpoint import CONSUMER, StreamLock, open_stream
 from wirelake.pipeline.commit.compaction import Compactor
 from wirelake.pipeline.commit.manifests import DROPPED, Manifest
-from wirelake.pipeline.gold.schedule import GoldGroup, GoldScheduler
+from wirelake.pipeline.gold.refresh import GoldTables
+from wirelake.pipeline.gold.schedule import GoldScheduler
 from wirelake.pipeline.ingest.log_copies import FOLDER, write_store_file
 from wirelake.pipeline.ingest.spans import Span
 from wirelake.pipeline.paths import DataPaths
@@ -67,14 +68,17 @@ class JobSettings(Struct, frozen=True, kw_only=True):
 
 
 class Job:
-    """Run the pipeline of one data folder. `on_progress` is called after every batch, from another thread."""
+    """Run the pipeline of one data folder, with its gold tables or without.
+
+    `on_progress` is called after every batch, from another thread.
+    """
 
     def __init__(
         self,
         spark: "SparkSession",
         data: Path,
         settings: JobSettings = JobSettings(),  # noqa: B008 (frozen)
-        gold: Sequence[GoldGroup] = (),
+        gold: bool = False,
         on_progress: Callable[[JobProgress], None] = lambda _: None,
         lake: Store | None = None,
     ) -> None:
@@ -93,7 +97,8 @@ class Job:
             spark, self.paths, self._stream, settings.rules, settings.view_wait_s, buckets=buckets
         )
         self._failures = FailureLog(self.paths.checkpoint)
-        self._gold = GoldScheduler(spark, self.paths.lake, self.paths.checkpoint, self._batches, gold)
+        tables = GoldTables(self.paths.lake, self.paths.checkpoint, self._stream.app) if gold else None
+        self._gold = GoldScheduler(spark, self.paths.lake, self.paths.checkpoint, tables)
         every = settings.compact_every
         self._compactor = Compactor(self.paths.lake, every) if every else None
         self._stopping = threading.Event()

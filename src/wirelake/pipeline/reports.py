@@ -27,7 +27,7 @@ class SpanReport(Struct, frozen=True, tag="span"):
     now_us: int
     rows: int  # fewer than the span has, if records are lost
     files: list[FileAction] = []
-    dirty_us: dict[str, list[int]] = {}
+    partials: bytes = b""  # what the gold tables gain
     poison: list[int] = []  # records that break the decoder
     gaps: list[Gap] = []  # records that are lost in the log
     read: list[ReadCount] = []  # by hour and protocol
@@ -40,7 +40,7 @@ class BucketReport(Struct, frozen=True, tag="bucket"):
     states: list[StateFile] | None = None  # the files of its new state; None: as before
     final: list[FileAction] = []
     open: dict[str, list[FileAction]] = {}  # by table: every file from now on; other tables stay as they are
-    dirty_us: dict[str, list[int]] = {}
+    partials: bytes = b""  # what the gold tables gain
     counts: dict[str, int] = field(default_factory=dict)
     worker: str = ""
 

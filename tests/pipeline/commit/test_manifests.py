@@ -30,7 +30,7 @@ def test_an_intent_is_what_it_was(tmp_path: Path) -> None:
         adds={"bronze.frames": [file("bronze.frames", "a")]},
         open={"silver.calls": {2: [file("silver.calls", "b")]}},
         states={2: [StateFile("2.arrow", 5, 7)]},
-        dirty_us={"silver.messages": [60_000_000]},
+        partials="partials/3",
     )
     ManifestStore(LocalStore(tmp_path)).create(manifest)
     assert ManifestStore(LocalStore(tmp_path)).last() == manifest
@@ -67,17 +67,14 @@ def test_open_rows_of_a_bucket_take_the_place_of_those_before() -> None:
         open={"silver.calls": {0: [old], 1: [other]}, "silver.sessions": {0: [file("silver.sessions", "s")]}},
         whole_states={0: "a", 1: "b"},
     )
-    landed = SpanReport(10, 20, 9, 10, [file("bronze.frames", "f", 10)], {"silver.messages": [120]}, [13])
-    bucketed = BucketReport(
-        0, [StateFile("c")], [file("silver.calls", "final")], {"silver.calls": [new]}, {"silver.calls": [60]}
-    )
+    landed = SpanReport(10, 20, 9, 10, [file("bronze.frames", "f", 10)], poison=[13])
+    bucketed = BucketReport(0, [StateFile("c")], [file("silver.calls", "final")], {"silver.calls": [new]})
     after = build_manifest(1, [landed, bucketed, BucketReport(1)], before)
     assert (after.from_seq, after.until_seq, after.now_us, after.rows, after.poison) == (10, 20, 9, 10, [13])
     assert [each.path for each in after.adds["silver.calls"]] == ["final", "new"]
     assert after.removes == {"silver.calls": [old]}
     assert after.open == {"silver.calls": {0: [new], 1: [other]}, "silver.sessions": before.open["silver.sessions"]}
     assert after.states == {0: [StateFile("c")], 1: [StateFile("b")]}
-    assert after.dirty_us == {"silver.messages": [120], "silver.calls": [60]}
     settled = build_manifest(2, [landed, BucketReport(0, [StateFile("d")], [], {"silver.calls": []})], after)
     assert settled.removes == {"silver.calls": [new]}
     assert settled.open["silver.calls"] == {1: [other]}

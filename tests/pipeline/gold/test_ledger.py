@@ -2,10 +2,10 @@
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
-from pipeline.rows import NOON, after, rows_in, rows_out
+from pipeline.rows import NOON, after, arrow_rows, literal_rows
 from wirelake.lake.tables import (
     BATCHES,
     DELIVERIES,
@@ -17,6 +17,7 @@ from wirelake.lake.tables import (
     TALLIES,
     LakeTable,
 )
+from wirelake.pipeline.gold.counts import COUNTED, add_up, count_unique
 from wirelake.pipeline.gold.ledger import ledger
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -60,23 +61,28 @@ def rows() -> Rows:
     }
 
 
-def verdicts(spark: SparkSession, rows: Rows) -> dict[str, tuple[bool, str | None]]:
-    result = ledger(*(rows_in(spark, table, *rows[table.name]) for table in INPUTS))
-    found = rows_out(result, LEDGER, "protocol", "balanced", "why")
+def ledger_of(rows: Rows) -> pa.Table:
+    """Return the ledger of tables with these rows."""
+    counts = [count_unique(COUNTED[table.name], arrow_rows(table, *rows[table.name])) for table in INPUTS]
+    return ledger(add_up(counts))
+
+
+def verdicts(rows: Rows) -> dict[str, tuple[bool, str | None]]:
+    found = literal_rows(ledger_of(rows), LEDGER, "protocol", "balanced", "why")
     return {protocol: (balanced, why) for protocol, balanced, why in found}
 
 
-def test_every_sum(spark: SparkSession, rows: Rows) -> None:
-    result = ledger(*(rows_in(spark, table, *rows[table.name]) for table in INPUTS))
+def test_every_sum(rows: Rows) -> None:
+    result = ledger_of(rows)
     columns = ("hour", "protocol", "counted", "received", "uncounted", "decoded", "quarantined", "waiting", "balanced")
-    assert rows_out(result, LEDGER, *columns) == [
+    assert literal_rows(result, LEDGER, *columns) == [
         (NOON, "apostol", 3, 5, 2, 2, 1, 2, True),
         (NOON, "comet", 0, 0, 0, 0, 0, 0, True),
     ]
     of_commands = ("commands", "commands_complete", "commands_expired", "commands_refused", "commands_open")
-    assert rows_out(result, LEDGER, *of_commands) == [(0, 0, 0, 0, 0), (3, 1, 0, 1, 1)]
+    assert literal_rows(result, LEDGER, *of_commands) == [(0, 0, 0, 0, 0), (3, 1, 0, 1, 1)]
     of_deliveries = ("deliveries", "deliveries_acked", "deliveries_pending", "deliveries_expired")
-    assert rows_out(result, LEDGER, *of_deliveries) == [(0, 0, 0, 0), (2, 1, 1, 0)]
+    assert literal_rows(result, LEDGER, *of_deliveries) == [(0, 0, 0, 0), (2, 1, 1, 0)]
 
 
 @pytest.mark.parametrize(
@@ -100,9 +106,9 @@ def test_every_sum(spark: SparkSession, rows: Rows) -> None:
         (BATCHES, "apostol", "scanned 5, but committed = 2; records 7, but records_committed = 3"),
     ],
 )
-def test_a_row_that_is_lost_shows(spark: SparkSession, rows: Rows, table: LakeTable, protocol: str, why: str) -> None:
+def test_a_row_that_is_lost_shows(rows: Rows, table: LakeTable, protocol: str, why: str) -> None:
     del rows[table.name][0]
-    assert verdicts(spark, rows)[protocol] == (False, why)
+    assert verdicts(rows)[protocol] == (False, why)
 
 
 @pytest.mark.parametrize(
@@ -121,16 +127,14 @@ def test_a_row_that_is_lost_shows(spark: SparkSession, rows: Rows, table: LakeTa
         ),
     ],
 )
-def test_a_row_that_is_there_twice_shows(
-    spark: SparkSession, rows: Rows, table: LakeTable, protocol: str, why: str
-) -> None:
+def test_a_row_that_is_there_twice_shows(rows: Rows, table: LakeTable, protocol: str, why: str) -> None:
     rows[table.name].append(rows[table.name][0])
-    assert verdicts(spark, rows)[protocol] == (False, why)
+    assert verdicts(rows)[protocol] == (False, why)
 
 
-def test_a_state_that_nobody_knows_shows(spark: SparkSession, rows: Rows) -> None:
+def test_a_state_that_nobody_knows_shows(rows: Rows) -> None:
     rows[DELIVERIES.name][0]["state"] = "lost"
-    assert verdicts(spark, rows)["comet"][0] is False
+    assert verdicts(rows)["comet"][0] is False
 
 
 def skip(rows: Rows, seq: int) -> None:
@@ -142,45 +146,45 @@ def skip(rows: Rows, seq: int) -> None:
     rows[BATCHES.name][0]["records"] -= 1
 
 
-def test_a_record_that_no_task_read_shows_by_what_the_gateway_counted(spark: SparkSession, rows: Rows) -> None:
+def test_a_record_that_no_task_read_shows_by_what_the_gateway_counted(rows: Rows) -> None:
     skip(rows, 0)
-    assert verdicts(spark, rows)["apostol"] == (False, "received 4, but counted + uncounted = 5")
+    assert verdicts(rows)["apostol"] == (False, "received 4, but counted + uncounted = 5")
 
 
-def test_where_the_gateway_did_not_count_it_shows_by_the_numbers_of_the_log(spark: SparkSession, rows: Rows) -> None:
+def test_where_the_gateway_did_not_count_it_shows_by_the_numbers_of_the_log(rows: Rows) -> None:
     skip(rows, 0)
     rows[TALLIES.name][0]["counted"] = None
     rows[TALLIES.name].append({"hour": NOON, "protocol": "", "counted": 0, "received": 0, "missing": 1})
-    found = verdicts(spark, rows)
+    found = verdicts(rows)
     assert found["apostol"] == (True, None)
     assert found[""] == (False, "the log numbered 1 record that no task read")
 
 
-def test_what_is_lost_is_explained_and_what_is_dropped_is_shown(spark: SparkSession, rows: Rows) -> None:
-    assert "" not in verdicts(spark, rows)  # nothing to say of records that belong to no protocol
+def test_what_is_lost_is_explained_and_what_is_dropped_is_shown(rows: Rows) -> None:
+    assert "" not in verdicts(rows)  # nothing to say of records that belong to no protocol
     common = {"hour": NOON, "protocol": ""}
     rows[BATCHES.name] += [
         {**common, "batch": 0, "what": "calls_given_up", "dropped": 2},
         {**common, "batch": 1, "what": "calls_given_up", "dropped": 3},
         {**common, "batch": 1, "what": "acks_forgotten", "dropped": 1},
     ]
-    result = ledger(*(rows_in(spark, table, *rows[table.name]) for table in INPUTS))
+    result = ledger_of(rows)
     columns = ("protocol", "dropped", "dropped_by", "balanced")
-    assert rows_out(result, LEDGER, *columns)[0] == ("", 6, "acks_forgotten 1, calls_given_up 5", True)
+    assert literal_rows(result, LEDGER, *columns)[0] == ("", 6, "acks_forgotten 1, calls_given_up 5", True)
     rows[BATCHES.name] += [
         {**common, "batch": 2, "what": "records_lost", "dropped": 7},
         {**common, "batch": 2, "what": "records_removed", "dropped": 2},
     ]
     rows[TALLIES.name].append({**common, "counted": 0, "received": 0, "missing": 9})
-    assert verdicts(spark, rows)[""] == (
+    assert verdicts(rows)[""] == (
         False,
         "7 records were damaged in the log; retention removed 2 records before they were read",
     )
 
 
-def test_hours_before_the_driver_kept_an_account_are_not_held_against_it(spark: SparkSession, rows: Rows) -> None:
+def test_hours_before_the_driver_kept_an_account_are_not_held_against_it(rows: Rows) -> None:
     rows[BATCHES.name] = []
-    assert verdicts(spark, rows)["apostol"] == (True, None)
+    assert verdicts(rows)["apostol"] == (True, None)
     part = {"batch": 5, "hour": NOON, "protocol": "apostol"}
     rows[BATCHES.name] = [{**part, "records": None, "received": None}, {**part, "records": 1, "received": 1}]
-    assert verdicts(spark, rows)["apostol"] == (True, None)
+    assert verdicts(rows)["apostol"] == (True, None)

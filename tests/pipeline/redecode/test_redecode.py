@@ -1,6 +1,6 @@
 import threading
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +23,12 @@ from wirelake.pipeline import job as job_module
 from wirelake.pipeline.commit.compaction import compact
 from wirelake.pipeline.commit.delta import live_files, open_table, replace_files, rewrite_lock
 from wirelake.pipeline.commit.files import write_rows
-from wirelake.pipeline.gold.schedule import Dirty
+from wirelake.pipeline.gold.refresh import GoldTables
 from wirelake.pipeline.job import Job, JobSettings
 from wirelake.pipeline.redecode import redecode as redecode_module
 from wirelake.pipeline.redecode.redecode import RedecodeRequest, RedecodeResult, redecode
 from wirelake.pipeline.redecode.seq_ranges import EVERYTHING, read_range
+from wirelake.pipeline.time_ranges import time_of
 from wirelake.protocols import registry
 from wirelake.protocols.apostol.commands import DeviceCommand, Reading
 
@@ -211,15 +212,16 @@ def test_a_crash_between_the_two_tables_is_healed_by_doing_it_again(
         again(spark, data)
     assert sorted(seqs_of(data, "silver.messages") + seqs_of(data, "silver.quarantine")) == [0, 1, 1, 3]
     monkeypatch.undo()
-    refreshed: list[Dirty] = []
-    done = redecode(spark, data, RedecodeRequest(protocol="mended"), [lambda _s, _l, dirty: refreshed.append(dirty)])
+    rebuilt: list[tuple[set[str], set[date]]] = []
+    monkeypatch.setattr(GoldTables, "rebuild", lambda _, _s, tables, days: rebuilt.append((set(tables), set(days))))
+    done = redecode(spark, data, RedecodeRequest(protocol="mended"), gold=True)
     check_tables(data)
     assert sorted(messages(data)) == seqs[:2]
     assert list(done.replaced) == ["silver.quarantine"]
-    minute = START_US // MINUTE_US * MINUTE_US
-    assert refreshed == [{"silver.messages": {minute}, "silver.quarantine": {minute}}]  # of both times
-    assert redecode(spark, data, RedecodeRequest(protocol="mended"), [lambda *_: refreshed.append({})]).replaced == {}
-    assert len(refreshed) == 1
+    day = time_of(START_US).date()
+    assert rebuilt == [({"silver.messages", "silver.quarantine"}, {day})]  # of both times
+    assert redecode(spark, data, RedecodeRequest(protocol="mended"), gold=True).replaced == {}
+    assert len(rebuilt) == 1
 
 
 def test_one_who_rewrites_at_a_time(spark: "SparkSession", log: SegmentLog, data: Path) -> None:

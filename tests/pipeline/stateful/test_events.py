@@ -95,7 +95,7 @@ def test_of_nothing_comes_nothing() -> None:
     nothing = batch_of([])
     assert events_of(nothing, decode_batch(nothing), BUCKETS).num_rows == 0
     (settled_nothing, *_) = BucketRun().events(EVENT_SCHEMA.empty_table(), 5)
-    assert (settled_nothing.final, settled_nothing.open, settled_nothing.dirty_us) == ({}, {}, {})
+    assert (settled_nothing.final, settled_nothing.open) == ({}, {})
 
 
 def test_what_concerns_everybody_is_in_every_bucket() -> None:

@@ -1,8 +1,9 @@
 """Join small files, and remove files that no version needs.
 
 A stream that commits every second leaves many small files. Only files of settled rows are joined: the others are
-replaced by the next batch anyway. This uses plain adds and removes in one commit that can be retried, because Delta's
-own OPTIMIZE fails and loses its work whenever another commit removes a file, as every batch does.
+replaced by the next batch anyway, and the job that merges into gold tables joins their files itself. This uses plain
+adds and removes in one commit that can be retried, because Delta's own OPTIMIZE fails and loses its work whenever
+another commit removes a file, as every batch does.
 """
 
 import logging
@@ -38,6 +39,7 @@ from wirelake.pipeline.commit.files import FileAction, PartitionFile
 from wirelake.pipeline.ingest.spans import coalesce
 
 _OPEN: Final = {"settled": "false"}
+_GOLD: Final = "gold."
 _log = logging.getLogger(__name__)
 
 
@@ -119,7 +121,7 @@ def compact_table(lake: Store, table: LakeTable, files_min: int) -> CompactionRe
     opened = open_table(lake, table)
     files = live_files(opened, table.name)
     compacted = CompactionResult(len(files), len(files))
-    for small in _plan(files, files_min):
+    for small in () if table.name.startswith(_GOLD) else _plan(files, files_min):
         joined = join_files(lake, table, small)
         try:
             replace_files(lake, opened, table.name, [joined], small, data_change=False)

@@ -48,9 +48,12 @@ class DeltaWriter:
         table = TABLES[name]
         return exists(self._lake, table) and bool(read_table(self._lake, table).file_uris())
 
+    def exists(self, name: str) -> bool:
+        return name in self._tables or exists(self._lake, TABLES[name])
+
     def last_batch(self, name: str) -> int:
         """Return the last batch of this checkpoint that is in the table, or -1."""
-        if name not in self._tables and not exists(self._lake, TABLES[name]):
+        if not self.exists(name):
             return -1
         return self._last_batch(self.table(name))
 

@@ -47,11 +47,14 @@ class FileAction(Struct, frozen=True, omit_defaults=True):
 class PartitionFile:
     """Write a file of one partition. It gets its name once it is complete."""
 
-    def __init__(self, table: LakeTable, lake: Store, partition: dict[str, str | None], fsync: bool = True) -> None:
+    def __init__(
+        self, table: LakeTable, lake: Store, partition: dict[str, str | None], fsync: bool = True, label: str = ""
+    ) -> None:
+        """Begin a file. A label becomes part of its name."""
         self._table = table
         self._partition = partition
         self._rows = 0
-        self._path = "/".join([*map(_folder, partition.items()), f"part-{uuid.uuid4()}.parquet"])
+        self._path = "/".join([*map(_folder, partition.items()), f"part-{label}{uuid.uuid4()}.parquet"])
         self._schema = pa.schema([column for column in table.schema if column.name not in table.partition_by])
         texts = [column.name for column in self._schema if column.type == pa.string()]
         self._output = lake.open_output(f"{table.folder}/{self._path}", sync=fsync)

@@ -88,7 +88,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     states: dict[int, list[StateFile]] = field(default_factory=dict)  # bucket → files, in order
     buckets: int = 0  # how many there are; 0: as many as when the stream was created
     rebucketed: bool = False  # since the batch: its `open` does not belong to these buckets
-    dirty_us: dict[str, list[int]] = field(default_factory=dict)  # table → minutes whose rows changed
+    partials: str | None = None  # file of the checkpoint with what the gold tables gain; None in older versions
 
     @property
     def bucket_states(self) -> dict[int, list[StateFile]]:

@@ -1,236 +1,282 @@
-"""Refresh the gold tables: compute the ranges of time that changed again, and replace their rows.
+"""Refresh the gold tables: merge the partials of committed batches, in one commit for each table.
 
-Nothing is added to old values, so a repeated refresh does no harm. The files of a day are replaced in one commit.
+A commit holds the number of the last batch that it includes, so a refresh that is repeated or was interrupted changes
+nothing that is already there. It reads no rows of bronze or silver, except open ones. If history has changed, days are
+computed again from the rows in the tables.
 """
 
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import date, timedelta
+from itertools import islice
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from msgspec import Struct
 
-from wirelake.errors import StorageError
-from wirelake.lake.query import is_written
 from wirelake.lake.store import Store
-from wirelake.lake.tables import (
-    BARS_MINUTE,
-    BATCHES,
-    CALL_MINUTE,
-    CALLS,
-    DELIVERIES,
-    DELIVERY_MINUTE,
-    DEVICE_COMMANDS,
-    DEVICE_LATEST,
-    FRAMES,
-    LEDGER,
-    MESSAGES,
-    QUARANTINE,
+from wirelake.lake.tables import BATCHES, COUNTS_HOUR, DAY, DEVICE_COMMANDS, DEVICE_LATEST, FRAMES, LEDGER, TABLES
+from wirelake.limits import GOLD_REBUILD_DAYS
+from wirelake.pipeline.commit.delta import DeltaWriter, listing_lock, live_files, replace_files
+from wirelake.pipeline.commit.files import FileAction
+from wirelake.pipeline.commit.manifests import Manifest, ManifestStore
+from wirelake.pipeline.gold import counts
+from wirelake.pipeline.gold.counts import COUNTED
+from wirelake.pipeline.gold.ledger_check import LedgerCheck
+from wirelake.pipeline.gold.merge import (
+    FileChanges,
+    MinuteMerge,
+    by_day,
+    merge_counts,
+    merge_latest,
+    of_day,
+    replace_counts,
+)
+from wirelake.pipeline.gold.minute_files import read_files, write_file
+from wirelake.pipeline.gold.open_rows import OpenRows, changed_times, is_open
+from wirelake.pipeline.gold.partials import (
+    COUNTS,
     READINGS,
-    RECORDS,
-    TABLES,
-    TALLIES,
-    TIME,
-    TRAFFIC_MINUTE,
-    LakeTable,
+    REPORTS,
+    STATUSES,
+    SUMMARIES,
+    Partials,
+    PartialSums,
+    decode_partials,
 )
-from wirelake.limits import GOLD_LEDGER_EVERY_S, GOLD_MINUTES_EVERY_S
-from wirelake.pipeline.commit.delta import listing_lock, live_files, open_table, replace_files
-from wirelake.pipeline.commit.files import FileAction, write_rows
-from wirelake.pipeline.gold.ledger import ledger
-from wirelake.pipeline.gold.schedule import Dirty, GoldGroup
-from wirelake.pipeline.gold.tables import (
-    bars_minute,
-    call_minute,
-    delivery_minute,
-    device_latest,
-    traffic_minute,
-)
-from wirelake.pipeline.time_ranges import HOUR_US, MINUTE_US, TimeRange, days_of, is_within, join_ranges
+from wirelake.pipeline.gold.summarize import missing_file_error, run_summaries
+from wirelake.pipeline.gold.sums import MINUTE_TABLES
+from wirelake.pipeline.time_ranges import time_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+_LOCK: Final = "gold.lock"
+_MINUTE_TABLES: Final = {each.table.name: each for each in MINUTE_TABLES}
+_DEVICES: Final = (REPORTS, STATUSES, READINGS)
+_PARTS: Final = {
+    **{name: (name,) for name in _MINUTE_TABLES},
+    DEVICE_LATEST.name: _DEVICES,
+    COUNTS_HOUR.name: (COUNTS,),
+}
 
 
-_MISSING_SHOWN: Final = 3  # missing files that are named
+class GoldPosition(Struct, frozen=True):
+    """Hold the last batch that the gold tables include."""
+
+    batch: int = -1
+    until_seq: int = 0
+    now_us: int = 0
 
 
-class GoldTable(Struct, frozen=True):
-    """Describe how to compute a gold table by ranges of time: from which tables, each with its column of time."""
+class _Snapshot(Struct, frozen=True):
+    """Hold what the tables of bronze and silver have, between two batches."""
 
-    table: LakeTable
-    time: str  # the column of time in the gold table
-    unit_us: int
-    inputs: tuple[tuple[LakeTable, str], ...]
-    compute: Callable[..., "DataFrame"]
-    shows_missing_files: bool = False  # other tables are not computed if files are missing
+    committed: int  # the last batch
+    today: date
+    opened: Partials  # sums of the open rows
+    tables: dict[str, Any]  # Delta tables
 
 
-BY_MINUTE: Final = (
-    GoldTable(TRAFFIC_MINUTE, "minute", MINUTE_US, ((MESSAGES, "at"), (QUARANTINE, "at")), traffic_minute),
-    GoldTable(DELIVERY_MINUTE, "minute", MINUTE_US, ((DELIVERIES, "first_sent_at"),), delivery_minute),
-    GoldTable(CALL_MINUTE, "minute", MINUTE_US, ((CALLS, "asked_at"),), call_minute),
-    GoldTable(BARS_MINUTE, "minute", MINUTE_US, ((RECORDS, "recorded_at"),), bars_minute),
-)
-BY_HOUR: Final = GoldTable(
-    LEDGER,
-    "hour",
-    HOUR_US,
-    (
-        (FRAMES, "at"),
-        (MESSAGES, "at"),
-        (QUARANTINE, "at"),
-        (DEVICE_COMMANDS, "first_at"),
-        (DELIVERIES, "first_sent_at"),
-        (TALLIES, "hour"),
-        (BATCHES, "hour"),
-    ),
-    ledger,
-    shows_missing_files=True,
-)
+def gold_lock(lake: Store) -> AbstractContextManager[None]:
+    """Lock the gold tables while they are written: by a job, or by a redecode."""
+    return lake.lock(_LOCK)
 
 
-def refresh_minutes(spark: "SparkSession", lake: Store, dirty: Dirty) -> None:
-    for gold in BY_MINUTE:
-        _rebuild(spark, lake, gold, dirty)
-    _refresh_devices(spark, lake, dirty)
+class GoldTables:
+    """Write the gold tables of a lake. `app` names the checkpoint that numbers the batches."""
+
+    def __init__(self, lake: Store, checkpoint: Store, app: str) -> None:
+        self._lake = lake
+        self._checkpoint = checkpoint
+        self._manifests = ManifestStore(checkpoint)
+        self._tables = DeltaWriter(lake, app)
+        self._open_rows = OpenRows(lake)
+        self._open: Partials | None = None  # as of the last refresh; None: not known
+        self._check = LedgerCheck(lake)
+
+    def refresh(self, spark: Any = None) -> GoldPosition:
+        """Merge all committed batches. If the partials of one are not there, compute everything again."""
+        with gold_lock(self._lake):
+            snapshot = self._take_snapshot()
+            self._catch_up(spark, snapshot)
+            return self._position(snapshot.committed)
+
+    def rebuild(self, spark: Any, tables: Iterable[str], days: Iterable[date]) -> None:
+        """Compute days again on which rows of these tables have changed."""
+        with gold_lock(self._lake):
+            snapshot = self._take_snapshot()
+            if not self._catch_up(spark, snapshot):
+                self._rebuild(spark, snapshot, set(tables), set(days))
+
+    def check(self, recount: bool = True) -> Any:
+        """Write the ledger of all days, and return the rows of it that do not balance.
+
+        All rows are counted again; without `recount`, only those of days whose tables have more or fewer than written.
+        """
+        with gold_lock(self._lake):
+            snapshot = self._take_snapshot()
+            self._catch_up(None, snapshot)
+            days = {day for name in COUNTED for day in by_day(self._settled(snapshot, name))}
+            self._write_ledger(snapshot, days, recount)
+            rows = read_files(self._lake, LEDGER, self._files(LEDGER.name))
+            return rows.filter(pc.invert(rows["balanced"])).sort_by([("hour", "ascending"), ("protocol", "ascending")])
+
+    def _take_snapshot(self) -> _Snapshot:
+        """Note what there is between two batches: a ledger of tables with and without a batch would not balance."""
+        with listing_lock(self._lake):
+            tables = {name: self._tables.table(name) for name in SUMMARIES if self._tables.exists(name)}
+            committed = max(self._tables.last_batch(FRAMES.name), self._tables.last_batch(BATCHES.name))
+        last = self._manifests.get(committed)
+        today = time_of(last.now_us if last is not None else 0).date()
+        self._check.tables = tables
+        return _Snapshot(committed, today, self._open_rows.sums(tables), tables)
+
+    def _catch_up(self, spark: Any, snapshot: _Snapshot) -> bool:
+        """Merge what is committed. Return whether everything was computed again instead."""
+        merged = self._tables.last_batch(LEDGER.name)  # which is written last
+        waiting = [each for each in self._manifests.since(merged) if each.batch <= snapshot.committed]
+        is_complete = [each.batch for each in waiting] == list(range(merged + 1, snapshot.committed + 1))
+        if not is_complete or any(each.partials is None for each in waiting):  # such as tables of an earlier version
+            self._rebuild(spark, snapshot, set(SUMMARIES), None)
+            return True
+        if waiting:
+            self._merge(waiting, snapshot)
+        self._open = snapshot.opened
+        return False
+
+    def position(self) -> GoldPosition:
+        """Return what the gold tables include."""
+        return self._position(self._tables.last_batch(LEDGER.name))
+
+    def _position(self, batch: int) -> GoldPosition:
+        last = self._manifests.get(batch)
+        return GoldPosition(batch) if last is None else GoldPosition(last.batch, last.until_seq, last.now_us)
+
+    def _files(self, name: str) -> list[FileAction]:
+        return live_files(self._tables.table(name), name)
+
+    def _settled(self, snapshot: _Snapshot, name: str) -> list[FileAction]:
+        table = snapshot.tables.get(name)
+        return [] if table is None else [file for file in live_files(table, name) if not is_open(file)]
+
+    def _merge(self, waiting: Sequence[Manifest], snapshot: _Snapshot) -> None:
+        partials = {each.batch: decode_partials(self._checkpoint.read(each.partials or "")) for each in waiting}
+        for name, parts in _PARTS.items():
+            last = self._tables.last_batch(name)
+            if last < snapshot.committed:
+                total = PartialSums()
+                for batch, of_batch in partials.items():
+                    if batch > last:
+                        total.merge({part: of_batch[part] for part in parts if part in of_batch})
+                self._commit(name, snapshot.committed, self._changes(name, total.result(), snapshot))
+        days = {day for each in partials.values() if COUNTS in each for day in _days(each[COUNTS], "hour")}
+        self._write_ledger(snapshot, days | {time_of(hour).date() for hour in self._changed(snapshot, COUNTS, "hour")})
+
+    def _changes(self, name: str, sums: Partials, snapshot: _Snapshot) -> FileChanges:
+        """Return the files to write with these sums."""
+        if name == DEVICE_LATEST.name:
+            return merge_latest(self._lake, self._files(name), sums) if sums else FileChanges()
+        if name == COUNTS_HOUR.name:
+            return merge_counts(self._lake, by_day(self._files(name)), sums[COUNTS]) if sums else FileChanges()
+        gold = _MINUTE_TABLES[name]
+        touched_us = self._changed(snapshot, name, "minute")
+        if not sums and not touched_us:
+            return FileChanges()
+        return self._minute_merge(name, snapshot).merge(sums.get(name, gold.schema.empty_table()), touched_us)
+
+    def _minute_merge(self, name: str, snapshot: _Snapshot) -> MinuteMerge:
+        gold = _MINUTE_TABLES[name]
+        opened = snapshot.opened.get(name, gold.schema.empty_table())
+        return MinuteMerge(self._lake, gold, by_day(self._files(name)), opened, snapshot.today)
+
+    def _changed(self, snapshot: _Snapshot, name: str, time: str) -> set[int]:
+        """Return the times whose open rows have changed since the last refresh."""
+        before = self._open.get(name) if self._open is not None else None
+        return changed_times(before, snapshot.opened.get(name), time)
+
+    def _commit(self, name: str, batch: int, changes: FileChanges) -> None:
+        if not changes:
+            return
+        if not self._tables.commit(name, batch, changes.adds, changes.removes):  # it has the batch: rows have changed
+            table = self._tables.table(name)
+            replace_files(self._lake, table, name, changes.adds, changes.removes, data_change=True)
+
+    def _write_ledger(self, snapshot: _Snapshot, days: Iterable[date], recount: bool = False) -> None:
+        """Write the ledger of these days, and the number of the batch in any case."""
+        opened = snapshot.opened.get(COUNTS, counts.SCHEMA.empty_table())
+        counted, files = by_day(self._files(COUNTS_HOUR.name)), by_day(self._files(LEDGER.name))
+        changes = FileChanges()
+        for day in sorted(set(days)):
+            known = read_files(self._lake, COUNTS_HOUR, counted.get(day, ())).select(counts.SCHEMA.names)
+            rows = self._check.ledger_of(day, known, of_day(opened, "hour", day), recount)
+            changes.removes += files.get(day, ())
+            if len(rows):
+                changes.adds.append(write_file(self._lake, LEDGER, {"day": day.isoformat()}, "", rows))
+        if not self._tables.commit(LEDGER.name, snapshot.committed, changes.adds, changes.removes):
+            self._commit(LEDGER.name, snapshot.committed, changes)
+
+    def _rebuild(self, spark: Any, snapshot: _Snapshot, tables: set[str], days: set[date] | None) -> None:
+        """Compute days again, or all of them."""
+        golds = {name for table in tables for name in SUMMARIES[table]}
+        sources = tables | {table for table, fed in SUMMARIES.items() if not golds.isdisjoint(fed.keys() - {COUNTS})}
+        files = [file for name in sorted(sources) for file in self._settled(snapshot, name)]
+        if days is None:
+            days = {*by_day(files)}
+            for sums in snapshot.opened.values():
+                days |= _days(sums, "minute" if "minute" in sums.schema.names else "hour")
+        elif DEVICE_COMMANDS.name in tables:  # which are counted by the hour of their first packet
+            days = days | {day - timedelta(days=1) for day in days}
+        changes: dict[str, FileChanges] = {name: FileChanges() for name in _PARTS}
+        others = PartialSums()
+        minute_merges = {name: self._minute_merge(name, snapshot) for name in golds & _MINUTE_TABLES.keys()}
+        for chunk in _chunks(sorted(days), GOLD_REBUILD_DAYS):
+            sums = self._summarize(spark, _of_days(files, chunk), golds)
+            for name, merge in minute_merges.items():
+                found = merge.replace(sums.pop(name, merge.gold.schema.empty_table()), chunk)
+                changes[name].adds += found.adds
+                changes[name].removes += found.removes
+            if COUNTS in sums:
+                rows = sums[COUNTS]
+                sums[COUNTS] = rows.filter(pc.is_in(rows["hour"].cast(DAY), pa.array(chunk, DAY)))
+            others.merge(sums)
+        total = others.result()
+        columns = [column for name in sorted(sources & COUNTED.keys()) for column in COUNTED[name].columns]
+        changes[DEVICE_LATEST.name] = merge_latest(self._lake, self._files(DEVICE_LATEST.name), total)
+        changes[COUNTS_HOUR.name] = replace_counts(
+            self._lake,
+            by_day(self._files(COUNTS_HOUR.name)),
+            dict.fromkeys(days, columns),
+            total.get(COUNTS, counts.SCHEMA.empty_table()),
+        )
+        for name, of_table in changes.items():
+            self._commit(name, snapshot.committed, of_table)
+        self._write_ledger(snapshot, days)
+        self._open = snapshot.opened
+
+    def _summarize(self, spark: Any, files: Sequence[FileAction], golds: set[str]) -> Partials:
+        try:
+            return run_summaries(spark, self._lake, files, golds)
+        except Exception as error:
+            for file in files:
+                path = f"{TABLES[file.table].folder}/{file.path}"
+                if self._lake.size(path) is None:
+                    raise missing_file_error(next(iter(SUMMARIES[file.table])), self._lake.name(path)) from error
+            raise
 
 
-def refresh_ledger(spark: "SparkSession", lake: Store, dirty: Dirty) -> None:
-    """Refresh the ledger. It counts whole hours of all tables, so this runs less often."""
-    _rebuild(spark, lake, BY_HOUR, dirty)
-
-
-GOLD: Final = (
-    GoldGroup("minutes", refresh_minutes, GOLD_MINUTES_EVERY_S),
-    GoldGroup("ledger", refresh_ledger, GOLD_LEDGER_EVERY_S),
-)
-
-
-def _rebuild(spark: "SparkSession", lake: Store, gold: GoldTable, dirty: Dirty) -> None:
-    minutes = {minute for table, _ in gold.inputs for minute in dirty.get(table.name, ())}
-    if not minutes:
-        return
-    ranges = join_ranges((minute - minute % gold.unit_us for minute in minutes), gold.unit_us)
-    with listing_lock(lake):
-        input_files = [table_files(lake, table, ranges) for table, _ in gold.inputs]
-    missing = [file for files in input_files for file in files if lake.size(_path(file)) is None]
-    extra: dict[str, Any] = {}
-    if missing and gold.shows_missing_files:
-        extra = {"missing_files": spark.createDataFrame(_missing_rows(missing, ranges))}
-        input_files = [[file for file in files if file not in missing] for files in input_files]
-    elif missing:
-        raise missing_file_error(gold.table, lake.name(_path(missing[0])))
-    inputs = [
-        _within(_read(spark, lake, table, files), column, ranges)
-        for (table, column), files in zip(gold.inputs, input_files, strict=True)
+def _of_days(files: Iterable[FileAction], days: Iterable[date]) -> list[FileAction]:
+    """Return the files of these days. Commands of a day may also be in the files of the day after."""
+    wanted = {day.isoformat() for day in days}
+    after = wanted | {(day + timedelta(days=1)).isoformat() for day in days}
+    return [
+        file for file in files if file.partition["day"] in (after if file.table == DEVICE_COMMANDS.name else wanted)
     ]
-    made = gold.compute(*inputs, **extra).toArrow().select(gold.table.schema.names).cast(gold.table.schema)
-    _replace(lake, gold, made, ranges)
 
 
-def _path(file: FileAction) -> str:
-    return f"{TABLES[file.table].folder}/{file.path}"
+def _days(sums: Any, time: str) -> set[date]:
+    return set(pc.unique(sums[time].cast(DAY)).to_pylist())
 
 
-def missing_file_error(table: LakeTable, path: str) -> StorageError:
-    return StorageError(
-        f"cannot compute {table.name}: {path} is part of a table and is missing; restore it from a backup, or move "
-        "the lake and its checkpoint away to fill the tables again"
-    )
-
-
-def _missing_rows(missing: Sequence[FileAction], ranges: Sequence[TimeRange]) -> Any:
-    """Return one row for each range and each day in it of which files are missing, at its first hour."""
-    rows = []
-    for each in ranges:
-        for day in sorted(days_of([each])):
-            of_day = [file for file in missing if file.partition.get("day") == day.isoformat()]
-            if of_day:
-                hour = max(each.times[0], datetime(day.year, day.month, day.day, tzinfo=UTC))
-                files = sorted(f"{file.table}/{file.path}" for file in of_day)
-                text = ", ".join(files[:_MISSING_SHOWN]) + (", …" if len(files) > _MISSING_SHOWN else "")
-                rows.append({"hour": hour, "protocol": "", "files_missing": len(files), "files": text})
-    schema = pa.schema(
-        [("hour", TIME), ("protocol", pa.string()), ("files_missing", pa.int64()), ("files", pa.string())]
-    )
-    return pa.Table.from_pylist(rows, schema)
-
-
-def rows_of(
-    spark: "SparkSession", lake: Store, table: LakeTable, column: str, ranges: Sequence[TimeRange]
-) -> "DataFrame":
-    """Return the rows of these ranges, from the files that may have some."""
-    return _within(_read(spark, lake, table, table_files(lake, table, ranges)), column, ranges)
-
-
-def _within(rows: "DataFrame", column: str, ranges: Sequence[TimeRange]) -> "DataFrame":
-    from pyspark.sql import functions as f  # noqa: PLC0415 (half a gigabyte)
-
-    return rows.where(is_within(f.col(column), ranges))
-
-
-def _refresh_devices(spark: "SparkSession", lake: Store, dirty: Dirty) -> None:
-    minutes = {minute for table in (DEVICE_COMMANDS, READINGS) for minute in dirty.get(table.name, ())}
-    if not minutes:
-        return
-    ranges = join_ranges(minutes, MINUTE_US)
-    old = table_files(lake, DEVICE_LATEST)
-    before = _read(spark, lake, DEVICE_LATEST, old)
-    commands = rows_of(spark, lake, DEVICE_COMMANDS, "at", ranges)
-    readings = rows_of(spark, lake, READINGS, "at", ranges)
-    latest = device_latest(before, commands, readings).toArrow()
-    rows = latest.select(DEVICE_LATEST.schema.names).cast(DEVICE_LATEST.schema).sort_by("serial")
-    new = write_rows(DEVICE_LATEST, rows, lake)
-    replace_files(lake, open_table(lake, DEVICE_LATEST), DEVICE_LATEST.name, new, old, data_change=True)
-
-
-def _replace(lake: Store, gold: GoldTable, made: Any, ranges: Sequence[TimeRange]) -> None:
-    """Replace the rows of these ranges. Rows of other times in the same files stay as they are."""
-    table = gold.table
-    old = table_files(lake, table, ranges)
-    others = [_outside(_contents(lake, table, file), gold.time, ranges) for file in old]
-    rows = pa.concat_tables([*others, made]).sort_by([(name, "ascending") for name in table.schema.names[:3]])
-    replace_files(lake, open_table(lake, table), table.name, write_rows(table, rows, lake), old, data_change=True)
-
-
-def _outside(rows: Any, column: str, ranges: Sequence[TimeRange]) -> Any:
-    times = rows.column(column)
-    for each in ranges:
-        first, end = (pa.scalar(us, TIME) for us in (each.from_us, each.until_us))
-        rows = rows.filter(pc.or_(pc.less(times, first), pc.greater_equal(times, end)))
-        times = rows.column(column)
-    return rows
-
-
-def _contents(lake: Store, table: LakeTable, file: FileAction) -> Any:
-    """Return the rows of a small file, with its partition columns, and with nulls for columns that it lacks."""
-    with lake.open_input(f"{table.folder}/{file.path}") as source:
-        found = pq.ParquetFile(source).read()
-    columns = []
-    for field in table.schema:
-        if field.name in found.schema.names:
-            columns.append(found.column(field.name).cast(field.type))
-        else:
-            value = pa.scalar(file.partition.get(field.name)).cast(field.type) if field.name in file.partition else None
-            columns.append(pa.repeat(value if value is not None else pa.scalar(None, field.type), len(found)))
-    return pa.table(columns, schema=table.schema)
-
-
-def table_files(lake: Store, table: LakeTable, ranges: Sequence[TimeRange] | None = None) -> list[FileAction]:
-    """Return all files of a table, or those of the days that these ranges touch."""
-    if not is_written(lake, table):
-        return []
-    return live_files(open_table(lake, table), table.name, None if ranges is None else days_of(ranges))
-
-
-def _read(spark: "SparkSession", lake: Store, table: LakeTable, files: Sequence[FileAction]) -> "DataFrame":
-    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
-
-    if not files:
-        return spark.createDataFrame(table.schema.empty_table())
-    folder = lake.table_uri(table.folder)
-    reader = spark.read.schema(from_arrow_schema(table.schema)).option("basePath", folder)
-    return reader.parquet(*(f"{folder}/{file.path}" for file in files))
+def _chunks(days: Iterable[date], size: int) -> Iterator[list[date]]:
+    rest = iter(days)
+    while chunk := list(islice(rest, size)):
+        yield chunk

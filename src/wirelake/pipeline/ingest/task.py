@@ -20,6 +20,7 @@ from wirelake.limits import PIPELINE_VIEW_WAIT_S
 from wirelake.log.segments.reader import Gap
 from wirelake.pipeline.commit.files import FileAction, TableWriter, mark_worker
 from wirelake.pipeline.commit.manifests import ReadCounter
+from wirelake.pipeline.gold.partials import PartialSums, encode_partials
 from wirelake.pipeline.ingest.decode import DecodedBatch, decode_batch
 from wirelake.pipeline.ingest.log_copies import FOLDER
 from wirelake.pipeline.ingest.spans import Span, SpanReader
@@ -27,7 +28,6 @@ from wirelake.pipeline.reports import BatchClock, SpanReport, TaskReport
 from wirelake.pipeline.shuffle import shuffle_events, shuffle_reports
 from wirelake.pipeline.stateful.reduce import events_of
 from wirelake.pipeline.stateful.tallies import COUNTERS
-from wirelake.pipeline.time_ranges import minutes_of
 
 POISON: Final = "poison"
 _TABLES: Final = (FRAMES, MESSAGES, QUARANTINE, NOTIFICATIONS, READINGS)
@@ -85,7 +85,7 @@ class IngestTask(Struct, frozen=True):
             span.now_us,
             rows,
             actions,
-            files.dirty_us,
+            files.partials,
             poison,
             reader.gaps,
             read.counts(),
@@ -127,19 +127,18 @@ def isolate_failing(batch: Any, attempt: Callable[[Any], object]) -> tuple[Any, 
 
 
 class _TaskFiles:
-    """Write the files of a task, and collect the minutes of their rows."""
+    """Write the files of a task, and summarize their rows."""
 
     def __init__(self, task: IngestTask) -> None:
         self._dry = task.dry
         self._writers = {table.name: TableWriter(table, task.lake) for table in _TABLES}
-        self._minutes: dict[str, set[int]] = {}
+        self._sums = PartialSums()
 
     def write(self, table: LakeTable, rows: Any) -> None:
         if self._dry or not rows.num_rows:
             return
         self._writers[table.name].write(rows)
-        if table is not FRAMES:  # no gold table is computed from bronze by the minute
-            self._minutes.setdefault(table.name, set()).update(minutes_of(table, rows))
+        self._sums.add(table.name, rows)
 
     def close(self) -> list[FileAction]:
         return [action for writer in self._writers.values() for action in writer.close()]
@@ -149,8 +148,8 @@ class _TaskFiles:
             writer.discard()
 
     @property
-    def dirty_us(self) -> dict[str, list[int]]:
-        return {name: sorted(minutes) for name, minutes in self._minutes.items()}
+    def partials(self) -> bytes:
+        return encode_partials(self._sums.result())
 
 
 def with_day(batch: Any) -> Any:

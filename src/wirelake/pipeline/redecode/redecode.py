@@ -8,7 +8,7 @@ nothing changes keep their files, so a second run after a crash between two comm
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,11 +21,11 @@ from wirelake.errors import StorageError
 from wirelake.lake.damage import find_damage
 from wirelake.lake.store import Store
 from wirelake.lake.tables import DEVICE_COMMANDS, FRAMES, MESSAGES, QUARANTINE, READINGS, SESSIONS, TABLES
-from wirelake.limits import LAKE_COMMIT_ATTEMPTS_MAX, PIPELINE_REDECODE_UNITS, PIPELINE_VIEW_WAIT_S
-from wirelake.pipeline.commit.delta import FilesReplacedError, open_table, replace_files, rewrite_lock
+from wirelake.limits import PIPELINE_REDECODE_UNITS, PIPELINE_VIEW_WAIT_S
+from wirelake.pipeline.commit.delta import open_table, replace_files, rewrite_lock
 from wirelake.pipeline.commit.files import FileAction, FileChecks
 from wirelake.pipeline.commit.manifests import StateFile
-from wirelake.pipeline.gold.schedule import Dirty, Refresh
+from wirelake.pipeline.gold.refresh import GoldTables
 from wirelake.pipeline.ingest.http import NAME as HTTP
 from wirelake.pipeline.paths import DataPaths
 from wirelake.pipeline.recovery import summarize_error
@@ -47,6 +47,7 @@ from wirelake.pipeline.spark.session import default_parallelism
 from wirelake.pipeline.stateful.bucket_state import NEVER_US
 from wirelake.pipeline.stateful.device_keys import read_device_keys
 from wirelake.pipeline.stateful.reduce import Rules
+from wirelake.pipeline.time_ranges import time_of
 from wirelake.protocols import registry
 
 if TYPE_CHECKING:
@@ -90,11 +91,14 @@ def redecode(
     spark: "SparkSession",
     data: Path,
     request: RedecodeRequest,
-    refreshes: Sequence[Refresh] = (),
+    gold: bool = False,
     on_progress: OnProgress = lambda _done, _all: None,
     lake: Store | None = None,
 ) -> RedecodeResult:
-    """Redecode the frames of one protocol. Raise InUseError while another process rewrites the tables."""
+    """Redecode the frames of one protocol, and compute the gold tables again, if told so.
+
+    Raise InUseError while another process rewrites the tables.
+    """
     check(data, request, lake)
     paths = DataPaths.of(data, lake)
     started_s = time.monotonic()
@@ -105,7 +109,7 @@ def redecode(
             work.compare()
             if not request.dry:
                 work.replace()
-                work.refresh(refreshes)
+                work.refresh(gold)
         finally:
             work.scratch.delete_all("")
     work.done.seconds = time.monotonic() - started_s
@@ -357,7 +361,7 @@ class _Redecode:
                 replace_files(self._paths.lake, table, name, adds, removes, data_change=True)
                 self.done.replaced[name] = len(removes), len(adds)
 
-    def _dirty(self) -> Dirty:
+    def _dirty(self) -> dict[str, set[int]]:
         """Return the changed minutes, including those that an interrupted redecode left."""
         dirty = {name: set(found.dirty_us) for name, found in self.done.tables.items() if found.dirty_us}
         try:
@@ -368,18 +372,14 @@ class _Redecode:
             dirty.setdefault(name, set()).update(minutes)
         return dirty
 
-    def refresh(self, refreshes: Sequence[Refresh]) -> None:
-        """Refresh the gold tables. A running job does so too: the second one retries."""
+    def refresh(self, gold: bool) -> None:
+        """Compute the gold tables again for the days on which rows changed."""
         dirty = self._dirty()
-        for refresh in refreshes if dirty else ():
-            for attempt in range(1, LAKE_COMMIT_ATTEMPTS_MAX + 1):
-                try:
-                    refresh(self._spark, self._paths.lake, dirty)
-                except FilesReplacedError:
-                    if attempt == LAKE_COMMIT_ATTEMPTS_MAX:
-                        raise
-                else:
-                    break
+        if gold and dirty:
+            days = {time_of(minute).date() for minutes in dirty.values() for minute in minutes}
+            stream = check_tables(self._paths)
+            tables = GoldTables(self._paths.lake, self._paths.checkpoint, stream.app)
+            tables.rebuild(self._spark, dirty, days)
         self._paths.checkpoint.delete(_PENDING)
 
 

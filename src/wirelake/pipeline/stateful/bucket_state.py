@@ -52,7 +52,6 @@ class Reduction(Struct):
     final: dict[str, pa.Table] = field(default_factory=dict)
     open: dict[str, pa.Table] = field(default_factory=dict)  # of `state`
     replaced: dict[str, pa.Table] = field(default_factory=dict)  # open rows of what was taken out, as they were
-    dirty_us: dict[str, set[int]] = field(default_factory=dict)  # minutes other than those of the rows' own `at`
     counts: Counter[str] = field(default_factory=Counter)  # what has no row of its own
 
 

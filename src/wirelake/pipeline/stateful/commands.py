@@ -19,7 +19,6 @@ from wirelake.pipeline.stateful.bucket_state import (
     unpack_states,
 )
 from wirelake.pipeline.stateful.events import event_table
-from wirelake.pipeline.time_ranges import MINUTE_US
 from wirelake.protocols.protocol import Protocol
 from wirelake.protocols.reassembly import (
     COMPLETE,
@@ -289,12 +288,10 @@ class _CommandReducer:
 
     def reduction(self, state: list[pa.Table]) -> Reduction:
         final = self._commands()
-        first_minutes = {each.first_at // MINUTE_US * MINUTE_US for each in self._done}  # of their open rows
         return Reduction(
             state,
             final={DEVICE_COMMANDS.name: final, READINGS.name: self._readings(final)},
             open={DEVICE_COMMANDS.name: table_rows(DEVICE_COMMANDS, self.open, settled=False)},
-            dirty_us={DEVICE_COMMANDS.name: first_minutes},
             counts=self.counts,
         )
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
-from wirelake.lake.tables import CALLS, DELIVERIES, DEVICE_COMMANDS, SESSIONS, TABLES, TALLIES, LakeTable
+from wirelake.lake.tables import CALLS, DELIVERIES, DEVICE_COMMANDS, SESSIONS, TALLIES, LakeTable
 from wirelake.limits import PIPELINE_CLOCK_STEP_S
 from wirelake.pipeline.ingest.decode import DecodedBatch
 from wirelake.pipeline.stateful.bucket_state import (
@@ -45,7 +45,6 @@ from wirelake.pipeline.stateful.events import (
 from wirelake.pipeline.stateful.records import record_events, reduce_records
 from wirelake.pipeline.stateful.sessions import open_sessions, reduce_sessions, session_events, start_events
 from wirelake.pipeline.stateful.tallies import COUNTERS, open_tallies, reduce_tallies, tally_events
-from wirelake.pipeline.time_ranges import minutes_of
 from wirelake.protocols import registry
 from wirelake.protocols.protocol import Protocol
 from wirelake.protocols.reassembly import Reassembly
@@ -147,7 +146,6 @@ class ReducedBucket(Struct):
     closed: dict[str, pa.Table]  # no longer open, or changed: as they were
     state: StateChange
     is_changed: bool  # anything but the clock
-    dirty_us: dict[str, set[int]]  # minutes in which rows were added or changed, by table
     counts: Counter[str] = field(default_factory=Counter)  # what has no row of its own
 
 
@@ -160,7 +158,7 @@ def reduce_bucket(
     clock = state.of_kind(CLOCK)
     clock.take()
     changes = [clock.changes([clock_state(clock_us)])]
-    reduced = ReducedBucket({}, {}, {}, changes[0], False, {})
+    reduced = ReducedBucket({}, {}, {}, changes[0], False)
     for kind in _kinds():
         own, before = events.filter(pc.equal(events["kind"], kind)), state.of_kind(kind)
         if len(own) or len(before):
@@ -212,18 +210,11 @@ def _merge(reduction: Reduction, reduced: ReducedBucket) -> None:
     reduced.counts.update(reduction.counts)
     for name, rows in reduction.final.items():
         _append(reduced.final, name, rows)
-    changed: dict[str, list[pa.Table]] = {name: [rows] for name, rows in reduction.final.items()}
     for name, rows in reduction.open.items():
         before = reduction.replaced[name]
         gone, new = changed_rows(before, rows)
-        closed, opened = before.filter(pa.array(gone)), rows.filter(pa.array(new))
-        _append(reduced.closed, name, closed)
-        _append(reduced.open, name, opened)
-        changed.setdefault(name, []).extend([closed, opened])
-    for name, tables in changed.items():
-        minutes = set(reduction.dirty_us.get(name, ())).union(*(minutes_of(TABLES[name], rows) for rows in tables))
-        if minutes:
-            reduced.dirty_us.setdefault(name, set()).update(minutes)
+        _append(reduced.closed, name, before.filter(pa.array(gone)))
+        _append(reduced.open, name, rows.filter(pa.array(new)))
 
 
 def _append(tables: dict[str, pa.Table], name: str, rows: pa.Table) -> None:

@@ -10,6 +10,7 @@ from wirelake.lake.store import Store
 from wirelake.lake.tables import TABLES
 from wirelake.pipeline.commit.files import FileAction, mark_worker, worker_name, write_rows
 from wirelake.pipeline.commit.manifests import StateFile
+from wirelake.pipeline.gold.partials import PartialSums, encode_partials
 from wirelake.pipeline.reports import (
     BatchClock,
     BucketReport,
@@ -74,6 +75,9 @@ class ReduceTask(Struct, frozen=True):
         is_same = not (events.num_rows or reduced.final or reduced.is_changed or self.rebucketed)
         if self.dry or is_same:
             return BucketReport(bucket)
+        sums = PartialSums()
+        for table, rows in reduced.final.items():
+            sums.add(table, rows)
         name = state_name(bucket, self.buckets, self.batch)
         final = [action for name, rows in reduced.final.items() for action in write_rows(TABLES[name], rows, self.lake)]
         return BucketReport(
@@ -81,7 +85,7 @@ class ReduceTask(Struct, frozen=True):
             states=write_state(self.folder, name, before, files, reduced.state),
             final=mark_worker(final),
             open=self._write_open(before, reduced) if self.rebucketed else self._update_open(bucket, before, reduced),
-            dirty_us={name: sorted(minutes) for name, minutes in reduced.dirty_us.items()},
+            partials=encode_partials(sums.result()),
             counts=dict(reduced.counts),
             worker=worker_name(),
         )
