@@ -1,5 +1,6 @@
 """Decode a batch of the log: the frames of each protocol together, the rows in the order of the log."""
 
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -21,9 +22,9 @@ from wirelake.protocols.columnar import (
     PACKET_COLUMNS,
     DecodedFrames,
     RefusedFrame,
-    decode_each,
     message_columns,
 )
+from wirelake.protocols.distinct_frames import decode_distinct
 from wirelake.protocols.kernel_columns import column_decoder
 from wirelake.protocols.protocol import Protocol
 from wirelake.protocols.reading_columns import readings_among, shifted
@@ -150,7 +151,8 @@ class _BatchDecoder:
         if protocol is None:
             return _unknown(name, len(frames)), 0
         decoder = column_decoder(protocol)
-        decoded = decode_each(protocol, frames, from_server) if decoder is None else decoder.decode(frames, from_server)
+        decode = decoder.decode if decoder is not None else partial(decode_distinct, protocol)
+        decoded = decode(frames, from_server)
         readings = decoded.readings
         if readings is None and decoder is not None and not protocol.reassembly:
             readings = readings_among(protocol, frames, from_server, decoded.rows, decoded.messages)
