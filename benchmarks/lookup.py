@@ -3,11 +3,11 @@
     ./dev bench lookup [-- --records 5000000] [--old SRC] [--folder DIR]
 
 Half of the records are reports of 50,000 devices, half are notifications on their way: the frame, the publish, the
-delivery, the frame to the subscriber, its ack. Every figure is `trace` as the command line and the HTTP API run it,
-without tables. "cold" drops the log from the page cache first. "scan" is the same search of the same log without its
-indexes and without a limit. `--old` is the `src` folder of an earlier version: it traces the same log, within its
-limits. The last table is the cost of the indexes: bytes and time for a record, and the rate of a writer with and
-without the thread that builds them, in turn, in one run.
+delivery, the frame to the subscriber, its ack. A million records are made; longer logs repeat them with other ids.
+Every figure is `trace` as the command line and the HTTP API run it, without tables. "cold" drops the log from the page
+cache first. "scan" is the same search of the same log without its indexes and without a limit. `--old` is the `src`
+folder of an earlier version: it traces the same log, within its limits. The last table is the cost of the indexes:
+bytes and time for a record, and the rate of a writer with and without the thread that builds them, in turn, in one run.
 """
 
 import argparse
@@ -21,10 +21,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import log as log_benchmark
 import pyarrow as pa
+import pyarrow.compute as pc
 from rich.console import Console
 from rich.table import Table
 
@@ -40,8 +42,10 @@ from wirelake.log.segments.writer import SegmentWriter
 from wirelake.tracing import search
 from wirelake.tracing.trace import trace
 
-BLOCK_ROWS = 8190
+FLOWS = 683  # notifications of a block
 FLOW_ROWS = 6  # records of one notification
+BLOCK_ROWS = 2 * FLOWS * FLOW_ROWS
+BLOCKS = 122  # that are made: about a million records
 DEVICES = 50_000
 TOPICS = 1000
 SUBSCRIBERS = 2000
@@ -50,13 +54,18 @@ START_US = 1_900_000_000_000_000
 ROUNDS = 5
 WRITE_ROUNDS = 6
 EPOCH = "f82a8d91"
+FIRST_COPY = 0x1000  # in the number of each topic: the copies of the million differ in it
 GOAL_S = 1.0
 
 Row = tuple[str, str, str, str, str, bytes, str]  # event, direction, protocol, session, identity, frame, note
 
 
-def notification_id(number: int) -> str:
-    return f"{EPOCH}-{number % TOPICS + 1:x}-{number // TOPICS + 1:x}"
+def notification_id(number: int, copy: int = 0) -> str:
+    return f"{EPOCH}-{FIRST_COPY + copy:x}{number % TOPICS:03x}-{number // TOPICS + 1:x}"
+
+
+def publisher_session(number: int, copy: int = 0) -> str:
+    return f"{EPOCH}-{FIRST_COPY + copy:x}{number // 50:x}"
 
 
 def flow(number: int) -> Iterator[Row]:
@@ -67,7 +76,7 @@ def flow(number: int) -> Iterator[Row]:
     session = f"04c5c0-{number * 7 % SUBSCRIBERS:x}"
     ids = id_[: id_.rindex("-") + 1]
     content = b'{"temperature": %d}' % number
-    yield "frame", "in", "comet", f"04c5c0-{publisher[10:]}a", publisher, b"\x00\x13pub " + content, ""
+    yield "frame", "in", "comet", publisher_session(number), publisher, b"\x00\x13pub " + content, ""
     note = f'{{"topic":"{topic}","id":"{id_}","position":{position},"type":0,"by":"{publisher}"}}'
     yield "publish", "", "", "", "", content, note
     to = f'[["{session}","{subscriber}","comet"]]'.encode()
@@ -84,37 +93,45 @@ def block_rows(block: int) -> Iterator[Row]:
     for number in range(half):
         device = (block * half + number) * 7919 % DEVICES
         yield "frame", "in", "apostol", f"d{device:x}-{device % 7}", f"{device:016d}", frames[number % 4096], ""
-    for number in range(half // FLOW_ROWS + 1):
-        yield from flow(block * (half // FLOW_ROWS + 1) + number)
+    for number in range(FLOWS):
+        yield from flow(block * FLOWS + number)
+
+
+def make_block(block: int) -> pa.RecordBatch:
+    rows = list(zip(*block_rows(block), strict=True))
+    event, direction, protocol, session, identity = [pa.array(texts, pa.string()) for texts in rows[:5]]
+    node, peer = [pa.array([text] * BLOCK_ROWS) for text in ("local", "203.0.113.7:51234")]
+    frame, note = pa.array(rows[5], pa.binary()), pa.array(rows[6], pa.string())
+    return renumbered([None, None, node, protocol, event, direction, session, identity, peer, frame, note], 0)
+
+
+def renumbered(columns: list[Any], seq: int) -> pa.RecordBatch:
+    """These records from this seq on, a microsecond apart."""
+    seqs = pa.array(range(seq, seq + BLOCK_ROWS), pa.int64())
+    at = pc.add(seqs, START_US).cast(SCHEMA.field("at").type)
+    return pa.record_batch([seqs, at, *columns[2:]], SCHEMA)
 
 
 def write_log(folder: Path, records: int) -> int:
-    """Write a log of at least so many records; return how many."""
+    """Write a log of about so many records; return how many."""
     folder.mkdir(parents=True)
     files = FileSystem()
     writer = SegmentWriter(folder, SALT, LogSettings(fsync=False), files, lambda: START_US)
-    seq = block = 0
-    columns = [SCHEMA.field(name).type for name in ("event", "direction", "protocol", "session", "identity")]
-    while seq < records:
-        rows = list(zip(*block_rows(block), strict=True))
-        count, at_us = len(rows[0]), START_US + seq
-        event, direction, protocol, session, identity = map(pa.array, rows[:5], columns)
-        at = pa.array(range(at_us, at_us + count), pa.int64()).cast(SCHEMA.field("at").type)
-        node = pa.array(["local"] * count)
-        peer = pa.array(["203.0.113.7:51234"] * count)
-        seqs = pa.array(range(seq, seq + count), pa.int64())
-        frame, note = pa.array(rows[5], pa.binary()), pa.array(rows[6], pa.string())
-        values = [seqs, at, node, protocol, event, direction, session, identity, peer, frame, note]
-        batch = pa.record_batch(values, SCHEMA)
-        times = (at_us, at_us + count - 1)
-        encoded = encode_block(BlockKind.DATA, seq, count, times, memoryview(batch.serialize()), SALT)
+    made = [make_block(block) for block in range(min(BLOCKS, records // BLOCK_ROWS))]
+    for block in range(records // BLOCK_ROWS):
+        copy, number = divmod(block, BLOCKS)
+        seq = block * BLOCK_ROWS
+        body = bytes(renumbered(made[number].columns, seq).serialize())
+        body = body.replace(f"{EPOCH}-{FIRST_COPY:x}".encode(), f"{EPOCH}-{FIRST_COPY + copy:x}".encode())
+        times = (START_US + seq, START_US + seq + BLOCK_ROWS - 1)
+        encoded = encode_block(BlockKind.DATA, seq, BLOCK_ROWS, times, body, SALT)
         if writer.must_seal_before(encoded):
             writer.seal()
-        writer.write(encoded, range(seq, seq + count), times)
-        seq, block = seq + count, block + 1
+        writer.write(encoded, range(seq, seq + BLOCK_ROWS), times)
     # The last segment stays open: a log that is being written has one without an index.
-    HighWatermark.create(folder, seq, SALT, files)
-    return seq
+    written = records // BLOCK_ROWS * BLOCK_ROWS
+    HighWatermark.create(folder, written, SALT, files)
+    return written
 
 
 def drop_cache(folder: Path) -> None:
@@ -125,14 +142,16 @@ def drop_cache(folder: Path) -> None:
 
 
 def wanted_ids(records: int) -> dict[str, str]:
-    notifications = records // BLOCK_ROWS * (BLOCK_ROWS // 2 // FLOW_ROWS + 1)
+    blocks = records // BLOCK_ROWS
+    (middle_copy, middle), (last_copy, last) = divmod(blocks // 2, BLOCKS), divmod(blocks - 1, BLOCKS)
     return {
         "notification, oldest": notification_id(0),
-        "notification, middle": notification_id(notifications // 2),
-        "notification, newest": notification_id(notifications - 1),
+        "notification, middle": notification_id(middle * FLOWS, middle_copy),
+        "notification, newest": notification_id(last * FLOWS, last_copy),
         "notification, unknown": f"{EPOCH}-1-ffffffff",
+        "session of 300 records": publisher_session(middle * FLOWS, middle_copy),
         "session of a device": "d64-2",
-        "session of a subscriber": "04c5c0-7",
+        "session, everywhere": "04c5c0-7",
         "session, unknown": "04c5c0-zz",
         "record, middle": str(records // 2),
     }
