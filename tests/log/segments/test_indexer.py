@@ -105,16 +105,22 @@ def test_a_segment_that_is_not_sealed_has_no_index(folder: Path) -> None:
     assert build_index(folder, 0, None, is_cancelled=lambda: True) is None
 
 
-def test_damaged_records_are_left_out_and_the_others_found(folder: Path) -> None:
+def test_records_that_were_damaged_are_found_once_they_are_restored(folder: Path) -> None:
     log = SegmentLog(folder, LogSettings(segment_bytes=64 * 1024))
     fill(log, 100)
     log.close()
     segment = MappedSegment(segment_path(folder, 0), 0, None)
     damaged = [block for block in segment.scan() if block.state is BlockState.VALID][3]
-    raw = bytearray(segment.path.read_bytes())
+    intact = segment.path.read_bytes()
+    raw = bytearray(intact)
     raw[damaged.offset + 100] ^= 1
     segment.path.write_bytes(raw)
+    index_path(folder, 0).unlink(missing_ok=True)
     ensure_index(folder, 0, None)
+    check_all_found(folder)
+    (unread,) = LogLookup(folder).ranges([session_key("nobody")])
+    assert (unread.first_seq, unread.end_seq) == (damaged.first_seq, damaged.end_seq)
+    segment.path.write_bytes(intact)  # from a backup
     check_all_found(folder)
 
 

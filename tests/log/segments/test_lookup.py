@@ -68,7 +68,7 @@ def test_a_segment_without_a_valid_index_is_returned_as_a_whole(indexed: Path, d
         raw[-5] ^= 1
         path.write_bytes(raw)
     elif damage == "of a longer segment":  # which had the same name, until a power failure took it
-        salt = int.from_bytes(raw[56:60], "little")
+        salt = int.from_bytes(raw[64:68], "little")
         path.write_bytes(encode_index(IndexedRange(firsts[1], firsts[2] + 1, 0, 9**18, salt), [], 1))
     found = list(LogLookup(indexed).ranges([session_key(f"session-{number}") for number in range(17)]))
     second = [each for each in found if firsts[1] <= each.first_seq < firsts[2]]
@@ -78,7 +78,7 @@ def test_a_segment_without_a_valid_index_is_returned_as_a_whole(indexed: Path, d
 def test_an_index_that_ends_early_says_nothing_about_the_rest(indexed: Path) -> None:
     firsts = list_segments(indexed)
     path = index_path(indexed, firsts[1])
-    salt = int.from_bytes(path.read_bytes()[56:60], "little")
+    salt = int.from_bytes(path.read_bytes()[64:68], "little")
     path.write_bytes(encode_index(IndexedRange(firsts[1], firsts[2] - 5, 0, 9**18, salt), [], 1))
     found = list(LogLookup(indexed).ranges([session_key("nobody")], until_seq=firsts[2]))
     assert found == [LookupRange(firsts[2] - 5, firsts[2], is_indexed=False)]

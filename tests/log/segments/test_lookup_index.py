@@ -86,9 +86,9 @@ def test_what_is_not_a_valid_index_is_none(folder: Path, change: str) -> None:
     if change == "head":
         raw[20] ^= 1
     elif change == "table":
-        raw[66] ^= 1
+        raw[74] ^= 1
     elif change == "cut":
-        raw = raw[:70]
+        raw = raw[:76]
     elif change == "empty":
         raw = bytearray()
     elif change == "version":

@@ -115,12 +115,16 @@ def build_index(
         return None
     collector = KeyCollector()
     parts: list[Hashes] = []
-    for records in _parts(segment, trailer.end_seq):
+    unread_parts = 0
+    rows = part_rows(first_seq, trailer.end_seq)
+    for number, records in enumerate(_parts(segment, trailer.end_seq)):
         if is_cancelled():
             return None
         parts.append(collector.collect(records) if records.num_rows else _EMPTY)
+        if records.num_rows < min(rows, trailer.end_seq - first_seq - number * rows):
+            unread_parts |= 1 << number
     covered = IndexedRange(first_seq, trailer.end_seq, trailer.at_min_us, trailer.at_max_us, segment.salt)
-    return encode_index(covered, parts, collector.levels)
+    return encode_index(covered, parts, collector.levels, unread_parts)
 
 
 def _parts(segment: MappedSegment, end_seq: int) -> Iterator[Any]:

@@ -4,15 +4,17 @@ A lookup index is a file beside its segment, with the suffix `.idx`. It divides 
 equally many records. Each of its entries is a part and 26 bits of the hash of a key that occurs in it; the bits before
 these select the bucket that the entry is in.
 
-    head 64 | for each bucket: end u32, crc u32 | crc u32 | bucket | bucket | …
+    head 72 | for each bucket: end u32, crc u32 | crc u32 | bucket | bucket | …
 
     head:    magic | version u16 | bucket bits u16 | rows of a part u32 | first seq u64 | end seq u64
-             | at min i64 µs | at max i64 µs | levels u64 | salt u32 | crc u32
+             | at min i64 µs | at max i64 µs | levels u64 | unread parts u64 | salt u32 | crc u32
     bucket:  for each entry, ascending: 26 bits of the hash, then the part in the 6 lowest bits, as u32
 
 All numbers are little endian. `end` counts entries from the start of the first bucket. The checksums are CRC-32C: of
 the head before it, of the table of buckets, and of each bucket. A search reads the head, the table and one bucket for
-each hash; it never misses a key, and finds one that is not there about once in 60,000 times for each segment.
+each hash; it never misses a key, and finds one that is not there about once in 60,000 times for each segment. `levels`
+has a bit for each level of intervals in use (see lookup_keys.py), and `unread parts` one for each part with records
+that were damaged when the index was built: such a part is part of every result, in case they are restored.
 
 An index can always be built again from its segment, so it is replaced without a sync. One that is damaged, or was
 built for another segment of the same name, is treated as if there were none.
@@ -41,7 +43,7 @@ _BUCKET_ENTRIES: Final = 1024  # on average, at most: a bucket is one read of 4 
 _SUFFIX: Final = ".idx"
 _MAGIC: Final = b"WLKINDEX"
 _VERSION: Final = 1
-_HEAD: Final = struct.Struct("<8sHHIQQqqQI")
+_HEAD: Final = struct.Struct("<8sHHIQQqqQQI")
 _CRC_BYTES: Final = 4
 _HEAD_BYTES: Final = _HEAD.size + _CRC_BYTES
 _BUCKET_BITS_MAX: Final = 20
@@ -76,7 +78,7 @@ def part_rows(first_seq: int, end_seq: int) -> int:
     return max(1, -(-(end_seq - first_seq) // PARTS_MAX))
 
 
-def encode_index(covered: IndexedRange, parts: Sequence[Hashes], levels: int) -> bytes:
+def encode_index(covered: IndexedRange, parts: Sequence[Hashes], levels: int, unread_parts: int = 0) -> bytes:
     """Return the content of an index file. `parts` are the hashes of the keys of each part."""
     count = sum(len(hashes) for hashes in parts)
     bucket_bits = min((count // _BUCKET_ENTRIES).bit_length(), _BUCKET_BITS_MAX)
@@ -93,19 +95,24 @@ def encode_index(covered: IndexedRange, parts: Sequence[Hashes], levels: int) ->
         start = end
     rows = part_rows(covered.first_seq, covered.end_seq)
     first_seq, end_seq, at_min_us, at_max_us, salt = covered
-    head = _HEAD.pack(_MAGIC, _VERSION, bucket_bits, rows, first_seq, end_seq, at_min_us, at_max_us, levels, salt)
+    head = _HEAD.pack(
+        _MAGIC, _VERSION, bucket_bits, rows, first_seq, end_seq, at_min_us, at_max_us, levels, unread_parts, salt
+    )
     return b"".join((_with_crc(head), _with_crc(bytes(table)), entries))
 
 
 class LookupIndex:
     """Read an index file. Use as a context manager."""
 
-    def __init__(self, fd: int, covered: IndexedRange, rows: int, levels: int, bucket_bits: int, table: bytes) -> None:
+    def __init__(
+        self, fd: int, covered: IndexedRange, rows: int, levels: int, unread_parts: int, bucket_bits: int, table: bytes
+    ) -> None:
         self.covered = covered
         self.is_damaged = False  # found while searching: the parts returned so far are not complete
         self._fd = fd
         self._rows = rows
         self._levels = levels
+        self._unread_parts = unread_parts
         self._bucket_bits = bucket_bits
         self._table = table
 
@@ -127,9 +134,7 @@ class LookupIndex:
         start = os.pread(fd, _FIRST_READ_BYTES, 0)
         if not _is_valid(start[:_HEAD_BYTES], _HEAD_BYTES):
             return None
-        magic, version, bucket_bits, rows, first_seq, end_seq, at_min_us, at_max_us, levels, salt = _HEAD.unpack_from(
-            start
-        )
+        magic, version, bucket_bits, rows, *covered, levels, unread_parts, salt = _HEAD.unpack_from(start)
         if magic != _MAGIC or version != _VERSION or bucket_bits > _BUCKET_BITS_MAX:
             return None
         table_bytes = (_TABLE_ROW_BYTES << bucket_bits) + _CRC_BYTES
@@ -138,7 +143,7 @@ class LookupIndex:
             table = os.pread(fd, table_bytes, _HEAD_BYTES)
         if not _is_valid(table, table_bytes):
             return None
-        return cls(fd, IndexedRange(first_seq, end_seq, at_min_us, at_max_us, salt), rows, levels, bucket_bits, table)
+        return cls(fd, IndexedRange._make((*covered, salt)), rows, levels, unread_parts, bucket_bits, table)
 
     def __enter__(self) -> "LookupIndex":
         return self
@@ -148,7 +153,7 @@ class LookupIndex:
 
     def find(self, keys: Iterable[LookupKey]) -> list[range]:
         """Return the seqs that may have one of the keys, in order. Check `is_damaged` afterwards."""
-        parts: set[int] = set()
+        parts = {part for part in range(PARTS_MAX) if self._unread_parts >> part & 1}
         for key in keys:
             for value in _hashes(key, self._levels):
                 parts |= self._parts(value)
