@@ -2,12 +2,15 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from lake.writing import write
 
 from tracing.writing import ID, IDS, Written
 from wirelake.lake.tables import DELIVERIES, FRAMES, MESSAGES, NOTIFICATIONS, SESSIONS, LakeTable
 from wirelake.limits import TRACE_EVENTS_MAX
-from wirelake.tracing.trace import Trace, trace
+from wirelake.log.segments.format import list_segments, segment_path
+from wirelake.tracing import search
+from wirelake.tracing.trace import Trace, trace, trace_or_reason
 
 NOON = datetime(2030, 1, 2, 12, tzinfo=UTC)
 
@@ -73,6 +76,43 @@ def test_gone_from_the_log_but_in_the_tables(tmp_path: Path) -> None:
     assert found.caveats == [f"there is no log in {tmp_path / 'log'}"]
     assert trace(tmp_path, ID, only="bob") is not None
     assert trace(tmp_path, ID, only="stranger") is None
+
+
+def test_the_tables_are_asked_only_for_what_the_log_cannot_have(tmp_path: Path) -> None:
+    written = Written(tmp_path, segment_bytes=16 * 1024)
+    for number in range(60):
+        written.publish(f"{IDS}{number + 0x100:x}", content=b"x" * 500)
+    written.close()
+    firsts = list_segments(tmp_path / "log")
+    segment_path(tmp_path / "log", firsts[0]).unlink()  # as retention does
+    for seq, id_, node in ((1, "a-1-1", "local"), (firsts[1], "a-1-2", "local"), (firsts[1], "a-1-3", "another")):
+        of_it = {"id": id_, "topic": "@a", "position": 1, "type": 0, "publisher": "anna", "content": b""}
+        write(tmp_path / "lake", NOTIFICATIONS, row(NOTIFICATIONS, seq=seq, **of_it) | {"node": node})
+    assert trace(tmp_path, "a-1-1") is not None
+    assert trace(tmp_path, "a-1-3") is not None
+    assert trace_or_reason(tmp_path, "a-1-2") == f"searched records {firsts[1]} to 59 of the log, and the tables"
+    of_it = {"id": f"{IDS}13b", "topic": "@a", "position": 0x13B}
+    write(tmp_path / "lake", NOTIFICATIONS, row(NOTIFICATIONS, seq=59, **of_it), row(NOTIFICATIONS, seq=58, **of_it))
+    found = trace(tmp_path, f"{IDS}13b")
+    assert found is not None
+    assert [each["seq"] for each in found.rows["silver.notifications"]] == [59]
+
+
+def test_what_was_searched_in_vain_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert trace_or_reason(tmp_path, "a-1-1") == f"searched the tables; there is no log in {tmp_path / 'log'}"
+    written = Written(tmp_path, segment_bytes=16 * 1024)
+    for _ in range(50):
+        written.add("frame", b"x" * 500, session="s-1")
+    written.close()
+    for unknown in ("a-1-1", "s-2", "77"):
+        assert trace_or_reason(tmp_path, unknown) == "searched records 0 to 49 of the log, and the tables"
+        assert trace_or_reason(tmp_path, unknown, only="anna") == ""
+    assert "not the id of" in str(trace_or_reason(tmp_path, "?"))
+    monkeypatch.setattr(search, "TRACE_SEARCHED_MAX", 0)
+    assert isinstance(trace_or_reason(tmp_path, "a-1-1"), str), "no index names it: nothing had to be read"
+    for path in (tmp_path / "log").glob("*.idx"):
+        path.unlink()
+    assert "; 50 records of the log that may be about it were not searched" in str(trace_or_reason(tmp_path, "a-1-1"))
 
 
 def test_a_record_and_what_it_caused(tmp_path: Path) -> None:

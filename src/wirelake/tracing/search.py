@@ -69,6 +69,14 @@ class Search:
     def oldest_seq(self) -> int:
         return self._reader.oldest_seq
 
+    @property
+    def node(self) -> str:
+        """Return the node whose log this is; empty if it has no records."""
+        if self.end_seq <= self.oldest_seq:
+            return ""
+        batch = next(self._reader.read(self.end_seq - 1, self.end_seq), None)
+        return "" if batch is None else str(batch["node"][0])
+
     def find_record(self, seq: int) -> LogRecord | None:
         found = self._between(seq, seq + 1)
         return found[0] if found else None

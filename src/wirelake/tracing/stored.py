@@ -1,8 +1,8 @@
 """Find what the state and the tables have stored about a message."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -29,23 +29,70 @@ _RECORD_TABLES: Final = (MESSAGES, CALLS, DEVICE_COMMANDS, QUARANTINE)
 _HIDDEN: Final = {"day", "settled"}  # they only partition the files
 
 
-def notification_rows(lake: Store, id: str) -> Rows:  # noqa: A002 the field's name
-    return _select(lake, (NOTIFICATIONS, DELIVERIES), f"id = {quoted(id)}")
+class Selection(NamedTuple):
+    """Say which rows of a table to read: those that meet one of the conditions."""
+
+    table: LakeTable
+    conditions: tuple[str, ...]
 
 
-def session_rows(lake: Store, session: str) -> Rows:
-    return _select(lake, (SESSIONS, MESSAGES), f"session = {quoted(session)}")
+class LoggedRange(Struct, frozen=True):
+    """Name the records that a log still has. What was searched there in vain, only rows of other records can have."""
+
+    node: str
+    first_seq: int
 
 
-def record_rows(lake: Store, seqs: Iterable[int]) -> Rows:
-    wanted = ", ".join(str(seq) for seq in sorted(set(seqs))[:TRACE_ROWS_MAX])
-    return _select(lake, _RECORD_TABLES, f"seq IN ({wanted})") if wanted else {}
+def notification_rows(id: str, published_seq: int, sent_seqs: Sequence[int]) -> list[Selection]:  # noqa: A002 the field's name
+    """Select the rows of a notification whose records are known."""
+    own = f"id = {quoted(id)}"
+    selections = [Selection(NOTIFICATIONS, (f"{own} AND seq = {published_seq}",))]
+    if sent_seqs:
+        selections.append(Selection(DELIVERIES, (f"{own} AND {_among(sent_seqs)}",)))
+    return selections
 
 
-def frame_row(lake: Store, seq: int) -> dict[str, Any] | None:
-    """Return a record that the log may no longer have."""
-    rows = _select(lake, (FRAMES,), f"seq = {seq}")
-    return rows[FRAMES.name][0] if rows else None
+def unlogged_notification_rows(id: str, sent_seqs: Sequence[int], logged: LoggedRange | None) -> list[Selection]:  # noqa: A002 the field's name
+    """Select the rows of a notification whose publish the log does not have; it may have deliveries."""
+    own = f"id = {quoted(id)}"
+    conditions = _unlogged(own, logged)
+    sent = (f"{own} AND {_among(sent_seqs)}",) if sent_seqs and logged is not None else ()
+    return [Selection(NOTIFICATIONS, conditions), Selection(DELIVERIES, conditions + sent)]
+
+
+def session_rows(session: str, seqs: range) -> list[Selection]:
+    """Select the rows of a session whose records are in this range."""
+    where = f"session = {quoted(session)} AND seq BETWEEN {seqs.start} AND {seqs.stop - 1}"
+    return [Selection(SESSIONS, (where,)), Selection(MESSAGES, (where,))]
+
+
+def unlogged_session_rows(session: str, logged: LoggedRange | None) -> list[Selection]:
+    """Select the rows of a session that the log does not have."""
+    conditions = _unlogged(f"session = {quoted(session)}", logged)
+    return [Selection(SESSIONS, conditions), Selection(MESSAGES, conditions)]
+
+
+def record_rows(seqs: Iterable[int]) -> list[Selection]:
+    wanted = sorted(set(seqs))[:TRACE_ROWS_MAX]
+    return [Selection(table, (_among(wanted),)) for table in _RECORD_TABLES] if wanted else []
+
+
+def frame_rows(seq: int) -> list[Selection]:
+    """Select a record that the log may no longer have."""
+    return [Selection(FRAMES, (f"seq = {seq}",))]
+
+
+def _among(seqs: Sequence[int]) -> str:
+    """Return a condition by which files are left out, because their statistics have the bounds of `seq`."""
+    between = f"seq BETWEEN {min(seqs)} AND {max(seqs)}"
+    return between if len(seqs) > TRACE_ROWS_MAX else f"{between} AND seq IN ({', '.join(map(str, seqs))})"
+
+
+def _unlogged(where: str, logged: LoggedRange | None) -> tuple[str, ...]:
+    if logged is None:
+        return (where,)
+    node = quoted(logged.node)
+    return (f"{where} AND node = {node} AND seq < {logged.first_seq}", f"{where} AND node <> {node}")
 
 
 def shorten(rows: Rows) -> Rows:
@@ -58,19 +105,25 @@ def _short(value: Any) -> Any:
     return f"{value[:TRACE_VALUE_CHARS_MAX]}…" if is_long else value
 
 
-def _select(lake: Store, tables: Iterable[LakeTable], where: str) -> Rows:
-    written = [table for table in tables if is_written(lake, table)]
+def select_rows(lake: Store, selections: Iterable[Selection]) -> Rows:
+    """Return the rows, within the limits on rows and time. Tables without any are left out."""
+    written = [each for each in selections if is_written(lake, each.table)]
     if not written:
         return {}
-    sql = [f"SELECT * FROM {table.name} WHERE {where} ORDER BY seq" for table in written]  # noqa: S608 quoted above
-    results = run_queries(lake, sql, TRACE_ROWS_MAX, TRACE_TABLES_S)
+    results = run_queries(lake, [_sql(each) for each in written], TRACE_ROWS_MAX, TRACE_TABLES_S)
     found: Rows = {}
-    for table, result in zip(written, results, strict=True):
+    for (table, _), result in zip(written, results, strict=True):
         names = [column.name for column in result.columns]
         rows = [dict(zip(names, row, strict=True)) for row in result.rows]
         if rows:
             found[table.name] = [{name: row[name] for name in names if name not in _HIDDEN} for row in rows]
     return found
+
+
+def _sql(selection: Selection) -> str:
+    # One query for each condition: files are left out by statistics only where conditions are not combined by OR.
+    parts = [f"SELECT * FROM {selection.table.name} WHERE {condition}" for condition in selection.conditions]  # noqa: S608 quoted above
+    return f"SELECT * FROM ({' UNION ALL '.join(parts)}) ORDER BY seq"  # noqa: S608
 
 
 class DeliveryState(Struct, frozen=True):

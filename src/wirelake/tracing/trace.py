@@ -14,12 +14,13 @@ from msgspec.structs import replace
 
 from wirelake.errors import DamagedTableError, InputError
 from wirelake.lake.store import Store, open_lake
+from wirelake.lake.tables import FRAMES
 from wirelake.limits import TRACE_EVENTS_MAX, TRACE_SEARCH_S, TRACE_SEARCHED_MAX
 from wirelake.protocols.text import Encoding, as_text
 from wirelake.tracing import stored as stored_rows
 from wirelake.tracing.record import LogRecord, NotificationId, parse_trace_id, read_record
 from wirelake.tracing.search import Search
-from wirelake.tracing.stored import DeliveryState, NotificationTrace, Rows
+from wirelake.tracing.stored import DeliveryState, LoggedRange, NotificationTrace, Rows, Selection
 from wirelake.tracing.timeline import (
     TraceEvent,
     event_of,
@@ -66,13 +67,25 @@ def trace(
 
     This reads files and may take some seconds.
     """
+    found = trace_or_reason(folder, text, stored, only, lake)
+    return None if isinstance(found, str) else found
+
+
+def trace_or_reason(
+    folder: Path, text: str, stored: NotificationTrace | None = None, only: str = "", lake: Store | None = None
+) -> Trace | str:
+    """Do as `trace`, but return what was searched if nothing was found; nothing to an identity."""
     wanted = parse_trace_id(text)
-    if isinstance(wanted, NotificationId):
-        return _Tracer(folder, lake).notification(wanted, stored, only)
-    if wanted is None or only:
-        return None
+    if wanted is None or (only and not isinstance(wanted, NotificationId)):
+        return "" if only else "not the id of a notification, the number of a record or the id of a session"
     tracer = _Tracer(folder, lake)
-    return tracer.record(wanted) if isinstance(wanted, int) else tracer.session(wanted)
+    if isinstance(wanted, NotificationId):
+        found = tracer.notification(wanted, stored, only)
+    elif isinstance(wanted, int):
+        found = tracer.record(wanted)
+    else:
+        found = tracer.session(wanted)
+    return ("" if only else tracer.searched()) if found is None else found
 
 
 class _Tracer:
@@ -88,19 +101,19 @@ class _Tracer:
             self._caveats.append(f"{error}")
 
     def notification(self, wanted: NotificationId, stored: NotificationTrace | None, only: str) -> Trace | None:
-        rows = self._rows(stored_rows.notification_rows, wanted.id)
-        known = stored or _from_tables(rows)
         found: list[LogRecord] = []
         if self._search is not None:
-            since_us = None if known is None else known.at_us
-            found = self._search.notification(wanted, "" if known is None else known.topic, since_us)
+            since_us = None if stored is None else stored.at_us
+            found = self._search.notification(wanted, "" if stored is None else stored.topic, since_us)
         published = next((each for each in found if each.event == "publish"), None)
-        if known is None and published is not None:
-            known = _from_record(published)
+        known = stored or (None if published is None else _from_record(published))
+        events = self._events(published, [] if known is None else _about(found, known.topic))
+        rows = self._notification_rows(wanted.id, published, found, events)
+        known = known or _from_tables(rows)
         if known is None:
             return None
-        found = [each for each in first_acks(found) if each.event != "expire" or each.note.get("topic") == known.topic]
-        events = self._events(published, found)
+        if published is None:
+            events = self._events(None, _about(found, known.topic))
         events += unknown_events(table_events(rows), events)
         deliveries = stored.deliveries if stored is not None else _deliveries(events, rows, only)
         if only and only != known.publisher and not any(each.identity == only for each in deliveries):
@@ -113,9 +126,6 @@ class _Tracer:
             )
         if only:
             events, rows = visible_to(events, only), {}
-        else:
-            seqs = [event.seq for event in events if event.what == "frame" and event.seq is not None]
-            rows |= self._rows(stored_rows.record_rows, seqs)
         content, encoding = as_text(known.content)
         return Trace(
             kind="notification",
@@ -135,13 +145,31 @@ class _Tracer:
             caveats=self._all_caveats(len(events)),
         )
 
+    def _notification_rows(
+        self, id_: str, published: LogRecord | None, found: list[LogRecord], events: Sequence[TraceEvent]
+    ) -> Rows:
+        """Return the rows of a notification, and those of the frames on its timeline."""
+        sent = [each.seq for each in found if each.event == "deliver"]
+        frames = [each.seq for each in events if each.what == "frame" and each.seq is not None]
+        if published is None:
+            selections = stored_rows.unlogged_notification_rows(id_, sent, self._logged())
+        else:
+            selections = stored_rows.notification_rows(id_, published.seq, sent)
+        return self._rows(selections + stored_rows.record_rows(frames))
+
+    def _logged(self) -> LoggedRange | None:
+        """Return which records the log has, if all of them that may match were searched."""
+        if self._search is None or not self._search.is_complete or not (node := self._search.node):
+            return None
+        return LoggedRange(node, self._search.oldest_seq)
+
     def record(self, seq: int) -> Trace | None:
         found = None if self._search is None else self._search.find_record(seq)
         source = "log"
         if found is None:
             source = "bronze.frames"
-            row = self._rows(stored_rows.frame_row, seq)
-            found = None if not row else read_record(row, parse_time_us(row["at"]), bytes.fromhex(row["frame"]))
+            row = next(iter(self._rows(stored_rows.frame_rows(seq)).get(FRAMES.name, ())), None)
+            found = None if row is None else read_record(row, parse_time_us(row["at"]), bytes.fromhex(row["frame"]))
         if found is None:
             return None
         events = [replace(event_of(found), source=source)]
@@ -150,19 +178,27 @@ class _Tracer:
                 events += [event_of(each) for each in self._search.find_publishes(found)]
             elif found.event == "publish":
                 events = self._events(found, [found])
-        rows = self._rows(stored_rows.record_rows, [each.seq for each in events if each.seq is not None])
+        rows = self._rows(stored_rows.record_rows([each.seq for each in events if each.seq is not None]))
         return self._trace("record", str(seq), events, rows)
 
     def session(self, session: str) -> Trace | None:
-        rows = self._rows(stored_rows.session_rows, session)
+        found = [] if self._search is None else self._search.session(session, None)
+        is_whole = any(each.event == "open" for each in found)
+        selections: list[Selection] = []
+        if found:
+            selections += stored_rows.session_rows(session, range(found[0].seq, found[-1].seq + 1))
+        if not is_whole:  # its beginning may no longer be in the log
+            earlier = stored_rows.unlogged_session_rows(session, self._logged())
+            selections = [
+                Selection(table, (*conditions, *(selections[number].conditions if selections else ())))
+                for number, (table, conditions) in enumerate(earlier)
+            ]
+        rows = self._rows(selections)
         opened = [parse_time_us(row["opened_at"]) for row in rows.get("silver.sessions", ()) if row["opened_at"]]
-        found: list[LogRecord] = []
-        if self._search is not None:
-            found = self._search.session(session, min(opened, default=None))
         if not found and not rows:
             return None
         events = [event_of(each) for each in found]
-        if not any(each.event == "open" for each in found):
+        if not is_whole:
             events += [
                 TraceEvent(what="open", text="opened", at_us=at_us, source="silver.sessions", session=session)
                 for at_us in opened
@@ -185,15 +221,25 @@ class _Tracer:
             )
         return events
 
-    def _rows(self, select: Any, *wanted: Any) -> Any:
+    def _rows(self, selections: list[Selection]) -> Rows:
         """Query the tables. If they cannot be read, the rest of the trace is still useful."""
         try:
-            return select(self._lake, *wanted)
+            return stored_rows.select_rows(self._lake, selections)
         except (InputError, DamagedTableError) as error:
             caveat = f"cannot query the tables: {error}"
             if caveat not in self._caveats:
                 self._caveats.append(caveat)
             return {}
+
+    def searched(self) -> str:
+        """Say what was searched in vain, and what was not."""
+        if self._search is None:
+            places = "the tables"
+        else:
+            first, last = self._search.oldest_seq, self._search.end_seq - 1
+            records = f"records {first} to {last} of the log" if first <= last else "the log, which is empty"
+            places = f"{records}, and the tables"
+        return "; ".join([f"searched {places}", *self._all_caveats(0)])
 
     def _all_caveats(self, events: int) -> list[str]:
         if events > TRACE_EVENTS_MAX:
@@ -217,6 +263,11 @@ class _KnownMessage(Struct, frozen=True):
     publisher: str
     content: bytes
     at_us: int
+
+
+def _about(found: list[LogRecord], topic: str) -> list[LogRecord]:
+    """Return the records that matter: the first acks, and expiries of this topic alone."""
+    return [each for each in first_acks(found) if each.event != "expire" or each.note.get("topic") == topic]
 
 
 def _from_tables(rows: Rows) -> _KnownMessage | None:

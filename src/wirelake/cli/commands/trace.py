@@ -19,7 +19,7 @@ from wirelake.errors import InputError, InUseError
 from wirelake.protocols.text import write_json
 from wirelake.state.store import StateStore
 from wirelake.tracing.stored import find_notification
-from wirelake.tracing.trace import trace as trace_message
+from wirelake.tracing.trace import trace_or_reason
 
 _HEX_BYTES_SHOWN: Final = 16
 _CONTENT_CHARS_SHOWN: Final = 200
@@ -75,9 +75,9 @@ def _read_trace(settings: Settings, message_id: str) -> Any:
             stored = find_notification(store.topics, message_id)
         finally:
             store.close()
-    found = trace_message(folder, message_id, stored, lake=lake_of(settings))
-    if found is None:
-        raise InputError(f"no message {message_id!r} in {folder}: it never existed, or retention removed it")
+    found = trace_or_reason(folder, message_id, stored, lake=lake_of(settings))
+    if isinstance(found, str):
+        raise InputError(f"no message {message_id!r} in {folder}: it never existed, or retention removed it ({found})")
     return to_builtins(found)
 
 

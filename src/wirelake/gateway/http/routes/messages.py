@@ -12,7 +12,7 @@ from wirelake.lake.store import Store
 from wirelake.limits import HTTP_TRACES_MAX
 from wirelake.state.topics import TopicStore
 from wirelake.tracing.stored import find_notification
-from wirelake.tracing.trace import Trace, trace
+from wirelake.tracing.trace import Trace, trace_or_reason
 
 
 class Tracer:
@@ -29,9 +29,10 @@ class Tracer:
         only = "" if context.is_admin else context.identity
         stored = find_notification(self._topics, message_id, only)
         with self._limit.slot():
-            found = await asyncio.to_thread(trace, self._folder, message_id, stored, only, self._lake)
-        if found is None:
-            raise ApiError(404, f"no message {message_id[:64]!r}: it never existed, or retention removed it")
+            found = await asyncio.to_thread(trace_or_reason, self._folder, message_id, stored, only, self._lake)
+        if isinstance(found, str):
+            reason = f" ({found})" if found else ""
+            raise ApiError(404, f"no message {message_id[:64]!r}: it never existed, or retention removed it{reason}")
         return found
 
 
