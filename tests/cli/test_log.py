@@ -67,6 +67,21 @@ def test_cat_filters(data: Path) -> None:
     assert seqs(run(data, "cat", "--json", *since)) == list(range(20, 25))
     assert seqs(run(data, "cat", "--json", "--until", "2h")) == []
     assert seqs(run(data, "cat", "--json", "--protocol", "comet", "--session", "s0", "--limit", "2")) == [5, 10]
+    assert seqs(run(data, "cat", "--json", "--identity", "anna", "--session", "s1", *since)) == [21]
+    assert seqs(run(data, "cat", "--json", "--identity", "nobody")) == []
+    assert seqs(run(data, "cat", "--json", "--session", "s1", "--identity", "nobody")) == []
+
+
+def test_missing_indexes_are_built_and_change_nothing(data: Path) -> None:
+    for path in (data / "log").glob("*.idx"):
+        path.unlink()
+    without = seqs(run(data, "cat", "--json", "--session", "s3"))
+    assert run(data, "index").stdout.startswith("9 indexes, 0.0 MB")
+    assert len(list((data / "log").glob("*.idx"))) == 9
+    assert seqs(run(data, "cat", "--json", "--session", "s3")) == without == list(range(3, 100, 5))
+    assert seqs(run(data, "tail", "--json", "--session", "s3", "-n", "3")) == [88, 93, 98]
+    assert seqs(run(data, "tail", "--json", "--identity", "anna", "-n", "2")) == [98, 99]
+    assert seqs(run(data, "tail", "--json", "--session", "s3", "-n", "0")) == []
 
 
 def test_a_time_that_is_none_is_an_error_in_words(data: Path) -> None:

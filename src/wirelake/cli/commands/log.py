@@ -19,7 +19,11 @@ from wirelake.cli.support.options import parse_time, settings_options
 from wirelake.cli.support.output import counted
 from wirelake.config import load
 from wirelake.errors import GoneError, InputError
+from wirelake.log.segments.format import list_segments
+from wirelake.log.segments.indexer import ensure_index
 from wirelake.log.segments.integrity import verify_log
+from wirelake.log.segments.lookup import LogLookup
+from wirelake.log.segments.lookup_keys import LookupKey, identity_key, session_key
 from wirelake.log.segments.reader import LogReader
 from wirelake.log.segments.stats import LogStats, read_stats
 from wirelake.protocols import registry
@@ -37,6 +41,7 @@ _counted: Final = partial(counted, spec=",")
 Examples:
   wirelake log tail
   wirelake log cat --protocol comet --since 2026-01-01 --json
+  wirelake log index
   wirelake log verify"""
 )
 def log() -> None:
@@ -47,12 +52,14 @@ def log() -> None:
     epilog="""\b
 Examples:
   wirelake log tail -n 20
-  wirelake log tail --follow --protocol comet"""
+  wirelake log tail --follow --protocol comet
+  wirelake log tail --identity meter-7"""
 )
 @click.option("-n", "--lines", default=10, show_default=True, type=click.IntRange(0), help="Number of records.")
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new records until Ctrl-C.")
 @click.option("--protocol", help="Only records of this protocol, also under its earlier names.")
 @click.option("--session", help="Only records of this session.")
+@click.option("--identity", help="Only records of this identity or device.")
 @click.option("--full", is_flag=True, help="Print all bytes of each frame.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @settings_options
@@ -61,21 +68,18 @@ def tail(
     follow: bool,
     protocol: str | None,
     session: str | None,
+    identity: str | None,
     full: bool,
     as_json: bool,
     config_file: Path | None,
     data_folder: Path | None,
 ) -> None:
     """Print the last records."""
-    reader = LogReader(_folder(config_file, data_folder))
+    folder = _folder(config_file, data_folder)
+    reader = LogReader(folder)
     end_seq = reader.next_seq
-    wanted = _filters(protocol, session)
-    from_seq = None if wanted else max(reader.oldest_seq, end_seq - lines)
-    last: list[Any] = []
-    for batch in _matching(reader.read(from_seq, end_seq), wanted):
-        last.append(batch)
-        while sum(later.num_rows for later in last[1:]) >= lines:
-            del last[0]
+    wanted = _filters(protocol, session, identity)
+    last = _read_last(folder, reader, wanted, lines)
     rows = pa.Table.from_batches(last).to_batches() if last else []
     shown = [row for batch in rows for row in batch.to_pylist()][-lines:] if lines else []
     for row in shown:
@@ -101,6 +105,7 @@ Examples:
 )
 @click.option("--protocol", help="Only records of this protocol, also under its earlier names.")
 @click.option("--session", help="Only records of this session.")
+@click.option("--identity", help="Only records of this identity or device.")
 @click.option("--since", type=parse_time, metavar="TIME", help="Start time: 2026-01-31T12:30, or 10m, 2h, 3d ago.")
 @click.option("--until", type=parse_time, metavar="TIME", help="End time, exclusive.")
 @click.option("--limit", type=click.IntRange(1), help="Maximum number of records.")
@@ -110,6 +115,7 @@ Examples:
 def cat(
     protocol: str | None,
     session: str | None,
+    identity: str | None,
     since: int | None,
     until: int | None,
     limit: int | None,
@@ -119,11 +125,12 @@ def cat(
     data_folder: Path | None,
 ) -> None:
     """Print records, oldest first."""
-    reader = LogReader(_folder(config_file, data_folder))
+    folder = _folder(config_file, data_folder)
+    reader = LogReader(folder)
     remaining = limit
     matched = False
-    batches = reader.read(until_seq=reader.next_seq, since_us=since, until_us=until)
-    for batch in _matching(batches, _filters(protocol, session)):
+    wanted = _filters(protocol, session, identity)
+    for batch in _read_matching(folder, reader, wanted, since, until):
         matched = True
         part = batch if remaining is None else batch.slice(0, remaining)
         _print(part, full, as_json)
@@ -135,6 +142,26 @@ def cat(
         _check(protocol)
     for damage in reader.damages:
         click.echo(f"wirelake: skipped: {damage}", err=True)
+
+
+@log.command(
+    epilog="""\b
+Example:
+  wirelake log index"""
+)
+@settings_options
+def index(config_file: Path | None, data_folder: Path | None) -> None:
+    """Build the lookup indexes that are missing or damaged.
+
+    A running gateway builds them by itself; this is for the log of one that is stopped.
+    """
+    folder = _folder(config_file, data_folder)
+    reader = LogReader(folder)
+    sizes = [ensure_index(folder, first_seq, reader.salt) for first_seq in list_segments(folder)]
+    indexed = [size for size in sizes if size is not None]
+    rest = len(sizes) - len(indexed)
+    unsealed = f"; {_counted(rest, 'segment')} not sealed yet" if rest else ""
+    click.echo(f"{_counted(len(indexed), 'index', 'indexes')}, {sum(indexed) / _MB:,.1f} MB{unsealed}")
 
 
 @log.command(
@@ -179,14 +206,59 @@ def _folder(config_file: Path | None, data_folder: Path | None) -> Path:
     return Path(load(config_file, data_folder).data) / "log"
 
 
-def _filters(protocol: str | None, session: str | None) -> dict[str, tuple[str, ...]]:
+def _filters(protocol: str | None, session: str | None, identity: str | None) -> dict[str, tuple[str, ...]]:
     """Return the accepted values of each column that is restricted."""
     wanted: dict[str, tuple[str, ...]] = {}
     if protocol:
         wanted["protocol"] = _names_of(protocol)
     if session:
         wanted["session"] = (session,)
+    if identity:
+        wanted["identity"] = (identity,)
     return wanted
+
+
+def _key(wanted: dict[str, tuple[str, ...]]) -> LookupKey | None:
+    """Return the key by which the records can be looked up: a session has fewer than an identity."""
+    if "session" in wanted:
+        return session_key(wanted["session"][0])
+    return identity_key(wanted["identity"][0]) if "identity" in wanted else None
+
+
+def _read_matching(
+    folder: Path, reader: LogReader, wanted: dict[str, tuple[str, ...]], since_us: int | None, until_us: int | None
+) -> Iterator[Any]:
+    """Yield the matching records, oldest first."""
+    key, end_seq = _key(wanted), reader.next_seq
+    if key is None:
+        yield from _matching(reader.read(until_seq=end_seq, since_us=since_us, until_us=until_us), wanted)
+        return
+    for found in LogLookup(folder).ranges([key], until_seq=end_seq, since_us=since_us):
+        batches = reader.read(found.first_seq, found.end_seq, since_us=since_us, until_us=until_us)
+        yield from _matching(batches, wanted)
+
+
+def _read_last(folder: Path, reader: LogReader, wanted: dict[str, tuple[str, ...]], lines: int) -> list[Any]:
+    """Return batches whose last rows are the last matching records."""
+    key, end_seq = _key(wanted), reader.next_seq
+    if key is None:
+        from_seq = None if wanted else max(reader.oldest_seq, end_seq - lines)
+        return _keep_last(_matching(reader.read(from_seq, end_seq), wanted), lines)
+    last: list[Any] = []
+    for found in LogLookup(folder).ranges([key], until_seq=end_seq, newest_first=True):
+        last = _keep_last(_matching(reader.read(found.first_seq, found.end_seq), wanted), lines) + last
+        if sum(batch.num_rows for batch in last) >= lines:
+            break
+    return last
+
+
+def _keep_last(batches: Iterator[Any], lines: int) -> list[Any]:
+    last: list[Any] = []
+    for batch in batches:
+        last.append(batch)
+        while last and sum(later.num_rows for later in last[1:]) >= lines:
+            del last[0]
+    return last
 
 
 def _names_of(protocol: str) -> tuple[str, ...]:

@@ -47,6 +47,11 @@ class LogReader:
         self.rows_lost = 0
 
     @property
+    def salt(self) -> int | None:
+        """Return what identifies the log; None if the watermark file is damaged."""
+        return self._watermark.salt
+
+    @property
     def next_seq(self) -> int:
         """Return the seq after the last durable record."""
         return self._watermark.seq
