@@ -29,7 +29,7 @@ _RECORD_TABLES: Final = (MESSAGES, CALLS, DEVICE_COMMANDS, QUARANTINE)
 _HIDDEN: Final = {"day", "settled"}  # they only partition the files
 
 
-class Selection(NamedTuple):
+class RowSelection(NamedTuple):
     """Say which rows of a table to read: those that meet one of the conditions."""
 
     table: LakeTable
@@ -43,43 +43,43 @@ class LoggedRange(Struct, frozen=True):
     first_seq: int
 
 
-def notification_rows(id: str, published_seq: int, sent_seqs: Sequence[int]) -> list[Selection]:  # noqa: A002 the field's name
+def notification_rows(id: str, published_seq: int, sent_seqs: Sequence[int]) -> list[RowSelection]:  # noqa: A002 the field's name
     """Select the rows of a notification whose records are known."""
     own = f"id = {quoted(id)}"
-    selections = [Selection(NOTIFICATIONS, (f"{own} AND seq = {published_seq}",))]
+    selections = [RowSelection(NOTIFICATIONS, (f"{own} AND seq = {published_seq}",))]
     if sent_seqs:
-        selections.append(Selection(DELIVERIES, (f"{own} AND {_among(sent_seqs)}",)))
+        selections.append(RowSelection(DELIVERIES, (f"{own} AND {_among(sent_seqs)}",)))
     return selections
 
 
-def unlogged_notification_rows(id: str, sent_seqs: Sequence[int], logged: LoggedRange | None) -> list[Selection]:  # noqa: A002 the field's name
+def unlogged_notification_rows(id: str, sent_seqs: Sequence[int], logged: LoggedRange | None) -> list[RowSelection]:  # noqa: A002 the field's name
     """Select the rows of a notification whose publish the log does not have; it may have deliveries."""
     own = f"id = {quoted(id)}"
     conditions = _unlogged(own, logged)
     sent = (f"{own} AND {_among(sent_seqs)}",) if sent_seqs and logged is not None else ()
-    return [Selection(NOTIFICATIONS, conditions), Selection(DELIVERIES, conditions + sent)]
+    return [RowSelection(NOTIFICATIONS, conditions), RowSelection(DELIVERIES, conditions + sent)]
 
 
-def session_rows(session: str, seqs: range) -> list[Selection]:
+def session_rows(session: str, seqs: range) -> list[RowSelection]:
     """Select the rows of a session whose records are in this range."""
     where = f"session = {quoted(session)} AND seq BETWEEN {seqs.start} AND {seqs.stop - 1}"
-    return [Selection(SESSIONS, (where,)), Selection(MESSAGES, (where,))]
+    return [RowSelection(SESSIONS, (where,)), RowSelection(MESSAGES, (where,))]
 
 
-def unlogged_session_rows(session: str, logged: LoggedRange | None) -> list[Selection]:
+def unlogged_session_rows(session: str, logged: LoggedRange | None) -> list[RowSelection]:
     """Select the rows of a session that the log does not have."""
     conditions = _unlogged(f"session = {quoted(session)}", logged)
-    return [Selection(SESSIONS, conditions), Selection(MESSAGES, conditions)]
+    return [RowSelection(SESSIONS, conditions), RowSelection(MESSAGES, conditions)]
 
 
-def record_rows(seqs: Iterable[int]) -> list[Selection]:
+def record_rows(seqs: Iterable[int]) -> list[RowSelection]:
     wanted = sorted(set(seqs))[:TRACE_ROWS_MAX]
-    return [Selection(table, (_among(wanted),)) for table in _RECORD_TABLES] if wanted else []
+    return [RowSelection(table, (_among(wanted),)) for table in _RECORD_TABLES] if wanted else []
 
 
-def frame_rows(seq: int) -> list[Selection]:
+def frame_rows(seq: int) -> list[RowSelection]:
     """Select a record that the log may no longer have."""
-    return [Selection(FRAMES, (f"seq = {seq}",))]
+    return [RowSelection(FRAMES, (f"seq = {seq}",))]
 
 
 def _among(seqs: Sequence[int]) -> str:
@@ -105,7 +105,7 @@ def _short(value: Any) -> Any:
     return f"{value[:TRACE_VALUE_CHARS_MAX]}…" if is_long else value
 
 
-def select_rows(lake: Store, selections: Iterable[Selection]) -> Rows:
+def select_rows(lake: Store, selections: Iterable[RowSelection]) -> Rows:
     """Return the rows, within the limits on rows and time. Tables without any are left out."""
     written = [each for each in selections if is_written(lake, each.table)]
     if not written:
@@ -120,7 +120,7 @@ def select_rows(lake: Store, selections: Iterable[Selection]) -> Rows:
     return found
 
 
-def _sql(selection: Selection) -> str:
+def _sql(selection: RowSelection) -> str:
     # One query for each condition: files are left out by statistics only where conditions are not combined by OR.
     parts = [f"SELECT * FROM {selection.table.name} WHERE {condition}" for condition in selection.conditions]  # noqa: S608 quoted above
     return f"SELECT * FROM ({' UNION ALL '.join(parts)}) ORDER BY seq"  # noqa: S608

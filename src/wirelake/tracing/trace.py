@@ -20,7 +20,7 @@ from wirelake.protocols.text import Encoding, as_text
 from wirelake.tracing import stored as stored_rows
 from wirelake.tracing.record import LogRecord, NotificationId, parse_trace_id, read_record
 from wirelake.tracing.search import Search
-from wirelake.tracing.stored import DeliveryState, LoggedRange, NotificationTrace, Rows, Selection
+from wirelake.tracing.stored import DeliveryState, LoggedRange, NotificationTrace, Rows, RowSelection
 from wirelake.tracing.timeline import (
     TraceEvent,
     event_of,
@@ -184,13 +184,13 @@ class _Tracer:
     def session(self, session: str) -> Trace | None:
         found = [] if self._search is None else self._search.session(session, None)
         is_whole = any(each.event == "open" for each in found)
-        selections: list[Selection] = []
+        selections: list[RowSelection] = []
         if found:
             selections += stored_rows.session_rows(session, range(found[0].seq, found[-1].seq + 1))
         if not is_whole:  # its beginning may no longer be in the log
             earlier = stored_rows.unlogged_session_rows(session, self._logged())
             selections = [
-                Selection(table, (*conditions, *(selections[number].conditions if selections else ())))
+                RowSelection(table, (*conditions, *(selections[number].conditions if selections else ())))
                 for number, (table, conditions) in enumerate(earlier)
             ]
         rows = self._rows(selections)
@@ -221,7 +221,7 @@ class _Tracer:
             )
         return events
 
-    def _rows(self, selections: list[Selection]) -> Rows:
+    def _rows(self, selections: list[RowSelection]) -> Rows:
         """Query the tables. If they cannot be read, the rest of the trace is still useful."""
         try:
             return stored_rows.select_rows(self._lake, selections)
