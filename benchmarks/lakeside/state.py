@@ -20,7 +20,8 @@ from wirelake.pipeline.batch import build_manifest
 from wirelake.pipeline.commit.manifests import Manifest
 from wirelake.pipeline.ingest.spans import Span
 from wirelake.pipeline.ingest.task import IngestTask
-from wirelake.pipeline.reports import SHUFFLE_SCHEMA, read_report
+from wirelake.pipeline.reports import read_report
+from wirelake.pipeline.shuffle import SHUFFLE_SCHEMA
 from wirelake.pipeline.stateful.device_keys import DeviceKeys
 from wirelake.pipeline.stateful.task import ReduceTask
 
@@ -29,7 +30,6 @@ BUCKETS = 4
 BATCHES = 20
 FLAT = 1.25  # bytes may be so many times those with the fewest open sessions
 START_US = 1_700_006_400_000_000
-_SORTED = [("kind", "ascending"), ("key", "ascending"), ("seq", "ascending")]
 _COMMIT_S = 60.0
 
 
@@ -66,7 +66,7 @@ class Pipeline:
             states=before.bucket_states if before is not None else {},
             open=before.open if before is not None else {},
         )
-        parts = [rows.filter(pc.equal(rows["bucket"], bucket)).sort_by(_SORTED) for bucket in range(BUCKETS)]
+        parts = [rows.filter(pc.equal(rows["bucket"], bucket)).to_batches() for bucket in range(BUCKETS)]
         known, started_s = self._files(), time.process_time()
         texts = [text for bucket, part in enumerate(parts) for text in task.run(bucket, part)["report"].to_pylist()]
         cpu_s = time.process_time() - started_s

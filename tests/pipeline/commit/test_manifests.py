@@ -117,3 +117,13 @@ def test_divisions_go_with_their_batches(tmp_path: Path, monkeypatch: pytest.Mon
         "000000000002-0000.buckets",
         "000000000002.json",
     ]
+
+
+def test_a_manifest_of_an_earlier_version_has_one_file_for_each_bucket(tmp_path: Path) -> None:
+    (tmp_path / "intents").mkdir()
+    text = '{"batch": 4, "from_seq": 0, "until_seq": 9, "now_us": 1, "rows": 9, "carry": {"0": "a", "3": "b"}}'
+    (tmp_path / "intents" / "000000000004.json").write_text(text)
+    last = ManifestStore(LocalStore(tmp_path)).last()
+    assert last is not None
+    assert last.bucket_states == {0: [StateFile("a")], 3: [StateFile("b")]}
+    assert (last.state_names, last.buckets) == ({"a", "b"}, 0)
