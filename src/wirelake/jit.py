@@ -18,6 +18,7 @@ from typing import Final, TypeVar, cast
 from numba import config, njit
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
+PACKED_KERNELS: Final = "WIRELAKE_KERNELS"  # in the environment: the folder of an archive, as trusted as its code
 _FOLDER: Final = "wirelake-kernels"
 
 
@@ -52,7 +53,7 @@ def load_module(name: str, text: str, *used: str) -> ModuleType:
     full_name = f"wirelake_kernels_{name}_{digest}"
     if full_name in sys.modules:
         return sys.modules[full_name]
-    path = module_folder() / f"{full_name}.py"
+    path = _module_path(f"{full_name}.py")
     if not path.exists() or path.read_text() != text:
         with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".new", delete=False) as file:
             file.write(text)
@@ -65,6 +66,14 @@ def load_module(name: str, text: str, *used: str) -> ModuleType:
     spec.loader.exec_module(module)
     sys.modules[full_name] = module
     return module
+
+
+def _module_path(name: str) -> Path:
+    """Return where a generated module is or will be: beside our own code, in an archive for executors, or a cache."""
+    packed = os.environ.get(PACKED_KERNELS)
+    if packed and ((Path(packed) / name).exists() or os.access(packed, os.W_OK)):
+        return Path(packed) / name
+    return module_folder() / name
 
 
 def module_folder() -> Path:

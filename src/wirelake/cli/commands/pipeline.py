@@ -63,7 +63,8 @@ Examples:
 @click.option("--master", metavar="URL", help="Spark master: spark://HOST:PORT, or sc://HOST:PORT for Spark Connect.")
 @click.option("--remote", metavar="URL", help="The same as --master sc://HOST:PORT.")
 @click.option("--conf", "conf_pairs", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; can be repeated.")
-@click.option("--wheel", type=_FILE, help="Wirelake's wheel, for a remote master.")
+@click.option("--archive", "archive_file", type=_FILE, help="Archive for the executors: see `pipeline archive`.")
+@click.option("--wheel", type=_FILE, help="Wirelake's wheel, for executors that have its packages.")
 @click.option(
     "--trigger",
     "trigger_s",
@@ -91,6 +92,7 @@ def run(
     master: str | None,
     remote: str | None,
     conf_pairs: tuple[str, ...],
+    archive_file: Path | None,
     wheel: Path | None,
     trigger_s: float,
     gone: str,
@@ -125,7 +127,7 @@ def run(
         display.print("Starting Spark…")
         if master is not None and is_connect(master):
             master, remote = None, master
-        settings_of_cluster = {} if remote else cluster_settings(master or configured_master(), wheel)
+        settings_of_cluster = {} if remote else cluster_settings(master or configured_master(), wheel, archive_file)
         spark = open_session(master, settings=settings_of_cluster, conf=conf, remote=remote)
         display.print(f"Spark started in {time.monotonic() - started_s:.1f} s; its UI is at {_ui(spark)}")
         job_settings = JobSettings(
@@ -158,6 +160,10 @@ def _stop_on_eof(job: "Job") -> None:
 
 def _restart(display: "ProgressDisplay", error: Exception) -> None:
     """Replace this process, whose JVM is gone, with a new one that finishes its work."""
+    from wirelake.pipeline.spark.submitted import is_submitted  # noqa: PLC0415 (an extra)
+
+    if is_submitted():  # it is for spark-submit, or what supervises it, to start again
+        raise error
     display.print(f"{error}; restarting")
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "wirelake.cli.main", *sys.argv[1:]])  # noqa: S606
@@ -332,6 +338,44 @@ def _print_redecoded(done: "RedecodeResult", dry_run: bool) -> None:
         click.echo("No rows changed.")
     for name, (before, after) in done.replaced.items():
         click.echo(f"{name}: {counted(after, 'file')} replaced {before}.")
+
+
+@pipeline.command(
+    epilog="""\b
+Example:
+  wirelake pipeline archive wirelake.tar.gz"""
+)
+@click.argument("file", type=click.Path(dir_okay=False, writable=True, path_type=Path))
+@settings_options
+def archive(file: Path, **_: Path | None) -> None:
+    """Pack what Spark executors need: Wirelake, its packages, installed protocols, compiled kernels.
+
+    Pass FILE to `pipeline run --archive`, or to `spark-submit --archives FILE#wirelake`. Apart from it, executors need
+    Spark, and Python of the same minor version.
+    """
+    require_pipeline("packing an archive")
+    from wirelake.pipeline.spark.archive import build_archive  # noqa: PLC0415 (an extra)
+
+    done = build_archive(file)
+    plugins = f"the installed protocols of {', '.join(done.plugins)}" if done.plugins else "no installed protocols"
+    click.echo(
+        f"{file}: {done.bytes / 1e6:.0f} MB, {counted(len(done.packages), 'package')}, {plugins}, "
+        f"{counted(done.kernels, 'compiled kernel')}."
+    )
+
+
+@pipeline.command(
+    epilog="""\b
+Examples:
+  wirelake pipeline script
+  spark-submit --master spark://10.0.0.5:7077 "$(wirelake pipeline script)" --once"""
+)
+@settings_options
+def script(**_: Path | None) -> None:
+    """Print the path of the script that spark-submit runs. Its arguments are the options of `pipeline run`."""
+    from wirelake.cli import submit  # noqa: PLC0415 (only its path)
+
+    click.echo(submit.__file__)
 
 
 def reassembly_rules(settings: Settings) -> dict[str, Any]:

@@ -155,6 +155,7 @@ def write_store_file(path: Path, store: Store) -> None:
 
     Spark starts the process that plans batches, and shows the options of a source, which must not have credentials.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, json.encode((store.url, store.delta_options)), mode=_PRIVATE)
 
 

@@ -1,6 +1,6 @@
 """Open a Spark session for the pipeline: with a Java that runs, and defaults that the user's settings override.
 
-Executors of a remote master need Wirelake itself, as a wheel, and the same interpreter.
+Executors of a remote master need Wirelake: in an archive with all it needs, or as a wheel for the same interpreter.
 """
 
 import logging
@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 import wirelake
 from wirelake.errors import InputError
 from wirelake.limits import WHEEL_BUILD_S
+from wirelake.pipeline.spark.archive import archive_settings
 from wirelake.pipeline.spark.java import find_java
 from wirelake.pipeline.spark.settings import DEFAULTS, configured_master, write_conf_dir
+from wirelake.pipeline.spark.submitted import is_submitted, missing_settings, submitted_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,6 +78,9 @@ def _start(
         builder = builder.config(key, value)
     if remote is not None and is_connect(remote):
         return builder.getOrCreate()  # type: ignore[no-any-return] # its server has its own configuration
+    if is_submitted():
+        for key, value in missing_settings({**DEFAULTS, **settings}, {**submitted_settings(), **conf}).items():
+            builder = builder.config(key, value)
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -148,10 +153,12 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def cluster_settings(master: str, wheel: Path | None = None) -> dict[str, str]:
-    """Return settings for a remote master. Executors must see the same data folder and have Wirelake's dependencies."""
-    if is_local(master):
+def cluster_settings(master: str, wheel: Path | None = None, archive: Path | None = None) -> dict[str, str]:
+    """Return settings for a remote master: executors have everything from an archive, or only Wirelake from a wheel."""
+    if is_local(master) or is_submitted():
         return {}
+    if archive is not None:
+        return archive_settings(archive)
     wheel = (find_wheel() if wheel is None else wheel).absolute()
     return {
         "spark.submit.pyFiles": str(wheel),
@@ -166,7 +173,9 @@ def find_wheel() -> Path:
     root = Path(wirelake.__file__).parent.parent.parent
     if (root / "pyproject.toml").is_file():
         return build_wheel(root, Path(tempfile.mkdtemp(prefix="wirelake-wheel-")))
-    raise InputError("executors on a cluster need Wirelake's wheel: pass it with --wheel")
+    raise InputError(
+        "executors on a cluster need Wirelake: pass an archive with --archive (`wirelake pipeline archive` makes one)"
+    )
 
 
 def build_wheel(root: Path, folder: Path) -> Path:
