@@ -15,7 +15,7 @@ from rich.console import Console
 
 PARTS = (
     *("whole", "kernels", "decoding", "streaming", "sinks", "assembly", "state", "freshness", "idle", "redecode"),
-    "history",
+    *("gold", "history"),
 )
 
 
@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(PARTS))
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--before", type=Path, help="source tree of another version, to compare `whole` with")
+    parser.add_argument("--before", type=Path, help="source tree of another version, for `whole` and `gold`")
     chosen = parser.parse_args()
     unknown = [name for name in chosen.parts if name not in PARTS]
     if unknown:

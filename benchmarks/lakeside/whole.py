@@ -32,6 +32,7 @@ class Run(Struct):
     records: int
     seconds: float
     cpu: Counter[str]
+    notes: list[float] = []  # what else the run says
 
     @property
     def rate(self) -> float:
@@ -46,21 +47,21 @@ def run(bench: Bench) -> None:
     for _ in range(bench.rounds):
         for what in GOALS:
             for name, root in versions.items():
-                found = _measure(bench.folder, root, what)
+                found = measure(bench.folder, root, "whole_run.py", what)
                 known = best.get((what, name))
                 if known is None or found.seconds < known.seconds:
                     best[what, name] = found
     _show(bench, best)
 
 
-def _measure(folder: Path, root: Path, what: str) -> Run:
-    """Run one version once, with copies of the logs."""
+def measure(folder: Path, root: Path, script: str, what: str) -> Run:
+    """Run one version once, with copies of the logs `warm` and `mixed` in a folder."""
     places = []
     for name in ("warm", "mixed"):
         places.append(folder / "run" / name)
         copytree(folder / name, places[-1])
     paths = os.pathsep.join([str(root / "src"), str(_BENCHMARKS)])
-    command = [sys.executable, str(Path(__file__).parent / "whole_run.py"), *map(str, places), what]
+    command = [sys.executable, str(Path(__file__).parent / script), *map(str, places), what]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}, **pipes) as process:  # type: ignore[call-overload]
         _expect(process, "warm")
@@ -69,8 +70,9 @@ def _measure(folder: Path, root: Path, what: str) -> Run:
         records = int(_expect(process, "done")[0])
         seconds, after = time.perf_counter() - started_s, cpu_seconds(process.pid)
         _go_on(process)
+        notes = [float(word) for word in process.stdout.read().split()]  # type: ignore[union-attr]
     rmtree(folder / "run")
-    return Run(records, seconds, after - before)
+    return Run(records, seconds, after - before, notes)
 
 
 def _expect(process: "subprocess.Popen[str]", word: str) -> list[str]:

@@ -1,0 +1,54 @@
+"""What the gold tables cost beside bronze and silver, at 20,000 frames a second: CPU-seconds.
+
+    ./dev bench pipeline gold [--before FOLDER]
+
+Batches of one second each go through the pipeline, and gold is refreshed as often as a running job does that. The same
+without gold is subtracted. The tasks of a batch sum its rows in either case: what that costs is measured on its own.
+"""
+
+from rich.table import Table
+
+from lakeside.bench import Bench
+from lakeside.mixed_log import write_mixed_log
+from lakeside.process_tree import KINDS
+from lakeside.whole import HERE, WARM_RECORDS, Run, measure
+
+GOAL = 0.25  # of what bronze and silver cost
+GOAL_REFRESH_S = 5.0
+
+
+def run(bench: Bench) -> None:
+    write_mixed_log(bench.folder / "mixed", bench.rows)
+    write_mixed_log(bench.folder / "warm", WARM_RECORDS)
+    versions = {"now": HERE} if bench.before is None else {"before": bench.before, "now": HERE}
+    best: dict[tuple[str, str], Run] = {}
+    for _ in range(bench.rounds):
+        for name, root in versions.items():
+            for what in ("silver", "gold"):
+                found = measure(bench.folder, root, "gold_run.py", what)
+                known = best.get((name, what))
+                if known is None or found.cpu.total() < known.cpu.total():
+                    best[name, what] = found
+    _show(bench, best, list(versions))
+
+
+def _show(bench: Bench, best: dict[tuple[str, str], Run], versions: list[str]) -> None:
+    table = Table(title=f"gold beside bronze and silver, {bench.rows:,} records", title_justify="left")
+    for heading in ("", *(f"{kind}, CPU-s" for kind in KINDS), "gold to silver", "goal", "slowest refresh", "goal"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for name in versions:
+        silver, both = best[name, "silver"], best[name, "gold"]
+        slowest_s, partials_s = both.notes
+        without_s = silver.cpu.total() - partials_s
+        ratio = (both.cpu.total() - without_s) / without_s
+        table.add_row(f"{name}: bronze and silver", *(f"{silver.cpu[kind]:.1f}" for kind in KINDS))
+        table.add_row(f"{name}: of these, partials", "", "", f"{partials_s:.1f}")
+        table.add_row(
+            f"{name}: gold",
+            *(f"{both.cpu[kind] - silver.cpu[kind]:.1f}" for kind in KINDS),
+            f"{ratio:.2f}",
+            f"< {GOAL:g} {'✓' if ratio < GOAL else '✗'}",
+            f"{slowest_s:.2f} s",
+            f"< {GOAL_REFRESH_S:g} {'✓' if slowest_s < GOAL_REFRESH_S else '✗'}",
+        )
+    bench.console.print(table)
