@@ -36,7 +36,7 @@ ARCHIVE = Path(__file__).parent / "earlier-release.tar.xz"
 TOKEN = "throw-away"
 METER_KEY = bytes(range(16))
 LISTENERS = ("comet", "magline", "apostol", "esnp", "sisnet", "sisnet_tcp", "redis", "http")
-NEW_TABLES = {"silver.batches"}  # added since
+NEW_TABLES = {"silver.batches", "gold.counts_hour"}  # added since
 EMPTY_TABLES = {"silver.quarantine"}  # had no rows, and so no files
 PIPELINE_S = 300.0  # only a failing test waits so long
 
@@ -216,6 +216,14 @@ def test_the_pipeline_continues_from_its_checkpoint(folder: Path, data: Path) ->
     assert ledger["balanced"].all(), ledger.filter(~polars.col("balanced"))["why"].to_list()
     assert ledger["received"].sum() == ledger["counted"].sum()
     assert len(rows_of(data, "silver.quarantine")) == 0
+    for gold, silver, count in (
+        ("gold.traffic_minute", "silver.messages", "frames"),
+        ("gold.call_minute", "silver.calls", "calls"),
+        ("gold.delivery_minute", "silver.deliveries", "deliveries"),
+    ):
+        assert rows_of(data, gold)[count].sum() == len(rows_of(data, silver)), gold
+    priced = rows_of(data, "silver.records").filter(polars.col("fields").str.contains('"newp"'))
+    assert rows_of(data, "gold.bars_minute")["count"].sum() == len(priced)
     call = rows_of(data, "silver.calls").filter(service="slow-adder")
     assert call["status"].to_list() == ["ok"], "asked before the checkpoint, answered after it"
     assert rows_of(data, "silver.sessions")["closed_at"].null_count() == 0
