@@ -1,14 +1,18 @@
 """Kill the driver and its JVM at any moment: in no table is a row lost, or there twice."""
 
+import fnmatch
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -18,7 +22,9 @@ from cli.serving import serving
 
 from pipeline.checking import check_tables, rows_of
 from pipeline.traffic import fill
+from wirelake.lake.object_store import ObjectStore
 from wirelake.lake.progress import JobProgress
+from wirelake.lake.store import Store
 from wirelake.lake.tables import BATCHES, TABLES
 from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline.job import Job, JobSettings
@@ -36,6 +42,7 @@ TRACES = (
     "lake/*/*/_delta_log/*.json",
     "checkpoints/**/commits/*",
 )
+S3_TRACES = ("silver/*.parquet", "checkpoints/tables/intents/*", "*/_delta_log/*.json")
 
 
 def rounds() -> int:
@@ -45,8 +52,10 @@ def rounds() -> int:
 class Driver:
     """Run the driver in a process group of its own, with the JVM that it starts."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, lake: Store | None = None) -> None:
         words = [sys.executable, str(DRIVER), str(data)]
+        if lake is not None:
+            words.append(pickle.dumps(lake).hex())
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
     def hear(self, word: str) -> None:
@@ -60,18 +69,18 @@ class Driver:
             self.process.wait(WAIT_S)
 
 
-def wait_for_traces(data: Path, pattern: str, more: int, driver: Driver) -> None:
-    before = len(list(data.glob(pattern)))
+def wait_for_traces(count: Callable[[], int], what: str, more: int, driver: Driver) -> None:
+    before = count()
     deadline_s = time.monotonic() + WAIT_S
-    while len(list(data.glob(pattern))) < before + more and driver.process.poll() is None:
-        assert time.monotonic() < deadline_s, f"no {pattern}"
+    while count() < before + more and driver.process.poll() is None:
+        assert time.monotonic() < deadline_s, f"no {what}"
         time.sleep(0.01)
 
 
-def same_tables(one: Path, other: Path) -> None:
-    """Check that the rows are the same, in whatever files and batches."""
+def same_tables(one: Path, other: Path, lake: Store | None = None) -> None:
+    """Check that the rows are the same, in whatever files and batches. `lake` is that of the first one."""
     for name in TABLES:
-        frames = [rows_of(data, name) for data in (one, other)]
+        frames = [rows_of(one, name, lake), rows_of(other, name)]
         if name == BATCHES.name:  # of batches as they came: what they add up to is the same
             sums = polars.col("records", "received", "sent", "dropped").sum()
             frames = [frame.group_by("hour", "protocol", "what").agg(sums) for frame in frames]
@@ -85,7 +94,8 @@ def test_the_driver_is_killed_at_any_moment(spark: "SparkSession", log: SegmentL
         fill(log, 1200, seed=number)
         driver = Driver(data)
         driver.hear("ready")
-        wait_for_traces(data, random.choice(TRACES), random.randrange(1, 6), driver)
+        pattern = random.choice(TRACES)
+        wait_for_traces(partial(count_files, data, pattern), pattern, random.randrange(1, 6), driver)
         time.sleep(random.random() * 0.2)
         driver.kill()
     Job(spark, data, JobSettings(once=True)).run()
@@ -95,6 +105,34 @@ def test_the_driver_is_killed_at_any_moment(spark: "SparkSession", log: SegmentL
     (undisturbed / "log").symlink_to(data / "log")
     Job(spark, undisturbed, JobSettings(once=True)).run()
     same_tables(data, undisturbed)
+
+
+def count_files(data: Path, pattern: str) -> int:
+    return len(list(data.glob(pattern)))
+
+
+def count_objects(lake: Store, pattern: str) -> int:
+    return len(fnmatch.filter(lake.list(), pattern))
+
+
+def test_the_driver_is_killed_at_any_moment_with_tables_in_s3(
+    spark: "SparkSession", log: SegmentLog, data: Path, tmp_path: Path, s3_lake: ObjectStore
+) -> None:
+    random = Random(11)
+    for number, pattern in enumerate(S3_TRACES):
+        fill(log, 1200, seed=number)
+        driver = Driver(data, s3_lake)
+        driver.hear("ready")
+        wait_for_traces(partial(count_objects, s3_lake, pattern), pattern, random.randrange(1, 4), driver)
+        time.sleep(random.random() * 0.2)
+        driver.kill()
+    Job(spark, data, JobSettings(once=True), lake=s3_lake).run()
+    check_tables(data, s3_lake)
+    undisturbed = tmp_path / "undisturbed"
+    undisturbed.mkdir()
+    (undisturbed / "log").symlink_to(data / "log")
+    Job(spark, undisturbed, JobSettings(once=True)).run()
+    same_tables(data, undisturbed, s3_lake)
 
 
 def test_the_gateway_is_killed_under_a_running_pipeline(spark: "SparkSession", tmp_path: Path) -> None:
