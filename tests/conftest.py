@@ -56,6 +56,15 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[S3Server]":
         yield server
 
 
+@pytest.fixture(scope="session")
+def versity_server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[S3Server]":
+    """Provide a server that checks signatures and conditions as S3 does, where there is one or go can build it."""
+    from object_storage import find_versity_server, run_versity_server
+
+    with run_versity_server(find_versity_server(), tmp_path_factory.mktemp("versity")) as server:
+        yield server
+
+
 @pytest.fixture
 def s3_lake(s3_server: "S3Server") -> "ObjectStore":
     """Return an empty lake in a bucket of the S3 server."""

@@ -1,6 +1,8 @@
-"""Run an S3 server on loopback: moto's, which keeps everything in memory."""
+"""Run an S3 server on loopback: moto's, which keeps everything in memory, or Versity's, which stores files."""
 
 import re
+import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -11,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import pytest
 
 from wirelake.lake.object_store import ObjectStore
 from wirelake.lake.store import open_store
 
 KEY, SECRET = "tester", "tester-secret"
 START_S = 60.0
+BUILD_S = 300.0
+VERSITY = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 _ADDRESS = re.compile(r"Running on (http://127\.0\.0\.1:\d+)")
 
 
@@ -66,3 +71,55 @@ def run_s3_server(folder: Path) -> Iterator[S3Server]:
             yield S3Server(found[1])
         finally:
             process.kill()
+
+
+@contextmanager
+def run_versity_server(program: Path, folder: Path) -> Iterator[S3Server]:
+    """Run Versity's S3 gateway, which checks signatures and conditions as S3 does."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    buckets = folder / "buckets"
+    buckets.mkdir()
+    command = [str(program), "--access", KEY, "--secret", SECRET, "--port", address, "--quiet", "posix", str(buckets)]
+    with (folder / "s3.log").open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
+        try:
+            until_s = time.monotonic() + START_S
+            while not _accepts(address):
+                assert process.poll() is None, (folder / "s3.log").read_text()
+                assert time.monotonic() < until_s, "versitygw did not start"
+                time.sleep(0.05)
+            yield S3Server(f"http://{address}")
+        finally:
+            process.kill()
+
+
+def find_versity_server() -> Path:
+    """Return the program, which `go` builds the first time. Skip the test where that is not possible."""
+    program = shutil.which("versitygw")
+    if program is not None:
+        return Path(program)
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("NOT TESTED: a real S3 server, because neither versitygw nor go is installed")
+    home = subprocess.run([go, "env", "GOPATH"], capture_output=True, text=True, check=True).stdout.strip()
+    built = Path(home) / "bin" / "versitygw"
+    if not built.exists():
+        try:
+            done = subprocess.run(
+                [go, "install", VERSITY], capture_output=True, text=True, timeout=BUILD_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            pytest.skip(f"NOT TESTED: a real S3 server, because go did not build {VERSITY} within {BUILD_S:g} s")
+        if done.returncode:
+            reason = (done.stderr.strip().splitlines() or ["no reason"])[0]
+            pytest.skip(f"NOT TESTED: a real S3 server, because go cannot build {VERSITY}: {reason}")
+    return built
+
+
+def _accepts(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1).close()
+    except OSError:
+        return False
+    return True

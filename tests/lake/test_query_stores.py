@@ -22,11 +22,18 @@ AT = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
 SQL = "SELECT seq, value FROM silver.readings WHERE serial = 'm1' AND day = DATE '2026-01-02' ORDER BY seq"
 
 
+@pytest.fixture(params=["s3_server", "versity_server"])
+def server(request: pytest.FixtureRequest) -> "S3Server":
+    found: S3Server = request.getfixturevalue(request.param)
+    return found
+
+
 @pytest.fixture
-def lake(s3_lake: ObjectStore) -> ObjectStore:
+def lake(server: "S3Server") -> ObjectStore:
+    lake = server.new_lake()
     rows = ({"seq": n, "serial": f"m{n % 2}", "value": n / 2, "day": date(2026, 1, 2 + n % 3 // 2)} for n in range(9))
-    write(s3_lake, READINGS, *rows)
-    return s3_lake
+    write(lake, READINGS, *rows)
+    return lake
 
 
 @pytest.mark.parametrize("reads_itself", [True, False])
@@ -53,9 +60,9 @@ def test_the_list_of_tables(lake: ObjectStore) -> None:
     assert tables["gold.ledger"].version == -1
 
 
-def test_what_duckdb_may_read_is_limited_to_the_lake(lake: ObjectStore, s3_server: "S3Server") -> None:
+def test_what_duckdb_may_read_is_limited_to_the_lake(lake: ObjectStore, server: "S3Server") -> None:
     """Check that the database reads nothing outside the lake, should a statement get past the check."""
-    other = s3_server.new_lake()
+    other = server.new_lake()
     other.write("x.csv", b"a\n1\n")
     lake.write("x.csv", b"a\n1\n")
     bucket = lake.url.removesuffix("/some/prefix")
@@ -64,9 +71,9 @@ def test_what_duckdb_may_read_is_limited_to_the_lake(lake: ObjectStore, s3_serve
         for sql in (
             f"SELECT * FROM read_csv('{other.url}/x.csv')",
             f"SELECT * FROM glob('{bucket}/*')",
-            f"SELECT * FROM read_csv('{s3_server.endpoint}/x')",
+            f"SELECT * FROM read_csv('{server.endpoint}/x')",
             "SELECT * FROM read_text('/etc/hostname')",
-            f"SET s3_endpoint = '{s3_server.endpoint}'",
+            f"SET s3_endpoint = '{server.endpoint}'",
             "SET enable_external_access = true",
         ):
             with pytest.raises(duckdb.Error, match=r"disabled|locked|Cannot access"):

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 WAIT_S = 30.0
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", "moto", "versity"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "folder":
         return LocalStore(tmp_path / "not yet there")
-    lake: ObjectStore = request.getfixturevalue("s3_lake")
-    return lake
+    server: S3Server = request.getfixturevalue({"moto": "s3_server", "versity": "versity_server"}[request.param])
+    return server.new_lake()
 
 
 def test_files_are_written_replaced_and_deleted(store: Store) -> None:

@@ -88,7 +88,7 @@ def test_one_of_two_drivers_fills_a_lake(
     with pytest.raises(InUseError, match=r"another pipeline is running on .*, in process \d+ on "):
         Job(spark, data, lake=s3_lake)
     rival = _Rival(s3_lake)
-    monkeypatch.setattr(ManifestStore, "create", rival.create)
+    monkeypatch.setattr(ManifestStore, "create", lambda own, manifest: rival.create(own, manifest))
     job.run()
     check_tables(data, s3_lake)
     for name, files in rival.files.items():
