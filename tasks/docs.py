@@ -86,8 +86,12 @@ def columns(page: str) -> str:
     remarks = remarks_on_columns(Path(tables.__file__))
     lines = []
     for table in tables.TABLES.values():
+        if table.is_open:
+            continue
         row = remarks[table.name, ""]
         grouped = f" Partitioned by {', '.join(table.partition_by)}." if table.partition_by else ""
+        if table.has_open_rows:
+            grouped += f" Rows that may still change are in `{table.open_table.name}`, with the same columns."
         lines += [
             f"### {table.name}",
             "",

@@ -41,6 +41,7 @@ from wirelake.limits import (
     GATEWAY_UNAUTHENTICATED_LOG_BYTES,
     GATEWAY_UNAUTHENTICATED_RECORDS,
     GATEWAY_UNAUTHENTICATED_SHARE,
+    LAKE_HISTORY_DAYS,
     LOG_SEGMENTS_MIN,
     MIB,
     PIPELINE_BUCKETS_MAX,
@@ -103,6 +104,7 @@ class LakeSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     url: str = ""  # where they are: s3://bucket/prefix, gs://…, abfss://…, file:///…; "" is the folder `lake` of `data`
     options: dict[str, str] = {}  # of the object store: aws_endpoint, aws_region, aws_access_key_id and others
+    history_days: Count = LAKE_HISTORY_DAYS  # how long versions and replaced files are kept, for downstream streams
 
 
 class LimitsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -37,19 +37,26 @@ async def answers(request: DeviceRequest) -> Data:
 def fill_tables(running: Running, serial: str) -> None:
     lake = running.gateway.folder / "lake"
     rows = [
-        {"at": NOON + timedelta(minutes=n), "serial": serial, "type": kind, "value": value, "day": NOON.date()}
+        {"received_at": NOON + timedelta(minutes=n), "serial": serial, "type": kind, "value": value, "day": NOON.date()}
         for n in range(40)
         for kind, value in ((1, 500.0 + n), (2, 20 + (n % 7) / 2))
     ]
-    write(lake, READINGS, *[row | {"device_time": row["at"]} for row in rows])
+    write(lake, READINGS, *[row | {"device_time": row["received_at"]} for row in rows])
     newest = {"status": json.dumps({"state": 3, "tariff": 2}), "readings": json.dumps({"1": 539, "2": 22.0})}
-    write(lake, DEVICE_LATEST, {"serial": serial, "at": NOON, "status_at": NOON, **newest})
-    command = {"at": NOON, "serial": serial, "command_no": 7, "direction": "in", "packets": 3, "day": NOON.date()}
+    write(lake, DEVICE_LATEST, {"serial": serial, "received_at": NOON, "status_at": NOON, **newest})
+    command = {
+        "received_at": NOON,
+        "serial": serial,
+        "command_no": 7,
+        "direction": "in",
+        "packets": 3,
+        "day": NOON.date(),
+    }
     write(
         lake,
         DEVICE_COMMANDS,
-        {**command, "state": "complete", "command_type": 2, "data": NASTY.encode(), "settled": True},
-        {**command, "state": "refused", "reason": NASTY, "settled": True},
+        {**command, "state": "complete", "command_type": 2, "data": NASTY.encode()},
+        {**command, "state": "refused", "reason": NASTY},
     )
 
 
@@ -134,7 +141,7 @@ def test_a_client_of_any_protocol_that_reports(browser: Browser, tmp_path: Path)
             assert await receive() == Ok()
         lake = running.gateway.folder / "lake"
         newest = json.dumps({"celsius": {"value": 7.5, "unit": "°C", "at_us": 0}})
-        write(lake, DEVICE_LATEST, {"serial": "south", "at": NOON, "protocol": "beacon", "newest": newest})
+        write(lake, DEVICE_LATEST, {"serial": "south", "received_at": NOON, "protocol": "beacon", "newest": newest})
         await page.get_by_role("link", name="Devices").click()
         row = page.get_by_role("row", name="north")
         await expect(row).to_contain_text("temperature 21.8 °C, humidity 40 %, door 0")

@@ -17,12 +17,12 @@ from wirelake.lake.tables import QUARANTINE
 
 ROW = {
     "seq": 0,
-    "at": datetime(2026, 1, 2, tzinfo=UTC),
+    "received_at": datetime(2026, 1, 2, tzinfo=UTC),
     "protocol": "comet",
     "day": date(2026, 1, 2),
     "direction": "in",
 }
-WRONG = {"reason": "bad_utf8", "text": NASTY, "identity": NASTY, "session": "s-1", "offset": 4}
+WRONG = {"reason": "bad_utf8", "text": NASTY, "identity": NASTY, "session": "s-1", "byte_offset": 4}
 BROKEN = bytes.fromhex("0007 03 01 0003ff6f62")  # a subscribe whose topic is not UTF-8
 
 

@@ -81,7 +81,7 @@ def test_what_is_no_longer_kept_comes_from_the_tables(browser: Browser, tmp_path
         ]
         at = datetime(2026, 1, 2, tzinfo=UTC)
         lake = running.gateway.folder / "lake"
-        write(lake, NOTIFICATIONS, *[row | {"at": at, "day": at.date()} for row in rows])
+        write(lake, NOTIFICATIONS, *[row | {"received_at": at, "day": at.date()} for row in rows])
         await page.goto(address(running, "@news"))
         await expect(page.locator("#last pre")).to_have_text(["kept", NASTY, "ff01"])
         await expect(page.locator("#last")).to_contain_text(f"by {NASTY}")

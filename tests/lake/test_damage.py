@@ -23,7 +23,9 @@ def lake(tmp_path: Path) -> Path:
     folder = tmp_path / "lake"
     write(folder, LEDGER, {"hour": AT, "protocol": "comet", "balanced": True})
     for number in range(3):
-        write(folder, READINGS, {"seq": number, "at": AT, "serial": "m", "value": 1.5, "day": date(2026, 1, 2)})
+        write(
+            folder, READINGS, {"seq": number, "received_at": AT, "serial": "m", "value": 1.5, "day": date(2026, 1, 2)}
+        )
     return folder
 
 

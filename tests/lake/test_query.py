@@ -12,7 +12,8 @@ from lake.writing import write
 from wirelake.errors import DamagedTableError, InputError
 from wirelake.lake.query import list_tables, open_database, query
 from wirelake.lake.store import LocalStore
-from wirelake.lake.tables import LEDGER, READINGS, TABLES
+from wirelake.lake.tables import FORMER_NAMES, LEDGER, READINGS, TABLES
+from wirelake.lake.views import view_columns
 from wirelake.limits import LAKE_ANSWER_BYTES_MAX
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
@@ -22,7 +23,9 @@ DAY = date(2026, 1, 2)
 @pytest.fixture
 def lake(tmp_path: Path) -> LocalStore:
     folder = tmp_path / "lake's"
-    write(folder, READINGS, *({"seq": n, "at": AT, "serial": "m", "value": n / 2, "day": DAY} for n in range(5)))
+    write(
+        folder, READINGS, *({"seq": n, "received_at": AT, "serial": "m", "value": n / 2, "day": DAY} for n in range(5))
+    )
     return LocalStore(folder)
 
 
@@ -40,7 +43,10 @@ def test_rows_come_as_json_can_say_them(lake: LocalStore) -> None:
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_that_is_not_written_yet_is_empty_with_its_columns(tmp_path: Path, name: str) -> None:
     answer = query(LocalStore(tmp_path), f"SELECT * FROM {name}")
-    assert [column.name for column in answer.columns] == TABLES[name].schema.names
+    names = TABLES[name].schema.names
+    former = [FORMER_NAMES[column] for column in names if column in FORMER_NAMES]
+    assert [column.name for column in answer.columns] == [*view_columns(TABLES[name]), *former]
+    assert set(view_columns(TABLES[name])) - set(names) == ({"settled"} if TABLES[name].has_open_rows else set())
     assert answer.rows == []
 
 

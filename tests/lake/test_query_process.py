@@ -28,7 +28,7 @@ ENDLESS = "SELECT levenshtein(repeat('x', 400000), repeat('y', 400000))"  # deaf
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
     folder = tmp_path / "lake's"
-    rows = ({"seq": n, "at": AT, "serial": "m", "value": n / 2, "day": date(2026, 1, 2)} for n in range(3000))
+    rows = ({"seq": n, "received_at": AT, "serial": "m", "value": n / 2, "day": date(2026, 1, 2)} for n in range(3000))
     write(folder, READINGS, *rows)
     return folder
 

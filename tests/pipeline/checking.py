@@ -6,16 +6,28 @@ from typing import Any
 import polars
 
 from wirelake.lake.store import Store, open_lake
-from wirelake.lake.tables import TABLES
+from wirelake.lake.tables import TABLES, LakeTable
 from wirelake.log.segments.reader import LogReader
 
 
 def rows_of(data: Path, name: str, lake: Store | None = None) -> polars.DataFrame:
-    """Read a table without Spark, of the data folder or of `lake`. Return an empty one if it does not exist yet."""
+    """Read a table without Spark, with its open rows. Return an empty one if it does not exist yet.
+
+    The table is one of the data folder, or of `lake`.
+    """
     lake = open_lake(data) if lake is None else lake
-    folder = TABLES[name].folder
+    table = TABLES[name]
+    if not table.has_open_rows:
+        return _delta_rows(lake, table)
+    parts = [_delta_rows(lake, table).with_columns(settled=True)]
+    parts.append(_delta_rows(lake, table.open_table).with_columns(settled=False).select(parts[0].columns))
+    return polars.concat(parts)
+
+
+def _delta_rows(lake: Store, table: LakeTable) -> polars.DataFrame:
+    folder = table.folder
     if not lake.has_files(f"{folder}/_delta_log"):
-        empty: polars.DataFrame = polars.from_arrow(TABLES[name].schema.empty_table())  # type: ignore[assignment]
+        empty: polars.DataFrame = polars.from_arrow(table.schema.empty_table())  # type: ignore[assignment]
         return empty
     return polars.read_delta(lake.table_uri(folder), storage_options=lake.delta_options)
 
@@ -35,7 +47,7 @@ def check_tables(data: Path, lake: Store | None = None) -> None:
     bronze = rows_of(data, "bronze.frames", lake).sort("seq")
     assert bronze["seq"].to_list() == [row["seq"] for row in log]
     assert bronze["frame"].to_list() == [row["frame"] for row in log]
-    assert bronze["at"].to_list() == [row["at"] for row in log]
+    assert bronze["received_at"].to_list() == [row["at"] for row in log]
     expected = [row["seq"] for row in log if row["event"] in ("frame", "quarantine")]
     assert sorted(seqs_of(data, "silver.messages", lake) + seqs_of(data, "silver.quarantine", lake)) == expected
     assert seqs_of(data, "silver.notifications", lake) == [row["seq"] for row in log if row["event"] == "publish"]

@@ -124,12 +124,14 @@ class BucketRun:
     def rows(self, table: str) -> list[dict[str, Any]]:
         """Return the final and open rows, in an order that does not depend on the batches."""
         rows = [row for part in self.final[table] for row in part.to_pylist()]
+        if TABLES[table].has_open_rows:
+            rows = [{**row, "settled": True} for row in rows]
         return sorted([*rows, *self.open_rows(table)], key=repr)
 
     def open_rows(self, table: str) -> list[dict[str, Any]]:
         """Return the open rows, in an order that does not depend on the batches."""
         parts = [opened[table] for opened in self._open if table in opened]
-        return sorted((row for part in parts for row in part.to_pylist()), key=repr)
+        return sorted(({**row, "settled": False} for part in parts for row in part.to_pylist()), key=repr)
 
 
 def reduced_rows(

@@ -68,7 +68,7 @@ def test_a_line_has_offsets_and_an_order() -> None:
 
 PUBLISHED = {
     "seq": 4,
-    "at": "2030-03-17T17:46:40Z",
+    "received_at": "2030-03-17T17:46:40Z",
     "id": "a-1-2",
     "topic": "@a",
     "position": 2,

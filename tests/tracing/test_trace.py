@@ -17,7 +17,7 @@ NOON = datetime(2030, 1, 2, 12, tzinfo=UTC)
 
 def row(table: LakeTable, **values: Any) -> dict[str, Any]:
     """Return a settled row of noon."""
-    common = {"at": NOON, "day": date(2030, 1, 2), "settled": True, "node": "n", "protocol": "comet"}
+    common = {"received_at": NOON, "day": date(2030, 1, 2), "node": "n", "protocol": "comet"}
     return {name: value for name, value in (common | values).items() if name in table.schema.names}
 
 

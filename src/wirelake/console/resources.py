@@ -14,9 +14,9 @@ from wirelake.errors import InputError
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import BoundRoute
-from wirelake.lake.query import is_written
 from wirelake.lake.store import Store
 from wirelake.lake.tables import DEVICE_COMMANDS, DEVICE_LATEST, NOTIFICATIONS, READINGS
+from wirelake.lake.views import is_written
 from wirelake.limits import HTTP_COMMAND_MS, HTTP_COMMAND_MS_MAX
 from wirelake.message import Topic
 from wirelake.protocols import registry

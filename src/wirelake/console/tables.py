@@ -14,9 +14,10 @@ from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import BoundRoute
 from wirelake.gateway.http.routes.lake import LakeQueries
 from wirelake.lake.progress import read_progress
-from wirelake.lake.query import is_written, list_tables, run_queries
+from wirelake.lake.query import list_tables, run_queries
 from wirelake.lake.store import Store
 from wirelake.lake.tables import QUARANTINE
+from wirelake.lake.views import is_written
 from wirelake.limits import (
     CONSOLE_QUARANTINE_GROUPS_MAX,
     CONSOLE_QUARANTINE_RECORDS_MAX,
@@ -33,14 +34,19 @@ EXAMPLES: Final = {
     "FROM gold.ledger ORDER BY hour DESC, protocol",
     "traffic by minute": "SELECT minute, protocol, sum(frames) AS frames\n"
     "FROM gold.traffic_minute GROUP BY minute, protocol ORDER BY minute",
-    "latest of each device": "SELECT serial, at, status, readings FROM gold.device_latest ORDER BY serial",
+    "latest of each device": "SELECT serial, received_at, status, readings FROM gold.device_latest ORDER BY serial",
     "slowest calls": "SELECT asked_at, requester, service, op, latency_ms, status\n"
     "FROM silver.calls ORDER BY latency_ms DESC NULLS LAST LIMIT 20",
-    "quarantined frames": "SELECT at, protocol, reason, text, frame\nFROM silver.quarantine ORDER BY at DESC LIMIT 50",
+    "quarantined frames": "SELECT received_at, protocol, reason, text, frame\n"
+    "FROM silver.quarantine ORDER BY received_at DESC LIMIT 50",
 }
-_COUNTED: Final = "SELECT protocol, reason, count(*), max(at) FROM silver.quarantine GROUP BY ALL ORDER BY max(at) DESC"
+_COUNTED: Final = (
+    "SELECT protocol, reason, count(*), max(received_at) AS latest FROM silver.quarantine"
+    " GROUP BY ALL ORDER BY latest DESC"
+)
 _NEWEST: Final = (
-    'SELECT protocol, reason, seq, at, session, identity, text, "offset", direction, frame FROM silver.quarantine'
+    "SELECT protocol, reason, seq, received_at, session, identity, text, byte_offset, direction, frame"
+    " FROM silver.quarantine"
     " QUALIFY row_number() OVER (PARTITION BY protocol, reason ORDER BY seq DESC)"
     " <= {shown} ORDER BY seq DESC"
 )

@@ -49,6 +49,7 @@ class JobProgress(Struct):
     rows_s: float = 0.0  # of the last batches
     batch_s: float = 0.0  # duration of the last one
     errors: list[JobError] = field(default_factory=list)  # the newest last
+    migrating: str = ""  # which table of an earlier version is being rewritten, and how far
 
     def add_error(self, at_ms: int, text: str) -> None:
         self.errors = [*self.errors, JobError(at_ms, text)][-PIPELINE_ERRORS_SHOWN:]

@@ -23,10 +23,11 @@ from msgspec import Struct, json
 
 from wirelake.errors import InputError
 from wirelake.lake.damage import explain_damage, find_damage
-from wirelake.lake.duckdb_scan import NOT_INSTALLED, connect_lake, lake_root, scan
+from wirelake.lake.duckdb_scan import NOT_INSTALLED, connect_lake, lake_root
 from wirelake.lake.statement import check_statement, quote_at, quoted
 from wirelake.lake.store import Store
 from wirelake.lake.tables import TABLES, LakeTable
+from wirelake.lake.views import create_view, is_delta_table, view_columns
 from wirelake.limits import (
     LAKE_ANSWER_BYTES_MAX,
     LAKE_MEMORY_MIB_MAX,
@@ -40,15 +41,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 MEMORY_EXCEEDED: Final = f"the query exceeded the memory limit of {LAKE_MEMORY_MIB_MAX} MiB: read fewer rows or columns"
-_TYPES: Final = {
-    pa.int64(): "BIGINT",
-    pa.float64(): "DOUBLE",
-    pa.string(): "VARCHAR",
-    pa.binary(): "BLOB",
-    pa.bool_(): "BOOLEAN",
-    pa.date32(): "DATE",
-    pa.timestamp("us", "UTC"): "TIMESTAMP WITH TIME ZONE",
-}
 
 
 class ResultColumn(Struct, frozen=True):
@@ -84,16 +76,12 @@ def run(
         for statement in statements:
             sql = quote_at(statement)
             for name in check_statement(database, sql):
-                database.execute(f"CREATE OR REPLACE VIEW {name} AS {_view(database, lake, TABLES[name])}")
+                create_view(database, lake, TABLES[name])
             cursor = database.execute(sql)
             columns = [ResultColumn(str(name), str(kind)) for name, kind, *_ in cursor.description or ()]
             rows, truncated = _fetch(cursor, rows_max)
             results.append(QueryResult(columns, rows, truncated, round((time.monotonic() - started_s) * 1000, 1)))
     return results
-
-
-def is_written(lake: Store, table: LakeTable) -> bool:
-    return lake.has_files(f"{table.folder}/_delta_log")
 
 
 def open_database(lake: Store) -> "DuckDBPyConnection":
@@ -120,13 +108,6 @@ def open_database(lake: Store) -> "DuckDBPyConnection":
     database.execute("SET enable_external_access = false")
     database.execute("SET lock_configuration = true")
     return database
-
-
-def _view(database: "DuckDBPyConnection", lake: Store, table: LakeTable) -> str:
-    if is_written(lake, table):
-        return f"SELECT * FROM {scan(database, lake, table)}"  # noqa: S608 our own path
-    columns = [f'CAST(NULL AS {_TYPES[field.type]}) AS "{field.name}"' for field in table.schema]
-    return f"SELECT {', '.join(columns)} WHERE false"
 
 
 @contextmanager
@@ -236,8 +217,8 @@ def list_tables(lake: Store) -> list[TableInfo]:
 
 
 def _table_info(lake: Store, table: LakeTable) -> TableInfo:
-    columns = list(table.schema.names)
-    if not is_written(lake, table):
+    columns = view_columns(table)
+    if not is_delta_table(lake, table):
         return TableInfo(table.name, columns, -1, 0, 0, 0, 0)
     try:
         from deltalake import DeltaTable  # noqa: PLC0415 an extra

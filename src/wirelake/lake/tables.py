@@ -1,9 +1,11 @@
 """Define every table of the lake: its columns, and the columns that partition its files.
 
-`at` is when the gateway saw it, in UTC; `seq` is the position in the log, unique with `node`. `day` is the day of `at`:
-it partitions a table, so that a query about a day reads the files of that day only. In tables whose rows may still
-change (an open session, an unacked delivery), `settled` is false for such rows: they are in files of their own, which
-every batch replaces.
+`received_at` is when the gateway saw it, in UTC; `seq` is the position in the log, unique with `node`. `day` is the day
+of `received_at`: it partitions a table, so that a query about a day reads the files of that day only.
+
+Rows that may still change (an open session, an unacked delivery) are in a table of their own, such as
+`silver.open_sessions`, whose files batches replace. A row moves to `silver.sessions` when it is settled, so that the
+settled tables only grow. No column has the name of an SQL keyword.
 """
 
 from typing import Any, Final
@@ -19,7 +21,21 @@ REAL: Final = pa.float64()
 FLAG: Final = pa.bool_()
 DAY: Final = pa.date32()
 
-_PLACE: Final = (("seq", INT), ("at", TIME), ("node", TEXT), ("protocol", TEXT))
+FORMER_NAMES: Final = {
+    "received_at": "at",
+    "byte_offset": "offset",
+}  # in the previous version; queries still accept them
+SETTLED: Final = "settled"  # a column of queries over settled and open rows together
+STATISTICS: Final = (
+    "seq",
+    "received_at",
+    "session",
+    "topic",
+    "service",
+    "serial",
+)  # their minimum and maximum is known
+
+_PLACE: Final = (("seq", INT), ("received_at", TIME), ("node", TEXT), ("protocol", TEXT))
 _COUNTS: Final = (("p50_ms", REAL), ("p95_ms", REAL), ("p99_ms", REAL))
 
 
@@ -27,6 +43,8 @@ class LakeTable(Struct, frozen=True):
     name: str  # "silver.messages"
     schema: Any  # pa.Schema
     partition_by: tuple[str, ...] = ()
+    has_open_rows: bool = False  # rows that may still change are in `open_table`
+    is_open: bool = False  # its rows may still change: batches replace its files
 
     @property
     def folder(self) -> str:
@@ -34,15 +52,22 @@ class LakeTable(Struct, frozen=True):
         return self.name.replace(".", "/")
 
     @property
-    def has_open_rows(self) -> bool:
-        """Whether some of its rows may still change."""
-        return "settled" in self.partition_by
+    def open_table(self) -> "LakeTable":
+        """Return the table of the rows that may still change. Its files are replaced, so partitions would not help."""
+        schema, _, name = self.name.partition(".")
+        return LakeTable(f"{schema}.open_{name}", self.schema, is_open=True)
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Return the columns whose minimum and maximum in each file are part of the Delta log."""
+        return tuple(name for name in STATISTICS if name in self.schema.names and name not in self.partition_by)
 
 
-def _table(name: str, *columns: tuple[str, Any], partition_by: tuple[str, ...] = ()) -> LakeTable:
-    grouping = {"day": DAY, "settled": FLAG}
-    extra = [(column, grouping[column]) for column in partition_by if column in grouping]
-    return LakeTable(name, pa.schema([*columns, *extra]), partition_by)
+def _table(
+    name: str, *columns: tuple[str, Any], partition_by: tuple[str, ...] = (), has_open_rows: bool = False
+) -> LakeTable:
+    extra = [("day", DAY)] if "day" in partition_by else []
+    return LakeTable(name, pa.schema([*columns, *extra]), partition_by, has_open_rows)
 
 
 FRAMES: Final = _table(
@@ -85,7 +110,7 @@ QUARANTINE: Final = _table(
     ("identity", TEXT),
     ("reason", TEXT),  # the stable code of a ProtocolError
     ("text", TEXT),  # the same as text
-    ("offset", INT),  # of the bad byte
+    ("byte_offset", INT),  # of the bad byte
     ("frame", BYTES),
     ("decoder", TEXT),  # which decoder refused it
     partition_by=("protocol", "day"),
@@ -110,7 +135,8 @@ DEVICE_COMMANDS: Final = _table(
     ("fields", TEXT),  # JSON
     ("reason", TEXT),  # why refused
     ("decoder", TEXT),
-    partition_by=("settled", "day"),
+    partition_by=("day",),
+    has_open_rows=True,
 )
 READINGS: Final = _table(
     "silver.readings",  # one value of one reading of a device: of any client that reports
@@ -132,7 +158,7 @@ RECORDS: Final = _table(
     ("key", TEXT),
     ("sdb", TEXT),  # the table within the data set
     ("time", INT),  # as the client gave it
-    ("recorded_at", TIME),  # `time`, if it can be seconds or milliseconds since 1970; else `at`
+    ("recorded_at", TIME),  # `time`, if it can be seconds or milliseconds since 1970; else `received_at`
     ("fields", TEXT),  # JSON
     ("decoder", TEXT),
     partition_by=("day",),  # of `recorded_at`
@@ -161,7 +187,8 @@ DELIVERIES: Final = _table(
     ("attempts", INT),  # sends
     ("state", TEXT),  # pending, acked, expired
     ("latency_ms", REAL),  # from the first send to the ack
-    partition_by=("settled", "day"),
+    partition_by=("day",),
+    has_open_rows=True,
 )
 CALLS: Final = _table(
     "silver.calls",  # a request to a service and its response
@@ -176,7 +203,8 @@ CALLS: Final = _table(
     ("latency_ms", REAL),
     ("answers", INT),  # parts of the response
     ("status", TEXT),  # ok, the failure's text, open, unanswered
-    partition_by=("settled", "day"),
+    partition_by=("day",),
+    has_open_rows=True,
 )
 SESSIONS: Final = _table(
     "silver.sessions",  # one connection
@@ -191,7 +219,8 @@ SESSIONS: Final = _table(
     ("frames_out", INT),
     ("bytes_in", INT),
     ("bytes_out", INT),
-    partition_by=("settled", "day"),
+    partition_by=("day",),
+    has_open_rows=True,
 )
 TALLIES: Final = _table(
     "silver.tallies",  # an interval between two counters records of the log, as counted by both sides
@@ -207,7 +236,8 @@ TALLIES: Final = _table(
     ("counted_out", INT),
     ("sent", INT),
     ("missing", INT),  # records of this interval that no task read; null if there are none
-    partition_by=("settled", "day"),
+    partition_by=("day",),
+    has_open_rows=True,
 )
 BATCHES: Final = _table(
     "silver.batches",  # an hour of one protocol in one batch of the pipeline, or what the batch dropped
@@ -238,7 +268,7 @@ DEVICE_LATEST: Final = _table(
     "gold.device_latest",  # the latest values of a device
     ("serial", TEXT),
     ("device_type", INT),
-    ("at", TIME),
+    ("received_at", TIME),
     ("device_time", TIME),
     ("status", TEXT),  # JSON of the newest status
     ("status_at", TIME),
@@ -360,27 +390,29 @@ LEDGER: Final = _table(
     partition_by=("day",),
 )
 
+_SETTLED: Final = (
+    FRAMES,
+    MESSAGES,
+    QUARANTINE,
+    DEVICE_COMMANDS,
+    READINGS,
+    RECORDS,
+    NOTIFICATIONS,
+    DELIVERIES,
+    CALLS,
+    SESSIONS,
+    TALLIES,
+    BATCHES,
+    TRAFFIC_MINUTE,
+    DEVICE_LATEST,
+    DELIVERY_MINUTE,
+    CALL_MINUTE,
+    BARS_MINUTE,
+    COUNTS_HOUR,
+    LEDGER,
+)
 TABLES: Final = {
     table.name: table
-    for table in (
-        FRAMES,
-        MESSAGES,
-        QUARANTINE,
-        DEVICE_COMMANDS,
-        READINGS,
-        RECORDS,
-        NOTIFICATIONS,
-        DELIVERIES,
-        CALLS,
-        SESSIONS,
-        TALLIES,
-        BATCHES,
-        TRAFFIC_MINUTE,
-        DEVICE_LATEST,
-        DELIVERY_MINUTE,
-        CALL_MINUTE,
-        BARS_MINUTE,
-        COUNTS_HOUR,
-        LEDGER,
-    )
+    for settled in _SETTLED
+    for table in ((settled, settled.open_table) if settled.has_open_rows else (settled,))
 }

@@ -274,7 +274,9 @@ def build_manifest(batch: int, reports: list[TaskReport], before: Manifest | Non
         if replaced := _without(old, new):
             removes[name] = replaced
         of_buckets = {bucket: files for bucket, files in open_rows.get(name, {}).items() if files}
-        open_rows[name] = {bucket: [replace(file, worker="") for file in files] for bucket, files in of_buckets.items()}
+        open_rows[name] = {
+            bucket: [replace(file, worker="", statistics={}) for file in files] for bucket, files in of_buckets.items()
+        }
     return Manifest(
         batch=batch,
         from_seq=min(report.from_seq for report in spans),

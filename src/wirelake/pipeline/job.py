@@ -17,6 +17,7 @@ from wirelake.lake.progress import JobProgress, write_progress
 from wirelake.lake.store import Store
 from wirelake.limits import (
     LAKE_COMPACT_EVERY_BATCHES,
+    LAKE_HISTORY_DAYS,
     PIPELINE_BUCKETS_MAX,
     PIPELINE_ONCE_ATTEMPTS_MAX,
     PIPELINE_PARTITION_BYTES,
@@ -31,6 +32,7 @@ from wirelake.pipeline.batch import BatchRunner
 from wirelake.pipeline.commit.checkpoint import CONSUMER, StreamLock, open_stream
 from wirelake.pipeline.commit.compaction import Compactor
 from wirelake.pipeline.commit.manifests import DROPPED, Manifest
+from wirelake.pipeline.commit.migration import migrate
 from wirelake.pipeline.gold.refresh import GoldTables
 from wirelake.pipeline.gold.schedule import GoldScheduler
 from wirelake.pipeline.ingest.log_copies import FOLDER, write_store_file
@@ -62,6 +64,7 @@ class JobSettings(Struct, frozen=True, kw_only=True):
     gone: str = "fail"  # or "oldest": skip what retention removed before it was read
     batch_rows: int | None = None
     compact_every: int = LAKE_COMPACT_EVERY_BATCHES  # batches; 0 is never
+    history_days: float = LAKE_HISTORY_DAYS
     rules: Rules = {}
     buckets: int = 0  # into which the stateful part is divided; 0: as many as Spark runs tasks at a time
     view_wait_s: float = PIPELINE_VIEW_WAIT_S  # for files of other machines to appear
@@ -100,7 +103,7 @@ class Job:
         tables = GoldTables(self.paths.lake, self.paths.checkpoint, self._stream.app) if gold else None
         self._gold = GoldScheduler(spark, self.paths.lake, self.paths.checkpoint, tables)
         every = settings.compact_every
-        self._compactor = Compactor(self.paths.lake, every) if every else None
+        self._compactor = Compactor(self.paths.lake, every, settings.history_days) if every else None
         self._stopping = threading.Event()
         self._failed = 0  # consecutive failures
         self._reason = ""  # of the last batch that failed
@@ -136,11 +139,16 @@ class Job:
         positions = ConsumerOffsets(self.paths.log)
         if positions.get(CONSUMER) is None:
             positions.commit(CONSUMER, LogReader(self.paths.log).oldest_seq, time.time_ns() // 1000)
+        self._stream = migrate(self.paths, self._stream, self._on_migration)
         self._batches.recover()
         self._batches.remove_copies()
         last = self._batches.manifests.last()
         if last is not None:
             self._update_progress(last)
+        self._publish_progress()
+
+    def _on_migration(self, what: str) -> None:
+        self.progress.migrating = what
         self._publish_progress()
 
     def _run_query(self) -> BaseException | None:

@@ -31,6 +31,7 @@ class PipelineStatus(Struct, frozen=True):
     errors: list[JobError]
     dropped: dict[str, int]  # what was left out or given up since the tables were created
     noted: dict[str, int]  # other counts since then
+    migrating: str = ""  # which table of an earlier version is being rewritten, and how far
     problem: str = ""  # why the tables do not fit the log
 
 
@@ -55,6 +56,7 @@ def status_of(data: Path, now_ms: int, lake: Store | None = None) -> PipelineSta
         errors=progress.errors,
         dropped=progress.dropped,
         noted=progress.noted,
+        migrating=progress.migrating if running else "",
         problem=checkpoint_problem(paths),
     )
 

@@ -22,7 +22,7 @@ def time_of(us: int) -> datetime:
 
 def time_column(table: LakeTable) -> str:
     """Return the column whose day partitions the table, and by whose minute gold tables are computed."""
-    return next(name for name in ("recorded_at", "at", "hour") if name in table.schema.names)
+    return next(name for name in ("recorded_at", "received_at", "hour") if name in table.schema.names)
 
 
 AT: Final = time_column(MESSAGES)  # when the gateway saw it

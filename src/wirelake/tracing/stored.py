@@ -6,27 +6,30 @@ from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct
 
-from wirelake.lake.query import is_written, run_queries
+from wirelake.lake.query import run_queries
 from wirelake.lake.statement import quoted
 from wirelake.lake.store import Store
 from wirelake.lake.tables import (
     CALLS,
     DELIVERIES,
     DEVICE_COMMANDS,
+    FORMER_NAMES,
     FRAMES,
     MESSAGES,
     NOTIFICATIONS,
     QUARANTINE,
     SESSIONS,
+    SETTLED,
     LakeTable,
 )
+from wirelake.lake.views import is_written
 from wirelake.limits import HTTP_DELIVERIES_SHOWN_MAX, TRACE_ROWS_MAX, TRACE_TABLES_S, TRACE_VALUE_CHARS_MAX
 from wirelake.state.topics import TopicStore
 
 Rows = dict[str, list[dict[str, Any]]]  # table → rows
 
 _RECORD_TABLES: Final = (MESSAGES, CALLS, DEVICE_COMMANDS, QUARANTINE)
-_HIDDEN: Final = {"day", "settled"}  # they only partition the files
+_HIDDEN: Final = {"day", SETTLED, *FORMER_NAMES.values()}
 
 
 class RowSelection(NamedTuple):

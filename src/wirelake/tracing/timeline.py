@@ -155,7 +155,8 @@ def table_events(rows: dict[str, list[dict[str, Any]]]) -> list[TraceEvent]:
             f"published on {row['topic']} at position {row['position']} by {row['publisher'] or 'an anonymous client'}"
         )
         content = row["content"] or ""
-        published = _row_event("silver.notifications", "publish", row, row["at"], text, identity=row["publisher"] or "")
+        at, publisher = row["received_at"], row["publisher"] or ""
+        published = _row_event("silver.notifications", "publish", row, at, text, identity=publisher)
         published.bytes, published.hex = len(content) // 2, content[: 2 * TRACE_FRAME_BYTES_MAX]
         events.append(published)
     for row in rows.get("silver.deliveries", ()):

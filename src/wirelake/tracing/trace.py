@@ -169,7 +169,8 @@ class _Tracer:
         if found is None:
             source = "bronze.frames"
             row = next(iter(self._rows(stored_rows.frame_rows(seq)).get(FRAMES.name, ())), None)
-            found = None if row is None else read_record(row, parse_time_us(row["at"]), bytes.fromhex(row["frame"]))
+            if row is not None:
+                found = read_record(row, parse_time_us(row["received_at"]), bytes.fromhex(row["frame"]))
         if found is None:
             return None
         events = [replace(event_of(found), source=source)]
@@ -272,8 +273,8 @@ def _about(found: list[LogRecord], topic: str) -> list[LogRecord]:
 
 def _from_tables(rows: Rows) -> _KnownMessage | None:
     for row in rows.get("silver.notifications", ()):
-        content = bytes.fromhex(row["content"] or "")
-        return _KnownMessage(row["topic"], row["type"], row["publisher"] or "", content, parse_time_us(row["at"]))
+        content, at_us = bytes.fromhex(row["content"] or ""), parse_time_us(row["received_at"])
+        return _KnownMessage(row["topic"], row["type"], row["publisher"] or "", content, at_us)
     return None
 
 

@@ -11,12 +11,15 @@ from deltalake import DeltaTable
 
 from pipeline.commit.test_delta import calls, seqs
 from wirelake.errors import InUseError
+from wirelake.lake.query import query
 from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import CALLS, FRAMES
 from wirelake.pipeline.commit import compaction
 from wirelake.pipeline.commit.compaction import Compactor, compact, compact_table
 from wirelake.pipeline.commit.delta import DeltaWriter, live_files, open_table, rewrite_lock
-from wirelake.pipeline.commit.files import write_rows
+from wirelake.pipeline.commit.files import FileAction, write_rows
+
+OPEN_CALLS = CALLS.open_table
 
 
 def frames(*numbers: int, day: date = date(2030, 1, 1)) -> pa.Table:
@@ -57,19 +60,20 @@ def test_of_a_day_that_is_over_a_running_job_leaves_one_file(commits: DeltaWrite
 def test_open_rows_are_left_alone(commits: DeltaWriter, lake: LocalStore) -> None:
     opened = []
     for batch in range(4):
-        new = write_rows(CALLS, calls(batch, settled=False), lake)
-        opened.append(new)
-        commits.commit("silver.calls", batch, [*write_rows(CALLS, calls(100 + batch), lake), *new], [])
-    assert compact(lake)["silver.calls"].files_after == 5
-    replaced = [file for files in opened for file in files]
-    commits.commit("silver.calls", 4, write_rows(CALLS, calls(0, 1, 2, 3), lake), replaced)
-    assert seqs(lake) == [0, 1, 2, 3, 100, 101, 102, 103]
+        opened += write_rows(OPEN_CALLS, calls(batch), lake)
+        commits.commit(OPEN_CALLS.name, batch, opened[-1:], [])
+        commits.commit("silver.calls", batch, write_rows(CALLS, calls(100 + batch), lake), [])
+    assert compact(lake)["silver.calls"].files_after == 1
+    assert file_count(lake, OPEN_CALLS.name) == 4  # the next batch of their bucket removes them by name
+    commits.commit(OPEN_CALLS.name, 4, [], opened)
+    assert seqs(lake) == [100, 101, 102, 103]
+    assert seqs(lake, OPEN_CALLS) == []
 
 
 def test_it_does_not_disturb_a_stream_that_commits_meanwhile(commits: DeltaWriter, lake: LocalStore) -> None:
-    """Compact while the stream replaces open rows in every commit, which Delta's own OPTIMIZE does not allow."""
-    opened = write_rows(CALLS, calls(0, settled=False), lake)
-    commits.commit("silver.calls", 0, opened, [])
+    """Compact while the stream adds settled rows and replaces open ones in every batch."""
+    opened = write_rows(OPEN_CALLS, calls(0), lake)
+    commits.commit(OPEN_CALLS.name, 0, opened, [])
     failed: list[BaseException] = []
     over = threading.Event()
 
@@ -83,16 +87,40 @@ def test_it_does_not_disturb_a_stream_that_commits_meanwhile(commits: DeltaWrite
     thread = threading.Thread(target=compact_all_the_time)
     thread.start()
     for batch in range(1, 41):
-        new = write_rows(CALLS, calls(batch, settled=False), lake)
-        settled = write_rows(CALLS, calls(batch - 1), lake)
-        commits.commit("silver.calls", batch, [*settled, *new], opened)
+        new = write_rows(OPEN_CALLS, calls(batch), lake)
+        commits.commit("silver.calls", batch, write_rows(CALLS, calls(batch - 1), lake), [])
+        commits.commit(OPEN_CALLS.name, batch, new, opened)
         opened = new
     over.set()
     thread.join()
     assert failed == []
-    assert seqs(lake) == list(range(41))
+    assert seqs(lake) == list(range(40))
+    assert seqs(lake, OPEN_CALLS) == [40]
     compact(lake)
-    assert file_count(lake, "silver.calls") == 2
+    assert file_count(lake, "silver.calls") == 1
+
+
+def test_other_engines_may_optimize_while_a_stream_commits(commits: DeltaWriter, lake: LocalStore) -> None:
+    """Run Delta's own OPTIMIZE, Z-ORDER and VACUUM from another process's point of view, between and after commits."""
+    opened: list[FileAction] = []
+    for batch in range(30):
+        new = write_rows(OPEN_CALLS, calls(batch), lake)
+        commits.commit("silver.calls", batch, write_rows(CALLS, calls(1000 + batch, session=f"s-{batch}"), lake), [])
+        commits.commit(OPEN_CALLS.name, batch, new, opened)
+        opened = new
+        if batch % 10 == 4:
+            DeltaTable(lake.folder / CALLS.folder).optimize.compact()
+        elif batch % 10 == 9:
+            DeltaTable(lake.folder / CALLS.folder).optimize.z_order(["session", "seq"])
+            compact(lake)
+    table = DeltaTable(lake.folder / CALLS.folder)
+    table.optimize.z_order(["session", "seq"])
+    table.vacuum(dry_run=False)
+    assert len(table.file_uris()) == 1
+    assert seqs(lake) == list(range(1000, 1030))
+    assert seqs(lake, OPEN_CALLS) == [29]
+    assert commits.last_batch("silver.calls") == 29
+    assert query(lake, "SELECT seq FROM silver.calls WHERE session = 's-7'").rows == [[1007]]
 
 
 def test_only_one_at_a_time(lake: LocalStore) -> None:
@@ -124,7 +152,7 @@ def test_files_that_nobody_needs_go_after_a_while(commits: DeltaWriter, lake: Lo
     half = lake.folder / FRAMES.folder / "day=2030-01-01" / "part-killed.parquet.new"
     half.write_bytes(b"half")
     (young,) = write_rows(FRAMES, frames(10), lake)  # of a batch that is under way
-    old_s = time.time() - 100 * 3600
+    old_s = time.time() - 200 * 3600
     for path in (lake.folder / FRAMES.folder / orphan.path, half):
         os.utime(path, (old_s, old_s))
     done = compact(lake)["bronze.frames"]

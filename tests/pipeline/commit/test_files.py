@@ -14,7 +14,15 @@ AT = datetime(2030, 1, 31, 23, 59, 59, 123456, tzinfo=UTC)
 
 
 def refused(seq: int, protocol: str, day: date) -> dict[str, Any]:
-    return {"seq": seq, "at": AT, "node": "local", "protocol": protocol, "reason": "bad", "frame": b"\0", "day": day}
+    return {
+        "seq": seq,
+        "received_at": AT,
+        "node": "local",
+        "protocol": protocol,
+        "reason": "bad",
+        "frame": b"\0",
+        "day": day,
+    }
 
 
 def files_below(folder: Path) -> list[str]:
@@ -34,8 +42,8 @@ def test_a_file_for_each_group_with_the_columns_that_are_not_its_name(lake: Loca
     found = pq.ParquetFile(path).read()
     assert "protocol" not in found.column_names
     assert found["seq"].to_pylist() == [0, 2]
-    assert found["at"].to_pylist() == [AT, AT]
-    assert found.schema.field("at").type == pa.timestamp("us", "UTC")
+    assert found["received_at"].to_pylist() == [AT, AT]
+    assert found.schema.field("received_at").type == pa.timestamp("us", "UTC")
     assert len(files_below(lake.folder)) == 3  # and nothing half-named
 
 
@@ -53,20 +61,20 @@ def test_missing_columns_are_null_and_unknown_ones_wrong(lake: LocalStore) -> No
 def test_rows_come_in_pieces_and_leave_in_one_file(lake: LocalStore) -> None:
     writer = TableWriter(CALLS, lake)
     for seq in range(3):
-        row = {"seq": seq, "settled": True, "day": date(2030, 1, 1)}
+        row = {"seq": seq, "day": date(2030, 1, 1)}
         writer.write(pa.RecordBatch.from_pylist([row], CALLS.schema))
     (action,) = writer.close()
     assert action.rows == 3
-    assert action.partition == {"settled": "true", "day": "2030-01-01"}
+    assert action.partition == {"day": "2030-01-01"}
 
 
 def test_nothing_is_left_of_what_fails(lake: LocalStore) -> None:
     writer = TableWriter(CALLS, lake)
-    writer.write(pa.RecordBatch.from_pylist([{"seq": 1, "settled": False, "day": date(2030, 1, 1)}], CALLS.schema))
+    writer.write(pa.RecordBatch.from_pylist([{"seq": 1, "day": date(2030, 1, 1)}], CALLS.schema))
     writer.discard()
     assert files_below(lake.folder) == []
     assert writer.close() == []
-    bad = pa.table({"seq": ["not a number"], "settled": [True], "day": [date(2030, 1, 1)]})
+    bad = pa.table({"seq": ["not a number"], "day": [date(2030, 1, 1)]})
     with pytest.raises(pa.ArrowInvalid):
         write_rows(CALLS, bad, lake)
     assert files_below(lake.folder) == []

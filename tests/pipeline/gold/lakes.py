@@ -47,13 +47,14 @@ class Lake:
         removes: dict[str, list[FileAction]] = {}
         sums = PartialSums()
         for name, some in rows.items():
-            table = _typed(TABLES[name], some, True)
-            sums.add(name, table)
-            adds.setdefault(name, []).extend(write_rows(TABLES[name], table, self.store))
-        for name, some in (opened or {}).items():
-            removes[name] = self._open.pop(name, [])
-            self._open[name] = write_rows(TABLES[name], _typed(TABLES[name], some, False), self.store)
-            adds.setdefault(name, []).extend(self._open[name])
+            typed = _typed(TABLES[name], some)
+            sums.add(name, typed)
+            adds.setdefault(name, []).extend(write_rows(TABLES[name], typed, self.store))
+        for settled, some in (opened or {}).items():
+            table = TABLES[settled].open_table
+            removes[table.name] = self._open.pop(table.name, [])
+            self._open[table.name] = write_rows(table, _typed(table, some), self.store)
+            adds.setdefault(table.name, []).extend(self._open[table.name])
         batch, self._batch = self._batch, self._batch + 1
         path = write_partials(self.checkpoint, batch, sums.result()) if partials else None
         manifest = Manifest(
@@ -69,6 +70,5 @@ class Lake:
         return self.manifests.create(manifest)
 
 
-def _typed(table: LakeTable, rows: Rows, settled: bool) -> Any:
-    defaults = {"settled": settled} if "settled" in table.schema.names else {}
-    return arrow_rows(table, *({"day": row[time_column(table)].date(), **defaults, **row} for row in rows))
+def _typed(table: LakeTable, rows: Rows) -> Any:
+    return arrow_rows(table, *({"day": row[time_column(table)].date(), **row} for row in rows))

@@ -23,11 +23,11 @@ def device_latest(before: pa.Table, commands: pa.Table, readings: pa.Table) -> p
     return pa.concat_tables([merged, arrow_rows(DEVICE_LATEST, *others)])
 
 
-COLUMNS = ("serial", "device_type", "at", "status", "status_at", "readings", "readings_at")
+COLUMNS = ("serial", "device_type", "received_at", "status", "status_at", "readings", "readings_at")
 
 
 def status(seq: int, seconds: float, told_state: int, **rest: Any) -> dict[str, Any]:
-    common = {"seq": seq, "at": after(seconds), "serial": "m", "device_type": 6, "command_type": 1, "error": 0}
+    common = {"seq": seq, "received_at": after(seconds), "serial": "m", "device_type": 6, "command_type": 1, "error": 0}
     return {
         **common,
         "direction": "in",
@@ -39,7 +39,7 @@ def status(seq: int, seconds: float, told_state: int, **rest: Any) -> dict[str, 
 
 
 def reading(seq: int, seconds: float, kind: int, value: float, **rest: Any) -> dict[str, Any]:
-    return {"seq": seq, "at": after(seconds), "serial": "m", "type": kind, "value": value, **rest}
+    return {"seq": seq, "received_at": after(seconds), "serial": "m", "type": kind, "value": value, **rest}
 
 
 def test_the_newest_of_each() -> None:
@@ -61,7 +61,7 @@ def test_the_newest_of_each() -> None:
 
 
 def test_what_was_known_before_stays_until_something_newer_comes() -> None:
-    known = {"serial": "m", "device_type": 6, "at": after(10), "status": '{"state":9}', "status_at": after(10)}
+    known = {"serial": "m", "device_type": 6, "received_at": after(10), "status": '{"state":9}', "status_at": after(10)}
     before = arrow_rows(
         DEVICE_LATEST,
         {**known, "readings": '{"1":1.0,"2":2.0}', "readings_at": after(10)},
@@ -81,7 +81,7 @@ def test_what_was_known_before_stays_until_something_newer_comes() -> None:
 
 def test_a_device_that_only_reports_has_its_newest_readings_by_name() -> None:
     def measured(seq: int, name: str, value: float, unit: str = "", **rest: Any) -> dict[str, Any]:
-        about = {"seq": seq, "at": after(seq), "serial": "oslo", "protocol": "beacon"}
+        about = {"seq": seq, "received_at": after(seq), "serial": "oslo", "protocol": "beacon"}
         return {**about, "name": name, "value": value, "unit": unit, **rest}
 
     first = device_latest(
@@ -100,7 +100,7 @@ def test_a_device_that_only_reports_has_its_newest_readings_by_name() -> None:
         ),
     )
     at_us = {seq: int(after(seq).timestamp() * 1_000_000) for seq in (2, 3, 5)}
-    columns = ("serial", "protocol", "device_type", "at", "readings", "newest")
+    columns = ("serial", "protocol", "device_type", "received_at", "readings", "newest")
     assert [(*row[:5], json.loads(row[5])) for row in literal_rows(second, DEVICE_LATEST, *columns)] == [
         (
             "meter",

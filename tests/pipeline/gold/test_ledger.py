@@ -32,17 +32,17 @@ def rows() -> Rows:
     delivery = {"protocol": "comet", "first_sent_at": after(1), "identity": "ann"}
     return {
         FRAMES.name: [
-            *({**a, "seq": n, "at": after(n), "event": "frame"} for n in range(4)),
-            {**a, "seq": 4, "at": after(4), "event": "quarantine"},
-            {**a, "seq": 5, "at": after(5), "event": "frame", "direction": "out"},
-            {**a, "seq": 6, "at": after(6), "event": "open", "direction": ""},
-            *({"seq": n, "at": after(n), "event": "ack", "direction": "", "protocol": ""} for n in (7, 8)),
+            *({**a, "seq": n, "received_at": after(n), "event": "frame"} for n in range(4)),
+            {**a, "seq": 4, "received_at": after(4), "event": "quarantine"},
+            {**a, "seq": 5, "received_at": after(5), "event": "frame", "direction": "out"},
+            {**a, "seq": 6, "received_at": after(6), "event": "open", "direction": ""},
+            *({"seq": n, "received_at": after(n), "event": "ack", "direction": "", "protocol": ""} for n in (7, 8)),
         ],
         MESSAGES.name: [
-            *({**a, "seq": n, "at": after(n)} for n in range(4)),
-            {**a, "seq": 5, "at": after(5), "direction": "out"},
+            *({**a, "seq": n, "received_at": after(n)} for n in range(4)),
+            {**a, "seq": 5, "received_at": after(5), "direction": "out"},
         ],
-        QUARANTINE.name: [{**a, "seq": 4, "at": after(4)}],
+        QUARANTINE.name: [{**a, "seq": 4, "received_at": after(4)}],
         DEVICE_COMMANDS.name: [
             {**command, "command_no": 1, "state": "complete", "packets": 1},
             {**command, "command_no": 2, "state": "refused", "packets": 1},

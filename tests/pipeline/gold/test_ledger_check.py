@@ -20,9 +20,9 @@ from wirelake.pipeline.gold.minute_files import read_files
 def lake(tmp_path: Path) -> Lake:
     """Return a lake whose ledger balances: three frames in, and a delivery, in two batches."""
     lake = Lake(tmp_path)
-    frames = [{"seq": n, "at": after(n), "protocol": "comet", "direction": "in"} for n in range(3)]
+    frames = [{"seq": n, "received_at": after(n), "protocol": "comet", "direction": "in"} for n in range(3)]
     for some in (frames[:2], frames[2:]):
-        delivery = {"at": after(9), "first_sent_at": after(9), "protocol": "comet", "state": "acked"}
+        delivery = {"received_at": after(9), "first_sent_at": after(9), "protocol": "comet", "state": "acked"}
         lake.commit(
             {
                 "bronze.frames": [{**row, "event": "frame"} for row in some],

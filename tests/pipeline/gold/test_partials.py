@@ -39,7 +39,7 @@ def test_open_high_low_close_in_the_order_of_the_records_own_time() -> None:
     def record(seconds: float, seq: int, price: object, key: str = "sh600600") -> dict[str, object]:
         fields = f'{{"newp":{price}}}' if price is not None else '{"vol":7}'
         place = {"seq": seq, "time": int(after(seconds).timestamp()), "recorded_at": after(seconds)}
-        return {**place, "at": after(500), "key": key, "sdb": "now", "fields": fields}
+        return {**place, "received_at": after(500), "key": key, "sdb": "now", "fields": fields}
 
     records = arrow_rows(
         RECORDS,
@@ -62,7 +62,7 @@ def test_open_high_low_close_in_the_order_of_the_records_own_time() -> None:
 
 
 def test_without_a_time_of_its_own_a_record_counts_when_it_came() -> None:
-    records = arrow_rows(RECORDS, {"seq": 1, "at": after(61), "key": "k", "sdb": "s", "fields": '{"newp":1}'})
+    records = arrow_rows(RECORDS, {"seq": 1, "received_at": after(61), "key": "k", "sdb": "s", "fields": '{"newp":1}'})
     assert literal_rows(to_gold(sums.BARS, bar_sums(records)), BARS_MINUTE, "minute", "count") == [(after(60), 1)]
 
 
@@ -113,13 +113,15 @@ def test_frames_bytes_and_errors_by_minute_protocol_and_name() -> None:
     one = {"protocol": "comet", "name": "auth", "direction": "in", "bytes": 10}
     messages = arrow_rows(
         MESSAGES,
-        {"at": after(1), **one},
-        {"at": after(59.9), **one},
-        {"at": after(60), **one},
-        {"at": after(1), **one, "direction": "out", "status": "token wrong"},
-        {"at": after(2), **one, "direction": "out", "status": "ok"},
+        {"received_at": after(1), **one},
+        {"received_at": after(59.9), **one},
+        {"received_at": after(60), **one},
+        {"received_at": after(1), **one, "direction": "out", "status": "token wrong"},
+        {"received_at": after(2), **one, "direction": "out", "status": "ok"},
     )
-    quarantine = arrow_rows(QUARANTINE, {"at": after(3), "protocol": "esnp", "direction": "in", "frame": b"abc"})
+    quarantine = arrow_rows(
+        QUARANTINE, {"received_at": after(3), "protocol": "esnp", "direction": "in", "frame": b"abc"}
+    )
     found = add_up(sums.TRAFFIC, [message_traffic(messages), quarantine_traffic(quarantine)])
     columns = ("minute", "protocol", "name", "direction", "frames", "bytes", "errors", "day")
     assert literal_rows(to_gold(sums.TRAFFIC, found), TRAFFIC_MINUTE, *columns) == [
@@ -134,7 +136,7 @@ def _records(chance: random.Random) -> list[dict[str, Any]]:
     return [
         {
             "seq": seq,
-            "at": after(seq),
+            "received_at": after(seq),
             "key": chance.choice(["a", "b", None]),
             "sdb": "s",
             "time": chance.randrange(5),
@@ -149,7 +151,7 @@ def _calls(chance: random.Random) -> list[dict[str, Any]]:
     return [
         {
             "seq": seq,
-            "at": after(seq),
+            "received_at": after(seq),
             "protocol": chance.choice(["comet", "esnp"]),
             "service": chance.choice(["s", None]),
             "asked_at": after(seq * 3),

@@ -33,12 +33,12 @@ def us(seconds: float) -> int:
 
 
 def message(seconds: float, **rest: Any) -> dict[str, Any]:
-    about = {"seq": int(seconds), "at": after(seconds), "protocol": "comet", "name": "auth"}
+    about = {"seq": int(seconds), "received_at": after(seconds), "protocol": "comet", "name": "auth"}
     return {**about, "direction": "in", "bytes": 7, **rest}
 
 
 def delivery(seconds: float, state: str, **rest: Any) -> dict[str, Any]:
-    about = {"seq": int(seconds), "at": after(seconds), "protocol": "comet", "topic": "@a", "identity": "ann"}
+    about = {"seq": int(seconds), "received_at": after(seconds), "protocol": "comet", "topic": "@a", "identity": "ann"}
     return {**about, "id": f"{seconds}", "first_sent_at": after(seconds), "state": state, "attempts": 1, **rest}
 
 
@@ -94,13 +94,27 @@ def test_a_refresh_that_is_killed_is_finished_by_the_next(
             "silver.messages": [message(1)],
             "silver.deliveries": [delivery(1, "acked", latency_ms=3.0)],
             "silver.calls": [
-                {"at": after(1), "protocol": "comet", "asked_at": after(1), "status": "ok", "latency_ms": 1.0}
+                {"received_at": after(1), "protocol": "comet", "asked_at": after(1), "status": "ok", "latency_ms": 1.0}
             ],
             "silver.records": [
-                {"at": after(1), "seq": 1, "key": "k", "sdb": "s", "recorded_at": after(1), "fields": '{"newp":1}'}
+                {
+                    "received_at": after(1),
+                    "seq": 1,
+                    "key": "k",
+                    "sdb": "s",
+                    "recorded_at": after(1),
+                    "fields": '{"newp":1}',
+                }
             ],
             "silver.device_commands": [
-                {"at": after(1), "protocol": "apostol", "serial": "m", "first_at": after(1), "command_no": 1, **command}
+                {
+                    "received_at": after(1),
+                    "protocol": "apostol",
+                    "serial": "m",
+                    "first_at": after(1),
+                    "command_no": 1,
+                    **command,
+                }
             ],
         },
         {"silver.deliveries": [delivery(2, "pending")]},
@@ -145,9 +159,9 @@ def test_the_newest_of_a_device_is_kept_from_one_time_to_the_next(lake: Lake) ->
     gold = lake.gold()
     command = {"seq": 1, "serial": "m", "device_type": 6, "direction": "in", "answer": False, "first_at": after(1)}
     status = {"state": "complete", "command_type": 1, "error": 0, "fields": '{"status":{"state":3}}'}
-    lake.commit({"silver.device_commands": [{"at": after(1), **command, **status}]})
+    lake.commit({"silver.device_commands": [{"received_at": after(1), **command, **status}]})
     gold.refresh()
-    lake.commit({"silver.readings": [{"at": after(61), "seq": 2, "serial": "m", "type": 1, "value": 230.5}]})
+    lake.commit({"silver.readings": [{"received_at": after(61), "seq": 2, "serial": "m", "type": 1, "value": 230.5}]})
     gold.refresh()
     assert query(lake.store, "SELECT serial, status, readings FROM gold.device_latest").rows == [
         ["m", '{"state":3}', '{"1":230.5}']
@@ -160,7 +174,7 @@ def test_a_device_costs_its_own_file(lake: Lake, monkeypatch: pytest.MonkeyPatch
     serials = [f"m{number}" for number in range(100)]
 
     def reading(serial: str, value: float) -> dict[str, Any]:
-        return {"at": after(value), "seq": 1, "serial": serial, "type": 1, "value": value}
+        return {"received_at": after(value), "seq": 1, "serial": serial, "type": 1, "value": value}
 
     lake.commit({"silver.readings": [reading(serial, 1) for serial in serials]})
     gold.refresh()
@@ -179,7 +193,14 @@ def test_a_device_costs_its_own_file(lake: Lake, monkeypatch: pytest.MonkeyPatch
 
 
 def test_bars_are_where_the_records_say_not_where_they_came(lake: Lake) -> None:
-    record = {"key": "k", "sdb": "now", "at": after(7200), "seq": 1, "fields": '{"newp":5}', "recorded_at": after(30)}
+    record = {
+        "key": "k",
+        "sdb": "now",
+        "received_at": after(7200),
+        "seq": 1,
+        "fields": '{"newp":5}',
+        "recorded_at": after(30),
+    }
     lake.commit({"silver.records": [record]})
     lake.gold().refresh()
     assert query(lake.store, "SELECT minute, open, count FROM gold.bars_minute").rows == [
@@ -208,7 +229,7 @@ def test_what_a_ledger_is_about_is_noted_between_two_batches(lake: Lake, monkeyp
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_the_ledger_counts_whole_hours_where_they_lie(lake: Lake, lost: bool) -> None:
-    received = [{"at": after(n), "seq": n, "protocol": "comet", "direction": "in"} for n in range(3)]
+    received = [{"received_at": after(n), "seq": n, "protocol": "comet", "direction": "in"} for n in range(3)]
     tally = {"hour": after(0), "protocol": "comet", "counted": 3, "received": 3}
     lake.commit(
         {
@@ -264,11 +285,17 @@ def _history(chance: random.Random) -> Iterator[tuple[dict[str, Any], dict[str, 
             seq += 1
             seconds = now_s + chance.randrange(3000)
             settled["silver.messages"].append(message(seconds, seq=seq, status=chance.choice([None, "ok", "bad"])))
-            record = {"key": chance.choice("ab"), "sdb": "s", "at": after(seconds), "seq": seq, "time": seconds}
+            record = {
+                "key": chance.choice("ab"),
+                "sdb": "s",
+                "received_at": after(seconds),
+                "seq": seq,
+                "time": seconds,
+            }
             price = {"fields": f'{{"newp":{chance.randrange(9)}}}', "recorded_at": after(chance.randrange(seconds + 1))}
             settled["silver.records"].append(record | price)
             measured = {"serial": chance.choice("xyz"), "type": chance.randrange(3), "value": float(seq)}
-            settled["silver.readings"].append({"at": after(seconds), "seq": seq, **measured})
+            settled["silver.readings"].append({"received_at": after(seconds), "seq": seq, **measured})
             opened.append(delivery(seconds, "pending", seq=seq, id=str(seq), topic=chance.choice(["@a", "@b"])))
         still_open = []
         for each in opened:

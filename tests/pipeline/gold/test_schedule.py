@@ -17,7 +17,7 @@ WAIT_S = 30.0
 
 
 def message(seconds: float) -> dict[str, Any]:
-    return {"at": after(seconds), "protocol": "comet", "name": "ping", "direction": "in", "bytes": 1}
+    return {"received_at": after(seconds), "protocol": "comet", "name": "ping", "direction": "in", "bytes": 1}
 
 
 class _FailingOnce(GoldTables):

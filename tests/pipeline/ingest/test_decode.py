@@ -18,7 +18,6 @@ from protocols.redis import strategies as resp_strategies
 from protocols.sisnet import strategies as sisnet_strategies
 from wirelake.errors import EncodeError, ProtocolError
 from wirelake.lake.tables import FRAMES
-from wirelake.log.interface import SCHEMA
 from wirelake.pipeline.ingest.decode import (
     MESSAGES,
     PACKETS,
@@ -58,7 +57,7 @@ def assert_as_the_codec_says(records: list[dict[str, Any]], decoded: DecodedBatc
             fault = error
         if fault is not None:
             row = quarantine[100 + place]
-            assert (row["reason"], row["text"], row["offset"]) == (fault.code, fault.text, fault.offset)
+            assert (row["reason"], row["text"], row["byte_offset"]) == (fault.code, fault.text, fault.offset)
             assert row["frame"] == record["frame"]
         else:
             row = messages[100 + place]
@@ -193,7 +192,7 @@ def test_what_was_refused_at_the_door() -> None:
         {"protocol": "esnp", "event": "quarantine", "frame": b"x", "note": "not JSON"},
     )
     rows = decode_batch(batch).quarantine.to_pylist()
-    found = [(row["seq"], row["reason"], row["offset"], row["text"], row["frame"], row["decoder"]) for row in rows]
+    found = [(row["seq"], row["reason"], row["byte_offset"], row["text"], row["frame"], row["decoder"]) for row in rows]
     assert found == [
         (100, "crc", 4, "crc is wrong", b"\xff\xff", None),
         (101, "short", 1, "length needs 2 bytes, 1 are left", b"\x00", "comet/1"),
@@ -235,7 +234,7 @@ def test_other_peoples_tables() -> None:
     records = [*frame_records("apostol", captured("apostol")), {"protocol": "comet", "frame": Heartbeat().encode()}]
     batch = log_batch(*records)
     wanted = decode_batch(batch)
-    wide = {field.name: batch.column(field.name) for field in SCHEMA}
+    wide = dict(zip(FRAMES.schema.names, batch.columns, strict=False))
     wide["frame"], wide["note"] = wide["frame"].cast(pa.large_binary()), pa.nulls(batch.num_rows, pa.large_string())
     wide["day"] = pa.array([DAY] * batch.num_rows)
     table = pa.record_batch(list(wide.values()), list(wide))

@@ -42,7 +42,7 @@ def rows_in(records: list[Record]) -> list[dict[str, Any]]:
 
 
 def test_each_numeric_field_is_a_row() -> None:
-    about = {"seq": 1, "at": datetime.fromtimestamp(T0 / SECOND, UTC), "node": NODE, "protocol": "station"}
+    about = {"seq": 1, "received_at": datetime.fromtimestamp(T0 / SECOND, UTC), "node": NODE, "protocol": "station"}
     about |= {"serial": "north", "device_time": None, "type": None, "decoder": "station/1", "day": DAY}
     assert rows_in(reported(REPORT)) == [
         {**about, "name": "temperature", "unit": "°C", "value": 21.5},

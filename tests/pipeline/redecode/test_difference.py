@@ -12,7 +12,7 @@ DAY = date(2030, 1, 1)
 
 
 def rows(table: LakeTable, *given: dict[str, Any]) -> pa.Table:
-    common = {"node": "n", "at": AT, "protocol": "comet", "decoder": "comet/1", "day": DAY}
+    common = {"node": "n", "received_at": AT, "protocol": "comet", "decoder": "comet/1", "day": DAY}
     return pa.Table.from_pylist([common | each for each in given], table.schema)
 
 

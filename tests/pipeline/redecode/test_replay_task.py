@@ -19,14 +19,14 @@ AT = datetime(2030, 1, 1, 12, tzinfo=UTC)
 COMMON = {"node": "n", "protocol": "apostol", "serial": "A1", "decoder": "apostol/1", "day": date(2030, 1, 1)}
 
 
-def command(seq: int, state: str = "complete", *, second: int = 0, settled: bool = True, **rest: Any) -> dict[str, Any]:
+def command(seq: int, state: str = "complete", *, second: int = 0, **rest: Any) -> dict[str, Any]:
     at = AT + timedelta(seconds=second)
     known = {"device_type": 6, "direction": "in", "answer": False, "command_no": 7, "first_at": at, "done_at": at}
-    return COMMON | known | {"seq": seq, "at": at, "state": state, "settled": settled} | rest
+    return COMMON | known | {"seq": seq, "received_at": at, "state": state} | rest
 
 
 def reading(seq: int, value: float, second: int = 0) -> dict[str, Any]:
-    return COMMON | {"seq": seq, "at": AT + timedelta(seconds=second), "type": 1, "value": value}
+    return COMMON | {"seq": seq, "received_at": AT + timedelta(seconds=second), "type": 1, "value": value}
 
 
 class Tables:
@@ -49,7 +49,7 @@ class Tables:
             tables=NAMES,
             since_us=int(since.timestamp()) * 1_000_000 if since else 0,
             from_seq=0,
-            open=write_rows(DEVICE_COMMANDS, rows, LocalStore(self.lake)),
+            open=write_rows(DEVICE_COMMANDS.open_table, rows, LocalStore(self.lake)),
             ranges=[],
             dry=False,
             lead_us=LEAD_US,
@@ -87,7 +87,7 @@ def test_what_the_stream_still_waits_for_is_left_to_it(tmp_path: Path) -> None:
     tables.given(tables.lake, old, [reading(1, 1.5), reading(2, 2.5, 50)])
     new = [command(1), command(2, second=50, data=b"new"), command(3, second=50, serial="B", data=b"new")]
     tables.given(tables.scratch, [*new, command(9, second=100)], [reading(1, 1.5), reading(9, 9.5, 100)])
-    found = tables.compare([command(8, "open", second=100, settled=False)])
+    found = tables.compare([command(8, "open", second=100)])
     assert found.waited_for == 2
     rows = tables.written(found, NAMES[0])
     assert [(row["seq"], row["data"]) for row in rows] == [(1, None), (2, b"old"), (3, b"new")]

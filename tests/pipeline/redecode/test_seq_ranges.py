@@ -28,7 +28,7 @@ def row_group(name: str, from_seq: int, until_seq: int) -> RowGroup:
 
 
 def frames(lake: LocalStore, *seqs: int) -> list[FileAction]:
-    rows = [{"seq": seq, "at": NOON_US + seq, "frame": b"x", "day": DAY} for seq in seqs]
+    rows = [{"seq": seq, "received_at": NOON_US + seq, "frame": b"x", "day": DAY} for seq in seqs]
     return write_rows(FRAMES, pa.Table.from_pylist(rows, FRAMES.schema), lake)
 
 
@@ -86,9 +86,9 @@ def test_a_file_says_where_its_rows_are(lake: LocalStore) -> None:
 
 
 def test_a_column_that_came_later_is_null(lake: LocalStore) -> None:
-    (file,) = write_rows(CALLS, pa.Table.from_pylist([{"seq": 1, "settled": True, "day": DAY}], CALLS.schema), lake)
+    (file,) = write_rows(CALLS, pa.Table.from_pylist([{"seq": 1, "day": DAY}], CALLS.schema), lake)
     path = lake.folder / CALLS.folder / file.path
     pa.parquet.write_table(pa.parquet.ParquetFile(path).read().drop_columns("answers"), path)
     rows = read_range(lake, CALLS, [file], EVERYTHING)
     assert rows.schema == CALLS.schema
-    assert rows.to_pylist()[0] | {"seq": 1, "settled": True, "answers": None, "day": DAY} == rows.to_pylist()[0]
+    assert rows.to_pylist()[0] | {"seq": 1, "answers": None, "day": DAY} == rows.to_pylist()[0]

@@ -8,7 +8,7 @@ from msgspec import json
 
 from wirelake.errors import InputError, StorageError
 from wirelake.lake.tables import FRAMES, MESSAGES, QUARANTINE, LakeTable
-from wirelake.pipeline.commit.checkpoint import StreamIdentity
+from wirelake.pipeline.commit.checkpoint import LAKE_FORMAT, StreamIdentity
 from wirelake.pipeline.commit.delta import DeltaWriter
 from wirelake.pipeline.commit.files import write_rows
 from wirelake.pipeline.commit.manifests import Manifest, ManifestStore
@@ -22,7 +22,7 @@ TABLES = (FRAMES, MESSAGES, QUARANTINE)
 @pytest.fixture
 def paths(tmp_path: Path) -> DataPaths:
     paths = DataPaths.of(tmp_path)
-    paths.checkpoint.write("stream.json", json.encode(StreamIdentity("app", 4)))
+    paths.checkpoint.write("stream.json", json.encode(StreamIdentity("app", 4, format=LAKE_FORMAT)))
     return paths
 
 

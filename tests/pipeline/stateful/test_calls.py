@@ -62,7 +62,7 @@ def test_in_order_where_nothing_else_tells_them_apart() -> None:
     assert rows[0] == {
         **common,
         "seq": 1,
-        "at": when(T0),
+        "received_at": when(T0),
         "requester": "ann",
         "op": "login",
         "asked_at": when(T0),
@@ -75,7 +75,7 @@ def test_in_order_where_nothing_else_tells_them_apart() -> None:
     assert rows[2] == {
         **common,
         "seq": 4,
-        "at": when(T0 + 3000),
+        "received_at": when(T0 + 3000),
         "requester": "ann",
         "op": "subscribe",
         "asked_at": when(T0 + 3000),

@@ -44,7 +44,7 @@ def test_readings_in_three_packets_out_of_order_and_one_twice() -> None:
     assert reduced_rows(steps, COMMANDS) == [
         {
             "seq": 4,
-            "at": when(T0 + 3),
+            "received_at": when(T0 + 3),
             "node": NODE,
             "protocol": "apostol",
             "serial": "A1",
@@ -69,7 +69,7 @@ def test_readings_in_three_packets_out_of_order_and_one_twice() -> None:
             "day": when(T0).date(),
         }
     ]
-    about = {"seq": 4, "at": when(T0 + 3), "node": NODE, "protocol": "apostol", "serial": "A1"}
+    about = {"seq": 4, "received_at": when(T0 + 3), "node": NODE, "protocol": "apostol", "serial": "A1"}
     about |= {"device_time": when(DEVICE_TIME * SECOND), "decoder": DECODER, "day": when(T0).date()}
     assert sorted(reduced_rows(steps, READINGS), key=lambda row: row["type"]) == [
         {**about, "type": 1, "value": 215.0, "name": "voltage", "unit": "V"},

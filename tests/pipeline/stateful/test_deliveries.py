@@ -40,7 +40,14 @@ def test_sent_twice_and_acked() -> None:
         deliver(NEWS, 26, 26, [("s2", "ann")], T0 + 30 * SECOND, attempt=2),
         acked("ann", 26, at=T0 + 31 * SECOND),
     ]
-    common = {"seq": 1, "at": when(T0), "node": NODE, "protocol": "comet", "id": f"{ids(NEWS)}1a", "topic": NEWS}
+    common = {
+        "seq": 1,
+        "received_at": when(T0),
+        "node": NODE,
+        "protocol": "comet",
+        "id": f"{ids(NEWS)}1a",
+        "topic": NEWS,
+    }
     common |= {"position": 26, "first_sent_at": when(T0), "day": when(T0).date()}
     assert sorted(reduced_rows(steps, DELIVERIES), key=lambda row: str(row["identity"])) == [
         {

@@ -19,12 +19,12 @@ T0 = 1_700_000_000_000_000
 
 
 def table_of(table: LakeTable, rows: list[dict[str, Any]]) -> pa.Table:
-    names = [field for field in table.schema if field.name not in ("day", "settled")]
-    return with_partition_columns(table, pa.Table.from_pylist(rows, pa.schema(names)), settled=False)
+    names = [field for field in table.schema if field.name != "day"]
+    return with_partition_columns(table, pa.Table.from_pylist(rows, pa.schema(names)))
 
 
 def sessions(*seqs: int, identity: str = "me") -> pa.Table:
-    rows = [{"seq": seq, "at": T0, "node": "n", "session": f"s{seq}", "identity": identity} for seq in seqs]
+    rows = [{"seq": seq, "received_at": T0, "node": "n", "session": f"s{seq}", "identity": identity} for seq in seqs]
     return table_of(SESSIONS, rows)
 
 
@@ -33,7 +33,7 @@ class OpenTable:
 
     def __init__(self, lake: Path, table: LakeTable = SESSIONS) -> None:
         self.lake = lake
-        self.table = table
+        self.table = table.open_table
         self.files: list[FileAction] = []
 
     def update(self, closed: pa.Table, opened: pa.Table) -> list[FileAction]:
@@ -94,7 +94,7 @@ def test_the_number_of_files_is_bounded(tmp_path: Path, monkeypatch: pytest.Monk
 def test_rows_are_told_apart_by_all_that_identifies_them(tmp_path: Path) -> None:
     deliveries = OpenTable(tmp_path, DELIVERIES)
     rows = [
-        {"seq": 7, "at": T0, "node": "n", "identity": identity, "position": position, "first_sent_at": T0}
+        {"seq": 7, "received_at": T0, "node": "n", "identity": identity, "position": position, "first_sent_at": T0}
         for identity in ("ann", "bob")
         for position in (1, 2)
     ]
@@ -121,5 +121,5 @@ def test_files_of_an_earlier_version_have_no_range(tmp_path: Path) -> None:
 def test_rows_that_are_not_there_are_an_error(tmp_path: Path) -> None:
     opened = OpenTable(tmp_path)
     opened.update(sessions(), sessions(1))
-    with pytest.raises(OpenRowsError, match=r"silver\.sessions have 1 of 2 rows"):
+    with pytest.raises(OpenRowsError, match=r"silver\.open_sessions have 1 of 2 rows"):
         opened.update(sessions(1, 2), sessions())

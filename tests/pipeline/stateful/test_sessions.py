@@ -34,7 +34,7 @@ def test_a_whole_life_and_one_that_goes_on() -> None:
         {
             **common,
             "seq": 1,
-            "at": when(T0),
+            "received_at": when(T0),
             "session": "s1",
             "identity": "ann",
             "opened_at": when(T0),
@@ -49,7 +49,7 @@ def test_a_whole_life_and_one_that_goes_on() -> None:
         {
             **common,
             "seq": 2,
-            "at": when(T0 + 1),
+            "received_at": when(T0 + 1),
             "session": "s2",
             "identity": "",
             "opened_at": when(T0 + 1),

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.traffic import START_US
 from wirelake.lake.store import LocalStore
-from wirelake.lake.tables import SESSIONS
+from wirelake.lake.tables import TABLES
 from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline.commit.files import FileAction
 from wirelake.pipeline.commit.manifests import StateFile
@@ -46,7 +46,7 @@ class OneBucket:
         return ingested, reduced
 
     def rows(self, files: list[FileAction]) -> polars.DataFrame:
-        return polars.read_parquet([self._data / "lake" / SESSIONS.folder / file.path for file in files])
+        return polars.read_parquet([self._data / "lake" / TABLES[file.table].folder / file.path for file in files])
 
 
 def event(log: SegmentLog, session: str, name: str) -> int:
@@ -60,14 +60,14 @@ def test_open_rows_are_replaced_until_they_are_final(log: SegmentLog, data: Path
     end = event(log, "s", "open")
     landed, first = bucket.run(end)
     assert [file.table for file in landed.files] == ["bronze.frames"]
-    opened = first.open["silver.sessions"]
-    assert [file.partition["settled"] for file in opened] == ["false"]
+    opened = first.open["silver.open_sessions"]
+    assert [(file.table, file.partition) for file in opened] == [("silver.open_sessions", {})]
     assert bucket.rows(opened)["session"].to_list() == ["s"]
     assert first.final == []
     _, last = bucket.run(event(log, "s", "close"))
-    assert last.open["silver.sessions"] == []  # in place of those before: none
+    assert last.open["silver.open_sessions"] == []  # in place of those before: none
     (final,) = [file for file in last.final if file.table == "silver.sessions"]
-    assert final.partition["settled"] == "true"
+    assert list(final.partition) == ["day"]
     assert bucket.rows([final])["closed_at"].null_count() == 0
 
 
@@ -107,7 +107,7 @@ def test_open_rows_whose_file_is_unknown_are_written_again(log: SegmentLog, data
     bucket.run(event(log, "t", "open"))
     bucket.open = {}  # as after a table was moved away
     _, reduced = bucket.run(event(log, "s", "close"))
-    assert bucket.rows(reduced.open["silver.sessions"])["session"].to_list() == ["t"]
+    assert bucket.rows(reduced.open["silver.open_sessions"])["session"].to_list() == ["t"]
 
 
 def test_one_session_among_many_open_ones_is_written_alone(log: SegmentLog, data: Path) -> None:
@@ -117,10 +117,10 @@ def test_one_session_among_many_open_ones_is_written_alone(log: SegmentLog, data
         for number in range(count):
             log.append(START_US, "comet", "open", "", f"s-{count}-{number}", "me", "10.0.0.1:5", b"")
         _, many = bucket.run(log.next_seq)
-        known = {file.path for file in many.open["silver.sessions"]}
+        known = {file.path for file in many.open["silver.open_sessions"]}
         _, one = bucket.run(event(log, f"new-{count}", "open"))
         assert one.states is not None
-        new = [file for file in one.open["silver.sessions"] if file.path not in known]
+        new = [file for file in one.open["silver.open_sessions"] if file.path not in known]
         written.append(one.states[-1].bytes + sum(file.bytes for file in new))
     assert max(written) < 16 * 1024, "however many are open"
-    assert sum(file.rows for file in bucket.open["silver.sessions"][0]) == 20_002
+    assert sum(file.rows for file in bucket.open["silver.open_sessions"][0]) == 20_002

@@ -46,7 +46,8 @@ _QUERIES: Final = {
     "Traffic by minute (gold.traffic_minute)": "SELECT strftime(minute, '%H:%M') AS minute, protocol, "
     "sum(frames) AS frames, sum(bytes) AS bytes, sum(errors) AS errors FROM gold.traffic_minute "
     "GROUP BY ALL ORDER BY minute, protocol LIMIT 16",
-    "Latest state of each device (gold.device_latest)": "SELECT serial, strftime(at, '%H:%M:%S') AS at, "
+    "Latest state of each device (gold.device_latest)": "SELECT serial, "
+    "strftime(received_at, '%H:%M:%S') AS at, "
     "status->>'$.state' AS state, round((readings->>'$.1')::DOUBLE, 1) AS volts, "
     "round((readings->>'$.3')::DOUBLE, 2) AS hertz FROM gold.device_latest ORDER BY serial LIMIT 5",
     "Service calls (gold.call_minute)": "SELECT protocol, service, op, sum(calls) AS calls, "

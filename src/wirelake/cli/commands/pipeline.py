@@ -134,6 +134,7 @@ def run(
             once=once,
             trigger_s=trigger_s,
             gone=gone,
+            history_days=settings.lake.history_days,
             rules=reassembly_rules(settings),
             buckets=settings.pipeline.buckets,
         )
@@ -198,6 +199,8 @@ def status(as_json: bool, config_file: Path | None, data_folder: Path | None) ->
     click.echo(
         f"The pipeline is {'running' if found.running else 'not running'}" + (f", {found.ui}" if found.ui else "") + "."
     )
+    if found.migrating:
+        click.echo(f"It is migrating the tables of an earlier version: {found.migrating}.")
     table = Table("stage", "up to record", "records behind", "seconds behind", box=None)
     for stage in found.stages:
         table.add_row(stage.name, str(stage.next_seq), str(stage.behind_rows), f"{stage.behind_s:.1f}")
@@ -256,9 +259,10 @@ def compact(config_file: Path | None, data_folder: Path | None) -> None:
     from wirelake.pipeline.commit.compaction import compact as compact_lake  # noqa: PLC0415 (an extra)
 
     table = Table("table", "files before", "after", "removed from disk", box=None)
-    lake = lake_of(load(config_file, data_folder))
+    settings = load(config_file, data_folder)
+    lake = lake_of(settings)
     with explain_damage(lake, check_files=True):
-        compacted = compact_lake(lake)
+        compacted = compact_lake(lake, history_days=settings.lake.history_days)
     for name, done in compacted.items():
         table.add_row(name, str(done.files_before), str(done.files_after), str(done.files_removed))
     Console(highlight=False).print(table)

@@ -14,9 +14,10 @@ from wirelake.cli.support.options import settings_options
 from wirelake.cli.support.output import counted
 from wirelake.cli.support.stores import lake_of
 from wirelake.config import load
-from wirelake.lake.query import QueryResult, is_written
+from wirelake.lake.query import QueryResult
 from wirelake.lake.query_process import query as run_query
 from wirelake.lake.tables import TABLES
+from wirelake.lake.views import is_written
 from wirelake.limits import LAKE_QUERY_S, LAKE_ROWS, LAKE_ROWS_MAX
 from wirelake.protocols.text import write_json
 

@@ -15,9 +15,9 @@ from wirelake.cli.support.dependencies import require_hypothesis, require_redeco
 from wirelake.cli.support.limits import CLI_CELL_CHARS_MAX
 from wirelake.cli.support.output import counted
 from wirelake.lake.damage import explain_damage
-from wirelake.lake.query import is_written
 from wirelake.lake.store import Store
 from wirelake.lake.tables import FRAMES
+from wirelake.lake.views import is_written
 from wirelake.protocols.protocol import Protocol
 from wirelake.protocols.text import write_json
 

@@ -96,7 +96,7 @@ let statusAtMs = -1;
 let readUpTo = 0; // position in its topic
 
 async function readings() {
-  const rows = await query(`SELECT coalesce(device_time, at) AS t, type, name, unit, value FROM silver.readings WHERE serial = ${literal(serial)} ORDER BY at DESC LIMIT ${POINTS_MAX}`, POINTS_MAX);
+  const rows = await query(`SELECT coalesce(device_time, received_at) AS t, type, name, unit, value FROM silver.readings WHERE serial = ${literal(serial)} ORDER BY received_at DESC LIMIT ${POINTS_MAX}`, POINTS_MAX);
   for (const row of rows) {
     const [reading] = named([row]); // rows of earlier versions have numbers only
     plots.add(reading.name, reading.unit, Date.parse(row.t), row.value);
@@ -106,7 +106,7 @@ async function readings() {
 
 async function latest() {
   const [row] = await query(`SELECT * FROM gold.device_latest WHERE serial = ${literal(serial)}`);
-  if (row?.status) showStatus(row.status, Date.parse(row.status_at ?? row.at));
+  if (row?.status) showStatus(row.status, Date.parse(row.status_at ?? row.received_at));
 }
 
 function draw() {
@@ -122,9 +122,9 @@ function showStatus(status, atMs) {
 }
 
 async function commands() {
-  const rows = await query(`SELECT at, direction, answer, command_no, command_type, packets, state, error, reason, fields, data FROM silver.device_commands WHERE serial = ${literal(serial)} ORDER BY at DESC LIMIT ${COMMANDS_SHOWN}`);
+  const rows = await query(`SELECT received_at, direction, answer, command_no, command_type, packets, state, error, reason, fields, data FROM silver.device_commands WHERE serial = ${literal(serial)} ORDER BY received_at DESC LIMIT ${COMMANDS_SHOWN}`);
   fill(find("#commands"), [
-    ["at (UTC)", "", (row) => time(Date.parse(row.at))],
+    ["at (UTC)", "", (row) => time(Date.parse(row.received_at))],
     ["", "", (row) => `${row.direction === "out" ? "to the device" : "from the device"}${row.answer ? ", response" : ""}`],
     ["no", "n", (row) => row.command_no],
     ["type", "", (row) => (row.command_type === null ? "–" : commandName(row.command_type))],

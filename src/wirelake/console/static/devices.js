@@ -17,7 +17,7 @@ let latest = new Map(); // serial → row of gold.device_latest
 const newest = (row) => latest.get(row.serial)?.newest ?? latest.get(row.serial)?.readings;
 const protocolOf = (row) => row.protocol || latest.get(row.serial)?.protocol;
 const hasType = (row) => !protocolOf(row) || typed_protocols.includes(protocolOf(row));
-const lastSeen = (row) => row.heard_at_ms ?? (latest.has(row.serial) ? Date.parse(latest.get(row.serial).at) : null);
+const lastSeen = (row) => row.heard_at_ms ?? (latest.has(row.serial) ? Date.parse(latest.get(row.serial).received_at) : null);
 
 const table = new Rows(find("#devices"), [
   ["serial", "name", (row) => make("a", { href: `/devices/${encodeURIComponent(row.serial)}` }, row.serial)],
@@ -54,7 +54,7 @@ async function refreshLatest() {
   if (!listed.length) return;
   try {
     const [first, last] = [literal(listed[0].serial), literal(listed.at(-1).serial)];
-    const rows = await query(`SELECT serial, at, protocol, status, readings, newest FROM gold.device_latest WHERE serial BETWEEN ${first} AND ${last}`);
+    const rows = await query(`SELECT serial, received_at, protocol, status, readings, newest FROM gold.device_latest WHERE serial BETWEEN ${first} AND ${last}`);
     latest = new Map(rows.map((row) => [row.serial, row]));
     table.show(listed);
   } catch (error) {

@@ -43,8 +43,8 @@ function add(some) {
 /** Add notifications that the gateway no longer stores. */
 async function older() {
   try {
-    const rows = await query(`SELECT id, at, position, type, publisher, content FROM silver.notifications WHERE topic = ${literal(topic)} ORDER BY position DESC LIMIT ${SHOWN_MAX}`);
-    add(rows.map((row) => ({ ...row, ...contentOfHex(row.content ?? ""), ts: Date.parse(row.at), bytes: (row.content ?? "").length / 2 })));
+    const rows = await query(`SELECT id, received_at, position, type, publisher, content FROM silver.notifications WHERE topic = ${literal(topic)} ORDER BY position DESC LIMIT ${SHOWN_MAX}`);
+    add(rows.map((row) => ({ ...row, ...contentOfHex(row.content ?? ""), ts: Date.parse(row.received_at), bytes: (row.content ?? "").length / 2 })));
   } catch (error) {
     showMessage(error.message, true);
   }

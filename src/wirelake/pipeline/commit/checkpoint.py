@@ -18,6 +18,7 @@ from wirelake.pipeline.paths import DataPaths
 from wirelake.pipeline.status import checkpoint_problem
 
 CONSUMER: Final = "pipeline"  # its name among the log's consumers
+LAKE_FORMAT: Final = 2  # 1: open rows among settled ones, and columns named `at` and `offset`
 
 
 class StreamIdentity(Struct, frozen=True):
@@ -26,6 +27,7 @@ class StreamIdentity(Struct, frozen=True):
     app: str
     buckets: int
     data_id: str = ""  # of the data folder whose log fills the tables; empty if written before there were ids
+    format: int = 1  # of the tables
 
 
 class StreamLock:
@@ -53,7 +55,7 @@ def open_stream(paths: DataPaths) -> StreamIdentity:
                 f"the tables in {paths.lake} have rows, but there is no checkpoint in {paths.checkpoint} that says "
                 "where to continue: restore the checkpoint, or move the tables away as well to fill them again"
             )
-        stream = StreamIdentity(f"wirelake-{uuid.uuid4()}", PIPELINE_BUCKETS, data_id)
+        stream = StreamIdentity(f"wirelake-{uuid.uuid4()}", PIPELINE_BUCKETS, data_id, LAKE_FORMAT)
         if not paths.checkpoint.create(STREAM, json.encode(stream)):
             stream = _read(paths.checkpoint)
     if data_id and not stream.data_id:
@@ -81,6 +83,12 @@ def check_log(paths: DataPaths) -> None:
     problem = checkpoint_problem(paths)
     if problem:
         raise LossError(problem)
+
+
+def write_stream(paths: DataPaths, stream: StreamIdentity) -> StreamIdentity:
+    """Replace the stream's identity, and return it."""
+    paths.checkpoint.write(STREAM, json.encode(stream))
+    return stream
 
 
 def read_stream(paths: DataPaths) -> StreamIdentity | None:

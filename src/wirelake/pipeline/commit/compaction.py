@@ -1,9 +1,9 @@
 """Join small files, and remove files that no version needs.
 
-A stream that commits every second leaves many small files. Only files of settled rows are joined: the others are
-replaced by the next batch anyway, and the job that merges into gold tables joins their files itself. This uses plain
-adds and removes in one commit that can be retried, because Delta's own OPTIMIZE fails and loses its work whenever
-another commit removes a file, as every batch does.
+A stream that commits every second leaves many small files. This joins them with plain adds and removes in one commit
+that can be retried. Delta's own OPTIMIZE works on these tables as well, but not on those of open rows: their files are
+replaced by the next batch that changes them, and belong to its bucket. The job that merges into gold tables joins their
+files itself.
 """
 
 import logging
@@ -22,7 +22,7 @@ from wirelake.limits import (
     LAKE_COMPACT_EVERY_BATCHES,
     LAKE_COMPACT_FILES_MIN,
     LAKE_FILE_BYTES,
-    LAKE_KEEP_REMOVED_H,
+    LAKE_HISTORY_DAYS,
     LAKE_VACUUM_EVERY_COMPACTIONS,
     PIPELINE_CHUNK_ROWS,
 )
@@ -36,9 +36,9 @@ from wirelake.pipeline.commit.delta import (
     rewrite_lock,
 )
 from wirelake.pipeline.commit.files import FileAction, PartitionFile
+from wirelake.pipeline.commit.history import set_history, trim_log
 from wirelake.pipeline.ingest.spans import coalesce
 
-_OPEN: Final = {"settled": "false"}
 _GOLD: Final = "gold."
 _log = logging.getLogger(__name__)
 
@@ -56,8 +56,11 @@ class CompactionResult(Struct):
 class Compactor:
     """Compact in a thread of a running job, every so many batches, so that no batch waits for it."""
 
-    def __init__(self, lake: Store, every_batches: int = LAKE_COMPACT_EVERY_BATCHES) -> None:
+    def __init__(
+        self, lake: Store, every_batches: int = LAKE_COMPACT_EVERY_BATCHES, history_days: float = LAKE_HISTORY_DAYS
+    ) -> None:
         self._lake = lake
+        self._history_days = history_days
         self._every_batches = every_batches
         self._batches = 0
         self._rounds = 0
@@ -97,20 +100,20 @@ class Compactor:
         for table in TABLES.values():
             if self._closing:
                 return
-            compacted = compact_table(self._lake, table, LAKE_COMPACT_FILES_MIN)
-            self.files_joined += compacted.files_joined
+            if not table.is_open:
+                self.files_joined += compact_table(self._lake, table, LAKE_COMPACT_FILES_MIN).files_joined
             if self._rounds % LAKE_VACUUM_EVERY_COMPACTIONS == 0:
-                vacuum_table(self._lake, table)
+                vacuum_table(self._lake, table, self._history_days)
 
 
-def compact(lake: Store, files_min: int = 2) -> dict[str, CompactionResult]:
+def compact(lake: Store, files_min: int = 2, history_days: float = LAKE_HISTORY_DAYS) -> dict[str, CompactionResult]:
     """Compact every table that exists. A stream may run at the same time."""
     with rewrite_lock(lake):
         done = {}
         for table in TABLES.values():
             if exists(lake, table):
-                done[table.name] = compact_table(lake, table, files_min)
-                done[table.name].files_removed = vacuum_table(lake, table)
+                done[table.name] = CompactionResult() if table.is_open else compact_table(lake, table, files_min)
+                done[table.name].files_removed = vacuum_table(lake, table, history_days)
         return done
 
 
@@ -134,12 +137,14 @@ def compact_table(lake: Store, table: LakeTable, files_min: int) -> CompactionRe
     return compacted
 
 
-def vacuum_table(lake: Store, table: LakeTable) -> int:
+def vacuum_table(lake: Store, table: LakeTable, history_days: float = LAKE_HISTORY_DAYS) -> int:
     """Remove files that no recent version needs, including those that no commit ever named."""
     if not exists(lake, table):
         return 0
     opened = read_table(lake, table)
-    return len(opened.vacuum(retention_hours=LAKE_KEEP_REMOVED_H, dry_run=False, full=True))
+    set_history(opened, table, history_days)
+    trim_log(lake, table)
+    return len(opened.vacuum(dry_run=False, full=True))  # as long as the table's properties say
 
 
 def _plan(files: list[FileAction], files_min: int) -> Iterator[list[FileAction]]:
@@ -149,9 +154,7 @@ def _plan(files: list[FileAction], files_min: int) -> Iterator[list[FileAction]]
     grows with the number of files in the table.
     """
     today = max((_day(file) for file in files), default="")
-    small = [
-        file for file in files if file.bytes < LAKE_FILE_BYTES // 2 and not _OPEN.items() <= file.partition.items()
-    ]
+    small = [file for file in files if file.bytes < LAKE_FILE_BYTES // 2]
 
     def partition(file: FileAction) -> list[tuple[str, str]]:
         return sorted((name, value or "") for name, value in file.partition.items())

@@ -15,24 +15,18 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from wirelake.errors import StorageError
 from wirelake.lake.store import Store
-from wirelake.lake.tables import TABLES, LakeTable
+from wirelake.lake.tables import FORMER_NAMES, SETTLED, TABLES, LakeTable
 from wirelake.limits import (
     LAKE_CHECKPOINT_COMMITS,
     LAKE_COMMIT_ATTEMPTS_MAX,
-    LAKE_KEEP_LOG_H,
-    LAKE_KEEP_REMOVED_H,
     PIPELINE_VIEW_WAIT_S,
 )
 from wirelake.pipeline.commit.files import FileAction, FileChecks, delta_text
+from wirelake.pipeline.commit.history import history_properties
+from wirelake.pipeline.commit.statistics import delta_statistics
 
+MIGRATE: Final = "run `wirelake pipeline run` once, which migrates the tables"
 _COMMIT_LOCK: Final = "batch.lock"  # held during the commits of a batch, or a listing of files
-_SETTINGS: Final = {
-    # With statistics for some columns only, filters on the others would find nothing. Parquet files have their own.
-    "delta.dataSkippingNumIndexedCols": "0",
-    "delta.checkpointInterval": str(LAKE_CHECKPOINT_COMMITS),
-    "delta.deletedFileRetentionDuration": f"interval {LAKE_KEEP_REMOVED_H} hours",
-    "delta.logRetentionDuration": f"interval {LAKE_KEEP_LOG_H} hours",
-}
 
 
 class DeltaWriter:
@@ -53,9 +47,9 @@ class DeltaWriter:
 
     def last_batch(self, name: str) -> int:
         """Return the last batch of this checkpoint that is in the table, or -1."""
-        if not self.exists(name):
-            return -1
-        return self._last_batch(self.table(name))
+        if name in self._tables:
+            return self._last_batch(self.table(name))
+        return self._last_batch(read_table(self._lake, TABLES[name])) if self.exists(name) else -1
 
     def table(self, name: str) -> DeltaTable:
         """Return the table as it is now. Create it and add columns as needed."""
@@ -81,7 +75,7 @@ class DeltaWriter:
                 return False
             transaction = CommitProperties(app_transactions=[Transaction(self._app, batch)])
             try:
-                write_actions(table, [*_adds(adds), *_removes(removes)], transaction)
+                write_actions(table, [*add_actions(adds), *remove_actions(removes)], transaction)
             except CommitFailedError:
                 if attempt == LAKE_COMMIT_ATTEMPTS_MAX:
                     raise
@@ -103,6 +97,13 @@ def read_table(lake: Store, table: LakeTable) -> DeltaTable:
     return DeltaTable(lake.table_uri(table.folder), storage_options=lake.delta_options)
 
 
+def is_previous(opened: DeltaTable, table: LakeTable) -> bool:
+    """Return whether the previous version wrote the table, and it was not migrated yet."""
+    names = {field.name for field in opened.schema().fields}
+    renamed = {name for name in table.schema.names if FORMER_NAMES.get(name) in names}
+    return bool(renamed - names) or (SETTLED in names and SETTLED not in table.schema.names)
+
+
 def open_table(lake: Store, table: LakeTable) -> DeltaTable:
     """Open a table. Create it if it does not exist; add columns that it lacks, without rewriting files."""
     if not exists(lake, table):
@@ -111,10 +112,12 @@ def open_table(lake: Store, table: LakeTable) -> DeltaTable:
             table.schema,
             mode="ignore",
             partition_by=list(table.partition_by),
-            configuration=_SETTINGS,
+            configuration=table_properties(table),
             storage_options=lake.delta_options,
         )
     opened = read_table(lake, table)
+    if is_previous(opened, table):
+        raise StorageError(f"{table.name} was written by an earlier version: {MIGRATE}")
     if tuple(opened.metadata().partition_columns) != table.partition_by:
         found = ", ".join(opened.metadata().partition_columns) or "nothing"
         expected = ", ".join(table.partition_by) or "nothing"
@@ -146,6 +149,17 @@ def write_actions(table: DeltaTable, actions: list[AddAction | RemoveAction], pr
         commit_properties=properties,
         post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=clean_up),
     )
+
+
+def table_properties(table: LakeTable) -> dict[str, str | None]:
+    """Return the properties of a new table.
+
+    Those of statistics name the columns that have some: otherwise, readers may take filters on others to find nothing.
+    """
+    statistics = {"delta.dataSkippingNumIndexedCols": "0"}
+    if table.statistics:
+        statistics = {"delta.dataSkippingStatsColumns": ",".join(table.statistics)}
+    return {**statistics, "delta.checkpointInterval": str(LAKE_CHECKPOINT_COMMITS), **history_properties(table)}
 
 
 class FilesReplacedError(StorageError):
@@ -185,7 +199,7 @@ def replace_files(
 ) -> None:
     """Replace settled files in one commit, under `rewrite_lock`. Refuse new files that are not as they were written."""
     FileChecks(PIPELINE_VIEW_WAIT_S).check_tables(lake, adds)
-    actions: list[AddAction | RemoveAction] = [*_adds(adds, data_change), *_removes(removes, data_change)]
+    actions: list[AddAction | RemoveAction] = [*add_actions(adds, data_change), *remove_actions(removes, data_change)]
     for attempt in range(1, LAKE_COMMIT_ATTEMPTS_MAX + 1):
         table.update_incremental()
         paths = pa.array([file.path for file in removes], pa.string())
@@ -215,15 +229,22 @@ def live_files(table: DeltaTable, name: str, days: Collection[date] | None = Non
     ]
 
 
-def _adds(actions: Iterable[FileAction], data_change: bool = True) -> list[AddAction]:
+def add_actions(actions: Iterable[FileAction], data_change: bool = True) -> list[AddAction]:
     now_ms = time.time_ns() // 1_000_000
     return [
-        AddAction(each.path, each.bytes, each.partition, now_ms, data_change, f'{{"numRecords": {each.rows}}}')
+        AddAction(
+            each.path,
+            each.bytes,
+            each.partition,
+            now_ms,
+            data_change,
+            delta_statistics(each.rows, each.statistics),
+        )
         for each in actions
     ]
 
 
-def _removes(actions: Iterable[FileAction], data_change: bool = True) -> list[RemoveAction]:
+def remove_actions(actions: Iterable[FileAction], data_change: bool = True) -> list[RemoveAction]:
     now_ms = time.time_ns() // 1_000_000
     return [RemoveAction(each.path, data_change, now_ms, each.bytes, dict(each.partition)) for each in actions]
 

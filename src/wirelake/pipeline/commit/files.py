@@ -24,6 +24,7 @@ from wirelake.errors import StorageError
 from wirelake.lake.store import Store
 from wirelake.lake.tables import TABLES, LakeTable
 from wirelake.limits import LOG_VIEW_POLL_S, PIPELINE_CHUNK_ROWS
+from wirelake.pipeline.commit.statistics import ColumnStatistics, footer_statistics
 
 # zstd at level 1 takes a quarter longer to write than snappy, and a quarter less space. Dictionaries for text only:
 # bytes rarely repeat, and trying costs as much as compressing them.
@@ -42,23 +43,33 @@ class FileAction(Struct, frozen=True, omit_defaults=True):
     partition: dict[str, str | None] = field(default_factory=dict, name="groups")  # the name in manifests
     seqs: tuple[int, int] | None = None  # of open rows: the first and the last
     worker: str = ""  # which process wrote it, in a report to the driver
+    statistics: dict[str, ColumnStatistics] = {}  # by column
 
 
 class PartitionFile:
     """Write a file of one partition. It gets its name once it is complete."""
 
     def __init__(
-        self, table: LakeTable, lake: Store, partition: dict[str, str | None], fsync: bool = True, label: str = ""
+        self,
+        table: LakeTable,
+        lake: Store,
+        partition: dict[str, str | None],
+        fsync: bool = True,
+        label: str = "",
+        name: str = "",
     ) -> None:
-        """Begin a file. A label becomes part of its name."""
+        """Begin a file. A label becomes part of its name, which is a new one unless it is given."""
         self._table = table
         self._partition = partition
         self._rows = 0
-        self._path = "/".join([*map(_folder, partition.items()), f"part-{label}{uuid.uuid4()}.parquet"])
+        self.path = "/".join([*map(_folder, partition.items()), f"part-{label}{name or uuid.uuid4()}.parquet"])
         self._schema = pa.schema([column for column in table.schema if column.name not in table.partition_by])
         texts = [column.name for column in self._schema if column.type == pa.string()]
-        self._output = lake.open_output(f"{table.folder}/{self._path}", sync=fsync)
-        self._writer = pq.ParquetWriter(self._output.sink, self._schema, use_dictionary=texts, **_COMPRESSION)
+        self._output = lake.open_output(f"{table.folder}/{self.path}", sync=fsync)
+        self._footer: list[Any] = []  # filled when the writer is closed
+        self._writer = pq.ParquetWriter(
+            self._output.sink, self._schema, use_dictionary=texts, metadata_collector=self._footer, **_COMPRESSION
+        )
 
     def write(self, rows: Any) -> None:
         """Write rows. Missing columns are null: rows of an old file lack newer columns."""
@@ -74,7 +85,19 @@ class PartitionFile:
     def close(self) -> FileAction:
         """Finish the file. It is durable when this returns."""
         self._writer.close()
-        return FileAction(self._table.name, self._path, self._output.close(), self._rows, self._partition)
+        return FileAction(
+            self._table.name,
+            self.path,
+            self._output.close(),
+            self._rows,
+            self._partition,
+            statistics=footer_statistics(self._footer[0], self.statistics_columns),
+        )
+
+    @property
+    def statistics_columns(self) -> dict[str, int]:
+        """Return the columns with statistics, and their indices in the file."""
+        return {name: self._schema.get_field_index(name) for name in self._table.statistics}
 
     def discard(self) -> None:
         """Remove the unfinished file."""

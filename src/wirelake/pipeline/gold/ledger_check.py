@@ -22,7 +22,6 @@ from wirelake.pipeline.gold import counts
 from wirelake.pipeline.gold.counts import COUNTED, CountedTable
 from wirelake.pipeline.gold.ledger import MissingFiles, ledger
 from wirelake.pipeline.gold.merge import of_day
-from wirelake.pipeline.gold.open_rows import is_open
 from wirelake.pipeline.gold.summarize import read_batches
 
 _MISSING_SHOWN: Final = 3  # missing files that are named
@@ -52,7 +51,7 @@ class LedgerCheck:
     def _files(self, name: str, days: Sequence[date]) -> list[FileAction]:
         """Return the files with settled rows of these days."""
         table = self.tables.get(name)
-        return [] if table is None else [file for file in live_files(table, name, days) if not is_open(file)]
+        return [] if table is None else live_files(table, name, days)
 
     def _differs(self, counted: CountedTable, files: Sequence[FileAction], known: Any, missing: frozenset[str]) -> bool:
         if any(_path(file) in missing for file in files):

@@ -20,28 +20,23 @@ from wirelake.pipeline.gold.minute_files import read_file
 from wirelake.pipeline.gold.partials import COUNTS, Partials, PartialSums, call_sums, open_delivery_sums
 from wirelake.pipeline.gold.sums import CALLS, DELIVERIES
 
-# By table: what its open rows add to which gold tables.
+# By table of open rows: what they add to which gold tables.
 _SUMMARIES: Final[dict[str, dict[str, Callable[[Any], Any]]]] = {
-    lake_tables.CALLS.name: {CALLS.table.name: call_sums},
-    lake_tables.DELIVERIES.name: {
+    lake_tables.CALLS.open_table.name: {CALLS.table.name: call_sums},
+    lake_tables.DELIVERIES.open_table.name: {
         DELIVERIES.table.name: open_delivery_sums,
         COUNTS: lambda rows: counts.without(counts.count_deliveries(rows), ["delivery_rows"]),
     },
-    lake_tables.DEVICE_COMMANDS.name: {
+    lake_tables.DEVICE_COMMANDS.open_table.name: {
         COUNTS: lambda rows: counts.without(counts.count_commands(rows), ["command_rows"])
     },
-    lake_tables.TALLIES.name: {COUNTS: lambda rows: counts.without(counts.count_tallies(rows), ["tally_rows"])},
+    lake_tables.TALLIES.open_table.name: {
+        COUNTS: lambda rows: counts.without(counts.count_tallies(rows), ["tally_rows"])
+    },
 }
 
 
-def is_open(file: FileAction) -> bool:
-    """Return whether a file holds open rows."""
-    return file.partition.get("settled") == "false"
-
-
-def open_files(tables: Mapping[str, DeltaTable], name: str) -> list[FileAction]:
-    """Return the files with the open rows of a table."""
-    return [file for file in live_files(tables[name], name) if is_open(file)] if name in tables else []
+OPEN_TABLES: Final = tuple(_SUMMARIES)
 
 
 class OpenRows:
@@ -52,10 +47,10 @@ class OpenRows:
         self._by_file: dict[str, Partials] = {}
 
     def sums(self, tables: Mapping[str, DeltaTable]) -> Partials:
-        """Return the sums of the open rows of these tables."""
+        """Return the sums of the open rows. `tables` are those of OPEN_TABLES that exist, and others."""
         known, self._by_file = self._by_file, {}
         total = PartialSums()
-        for file in (file for name in _SUMMARIES for file in open_files(tables, name)):
+        for file in (file for name in OPEN_TABLES if name in tables for file in live_files(tables[name], name)):
             path = f"{file.table}/{file.path}"
             self._by_file[path] = known.get(path) or self._summarize(lake_tables.TABLES[file.table], file)
             total.merge(self._by_file[path])

@@ -34,7 +34,7 @@ from wirelake.pipeline.gold.merge import (
     replace_counts,
 )
 from wirelake.pipeline.gold.minute_files import read_files, write_file
-from wirelake.pipeline.gold.open_rows import OpenRows, changed_times, is_open
+from wirelake.pipeline.gold.open_rows import OPEN_TABLES, OpenRows, changed_times
 from wirelake.pipeline.gold.partials import (
     COUNTS,
     READINGS,
@@ -123,7 +123,8 @@ class GoldTables:
     def _take_snapshot(self) -> _Snapshot:
         """Note what there is between two batches: a ledger of tables with and without a batch would not balance."""
         with listing_lock(self._lake):
-            tables = {name: self._tables.table(name) for name in SUMMARIES if self._tables.exists(name)}
+            names = (*SUMMARIES, *OPEN_TABLES)
+            tables = {name: self._tables.table(name) for name in names if self._tables.exists(name)}
             committed = max(self._tables.last_batch(FRAMES.name), self._tables.last_batch(BATCHES.name))
         last = self._manifests.get(committed)
         today = time_of(last.now_us if last is not None else 0).date()
@@ -156,7 +157,7 @@ class GoldTables:
 
     def _settled(self, snapshot: _Snapshot, name: str) -> list[FileAction]:
         table = snapshot.tables.get(name)
-        return [] if table is None else [file for file in live_files(table, name) if not is_open(file)]
+        return [] if table is None else live_files(table, name)
 
     def _merge(self, waiting: Sequence[Manifest], snapshot: _Snapshot) -> None:
         partials = {each.batch: decode_partials(self._checkpoint.read(each.partials or "")) for each in waiting}

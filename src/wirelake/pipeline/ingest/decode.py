@@ -44,6 +44,7 @@ PACKETS: Final = pa.schema(
     ]
 )
 _NO_PACKETS: Final = pa.RecordBatch.from_pylist([], PACKETS)
+_BRONZE_NAMES: Final = {"at": "received_at"}  # of columns of the log
 _FRAME: Final = "frame"
 _QUARANTINE: Final = "quarantine"
 
@@ -190,7 +191,7 @@ class _BatchDecoder:
         columns["frame"] = _pick(self._batch.column("frame"), rows)
         columns["reason"] = pa.array([refused.code for _, refused, _ in self._refused], TEXT)
         columns["text"] = pa.array([refused.text for _, refused, _ in self._refused], TEXT)
-        columns["offset"] = pa.array([refused.offset for _, refused, _ in self._refused], pa.int64())
+        columns["byte_offset"] = pa.array([refused.offset for _, refused, _ in self._refused], pa.int64())
         columns["decoder"] = pa.array([decoder for _, _, decoder in self._refused], TEXT)
         return pa.record_batch([columns[name] for name in QUARANTINE.names], QUARANTINE)
 
@@ -210,9 +211,10 @@ class _BatchDecoder:
 
     def _record_columns(self, rows: Any) -> dict[str, Any]:
         """Return the columns that the log records determine."""
-        names = ("seq", "at", "node", "protocol", "direction", "session", "identity")
+        names = ("seq", "node", "protocol", "direction", "session", "identity")
         columns = {name: _pick(self._batch.column(name), rows) for name in names}
-        at_us = columns["at"].cast(pa.int64()).to_numpy()
+        columns["received_at"] = _pick(self._batch.column("at"), rows)
+        at_us = columns["received_at"].cast(pa.int64()).to_numpy()
         columns["day"] = pa.array((at_us // DAY_US).astype(np.int32)).cast(DAY)
         return columns
 
@@ -229,7 +231,8 @@ def _as_logged(batch: Any) -> Any:
         return batch
     columns = []
     for field in SCHEMA:
-        column = batch.column(field.name).cast(field.type)
+        name = field.name if field.name in batch.schema.names else _BRONZE_NAMES.get(field.name, field.name)
+        column = batch.column(name).cast(field.type)
         if column.null_count and field.type in (TEXT, BYTES):
             column = column.fill_null("" if field.type == TEXT else b"")
         elif column.null_count:

@@ -154,7 +154,8 @@ class _TaskFiles:
 
 def with_day(batch: Any) -> Any:
     """Return records of the log as rows of bronze.frames."""
-    return batch.append_column("day", batch["at"].cast(pa.date32()))
+    columns = [*batch.columns, batch["at"].cast(pa.date32())]
+    return pa.record_batch(columns, names=FRAMES.schema.names)
 
 
 def poison_rows(bad: Any) -> Any:
@@ -162,9 +163,10 @@ def poison_rows(bad: Any) -> Any:
     rows = []
     for row in bad.to_pylist():
         columns = {name: row[name] for name in QUARANTINE.schema.names if name in row}
+        columns["received_at"] = row["at"]
         text = "the decoder raises an unexpected error or crashes on this record: fix the decoder and redecode"
         day = datetime.fromtimestamp(row["at"].timestamp(), UTC).date()
-        rows.append(columns | {"reason": POISON, "text": text, "offset": 0, "day": day})
+        rows.append(columns | {"reason": POISON, "text": text, "byte_offset": 0, "day": day})
     return pa.RecordBatch.from_pylist(rows, schema=QUARANTINE.schema)
 
 
@@ -185,8 +187,9 @@ def notification_rows(batch: Any) -> Any:
     """Return the records of publishes as rows of silver.notifications."""
     found = batch.filter(pc.equal(batch["event"], "publish"))
     notes = [_publish_note(text) for text in found["note"].to_pylist()]
-    columns = {name: found[name] for name in ("seq", "at", "node", "protocol")}
+    columns = {name: found[name] for name in ("seq", "node", "protocol")}
     columns |= {
+        "received_at": found["at"],
         "id": pa.array([note.id for note in notes], pa.string()),
         "topic": pa.array([note.topic for note in notes], pa.string()),
         "position": pa.array([note.position for note in notes], pa.int64()),

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wirelake.lake.store import Store
-from wirelake.lake.tables import FRAMES, MESSAGES, QUARANTINE, READINGS, SESSIONS, TEXT, TIME, LakeTable
+from wirelake.lake.tables import FRAMES, MESSAGES, QUARANTINE, READINGS, TABLES, TEXT, TIME, LakeTable
 from wirelake.limits import PIPELINE_CHUNK_ROWS
 from wirelake.log.interface import SCHEMA
 from wirelake.pipeline.commit.files import FileAction, TableWriter, mark_worker, write_rows
@@ -105,7 +105,7 @@ class DecodeTask(Struct, frozen=True):
         wanted = pc.unique(early["session"])
         identities: dict[str, str] = {}
         for file in self.sessions:
-            with self.lake.open_input(f"{SESSIONS.folder}/{file.path}") as source:
+            with self.lake.open_input(f"{TABLES[file.table].folder}/{file.path}") as source:
                 rows = pq.ParquetFile(source).read(["session", "identity"])
             found = rows.filter(pc.is_in(rows["session"], wanted))
             identities.update(zip(found["session"].to_pylist(), found["identity"].to_pylist(), strict=True))
@@ -116,7 +116,7 @@ class DecodeTask(Struct, frozen=True):
     def _frames(self, unit: DecodeUnit) -> Iterator[Any]:
         """Yield the frames in the order of the log."""
         rows = read_range(self.lake, FRAMES, unit.frames, unit.part, self._select)
-        columns = [rows[field.name].cast(field.type) for field in SCHEMA]
+        columns = [rows[name].cast(field.type) for name, field in zip(FRAMES.schema.names, SCHEMA, strict=False)]
         ordered = sort_by_seq(pa.table(columns, schema=SCHEMA)).combine_chunks()
         yield from ordered.to_batches(PIPELINE_CHUNK_ROWS)
 
@@ -189,7 +189,11 @@ class DecodedUnit:
             return decode_batch(good), pa.concat_batches([bad, found]).sort_by("seq")
 
     def _since(self, rows: Any) -> Any:
-        return rows.filter(pc.greater_equal(rows["at"], pa.scalar(self._since_us, TIME))) if self._since_us else rows
+        return (
+            rows.filter(pc.greater_equal(rows["received_at"], pa.scalar(self._since_us, TIME)))
+            if self._since_us
+            else rows
+        )
 
 
 def write_scratch(table: LakeTable, rows: Any, scratch: Store) -> list[FileAction]:

@@ -53,7 +53,7 @@ from wirelake.protocols import registry
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_OPEN: Final = {"settled": "false"}
+_SESSIONS: Final = (SESSIONS, SESSIONS.open_table)
 _PENDING: Final = "redecoded.json"  # minutes of gold tables that are to be computed again
 _reports = json.Decoder(DecodeReport | ReplayTaskReport | CompareReport)
 
@@ -137,8 +137,9 @@ class _Redecode:
         replayed = self._replay.tables if self._replay is not None else ()
         self._takes_readings = READINGS not in replayed  # from telemetry, not from assembled commands
         self._recomputed = (*replayed, READINGS) if self._takes_readings else replayed
-        self._snapshot = take_snapshot(paths, (FRAMES, MESSAGES, QUARANTINE, SESSIONS, *self._recomputed))
-        affected = (name for name in self._snapshot.files if name != SESSIONS.name)
+        others = [*_SESSIONS, DEVICE_COMMANDS.open_table]
+        self._snapshot = take_snapshot(paths, (FRAMES, MESSAGES, QUARANTINE, *self._recomputed, *others))
+        affected = (name for name in self._snapshot.files if TABLES[name] not in others)
         self._affected = {name: self._row_groups(name) for name in affected}
         self._new: list[FileAction] = []
         self._reduced: list[FileAction] = []  # files in the scratch folder
@@ -162,7 +163,7 @@ class _Redecode:
     def _is_affected(self, name: str, file: FileAction) -> bool:
         if name in (MESSAGES.name, QUARANTINE.name):
             return file.partition.get("protocol") == self._request.protocol
-        return not _OPEN.items() <= file.partition.items()
+        return True
 
     @cached_property
     def _parallel(self) -> int:
@@ -249,7 +250,7 @@ class _Redecode:
             dry=request.dry,
             careful=careful,
             scratch=self.scratch if self._takes_readings else None,
-            sessions=self._snapshot.files.get(SESSIONS.name, []),
+            sessions=[file for table in _SESSIONS for file in self._snapshot.files.get(table.name, ())],
         )
         rows = self._numbers(len(units)).mapInArrow(decode_task.task(), from_arrow_schema(SHUFFLE_SCHEMA))
         if replay is not None:
@@ -304,8 +305,6 @@ class _Redecode:
             )
             for number, part in enumerate(parts)
         ]
-        commands = self._snapshot.files.get(DEVICE_COMMANDS.name, ())
-        opened = [file for file in commands if _OPEN.items() <= file.partition.items()]
         compare_task = CompareTask(
             lake=self._paths.lake,
             scratch=self.scratch,
@@ -313,7 +312,7 @@ class _Redecode:
             tables=names,
             since_us=self._request.since_us,
             from_seq=min(group.from_seq for group in self._affected[FRAMES.name]),
-            open=opened,
+            open=self._snapshot.files.get(DEVICE_COMMANDS.open_table.name, []),
             ranges=ranges,
             dry=self._request.dry,
             lead_us=self._replay.lead_us if self._replay is not None else None,

@@ -167,14 +167,14 @@ class CompareTask(Struct, frozen=True):
         """Return the protocol's rows that were computed again, and all others."""
         again = pc.and_(pc.equal(rows["protocol"], self.protocol), pc.greater_equal(rows["seq"], self.from_seq))
         if self.since_us:
-            again = pc.and_(again, pc.greater_equal(rows["at"], pa.scalar(self.since_us, TIME)))
+            again = pc.and_(again, pc.greater_equal(rows["received_at"], pa.scalar(self.since_us, TIME)))
         return rows.filter(again), rows.filter(pc.invert(again))
 
     def _exclude_open_commands(self, old: dict[str, Any], unaffected: dict[str, Any], new: dict[str, Any]) -> int:
         """Exclude commands that are open in the stream: it finishes them, and each must have one row only."""
         first_us: dict[tuple[Any, ...], int] = {}
         if self.open:
-            rows = read_range(self.lake, DEVICE_COMMANDS, self.open, EVERYTHING)
+            rows = read_range(self.lake, DEVICE_COMMANDS.open_table, self.open, EVERYTHING)
             for *key, first_at in zip(*_lists(rows, (*_COMMAND_KEY, "first_at")), strict=True):
                 first_us[tuple(key)] = min(first_at, first_us.get(tuple(key), first_at))
         if not first_us or self.lead_us is None:

@@ -47,7 +47,7 @@ def row_groups(lake: Store, table: LakeTable, files: Iterable[FileAction]) -> li
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
             if group.num_rows:
-                seqs, ats = _bounds(group, "seq"), _bounds(group, "at")
+                seqs, ats = _bounds(group, "seq"), _bounds(group, "received_at")
                 from_seq, until_seq = (seqs[0], seqs[1] + 1) if seqs is not None else (0, SEQ_END)
                 at_us = _us(ats[1]) if ats is not None else SEQ_END
                 found.append(RowGroup(file, from_seq, until_seq, at_us, group.num_rows, group.total_byte_size))

@@ -10,8 +10,8 @@ from msgspec import Struct
 from wirelake.errors import InputError, StorageError
 from wirelake.lake.tables import FRAMES, LakeTable
 from wirelake.limits import PIPELINE_SNAPSHOT_S
-from wirelake.pipeline.commit.checkpoint import StreamIdentity, read_stream
-from wirelake.pipeline.commit.delta import exists, live_files, read_table
+from wirelake.pipeline.commit.checkpoint import LAKE_FORMAT, StreamIdentity, read_stream
+from wirelake.pipeline.commit.delta import MIGRATE, exists, live_files, read_table
 from wirelake.pipeline.commit.files import FileAction
 from wirelake.pipeline.commit.manifests import Manifest, ManifestStore
 from wirelake.pipeline.paths import DataPaths
@@ -30,6 +30,8 @@ def check_tables(paths: DataPaths) -> StreamIdentity:
     stream = read_stream(paths)
     if stream is None or not exists(paths.lake, FRAMES):
         raise InputError(f"there are no tables in {paths.lake}: run `wirelake pipeline run --once` first")
+    if stream.format < LAKE_FORMAT:
+        raise InputError(f"the tables in {paths.lake} were written by an earlier version: {MIGRATE}")
     return stream
 
 

@@ -22,9 +22,16 @@ from wirelake.pipeline.time_ranges import time_column
 CLOCK: Final = "clock"  # the row that holds the latest `at` so far, as due_us
 NEVER_US: Final = 2**62
 
-_OPEN_SESSION: Final = [field for field in SESSIONS.schema if field.name not in ("day", "settled")]
+
+def _state_fields(table: LakeTable) -> list[pa.Field]:
+    """Return the columns of open rows as the state has them: with `at`, as in the log and in earlier versions."""
+    own = [field for field in table.schema if field.name != "day"]
+    return [field.with_name("at") if field.name == "received_at" else field for field in own]
+
+
+_OPEN_SESSION: Final = _state_fields(SESSIONS)
 _OPEN_DELIVERY: Final = [
-    *(field for field in DELIVERIES.schema if field.name not in ("day", "settled")),
+    *_state_fields(DELIVERIES),
     pa.field("ids", pa.string()),  # the common prefix of the topic's ids
     pa.field("expired_at", TIME),
 ]
@@ -286,12 +293,12 @@ def _state_table(kind: str, size: int, **columns: Any) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=STATE_SCHEMA)
 
 
-def table_rows(table: LakeTable, rows: Sequence[Sequence[Any]], *, settled: bool = True) -> pa.Table:
+def table_rows(table: LakeTable, rows: Sequence[Sequence[Any]]) -> pa.Table:
     """Return rows, given in the order of the table's columns without those that partition it, as a table."""
-    names = [name for name in table.schema.names if name not in ("day", "settled")]
+    names = [name for name in table.schema.names if name != "day"]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
     arrays = [pa.array(column, table.schema.field(name).type) for name, column in zip(names, columns, strict=True)]
-    return with_partition_columns(table, pa.Table.from_arrays(arrays, names=names), settled=settled)
+    return with_partition_columns(table, pa.Table.from_arrays(arrays, names=names))
 
 
 def table_columns(table: LakeTable, columns: Mapping[str, Sequence[Any]], **constants: str) -> pa.Table:
@@ -302,10 +309,10 @@ def table_columns(table: LakeTable, columns: Mapping[str, Sequence[Any]], **cons
     return with_partition_columns(table, pa.table(arrays))
 
 
-def with_partition_columns(table: LakeTable, rows: pa.Table, *, settled: bool = True) -> pa.Table:
-    """Return the rows with the columns that partition the table."""
-    if "settled" in table.schema.names:
-        rows = rows.append_column("settled", pa.repeat(pa.scalar(settled), len(rows)))
+def with_partition_columns(table: LakeTable, rows: pa.Table) -> pa.Table:
+    """Return rows, which may be those of a state, with the columns of the table."""
+    if "at" in rows.column_names:
+        rows = rows.rename_columns({"at": "received_at"})
     if "day" in table.schema.names:
         rows = rows.append_column("day", rows[time_column(table)].cast(DAY))
     return rows.select(table.schema.names).cast(table.schema)

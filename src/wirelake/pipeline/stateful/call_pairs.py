@@ -16,7 +16,7 @@ from wirelake.pipeline.stateful.events import EVERY
 
 REQUEST: Final = "request"
 RESPONSE: Final = "response"
-_COLUMNS: Final = [name for name in CALLS.schema.names if name not in ("day", "settled")]
+_COLUMNS: Final = [name for name in CALLS.schema.names if name != "day"]
 
 
 def split_pairs(events: pa.Table, open_sessions: Any, age_us: int) -> tuple[pa.Table, pa.Table]:

@@ -195,7 +195,7 @@ def open_calls(state: pa.Table) -> pa.Table:
 
 def _open_rows(sessions: dict[str, list[OpenRequest]]) -> pa.Table:
     rows = [_row(key, request, OPEN) for key, requests in sessions.items() for request in requests]
-    return table_rows(CALLS, rows, settled=False)
+    return table_rows(CALLS, rows)
 
 
 def reduce_calls(events: pa.Table, state: KindState, sure_us: int) -> Reduction:
@@ -229,7 +229,7 @@ def reduce_calls(events: pa.Table, state: KindState, sure_us: int) -> Reduction:
         replaced = pa.concat_tables([replaced, open_calls(rest)])
         opened = _drop_oldest(out, final, over)
     out.final = {CALLS.name: pa.concat_tables([pairs, table_rows(CALLS, final.rows)])}
-    out.open = {CALLS.name: table_rows(CALLS, opened, settled=False)}
+    out.open = {CALLS.name: table_rows(CALLS, opened)}
     out.replaced = {CALLS.name: replaced}
     return out
 

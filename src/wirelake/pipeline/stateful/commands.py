@@ -206,7 +206,7 @@ class _CommandReducer:
         for key, assembly in assemblies.items():
             if assembly.open:
                 self.add_open(_address(key), assembly, _clock_of(key, clock_us, step_us, self._rules))
-        return table_rows(DEVICE_COMMANDS, self.open, settled=False)
+        return table_rows(DEVICE_COMMANDS, self.open)
 
     def apply(self, events: pa.Table, keys: pa.DictionaryArray, assemblies: dict[str, CommandAssembly]) -> None:
         """Apply the packets, device by device."""
@@ -291,7 +291,7 @@ class _CommandReducer:
         return Reduction(
             state,
             final={DEVICE_COMMANDS.name: final, READINGS.name: self._readings(final)},
-            open={DEVICE_COMMANDS.name: table_rows(DEVICE_COMMANDS, self.open, settled=False)},
+            open={DEVICE_COMMANDS.name: table_rows(DEVICE_COMMANDS, self.open)},
             counts=self.counts,
         )
 
@@ -300,7 +300,7 @@ class _CommandReducer:
         is_response = self._reassembly.is_response
         columns: dict[str, Sequence[Any]] = {
             "seq": [each.seq for each in done],
-            "at": [each.at for each in done],
+            "received_at": [each.at for each in done],
             "node": [each.node for each in done],
             "serial": [address.serial for address in addresses],
             "device_type": [address.device_type for address in addresses],

@@ -333,7 +333,7 @@ def _expire(delivery: OpenDelivery, expiry: _Expiry) -> None:
 def open_deliveries(state: pa.Table) -> pa.Table:
     """Return the open rows of a state."""
     opened = _deliveries_of(state.filter(pc.is_null(state["state"])))
-    return _delivery_rows(opened, settled=False)
+    return _delivery_rows(opened)
 
 
 def _deliveries_of(state: pa.Table) -> pa.Table:
@@ -382,8 +382,8 @@ def reduce_deliveries(events: pa.Table, state: KindState, sure_us: int) -> Reduc
         out.counts["acks_forgotten"] += over
         acks = pa.concat_tables([acks, state.take(is_acks)]).sort_by("due_us").slice(over)
     out.state = [column_state(DELIVERY, still_open["identity"], "delivery", still_open), acks]
-    out.final = {DELIVERIES.name: _delivery_rows(_table(reducer.final), settled=True)}
-    out.open = {DELIVERIES.name: _delivery_rows(still_open, settled=False)}
+    out.final = {DELIVERIES.name: _delivery_rows(_table(reducer.final))}
+    out.open = {DELIVERIES.name: _delivery_rows(still_open)}
     out.replaced = {DELIVERIES.name: open_deliveries(taken)}
     return out
 
@@ -455,5 +455,5 @@ def _table(rows: list[OpenDelivery]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=OPEN_DELIVERY)
 
 
-def _delivery_rows(rows: pa.Table, *, settled: bool) -> pa.Table:
-    return with_partition_columns(DELIVERIES, rows.drop_columns(["ids", "expired_at"]), settled=settled)
+def _delivery_rows(rows: pa.Table) -> pa.Table:
+    return with_partition_columns(DELIVERIES, rows.drop_columns(["ids", "expired_at"]))

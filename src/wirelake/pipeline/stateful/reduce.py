@@ -113,21 +113,29 @@ def events_of(
 
 
 def _event_sources(batch: Any, decoded: DecodedBatch, read: Any) -> dict[str, Callable[[], pa.Table]]:
+    messages, early_readings, quarantine = (
+        _as_logged(rows) for rows in (decoded.messages, decoded.early_readings, decoded.quarantine)
+    )
     sources: dict[str, Callable[[], pa.Table]] = {}
     for kind, (protocol, reassembly) in reassemblies().items():
         sources[kind] = lambda name=protocol.name, module=reassembly: fragment_events(  # type: ignore[misc]
             module, decoded.packets_of(name)
         )
-    sources[CALL] = lambda: call_events(batch, decoded.messages)
+    sources[CALL] = lambda: call_events(batch, messages)
     sources[DELIVERY] = lambda: delivery_events(batch)
-    sources[EARLY_READING] = lambda: early_reading_events(batch, decoded.early_readings)
+    sources[EARLY_READING] = lambda: early_reading_events(batch, early_readings)
     for kind, (protocol, reader) in record_readers().items():
         sources[kind] = lambda name=protocol.name, module=reader: record_events(  # type: ignore[misc]
-            name, module, batch, decoded.messages
+            name, module, batch, messages
         )
     sources[SESSION] = lambda: session_events(batch)
-    sources[TALLY] = lambda: tally_events(read, decoded.messages, decoded.quarantine)
+    sources[TALLY] = lambda: tally_events(read, messages, quarantine)
     return sources
+
+
+def _as_logged(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows of a table with the names of the log, which events have too."""
+    return rows.rename_columns({"received_at": "at"})
 
 
 def _gateway_starts(batch: pa.RecordBatch) -> pa.RecordBatch:

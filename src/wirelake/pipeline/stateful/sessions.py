@@ -60,7 +60,7 @@ class GatewayStarts:
 
 def open_sessions(state: pa.Table) -> pa.Table:
     """Return the open rows of a state."""
-    return with_partition_columns(SESSIONS, _sessions_of(state), settled=False)
+    return with_partition_columns(SESSIONS, _sessions_of(state))
 
 
 def _sessions_of(state: pa.Table) -> pa.Table:
@@ -118,7 +118,7 @@ def reduce_sessions(events: pa.Table, state: KindState, sure_us: int) -> Reducti
     still_open = _table(list(opened.values()))
     out.state = [column_state(SESSION, still_open["session"], "session", still_open)]
     out.final = {SESSIONS.name: with_partition_columns(SESSIONS, _table(closed.rows))}
-    out.open = {SESSIONS.name: with_partition_columns(SESSIONS, still_open, settled=False)}
+    out.open = {SESSIONS.name: with_partition_columns(SESSIONS, still_open)}
     out.replaced = {SESSIONS.name: open_sessions(taken)}
     return out
 

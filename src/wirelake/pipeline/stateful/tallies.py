@@ -155,7 +155,7 @@ def _pack(interval: CounterInterval) -> bytes:
 def open_tallies(state: pa.Table) -> pa.Table:
     """Return the open rows of a state."""
     rows = [row for node, each in unpack_states(state, _unpack).items() for row in _rows(node, each, None, None)]
-    return table_rows(TALLIES, rows, settled=False)
+    return table_rows(TALLIES, rows)
 
 
 def reduce_tallies(events: pa.Table, state: KindState, sure_us: int) -> Reduction:
@@ -183,7 +183,7 @@ def reduce_tallies(events: pa.Table, state: KindState, sure_us: int) -> Reductio
         states.put(node, NEVER_US, len(interval.found), _pack(interval))
     out.state = [states.table(TALLY)]
     out.final = {TALLIES.name: table_rows(TALLIES, final)}
-    out.open = {TALLIES.name: table_rows(TALLIES, opened, settled=False)}
+    out.open = {TALLIES.name: table_rows(TALLIES, opened)}
     out.replaced = {TALLIES.name: open_tallies(touched)}
     return out
 

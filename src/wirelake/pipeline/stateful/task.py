@@ -91,26 +91,28 @@ class ReduceTask(Struct, frozen=True):
         )
 
     def _update_open(self, bucket: int, before: BucketState, reduced: ReducedBucket) -> dict[str, list[FileAction]]:
-        """Return the files of open rows from now on, by table, for the tables that changed."""
+        """Return the files of open rows from now on, by their tables, for the tables that changed."""
         found = {}
         for name in sorted(reduced.open.keys() | reduced.closed.keys()):
-            files = self.open.get(name, {}).get(bucket, [])
-            nothing = TABLES[name].schema.empty_table()
+            table = TABLES[name].open_table
+            files = self.open.get(table.name, {}).get(bucket, [])
+            nothing = table.schema.empty_table()
             closed, opened = reduced.closed.get(name, nothing), reduced.open.get(name, nothing)
             try:
-                after = OpenFiles(self.lake, TABLES[name], files).update(closed, opened)
+                after = OpenFiles(self.lake, table, files).update(closed, opened)
             except OpenRowsError as error:
                 _log.warning("%s: writing the open rows of bucket %d again", error, bucket)
-                found[name] = self._write_open(before, reduced).get(name, [])
+                found[table.name] = self._write_open(before, reduced).get(table.name, [])
                 continue
             known = {file.path for file in files}
             new = mark_worker(file for file in after if file.path not in known)
-            found[name] = [*(file for file in after if file.path in known), *new]
+            found[table.name] = [*(file for file in after if file.path in known), *new]
         return found
 
     def _write_open(self, before: BucketState, reduced: ReducedBucket) -> dict[str, list[FileAction]]:
         """Write all open rows to new files."""
         found = {}
         for name, rows in sorted(open_rows(before.apply(reduced.state), self.rules).items()):
-            found[name] = mark_worker(OpenFiles(self.lake, TABLES[name], []).update(rows.slice(0, 0), rows))
+            table = TABLES[name].open_table
+            found[table.name] = mark_worker(OpenFiles(self.lake, table, []).update(rows.slice(0, 0), rows))
         return found
