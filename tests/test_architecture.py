@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "layout": {"errors", "limits", "message", "protocols"},
     "log": GROUND,
     "state": GROUND,
-    "lake": GROUND,
+    "lake": GROUND | {"protocols", "layout"},
     "broker": GROUND | {"message", "protocols", "state"},
     "services": GROUND | {"message", "protocols", "state", "broker"},
     "tracing": GROUND | {"protocols", "log", "state", "lake"},

@@ -11,7 +11,7 @@ separate process: see query_process.py.
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from decimal import Decimal
@@ -24,9 +24,10 @@ from msgspec import Struct, json
 from wirelake.errors import InputError
 from wirelake.lake.damage import explain_damage, find_damage
 from wirelake.lake.duckdb_scan import NOT_INSTALLED, connect_lake, lake_root
-from wirelake.lake.statement import check_statement, quote_at, quoted
+from wirelake.lake.field_views import field_views
+from wirelake.lake.statement import FIELD_VIEWS, check_statement, quote_at, quoted
 from wirelake.lake.store import Store
-from wirelake.lake.tables import TABLES, LakeTable
+from wirelake.lake.tables import MESSAGES, TABLES, LakeTable
 from wirelake.lake.views import create_view, is_delta_table, view_columns
 from wirelake.limits import (
     LAKE_ANSWER_BYTES_MAX,
@@ -75,13 +76,24 @@ def run(
     with _limited(database, timeout_s):
         for statement in statements:
             sql = quote_at(statement)
-            for name in check_statement(database, sql):
-                create_view(database, lake, TABLES[name])
+            _create_views(database, lake, check_statement(database, sql))
             cursor = database.execute(sql)
             columns = [ResultColumn(str(name), str(kind)) for name, kind, *_ in cursor.description or ()]
             rows, truncated = _fetch(cursor, rows_max)
             results.append(QueryResult(columns, rows, truncated, round((time.monotonic() - started_s) * 1000, 1)))
     return results
+
+
+def _create_views(database: "DuckDBPyConnection", lake: Store, names: Collection[str]) -> None:
+    """Create the views that a statement reads."""
+    of_fields = {name for name in names if name not in TABLES}
+    for name in {*names, MESSAGES.name} - of_fields if of_fields else names:
+        create_view(database, lake, TABLES[name])
+    views = field_views() if of_fields else {}
+    for name in of_fields:
+        if name not in views:
+            raise InputError(f"Table with name {name} does not exist! The views of fields are {', '.join(views)}.")
+        database.execute(f"CREATE OR REPLACE VIEW {name} AS {views[name].select()}")
 
 
 def open_database(lake: Store) -> "DuckDBPyConnection":
@@ -99,7 +111,7 @@ def open_database(lake: Store) -> "DuckDBPyConnection":
         }
     )
     connect_lake(database, lake)
-    for schema in dict.fromkeys(name.partition(".")[0] for name in TABLES):
+    for schema in dict.fromkeys([*(name.partition(".")[0] for name in TABLES), FIELD_VIEWS]):
         database.execute(f"CREATE SCHEMA {schema}")
     database.execute("SET TimeZone = 'UTC'")
     database.execute("SET temp_directory = ''")  # refuse what does not fit in memory, instead of spilling it

@@ -50,6 +50,7 @@ DENIED_FUNCTIONS: Final = frozenset(
     }
 )
 CATALOG_TABLES: Final = frozenset({"information_schema.tables", "information_schema.columns"})
+FIELD_VIEWS: Final = "fields"  # the schema of the views of field_views.py
 _AT: Final = re.compile(r"\bat\b", re.IGNORECASE)
 # The keyword: `x AT TIME ZONE 'UTC'`, `FROM t AT (VERSION => 3)`.
 _KEYWORD: Final = re.compile(r"at\s*(\(|time\s+zone\b)", re.IGNORECASE)
@@ -111,7 +112,7 @@ def _table(node: dict[str, Any], names: frozenset[str]) -> Iterator[str]:
         return
     if catalog in _CATALOGS and name in CATALOG_TABLES:
         yield from TABLES
-    elif catalog in _CATALOGS and name in TABLES:
+    elif catalog in _CATALOGS and (name in TABLES or schema == FIELD_VIEWS):
         yield name
     else:
         shown = ".".join(filter(None, (node[key] for key in ("catalog_name", "schema_name", "table_name"))))
