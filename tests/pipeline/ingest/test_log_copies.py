@@ -3,10 +3,10 @@
 import shutil
 import stat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from log.records import AT_US, check, fill
+from log.records import AT_US, check, fill, frame_of
 from log.segments.test_range_reader import damage
 from msgspec.structs import replace
 
@@ -27,6 +27,9 @@ from wirelake.pipeline.ingest.log_copies import (
 )
 from wirelake.pipeline.ingest.source import SourceOptions, WirelakeReader, WirelakeStreamReader
 from wirelake.pipeline.ingest.spans import Span, SpanReader, plan_spans
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROWS = 400
 NOWHERE = Path("/nowhere")  # a machine without the log
@@ -228,6 +231,18 @@ def test_the_copies_are_a_log_that_others_read(log: SegmentLog, data: Path, stor
     store.delete(store.list()[0])
     with pytest.raises(GoneError):
         WirelakeReader(SourceOptions({"path": url, "from_seq": "0"})).partitions()
+
+
+def test_a_session_of_a_user_reads_the_copies(
+    spark: "SparkSession", log: SegmentLog, data: Path, store: LocalStore
+) -> None:
+    fill(log, ROWS)
+    LogCopies(data / "log", store).publish(spans_of(data / "log"))
+    reader = spark.read.format("wirelake").option("partitionRows", "100").option("columns", "seq,frame")
+    frame = reader.load(store.folder.parent.as_uri())
+    assert frame.rdd.getNumPartitions() > 1
+    rows = {row.seq: bytes(row.frame) for row in frame.collect()}
+    assert rows == {seq: frame_of(seq) for seq in range(list_segments(data / "log")[-1])}
 
 
 def test_several_logs_in_a_store_have_to_be_named(

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS = 3000
+PACK_S = 900.0  # it compiles every kernel
 SERIAL = "sealed-1"
 
 
@@ -65,7 +66,7 @@ def archive(driver: Path) -> Path:
     """Pack an archive with the protocols of the folder plugin/."""
     file = driver / "executors.tar.gz"
     command = [sys.executable, "-m", "wirelake.cli.main", "pipeline", "archive", str(file)]
-    run = subprocess.run(command, env=environment(driver), capture_output=True, text=True, timeout=WAIT_S, check=False)
+    run = subprocess.run(command, env=environment(driver), capture_output=True, text=True, timeout=PACK_S, check=False)
     assert run.returncode == 0, run.stderr
     assert "brittle-wirelake" in run.stdout
     return file

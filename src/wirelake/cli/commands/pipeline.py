@@ -370,13 +370,15 @@ def archive(file: Path, **_: Path | None) -> None:
 
 @pipeline.command(
     epilog="""\b
-Examples:
-  wirelake pipeline script
-  spark-submit --master spark://10.0.0.5:7077 "$(wirelake pipeline script)" --once"""
+Example:
+  wirelake pipeline script"""
 )
 @settings_options
 def script(**_: Path | None) -> None:
-    """Print the path of the script that spark-submit runs. Its arguments are the options of `pipeline run`."""
+    """Print the path of the script that spark-submit runs.
+
+    The arguments of the script are the options of `pipeline run`.
+    """
     from wirelake.cli import submit  # noqa: PLC0415 (only its path)
 
     click.echo(submit.__file__)
