@@ -162,6 +162,7 @@ LAKE_PROCESS_REUSE_S: Final = 50.0  # since its last query, during which it gets
 LAKE_KILL_GRACE_S: Final = 1.0  # beyond the time limit, in which a query process can still report it itself
 LAKE_REPLY_EXTRA_BYTES: Final = MIB  # a reply beyond its rows: columns, or an error
 LAKE_COMMIT_ATTEMPTS_MAX: Final = 10  # attempts at one commit while others commit too
+LAKE_COMMIT_THREADS: Final = 4  # tables to which a batch is committed at the same time
 LAKE_CHECKPOINT_COMMITS: Final = 100  # commits between two checkpoints of a Delta log
 LAKE_STATISTICS_CHARS_MAX: Final = 64  # of a text in the statistics of a file
 LAKE_HISTORY_DAYS: Final = 7  # (setting) how long versions and replaced files are kept, for downstream streams

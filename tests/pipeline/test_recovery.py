@@ -10,7 +10,6 @@ from wirelake.lake.store import LocalStore
 from wirelake.limits import PIPELINE_ERROR_CHARS_MAX, PIPELINE_RESTART_FIRST_S, PIPELINE_RESTART_MAX_S
 from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline import job as job_module
-from wirelake.pipeline.batch import BatchRunner
 from wirelake.pipeline.ingest.spans import Span
 from wirelake.pipeline.job import Job, JobSettings
 from wirelake.pipeline.recovery import FailureLog, NoPoisonRecordError, find_poison, restart_delay_s, summarize_error
@@ -55,6 +54,10 @@ def test_pauses_grow_up_to_a_limit() -> None:
         (
             RuntimeError("Job aborted\njava.lang.Thread\n  ValueError: the frame is too long\n\tat java.base"),
             "ValueError: the frame is too long",
+        ),
+        (
+            RuntimeError("Failed\nTraceback\nwirelake.pipeline.sink.CommitError: cannot commit batch 3: why"),
+            "cannot commit batch 3: why",
         ),
         (KeyError(), "KeyError"),
         (RuntimeError("x" * 9_999), "x" * PIPELINE_ERROR_CHARS_MAX),
@@ -101,17 +104,15 @@ def test_a_record_that_breaks_the_job_goes_to_quarantine_and_the_rest_is_process
 
 
 def test_a_fault_of_the_machine_is_not_blamed_on_the_records(
-    spark: "SparkSession", log: SegmentLog, data: Path, monkeypatch: pytest.MonkeyPatch
+    spark: "SparkSession", log: SegmentLog, data: Path
 ) -> None:
     fill(log, 20)
-
-    def fail(*_: object, **__: object) -> None:
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(BatchRunner, "run", fail)
-    with pytest.raises(StorageError, match=r"fails even without its records.*no space left"):
+    obstacle = data / "checkpoints" / "tables" / "carry"
+    obstacle.parent.mkdir(parents=True)
+    obstacle.write_text("not a folder")  # no task can write the state of its bucket
+    with pytest.raises(StorageError, match=r"fail together, but not in halves.*Not a directory"):
         Job(spark, data, JobSettings(once=True)).run()
-    monkeypatch.undo()
+    obstacle.unlink()
     job = Job(spark, data, JobSettings(once=True))
     job.run()
     assert job.progress.poisoned == 0

@@ -31,6 +31,8 @@ def test_each_stage_is_behind_by_rows_and_seconds(log: SegmentLog, data: Path) -
     progress.next_seq, progress.at_us = 90, START_US + 89_000_000
     progress.gold_seq, progress.gold_at_us = 40, START_US + 39_000_000
     progress.dropped, progress.noted = {"calls_given_up": 4}, {"acks_repeated": 2}
+    progress.files, progress.bytes, progress.state_bytes = 7, 2_500_000, 300_000
+    progress.phases_s, progress.open_rows = {"ingest": 0.25, "delta": 0.1}, {"silver.open_calls": 3, "silver.x": 0}
     write_progress(data, progress)
     status = status_of(data, NOW_MS)
     assert (status.running, status.ui, status.rows_s) == (True, "http://here", 12.5)
@@ -38,6 +40,8 @@ def test_each_stage_is_behind_by_rows_and_seconds(log: SegmentLog, data: Path) -
     shown = CliRunner().invoke(pipeline, ["status", "--data", str(data)])
     assert "Dropped so far: calls_given_up 4." in shown.output
     assert "Noted so far: acks_repeated 2." in shown.output
+    assert "It added 7 files of 2.5 MB: ingest 0.25 s, delta 0.10 s." in shown.output
+    assert "State: 0.3 MB; open rows: silver.open_calls 3." in shown.output
     assert [(stage.behind_rows, stage.behind_s) for stage in status.stages] == [(10, 10.0), (60, 60.0)]
 
 

@@ -32,6 +32,11 @@ class PipelineNow(Struct):
     batch: int
     rows_s: float
     batch_s: float
+    phases_s: dict[str, float]
+    files: int
+    bytes: int
+    state_bytes: int
+    open_rows: int
     last_error: str
 
 
@@ -91,6 +96,11 @@ def _pipeline(data: Path, now_ms: int) -> PipelineNow | None:
         batch=progress.batch,
         rows_s=progress.rows_s,
         batch_s=progress.batch_s,
+        phases_s=progress.phases_s,
+        files=progress.files,
+        bytes=progress.bytes,
+        state_bytes=progress.state_bytes,
+        open_rows=sum(progress.open_rows.values()),
         last_error=progress.errors[-1].text if progress.errors else "",
     )
 

@@ -48,6 +48,11 @@ class JobProgress(Struct):
     files_joined: int = 0
     rows_s: float = 0.0  # of the last batches
     batch_s: float = 0.0  # duration of the last one
+    phases_s: dict[str, float] = field(default_factory=dict)  # of the last batch: parts of it, and sums over its tasks
+    files: int = 0  # that the last batch added
+    bytes: int = 0  # their size
+    state_bytes: int = 0  # of all buckets
+    open_rows: dict[str, int] = field(default_factory=dict)  # by table
     errors: list[JobError] = field(default_factory=list)  # the newest last
     migrating: str = ""  # which table of an earlier version is being rewritten, and how far
 

@@ -1,26 +1,25 @@
-"""Run one micro-batch: one Spark job, a manifest, and a commit for each table.
+"""Commit one micro-batch: from the reports of its tasks to a manifest, and a commit for each table.
 
-spans ─▶ ingest ─▶ shuffle by bucket ─▶ reduce ─▶ reports ─▶ manifest ─▶ commits ─▶ consumer position in the log
+reports ─▶ manifest ─▶ commits ─▶ consumer position in the log
 """
 
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
-from zlib import crc32
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from wirelake.errors import MissingRecordsError, StorageError
-from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import BATCHES, FRAMES, TABLES
-from wirelake.limits import PIPELINE_VIEW_WAIT_S
+from wirelake.limits import LAKE_COMMIT_THREADS, PIPELINE_VIEW_WAIT_S
 from wirelake.log.segments.consumer_offsets import ConsumerOffsets
-from wirelake.log.segments.reader import Gap, LogReader
+from wirelake.log.segments.reader import LogReader
 from wirelake.pipeline.commit.checkpoint import CONSUMER, StreamIdentity, sync_offsets
 from wirelake.pipeline.commit.delta import DeltaWriter, commit_lock
-from wirelake.pipeline.commit.files import FileAction, FileChecks, write_rows
+from wirelake.pipeline.commit.files import FileAction, FileChecks, file_names, find_files, write_rows
 from wirelake.pipeline.commit.manifests import (
     RECORDS_LOST,
     RECORDS_REMOVED,
@@ -31,46 +30,23 @@ from wirelake.pipeline.commit.manifests import (
     sum_read_counts,
 )
 from wirelake.pipeline.gold.partials import PartialSums, clean_partials, decode_partials, write_partials
-from wirelake.pipeline.ingest.log_copies import FOLDER, LogCopies
-from wirelake.pipeline.ingest.spans import SPAN_SCHEMA, Span
-from wirelake.pipeline.ingest.task import IngestTask
 from wirelake.pipeline.paths import DataPaths
-from wirelake.pipeline.reports import (
-    REPORT_SCHEMA,
-    BatchClock,
-    BucketReport,
-    SpanReport,
-    TaskReport,
-    read_report,
-)
-from wirelake.pipeline.shuffle import SHUFFLE_SCHEMA
-from wirelake.pipeline.spark.session import is_local
-from wirelake.pipeline.stateful.device_keys import read_device_keys
+from wirelake.pipeline.reports import BucketReport, SpanReport, TaskReport
 from wirelake.pipeline.stateful.rebucketing import rebucket_files
-from wirelake.pipeline.stateful.reduce import Rules
-from wirelake.pipeline.stateful.task import ReduceTask
 from wirelake.pipeline.time_ranges import HOUR_US
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger(__name__)
 
 
-class BatchRunner:
-    """Compute batches and commit them to the tables. Files of a batch that fails are never part of a table."""
+class BatchCommitter:
+    """Commit batches to the tables, in whatever process: manifests are the only truth.
+
+    The files of a batch that fails are never part of a table.
+    """
 
     def __init__(
-        self,
-        spark: "SparkSession",
-        paths: DataPaths,
-        stream: StreamIdentity,
-        rules: Rules | None = None,
-        wait_s: float = PIPELINE_VIEW_WAIT_S,
-        buckets: int = 0,
+        self, paths: DataPaths, stream: StreamIdentity, wait_s: float = PIPELINE_VIEW_WAIT_S, buckets: int = 0
     ) -> None:
-        self._spark = spark
-        self._rules = rules or {}
         self._wait_s = wait_s
         self._paths = paths
         self._stream = stream
@@ -79,9 +55,7 @@ class BatchRunner:
         self.delta = DeltaWriter(paths.lake, stream.app)
         self.manifests = ManifestStore(paths.checkpoint)
         self.committed = -1  # the newest batch that is known to be in every table
-        # Executors that do not see the data folder read the log from the store.
-        has_copies = not isinstance(paths.lake, LocalStore) and not is_local(spark.conf.get("spark.master") or "")
-        self.copies = LogCopies(paths.log, paths.lake.at(FOLDER)) if has_copies else None
+        self.phases_s: dict[str, float] = {}  # how long the parts of the last commit took
 
     def recover(self) -> None:
         """Finish batches that a crash or a power failure interrupted."""
@@ -122,23 +96,40 @@ class BatchRunner:
 
     def _commit_tables(self, manifest: Manifest) -> None:
         with commit_lock(self._paths.lake):
-            for name in manifest.tables:
-                adds, removes = manifest.adds.get(name, ()), manifest.removes.get(name, ())
-                self.delta.commit(name, manifest.batch, adds, removes)
+            tables = manifest.tables
+            with ThreadPoolExecutor(LAKE_COMMIT_THREADS, "commit") as pool:
+                commits = [pool.submit(self._commit_table, manifest, name) for name in tables]
+            for commit in commits:
+                commit.result()
         self.committed = max(self.committed, manifest.batch)
 
-    def compute(
-        self,
-        spans: "DataFrame",
-        batch: int,
-        poison: frozenset[int] = frozenset(),
-        isolate: bool = False,
-        damaged: Sequence[Gap] = (),
-    ) -> Manifest:
-        """Run the Spark job and write the manifest."""
+    def _commit_table(self, manifest: Manifest, name: str) -> None:
+        self.delta.commit(name, manifest.batch, manifest.adds.get(name, ()), manifest.removes.get(name, ()))
+
+    def commit_reports(self, batch: int, reports: list[TaskReport], prefix: str) -> Manifest:
+        """Write the manifest of a batch from the reports of its tasks, unless there is one, and commit to the tables.
+
+        A batch that has a manifest is not computed again: what another driver has written counts. New files get names
+        that begin with `prefix`.
+        """
+        manifest = self.manifests.get(batch)
+        if manifest is None:
+            with self._measure("manifest"), file_names(prefix):
+                manifest = self._write_manifest(batch, reports)
+        with self._measure("delta"):
+            self.commit(manifest)
+        return manifest
+
+    def discard(self, prefix: str, manifest: Manifest | None) -> int:
+        """Delete the files whose names begin with `prefix`, except those of the manifest. Return how many."""
+        needed = manifest.paths if manifest is not None else set()
+        orphans = [path for path in find_files(self._paths.lake, prefix) if path not in needed]
+        for path in orphans:
+            self._paths.lake.delete(path)
+        return len(orphans)
+
+    def _write_manifest(self, batch: int, reports: list[TaskReport]) -> Manifest:
         before = self.manifests.last()
-        task = self._ingest_task(poison=poison, isolate=isolate, damaged=tuple(damaged))
-        reports = self.run(spans, task, batch)
         manifest = replace(build_manifest(batch, reports, before), buckets=self._buckets)
         manifest = replace(manifest, removed=self._count_removed(manifest, before))
         self._check_files(manifest, reports)
@@ -150,16 +141,11 @@ class BatchRunner:
                 self._paths.bucket_states.delete(name)
         return manifest
 
-    def remove_copies(self) -> None:
-        """Remove copies of the log that only committed batches needed. The source does so while it runs."""
-        last = self.manifests.last()
-        if self.copies is not None and last is not None:
-            self.copies.refresh()
-            self.copies.remove_read(last.until_seq)
-
-    def _ingest_task(self, **rest: Any) -> IngestTask:
-        paths = self._paths
-        return IngestTask(paths.log, paths.lake, self._buckets, wait_s=self._wait_s, **rest)
+    @contextmanager
+    def _measure(self, phase: str) -> Iterator[None]:
+        started_s = time.perf_counter()
+        yield
+        self.phases_s[phase] = time.perf_counter() - started_s
 
     def _check_files(self, manifest: Manifest, reports: list[TaskReport]) -> None:
         """Check that this process sees the files that the tables and the next batch will refer to."""
@@ -186,7 +172,7 @@ class BatchRunner:
         rows = batch_rows(manifest, counts, complete_from_us)
         sums = PartialSums()
         for report in reports:
-            if not isinstance(report, BatchClock):
+            if isinstance(report, SpanReport | BucketReport):
                 sums.merge(decode_partials(report.partials))
         sums.add(BATCHES.name, rows)
         return replace(
@@ -212,37 +198,6 @@ class BatchRunner:
                 "restore both"
             )
         return removed
-
-    def run(self, spans: "DataFrame", task: IngestTask, batch: int = 0) -> list[TaskReport]:
-        """Run the Spark job and return the reports of its tasks."""
-        from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 (needs pyspark)
-
-        before = self.manifests.last()
-        paths = self._paths
-        reduce_task = ReduceTask(
-            lake=paths.lake,
-            keys=read_device_keys(paths.database),
-            folder=paths.bucket_states,
-            batch=_attempt_name(batch, task),
-            buckets=task.buckets,
-            states=before.bucket_states if before is not None else {},
-            open=before.open if before is not None else {},
-            rebucketed=before is not None and before.rebucketed,
-            dry=task.dry,
-            rules=self._rules,
-        )
-        events = spans.mapInArrow(task.task(), from_arrow_schema(SHUFFLE_SCHEMA))
-        shuffled = events.repartitionById(task.buckets, "bucket")
-        rows = shuffled.mapInArrow(reduce_task.task(), from_arrow_schema(REPORT_SCHEMA)).collect()
-        return [read_report(row.report) for row in rows]
-
-    def dry_run(self, spans: list[Span], damaged: Sequence[Gap] = ()) -> None:
-        """Run the job on these spans without writing anything. Raise what it fails with."""
-        from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 (needs pyspark)
-
-        rows = [astuple(span) for span in (spans if self.copies is None else self.copies.publish(spans))]
-        frame = self._spark.createDataFrame(rows, from_arrow_schema(SPAN_SCHEMA))
-        self.run(frame, self._ingest_task(dry=True, damaged=tuple(damaged)))
 
 
 def build_manifest(batch: int, reports: list[TaskReport], before: Manifest | None) -> Manifest:
@@ -292,12 +247,6 @@ def build_manifest(batch: int, reports: list[TaskReport], before: Manifest | Non
         open=open_rows,
         states=states,
     )
-
-
-def _attempt_name(batch: int, task: IngestTask) -> str:
-    """Return a name for the files of a batch: another one if records are left out, because the content differs."""
-    left_out = (sorted(task.poison), task.isolate, sorted(astuple(gap) for gap in task.damaged))
-    return f"{batch:012d}" if left_out == ([], False, []) else f"{batch:012d}-{crc32(repr(left_out).encode()):08x}"
 
 
 def _without(files: Iterable[FileAction], others: Iterable[FileAction]) -> list[FileAction]:

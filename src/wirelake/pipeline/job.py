@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from wirelake.errors import StorageError
-from wirelake.lake.damage import find_damage
+from wirelake.errors import InUseError, StorageError
 from wirelake.lake.progress import JobProgress, write_progress
-from wirelake.lake.store import Store
+from wirelake.lake.store import LocalStore, Store
 from wirelake.limits import (
     LAKE_COMPACT_EVERY_BATCHES,
     LAKE_HISTORY_DAYS,
@@ -26,31 +25,36 @@ from wirelake.limits import (
     PIPELINE_TRIGGER_S,
     PIPELINE_VIEW_WAIT_S,
 )
+from wirelake.log.segments.block_index import BlockIndex
 from wirelake.log.segments.consumer_offsets import ConsumerOffsets
 from wirelake.log.segments.reader import LogReader, damaged_gaps
-from wirelake.pipeline.batch import BatchRunner
-from wirelake.pipeline.commit.checkpoint import CONSUMER, StreamLock, open_stream
+from wirelake.pipeline.batch import BatchCommitter
+from wirelake.pipeline.commit.checkpoint import CONSUMER, StreamLock, open_stream, planned_end
 from wirelake.pipeline.commit.compaction import Compactor
 from wirelake.pipeline.commit.manifests import DROPPED, Manifest
 from wirelake.pipeline.commit.migration import migrate
 from wirelake.pipeline.gold.refresh import GoldTables
 from wirelake.pipeline.gold.schedule import GoldScheduler
-from wirelake.pipeline.ingest.log_copies import FOLDER, write_store_file
+from wirelake.pipeline.ingest.log_copies import FOLDER, LogCopies, write_store_file
 from wirelake.pipeline.ingest.spans import Span
+from wirelake.pipeline.listener import OBSERVATION, QUERY, QueryBatch, QueryListener
 from wirelake.pipeline.paths import DataPaths
+from wirelake.pipeline.query import OBSERVED, StreamPlan, Treatment, dry_run, reports_of
 from wirelake.pipeline.recovery import (
     FailureLog,
     NoPoisonRecordError,
     are_records_missing,
     find_poison,
+    is_commit_error,
     restart_delay_s,
     summarize_error,
 )
-from wirelake.pipeline.spark.session import default_parallelism, is_alive, ui_address
+from wirelake.pipeline.sink import NAME, read_commit_times, tables_source
+from wirelake.pipeline.spark.session import default_parallelism, is_alive, is_local, ui_address
 from wirelake.pipeline.stateful.reduce import Rules
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 _log = logging.getLogger(__name__)
@@ -95,16 +99,22 @@ class Job:
         except BaseException:
             self._lock.release()
             raise
-        buckets = settings.buckets or min(default_parallelism(spark), PIPELINE_BUCKETS_MAX)
-        self._batches = BatchRunner(
-            spark, self.paths, self._stream, settings.rules, settings.view_wait_s, buckets=buckets
-        )
+        self._buckets = settings.buckets or min(default_parallelism(spark), PIPELINE_BUCKETS_MAX)
+        self._batches = BatchCommitter(self.paths, self._stream, settings.view_wait_s, self._buckets)
+        # Executors that do not see the data folder read the log from the store.
+        has_copies = not isinstance(self.paths.lake, LocalStore) and not is_local(spark.conf.get("spark.master") or "")
+        self._copies = LogCopies(self.paths.log, self.paths.lake.at(FOLDER)) if has_copies else None
         self._failures = FailureLog(self.paths.checkpoint)
         tables = GoldTables(self.paths.lake, self.paths.checkpoint, self._stream.app) if gold else None
         self._gold = GoldScheduler(spark, self.paths.lake, self.paths.checkpoint, tables)
         every = settings.compact_every
         self._compactor = Compactor(self.paths.lake, every, settings.history_days) if every else None
         self._stopping = threading.Event()
+        self._publishing = threading.Lock()
+        self._listener = QueryListener(self._on_query_batch)
+        self._positions = ConsumerOffsets(self.paths.log)
+        self._noted_seq = 0  # batches up to here are in the progress
+        self._treatment = Treatment()
         self._failed = 0  # consecutive failures
         self._reason = ""  # of the last batch that failed
         self._recent: list[tuple[float, int]] = []  # when a batch ended, and its rows
@@ -112,17 +122,21 @@ class Job:
 
     def run(self) -> None:
         """Run until stopped or, with `once`, until everything is done that was in the log at the start."""
+        self._spark.streams.addListener(self._listener)
         try:
             self._prepare()
             while not self._stopping.is_set():
                 failure = self._run_query()
                 if failure is None:
                     break
-                self._recover(failure)
+                if not self._treat(failure):
+                    self._recover(failure)
             self._gold.close()
             self._refresh_gold()
-            self._batches.remove_copies()
+            self._remove_copies()
         finally:
+            if is_alive(self._spark):
+                self._spark.streams.removeListener(self._listener)
             self._gold.close()
             if self._compactor is not None:
                 self._compactor.close()
@@ -136,14 +150,14 @@ class Job:
 
     def _prepare(self) -> None:
         """Register with the log before reading anything, then finish what an earlier process began."""
-        positions = ConsumerOffsets(self.paths.log)
-        if positions.get(CONSUMER) is None:
-            positions.commit(CONSUMER, LogReader(self.paths.log).oldest_seq, time.time_ns() // 1000)
+        if self._positions.get(CONSUMER) is None:
+            self._positions.commit(CONSUMER, LogReader(self.paths.log).oldest_seq, time.time_ns() // 1000)
         self._stream = migrate(self.paths, self._stream, self._on_migration)
         self._batches.recover()
-        self._batches.remove_copies()
+        self._remove_copies()
         last = self._batches.manifests.last()
         if last is not None:
+            self._noted_seq = last.until_seq
             self._update_progress(last)
         self._publish_progress()
 
@@ -151,101 +165,178 @@ class Job:
         self.progress.migrating = what
         self._publish_progress()
 
+    def _remove_copies(self) -> None:
+        """Remove copies of the log that only committed batches needed. The source does so while it runs."""
+        last = self._batches.manifests.last()
+        if self._copies is not None and last is not None:
+            self._copies.refresh()
+            self._copies.remove_read(last.until_seq)
+
     def _run_query(self) -> BaseException | None:
         """Run the query. Return what it failed with, or None if it ended as planned."""
+        query: StreamingQuery | None = None
         try:
             query = self._start()
             ended = False
             while not ended and not self._stopping.is_set():
                 ended = bool(query.awaitTermination(_POLL_S))  # type: ignore[arg-type] # it takes fractions
+                self._lock.check()
+                self._note_batches()
             if not ended:
                 self._stop_query(query)
+        except InUseError:
+            if query is not None:
+                query.stop()
+            raise
         except Exception as error:  # noqa: BLE001 (Spark raises whatever the query failed with)
             return None if self._stopping.is_set() else error
+        finally:
+            self._note_batches()
         return None
 
     def _start(self) -> "StreamingQuery":
+        from pyspark.sql.functions import sum as sum_of  # noqa: PLC0415 (needs pyspark)
+
         parallel = default_parallelism(self._spark)
         rows = self._settings.batch_rows or PIPELINE_PARTITION_ROWS * parallel
-        source = self._spark.readStream.format("wirelake").option("view", "spans")
-        source = source.option("gone", self._settings.gone).option("maxRows", str(rows))
-        if self._batches.copies is not None:
+        options = {
+            "path": str(self.paths.data),
+            "gone": self._settings.gone,
+            "maxRows": str(rows),
+            "maxBytes": str(PIPELINE_PARTITION_BYTES * parallel),
+        }
+        if self._copies is not None:
             file = self.paths.spark_checkpoint.parent / "log-copies.json"
             write_store_file(file, self.paths.lake.at(FOLDER))
-            source = source.option("copies", str(file))
-        spans = source.option("maxBytes", str(PIPELINE_PARTITION_BYTES * parallel)).load(str(self.paths.data))
-        writer = spans.writeStream.queryName("tables").foreachBatch(self._process_batch)
+            options["copies"] = str(file)
+        plan = self._plan(self._treatment)
+        # Makes the session the active one of this thread: Spark looks for the sink there only.
+        self._spark.createDataFrame([], "nothing int")
+        self._spark.dataSource.register(tables_source(plan, options))
+        reports = reports_of(self._spark.readStream.format(NAME).load(), plan)
+        observed = reports.observe(OBSERVATION, *(sum_of(name).alias(name) for name in OBSERVED))
+        writer = observed.writeStream.queryName(QUERY).format(NAME)
         writer = writer.option("checkpointLocation", str(self.paths.spark_checkpoint))
         if self._settings.once:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{self._settings.trigger_s} seconds").start()
 
+    def _plan(self, treatment: Treatment) -> StreamPlan:
+        settings = self._settings
+        return StreamPlan.of(
+            self.paths,
+            self._stream,
+            self._buckets,
+            rules=settings.rules,
+            wait_s=settings.view_wait_s,
+            treatment=treatment,
+        )
+
     def _stop_query(self, query: "StreamingQuery") -> None:
         """Stop the query. Let a running batch finish first if that is quick; otherwise it is recovered later."""
         deadline_s = time.monotonic() + PIPELINE_STOP_S
+        position = self._positions.get(CONSUMER)
         while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline_s:
+            if self._positions.get(CONSUMER) != position:  # the next batch has only begun
+                break
             time.sleep(_POLL_S / 4)
         query.stop()
 
-    def _process_batch(self, spans: "DataFrame", batch: int) -> None:
-        """Process one micro-batch. Called by Spark."""
-        if self._stopping.is_set():
-            raise StorageError("the job is stopping")
-        self._lock.check()
-        started_s = time.monotonic()
-        manifest = self._batches.manifests.get(batch)
-        try:
-            if manifest is None:
-                manifest = self._compute(spans, batch)
-            self._batches.commit(manifest)
-        except Exception as error:
-            damage = None if isinstance(error, StorageError) else find_damage(self.paths.lake, error)
-            self._reason = summarize_error(damage or error)  # Spark would wrap it
-            self._failures.add(batch, self._reason)
-            raise
+    def _note_batches(self) -> None:
+        """Take note of the batches that the sink has committed since the last time."""
+        position = self._positions.get(CONSUMER) or 0
+        if position <= self._noted_seq:
+            return
+        for manifest in self._batches.manifests.since(self._batches.committed):
+            if manifest.until_seq <= position:
+                self._after_batch(manifest)
+        self._noted_seq = position
+
+    def _after_batch(self, manifest: Manifest) -> None:
+        times = read_commit_times(self.paths.data)
+        self._batches.committed = manifest.batch
         self._failures.clear()
         self._failed = 0
+        if manifest.until_seq >= self._treatment.until_seq:
+            self._treatment = Treatment()
         self.progress.rows += manifest.rows
         self.progress.batches += 1
         self.progress.poisoned += len(manifest.poison)
-        self.progress.batch_s = time.monotonic() - started_s
+        if times.batch == manifest.batch:
+            self.progress.batch_s = times.seconds
         self._recent = [*self._recent, (time.monotonic(), manifest.rows)][-_RATE_BATCHES:]
         if not self._settings.once:
             self._gold.after_batch()
         if self._compactor is not None:
             self._compactor.after_batch()
+        progress = self.progress
+        progress.files = sum(map(len, manifest.adds.values()))
+        progress.bytes = sum(file.bytes for files in manifest.adds.values() for file in files)
         self._update_progress(manifest)
         self._publish_progress()
 
-    def _compute(self, spans: "DataFrame", batch: int) -> Manifest:
-        """Compute a batch. If it failed before, retry it as it is, and then search for the records that break it.
+    def _on_query_batch(self, batch: QueryBatch) -> None:
+        """Publish how long the phases of a batch took. Called by Spark in another thread, after the batch."""
+        times = read_commit_times(self.paths.data)
+        own = times.phases_s if times.batch == batch.batch else {}
+        self.progress.phases_s = {**batch.phases_s, **own}
+        figures = {f"{name}_s": round(seconds, 3) for name, seconds in self.progress.phases_s.items()}
+        counts = {name: count for name, count in batch.observed.items() if name in ("records", "files", "bytes")}
+        state = {"state_bytes": self.progress.state_bytes, "open_rows": sum(self.progress.open_rows.values())}
+        _log.info("batch committed", extra={"batch": batch.batch, **counts, **state, **figures})
+        self._publish_progress()
 
-        Records that a task cannot read are left out only if they are damaged for this process as well: a worker that
-        merely does not see them has to see them first.
+    def _treat(self, failure: BaseException) -> bool:
+        """Return whether to run the batch again at once, in another way. Otherwise it is retried as it is, later.
+
+        A batch that failed before is searched for the records that break it. Records that a task cannot read are left
+        out only if they are damaged for this process as well: a worker that merely does not see them has to see them
+        first.
         """
-        try:
-            return self._batches.compute(spans, batch)
-        except Exception as error:
-            if not self._failures.times(batch) or isinstance(error, StorageError):
-                raise
-            failure = error
-        rows = spans.collect()
-        whole = Span(min(r.from_seq for r in rows), max(r.until_seq for r in rows), rows[0].now_us)
-        salt = None if rows[0].salt < 0 else rows[0].salt
-        damaged = damaged_gaps(self.paths.log, whole.from_seq, whole.until_seq, salt)
-        if are_records_missing(failure):
-            if not damaged:
-                raise failure
-            return self._batches.compute(spans, batch, damaged=damaged)
-        _log.warning("batch %d failed again: searching for the records that break it", batch)
-        try:
-            return self._batches.compute(spans, batch, isolate=True, damaged=damaged)
-        except Exception as error:  # noqa: BLE001 (the search decides which record, or none)
+        last = self._batches.manifests.last()
+        batch = 0 if last is None else last.batch
+        is_computed = last is not None and self._batches.committed < batch
+        if not is_computed:
+            batch += last is not None
+        self._reason = summarize_error(failure)
+        if not is_computed and not is_commit_error(failure) and self._failures.times(batch):
             try:
-                poison = find_poison(self.paths.log, whole, partial(self._batches.dry_run, damaged=damaged))
-            except NoPoisonRecordError as reason:
-                raise StorageError(f"{reason}: {summarize_error(error)}") from error
-        return self._batches.compute(spans, batch, poison=frozenset(poison), isolate=True, damaged=damaged)
+                treatment = self._next_treatment(batch, last, failure)
+            except StorageError as error:
+                self._reason = summarize_error(error)
+            else:
+                if treatment is not None:
+                    self._treatment = treatment
+                    return True
+        self._treatment = Treatment()
+        self._failures.add(batch, self._reason)
+        return False
+
+    def _next_treatment(self, batch: int, last: Manifest | None, failure: BaseException) -> Treatment | None:
+        """Return what to try next with a batch that failed again, or None if everything was tried."""
+        until_seq = planned_end(self.paths, batch)
+        if until_seq is None:
+            return None
+        index = BlockIndex(self.paths.log)
+        from_seq = max(index.oldest_seq, 0 if last is None else last.until_seq)
+        now_us = max((block.at_max_us for block in index.ranges(from_seq, until_seq)), default=0)
+        before = self._treatment
+        damaged = tuple(damaged_gaps(self.paths.log, from_seq, until_seq, index.salt))
+        if are_records_missing(failure):
+            return Treatment(until_seq, damaged=damaged) if damaged and not before.damaged else None
+        if not before.isolate:
+            _log.warning("batch %d failed again: searching for the records that break it", batch)
+            return Treatment(until_seq, isolate=True, damaged=damaged)
+        if before.poison:
+            return None
+        plan = self._plan(Treatment(until_seq, damaged=damaged))
+        try:
+            poison = find_poison(
+                self.paths.log, Span(from_seq, until_seq, now_us), partial(dry_run, self._spark, plan, self._copies)
+            )
+        except NoPoisonRecordError as reason:
+            raise StorageError(f"{reason}: {summarize_error(failure)}") from failure
+        return Treatment(until_seq, frozenset(poison), isolate=True, damaged=damaged)
 
     def _recover(self, failure: BaseException) -> None:
         """Wait, longer after each failure, before the query starts again."""
@@ -275,6 +366,8 @@ class Job:
         progress.at_us = max(progress.at_us, manifest.now_us)
         progress.dropped = {name: count for name, count in sorted(manifest.totals.items()) if name in DROPPED}
         progress.noted = {name: count for name, count in sorted(manifest.totals.items()) if name not in DROPPED}
+        progress.state_bytes = sum(file.bytes for files in manifest.bucket_states.values() for file in files)
+        progress.open_rows = manifest.open_rows
         progress.gold_seq, progress.gold_at_us = gold.until_seq, gold.now_us
         if self._compactor is not None:
             progress.files_joined = self._compactor.files_joined
@@ -283,9 +376,10 @@ class Job:
             progress.rows_s = sum(rows for _, rows in self._recent[1:]) / max(seconds, 1e-3)
 
     def _publish_progress(self) -> None:
-        self.progress.written_at_ms = time.time_ns() // 1_000_000
-        write_progress(self.paths.data, self.progress)
-        self._on_progress(self.progress)
+        with self._publishing:
+            self.progress.written_at_ms = time.time_ns() // 1_000_000
+            write_progress(self.paths.data, self.progress)
+            self._on_progress(self.progress)
 
 
 class SparkLostError(StorageError):

@@ -4,6 +4,7 @@ Failures are stored on disk, because the process itself may restart.
 """
 
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,7 @@ from wirelake.pipeline.ingest.spans import Span, plan_spans
 _log = logging.getLogger(__name__)
 
 _FAILURE: Final = "failure.json"
+_OWN_CLASS: Final = re.compile(r"^wirelake\.[\w.]+: ")  # the message says what its class would
 DryRun = Callable[[list[Span]], None]
 
 
@@ -68,12 +70,17 @@ def summarize_error(error: BaseException) -> str:
         return str(error)[:PIPELINE_ERROR_CHARS_MAX]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     errors = [line for line in lines if "Error" in line or "Exception" in line]
-    return (errors[-1] if errors else lines[0])[:PIPELINE_ERROR_CHARS_MAX]
+    return _OWN_CLASS.sub("", errors[-1] if errors else lines[0])[:PIPELINE_ERROR_CHARS_MAX]
 
 
 def are_records_missing(error: BaseException) -> bool:
     """Return whether a task could not read its records to the end. Errors of executors arrive as text."""
     return isinstance(error, MissingRecordsError) or MissingRecordsError.__name__ in str(error)
+
+
+def is_commit_error(error: BaseException) -> bool:
+    """Return whether the files of a batch could not be committed. Errors of Spark's processes arrive as text."""
+    return "CommitError: cannot commit batch" in str(error)
 
 
 class NoPoisonRecordError(Exception):

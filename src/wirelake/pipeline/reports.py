@@ -19,6 +19,24 @@ class BatchClock(Struct, frozen=True, tag="clock"):
     now_us: int
 
 
+class BucketPlan(Struct, frozen=True, tag="plan"):
+    """Tell a bucket which batch this is, and where the batch before it ended."""
+
+    batch: str  # names the files of bucket states
+    planned_ms: int
+    states: list[StateFile] = []
+    open: dict[str, list[FileAction]] = {}  # by table
+    rebucketed: bool = False  # since the batch before
+    keys: dict[str, bytes] = {}  # of devices whose keys changed since the query started; empty: removed
+
+
+class SpanTime(Struct, frozen=True, tag="time"):
+    """Report how long a span took, and whether this was not the first attempt."""
+
+    ingest_ms: int
+    retried: bool
+
+
 class SpanReport(Struct, frozen=True, tag="span"):
     """Report what became of a span of the log."""
 
@@ -45,7 +63,7 @@ class BucketReport(Struct, frozen=True, tag="bucket"):
     worker: str = ""
 
 
-TaskReport = BatchClock | SpanReport | BucketReport
+TaskReport = BatchClock | BucketPlan | SpanTime | SpanReport | BucketReport
 _decoder = json.Decoder(TaskReport)
 
 

@@ -32,6 +32,11 @@ class PipelineStatus(Struct, frozen=True):
     dropped: dict[str, int]  # what was left out or given up since the tables were created
     noted: dict[str, int]  # other counts since then
     migrating: str = ""  # which table of an earlier version is being rewritten, and how far
+    phases_s: dict[str, float] = {}  # of the last batch: parts of it, and sums over its tasks
+    files: int = 0  # that the last batch added
+    bytes: int = 0  # their size
+    state_bytes: int = 0  # of all buckets
+    open_rows: dict[str, int] = {}  # by table
     problem: str = ""  # why the tables do not fit the log
 
 
@@ -57,6 +62,11 @@ def status_of(data: Path, now_ms: int, lake: Store | None = None) -> PipelineSta
         dropped=progress.dropped,
         noted=progress.noted,
         migrating=progress.migrating if running else "",
+        phases_s=progress.phases_s,
+        files=progress.files,
+        bytes=progress.bytes,
+        state_bytes=progress.state_bytes,
+        open_rows=progress.open_rows,
         problem=checkpoint_problem(paths),
     )
 

@@ -109,11 +109,17 @@ async def test_a_pipeline_that_runs_beside_it_is_shown(tmp_path: Path) -> None:
         now_ms = caller.gateway.now_ms()
         told = JobProgress(pid=1, written_at_ms=now_ms, next_seq=0, at_us=now_ms * 1000, rows=70, batches=3)
         told.dropped, told.noted = {"calls_given_up": 4}, {"acks_repeated": 2}
+        told.phases_s, told.open_rows = {"ingest": 0.5}, {"silver.calls": 3}
+        told.state_bytes, told.files = 1000, 6
         write_progress(folder, told)
         found = await scraped(caller)
         assert found["wirelake_pipeline_rows_total", ()] == 70
         assert found["wirelake_pipeline_dropped_total", ("calls_given_up",)] == 4
         assert found["wirelake_pipeline_noted_total", ("acks_repeated",)] == 2
+        assert found["wirelake_pipeline_phase_seconds", ("ingest",)] == 0.5
+        assert found["wirelake_pipeline_open_rows", ("silver.calls",)] == 3
+        assert found["wirelake_pipeline_state_bytes", ()] == 1000
+        assert found["wirelake_pipeline_batch_files", ()] == 6
         assert found["wirelake_pipeline_behind_rows", ("silver",)] == caller.gateway.log.next_seq
         assert 0 <= found["wirelake_pipeline_behind_seconds", ("silver",)] < 60
         assert ("wirelake_pipeline_behind_seconds", ("gold",)) not in found  # it has processed nothing yet

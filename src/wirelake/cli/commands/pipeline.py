@@ -18,7 +18,7 @@ from rich.text import Text
 
 from wirelake.cli.support.dependencies import require_pipeline
 from wirelake.cli.support.options import parse_time, pass_on, settings_options
-from wirelake.cli.support.output import counted, start_logging
+from wirelake.cli.support.output import FORMATS, counted, start_logging
 from wirelake.cli.support.stores import lake_of
 from wirelake.config import Settings, load
 from wirelake.errors import InputError, LossError
@@ -80,6 +80,7 @@ Examples:
     show_default=True,
     help="What to do if retention removed records before they were read.",
 )
+@click.option("--log-format", type=click.Choice(FORMATS), default="console", show_default=True, help="Log format.")
 @click.option(
     "--stop-on-eof",
     is_flag=True,
@@ -96,6 +97,7 @@ def run(
     wheel: Path | None,
     trigger_s: float,
     gone: str,
+    log_format: str,
     stop_on_eof: bool,
     config_file: Path | None,
     data_folder: Path | None,
@@ -103,7 +105,7 @@ def run(
     """Fill the tables from the log until Ctrl-C or, with --once, until all records are processed."""
     settings = load(config_file, data_folder)
     data, lake = Path(settings.data), lake_of(settings)
-    start_logging("console", "warning")
+    start_logging(log_format, "info" if log_format == "json" else "warning")  # JSON lines include one for each batch
     if not (data / "log").exists():
         raise InputError(f"no log in {data}: start the gateway first, or choose another data folder with --data")
     require_pipeline("the pipeline")
@@ -207,6 +209,11 @@ def status(as_json: bool, config_file: Path | None, data_folder: Path | None) ->
     Console(highlight=False, soft_wrap=True).print(table)
     if found.batch_s:
         click.echo(f"{found.rows_s:.0f} records/s over the last batches; the last one took {found.batch_s:.2f} s.")
+        phases = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in found.phases_s.items())
+        added = f"It added {counted(found.files, 'file')} of {found.bytes / 1e6:.1f} MB"
+        click.echo(f"{added}: {phases}." if phases else f"{added}.")
+        open_rows = ", ".join(f"{name} {count}" for name, count in found.open_rows.items() if count) or "none"
+        click.echo(f"State: {found.state_bytes / 1e6:.1f} MB; open rows: {open_rows}.")
     else:
         hint = "" if found.running else ": start it with `wirelake up` or `wirelake pipeline run`"
         click.echo(f"No batch completed yet{hint}.")

@@ -146,7 +146,7 @@ def _run_with_pipeline(
     # The job restarts itself after a failure; if it ends all the same, the gateway keeps running.
     words = ["--config", str(config_file)] if config_file is not None else []
     words += ["--data", str(data_folder)] if data_folder is not None else []
-    pipeline = ChildProcess("pipeline", "run", "--stop-on-eof", *words)
+    pipeline = ChildProcess("pipeline", "run", "--stop-on-eof", "--log-format", log_format, *words)
     try:
         # Started once there is a log to read.
         in_time = run_gateway(config_file, data_folder, pipeline.start, accept_loss=accept_loss)

@@ -3,10 +3,11 @@
 import { callApi, live } from "./api.js";
 import { fill, find, showMessage } from "./dom.js";
 import { lines } from "./plot.js";
-import { duration, number, time } from "./format.js";
+import { duration, number, size, time } from "./format.js";
 
 const ROWS = 1000;
 const SERIES_MAX = 6;
+const PHASES = ["latest_offset", "query_planning", "ingest", "reduce", "manifest", "delta"];
 const isTime = (column) => column.type.startsWith("TIMESTAMP") || column.type === "DATE";
 const isNumber = (column) => /INT|DOUBLE|FLOAT|DECIMAL/.test(column.type);
 let answer = null;
@@ -51,6 +52,11 @@ function plot() {
   lines(find("#plot"), most, { title: "Plot of the result", x: isTime(columns[0]) ? time : String, y: number });
 }
 
+function phases(seconds) {
+  const known = PHASES.filter((name) => name in seconds);
+  return known.map((name) => `${name} ${duration(seconds[name])}`).join(", ") || "no phases yet";
+}
+
 function stream(now) {
   if (lost) showMessage("");
   lost = false;
@@ -63,7 +69,8 @@ function stream(now) {
   const behind = Math.max(0, now.log_next_seq - pipeline.next_seq);
   const state = pipeline.running ? "Running" : "Not running (start it with wirelake up or wirelake pipeline run)";
   place.textContent = `${state}: batch ${number(pipeline.batch)}, ${number(pipeline.rows_s)} records/s, ${number(behind)} records behind the log`
-    + `, last batch took ${duration(pipeline.batch_s)}${pipeline.last_error ? `; last error: ${pipeline.last_error}` : ""}.`;
+    + `, last batch took ${duration(pipeline.batch_s)} (${phases(pipeline.phases_s)}) and added ${number(pipeline.files)} files`
+    + ` of ${size(pipeline.bytes)}; state ${size(pipeline.state_bytes)}, ${number(pipeline.open_rows)} open rows${pipeline.last_error ? `; last error: ${pipeline.last_error}` : ""}.`;
 }
 
 find("#ask").addEventListener("submit", run);

@@ -109,6 +109,19 @@ def _read(checkpoint: Store) -> StreamIdentity:
         ) from error
 
 
+class _PlannedOffset(Struct):
+    seq: int
+
+
+def planned_end(paths: DataPaths, batch: int) -> int | None:
+    """Return the end of a batch as Spark planned it, or None if it did not."""
+    try:
+        lines = (paths.spark_offsets / str(batch)).read_bytes().strip().splitlines()
+    except FileNotFoundError:
+        return None
+    return json.decode(lines[-1], type=_PlannedOffset).seq
+
+
 def sync_offsets(paths: DataPaths, batch: int) -> None:
     """Sync the end of a batch, which Spark does not do.
 

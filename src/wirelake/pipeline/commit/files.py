@@ -12,6 +12,8 @@ import socket
 import time
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +33,7 @@ from wirelake.pipeline.commit.statistics import ColumnStatistics, footer_statist
 _COMPRESSION: Final = {"compression": "zstd", "compression_level": 1}
 _NOT_IN_A_PATH: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+_name_prefix: Final = ContextVar("name_prefix", default="")
 
 
 class FileAction(Struct, frozen=True, omit_defaults=True):
@@ -44,6 +47,24 @@ class FileAction(Struct, frozen=True, omit_defaults=True):
     seqs: tuple[int, int] | None = None  # of open rows: the first and the last
     worker: str = ""  # which process wrote it, in a report to the driver
     statistics: dict[str, ColumnStatistics] = {}  # by column
+
+
+@contextmanager
+def file_names(prefix: str) -> Iterator[None]:
+    """Begin the names of new files with a prefix, by which the files of a batch that fails are found."""
+    _name_prefix.set(prefix)
+    try:
+        yield
+    finally:
+        _name_prefix.set("")
+
+
+def find_files(lake: Store, prefix: str) -> Iterator[str]:
+    """Yield the paths of all files whose names begin with a prefix."""
+    for table in TABLES.values():
+        for path in lake.list(table.folder):
+            if path.rpartition("/")[2].startswith(f"part-{prefix}"):
+                yield path
 
 
 class PartitionFile:
@@ -62,7 +83,8 @@ class PartitionFile:
         self._table = table
         self._partition = partition
         self._rows = 0
-        self.path = "/".join([*map(_folder, partition.items()), f"part-{label}{name or uuid.uuid4()}.parquet"])
+        name = f"part-{_name_prefix.get()}{label}{name or uuid.uuid4()}.parquet"
+        self.path = "/".join([*map(_folder, partition.items()), name])
         self._schema = pa.schema([column for column in table.schema if column.name not in table.partition_by])
         texts = [column.name for column in self._schema if column.type == pa.string()]
         self._output = lake.open_output(f"{table.folder}/{self.path}", sync=fsync)

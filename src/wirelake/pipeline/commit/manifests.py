@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from wirelake.errors import StorageError
 from wirelake.lake.store import Store
-from wirelake.lake.tables import BATCHES, DAY
+from wirelake.lake.tables import BATCHES, DAY, TABLES
 from wirelake.limits import PIPELINE_MANIFESTS_KEPT
 from wirelake.log.segments.reader import Gap
 from wirelake.pipeline.commit.files import FileAction
@@ -98,6 +98,19 @@ class Manifest(Struct, frozen=True, kw_only=True):
     @property
     def state_names(self) -> set[str]:
         return {file.name for files in self.bucket_states.values() for file in files}
+
+    @property
+    def paths(self) -> set[str]:
+        """Return the paths in the lake of the files that the batch adds."""
+        return {f"{TABLES[file.table].folder}/{file.path}" for files in self.adds.values() for file in files}
+
+    @property
+    def open_rows(self) -> dict[str, int]:
+        """Return how many open rows each table has after the batch."""
+        return {
+            name: sum(file.rows for files in buckets.values() for file in files)
+            for name, buckets in sorted(self.open.items())
+        }
 
     @property
     def tables(self) -> list[str]:

@@ -328,6 +328,17 @@ class PipelineCollector(Collector):
         yield _count("wirelake_pipeline_files_joined", "Small files merged.", progress.files_joined)
         yield _value("wirelake_pipeline_batch_seconds", "Duration of the last batch.", progress.batch_s)
         yield _value("wirelake_pipeline_rows_per_second", "Average over the last batches.", progress.rows_s)
+        yield _value("wirelake_pipeline_batch_files", "Files that the last batch added.", progress.files)
+        yield _value("wirelake_pipeline_batch_bytes", "Size of the files that the last batch added.", progress.bytes)
+        yield _value("wirelake_pipeline_state_bytes", "Size of the state across batches.", progress.state_bytes)
+        for name, text, label, figures in (
+            ("wirelake_pipeline_open_rows", "Rows that can still change.", "table", progress.open_rows),
+            ("wirelake_pipeline_phase_seconds", "Phases of the last batch.", "phase", progress.phases_s),
+        ):
+            gauges = GaugeMetricFamily(name, text, labels=[label])
+            for key, figure in figures.items():
+                gauges.add_metric([key], figure)
+            yield gauges
 
 
 def _value(name: str, text: str, value: float) -> Metric:
