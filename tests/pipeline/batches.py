@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from wirelake.lake.store import Store
 from wirelake.pipeline.commit.checkpoint import open_stream
 from wirelake.pipeline.ingest.source import SourceOptions
 from wirelake.pipeline.paths import DataPaths
@@ -18,8 +19,8 @@ BUCKETS = 3
 class Run:
     """Hold a run of the query on a data folder."""
 
-    def __init__(self, data: Path, **rest: Any) -> None:
-        paths = DataPaths.of(data)
+    def __init__(self, data: Path, lake: Store | None = None, **rest: Any) -> None:
+        paths = DataPaths.of(data, lake)
         self.plan = StreamPlan.of(paths, open_stream(paths), BUCKETS, **rest)
         self.reader = BatchReader(SourceOptions({"path": str(data), "view": "spans", "maxRows": "1000"}), self.plan)
         self.writer = TablesWriter(self.plan)

@@ -1,14 +1,13 @@
 """Run the pipeline on tables in S3: they equal those in a folder, and one of two drivers fills them."""
 
 import shutil
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars
 import pytest
-from msgspec.structs import replace
 
+from pipeline.batches import Run
 from pipeline.checking import check_tables, rows_of, seqs_of
 from pipeline.redecode.test_redecode import plugin, say
 from pipeline.traffic import fill
@@ -21,7 +20,6 @@ from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline import job as job_module
 from wirelake.pipeline.commit.compaction import compact
 from wirelake.pipeline.commit.delta import live_files, read_table
-from wirelake.pipeline.commit.files import FileAction
 from wirelake.pipeline.commit.manifests import Manifest, ManifestStore
 from wirelake.pipeline.job import Job, JobSettings
 from wirelake.pipeline.redecode.redecode import RedecodeRequest, redecode
@@ -83,49 +81,32 @@ def _check_equal(data: Path, lake: Store, local: Path) -> None:
 
 
 def test_one_of_two_drivers_fills_a_lake(
-    spark: "SparkSession", log: SegmentLog, data: Path, s3_lake: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    spark: "SparkSession", log: SegmentLog, data: Path, s3_lake: ObjectStore
 ) -> None:
     fill(log, 300)
     job = Job(spark, data, JobSettings(once=True), lake=s3_lake)
     with pytest.raises(InUseError, match=r"another pipeline is running on .*, in process \d+ on "):
         Job(spark, data, lake=s3_lake)
-    rival = _Rival(s3_lake)
-    monkeypatch.setattr(ManifestStore, "create", lambda own, manifest: rival.create(own, manifest))
     job.run()
     check_tables(data, s3_lake)
-    for name, files in rival.files.items():
+
+
+def test_of_two_drivers_both_commit_the_files_of_the_first(log: SegmentLog, data: Path, s3_lake: ObjectStore) -> None:
+    fill(log, 300)
+    first, second = Run(data, s3_lake), Run(data, s3_lake)
+    messages, others = first.compute(0, 0, 300), second.compute(0, 0, 300)
+    first.writer.commit(messages, 0)
+    second.writer.commit(others, 0)
+    check_tables(data, s3_lake)
+    manifests = ManifestStore(s3_lake.at("checkpoints/tables"))
+    manifest = manifests.last()
+    assert manifest is not None
+    for name, files in manifest.adds.items():
         live = {file.path for file in live_files(read_table(s3_lake, TABLES[name]), name)}
         assert live == {file.path for file in files}, "both commit the files of the first"
-    monkeypatch.undo()
+        assert not any(second.plan.run in path for path in live)
     with pytest.raises(StorageError, match="another pipeline wrote batch 0 with records 0 to 299"):
-        ManifestStore(s3_lake.at("checkpoints/tables")).create(
-            Manifest(batch=0, from_seq=0, until_seq=9, now_us=1, rows=9)
-        )
-
-
-class _Rival:
-    """Be a driver that computes each batch a moment earlier, and writes the same rows to files of its own."""
-
-    def __init__(self, lake: Store) -> None:
-        self._lake = lake
-        self._create = ManifestStore.create
-        self.files: dict[str, list[FileAction]] = {}
-
-    def create(self, manifests: ManifestStore, manifest: Manifest) -> Manifest:
-        adds = {name: [self._copied(file) for file in files] for name, files in manifest.adds.items()}
-        for name, files in adds.items():
-            self.files.setdefault(name, []).extend(files)
-        own = replace(manifest, adds=adds)
-        assert self._create(manifests, own) == own
-        adopted = self._create(manifests, manifest)
-        assert adopted == own
-        return adopted
-
-    def _copied(self, file: FileAction) -> FileAction:
-        folder = TABLES[file.table].folder
-        path = file.path.rpartition("/")[0] + f"/part-{uuid.uuid4()}.parquet"
-        self._lake.write(f"{folder}/{path.lstrip('/')}", self._lake.read(f"{folder}/{file.path}"))
-        return replace(file, path=path.lstrip("/"))
+        manifests.create(Manifest(batch=0, from_seq=0, until_seq=9, now_us=1, rows=9))
 
 
 def test_a_data_folder_that_is_not_the_lakes_is_refused(
