@@ -32,7 +32,7 @@ PROMISED = {
 }
 
 
-# The reserved words of Trino; those of DuckDB come from DuckDB itself, and Spark is asked in tests/pipeline/spark.
+# The reserved words of Trino; those of DuckDB come from DuckDB itself.
 TRINO = """
 alter and as auto between by case cast constraint create cross cube current_catalog current_date
 current_path current_role current_schema current_time current_timestamp current_user deallocate

@@ -1,7 +1,7 @@
 """Send events and reports from the tasks that read the log to those that reduce buckets, as few rows as possible.
 
-A row holds all events of one bucket in a chunk of the log, as an Arrow stream in one binary value. Event by event, the
-conversion to Spark's rows, their sort and the way back would take a third of the whole job's CPU time.
+A row holds all events of one bucket in a chunk of the log, as an Arrow stream in one binary value: the conversion of
+each event to a row of Spark, the sort there, and the way back are spared.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -13,8 +13,7 @@ from wirelake.pipeline.ingest.decode import decode_batch
 from wirelake.protocols import registry
 from wirelake.protocols.kernel_columns import column_decoder
 
-# A task makes many small objects that live as long as it does, and no cycles: to search them again and again takes 8 %
-# of its CPU time.
+# A task makes many small objects that live as long as it does, and no cycles: searching them again and again is wasted.
 _GC_THRESHOLD = 100_000
 _MODULES = (
     "pyarrow.compute",
