@@ -15,7 +15,8 @@ from manual.blocks import PAGES, ROOT, prose
 from wirelake.cli.main import wirelake
 from wirelake.gateway.http.routes import metrics
 
-TASKS: Final = {"test", "check", "bench", "chaos", "docs", "lock", "delta", "--help", "COMMAND"}  # of ./dev alone
+# Those of ./dev alone.
+TASKS: Final = {"test", "check", "bench", "chaos", "versions", "docs", "lock", "delta", "--help", "COMMAND"}
 SPOKEN: Final = re.compile(r"`(?:wirelake|\./dev) ([^`]+)`")
 LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
 METRIC: Final = re.compile(r"\bwirelake_[a-z_]+[a-z]")

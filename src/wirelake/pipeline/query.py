@@ -18,7 +18,6 @@ from msgspec.structs import asdict, astuple, replace
 
 from wirelake.limits import PIPELINE_VIEW_WAIT_S
 from wirelake.log.segments.reader import Gap
-from wirelake.pipeline.commit.checkpoint import StreamIdentity
 from wirelake.pipeline.commit.files import file_names
 from wirelake.pipeline.commit.manifests import Manifest, ManifestStore
 from wirelake.pipeline.ingest.log_copies import LogCopies
@@ -40,6 +39,8 @@ from wirelake.pipeline.stateful.task import ReduceTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from wirelake.pipeline.commit.checkpoint import StreamIdentity  # needs deltalake, which executors do not have
 
 # The last two columns: the number of the batch, and with the first span of a batch the plans of its buckets.
 PLANNED_SPANS: Final = pa.schema([*SPAN_SCHEMA, pa.field("batch", pa.int64()), pa.field("plans", pa.string())])
@@ -79,7 +80,7 @@ class StreamPlan(Struct, frozen=True):
     """Describe a run of the query. This is sent to Spark's Python processes, and never shown as text."""
 
     paths: DataPaths
-    stream: StreamIdentity
+    stream: "StreamIdentity"
     keys: DeviceKeys  # as they were when the query started
     run: str  # names this run
     buckets: int
@@ -89,7 +90,7 @@ class StreamPlan(Struct, frozen=True):
     dry: bool = False  # write nothing
 
     @staticmethod
-    def of(paths: DataPaths, stream: StreamIdentity, buckets: int, **rest: Any) -> "StreamPlan":
+    def of(paths: DataPaths, stream: "StreamIdentity", buckets: int, **rest: Any) -> "StreamPlan":
         return StreamPlan(paths, stream, read_device_keys(paths.database), uuid.uuid4().hex[:12], buckets, **rest)
 
     def __repr__(self) -> str:

@@ -7,7 +7,7 @@ share nothing with the job but the checkpoint. A row for the writer is a report 
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from msgspec import DecodeError, Struct, json
@@ -27,7 +27,6 @@ from wirelake.files import replace_file
 from wirelake.lake.damage import find_damage
 from wirelake.lake.progress import FOLDER
 from wirelake.lake.tables import TABLES
-from wirelake.pipeline.batch import BatchCommitter
 from wirelake.pipeline.commit.manifests import ManifestStore
 from wirelake.pipeline.ingest.source import SourceOptions, WirelakeStreamReader
 from wirelake.pipeline.ingest.spans import Span
@@ -35,9 +34,12 @@ from wirelake.pipeline.query import PLANNED_SPANS, StreamPlan
 from wirelake.pipeline.recovery import summarize_error
 from wirelake.pipeline.reports import BucketReport, SpanReport, TaskReport, read_report
 
+if TYPE_CHECKING:
+    from wirelake.pipeline.batch import BatchCommitter
+
 NAME: Final = "wirelake_tables"
 _TIMES: Final = FOLDER / "commit.json"
-_committers: Final[dict[str, BatchCommitter]] = {}  # by run; the newest only
+_committers: Final[dict[str, "BatchCommitter"]] = {}  # by run; the newest only
 
 
 class CommitError(StorageError):
@@ -178,8 +180,10 @@ class TablesWriter(DataSourceStreamArrowWriter):
         return {"_plan": None}
 
 
-def _committer(plan: StreamPlan) -> BatchCommitter:
+def _committer(plan: StreamPlan) -> "BatchCommitter":
     """Return the committer of a run: it holds open tables, and Spark calls `commit` in the same process again."""
+    from wirelake.pipeline.batch import BatchCommitter  # noqa: PLC0415 (needs deltalake, which executors do not have)
+
     if plan.run not in _committers:
         _committers.clear()
         _committers[plan.run] = BatchCommitter(plan.paths, plan.stream, plan.wait_s, plan.buckets)

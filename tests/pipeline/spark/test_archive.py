@@ -93,3 +93,11 @@ def test_an_archive_belongs_to_nobody(tmp_path: Path) -> None:
             ("bin/python", 0, ""),
         ]
     assert archive_settings(tmp_path / "archive.tgz")["spark.archives"] == f"{tmp_path / 'archive.tgz'}#wirelake"
+
+
+def test_what_executors_import_does_without_the_packages_of_the_driver() -> None:
+    modules = ("sink", "query", "ingest.task", "stateful.task", "redecode.decode_task", "redecode.replay_task")
+    blocked = "import sys; sys.modules.update(dict.fromkeys(('deltalake', 'duckdb'))); "
+    imports = "; ".join(f"import wirelake.pipeline.{name}" for name in modules)
+    run = subprocess.run([sys.executable, "-c", blocked + imports], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr

@@ -123,7 +123,7 @@ def _migrate_table(lake: Store, table: LakeTable, on_progress: OnProgress) -> No
         return
     files = live_files(opened, table.name)
     settled = [file for file in files if not _is_open(file)]
-    _log.warning("migrating %s: %d files", table.name, len(settled))
+    _log.info("migrating %s: files to rewrite: %d", table.name, len(settled))
     migrated = []
     for number, file in enumerate(settled):
         on_progress(f"{table.name}: {number} of {len(settled)} files")

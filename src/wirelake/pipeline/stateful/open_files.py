@@ -18,7 +18,7 @@ from wirelake.errors import StorageError
 from wirelake.lake.store import Store
 from wirelake.lake.tables import LakeTable
 from wirelake.limits import PIPELINE_OPEN_FILE_ROWS, PIPELINE_OPEN_FILE_ROWS_MIN, PIPELINE_OPEN_FILES
-from wirelake.pipeline.commit.files import FileAction, PartitionFile, delta_text
+from wirelake.pipeline.commit.files import FileAction, PartitionFile, delta_text, worker_name
 
 # Which row it is; tables have those of these columns that identify their rows.
 _SEQS: Final = ("seq", "from_seq")
@@ -103,7 +103,15 @@ class OpenFiles(Struct, frozen=True):
                 yield tuple((name, delta_text(value)) for name, value in values.items()), part.drop_columns(names)
 
     def _read(self, file: FileAction) -> Any:
-        with self.lake.open_input(f"{self.table.folder}/{file.path}") as source:
+        path = f"{self.table.folder}/{file.path}"
+        try:
+            source = self.lake.open_input(path)
+        except FileNotFoundError as error:
+            raise StorageError(
+                f"{self.lake.name(path)}, whose rows may change, is missing (expected: {file.bytes} bytes, reported by "
+                f"the worker on {worker_name()}): make sure that every worker sees the same data folder as the driver"
+            ) from error
+        with source:
             return pq.ParquetFile(source).read()
 
     def _write(self, partition: _Partition, parts: list[Any], limit: int) -> list[FileAction]:
