@@ -31,6 +31,7 @@ BATCHES = 20
 FLAT = 1.25  # bytes may be so many times those with the fewest open sessions
 START_US = 1_700_006_400_000_000
 _COMMIT_S = 60.0
+_APPENDED = 10_000
 
 
 class Cost(Struct):
@@ -53,6 +54,8 @@ class Pipeline:
         first = self._log.next_seq
         for number in range(first, first + count):
             commit = self._log.append(START_US + number, "comet", "open", "", f"{number:016x}", "", "10.0.0.1:5", b"")
+            if number % _APPENDED == 0:  # the log refuses records that the disk cannot keep up with
+                commit.wait(_COMMIT_S)
         commit.wait(_COMMIT_S)
         ingest = IngestTask(self._folder / "log", self._lake, BUCKETS)
         rows = pa.Table.from_batches(list(ingest.ingest(Span(first, first + count, START_US + first))), SHUFFLE_SCHEMA)
