@@ -103,7 +103,8 @@ LOG_KEEP_DAYS: Final = 30.0  # (setting) age at which segments are removed
 LOG_LINGER_S: Final = 0.005  # longest time that a record that nobody waits for waits for others
 LOG_RETENTION_EVERY_S: Final = 60.0  # between two runs of retention
 LOG_SCRUB_BYTES_MAX: Final = 1024 * MIB  # newest sealed segments that are checked in full after a crash
-LOG_INDEX_CPU_SHARE: Final = 0.1  # of one processor, to build lookup indexes while the log is written
+LOG_INDEX_CPU_SHARE: Final = 0.1  # of one processor, to build lookup indexes
+LOG_INDEX_BUSY_CPU_SHARE: Final = 0.02  # the same while segments fill up faster than that
 LOG_INDEX_CLOSE_S: Final = 1.0  # for the thread that builds them to end
 LOG_CONSUMERS_MAX: Final = 256  # consumers of one log
 LOG_CONSUMER_CHARS_MAX: Final = 64  # name of a consumer
@@ -133,6 +134,7 @@ CONSOLE_ANALYSIS_S: Final = 2.0  # for one: it takes time from the gateway
 # tracing one message
 TRACE_SEARCHED_MAX: Final = 2_000_000  # records of the log that are read, because an index names them or has none
 TRACE_SEARCH_S: Final = 5.0  # for the search
+TRACE_RANGES_MAX: Final = 300  # places in the log that are read for one key, half of them from each end
 TRACE_STEP_RECORDS: Final = 16 * KIB  # records of one step back from the end of the log
 TRACE_NEAR_RECORDS: Final = 2048  # records between a frame and the publish that it caused
 TRACE_SLACK_US: Final = 2_000_000  # difference allowed between the times of the log and of the state

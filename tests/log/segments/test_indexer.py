@@ -81,7 +81,7 @@ def test_what_is_missing_or_damaged_is_built_when_the_log_is_opened(folder: Path
     index_path(folder, firsts[-1] + 1).write_bytes(intact[firsts[0]])  # its segment is gone
     salt = MappedSegment(segment_path(folder, 0), 0, None).salt
     assert salt is not None
-    indexer = SegmentIndexer(folder, salt, cpu_share=1.0)
+    indexer = SegmentIndexer(folder, salt)
     deadline_s = time.monotonic() + WAIT_S
     while contents(folder) != intact:
         assert time.monotonic() < deadline_s

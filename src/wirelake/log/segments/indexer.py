@@ -1,8 +1,8 @@
 """Build the lookup indexes of sealed segments, from a thread of its own.
 
-The writer only wakes the thread when it has sealed a segment. The thread pauses after each index, so that it takes a
-limited share of a processor however fast the log grows; what has no index yet, a search reads in full. When the log is
-opened, missing and damaged indexes are built, and those of removed segments are removed: a crash, or a log of an
+The writer only wakes the thread when it has sealed a segment. The thread pauses after each part of an index, so that it
+takes a limited share of a processor however fast the log grows; what has no index yet, a search reads in full. When the
+log is opened, missing and damaged indexes are built, and those of removed segments are removed: a crash, or a log of an
 earlier version, needs nothing else.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from wirelake.files import replace_file
-from wirelake.limits import LOG_INDEX_CLOSE_S, LOG_INDEX_CPU_SHARE
+from wirelake.limits import LOG_INDEX_BUSY_CPU_SHARE, LOG_INDEX_CLOSE_S, LOG_INDEX_CPU_SHARE
 from wirelake.log.segments.format import list_segments, segment_path
 from wirelake.log.segments.lookup_index import (
     IndexedRange,
@@ -37,10 +37,10 @@ _EMPTY: Hashes = np.empty(0, np.uint64)
 class SegmentIndexer:
     """Run the thread. A failure to build an index makes searches slower, and nothing else."""
 
-    def __init__(self, folder: Path, salt: int, cpu_share: float = LOG_INDEX_CPU_SHARE) -> None:
+    def __init__(self, folder: Path, salt: int) -> None:
         self._folder = folder
         self._salt = salt
-        self._cpu_share = cpu_share
+        self._resumed_s = 0.0  # processor time of the thread when it last went on
         self._wakeup = Event()
         self._closing = Event()
         self._thread = Thread(target=self._run, name="wirelake-log-index", daemon=True)
@@ -66,17 +66,24 @@ class SegmentIndexer:
             for first_seq in reversed([first for first in firsts if first not in checked]):  # newest first
                 if self._closing.is_set():
                     return
-                started_s = time.thread_time()
-                is_sealed = self._ensure(first_seq)
-                if is_sealed:
+                self._resumed_s = time.thread_time()
+                if self._ensure(first_seq):
                     checked.add(first_seq)
-                    self._closing.wait((time.thread_time() - started_s) * (1 / self._cpu_share - 1))
+                self._pause()
             self._wakeup.wait()
+
+    def _pause(self) -> bool:
+        """Wait in proportion to the processor time used since the last pause. Return whether to stop."""
+        is_busy = self._wakeup.is_set()  # another segment was sealed before this one was done
+        share = LOG_INDEX_BUSY_CPU_SHARE if is_busy else LOG_INDEX_CPU_SHARE
+        is_closing = self._closing.wait((time.thread_time() - self._resumed_s) * (1 / share - 1))
+        self._resumed_s = time.thread_time()
+        return is_closing
 
     def _ensure(self, first_seq: int) -> bool:
         """Build the index of a segment unless it has one. Return False if the segment is not sealed yet."""
         try:
-            return ensure_index(self._folder, first_seq, self._salt, self._closing.is_set) is not None
+            return ensure_index(self._folder, first_seq, self._salt, self._pause) is not None
         except FileNotFoundError:  # removed by retention meanwhile
             return True
         except (OSError, pa.ArrowException) as error:
