@@ -56,6 +56,7 @@ WRITE_ROUNDS = 6
 EPOCH = "f82a8d91"
 FIRST_COPY = 0x1000  # in the number of each topic: the copies of the million differ in it
 GOAL_S = 1.0
+DEVICE_RECORDS = 200  # the newest of a device
 
 Row = tuple[str, str, str, str, str, bytes, str]  # event, direction, protocol, session, identity, frame, note
 
@@ -174,7 +175,7 @@ def cold_seconds(data: Path, id_: str) -> float:
 
 def device_seconds(data: Path, serial: str) -> float:
     return statistics.median(
-        timed(lambda: search.Search(data / "log").identity(serial, search.TRACE_RECORDS_MAX)) for _ in range(ROUNDS)
+        timed(lambda: search.Search(data / "log").identity(serial, DEVICE_RECORDS)) for _ in range(ROUNDS)
     )
 
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from wirelake.errors import GoneError, InputError, ProtocolError, TranslationError
 from wirelake.limits import (
     TRACE_NEAR_RECORDS,
+    TRACE_RANGES_MAX,
     TRACE_RECIPIENTS_MAX,
     TRACE_RECORDS_MAX,
     TRACE_SEARCH_S,
@@ -200,12 +201,12 @@ class Search:
         return found
 
     def _collect_ends(self, ranges: list[LookupRange], select: Select) -> list[LogRecord]:
-        """Read ranges from both ends of the list, until there are enough records of each end."""
+        """Read ranges from both ends of the list, until there are enough records of each end, or enough ranges."""
         half = TRACE_RECORDS_MAX // 2
         first: list[LogRecord] = []
         last: list[LogRecord] = []
         start, end = 0, len(ranges)
-        while start < end and (len(first) < half or len(last) < half):
+        while start + len(ranges) - end < TRACE_RANGES_MAX and start < end and (len(first) < half or len(last) < half):
             if len(first) <= len(last):
                 first += self._read(ranges[start], select)
                 start += 1

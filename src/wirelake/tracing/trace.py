@@ -254,7 +254,7 @@ class _Tracer:
             records, verb = ("1 record", "is") if count == 1 else (f"{count} records", "are")
             if not self._search.is_omitted_exact:
                 records = f"up to {records}"
-            self._caveats.append(f"{records} in between {verb} not shown (TRACE_RECORDS_MAX)")
+            self._caveats.append(f"{records} in between {verb} not shown (TRACE_RECORDS_MAX, TRACE_RANGES_MAX)")
         return self._caveats
 
 
