@@ -168,7 +168,8 @@ def check(
         values = None if history is None else history_values(history)
         click.echo(write_json({"laws": results, "history": values}))
     elif history is None:
-        click.echo(f"There are no tables in {lake} yet: no stored history was checked.")
+        place = settings.lake.url or data / "lake"
+        click.echo(f"There are no tables in {place} yet: no stored history was checked.")
     else:
         print_history(history, found)
     if not all(result.is_ok for result in results):
