@@ -96,7 +96,15 @@ def test_an_archive_belongs_to_nobody(tmp_path: Path) -> None:
 
 
 def test_what_executors_import_does_without_the_packages_of_the_driver() -> None:
-    modules = ("sink", "query", "ingest.task", "stateful.task", "redecode.decode_task", "redecode.replay_task")
+    modules = (
+        "sink",
+        "query",
+        "commit.checkpoint",
+        "ingest.task",
+        "stateful.task",
+        "redecode.decode_task",
+        "redecode.replay_task",
+    )
     blocked = "import sys; sys.modules.update(dict.fromkeys(('deltalake', 'duckdb'))); "
     imports = "; ".join(f"import wirelake.pipeline.{name}" for name in modules)
     run = subprocess.run([sys.executable, "-c", blocked + imports], capture_output=True, text=True, check=False)

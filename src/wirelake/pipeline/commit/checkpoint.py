@@ -12,7 +12,6 @@ from wirelake.lake.store import LocalStore, Store
 from wirelake.lake.tables import FRAMES
 from wirelake.limits import PIPELINE_BUCKETS
 from wirelake.log.segments.high_watermark import read_data_id
-from wirelake.pipeline.commit.delta import DeltaWriter
 from wirelake.pipeline.commit.manifests import ManifestStore
 from wirelake.pipeline.paths import DataPaths
 from wirelake.pipeline.status import checkpoint_problem
@@ -46,6 +45,8 @@ class StreamLock:
 
 def open_stream(paths: DataPaths) -> StreamIdentity:
     """Read the stream's identity, or create it. Refuse a checkpoint and tables that do not fit each other."""
+    from wirelake.pipeline.commit.delta import DeltaWriter  # noqa: PLC0415 (executors lack deltalake)
+
     check_log(paths)
     data_id = read_data_id(paths.log)
     stream = read_stream(paths)
