@@ -9,7 +9,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from functools import cache, reduce
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar, cast
 from urllib.parse import urlsplit
@@ -191,7 +191,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return parse_address(getattr(self.listen, key), f"listen.{key}")
 
 
-@cache
+@registry.cached_until_refresh
 def settings_type() -> type[Settings]:
     """Return `Settings` with the listeners and sections of all installed protocols."""
     installed = registry.all_protocols()

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from wirelake.config import settings_type
 from wirelake.protocols import registry
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -30,11 +29,6 @@ def installed_protocols(points: Mapping[str, str]) -> Iterator[None]:
     found = [EntryPoint(name, value, registry.ENTRY_POINT_GROUP) for name, value in points.items()]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("importlib.metadata.entry_points", lambda **_group: found)
-        _forget()
+        registry.refresh()
         yield
-    _forget()
-
-
-def _forget() -> None:
     registry.refresh()
-    settings_type.cache_clear()

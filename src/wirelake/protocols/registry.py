@@ -13,9 +13,10 @@ import difflib
 import logging
 import pkgutil
 import re
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module, metadata
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from wirelake import protocols
 from wirelake.errors import InputError, UnknownProtocolError
@@ -30,6 +31,9 @@ BUILT_IN: Final = tuple(found.name for found in pkgutil.iter_modules(protocols._
 
 _log = logging.getLogger(__name__)
 _NAME: Final = re.compile("[a-z][a-z0-9_]*")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_caches: list[Callable[[], None]] = []
 
 
 def get(name: str) -> Protocol:
@@ -69,13 +73,20 @@ def all_protocols() -> tuple[Protocol, ...]:
     return tuple(get(name) for name in names() if name not in broken)
 
 
+def cached_until_refresh(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Cache the results of a function that depends on which protocols are installed."""
+    cached = cache(function)
+    _caches.append(cached.cache_clear)
+    return cast(Callable[_P, _R], cached)
+
+
 def refresh() -> None:
     """Discover the installed protocols again."""
-    for cached in (failures, streams_answers, _private_prefixes, _earlier_names, _entry_points, _added):
-        cached.cache_clear()
+    for clear in _caches:
+        clear()
 
 
-@cache
+@cached_until_refresh
 def failures() -> dict[str, str]:
     """Return why protocols cannot be loaded, by name; by entry point, if the name is that of a built-in one."""
     broken: dict[str, str] = {}
@@ -92,7 +103,7 @@ def failures() -> dict[str, str]:
     return broken
 
 
-@cache
+@cached_until_refresh
 def streams_answers(name: str) -> bool:
     """Return whether sessions of this protocol accept many answers to a request: see `Protocol.streams_answers`."""
     return name in names() and get(name).streams_answers
@@ -103,7 +114,7 @@ def is_private_header(name: str) -> bool:
     return name.startswith(_private_prefixes())
 
 
-@cache
+@cached_until_refresh
 def _private_prefixes() -> tuple[str, ...]:
     return (*(f"{name}." for name in names()), *INTERNAL_HEADERS)
 
@@ -114,17 +125,17 @@ def _built_in(name: str) -> Protocol:
     return found
 
 
-@cache
+@cached_until_refresh
 def _earlier_names() -> dict[str, str]:
     return {alias: name for name in BUILT_IN for alias in _built_in(name).aliases}
 
 
-@cache
+@cached_until_refresh
 def _entry_points() -> dict[str, metadata.EntryPoint]:
     return {point.name: point for point in metadata.entry_points(group=ENTRY_POINT_GROUP)}
 
 
-@cache
+@cached_until_refresh
 def _added(name: str) -> Protocol:
     point = _entry_points()[name]
     if name in BUILT_IN:

@@ -21,7 +21,9 @@ Seconds = Annotated[float, Meta(gt=0)]
 SecondsOrNever = Annotated[float, Meta(ge=0)]  # 0 is never
 
 # The sections of wirelake.toml that belong to the gateway: no protocol can have these names.
-SECTIONS: Final = frozenset({"data", "listen", "tls", "auth", "log", "limits", "broker", "fetch", "http"})
+SECTIONS: Final = frozenset(
+    {"data", "listen", "tls", "auth", "log", "lake", "limits", "broker", "fetch", "http", "pipeline"}
+)
 
 
 class ProtocolSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
