@@ -73,7 +73,7 @@ def test_a_piece_lies_in_every_range_that_it_has_rows_of() -> None:
 
 def test_a_file_says_where_its_rows_are(lake: LocalStore) -> None:
     files = [*frames(lake, 5, 3, 9), *frames(lake, 20)]
-    found = row_groups(lake, FRAMES, files)
+    found = row_groups(lake, files)
     assert [(each.from_seq, each.until_seq, each.rows, each.at_max_us) for each in found] == [
         (3, 10, 3, NOON_US + 9),
         (20, 21, 1, NOON_US + 20),

@@ -130,7 +130,7 @@ def compact_table(lake: Store, table: LakeTable, files_min: int) -> CompactionRe
             replace_files(lake, opened, table.name, [joined], small, data_change=False)
         except FilesReplacedError as error:  # the new files count
             _log.info("discarded a compaction of %s: %s", table.name, error)
-            lake.delete(f"{table.folder}/{joined.path}")
+            lake.delete(joined.lake_path)
         else:
             compacted.files_after -= len(small) - 1
         opened.update_incremental()
@@ -179,7 +179,7 @@ def _day(file: FileAction) -> str:
 def join_files(lake: Store, table: LakeTable, files: list[FileAction]) -> FileAction:
     joined = PartitionFile(table, lake, files[0].partition)
     try:
-        for batch in coalesce(_read(lake, table, files)):
+        for batch in coalesce(_read(lake, files)):
             joined.write(batch)
     except BaseException:
         joined.discard()
@@ -187,7 +187,7 @@ def join_files(lake: Store, table: LakeTable, files: list[FileAction]) -> FileAc
     return joined.close()
 
 
-def _read(lake: Store, table: LakeTable, files: list[FileAction]) -> Iterator[Any]:
+def _read(lake: Store, files: list[FileAction]) -> Iterator[Any]:
     for file in files:
-        with lake.open_input(f"{table.folder}/{file.path}") as source, pq.ParquetFile(source) as opened:
+        with lake.open_input(file.lake_path) as source, pq.ParquetFile(source) as opened:
             yield from opened.iter_batches(PIPELINE_CHUNK_ROWS)

@@ -48,6 +48,11 @@ class FileAction(Struct, frozen=True, omit_defaults=True):
     worker: str = ""  # which process wrote it, in a report to the driver
     statistics: dict[str, ColumnStatistics] = {}  # by column
 
+    @property
+    def lake_path(self) -> str:
+        """Return the path of the file in the lake."""
+        return f"{TABLES[self.table].folder}/{self.path}"
+
 
 @contextmanager
 def file_names(prefix: str) -> Iterator[None]:
@@ -242,7 +247,7 @@ class FileChecks:
     def check_tables(self, lake: Store, files: Iterable[FileAction], source: str = "") -> None:
         """Refuse files that are missing or of another size. `source` names what refers to them, if no task."""
         for file in files:
-            self.check(lake, f"{TABLES[file.table].folder}/{file.path}", file.bytes, file.worker, source)
+            self.check(lake, file.lake_path, file.bytes, file.worker, source)
 
     def check(self, store: Store, path: str, size: int, worker: str, source: str = "") -> None:
         """Refuse a file that is missing or of another size."""

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from wirelake.errors import StorageError
 from wirelake.lake.store import Store
-from wirelake.lake.tables import BATCHES, DAY, TABLES
+from wirelake.lake.tables import BATCHES, DAY
 from wirelake.limits import PIPELINE_MANIFESTS_KEPT
 from wirelake.log.segments.reader import Gap
 from wirelake.pipeline.commit.files import FileAction
@@ -102,7 +102,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     @property
     def paths(self) -> set[str]:
         """Return the paths in the lake of the files that the batch adds."""
-        return {f"{TABLES[file.table].folder}/{file.path}" for files in self.adds.values() for file in files}
+        return {file.lake_path for files in self.adds.values() for file in files}
 
     @property
     def open_rows(self) -> dict[str, int]:

@@ -145,14 +145,14 @@ def _migrate_file(lake: Store, table: LakeTable, file: FileAction) -> FileAction
         new.discard()
         return known
     try:
-        for rows in _rows(lake, table, target, file):
+        for rows in _rows(lake, target, file):
             new.write(rows)
     except BaseException:
         new.discard()
         raise
     done = new.close()
     if done.rows != file.rows:
-        name = lake.name(f"{table.folder}/{file.path}")
+        name = lake.name(file.lake_path)
         raise StorageError(f"{name} has {done.rows} rows, not {file.rows}: {_ADVICE}")
     return done
 
@@ -175,9 +175,9 @@ def _complete_file(
     return FileAction(table.name, new.path, size, footer.num_rows, partition, statistics=statistics)
 
 
-def _rows(lake: Store, table: LakeTable, target: LakeTable, file: FileAction) -> Iterator[Any]:
+def _rows(lake: Store, target: LakeTable, file: FileAction) -> Iterator[Any]:
     current = {former: name for name, former in FORMER_NAMES.items()}
-    with lake.open_input(f"{table.folder}/{file.path}") as source:
+    with lake.open_input(file.lake_path) as source:
         for batch in pq.ParquetFile(source).iter_batches(PIPELINE_CHUNK_ROWS):
             rows = batch.rename_columns([current.get(name, name) for name in batch.schema.names])
             if "day" in target.schema.names and "day" not in target.partition_by:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wirelake.lake.store import Store
-from wirelake.lake.tables import DEVICE_COMMANDS, TABLES
+from wirelake.lake.tables import DEVICE_COMMANDS
 from wirelake.limits import GOLD_CHECK_EVERY_S
 from wirelake.pipeline.commit.delta import live_files
 from wirelake.pipeline.commit.files import FileAction
@@ -64,7 +64,7 @@ class LedgerCheck:
         """Return which files of a day are missing; asked for once in a while, because a store may be far away."""
         checked_s, missing = self._missing.get(day, (float("-inf"), frozenset()))
         if now or time.monotonic() - checked_s >= GOLD_CHECK_EVERY_S:
-            missing = frozenset(_path(file) for file in files if self._lake.size(_stored(file)) is None)
+            missing = frozenset(_path(file) for file in files if self._lake.size(file.lake_path) is None)
             self._missing = {day: (time.monotonic(), missing), **{d: m for d, m in self._missing.items() if d != day}}
             for old in list(self._missing)[_DAYS_KEPT:]:
                 del self._missing[old]
@@ -84,10 +84,6 @@ class LedgerCheck:
 
 def _path(file: FileAction) -> str:
     return f"{file.table}/{file.path}"
-
-
-def _stored(file: FileAction) -> str:
-    return f"{TABLES[file.table].folder}/{file.path}"
 
 
 def _by_first_hour(day: date, known: Any, missing: Sequence[str]) -> Mapping[datetime, MissingFiles]:

@@ -125,7 +125,7 @@ def within(rows: Any, time: str, day: date, minutes: Minutes) -> Any:
 
 def read_file(lake: Store, table: LakeTable, file: FileAction) -> Any:
     """Return the rows of a small file, with its partition columns, and with nulls for columns that it lacks."""
-    with lake.open_input(f"{table.folder}/{file.path}") as source:
+    with lake.open_input(file.lake_path) as source:
         found = pq.ParquetFile(source).read()
     columns = []
     for field in table.schema:

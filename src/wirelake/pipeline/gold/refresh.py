@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from wirelake.lake.store import Store
-from wirelake.lake.tables import BATCHES, COUNTS_HOUR, DAY, DEVICE_COMMANDS, DEVICE_LATEST, FRAMES, LEDGER, TABLES
+from wirelake.lake.tables import BATCHES, COUNTS_HOUR, DAY, DEVICE_COMMANDS, DEVICE_LATEST, FRAMES, LEDGER
 from wirelake.limits import GOLD_REBUILD_DAYS
 from wirelake.pipeline.commit.delta import DeltaWriter, listing_lock, live_files, replace_files
 from wirelake.pipeline.commit.files import FileAction
@@ -258,9 +258,9 @@ class GoldTables:
             return run_summaries(spark, self._lake, files, golds)
         except Exception as error:
             for file in files:
-                path = f"{TABLES[file.table].folder}/{file.path}"
-                if self._lake.size(path) is None:
-                    raise missing_file_error(next(iter(SUMMARIES[file.table])), self._lake.name(path)) from error
+                if self._lake.size(file.lake_path) is None:
+                    path = self._lake.name(file.lake_path)
+                    raise missing_file_error(next(iter(SUMMARIES[file.table])), path) from error
             raise
 
 

@@ -113,7 +113,7 @@ def _columns(table: LakeTable, only: Collection[str]) -> list[str]:
 
 def read_batches(lake: Store, table: LakeTable, file: FileAction, columns: Sequence[str]) -> Iterator[Any]:
     """Yield some columns of a file, with its partition columns, and with nulls for columns that it lacks."""
-    with lake.open_input(f"{table.folder}/{file.path}") as source, pq.ParquetFile(source) as opened:
+    with lake.open_input(file.lake_path) as source, pq.ParquetFile(source) as opened:
         stored = [name for name in columns if name in opened.schema_arrow.names]
         for batch in opened.iter_batches(PIPELINE_CHUNK_ROWS, columns=stored):
             yield pa.table({name: _column(table, file, batch, name) for name in columns})

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wirelake.lake.store import Store
-from wirelake.lake.tables import FRAMES, MESSAGES, QUARANTINE, READINGS, TABLES, TEXT, TIME, LakeTable
+from wirelake.lake.tables import FRAMES, MESSAGES, QUARANTINE, READINGS, TEXT, TIME, LakeTable
 from wirelake.limits import PIPELINE_CHUNK_ROWS
 from wirelake.log.interface import SCHEMA
 from wirelake.pipeline.commit.files import FileAction, TableWriter, mark_worker, write_rows
@@ -105,7 +105,7 @@ class DecodeTask(Struct, frozen=True):
         wanted = pc.unique(early["session"])
         identities: dict[str, str] = {}
         for file in self.sessions:
-            with self.lake.open_input(f"{TABLES[file.table].folder}/{file.path}") as source:
+            with self.lake.open_input(file.lake_path) as source:
                 rows = pq.ParquetFile(source).read(["session", "identity"])
             found = rows.filter(pc.is_in(rows["session"], wanted))
             identities.update(zip(found["session"].to_pylist(), found["identity"].to_pylist(), strict=True))

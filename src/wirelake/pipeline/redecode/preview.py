@@ -103,12 +103,12 @@ def preview(
 
 
 def _units(lake: Store, files: dict[str, list[FileAction]], protocol: str, since_us: int) -> list[DecodeUnit]:
-    frames = [group for group in row_groups(lake, FRAMES, files[FRAMES.name]) if group.at_max_us >= since_us]
+    frames = [group for group in row_groups(lake, files[FRAMES.name]) if group.at_max_us >= since_us]
     if not frames:
         return []
     parts = split_range(frames)
     own = [
-        row_groups(lake, table, [file for file in files.get(table.name, ()) if file.partition["protocol"] == protocol])
+        row_groups(lake, [file for file in files.get(table.name, ()) if file.partition["protocol"] == protocol])
         for table in _DECODED
     ]
     overlapping = [in_ranges(groups, parts) for groups in (frames, *own)]

@@ -151,7 +151,7 @@ class _Redecode:
     def _row_groups(self, name: str) -> list[RowGroup]:
         """Return the row groups to read: of frames, those affected and some before; of other tables, whole files."""
         files = [file for file in self._snapshot.files[name] if self._is_affected(name, file)]
-        groups = row_groups(self._paths.lake, TABLES[name], files)
+        groups = row_groups(self._paths.lake, files)
         since_us = self._request.since_us
         if name == FRAMES.name:
             if self._replay is not None:
@@ -294,7 +294,7 @@ class _Redecode:
         from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 (needs pyspark)
 
         old = {name: self._affected.get(name, []) for name in names}
-        new = {name: row_groups(self.scratch, TABLES[name], _files_of_table(name, self._reduced)) for name in names}
+        new = {name: row_groups(self.scratch, _files_of_table(name, self._reduced)) for name in names}
         parts = split_range([group for groups in (*old.values(), *new.values()) for group in groups], self._parallel)
         old_in, new_in = ({name: in_ranges(groups, parts) for name, groups in each.items()} for each in (old, new))
         ranges = [
@@ -334,7 +334,7 @@ class _Redecode:
         return any(self._has_own_readings(file) for file in files)
 
     def _has_own_readings(self, file: FileAction) -> bool:
-        with self._paths.lake.open_input(f"{READINGS.folder}/{file.path}") as source:
+        with self._paths.lake.open_input(file.lake_path) as source:
             protocols = pq.ParquetFile(source).read(["protocol"])["protocol"]
         return bool(pc.any(pc.equal(protocols, self._request.protocol)).as_py())
 
@@ -352,7 +352,7 @@ class _Redecode:
             adds = [file for file in new if file.partition["day"] in difference.days]
             for file in new:
                 if file.partition["day"] not in difference.days:
-                    self._paths.lake.delete(f"{TABLES[name].folder}/{file.path}")
+                    self._paths.lake.delete(file.lake_path)
             affected = {group.file.path: group.file for group in self._affected.get(name, ())}
             removes = [file for file in affected.values() if file.partition["day"] in difference.days]
             if adds or removes:

@@ -38,11 +38,11 @@ class SeqRange(Struct, frozen=True):
 EVERYTHING: Final = SeqRange(0, SEQ_END)
 
 
-def row_groups(lake: Store, table: LakeTable, files: Iterable[FileAction]) -> list[RowGroup]:
+def row_groups(lake: Store, files: Iterable[FileAction]) -> list[RowGroup]:
     """Return the row groups of these files, from their footers."""
     found = []
     for file in files:
-        with lake.open_input(f"{table.folder}/{file.path}") as source:
+        with lake.open_input(file.lake_path) as source:
             metadata = pq.read_metadata(source)
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
@@ -95,7 +95,7 @@ def read_range(
     """Return the rows of this range, with all columns of the table in this version, partition columns included."""
     found = [table.schema.empty_table()]
     for file in files:
-        with lake.open_input(f"{table.folder}/{file.path}") as source, pq.ParquetFile(source) as opened:
+        with lake.open_input(file.lake_path) as source, pq.ParquetFile(source) as opened:
             groups = [number for number in range(opened.num_row_groups) if _overlaps(opened, number, part)]
             if groups:
                 found.append(select(_in_range(_complete(table, file, opened.read_row_groups(groups)), part)))

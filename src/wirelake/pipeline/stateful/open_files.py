@@ -103,13 +103,13 @@ class OpenFiles(Struct, frozen=True):
                 yield tuple((name, delta_text(value)) for name, value in values.items()), part.drop_columns(names)
 
     def _read(self, file: FileAction) -> Any:
-        path = f"{self.table.folder}/{file.path}"
         try:
-            source = self.lake.open_input(path)
+            source = self.lake.open_input(file.lake_path)
         except FileNotFoundError as error:
             raise StorageError(
-                f"{self.lake.name(path)}, whose rows may change, is missing (expected: {file.bytes} bytes, reported by "
-                f"the worker on {worker_name()}): make sure that every worker sees the same data folder as the driver"
+                f"{self.lake.name(file.lake_path)}, whose rows may change, is missing (expected: {file.bytes} bytes, "
+                f"reported by the worker on {worker_name()}): make sure that every worker sees the same data folder as "
+                "the driver"
             ) from error
         with source:
             return pq.ParquetFile(source).read()
