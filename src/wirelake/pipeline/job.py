@@ -31,7 +31,7 @@ from wirelake.log.segments.reader import LogReader, damaged_gaps
 from wirelake.pipeline.batch import BatchCommitter
 from wirelake.pipeline.commit.checkpoint import CONSUMER, StreamLock, open_stream, planned_end
 from wirelake.pipeline.commit.compaction import Compactor
-from wirelake.pipeline.commit.manifests import DROPPED, Manifest
+from wirelake.pipeline.commit.manifests import DROPPED, Manifest, next_batch
 from wirelake.pipeline.commit.migration import migrate
 from wirelake.pipeline.gold.refresh import GoldTables
 from wirelake.pipeline.gold.schedule import GoldScheduler
@@ -294,10 +294,8 @@ class Job:
         first.
         """
         last = self._batches.manifests.last()
-        batch = 0 if last is None else last.batch
-        is_computed = last is not None and self._batches.committed < batch
-        if not is_computed:
-            batch += last is not None
+        is_computed = last is not None and self._batches.committed < last.batch
+        batch = next_batch(last) - is_computed  # the last one, if only its commits are missing
         self._reason = summarize_error(failure)
         if not is_computed and not is_commit_error(failure) and self._failures.times(batch):
             try:

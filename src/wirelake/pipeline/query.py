@@ -8,7 +8,7 @@ before left, keys of devices) comes with the first span of a batch, and goes fro
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
@@ -19,18 +19,18 @@ from msgspec.structs import asdict, astuple, replace
 from wirelake.limits import PIPELINE_VIEW_WAIT_S
 from wirelake.log.segments.reader import Gap
 from wirelake.pipeline.commit.files import file_names
-from wirelake.pipeline.commit.manifests import Manifest, ManifestStore
+from wirelake.pipeline.commit.manifests import Manifest, ManifestStore, next_batch
 from wirelake.pipeline.ingest.log_copies import LogCopies
 from wirelake.pipeline.ingest.spans import SPAN_SCHEMA, Span
 from wirelake.pipeline.ingest.task import IngestTask
 from wirelake.pipeline.paths import DataPaths
 from wirelake.pipeline.reports import (
     BucketPlan,
-    BucketReport,
     SpanReport,
     SpanTime,
     TaskReport,
     read_report,
+    written_files,
 )
 from wirelake.pipeline.shuffle import SHUFFLE_SCHEMA, shuffle_reports
 from wirelake.pipeline.stateful.device_keys import DeviceKeys, read_device_keys
@@ -102,7 +102,6 @@ class StreamPlan(Struct, frozen=True):
 
     def bucket_plans(self, before: Manifest | None, until_seq: int) -> list[BucketPlan]:
         """Return what the buckets need to know for the batch after `before`, which ends at `until_seq`."""
-        batch = 0 if before is None else before.batch + 1
         label = self.treatment.label if until_seq <= self.treatment.until_seq else ""
         states = before.bucket_states if before is not None else {}
         open_files = before.open if before is not None else {}
@@ -111,7 +110,7 @@ class StreamPlan(Struct, frozen=True):
         removed = dict.fromkeys(known.keys() - keys.keys(), b"")
         return [
             BucketPlan(
-                f"{batch:012d}{label}",
+                f"{next_batch(before):012d}{label}",
                 time.time_ns() // 1_000_000,
                 states.get(bucket, []),
                 {name: buckets[bucket] for name, buckets in open_files.items() if bucket in buckets},
@@ -215,7 +214,7 @@ class PlannedReduce(Struct, frozen=True):
         with file_names(f"{number:08d}-{self.run}-"):
             reported = task.run(bucket, batches)["report"].to_pylist()
         reports = [read_report(text) for text in reported]
-        files = [file for report in reports for file in _new_files(report)]
+        files = [file for report in reports for file in written_files(report)]
         retried = _is_retry() or any(each.retried for each in spent)
         figures = {
             "records": sum(report.rows for report in reports if isinstance(report, SpanReport)),
@@ -230,14 +229,6 @@ class PlannedReduce(Struct, frozen=True):
         columns = [pa.array(reported, pa.string())]
         columns += [pa.array([figure] + [0] * (len(reported) - 1), pa.int64()) for figure in figures.values()]
         return pa.record_batch(columns, schema=RESULTS)
-
-
-def _new_files(report: TaskReport) -> Sequence[Any]:
-    if isinstance(report, SpanReport):
-        return report.files
-    if isinstance(report, BucketReport):
-        return [*report.final, *(file for files in report.open.values() for file in files if file.worker)]
-    return ()
 
 
 def _is_retry() -> bool:

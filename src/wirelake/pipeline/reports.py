@@ -73,6 +73,15 @@ def driver_reports(reports: Sequence[Struct]) -> Any:
     return pa.record_batch([texts], schema=REPORT_SCHEMA)
 
 
+def written_files(report: TaskReport) -> list[FileAction]:
+    """Return the files of tables that a task has written."""
+    if isinstance(report, SpanReport):
+        return report.files
+    if isinstance(report, BucketReport):
+        return [*report.final, *(file for files in report.open.values() for file in files if file.worker)]
+    return []
+
+
 def read_report(text: str) -> TaskReport:
     report: TaskReport = _decoder.decode(text)
     return report

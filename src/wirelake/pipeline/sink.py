@@ -26,13 +26,12 @@ from wirelake.errors import StorageError
 from wirelake.files import replace_file
 from wirelake.lake.damage import find_damage
 from wirelake.lake.progress import FOLDER
-from wirelake.lake.tables import TABLES
-from wirelake.pipeline.commit.manifests import ManifestStore
+from wirelake.pipeline.commit.manifests import ManifestStore, next_batch
 from wirelake.pipeline.ingest.source import SourceOptions, WirelakeStreamReader
 from wirelake.pipeline.ingest.spans import Span
 from wirelake.pipeline.query import PLANNED_SPANS, StreamPlan
 from wirelake.pipeline.recovery import summarize_error
-from wirelake.pipeline.reports import BucketReport, SpanReport, TaskReport, read_report
+from wirelake.pipeline.reports import TaskReport, read_report, written_files
 
 if TYPE_CHECKING:
     from wirelake.pipeline.batch import BatchCommitter
@@ -100,9 +99,8 @@ class BatchReader(WirelakeStreamReader):
         if before is not None and end["seq"] <= before.until_seq:
             return []  # computed before a crash: the manifest says what there is to commit
         plans = json.encode(self._plan.bucket_plans(before, end["seq"])).decode()
-        batch = 0 if before is None else before.batch + 1
         spans = [Span(*partition.value) for partition in super().partitions(start, end)]
-        return [_PlannedSpan(span, batch, None if number else plans) for number, span in enumerate(spans)]
+        return [_PlannedSpan(span, next_batch(before), None if number else plans) for number, span in enumerate(spans)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         span, batch, plans = partition.value
@@ -148,7 +146,8 @@ class TablesWriter(DataSourceStreamArrowWriter):
             damage = None if isinstance(error, StorageError) else find_damage(plan.paths.lake, error)
             raise CommitError(f"cannot commit batch {batchId}: {summarize_error(damage or error)}") from error
         retried = any(message.figures["retried"] for message in messages)
-        if retried or not _paths(reports) <= manifest.paths:  # or another driver was first
+        written = {file.lake_path for report in reports for file in written_files(report)}
+        if retried or not written <= manifest.paths:  # or another driver was first
             committer.discard(plan.file_prefix(batchId), manifest)
         self._write_times(plan, batchId, messages, committer.phases_s)
 
@@ -188,9 +187,3 @@ def _committer(plan: StreamPlan) -> "BatchCommitter":
         _committers.clear()
         _committers[plan.run] = BatchCommitter(plan.paths, plan.stream, plan.wait_s, plan.buckets)
     return _committers[plan.run]
-
-
-def _paths(reports: list[TaskReport]) -> set[str]:
-    files = [file for report in reports if isinstance(report, SpanReport) for file in report.files]
-    files += [file for report in reports if isinstance(report, BucketReport) for file in report.final]
-    return {f"{TABLES[file.table].folder}/{file.path}" for file in files}

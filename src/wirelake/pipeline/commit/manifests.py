@@ -118,6 +118,11 @@ class Manifest(Struct, frozen=True, kw_only=True):
         return sorted(self.adds.keys() | self.removes.keys())
 
 
+def next_batch(last: Manifest | None) -> int:
+    """Return the number of the batch after this one."""
+    return 0 if last is None else last.batch + 1
+
+
 class Rebucketing(Struct, frozen=True):
     """Describe the states after a batch in another number of buckets. The newest one of a batch counts."""
 
