@@ -20,8 +20,8 @@ from wirelake.pipeline.batch import build_manifest
 from wirelake.pipeline.commit.manifests import Manifest
 from wirelake.pipeline.ingest.spans import Span
 from wirelake.pipeline.ingest.task import IngestTask
-from wirelake.pipeline.reports import read_report
-from wirelake.pipeline.shuffle import SHUFFLE_SCHEMA
+from wirelake.pipeline.reports import TaskReport, read_report
+from wirelake.pipeline.shuffle import SHUFFLE_SCHEMA, read_shuffled
 from wirelake.pipeline.stateful.device_keys import DeviceKeys
 from wirelake.pipeline.stateful.task import ReduceTask
 
@@ -71,9 +71,12 @@ class Pipeline:
         )
         parts = [rows.filter(pc.equal(rows["bucket"], bucket)).to_batches() for bucket in range(BUCKETS)]
         known, started_s = self._files(), time.process_time()
-        texts = [text for bucket, part in enumerate(parts) for text in task.run(bucket, part)["report"].to_pylist()]
+        reports: list[TaskReport] = []
+        for bucket, part in enumerate(parts):
+            events, texts = read_shuffled(part)
+            reports += task.run(bucket, events, [read_report(text) for text in texts])
         cpu_s = time.process_time() - started_s
-        self._manifest = build_manifest(self._batch, [read_report(text) for text in texts], before)
+        self._manifest = build_manifest(self._batch, reports, before)
         self._batch += 1
         return Cost(cpu_s, sum(size for path, size in self._files().items() if path not in known))
 

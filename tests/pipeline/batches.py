@@ -35,7 +35,7 @@ class Run:
         shuffled = [each for span in spans for each in ingest(self.reader.read(span))]
         rows = pa.Table.from_batches(shuffled, SHUFFLE_SCHEMA)
         buckets = [rows.filter(pa.compute.equal(rows["bucket"], bucket)) for bucket in range(BUCKETS)]
-        results = [iter([reduce.reduce(bucket, part.to_batches())]) for bucket, part in enumerate(buckets) if len(part)]
+        results = [reduce.reduce(bucket, part.to_batches()) for bucket, part in enumerate(buckets) if len(part)]
         return [self.writer.write(result) for result in results]
 
     @property

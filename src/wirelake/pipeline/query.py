@@ -8,7 +8,7 @@ before left, keys of devices) comes with the first span of a batch, and goes fro
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
@@ -29,10 +29,11 @@ from wirelake.pipeline.reports import (
     SpanReport,
     SpanTime,
     TaskReport,
+    driver_reports,
     read_report,
     written_files,
 )
-from wirelake.pipeline.shuffle import SHUFFLE_SCHEMA, shuffle_reports
+from wirelake.pipeline.shuffle import SHUFFLE_SCHEMA, read_shuffled, shuffle_reports
 from wirelake.pipeline.stateful.device_keys import DeviceKeys, read_device_keys
 from wirelake.pipeline.stateful.reduce import Rules
 from wirelake.pipeline.stateful.task import ReduceTask
@@ -188,16 +189,16 @@ class PlannedReduce(Struct, frozen=True):
             context = TaskContext.get()
             if context is None:
                 raise AssertionError("buckets are reduced by tasks")
-            shuffled = list(batches)
-            if any(batch.num_rows for batch in shuffled):
-                yield self.reduce(context.partitionId(), shuffled)
+            yield from self.reduce(context.partitionId(), batches)
 
         return reduce
 
-    def reduce(self, bucket: int, batches: list[Any]) -> Any:
-        """Return the reports of a bucket, and their figures."""
+    def reduce(self, bucket: int, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yield the reports of a bucket, and their figures; nothing if no spans were planned."""
         started_s = time.perf_counter()
-        texts = [text for batch in batches for text in batch["report"].to_pylist() if text is not None]
+        events, texts = read_shuffled(batches)
+        if not texts:
+            return
         received = [read_report(text) for text in texts]
         plan = next(report for report in received if isinstance(report, BucketPlan))
         spent = [report for report in received if isinstance(report, SpanTime)]
@@ -212,8 +213,7 @@ class PlannedReduce(Struct, frozen=True):
         )
         number = int(plan.batch.partition("-")[0])
         with file_names(f"{number:08d}-{self.run}-"):
-            reported = task.run(bucket, batches)["report"].to_pylist()
-        reports = [read_report(text) for text in reported]
+            reports = task.run(bucket, events, received)
         files = [file for report in reports for file in written_files(report)]
         retried = _is_retry() or any(each.retried for each in spent)
         figures = {
@@ -226,9 +226,9 @@ class PlannedReduce(Struct, frozen=True):
             "retried": int(retried),
         }
         # The figures are those of all rows together: they stand in the first one.
-        columns = [pa.array(reported, pa.string())]
-        columns += [pa.array([figure] + [0] * (len(reported) - 1), pa.int64()) for figure in figures.values()]
-        return pa.record_batch(columns, schema=RESULTS)
+        columns = driver_reports(reports).columns
+        columns += [pa.array([figure] + [0] * (len(reports) - 1), pa.int64()) for figure in figures.values()]
+        yield pa.record_batch(columns, schema=RESULTS)
 
 
 def _is_retry() -> bool:

@@ -1,6 +1,8 @@
 """Test the reduction of a bucket without Spark: sessions that open, stay open, and close."""
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import polars
 import pytest
@@ -13,9 +15,15 @@ from wirelake.pipeline.commit.files import FileAction
 from wirelake.pipeline.commit.manifests import StateFile
 from wirelake.pipeline.ingest.spans import Span
 from wirelake.pipeline.ingest.task import IngestTask
-from wirelake.pipeline.reports import BucketReport, SpanReport, read_report
+from wirelake.pipeline.reports import BucketReport, SpanReport, TaskReport, read_report
+from wirelake.pipeline.shuffle import read_shuffled
 from wirelake.pipeline.stateful.device_keys import DeviceKeys
 from wirelake.pipeline.stateful.task import ReduceTask
+
+
+def reduce(task: ReduceTask, rows: Iterable[Any]) -> list[TaskReport]:
+    events, texts = read_shuffled(rows)
+    return task.run(0, events, [read_report(text) for text in texts])
 
 
 class OneBucket:
@@ -37,7 +45,7 @@ class OneBucket:
         folder, number = LocalStore(self._data / "carry"), f"{self._batch:012d}"
         bucketing = ReduceTask(lake, DeviceKeys(), folder, number, 1, self.states, self.open)
         self._batch += 1
-        ingested, reduced = map(read_report, bucketing.run(0, rows)["report"].to_pylist())
+        ingested, reduced = reduce(bucketing, rows)
         assert isinstance(ingested, SpanReport)
         assert isinstance(reduced, BucketReport)
         if reduced.states is not None:
@@ -87,7 +95,7 @@ def test_what_a_dry_run_does_leaves_no_trace(log: SegmentLog, data: Path) -> Non
     bucketing = ReduceTask(
         LocalStore(data / "lake"), DeviceKeys(), LocalStore(data / "carry"), "0", 1, {}, {}, dry=True
     )
-    _, bucketed = map(read_report, bucketing.run(0, rows)["report"].to_pylist())
+    _, bucketed = reduce(bucketing, rows)
     assert bucketed == BucketReport(0)
     assert not (data / "lake").exists()
     assert not (data / "carry").exists()

@@ -45,16 +45,6 @@ class IngestTask(Struct, frozen=True):
     damaged: tuple[Gap, ...] = ()  # records that the driver found damaged too: only these may be left out
     wait_s: float = PIPELINE_VIEW_WAIT_S  # for the records of the span to appear on this machine
 
-    def task(self) -> Callable[[Iterator[Any]], Iterator[Any]]:
-        """Return the function for mapInArrow over spans."""
-
-        def ingest(batches: Iterator[Any]) -> Iterator[Any]:
-            for batch in batches:
-                for row in batch.to_pylist():
-                    yield from self.ingest(Span(**row))
-
-        return ingest
-
     def ingest(self, span: Span) -> Iterator[Any]:
         """Write the rows of a span; yield its events, and the reports to buckets and driver."""
         files = _TaskFiles(self)

@@ -1,7 +1,7 @@
 """Reduce the events of a bucket in an executor, and write the rows to disk: the second half of a batch."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -16,10 +16,7 @@ from wirelake.pipeline.reports import (
     BucketReport,
     SpanReport,
     TaskReport,
-    driver_reports,
-    read_report,
 )
-from wirelake.pipeline.shuffle import read_shuffled
 from wirelake.pipeline.stateful.bucket_state import BucketState
 from wirelake.pipeline.stateful.device_keys import DeviceKeys
 from wirelake.pipeline.stateful.open_files import OpenFiles, OpenRowsError
@@ -43,28 +40,13 @@ class ReduceTask(Struct, frozen=True):
     dry: bool = False  # write nothing
     rules: Rules = {}
 
-    def task(self) -> Callable[[Iterator[Any]], Iterator[Any]]:
-        """Return the function for mapInArrow over shuffled events, each partition a bucket."""
-
-        def run(batches: Iterator[Any]) -> Iterator[Any]:
-            from pyspark import TaskContext  # noqa: PLC0415 (the rest works without Spark)
-
-            context = TaskContext.get()
-            if context is None:
-                raise AssertionError("buckets are reduced by tasks")
-            yield self.run(context.partitionId(), batches)
-
-        return run
-
-    def run(self, bucket: int, batches: Iterable[Any]) -> Any:
+    def run(self, bucket: int, events: Any, reports: Sequence[TaskReport]) -> list[TaskReport]:
         """Return the reports for the driver: those of spans that were sent to this bucket, and its own."""
-        events, texts = read_shuffled(batches)
-        reports = [read_report(text) for text in texts]
         now_us = max((report.now_us for report in reports if isinstance(report, BatchClock)), default=None)
         forwarded: list[TaskReport] = [report for report in reports if isinstance(report, SpanReport)]
         if now_us is not None:
             forwarded.append(self._reduce(bucket, events, now_us))
-        return driver_reports(forwarded)
+        return forwarded
 
     def _reduce(self, bucket: int, events: Any, now_us: int) -> BucketReport:
         files = self.states.get(bucket, [])
