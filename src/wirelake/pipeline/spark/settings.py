@@ -22,7 +22,7 @@ from wirelake.limits import PIPELINE_DRIVER_MEMORY_MB
 LOCAL: Final = "local[*]"
 # Documented in docs/operations.md, with the reasons.
 DEFAULTS: Final = {
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:TieredStopAtLevel=1",
     "spark.driver.memory": f"{PIPELINE_DRIVER_MEMORY_MB}m",
     "spark.master": LOCAL,
     "spark.python.daemon.module": "wirelake.pipeline.spark.daemon",
