@@ -7,11 +7,13 @@ from hypothesis import strategies as st
 
 from wirelake.errors import EncodeError, ProtocolError, TranslationError
 from wirelake.layout import (
+    AtLeast,
     Body,
     Checksum,
     Envelope,
     FrameSet,
     LayoutFrame,
+    MessageRule,
     SizeEncoding,
     at_most,
     big,
@@ -434,6 +436,15 @@ def protocol(frames: FrameSet) -> Protocol:
 
 def frames_of(frames: FrameSet) -> st.SearchStrategy[Any]:
     return st.one_of(*frames.strategies().values())
+
+
+def follows(frame: Any, rule: MessageRule) -> bool:
+    """Return whether a rule is for a frame of its class."""
+    for condition in rule.when:
+        value = getattr(frame, condition.attribute)
+        if value < condition.least if isinstance(condition, AtLeast) else value != condition.value:
+            return False
+    return True
 
 
 def with_checksum(frames: FrameSet, wire: bytearray) -> bytearray:

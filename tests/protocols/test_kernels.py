@@ -11,11 +11,14 @@ import pytest
 from fastcrc.crc16 import modbus
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from layout.sampler import follows
 from pipeline.ingest import inputs
 from pipeline.ingest.inputs import Sent, captured, damaged
 
 from protocols.apostol import strategies as apostol_strategies
 from protocols.comet import strategies as comet_strategies
+from protocols.magline import strategies as magline_strategies
+from wirelake.errors import ProtocolError
 from wirelake.protocols import kernel_floats
 from wirelake.protocols import kernel_primitives as primitives
 from wirelake.protocols.apostol import columns as apostol
@@ -26,10 +29,19 @@ from wirelake.protocols.columnar import DecodedFrames, decode_each
 from wirelake.protocols.comet.frames import Message, MessageAck
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.kernel_columns import KernelDecoder, column_decoder
+from wirelake.protocols.magline import frames as magline
 from wirelake.protocols.registry import get
 
 FRAMES_AT_ONCE = 4000
 seeds = st.integers(0, 2**32)
+REPAIRS = {"apostol": inputs.repair_apostol, "comet": inputs.repair_comet, "magline": inputs.repair_magline}
+MAGLINE_CALLS: list[Sent] = [
+    (kind(number, magline.OPENED, data, seq=seq, header=header, little=little).encode(), sender)
+    for kind, sender in ((magline.Req, Sender.CLIENT), (magline.Rep, Sender.SERVER))
+    for number, data, seq in ((16, b"", 0), (17, b"hello", 1), (2**32 - 1, b"\xff" * 300, 2**32 - 1))
+    for header in (b"", b"head")
+    for little in (False, True)
+]
 
 
 def assert_same(name: str, sent: list[Sent]) -> None:
@@ -43,12 +55,28 @@ def assert_same(name: str, sent: list[Sent]) -> None:
         check_packets(part, frames)
     else:
         assert isinstance(decoder, KernelDecoder)
-        assert decoder.kernel.run(frames, from_server).others.tolist() == [fault.row for fault in wanted.refused]
+        assert decoder.kernel.run(frames, from_server).others.tolist() == left_to_the_codec(name, sent)
     assert part.refused == wanted.refused
     assert part.rows.tolist() == wanted.rows.tolist()
     part.messages.validate(full=True)
     for column, want, field in zip(part.messages.columns, wanted.messages.columns, part.messages.schema, strict=True):
         assert column.to_pylist() == want.to_pylist(), field.name
+
+
+def left_to_the_codec(name: str, sent: list[Sent]) -> list[int]:
+    """Return the indices of the frames that are malformed, or that no rule is for."""
+    protocol, found = get(name), []
+    assert protocol.message_rules is not None
+    for row, (data, sender) in enumerate(sent):
+        try:
+            frame: Any = protocol.decode(data, sender)
+        except ProtocolError:
+            found.append(row)
+            continue
+        rule = protocol.message_rules.rules.get(type(frame))
+        if rule is None or not follows(frame, rule):
+            found.append(row)
+    return found
 
 
 def check_packets(part: DecodedFrames, frames: Any) -> None:
@@ -81,7 +109,7 @@ def check_packets(part: DecodedFrames, frames: Any) -> None:
 def bulk(name: str, seed: int) -> list[Sent]:
     """Known frames with damage, and random bytes."""
     random = Random(seed)
-    known, repair = captured(name), inputs.repair_apostol if name == "apostol" else inputs.repair_comet
+    known, repair = captured(name) + MAGLINE_CALLS * (name == "magline"), REPAIRS[name]
     sent = []
     for _ in range(FRAMES_AT_ONCE):
         frame, sender = random.choice(known)
@@ -93,7 +121,7 @@ def bulk(name: str, seed: int) -> list[Sent]:
     return sent
 
 
-@pytest.mark.parametrize("name", ["apostol", "comet"])
+@pytest.mark.parametrize("name", ["apostol", "comet", "magline"])
 @settings(max_examples=8)
 @given(seed=seeds)
 def test_kernel_and_codec_agree_on_damaged_frames(name: str, seed: int) -> None:
@@ -123,11 +151,27 @@ def test_kernel_and_codec_agree_on_comet(frames: list[Any], seed: int) -> None:
     assert_same("comet", [(damaged(frame, random, inputs.repair_comet), sender) for frame, sender in whole])
 
 
-def test_the_faults_of_both_are_all_reached() -> None:
+@settings(max_examples=60)
+@given(frames=st.lists(magline_strategies.either_order, max_size=40), seed=seeds)
+def test_kernel_and_codec_agree_on_magline(frames: list[Any], seed: int) -> None:
+    random = Random(seed)
+    whole = [(frame.encode(), random.choice(list(Sender))) for frame in frames]
+    assert_same("magline", whole)
+    assert_same("magline", [(damaged(frame, random, inputs.repair_magline), sender) for frame, sender in whole])
+
+
+def test_calls_of_magline_services_are_not_left_to_the_codec() -> None:
+    """So that the tests above prove something."""
+    assert left_to_the_codec("magline", MAGLINE_CALLS) == []
+    assert_same("magline", MAGLINE_CALLS)
+
+
+def test_the_faults_of_all_are_all_reached() -> None:
     """So that the tests above prove something."""
     faults = {
         "apostol": {"short", "length_min", "length_form", "length", "crc", "version", "params", "bad_utf8", "trailing"},
         "comet": {"short", "length", "unknown_type", "bad_utf8", "trailing"},
+        "magline": {"short", "length", "bad_magic", "version", "unknown_cmd", "trailing"},
     }
     for name, codes in faults.items():
         sent = [each for seed in range(4) for each in bulk(name, seed)]

@@ -76,10 +76,21 @@ from wirelake.layout.forms import Bits, Content, choice, contains
 from wirelake.layout.frame import LayoutFrame, source
 from wirelake.layout.frame_set import FrameSet
 from wirelake.layout.measuring import measured
-from wirelake.layout.messages import Attribute, Bit, InUnits, Listed, MessageRule, MessageRules
+from wirelake.layout.messages import (
+    AtLeast,
+    Attribute,
+    Bit,
+    Equals,
+    InUnits,
+    Listed,
+    MessageRule,
+    MessageRules,
+    NonZero,
+)
 from wirelake.layout.sized import SizedNumber, size_of, sized_number
 
 __all__ = [
+    "AtLeast",
     "Attribute",
     "Bit",
     "Bits",
@@ -89,12 +100,14 @@ __all__ = [
     "Content",
     "Crc",
     "Envelope",
+    "Equals",
     "FrameSet",
     "InUnits",
     "LayoutFrame",
     "Listed",
     "MessageRule",
     "MessageRules",
+    "NonZero",
     "SizeEncoding",
     "SizedNumber",
     "at_most",

@@ -11,7 +11,18 @@ from typing import Final
 from msgspec.structs import replace
 
 from wirelake.layout.envelope import EnvelopeSpec
-from wirelake.layout.fields import Bool8, Counted, FieldSpec, Fixed, Nested, Number, Prefixed, Rest
+from wirelake.layout.fields import (
+    Bool8,
+    Counted,
+    FieldSpec,
+    Fixed,
+    Nested,
+    Number,
+    Prefixed,
+    Rest,
+    SizedBy,
+    in_order,
+)
 from wirelake.layout.forms import ChosenBy
 from wirelake.layout.frame_plans import (
     CannotGenerate,
@@ -29,7 +40,7 @@ from wirelake.layout.frame_plans import (
 from wirelake.layout.generated import Source
 from wirelake.layout.kernel_reading import KernelReader
 from wirelake.layout.measuring import scale_of
-from wirelake.layout.messages import Bit, InUnits, Listed
+from wirelake.layout.messages import AtLeast, Bit, Equals, InUnits, Listed
 from wirelake.layout.sized import SizedNumber, SizeOf
 
 _SCALE_MIN: Final = 1e-250  # a float that is scaled by less might not be a normal one
@@ -68,13 +79,32 @@ class FrameKernel(KernelReader):
             if not plan.contents:
                 self._begin()
             self._read_head(envelope, plan.kind, plan.used())
-            self._read_fields(plan.kind.__layout_fields__, "", plan.used())
+            fields = plan.kind.__layout_fields__
+            if envelope.order_shown_by:
+                fields = tuple(in_order(field, envelope.order) for field in fields)
+            self._read_fields(fields, "", plan.used())
             self._refuse(f"{self._position} != end")
+            self._check_conditions()
             for content in plan.contents:
                 self._write_content(content, columns)
             if plan.contents:
                 self._begin()
             self._finish(columns)
+
+    def _check_conditions(self) -> None:
+        for condition in self._plan.conditions:
+            name, kind = condition.attribute, self._read[condition.attribute].kind
+            match condition:
+                case Equals(value=bytes(value)):
+                    expected = self._source.constant("BYTES", f"np.frombuffer({value!r}, np.uint8)")
+                    self._refuse(f"{name}_to - {name}_from != {len(value)}")
+                    self._refuse(f"not is_same(data, {name}_from, {expected})")
+                case Equals(value=value):
+                    self._refuse(f"{name}_value != {as_64_bits(value)}")
+                case AtLeast(least=least):
+                    if isinstance(kind, Number) and kind.size == 8 and not kind.is_signed:
+                        raise CannotGenerate(f"{name} is a number of 64 bits with a range")
+                    self._refuse(f"{name}_value < {as_64_bits(least)}")
 
     def _begin(self) -> None:
         self._is_writing = True
@@ -124,7 +154,7 @@ class FrameKernel(KernelReader):
         if field is None or field.is_optional:
             raise CannotGenerate(f"{attribute} may be missing")
         match field.kind:
-            case Prefixed() | Rest() | Fixed():
+            case Prefixed() | Rest() | Fixed() | SizedBy():
                 return f"{name}_from", f"{name}_to"
             case Number(is_float=False):
                 return f"{name}_value", "0"
@@ -227,7 +257,7 @@ class FrameKernel(KernelReader):
         match field.kind:
             case Number(is_float=False) if not field.is_optional:
                 return f"{name}_value"
-            case Prefixed() | Rest() | Fixed() if not field.is_optional:
+            case Prefixed() | Rest() | Fixed() | SizedBy() if not field.is_optional:
                 return f"{name}_to > {name}_from"
             case Counted():
                 return f"{name}_count"
@@ -293,7 +323,7 @@ class FrameKernel(KernelReader):
                 self._write_sized_number(number, field.order, name)
             case Bool8():
                 self._write_bool(f"{name}_value")
-            case Fixed(is_text=is_text) | Prefixed(is_text=is_text) | Rest(is_text=is_text):
+            case Fixed(is_text=is_text) | Prefixed(is_text=is_text) | Rest(is_text=is_text) | SizedBy(is_text=is_text):
                 self._put("put_text" if is_text else "put_base64", "data", f"{name}_from", f"{name}_to")
                 if name in self._unchecked:
                     self._refuse("at < 0")

@@ -8,7 +8,7 @@ from msgspec import Struct, json
 
 from wirelake.layout.fields import Bool8, Counted, FieldSpec, Fixed, Nested, Prefixed
 from wirelake.layout.forms import Bits
-from wirelake.layout.messages import Value, attribute_of
+from wirelake.layout.messages import Condition, Value, attribute_of
 from wirelake.layout.sized import SizedNumber
 
 _VALUE: Final = re.compile(r"\w+_value\b")
@@ -17,7 +17,7 @@ _KNOWN_MARKS: Final = frozenset(
     {
         *("name", "kind", "order", "has_own_order", "length", "opcode", "checksum", "per_frame", "direction"),
         *("const", "between", "flags", "enum", "scale", "names", "shown", "at_most", "limited", "label", "item_name"),
-        *("present_if", "is_optional", "missing", "is_secret", "contains"),
+        *("present_if", "is_optional", "missing", "is_secret", "contains", "sizes"),
     }
 )
 
@@ -85,10 +85,12 @@ class FramePlan(Struct, frozen=True):
     numbers: Mapping[str, NumberColumn] = {}
     contents: "tuple[ContentPlan, ...]" = ()
     has_json: bool = True
+    conditions: tuple[Condition, ...] = ()  # frames that do not meet them are left to the codec
 
     def used(self) -> set[str]:
         """Return the attributes that are needed."""
         names = {member.attribute for member in self.members} | set(self.spans.values())
+        names |= {condition.attribute for condition in self.conditions}
         for content in self.contents:
             names |= {content.attribute, *(condition.field for condition in content.conditions)}
             names |= {name[1:] for name in content.plan.spans.values() if name.startswith(".")}

@@ -21,6 +21,7 @@ from wirelake.layout.fields import (
     Prefixed,
     Rest,
     ShortLength,
+    SizedBy,
 )
 from wirelake.layout.forms import ChosenBy
 from wirelake.layout.frame_plans import (
@@ -89,7 +90,7 @@ class KernelReader:
         """Write the lines that read fields. If `used` is given, others are only checked."""
         if used is not None:  # and numbers that say which fields are there
             used = used | {field.present_if.field for field in fields if field.present_if is not None}
-            used |= {field.kind.field for field in fields if isinstance(field.kind, ChosenBy)}
+            used |= {field.kind.field for field in fields if isinstance(field.kind, ChosenBy | SizedBy)}
         for index, field in enumerate(fields):
             if field.is_optional:
                 self._read_optional(field, prefix)
@@ -119,6 +120,11 @@ class KernelReader:
                 source.line(f"{name}_to = {name}_from + {self._unsigned(size, field.order)}")
                 self._refuse(f"{name}_to > end")
                 self._move(f"{name}_to")
+            case SizedBy(field=other):
+                source.line(f"{name}_from = {self._position}")
+                source.line(f"{name}_to = {name}_from + {prefix}{other}_value")
+                self._refuse(f"{name}_to > end")
+                self._move(f"{name}_to")
             case Rest():
                 source.line(f"{name}_from, {name}_to = {self._position}, end")
                 self._refuse(f"{name}_from > end")
@@ -140,7 +146,7 @@ class KernelReader:
                 source.line(f"{name}_value = {prefix}{other}_size")
             case _:
                 raise CannotGenerate(f"{field.name} is a {type(kind).__name__}")
-        if isinstance(kind, Fixed | Prefixed | Rest) and kind.is_text:
+        if isinstance(kind, Fixed | Prefixed | Rest | SizedBy) and kind.is_text:
             self._unchecked.append(name)
         self._read[name] = field
 

@@ -22,6 +22,7 @@ from wirelake.protocols.frame import Sender
 PRIMITIVES: Final = "wirelake.protocols.kernel_primitives"
 FLOATS: Final = "wirelake.protocols.kernel_floats"
 _LABELS_MAX: Final = 255
+_PREFIX_BYTES_MAX: Final = 7  # so that they are a positive number of 64 bits
 _CHECKSUMS: Final[dict[Callable[..., int], str]] = {modbus: "crc16"}  # functions that a kernel has, too
 _PRIMITIVE_NAMES: Final = (
     "ascii_array", "bad_utf8", "big", "crc16", "is_same", "little", "put", "put_base64", "put_comma",
@@ -46,6 +47,7 @@ class KernelModule(Struct, frozen=True):
     `parse_frames(data, offsets, from_server)` returns the indices of the frames that it decoded, and of the others. For
     each that it decoded it returns the label, which is the index of its plan in `plans`; ends and bytes of the JSON;
     and ends and bytes for each of `columns`. For a column of numbers, both are the array of the numbers.
+    If frames show their byte order, each plan has two labels, one for each order.
     """
 
     text: str
@@ -59,20 +61,25 @@ def generate_kernel(name: str, envelope: EnvelopeSpec, plans: Sequence[FramePlan
     columns = tuple(dict.fromkeys(column for plan in plans for column in _columns(plan)))
     sizes = {column: _number_size(plans, column) for column in columns}
     is_number = {column: size > 0 for column, size in sizes.items()}
-    done = tuple(plan for plan in plans if _can_generate(envelope, plan, is_number))
+    envelopes = [envelope]
+    if envelope.order_shown_by:
+        envelopes = [envelope.in_order("big"), envelope.in_order("little")]
+    usable = [plan for plan in plans if _can_generate(envelope, plan, is_number)]
+    labelled = [(each, plan) for each in envelopes for plan in usable]
+    done = tuple(plan for _, plan in labelled)
+    if not 0 < len(done) <= _LABELS_MAX:
+        return None
     source = Source(f"{name}.kernel")
     try:
-        _write_frame_number(source, envelope, done)
+        _write_label_of(source, envelope, labelled)
     except CannotGenerate:
-        return None
-    if not 0 < len(done) <= _LABELS_MAX:
         return None
     functions, frames = list[str](), list[FrameKernel]()
     bodies: dict[str, str] = {}  # frames with the same fields share a function: it is compiled once
-    for label, plan in enumerate(done):
+    for label, (ordered, plan) in enumerate(labelled):
         body = Source("frame", source)
         frame = FrameKernel(body, plan)
-        frame.generate(envelope, is_number)
+        frame.generate(ordered, is_number)
         if body.lines not in bodies:
             bodies[body.lines] = _function_name(done, label)
             source.line("@inlined")
@@ -134,38 +141,73 @@ def _function_name(plans: Sequence[FramePlan], label: int) -> str:
 # ── which frame it is
 
 
-def _write_frame_number(source: Source, envelope: EnvelopeSpec, plans: Sequence[FramePlan]) -> None:
+_Labelled = Sequence[tuple[EnvelopeSpec, FramePlan]]  # a plan and the envelope in its byte order, by label
+
+
+def _write_label_of(source: Source, envelope: EnvelopeSpec, labelled: _Labelled) -> None:
     """Write the function that checks length and checksum, and returns the label of a frame."""
-    opcode, length = envelope.opcode, envelope.length
-    if envelope.order_shown_by or envelope.sizes:
-        raise CannotGenerate("the byte order or the head differs from frame to frame")
     source.line("@kernel")
     with source.block("def label_of(data, start, end, from_server):"):
-        base = "start"
-        if length is not None and isinstance(length.kind, ShortLength):
-            base = "at"
-            _write_short_length(source, length)
-        elif length is not None:
-            _write_length(source, envelope, length)
-        needed = _offset(envelope, opcode) + (opcode.size or 0) if opcode is not None else 0
-        _refuse(source, f"{plus(base, needed + envelope.tail_size)} > end")
-        _write_tail(source, envelope)
-        if opcode is not None and opcode.opcode is not None:
-            mask = f" & {opcode.opcode.mask:#x}" if opcode.opcode.mask else ""
-            source.line(f"number = {_number(opcode, plus(base, _offset(envelope, opcode)))}{mask}")
-        for sender, condition in ((Sender.SERVER, "if from_server:"), (Sender.CLIENT, "else:")):
-            with source.block(condition):
-                for label, plan in enumerate(plans):
-                    if plan.kind.sender in (None, sender):
-                        if opcode is None:
-                            source.line(f"return {label}")
-                            break
-                        with source.block(f"if number == {plan.kind.opcode}:"):
-                            source.line(f"return {label}")
-                else:
-                    source.line("return -1")
+        if envelope.order_shown_by:
+            _write_prefix_branches(source, envelope, labelled)
+        else:
+            _write_opcode_branches(source, envelope, [plan for _, plan in labelled])
     source.line("")
     source.line("")
+
+
+def _write_prefix_branches(source: Source, envelope: EnvelopeSpec, labelled: _Labelled) -> None:
+    """Write the lines that find the label by the first bytes, which show the byte order and the opcode."""
+    size = envelope.prefix_size
+    if size > _PREFIX_BYTES_MAX:
+        raise CannotGenerate("the byte order is not shown by the first bytes")
+    _refuse(source, f"{plus('start', size)} > end")
+    source.line(f"prefix = big(data, start, {size})")
+    source.line("label = -1")
+    found: dict[tuple[bytes, Sender | None], int] = {}  # a later one takes precedence, as in `decode`
+    for label, (ordered, plan) in enumerate(labelled):
+        found[ordered.prefix_of(plan.kind), plan.kind.sender] = label
+    senders = {None: "", Sender.CLIENT: " and not from_server", Sender.SERVER: " and from_server"}
+    for (prefix, sender), label in found.items():
+        with source.block(f"if prefix == {int.from_bytes(prefix):#x}{senders[sender]}:"):
+            source.line(f"label = {label}")
+    _refuse(source, "label < 0")
+    middle = len(labelled) // 2  # from there on, the numbers are little-endian
+    for condition, (ordered, _) in ((f"if label < {middle}:", labelled[0]), ("else:", labelled[middle])):
+        with source.block(condition):
+            if ordered.length is not None:
+                _write_length(source, ordered, ordered.length)
+            _refuse(source, f"{plus('start', (ordered.head_size or 0) + ordered.tail_size)} > end")
+            _write_tail(source, ordered)
+    source.line("return label")
+
+
+def _write_opcode_branches(source: Source, envelope: EnvelopeSpec, plans: Sequence[FramePlan]) -> None:
+    """Write the lines that find the label by the opcode."""
+    opcode, length = envelope.opcode, envelope.length
+    base = "start"
+    if length is not None and isinstance(length.kind, ShortLength):
+        base = "at"
+        _write_short_length(source, length)
+    elif length is not None:
+        _write_length(source, envelope, length)
+    needed = _offset(envelope, opcode) + (opcode.size or 0) if opcode is not None else 0
+    _refuse(source, f"{plus(base, needed + envelope.tail_size)} > end")
+    _write_tail(source, envelope)
+    if opcode is not None and opcode.opcode is not None:
+        mask = f" & {opcode.opcode.mask:#x}" if opcode.opcode.mask else ""
+        source.line(f"number = {_number(opcode, plus(base, _offset(envelope, opcode)))}{mask}")
+    for sender, condition in ((Sender.SERVER, "if from_server:"), (Sender.CLIENT, "else:")):
+        with source.block(condition):
+            for label, plan in enumerate(plans):
+                if plan.kind.sender in (None, sender):
+                    if opcode is None:
+                        source.line(f"return {label}")
+                        break
+                    with source.block(f"if number == {plan.kind.opcode}:"):
+                        source.line(f"return {label}")
+            else:
+                source.line("return -1")
 
 
 def _refuse(source: Source, condition: str) -> None:
@@ -209,7 +251,9 @@ def _write_length(source: Source, envelope: EnvelopeSpec, field: FieldSpec) -> N
     offset, least = _offset(envelope, field), field.length.at_least if field.length is not None else 0
     _refuse(source, f"{plus('start', offset + (field.size or 0))} > end")
     source.line(f"length = {_number(field, plus('start', offset))}")
-    condition = f"length != {plus('end - start', -envelope.added_to_length())}"
+    sizes = [each for each in envelope.sizes if each.name in envelope.added_sizes]
+    added = "".join(f" + {_number(each, plus('start', _offset(envelope, each)))}" for each in sizes)
+    condition = f"length{added} != {plus('end - start', -envelope.added_to_length())}"
     _refuse(source, f"length < {least} or {condition}" if least else condition)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from wirelake.errors import TranslationError
-from wirelake.layout.fields import Counted, Custom, FieldSpec, Nested, Number
+from wirelake.layout.fields import Counted, Custom, FieldSpec, Fixed, Nested, Number, Prefixed, Rest, SizedBy
 from wirelake.layout.forms import ChosenBy
 from wirelake.layout.frame import LayoutFrame
 from wirelake.layout.generated import Source
@@ -33,9 +33,16 @@ from wirelake.protocols.frame import Frame, Sender
 
 
 class Attribute(Struct, frozen=True):
-    """Where a rule takes a constant text: the value of this attribute instead."""
+    """Where a rule takes a constant text: the value of this attribute instead, after another text if one is given."""
 
     name: str
+    before: str = ""
+
+
+class NonZero(Struct, frozen=True):
+    """Where a rule takes the text of a number: none if the number is 0."""
+
+    attribute: str
 
 
 class Listed(Struct, frozen=True):
@@ -60,12 +67,30 @@ class InUnits(Struct, frozen=True):
 Value = str | Listed | Bit | InUnits  # a text is the name of an attribute
 
 
+class Equals(Struct, frozen=True):
+    """A condition: an attribute has this value."""
+
+    attribute: str
+    value: int | bytes
+
+
+class AtLeast(Struct, frozen=True):
+    """A condition: a number is not less than this one."""
+
+    attribute: str
+    least: int
+
+
+Condition = Equals | AtLeast
+
+
 class MessageRule(Struct, frozen=True):
     """What a frame of one class means. Texts are names of its attributes, except `kind`, `name`, `service` and `op`.
 
     `fields` are the named values of the message; by default all that no other part of the rule takes, without secrets,
     and those that are scaled in their unit.
     An operation of kind CONTROL is one of the gateway itself.
+    If `when` is given, the rule is for frames that meet all its conditions; the others are treated as without a rule.
     """
 
     kind: Kind
@@ -74,7 +99,7 @@ class MessageRule(Struct, frozen=True):
     topic: str = ""
     fields: Mapping[str, Value] | None = None
     payload: str = ""
-    correlation: str = ""
+    correlation: str | NonZero = ""
     source: str = ""
     id: str = ""
     type: str = ""
@@ -83,20 +108,26 @@ class MessageRule(Struct, frozen=True):
     parts: str = ""  # a list of frames, which have rules of their own
     credentials: tuple[str, str] | None = None  # user, token; "" for a device that has none
     name: str = ""  # by default that of the class
+    when: tuple[Condition, ...] = ()
 
     @property
     def target_service(self) -> str | Attribute:
         return GATEWAY_SERVICE if self.kind is Kind.CONTROL and self.op and not self.service else self.service
 
+    @property
+    def correlation_attribute(self) -> str:
+        return self.correlation.attribute if isinstance(self.correlation, NonZero) else self.correlation
+
     def taken(self) -> set[str]:
-        """Return the attributes that parts other than `fields` take."""
-        names = {self.topic, self.payload, self.correlation, self.source, self.id, self.type, self.at_ms, self.parts}
+        """Return the attributes that parts other than `fields` and `when` take."""
+        names = {self.topic, self.payload, self.source, self.id, self.type, self.at_ms, self.parts}
+        names.add(self.correlation_attribute)
         names |= {each.name for each in (self.op, self.service) if isinstance(each, Attribute)}
         return (names | set(self.failure or ()) | set(self.credentials or ())) - {""}
 
 
 class MessageRules:
-    """The rules of a protocol's frames. For a frame without a rule, `others` returns the message."""
+    """The rules of a protocol's frames. For a frame that no rule is for, `others` returns the message."""
 
     def __init__(
         self,
@@ -117,14 +148,13 @@ class MessageRules:
 
     def to_message(self, frame: Frame, sender: Sender) -> Message:
         """Return the message of a frame. Raise TranslationError if it has none."""
-        try:
-            function = self._functions[type(frame)]
-        except KeyError:
-            if self._others is not None:
-                return self._others(frame, sender)
-            raise TranslationError(f"{frame.name} of {self.protocol} has no message") from None
-        message: Message = function(frame)
-        return message
+        function = self._functions.get(type(frame))
+        message: Message | None = None if function is None else function(frame)
+        if message is not None:
+            return message
+        if self._others is not None:
+            return self._others(frame, sender)
+        raise TranslationError(f"{frame.name} of {self.protocol} has no message")
 
     def source(self) -> str:
         """Return the generated source."""
@@ -139,7 +169,9 @@ class MessageRules:
         given = ((name, getattr(rule, name)) for name in ("source", "id", "payload", "type", "at_ms"))
         arguments += [f"{name}=frame.{attribute}" for name, attribute in given if attribute]
         if rule.correlation:
-            arguments.append(f"correlation={_text(kind, rule.correlation)}")
+            name = rule.correlation_attribute
+            or_none = f' if frame.{name} else ""' if isinstance(rule.correlation, NonZero) else ""
+            arguments.append(f"correlation={_text(kind, name)}{or_none}")
         for name, part, attributes in (
             ("failure", Failure, rule.failure),
             ("credentials", Credentials, rule.credentials),
@@ -157,6 +189,9 @@ class MessageRules:
         if units:
             arguments.append(f"headers={{{UNITS!r}: {units!r}}}")
         with source.block(f"def {_function_name(self.rules, kind)}(frame):"):
+            if rule.when:
+                with source.block(f"if not ({' and '.join(map(_holds, rule.when))}):"):
+                    source.line("return None")
             source.call("return Message(", arguments, ")")
         source.line("")
         source.line("")
@@ -168,7 +203,7 @@ class MessageRules:
         if not service and not rule.op:
             return ""
         if isinstance(service, Attribute) or isinstance(rule.op, Attribute):
-            texts = [f"frame.{each.name}" if isinstance(each, Attribute) else repr(each) for each in (service, rule.op)]
+            texts = [_joined(kind, each) if isinstance(each, Attribute) else repr(each) for each in (service, rule.op)]
             return f"Operation({', '.join(texts)})"
         return self._source.use(f"TO_{str(rule.op).upper() or 'SERVICE'}", Operation(service, str(rule.op)))
 
@@ -239,6 +274,10 @@ def _check(kind: type[LayoutFrame], rule: MessageRule, rules: Mapping[type[Layou
     for name in shown:
         if spec_of(kind, name).is_secret:
             raise TypeError(f"{kind.__name__}.{name} is secret: no field of a message may hold it")
+    for condition in rule.when:
+        _check_condition(kind, spec_of(kind, condition.attribute), condition)
+    if isinstance(rule.correlation, NonZero) and not _is_integer(spec_of(kind, rule.correlation.attribute)):
+        raise TypeError(f"{kind.__name__}.{rule.correlation.attribute} is not a number")
     for value in fields_of(kind, rule).values():
         field = spec_of(kind, attribute_of(value))
         if isinstance(value, InUnits):
@@ -249,11 +288,37 @@ def _check(kind: type[LayoutFrame], rule: MessageRule, rules: Mapping[type[Layou
             raise TypeError(f"{kind.__name__}.{field.name} may be missing: it has no bits then")
     if rule.parts and part_kind(kind, rule) not in rules:
         raise TypeError(f"{kind.__name__}.{rule.parts}: its frames need a rule")
+    if rule.parts and rules[part_kind(kind, rule)].when:
+        raise TypeError(f"{kind.__name__}.{rule.parts}: its frames need a rule that is for all of them")
+
+
+def _check_condition(kind: type[LayoutFrame], field: FieldSpec, condition: Condition) -> None:
+    value = condition.least if isinstance(condition, AtLeast) else condition.value
+    is_bytes = isinstance(field.kind, Fixed | Prefixed | Rest | SizedBy) and not field.kind.is_text
+    if field.is_optional or not (_is_integer(field) if isinstance(value, int) else is_bytes):
+        raise TypeError(f"{kind.__name__}.{field.name} cannot be compared with {value!r}")
+
+
+def _is_integer(field: FieldSpec) -> bool:
+    return isinstance(field.kind, Number) and not field.kind.is_float and not field.is_optional
 
 
 def _text(kind: type[LayoutFrame], name: str) -> str:
     is_number = isinstance(spec_of(kind, name).kind, Number)
     return f"str(frame.{name})" if is_number else f"frame.{name}"
+
+
+def _joined(kind: type[LayoutFrame], attribute: Attribute) -> str:
+    text = _text(kind, attribute.name)
+    return f"{attribute.before!r} + {text}" if attribute.before else text
+
+
+def _holds(condition: Condition) -> str:
+    match condition:
+        case Equals(attribute=name, value=value):
+            return f"frame.{name} == {value!r}"
+        case AtLeast(attribute=name, least=least):
+            return f"frame.{name} >= {least!r}"
 
 
 def _value(kind: type[LayoutFrame], value: Value) -> str:

@@ -19,7 +19,7 @@ from wirelake import jit
 from wirelake.layout.fields import Number
 from wirelake.layout.frame_plans import Constant, FramePlan, JsonMember, Objects, quoted
 from wirelake.layout.kernels import FLOATS, PRIMITIVES, KernelModule, generate_kernel
-from wirelake.layout.messages import Attribute, MessageRule, fields_of, part_kind, spec_of
+from wirelake.layout.messages import Attribute, MessageRule, NonZero, fields_of, part_kind, spec_of
 from wirelake.message import Kind, Op
 from wirelake.protocols import registry
 from wirelake.protocols.columnar import (
@@ -30,10 +30,10 @@ from wirelake.protocols.columnar import (
     RefusedFrame,
     bytes_and_offsets,
     column_of,
-    decode_each,
 )
+from wirelake.protocols.distinct_frames import decode_distinct
 from wirelake.protocols.protocol import Protocol
-from wirelake.protocols.redaction import BLANK_TEXT, LOGIN_OPS, SECRET_FIELDS, takes_frames
+from wirelake.protocols.redaction import BLANK_TEXT, LOGIN_OPS, SECRET_FIELDS, may_take_frames, takes_frames
 
 _TEXT: Final = pa.string()
 _BYTES: Final = pa.binary()
@@ -50,6 +50,8 @@ class FrameRow(Struct, frozen=True):
 
     plan: FramePlan
     constants: Mapping[str, Any]
+    texts_before: Mapping[str, str] = {}  # texts before the values of columns
+    nonzero: frozenset[str] = frozenset()  # columns of numbers in which 0 is none
 
 
 class KernelRows(Struct, frozen=True):
@@ -101,20 +103,28 @@ class KernelDecoder:
     def __init__(self, protocol: Protocol, module: KernelModule, rows: Mapping[Any, FrameRow]) -> None:
         self._protocol = protocol
         self.kernel = LoadedKernel(protocol.name, module)
-        found = [rows[plan.kind].constants for plan in module.plans]
+        found = [rows[plan.kind] for plan in module.plans]
         self._constants = {
-            field.name: pa.array([each.get(field.name) for each in found], field.type)
+            field.name: pa.array([each.constants.get(field.name) for each in found], field.type)
             for field in MESSAGE_COLUMNS
             if field.name not in _OWN_COLUMNS
         }
         self._has = {
             column: np.array([column in plan.spans for plan in module.plans], np.bool_) for column in module.columns
         }
+        self._texts_before = {
+            column: pa.array([each.texts_before.get(column, "") for each in found], _TEXT)
+            for column in {name for each in found for name in each.texts_before}
+        }
+        self._is_nonzero = {
+            column: np.array([column in each.nonzero for each in found], np.bool_)
+            for column in {name for each in found for name in each.nonzero}
+        }
 
     @property
     def kinds(self) -> tuple[Any, ...]:
         """Return the classes of frames that the kernel decodes."""
-        return tuple(plan.kind for plan in self.kernel.module.plans)
+        return tuple(dict.fromkeys(plan.kind for plan in self.kernel.module.plans))
 
     @property
     def source(self) -> str:
@@ -139,18 +149,25 @@ class KernelDecoder:
         decoded = DecodedFrames(found.rows, messages, [])
         if not len(found.others):
             return decoded
-        rest = decode_each(self._protocol, frames.take(pa.array(found.others)), from_server[found.others])
+        rest = decode_distinct(self._protocol, frames.take(pa.array(found.others)), from_server[found.others])
         return merged(decoded, rest, found.others)
 
     def _text_column(self, name: str, found: KernelRows, constants: Any) -> Any:
         """Return the texts of a column; where there is none, what is the same for all frames of a class."""
         if name in self.kernel.module.number_sizes:
-            numbers = pa.array(found.numbers(name))
-            texts = NUMBERS.take(numbers) if self.kernel.module.number_sizes[name] == 1 else numbers.cast(_TEXT)
+            numbers = found.numbers(name)
+            column = pa.array(numbers)
+            texts = NUMBERS.take(column) if self.kernel.module.number_sizes[name] == 1 else column.cast(_TEXT)
             given = self._has[name][found.labels]
+            if name in self._is_nonzero:
+                given &= (numbers != 0) | ~self._is_nonzero[name][found.labels]
         else:
             ends = found.columns[name][0]
             texts, given = found.text(name), ends[1:] > ends[:-1]
+        if name in self._texts_before:
+            before = self._texts_before[name].take(pa.array(found.labels))
+            texts = pc.binary_join_element_wise(before, texts, "")
+            given |= pc.not_equal(before, "").to_numpy(zero_copy_only=False)
         if given.all():
             return texts
         others = constants.take(pa.array(found.labels))
@@ -213,7 +230,8 @@ def frame_row(protocol: Protocol, kind: Any, rule: MessageRule) -> FrameRow | No
     if members is None:
         return None
     constants: dict[str, Any] = {"kind": rule.kind.value, "name": rule.name or kind.name or None}
-    spans = {"payload": rule.payload, "topic": rule.topic, "correlation": rule.correlation}
+    spans = {"payload": rule.payload, "topic": rule.topic, "correlation": rule.correlation_attribute}
+    texts_before = {}
     if _is_login(rule):
         del spans["payload"]
     for column, value in (("service", rule.target_service), ("op", rule.op)):
@@ -221,6 +239,8 @@ def frame_row(protocol: Protocol, kind: Any, rule: MessageRule) -> FrameRow | No
             continue
         if isinstance(value, Attribute):
             spans[column] = value.name
+            if value.before:
+                texts_before[column] = value.before
         else:
             constants[column] = str(value) or None
     if rule.failure is not None:
@@ -229,7 +249,9 @@ def frame_row(protocol: Protocol, kind: Any, rule: MessageRule) -> FrameRow | No
         constants["status"] = "ok"
     if rule.kind is Kind.RESPONSE and "status" in constants:
         constants["more"] = 0
-    return FrameRow(FramePlan(kind, members, {name: each for name, each in spans.items() if each}), constants)
+    spans = {name: each for name, each in spans.items() if each}
+    nonzero = frozenset({"correlation"} if isinstance(rule.correlation, NonZero) else ())
+    return FrameRow(FramePlan(kind, members, spans, conditions=rule.when), constants, texts_before, nonzero)
 
 
 def _is_login(rule: MessageRule) -> bool:
@@ -243,7 +265,9 @@ def _may_have_secrets(kind: Any, rule: MessageRule) -> bool:
     service = rule.target_service
     if isinstance(rule.op, Attribute) and (rule.kind is Kind.CONTROL or not _is_public(kind, rule)):
         return True
-    return bool(rule.payload) and not _is_login(rule) and (isinstance(service, Attribute) or takes_frames(service))
+    if not rule.payload or _is_login(rule):
+        return False
+    return may_take_frames(service.before) if isinstance(service, Attribute) else takes_frames(service)
 
 
 def _is_public(kind: Any, rule: MessageRule) -> bool:

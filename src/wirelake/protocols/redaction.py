@@ -163,6 +163,11 @@ def takes_frames(service: str) -> bool:
     return service in _payload_protocols()
 
 
+def may_take_frames(before: str) -> bool:
+    """Return whether there is such a service whose name begins with this text."""
+    return any(service.startswith(before) for service in _payload_protocols())
+
+
 def is_login_payload(service: str, payload: bytes) -> bool:
     """Return whether the payload of a request to this service contains credentials."""
     protocol = _payload_protocols().get(service)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from fastcrc.crc16 import modbus
@@ -74,6 +74,13 @@ def repair_apostol(data: bytearray, random: Random) -> None:
 def repair_comet(data: bytearray, _random: Random) -> None:
     if len(data) >= 2:
         data[:2] = (len(data) - 2 & 0xFFFF).to_bytes(2, "big")
+
+
+def repair_magline(data: bytearray, _random: Random) -> None:
+    if len(data) >= 16:
+        order: Literal["little", "big"] = "big" if data[2] == 0 else "little"
+        length = len(data) - 16 - int.from_bytes(data[6:8], order)
+        data[12:16] = max(length, 0).to_bytes(4, order)
 
 
 def repair_nothing(_data: bytearray, _random: Random) -> None:

@@ -15,7 +15,7 @@ from wirelake.protocols.magline.frames import FRAMES, decode, make_splitter
 from wirelake.protocols.magline.redaction import redact
 from wirelake.protocols.magline.server import ServerSession
 from wirelake.protocols.magline.session import SessionSettings, Settings
-from wirelake.protocols.magline.translation import LOSSES, from_message, to_message
+from wirelake.protocols.magline.translation import LOSSES, RULES, from_message, to_message
 from wirelake.protocols.protocol import Carrier, Clue, Protocol, Refusal, Transport
 
 _SENT_BY = {
@@ -71,4 +71,5 @@ PROTOCOL = Protocol(
     refusal_codes={Refusal.NO_SESSION: ErrorNumber.UNKNOWN_SESSION},
     calls=CallRules(has_correlation=True, request_names=("SYN", "PIN", "REQ")),
     layout=FRAMES,
+    message_rules=RULES,
 )

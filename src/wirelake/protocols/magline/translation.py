@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from msgspec import ValidationError, convert, to_builtins
+from msgspec.structs import replace
 
 from wirelake.errors import ProtocolError, TranslationError
+from wirelake.layout import AtLeast, Attribute, Equals, MessageRule, MessageRules, NonZero
 from wirelake.message import (
     COMMAND,
     DEVICES_SERVICE,
@@ -65,11 +67,6 @@ _FAILURE_NUMBERS: Mapping[int, ErrorNumber] = {
     FailureCode.TIMEOUT: ErrorNumber.TIMEOUT,
 }
 _COMMANDS: Mapping[Op, int] = {op: business for business, op in _OPS.items()}
-
-
-def to_message(frame: Frame, sender: Sender) -> Common:
-    """Return the common message of a frame."""
-    return _TO[type(frame)](frame, sender)
 
 
 def from_message(message: Common, sender: Sender) -> frames.MaglineFrame:
@@ -300,17 +297,37 @@ def _from_fin(frame: frames.Fin, sender: Sender) -> Common:
     return Common(kind=Kind.CONTROL, name=frame.name, protocol="magline", fields=fields)
 
 
-_TO: dict[type[Frame], Callable[[Any, Sender], Common]] = {
+_OTHERS: dict[type[Frame], Callable[[Any, Sender], Common]] = {
     frames.Syn: _from_syn,
-    frames.Ack: lambda frame, _sender: _message(frame, Kind.RESPONSE),
     frames.Err: _from_err,
-    frames.Pin: lambda frame, _sender: _control(frame, Op.PING, fields={"number": frame.ping_number}),
-    frames.Pon: lambda frame, _sender: _message(frame, Kind.RESPONSE, fields={"number": frame.ping_number}),
     frames.Req: _from_req,
     frames.Rep: _from_rep,
     frames.Psh: _from_psh,
     frames.Fin: _from_fin,
 }
+_SEQ: Final = NonZero("seq")
+_NUMBER: Final = {"number": "ping_number"}
+_SERVICE_CALL: Final = MessageRule(
+    Kind.REQUEST,
+    op=CALL,
+    service=Attribute("business_cmd", before="magline/"),
+    fields={},
+    payload="data",
+    correlation=_SEQ,
+    when=(AtLeast("business_cmd", USERS_FIRST), Equals("hmac", frames.OPENED)),
+)
+RULES = MessageRules(
+    "magline",
+    {
+        frames.Ack: MessageRule(Kind.RESPONSE, fields={}, correlation=_SEQ),
+        frames.Pin: MessageRule(Kind.CONTROL, Op.PING, fields=_NUMBER, correlation=_SEQ),
+        frames.Pon: MessageRule(Kind.RESPONSE, fields=_NUMBER, correlation=_SEQ),
+        frames.Req: _SERVICE_CALL,
+        frames.Rep: replace(_SERVICE_CALL, kind=Kind.RESPONSE),
+    },
+    others=lambda frame, sender: _OTHERS[type(frame)](frame, sender),
+)
+to_message = RULES.to_message
 
 
 def _pushed(**rest: Any) -> Common:
